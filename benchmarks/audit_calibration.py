@@ -17,7 +17,7 @@ import mdsd_opt as mo
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.output_checks import output_checks
 from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, Check
-from mdsd_opt.auditing.settings import Settings
+from mdsd_opt.auditing.settings import Options
 
 #: Vocabulary sizes, and trials of each audit.
 SIZES = ((2, 2_000), (4, 2_000), (16, 2_000), (100, 5_000))
@@ -41,7 +41,7 @@ def p_values(problem: Any, law: Any, trials: int, rng: Any) -> tuple[float, floa
     acceptance = Check("acceptance", "", above, weight=ACCEPTANCE_WEIGHT)
     checks = (*output_checks(problem, tokens, rng), acceptance)
     equal = min(1.0, EQUAL_SHARES * min(check.p_value for check in checks))
-    return Settings(1e-6, 0.99, 0.99, trials).combined(checks), equal
+    return Options(num_trials=trials).combined(checks), equal
 
 
 def random_problem(vocab_size: int, rng: Any) -> Any:

@@ -221,7 +221,7 @@ def audit(
             notes = (options.up("its law was not driven, and is sampled"),)
             deadline = options.deadline()
         except Undrivable as error:
-            notes = (f"not driven, and sampled: {error.reason}",)
+            law, notes = None, (f"not driven, and sampled: {error.reason}",)
         if output is None and driven is not None:
             driven.log_found(log)
     if law is None or output is None:

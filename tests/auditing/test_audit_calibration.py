@@ -11,7 +11,7 @@ import pytest
 import mdsd_opt as mo
 from mdsd_opt.auditing.output_checks import output_checks
 from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, Check
-from mdsd_opt.auditing.settings import Settings
+from mdsd_opt.auditing.settings import Options
 
 AUDITS = 800
 
@@ -19,14 +19,14 @@ AUDITS = 800
 def test_p_values_of_two_tokens_are_near_their_level() -> None:
     """Six checks of equal shares would give some 75 below .2, instead of 138."""
     rng = np.random.default_rng(0)
-    settings = Settings(1e-6, 0.99, 0.99, 2_000)
+    options = Options(num_trials=2_000)
     at_optimum = Check("acceptance", "", 1.0, weight=ACCEPTANCE_WEIGHT)
     found = []
     for _ in range(AUDITS):
         p, q = rng.dirichlet(np.ones(2), 2)
         problem = mo.TransportProblem(p, mo.WithReplacement(q, 1))
         checks = output_checks(problem, rng.choice(2, 2_000, p=p), rng)
-        found.append(settings.combined([*checks, at_optimum]))
+        found.append(options.combined([*checks, at_optimum]))
     for level in (0.5, 0.2, 0.1, 0.05):
         expected = level * AUDITS
         assert (np.array(found) <= level).sum() <= expected + 4 * np.sqrt(expected)
@@ -47,11 +47,11 @@ def test_checks_that_see_nothing_of_their_own_are_left_out() -> None:
 
 
 def test_weights_share_the_false_alarm_rate() -> None:
-    settings = Settings(0.05, 0.99, 0.99, 10)
+    options = Options(num_trials=10, false_alarm=0.05)
     light, heavy = Check("a", "", 0.001, weight=0.1), Check("b", "", 0.01)
-    assert settings.combined([light, heavy]) == pytest.approx(0.011)
-    assert settings.combined([heavy, heavy]) == 0.02
-    assert settings.level([light, heavy]) == pytest.approx(0.05 / 1.1)
+    assert options.combined([light, heavy]) == pytest.approx(0.011)
+    assert options.combined([heavy, heavy]) == 0.02
+    assert options.level([light, heavy]) == pytest.approx(0.05 / 1.1)
 
 
 def recycled(rng: np.random.Generator, at_random: bool) -> Iterator[np.random.Generator]:
@@ -86,7 +86,7 @@ def test_verifiers_whose_seeds_come_back_are_found(at_random: bool) -> None:
     report = mo.audit(of_recycled(at_random), PROBLEM, 0, 20_000, method="sampling", edge_probes=0)
     found = {check.name: check.p_value for check in report.checks}
     assert found["succession"] < 1e-7
-    assert not report.lossless
+    assert not report.clean
 
 
 def test_calls_that_follow_their_law_but_depend_on_each_other_are_found() -> None:
@@ -97,7 +97,7 @@ def test_calls_that_follow_their_law_but_depend_on_each_other_are_found() -> Non
     report = mo.audit(verify, PROBLEM, 0, edge_probes=0)
     assert report.method == "enumeration"
     assert report.law_proven_lossless
-    assert not report.lossless
+    assert not report.clean
     assert "from the check of succession" in report.verdict
 
 
@@ -108,7 +108,7 @@ def test_samplers_whose_seeds_come_back_are_found(at_random: bool) -> None:
     report = mo.audit_drafts(lambda rng: scheme.sample(next(generators), 1)[0], scheme, 0, 10_000)
     found = {check.name: check.p_value for check in report.checks}
     assert found["succession of drafts"] < 1e-10
-    assert not report.lossless
+    assert not report.clean
 
 
 def test_traces_whose_seeds_come_back_are_found() -> None:

@@ -12,7 +12,6 @@ from support.chain_verifiers import CORRECT, LOSSY, drawn, mistaken, residual, s
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import chains, on_laws
-from mdsd_opt.auditing.driving import draw_tree
 from mdsd_opt.auditing.portfolio import standard_laws
 from mdsd_opt.errors import InvalidInput, UnknownName
 
@@ -32,11 +31,30 @@ def limit_laws(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
         )
 
 
+def assert_passes(report: Any, *small: str) -> None:
+    """Exactly right on these small laws, and without a deviation on the wide ones."""
+    assert report.verdict_class == "no deviation", report.verdict
+    assert report.clean
+    tried = {one.law: one for one in report.tried}
+    assert [*tried] == [*small, "wide", "long tail"]
+    for name in small:
+        assert tried[name].report.method == "driven"
+        assert tried[name].verdict_class == "lossless"
+        assert tried[name].report.detectable_bias == 0.0
+    for name in ("wide", "long tail"):
+        assert tried[name].report.method == "sampling"
+        assert tried[name].verdict_class == "no deviation"
+        assert 0.0 < tried[name].report.detectable_bias < 0.3
+    assert report.detectable_bias == max(one.report.detectable_bias for one in report.tried)
+    assert report.lossless == (report.detectable_bias < 0.05)
+    assert f"{report.detectable_bias:.2g}" in report.verdict
+
+
 @cache
 def of_mistaken(name: str) -> Any:
     """On laws that show each of these mistakes; their tests look for no more than the worst."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        limit_laws(monkeypatch, "random", "certain target", "wide", "widest")
+        limit_laws(monkeypatch, "random", "certain target")
         return audited(LOSSY[name], num_trials=1000)
 
 
@@ -59,8 +77,7 @@ FORMS = (
 def test_answers_are_read_in_every_form(name: str, only_on: Callable[..., None]) -> None:
     only_on("flat", "peaked", "nearly equal")
     report = audited(CORRECT[name], num_drafts=1)
-    assert report.verdict_class == "lossless", report.verdict
-    assert len(report.tried) == 3
+    assert_passes(report, "flat", "peaked", "nearly equal")
     assert all(level.accepted > 0 and level.refused > 0 for level in report.coverage.levels)
 
 
@@ -70,25 +87,33 @@ ON_ALL = ("block", "standard")
 
 @pytest.mark.parametrize("name", sorted({*CORRECT} - {*FORMS, "gumbel"}))
 def test_correct_code_passes(name: str, only_on: Callable[..., None]) -> None:
+    laws = [one.name for one in standard_laws(1)]
+    assert len(laws) == 7
     if name not in ON_ALL:
-        only_on("flat", "peaked", "zeros", "certain target", "wide", "widest")
+        laws = ["flat", "peaked", "zeros", "certain target"]
+        only_on(*laws)
     report = audited(CORRECT[name])
-    assert len(report.tried) == (8 if name in ON_ALL else 6)
-    assert report.verdict_class == "lossless", report.verdict
-    assert report.lossless
-    assert {one.law for one in report.tried} >= {"flat", "peaked", "zeros", "certain target"}
-    assert {one.vocab_size for one in report.tried} >= {32, 300}
-    assert all(one.verdict_class == "lossless" for one in report.tried)
+    assert_passes(report, *laws)
+    assert [one.vocab_size for one in report.tried][-2:] == [32, 2_048]
     assert all(level.accepted > 0 and level.refused > 0 for level in report.coverage.levels)
-    assert "V up to 300" in report.verdict
+    assert "V up to 2,048" in report.verdict
+    assert f"{len(laws)} were driven, exact up to {report.num_checks:,} random checks" in (
+        report.verdict
+    )
 
 
-def test_what_takes_too_many_calls_to_drive_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_takes_too_many_calls_to_drive_is_sampled(only_on: Callable[..., None]) -> None:
     """The thresholds of a race move with every uniform, so that driving it never ends."""
-    monkeypatch.setattr(draw_tree, "_MAX_CALLS", 2_000)
-    report = audited(CORRECT["gumbel"])
-    assert report.verdict_class == "lossless", report.verdict
+    only_on("random", "flat", "sharp")
+    report = audited(CORRECT["gumbel"], max_calls=500)
+    assert report.verdict_class == "no deviation", report.verdict
     assert {one.report.method for one in report.tried} == {"sampling"}
+    for one in report.tried[:2]:
+        assert one.report.notes == (
+            "not driven, and sampled: it needs more than 500 calls (max_calls)",
+        )
+    assert report.num_checks is None
+    assert not report.lossless
     assert all(level.accepted > 0 and level.refused > 0 for level in report.coverage.levels)
 
 
@@ -103,22 +128,23 @@ def test_planted_mistakes_are_found(name: str) -> None:
 
 
 def test_a_cut_shows_only_where_there_are_more_tokens_than_it_keeps() -> None:
-    found = {one.vocab_size: one for one in of_mistaken("top ten after a refusal").tried}
-    assert found[4].verdict_class == "lossless"
-    assert found[300].verdict_class == "lossy"
+    found = {one.law: one for one in of_mistaken("top ten after a refusal").tried}
+    assert found["random"].verdict_class == "lossless"
+    assert found["wide"].verdict_class == "lossy"
+    assert found["long tail"].verdict_class == "lossy"
 
 
 def test_an_edge_is_no_bias_and_its_size_is_told(only_on: Callable[..., None]) -> None:
     only_on("flat", "zeros", "certain target")
     report = audited(mistaken(accept=lambda u, p, q: u * q <= p))
     assert report.verdict_class == "edge"
-    assert not report.lossless
+    assert not report.clean
     assert 0 < report.edge_mass < 1e-15
     assert "EDGE ONLY of probability" in report.verdict
 
 
 def test_calls_that_fail_are_no_evidence(only_on: Callable[..., None]) -> None:
-    only_on("flat", "wide")
+    only_on("flat")
 
     def broken(p: Any, q: Any, drafts: Any) -> list[int]:
         if drafts[0] == 1:
@@ -138,7 +164,7 @@ def test_calls_that_fail_are_no_evidence(only_on: Callable[..., None]) -> None:
 
 
 def test_zeros_may_be_refused_and_the_report_says_so(only_on: Callable[..., None]) -> None:
-    only_on("random", "zeros", "certain target", "widest")
+    only_on("random", "zeros", "certain target")
 
     def careful(p: Any, q: Any, drafts: Any) -> list[int]:
         if (p <= 0).any():
@@ -146,7 +172,12 @@ def test_zeros_may_be_refused_and_the_report_says_so(only_on: Callable[..., None
         return standard(p, q, drafts)
 
     report = audited(careful)
-    assert report.verdict_class == "lossless", report.verdict
+    assert report.verdict_class == "no deviation", report.verdict
+    assert [one.verdict_class for one in report.tried if one.report] == [
+        "lossless",
+        "no deviation",
+        "no deviation",
+    ]
     assert "refused: zeros, certain target" in report.verdict
 
     def careless(p: Any, q: Any, drafts: Any) -> list[int]:
@@ -158,7 +189,7 @@ def test_zeros_may_be_refused_and_the_report_says_so(only_on: Callable[..., None
 
 
 def test_where_drafts_are_never_accepted_nothing_is_settled(only_on: Callable[..., None]) -> None:
-    only_on("random", "certain target", "wide")
+    only_on("random", "certain target")
     report = audited(lambda p, q, drafts: [drawn(p[0])])
     assert report.verdict_class == "not judged"
     assert "an accepted draft at level 1" in report.verdict
@@ -177,7 +208,7 @@ def logits_of(verify: Any) -> Any:
 @pytest.mark.parametrize("takes", ["logits", "log_probabilities"])
 @pytest.mark.parametrize("batch", [False, True])
 def test_what_it_takes(takes: str, batch: bool, only_on: Callable[..., None]) -> None:
-    only_on("zeros", "certain target", "wide")
+    only_on("zeros", "certain target")
 
     def verify(p: Any, q: Any, drafts: Any) -> Any:
         if not batch:
@@ -185,13 +216,12 @@ def test_what_it_takes(takes: str, batch: bool, only_on: Callable[..., None]) ->
         assert p.shape[0] == q.shape[0] == drafts.shape[0] == 1
         return np.array(logits_of(standard)(p[0], q[0], drafts[0]))[None]
 
-    report = audited(verify, takes=takes, batch=batch)
-    assert report.verdict_class == "lossless", report.verdict
+    assert_passes(audited(verify, takes=takes, batch=batch), "zeros", "certain target")
 
 
 def test_one_draft_and_samples_alone(only_on: Callable[..., None]) -> None:
-    only_on("random", "zeros", "widest")
-    assert audited(standard, num_drafts=1).lossless
+    only_on("random", "zeros")
+    assert_passes(audited(standard, num_drafts=1), "random", "zeros")
     report = audited(LOSSY["target resampled"], method="sampling", num_trials=1000)
     assert report.verdict_class == "lossy"
     assert report.total_variation_interval.low > 0.05
@@ -213,7 +243,11 @@ def test_wrong_use_is_said() -> None:
 
 def test_verifiers_of_the_package_on_laws_of_all_kinds() -> None:
     report = mo.audit_portfolio("rrs", num_drafts=2, num_trials=1000, seconds=900.0)
-    assert report.verdict_class == "lossless", report.verdict
+    assert report.verdict_class == "no deviation", report.verdict
+    assert len(report.tried) == 9
+    for one in report.tried:  # it states its law, but calls need not follow what is stated
+        assert one.verdict_class == "no deviation"
+        assert one.vocab_size > 32 or one.report.law_proven_lossless
     wrong = mo.audit_portfolio(
         lambda target, draft, drafts, rng: int(drafts[0]),
         num_drafts=2,
@@ -232,8 +266,8 @@ def test_trees_on_laws_of_all_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     report = mo.audit_portfolio(
         get_rule("traversal").verify, tree="2x2", num_trials=400, driven_checks=3, seconds=400.0
     )
-    assert report.verdict_class == "lossless", report.verdict
-    assert [len(one.report.coverage.levels) for one in report.tried][-2:] == [2, 1]
+    assert report.verdict_class == "no deviation", report.verdict
+    assert {len(one.report.coverage.levels) for one in report.tried} == {2}
 
 
 def not_renormalised(root: Any, rng: np.random.Generator) -> list[int]:

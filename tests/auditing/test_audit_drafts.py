@@ -40,7 +40,7 @@ SCHEMES = {
 @pytest.mark.parametrize("name", SCHEMES)
 def test_every_scheme_draws_from_its_own_law(name: str) -> None:
     report = mo.audit_drafts(SCHEMES[name], SCHEMES[name], 0, 4_000)
-    assert report.lossless, report.verdict
+    assert report.clean, report.verdict
     assert report.drafts_follow_law
     assert report.subject == "drafts"
     assert report.acceptance_rate is None
@@ -100,7 +100,7 @@ def test_transformed_tuples_tile_the_cube(case: Case) -> None:
 
 def test_repeats_where_there_should_be_none_are_impossible() -> None:
     report = mo.audit_drafts(SCHEMES["with_replacement"], SCHEMES["without_replacement"], 0, 300)
-    assert not report.lossless
+    assert not report.clean
     assert report.p_value == 0.0
     assert report.violations[0].kind == "impossible drafts"
     assert "NOT FROM THIS LAW" in report.verdict
@@ -109,7 +109,7 @@ def test_repeats_where_there_should_be_none_are_impossible() -> None:
 
 def test_missing_repeats_are_found() -> None:
     report = mo.audit_drafts(SCHEMES["without_replacement"], SCHEMES["with_replacement"], 0, 300)
-    assert not report.lossless
+    assert not report.clean
     assert report.num_violations == 0
     repeats = next(check for check in report.checks if check.name == "repeats")
     assert repeats.p_value < 1e-12
@@ -134,8 +134,8 @@ def test_another_temperature_is_found(name: str, temperature: float, num_trials:
     assumed = scheme(mo.softmax(logits), 2)  # type: ignore[call-arg]
     other = scheme(mo.softmax(logits, temperature), 2)  # type: ignore[call-arg]
     report = mo.audit_drafts(other, assumed, 0, num_trials)
-    assert not report.lossless
-    assert mo.audit_drafts(assumed, assumed, 0, num_trials).lossless
+    assert not report.clean
+    assert mo.audit_drafts(assumed, assumed, 0, num_trials).clean
 
 
 def test_drafts_that_depend_on_each_other_are_found() -> None:
@@ -151,7 +151,7 @@ def test_drafts_that_depend_on_each_other_are_found() -> None:
         return drafts
 
     report = mo.audit_drafts(sample, scheme, rng, 1_000)
-    assert not report.lossless
+    assert not report.clean
     by_name = {check.name: check.p_value for check in report.checks}
     assert by_name["single tokens"] > 1e-4
     assert by_name["each draft"] > 1e-4
@@ -165,14 +165,14 @@ def test_one_token_too_often_is_found_among_many() -> None:
         return np.where(rng.random((size, 2)) < 0.004, 7, rng.integers(50_000, size=(size, 2)))
 
     report = mo.audit_drafts(sample, mo.WithReplacement(q, 2), 0, 2_000)
-    assert not report.lossless
+    assert not report.clean
     assert report.tokens[0].token == 7
     assert len(report.tokens) == 1
 
 
 def test_false_alarms_come_as_rarely_as_stated() -> None:
     alarms = sum(
-        not mo.audit_drafts(scheme, scheme, seed, 200, false_alarm=0.05).lossless
+        not mo.audit_drafts(scheme, scheme, seed, 200, false_alarm=0.05).clean
         for seed in range(40)
         for scheme in SCHEMES.values()
     )
@@ -183,8 +183,8 @@ def test_samplers_of_one_tuple_and_of_many() -> None:
     scheme = SCHEMES["independent"]
     one = mo.audit_drafts(lambda rng: scheme.sample(rng), scheme, 0, 500)
     many = mo.audit_drafts(scheme.sample, scheme, 0, 500)
-    assert one.lossless
-    assert many.lossless
+    assert one.clean
+    assert many.clean
 
 
 @pytest.mark.parametrize(
@@ -207,4 +207,4 @@ def test_tokens_outside_the_vocabulary_are_impossible() -> None:
     drafts = np.full((50, 3), 9)
     report = mo.audit_drafts(lambda rng, size: drafts, SCHEMES["with_replacement"], 0, 50)
     assert report.num_violations == 50
-    assert not report.lossless
+    assert not report.clean

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ def test_grids_round_as_torch_does(name: str, highest: int, zeros: int) -> None:
 
 def test_a_driven_law_is_that_of_the_rule() -> None:
     report = mo.audit(faultless, PROBLEM, 0, 2_000, method="driven")
-    assert report.lossless
+    assert report.clean
     assert report.p_value is None
     assert report.total_variation < 1e-12
     # recursive rejection sampling accepts 1 - (1 - r_1)(1 - r_2) with replacement
@@ -97,24 +98,76 @@ def test_a_driven_law_shows_a_bias_that_no_sample_could() -> None:
 
     sampled = mo.audit(verify, PROBLEM, 0, 2_000, method="sampling")
     driven = mo.audit(verify, PROBLEM, 0, 2_000, method="driven")
-    assert sampled.lossless
-    assert not driven.lossless
+    assert sampled.verdict_class == "no deviation"
+    assert sampled.detectable_bias > 1e-7
+    assert not driven.clean
     assert driven.total_variation == pytest.approx(0.9e-7, rel=1e-3)
+
+
+def inverted(p: Any, x: Any) -> int:
+    return int(np.searchsorted(np.cumsum(p)[:-1], x, side="right"))
+
+
+@pytest.mark.parametrize(
+    ("verify", "reason"),
+    [
+        (lambda p, q, x, rng: inverted(p, (rng.random() + rng.random()) % 1), "uniforms drawn"),
+        (lambda p, q, x, rng: inverted(p, rng.integers(1 << 40) / 2.0**40), "raw bits"),
+        (lambda p, q, x, rng: inverted(p, rng.random(16)[3]), "more than 12 uniforms"),
+    ],
+)
+def test_what_cannot_be_driven_is_sampled_and_a_note_says_why(verify: Any, reason: str) -> None:
+    report = mo.audit(verify, PROBLEM, 0, 2_000, method="driven")
+    assert report.method == "sampling"
+    assert report.num_trials == 2_000
+    assert report.num_checks is None
+    assert report.verdict_class == "no deviation"
+    assert 0.05 < report.detectable_bias < 0.2
+    assert not report.lossless
+    assert len(report.notes) == 1
+    assert report.notes[0].startswith("not driven, and sampled: ")
+    assert reason in report.notes[0]
+    assert dict(report.rows())["note"] == report.notes[0]
+    assert mo.audit(verify, PROBLEM, 0, 2_000, method="sampling").notes == ()
 
 
 @pytest.mark.parametrize(
     ("verify", "reason"),
     [
         (lambda p, q, x, rng: int(rng.random() < rng.random()), "depend on uniforms drawn before"),
-        (lambda p, q, x, rng: int(rng.integers(4)), "raw bits"),
-        (lambda p, q, x, rng: int(np.argmin(rng.random(16))) % 4, "more than 12 uniforms"),
+        (lambda p, q, x, rng: int(rng.integers(2)), "raw bits"),
+        (lambda p, q, x, rng: int(np.argmin(rng.random(16))) % 2, "more than 12 uniforms"),
         (lambda p, q, x, rng: 9, "outside 0..3"),
-        (lambda p, q, x, rng: 1 // 0, "ZeroDivisionError"),
     ],
 )
-def test_what_cannot_be_driven_is_refused(verify: Any, reason: str) -> None:
-    with pytest.raises(InvalidInput, match=reason):
-        mo.audit(verify, PROBLEM, 0, 100, method="driven")
+def test_what_is_wrong_and_cannot_be_driven_is_found_all_the_same(verify: Any, reason: str) -> None:
+    report = mo.audit(verify, PROBLEM, 0, 2_000, method="driven")
+    assert report.verdict_class == "lossy"
+    assert report.method == "sampling"
+    assert reason in report.notes[0]
+
+
+def test_what_fails_on_every_call_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="fails on every call: it raised ZeroDivisionError"):
+        mo.audit(lambda p, q, x, rng: 1 // 0, PROBLEM, 0, 100, method="driven")
+
+
+def test_what_takes_too_long_to_drive_is_sampled_and_a_note_says_so() -> None:
+    calls = []
+
+    def slow(p: Any, q: Any, drafts: Any, rng: np.random.Generator) -> int:
+        calls.append(0)
+        time.sleep(0.001)
+        return inverted(p, rng.random())
+
+    report = mo.audit(slow, PROBLEM, 0, 100, method="driven", seconds=0.1, edge_probes=0)
+    assert report.verdict_class == "no deviation"
+    assert report.method == "sampling"
+    assert len(calls) < 400
+    assert report.notes[0] == (
+        "the time was up: its law was not driven, and is sampled. Give more than seconds=0.1"
+    )
+    assert not report.lossless
 
 
 WITH_ZERO = mo.TransportProblem([0.6, 0.4, 0.0], mo.WithReplacement([0.2, 0.3, 0.5], 2))
@@ -152,7 +205,7 @@ def overruns_the_table(p: Any, q: Any, drafts: Any, rng: np.random.Generator) ->
 def test_edges_are_found(verify: Any, kind: str, message: str) -> None:
     problem = WITH_ZERO
     report = mo.audit(verify, problem, 0, 2_000, method="sampling")
-    assert not report.lossless
+    assert not report.clean
     assert report.num_violations == 0  # no sample shows it
     assert report.p_value is not None
     assert report.p_value > 1e-3
@@ -169,15 +222,15 @@ def test_exceptions_at_the_edge_are_violations() -> None:
         return int(rng.choice(3, p=p)) if 1 // uniform else 0
 
     report = mo.audit(verify, WITH_ZERO, 0, 500, method="sampling")
-    assert not report.lossless
+    assert not report.clean
     assert report.edge_violations[0].kind == "exception"
     message = report.edge_violations[0].message
-    assert "draw 0 equal to 0, once in 2**53 draws, raised ZeroDivisionError" in message
+    assert "draw 0 (uniform) equal to 0, once in 2**53 draws, raised ZeroDivisionError" in message
 
 
 def test_a_strict_comparison_passes_the_edges() -> None:
     report = mo.audit(faultless, WITH_ZERO, 0, 2_000, method="sampling")
-    assert report.lossless
+    assert report.clean
     assert report.num_edge_probes > 50
 
 
@@ -185,7 +238,7 @@ def test_edge_probes_can_be_limited() -> None:
     report = mo.audit(faultless, WITH_ZERO, 0, 200, method="sampling", edge_probes=7)
     assert report.num_edge_probes == 7
     report = mo.audit(accepts_at_zero, WITH_ZERO, 0, 200, method="sampling", edge_probes=0)
-    assert report.lossless
+    assert report.clean
 
 
 def test_a_driven_law_says_up_to_how_many_checks() -> None:
@@ -226,7 +279,7 @@ def test_a_step_that_shows_only_at_the_end_of_a_later_draw_is_found(
         return int(np.searchsorted(np.cumsum(left / left.sum()), rng.random(), side="right"))
 
     report = mo.audit(verify, CHAIN, seed, 200, method="driven", edge_probes=0)
-    assert not report.lossless
+    assert not report.clean
     assert report.total_variation == pytest.approx(distance, rel=1e-9)
 
 
@@ -240,7 +293,7 @@ def test_a_counterexample_becomes_a_continuation() -> None:
         return int(np.searchsorted(np.cumsum(target), second, side="right"))
 
     report = mo.audit(verify, CHAIN, 0, 200, method="driven", edge_probes=0)
-    assert not report.lossless
+    assert not report.clean
     # the window belonged to token 0
     assert report.total_variation == pytest.approx(0.02 * (1 - 0.4567), rel=1e-9)
 
@@ -256,7 +309,7 @@ def test_a_window_between_the_points_of_the_grid_is_found(start: float) -> None:
         return int(np.searchsorted(np.cumsum(target), rng.random(), side="right"))
 
     report = mo.audit(verify, CHAIN, 0, 200, method="driven", edge_probes=0)
-    assert not report.lossless
+    assert not report.clean
     assert report.total_variation == pytest.approx(0.02 * 0.6, rel=1e-9)
 
 
@@ -270,7 +323,7 @@ def test_failures_are_outcomes_with_their_mass() -> None:
         return int(np.searchsorted(np.cumsum(target), rng.random(), side="right"))
 
     report = mo.audit(verify, CHAIN, 0, 300, method="driven", edge_probes=0)
-    assert not report.lossless
+    assert not report.clean
     assert report.total_variation == pytest.approx(0.21, abs=1e-9)
     shown = " ".join(violation.message for violation in report.violations)
     assert "raised KeyError" in shown
@@ -280,11 +333,11 @@ def test_failures_are_outcomes_with_their_mass() -> None:
 
 def test_an_impossible_token_comes_with_its_probability() -> None:
     report = mo.audit(accepts_at_zero, WITH_ZERO, 0, 300, method="driven", edge_probes=0)
-    assert not report.lossless
+    assert not report.clean
     assert report.total_variation < 1e-12
     message = report.violations[0].message
     assert "token 2 has probability zero, yet comes out with drafts [2, " in message
-    assert "draw 0 equal to 0, once in 2**53 draws: probability" in message
+    assert "draw 0 (uniform) equal to 0, once in 2**53 draws: probability" in message
     # 2 as the first draft, or as the second after a rejected 1
     left = np.maximum(np.array([0.6, 0.4]) - [0.2, 0.3], 0)
     refused = 0.2 * max(0, 1 - 0.6 / 0.2) + 0.3 * max(0, 1 - 0.4 / 0.3) + 0.5

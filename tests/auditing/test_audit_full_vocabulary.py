@@ -60,7 +60,7 @@ def test_verify_passes(laws: Arrays, scheme: Any, num_drafts: int, num_trials: i
     problem = mo.TransportProblem(laws[0], scheme(laws[1], num_drafts))
     report = mo.audit("optimal", problem, 0, num_trials, edge_probes=64)
     assert report.method == "sampling"
-    assert report.lossless, report.verdict
+    assert report.clean, report.verdict
     assert report.num_edge_probes == 64
     assert report.acceptance_interval is not None
     low, high = report.acceptance_interval
@@ -87,7 +87,7 @@ def test_the_prepared_rule_passes_at_a_sample_size_that_sees_little(
     problem: mo.TransportProblem,
 ) -> None:
     report = mo.audit(PreparedOptimal(problem), problem, 0, NUM_TRIALS, batched=True)
-    assert report.lossless, report.verdict
+    assert report.clean, report.verdict
     assert report.detectable_bias < 0.015
     assert report.acceptance_interval is not None
     low, high = report.acceptance_interval
@@ -97,7 +97,7 @@ def test_the_prepared_rule_passes_at_a_sample_size_that_sees_little(
 def test_a_residual_from_the_wrong_distribution_is_rejected(problem: mo.TransportProblem) -> None:
     wrong = PreparedOptimal(problem, wrong_residual=True)
     report = mo.audit(wrong, problem, 0, NUM_TRIALS, batched=True)
-    assert not report.lossless
+    assert not report.clean
     assert report.p_value is not None
     assert report.p_value < 1e-100
     assert report.total_variation_interval.low > 0.01
@@ -108,7 +108,7 @@ def test_a_zero_probability_draft_accepted_at_zero_is_rejected(
 ) -> None:
     wrong = PreparedOptimal(problem, accept_at_zero=True)
     report = mo.audit(wrong, problem, 0, NUM_TRIALS, batched=True)
-    assert not report.lossless
+    assert not report.clean
     assert report.num_violations == 0
     assert report.p_value is not None
     assert report.p_value > 1e-3
@@ -130,9 +130,9 @@ def test_drafts_two_per_cent_off_are_rejected(problem: mo.TransportProblem) -> N
     off = two_per_cent_off(problem)
     right = PreparedOptimal(problem)
     report = mo.audit(right, problem, 0, NUM_TRIALS, batched=True, sample=off.sample)
-    assert not report.lossless  # the output shows it,
+    assert not report.clean  # the output shows it,
     assert report.p_value is not None
     assert report.p_value < 1e-12
     assert not report.drafts_follow_law  # and so do the drafts
-    assert mo.audit_drafts(problem.drafts, problem.drafts, 0, NUM_TRIALS).lossless
-    assert not mo.audit_drafts(off, problem.drafts, 0, NUM_TRIALS).lossless
+    assert mo.audit_drafts(problem.drafts, problem.drafts, 0, NUM_TRIALS).clean
+    assert not mo.audit_drafts(off, problem.drafts, 0, NUM_TRIALS).clean

@@ -28,7 +28,7 @@ def test_the_gallery_holds_the_known_mistakes() -> None:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_it_is_caught_at_the_stated_sample_size(name: str, seed: int) -> None:
     report = GALLERY[name].audit(seed)
-    assert not report.lossless
+    assert not report.clean
     assert report.num_trials == GALLERY[name].num_trials
 
 
@@ -41,7 +41,7 @@ def test_its_faultless_twin_passes_at_the_same_size(name: str) -> None:
         report = mo.audit("naive_target", wrong.problem, 0, wrong.num_trials, method="sampling")
     else:
         report = mo.audit(faultless, wrong.problem, 0, wrong.num_trials)
-    assert report.lossless, report.verdict
+    assert report.clean, report.verdict
 
 
 @pytest.mark.parametrize("name", DRIVABLE)
@@ -51,7 +51,7 @@ def test_its_bias_is_what_it_says(name: str) -> None:
     assert wrong.total_variation is not None
     assert report.total_variation == pytest.approx(wrong.total_variation, abs=1e-9)
     # accepts_at_zero is off by no more than 2**-53, on a token that must never come
-    assert report.lossless == (wrong.total_variation == 0 and name != "accepts_at_zero")
+    assert report.clean == (wrong.total_variation == 0 and name != "accepts_at_zero")
 
 
 def test_the_bias_of_the_race_in_half_precision() -> None:

@@ -41,7 +41,7 @@ def check_numbers(found: Any) -> None:
 
 def test_of_a_law_found_by_driving_all_is_known() -> None:
     report = mo.audit(lenient, PROBLEM, rng=0, num_trials=500, method="driven", lossy=True)
-    assert not report.lossless
+    assert not report.clean
     assert report.faultless
     assert report.total_variation == pytest.approx(FOUND.distances.tv, abs=1e-9)
     assert report.standing is not None
@@ -55,7 +55,7 @@ def test_by_sampling_intervals_hold_the_truth() -> None:
     report = mo.audit(lenient, PROBLEM, rng=0, num_trials=30_000, lossy=True)
     assert report.method == "sampling"
     assert report.faultless
-    assert not report.lossless
+    assert not report.clean
     found = report.standing
     assert found is not None
     assert found.kl is None
@@ -91,8 +91,10 @@ def test_the_best_rule_stands_on_the_frontier() -> None:
 
 def test_a_lossless_rule_stays_lossless() -> None:
     report = mo.audit("optimal", PROBLEM, rng=0, num_trials=500, lossy=True)
-    assert report.lossless
-    assert report.verdict.startswith("the stated law is lossless")
+    assert report.clean
+    assert report.verdict.startswith("no deviation: the stated law is lossless (enumerated)")
+    assert report.law_proven_lossless
+    assert report.faultless
     assert report.standing is not None
     assert report.standing.least_tv == pytest.approx(0.0, abs=1e-12)
     assert mo.audit("optimal", PROBLEM, rng=0, num_trials=500).standing is None

@@ -39,9 +39,11 @@ def of_numpy(p: Any, q: Any, drafts: Any, rng: Any) -> int:
 def test_the_audit_answers_for_every_generator(verify: Any) -> None:
     first, second = (mo.audit(verify, PROBLEM, 5, 500).to_dict() for _ in range(2))
     assert first == second  # it depends on the audit's seed alone
-    assert first["lossless"]
+    assert first["verdict_class"] == "no deviation"
+    assert not first["lossless"]  # a bias of .2 may be hidden
     assert first["num_edge_probes"] > 20
     driven = mo.audit(verify, PROBLEM, 0, 200, method="driven")
+    assert driven.verdict_class == "lossless"
     assert driven.lossless
     assert driven.total_variation < 1e-12
 
@@ -51,7 +53,7 @@ def test_choices_by_number_are_exact_branches() -> None:
         return random.choice([0, 0, 0, 0, 1, 1, 1, 2, 2, 3])
 
     report = mo.audit(verify, PROBLEM, 0, 200, method="driven")
-    assert report.lossless
+    assert report.clean
     assert report.total_variation < 1e-15
 
 
@@ -63,8 +65,8 @@ def test_an_edge_of_another_generator_is_reached() -> None:
         return random.choices(range(len(p)), np.maximum(p - q, 0).tolist())[0]
 
     report = mo.audit(verify, WITH_ZERO, 0, 300)
-    assert not report.lossless
-    assert "draw 0 equal to 0, once in 2**53 draws, gave token 2" in report.verdict
+    assert not report.clean
+    assert "draw 0 (uniform) equal to 0, once in 2**53 draws, gave token 2" in report.verdict
 
 
 def test_the_generators_are_left_as_they_were() -> None:
@@ -133,4 +135,4 @@ def test_draws_from_mlx_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> 
 
     with pytest.raises(UnservedDraw, match=r"mlx.*, which is not served"):
         mo.audit(draws_there, PROBLEM, 0, 100)
-    assert mo.audit("rrs", PROBLEM, 0, 100).lossless
+    assert mo.audit("rrs", PROBLEM, 0, 100).clean

@@ -17,7 +17,7 @@ import mdsd_opt as mo
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.output_checks import MIN_EXPECTED, deviations, merged_cells
 from mdsd_opt.auditing.report import TokenDeviation
-from mdsd_opt.auditing.settings import detectable_bias, trials_needed
+from mdsd_opt.auditing.settings import detectable_bias, trials_needed, unseen_bias
 from mdsd_opt.auditing.statistics import recurrence
 
 
@@ -240,8 +240,13 @@ def test_stated_power_is_the_power(bias: float, cells: int) -> None:
 
 
 def test_too_few_trials_can_see_nothing() -> None:
-    assert detectable_bias(10, 4, 1e-6, 0.99) == np.inf
-    assert detectable_bias(10_000, 1, 1e-6, 0.99) == np.inf
+    assert detectable_bias(10, 4, 1e-6, 0.99) == 1.0
+    assert detectable_bias(10_000, 1, 1e-6, 0.99) == 1.0
+    assert detectable_bias(0, 4, 1e-6, 0.99) == 1.0
+    biases = [detectable_bias(n, 4, 1e-6, 0.99) for n in (10, 100, 1_000, 10_000)]
+    assert biases == sorted(biases, reverse=True)
+    assert unseen_bias(0, 0.99) == 1.0
+    assert unseen_bias(100, 0.99) == pytest.approx(1 - 0.01**0.01)
 
 
 def test_distance_is_unbiased_where_plain_frequencies_are_not() -> None:

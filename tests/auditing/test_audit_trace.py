@@ -71,14 +71,14 @@ def test_probabilities_and_logits_give_the_same_report(trace: Any, report: Any) 
 @pytest.mark.parametrize("name", ["tests_independently", "zeroes_the_token"])
 def test_a_lossy_engine_is_found(name: str) -> None:
     report = mo.audit_trace(*record(WRONG[name]), logits=True)
-    assert not report.lossless
+    assert not report.clean
     assert report.drafts_follow_law
     assert report.total_variation_interval.low > 0.0
 
 
 def test_the_first_draft_as_output_is_found_and_accepts_too_often() -> None:
     report = mo.audit_trace(*record(lambda p, q, x, rng: x[0], steps=600), logits=True)
-    assert not report.lossless
+    assert not report.clean
     assert report.acceptance_rate == 1.0
     acceptance = next(check for check in report.checks if check.name == "acceptance")
     assert acceptance.p_value < 1e-12
@@ -88,12 +88,12 @@ def test_the_first_draft_as_output_is_found_and_accepts_too_often() -> None:
 def test_other_sampling_parameters_than_promised_are_found(
     trace: Any, given: dict[str, Any]
 ) -> None:
-    assert not mo.audit_trace(*trace, logits=True, **given).lossless
+    assert not mo.audit_trace(*trace, logits=True, **given).clean
 
 
 def test_drafts_of_another_temperature_are_found_and_the_tokens_acquitted(trace: Any) -> None:
     report = mo.audit_trace(*trace, logits=True, draft_temperature=1.3)
-    assert report.lossless
+    assert report.clean
     assert not report.drafts_follow_law
     assert not report.faultless
     assert "DRAFTS DO NOT FOLLOW" in report.verdict
@@ -111,25 +111,25 @@ def test_drafts_of_another_scheme_are_found(trace: Any) -> None:
 def test_without_draft_law_or_drafts_the_tokens_are_still_tested(trace: Any) -> None:
     target, _, drafts, tokens = trace
     report = mo.audit_trace(target, None, drafts, tokens, logits=True)
-    assert report.lossless
+    assert report.clean
     assert report.drafts_follow_law is None
     assert report.optimal_acceptance_rate is None
     assert report.acceptance_rate is not None
     report = mo.audit_trace(target, None, np.empty((STEPS, 0), int), tokens, logits=True)
-    assert report.lossless
+    assert report.clean
     assert report.acceptance_rate is None
     likeliest = target.argmax(axis=1)
-    assert not mo.audit_trace(target, None, drafts, likeliest, logits=True).lossless
+    assert not mo.audit_trace(target, None, drafts, likeliest, logits=True).clean
 
 
 def test_an_impossible_token_is_enough() -> None:
     target = np.tile([0.5, 0.5, 0.0], (40, 1))
     tokens = np.arange(40) % 2
     drafts = np.zeros((40, 1), int)
-    assert mo.audit_trace(target, None, drafts, tokens).lossless is True
+    assert mo.audit_trace(target, None, drafts, tokens).clean is True
     tokens[7] = 2
     report = mo.audit_trace(target, None, drafts, tokens)
-    assert not report.lossless
+    assert not report.clean
     assert report.p_value == 0.0
     assert report.violations[0].message.startswith("step 7: token 2")
 
@@ -140,7 +140,7 @@ def test_a_rare_token_too_often_is_found() -> None:
     rare = int(p.sum(axis=0).argmin())
     tokens[::30] = rare
     report = mo.audit_trace(target, draft, drafts, tokens, logits=True)
-    assert not report.lossless
+    assert not report.clean
     assert report.tokens[0].token == rare
 
 
@@ -152,7 +152,7 @@ def test_tokens_that_repeat_with_the_right_law_are_found() -> None:
     uniforms = np.repeat(rng.random(STEPS // 2), 2)
     tokens = (np.cumsum(p, axis=1) < uniforms[:, None]).sum(axis=1)
     report = mo.audit_trace(p, None, np.zeros((STEPS, 0), int), tokens)
-    assert not report.lossless
+    assert not report.clean
     succession = next(check for check in report.checks if check.name == "succession")
     assert succession.p_value < 1e-50
 
@@ -247,7 +247,7 @@ def test_a_file_may_lack_drafts_and_draft_law(tmp_path: Path) -> None:
     loaded = load_trace(tmp_path / "t.npz")
     assert loaded.draft is None
     assert loaded.drafts.shape == (3, 0)
-    assert mo.audit_trace(loaded.target, None, loaded.drafts, loaded.tokens).lossless
+    assert mo.audit_trace(loaded.target, None, loaded.drafts, loaded.tokens).clean
 
 
 @pytest.mark.parametrize(

@@ -98,10 +98,10 @@ def test_what_goes_wrong_after_the_first_token_is_found(tree: str) -> None:
     """The row of logits before the right one, which the first tokens do not show."""
     trace = record(chain(wrong_row=True), tree, 900)
     report = mo.audit_trace(**trace)
-    assert not report.lossless, report.verdict
+    assert not report.clean, report.verdict
     assert report.drafts_follow_law
     first = {k: v[:, 0] for k, v in trace.items() if k in ("target", "draft_law", "tokens")}
-    assert mo.audit_trace(**first, drafts=trace["drafts"][:, :1]).lossless
+    assert mo.audit_trace(**first, drafts=trace["drafts"][:, :1]).clean
 
 
 @pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement"])
@@ -122,7 +122,7 @@ def test_more_than_the_optimum_is_found() -> None:
     report = mo.audit_trace(**record(accepts_all, "chain3", 400))
     checks = {check.name: check.p_value for check in report.checks}
     assert checks["accept length"] < 1e-12
-    assert not report.lossless
+    assert not report.clean
     assert report.accept_length == 4.0
 
 
@@ -134,9 +134,9 @@ def test_trees_pass_and_their_mistakes_are_found() -> None:
     last = trace["tokens"].copy()
     rows = np.flatnonzero(last[:, 2] >= 0)
     last[rows, 2] = trace["drafts"][rows, 0]
-    assert not mo.audit_trace(**trace | {"tokens": last}).lossless
+    assert not mo.audit_trace(**trace | {"tokens": last}).clean
     report = mo.audit_trace(**trace | {"draft_law": trace["target"]})
-    assert report.lossless
+    assert report.clean
     assert not report.drafts_follow_law
 
 
@@ -145,17 +145,17 @@ def test_without_drafts_the_tokens_are_still_tested(right: dict[str, Any]) -> No
     bare = {"draft_law": None, "drafts": np.empty((size, 0), int)}
     trace = {k: v for k, v in right.items() if k != "parents"} | bare
     report = mo.audit_trace(**trace)
-    assert report.lossless
+    assert report.clean
     assert report.drafts_follow_law is None
     assert report.optimal_accept_length is None
-    assert not mo.audit_trace(**trace | {"target": right["draft_law"]}).lossless
+    assert not mo.audit_trace(**trace | {"target": right["draft_law"]}).clean
 
 
 def test_drafts_below_the_root_are_tested(right: dict[str, Any]) -> None:
     law = right["draft_law"].copy()
     law[:, 2] = law[:, 0]
     report = mo.audit_trace(**right | {"draft_law": law})
-    assert report.lossless
+    assert report.clean
     assert not report.drafts_follow_law
 
 
@@ -236,6 +236,6 @@ def test_arguments_are_validated(changed: dict[str, Any], message: str) -> None:
         "target": law, "draft_law": law, "drafts": np.zeros((4, 3), int),
         "tokens": [[0, 0, 0, 1]] * 4, "parents": [0, 1, 2],
     }  # fmt: skip
-    assert mo.audit_trace(**given).lossless
+    assert mo.audit_trace(**given).clean
     with pytest.raises(InvalidInput, match=message):
         mo.audit_trace(**given | changed)

@@ -46,7 +46,7 @@ def of_lossless(name: str, vocab_size: int, tree: str) -> Any:
 @pytest.mark.parametrize("name", LOSSLESS)
 def test_lossless_rules_pass(name: str, vocab_size: int, tree: str) -> None:
     report = of_lossless(name, vocab_size, tree)
-    assert report.lossless, report.verdict
+    assert report.clean, report.verdict
     assert report.method == "driven"
     assert report.total_variation < 1e-12
     assert report.accept_length <= report.optimal_accept_length + 1e-9
@@ -67,7 +67,7 @@ def test_block_verification_is_the_optimum_of_a_chain() -> None:
 def test_rules_for_trees_pass(rule: str, tree: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "_WIDER_SECONDS", 1.0)  # driving V = 5 as well takes all it may
     report = exact(get_rule(rule).verify, 2, tree, driven_checks=5)
-    assert report.lossless, report.verdict
+    assert report.clean, report.verdict
     assert report.total_variation < 1e-12
 
 
@@ -89,7 +89,7 @@ SEEN = {
 @pytest.mark.parametrize("name", BLIND)
 def test_what_the_first_token_does_not_show_is_caught(name: str) -> None:
     report = exact(BLIND[name], 3, "chain2", TELLING)
-    assert not report.lossless
+    assert not report.clean
     assert report.first_token_variation < 1e-9
     assert report.total_variation > 1e-3
     assert "which its first token does not show" in report.verdict
@@ -98,7 +98,7 @@ def test_what_the_first_token_does_not_show_is_caught(name: str) -> None:
 @pytest.mark.parametrize("name", SEEN)
 def test_what_the_first_token_shows_is_caught(name: str) -> None:
     report = exact(SEEN[name], 3, "chain2", TELLING)
-    assert not report.lossless
+    assert not report.clean
     assert report.first_token_variation > 1e-3
 
 
@@ -107,7 +107,7 @@ def test_two_tokens_hide_a_wrong_scale_and_wider_laws_show_it() -> None:
     assert report.verdict_class == "lossy"
     assert "on random laws with V = 5, as those given leave something unmet" in report.verdict
     blameless = exact(chain(), 2, "chain2", driven_checks=5)
-    assert blameless.lossless
+    assert blameless.clean
     assert "take V >= 3" in blameless.verdict
     assert "Never met: a choice after a refusal" in blameless.verdict
     assert "two levels" in of_lossless("chain", 3, "chain1").verdict
@@ -131,8 +131,8 @@ def test_drafts_from_another_law_than_is_passed_on() -> None:
 
     wrong = mo.audit_tree(verify, target, filtered, "chain2", 0)
     right = mo.audit_tree(chain(), target, filtered, "chain2", 0)
-    assert right.lossless
-    assert not wrong.lossless
+    assert right.clean
+    assert not wrong.clean
     assert wrong.total_variation > 0.01
 
 
@@ -144,12 +144,12 @@ def test_accepting_at_zero_is_mass() -> None:
         return np.array([0.2, 0.3, 0.5])
 
     report = mo.audit_tree(chain(at_most=True), target, draft, "chain2", 0)
-    assert not report.lossless
+    assert not report.clean
     assert report.total_variation < 1e-12
     shown = " ".join(violation.message for violation in report.violations)
-    assert "draw 0 equal to 0, once in 2**53 draws gave (2," in shown
+    assert "draw 0 (uniform) equal to 0, once in 2**53 draws gave (2," in shown
     assert "probability" in report.verdict
-    assert mo.audit_tree(chain(), target, draft, "chain2", 0).lossless
+    assert mo.audit_tree(chain(), target, draft, "chain2", 0).clean
 
 
 def test_sampling_probes_the_edges() -> None:
@@ -168,15 +168,15 @@ def test_sampling_probes_the_edges() -> None:
         )
         for at_most, edge_probes in ((True, 512), (False, 512), (True, 0))
     )  # fmt: skip
-    assert not wrong.lossless
+    assert not wrong.clean
     assert wrong.num_violations == 0
     assert wrong.p_value > 1e-6
-    assert "draw 1 equal to 0, once in 2**53 draws, gave (" in wrong.verdict
+    assert "draw 1 (uniform) equal to 0, once in 2**53 draws, gave (" in wrong.verdict
     assert "which has probability zero" in wrong.verdict
-    assert right.lossless
+    assert right.clean
     assert 0 < right.num_edge_probes <= 512
     assert "none wrong" in str(right)
-    assert unprobed.lossless
+    assert unprobed.clean
     assert unprobed.num_edge_probes == 0
     assert "not probed" in str(unprobed)
 
@@ -198,7 +198,7 @@ def test_wrong_answers_are_outcomes_with_their_mass(answer: Any, message: str) -
     for method in ("driven", "sampling"):
         target, draft = tables(3)
         report = mo.audit_tree(verify, target, draft, "chain2", 0, 500, method=method)
-        assert not report.lossless
+        assert not report.clean
         assert message in report.violations[0].message
         if method == "driven":
             assert report.total_variation == pytest.approx(0.25, abs=1e-9)
@@ -213,7 +213,7 @@ def test_wrong_answers_are_outcomes_with_their_mass(answer: Any, message: str) -
 def test_sampling_passes_what_is_lossless(verify: Any) -> None:
     """False alarm: below 1e-6."""
     report = mo.audit_tree(verify, *tables(4), "chain3", 0, 3_000, method="sampling")
-    assert report.lossless, report.verdict
+    assert report.clean, report.verdict
     assert report.num_trials == 3_000
     assert report.p_value > 1e-6
     assert 0 < report.detectable_bias < 1
@@ -225,7 +225,7 @@ def test_sampling_finds_what_is_large_enough() -> None:
     exactly = exact(wrong, 3, "chain2")
     report = mo.audit_tree(wrong, *tables(3), "chain2", 1, 20_000, method="sampling")
     assert exactly.total_variation > report.detectable_bias
-    assert not report.lossless
+    assert not report.clean
     assert report.total_variation == pytest.approx(exactly.total_variation, abs=0.02)
 
 
@@ -234,7 +234,7 @@ def test_false_alarms_of_sampling_come_as_rarely_as_stated() -> None:
         not mo.audit_tree(
             chain(), *tables(3), "chain2", seed, 100,
             method="sampling", false_alarm=0.05, edge_probes=0,
-        ).lossless
+        ).clean
         for seed in range(50)
     )  # fmt: skip
     assert alarms <= 10  # Pr(more | 5.5 %) < 1e-4
@@ -246,19 +246,25 @@ def test_more_accepted_than_the_optimum_is_a_check_of_its_own() -> None:
         return [*node.tokens, drawn(node.target, rng)]
 
     report = mo.audit_tree(greedy, *tables(3), "chain2", 0, 2_000, method="sampling")
-    assert not report.lossless
+    assert not report.clean
     checks = {check.name: check.p_value for check in report.checks}
     assert checks["accept length"] < 1e-6
     assert report.accept_length == 3.0
 
 
 def test_many_trees_are_sampled() -> None:
-    report = mo.audit_tree(get_rule("traversal").verify, *tables(3), "2x2", 0, 300)
-    assert report.method == "sampling"
-    assert report.lossless
-    with pytest.raises(ProblemTooLarge, match="max_trees"):
-        exact(get_rule("traversal").verify, 3, "2x2")
-    stopped = mo.audit_tree(get_rule("traversal").verify, *tables(3), "2x2", 0, 10**6, seconds=0.2)
+    verify = get_rule("traversal").verify
+    for method in ("auto", "driven"):
+        report = mo.audit_tree(verify, *tables(3), "2x2", 0, 300, method=method)
+        assert report.method == "sampling"
+        assert report.verdict_class == "no deviation"
+        assert report.notes == (
+            "not driven: there are more than 100 trees of drafts (max_trees)",
+        )
+        assert report.num_trials == 300
+        assert report.num_checks is None
+        assert not report.lossless
+    stopped = mo.audit_tree(verify, *tables(3), "2x2", 0, 10**6, seconds=0.2)
     assert 0 < stopped.num_trials < 10**5
 
 
@@ -267,12 +273,16 @@ def test_what_cannot_be_driven_is_sampled() -> None:
         p = root.target
         return [int(rng.choice(p.size, p=p)) if rng.integers(2) else drawn(p, rng)]
 
-    report = mo.audit_tree(verify, *tables(3), "chain2", 0, 500)
-    assert report.method == "sampling"
-    assert report.lossless
-    assert "Never met: an accepted draft" in report.verdict
-    with pytest.raises(InvalidInput, match="raw bits"):
-        exact(verify, 3, "chain2")
+    for method in ("auto", "driven"):
+        report = mo.audit_tree(verify, *tables(3), "chain2", 0, 500, method=method)
+        assert report.method == "sampling"
+        assert report.verdict_class == "no deviation"
+        assert "Never met: an accepted draft" in report.verdict
+        assert len(report.notes) == 1
+        assert report.notes[0].startswith("not driven, and sampled: ")
+        assert "raw bits" in report.notes[0]
+    sampled = mo.audit_tree(verify, *tables(3), "chain2", 0, 500, method="sampling")
+    assert sampled.notes == ()  # it does what it was asked for
 
 
 @pytest.mark.parametrize("tree", ["2x2", "chain3", "3x1"])

@@ -81,9 +81,9 @@ def test_an_engine_is_a_callable_for_audits(fakes: dict[str, str]) -> None:
     assert isinstance(engine, Engine)
     assert (engine.package, engine.version) == ("fake-engine", "1.0")
     problem = mo.TransportProblem([0.4, 0.3, 0.3], mo.WithReplacement([0.2, 0.3, 0.5], 1))
-    assert mo.audit(engine, problem, 0, 500).lossless
+    assert mo.audit(engine, problem, 0, 500).clean
     report = mo.audit_tree(engine.verify, TableModel(3, 6), TableModel(3, 7), "chain2", 0)
-    assert report.lossless
+    assert report.clean
     assert report.total_variation < 1e-12
     two = mo.TransportProblem([0.4, 0.3, 0.3], mo.WithReplacement([0.2, 0.3, 0.5], 2))
     with pytest.raises(InvalidInput, match="one draft"):
@@ -106,10 +106,10 @@ def test_other_versions_are_refused(fakes: dict[str, str]) -> None:
 
 def test_the_standard_audit_finds_what_an_accepted_zero_is_worth(fakes: dict[str, str]) -> None:
     right, wrong = (engines.audit_engine(engines.get(name)) for name in ("fake", "zero"))
-    assert right.lossless
+    assert right.clean
     assert right.zeros.impossible_mass == 0
-    assert wrong.texts.lossless
-    assert not wrong.lossless
+    assert wrong.texts.clean
+    assert not wrong.clean
     assert wrong.zeros.impossible_mass == pytest.approx(0.7 * 2.0**-53)
     assert wrong.row()["impossible_mass"] == wrong.zeros.impossible_mass
     assert "once in 2**53 draws" in wrong.row()["finding"]
@@ -127,11 +127,17 @@ def test_the_command_line_audits_one_or_all(
     code, out, _ = run("--engine", "fake")
     assert code == 0
     assert "fake.verify (fake-engine 1.0)" in out
-    code, out, err = run("--engine", "all", "--json")
+    code, out, err = run("--engine", "all", "--json", "--tolerate-edge", "0")
     assert code == 1
-    assert [row["engine"] for row in json.loads(out)["engines"]] == ["fake", "zero"]
+    rows = json.loads(out)["engines"]
+    assert [row["engine"] for row in rows] == ["fake", "zero"]
+    assert [row["verdict_class"] for row in rows] == ["lossless", "edge"]
+    assert rows[0]["detectable_bias"] == 0.0
+    assert rows[1]["edge_mass"] == pytest.approx(0.7 * 2.0**-53)
     assert "left out absent" in err
     assert "left out slow: takes more than ten minutes" in err
+    assert run("--engine", "zero", "--tolerate-edge", "1e-17")[0] == 1
+    assert run("--engine", "zero")[0] == 0  # by default an edge of 1e-12 at most is tolerated
     assert run("--engine", "absent")[0] == 2
     code, _, err = run("--engine", "fake", "--verifier", "optimal")
     assert code == 2
