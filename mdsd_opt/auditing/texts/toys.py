@@ -124,22 +124,33 @@ AnyTables = Tables | RowTables
 class Toy:
     """A model: from ids, shape (n,), to logits of what follows each beginning, shape (n + 1, V).
 
-    `heard` is called with every text that the model is asked about.
+    `heard` is called with every text that the model is asked about. Laws by place are kept once for
+    each place, so that a wide vocabulary takes no more memory than its rows.
     """
 
     def __init__(
-        self, law: Callable[[Text], Vector], vocab_size: int, heard: Callable[[Text], None]
+        self,
+        law: Callable[[Text], Vector],
+        vocab_size: int,
+        heard: Callable[[Text], None],
+        by_place: bool = False,
     ) -> None:
         self._law, self._heard, self.vocab_size = law, heard, vocab_size
+        self._by_place = by_place
         self._rows: dict[Text, Vector] = {}
         self._answers: dict[Text, Vector] = {}
 
     def __call__(self, ids: Any) -> Vector:
         text = self.checked(np.ravel(ids).tolist())
         self.hear(text)
-        if text not in self._answers:
-            self._answers[text] = np.stack([self.row(text[:n]) for n in range(len(text) + 1)])
-        return self._answers[text].copy()
+        known = self._key(text)
+        if known not in self._answers:
+            self._answers[known] = np.stack([self.row(text[:n]) for n in range(len(text) + 1)])
+        return self._answers[known].copy()
+
+    def _key(self, text: Text) -> Text:
+        """The text whose law this one has."""
+        return (0,) * len(text) if self._by_place else text
 
     def checked(self, ids: list[Any]) -> Text:
         """A text of ids that are tokens.
@@ -162,6 +173,7 @@ class Toy:
 
     def row(self, text: Text) -> Vector:
         """Logits after a text, shape (V,)."""
+        text = self._key(text)
         if text not in self._rows:
             law = self._law(text)
             self._rows[text] = np.where(law > 0, np.log(np.where(law > 0, law, 1.0)), IMPOSSIBLE)
