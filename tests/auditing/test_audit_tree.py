@@ -258,9 +258,7 @@ def test_many_trees_are_sampled() -> None:
         report = mo.audit_tree(verify, *tables(3), "2x2", 0, 300, method=method)
         assert report.method == "sampling"
         assert report.verdict_class == "no deviation"
-        assert report.notes == (
-            "not driven: there are more than 100 trees of drafts (max_trees)",
-        )
+        assert report.notes == ("not driven: there are more than 100 trees of drafts (max_trees)",)
         assert report.num_trials == 300
         assert report.num_checks is None
         assert not report.lossless

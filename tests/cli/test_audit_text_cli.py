@@ -26,7 +26,7 @@ def fails(target, draft):
 
 
 @pytest.mark.parametrize(
-    ("name", "code", "kind"), [("right", 0, "lossless"), ("wrong", 1, "lossy"),
+    ("name", "code", "kind"), [("right", 0, "no deviation"), ("wrong", 1, "lossy"),
                                ("fails", 3, "not judged")]
 )  # fmt: skip
 def test_the_exit_code_is_that_of_the_class(run_cli, tmp_path, monkeypatch, name, code, kind):

@@ -419,7 +419,9 @@ def test_audit_of_our_own_verifiers(run):
         done = run("audit", "--verifier", name, "--trials", "500", "--json")
         assert done.returncode == 0, done.stderr
         report = json.loads(done.stdout)
-        assert report["lossless"] is True
+        assert report["verdict_class"] == "no deviation"
+        assert report["lossless"] is False  # with 500 calls, a bias of .2 may be hidden
+        assert 0.05 < report["detectable_bias"] < 0.5
         assert report["acceptance_rate"] <= report["optimal_acceptance_rate"] + 1e-9
 
 
@@ -451,7 +453,7 @@ def test_audit_of_a_chain_tells_classes_by_exit_codes(run, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     for name, code, said in (
-        ("until_it_differs", 0, "lossless on 8 kinds of laws"),
+        ("until_it_differs", 0, "no deviation on 9 kinds of laws, V up to 2,048: 7 were driven"),
         ("all_of_them", 1, "NOT LOSSLESS"),
         ("broken", 3, "NOT JUDGED"),
     ):

@@ -74,7 +74,7 @@ def tables() -> tuple[TableModel, TableModel]:
 def audited(scheme: str) -> list[float]:
     verify = decoding.get_rule("naive_target").verify
     report = mo.audit_tree(verify, *tables(), "2x1", 0, scheme=scheme, driven_checks=5)
-    assert report.lossless
+    assert report.clean
     assert report.optimal_accept_length is not None
     return [report.accept_length, report.optimal_accept_length]
 
@@ -83,7 +83,7 @@ def on_laws(scheme: str) -> list[float]:
     report = mo.audit_portfolio(
         "naive_target", scheme=scheme, num_drafts=1, num_trials=100, method="sampling"
     )
-    assert report.lossless
+    assert report.clean
     assert report.optimal_acceptance_rate is not None
     return [report.optimal_acceptance_rate]
 

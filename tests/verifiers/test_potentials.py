@@ -219,7 +219,7 @@ class TestUsersOwnSchemes:
         assert verifier.acceptance_rate(problem) == pytest.approx(
             solution.acceptance_rate, abs=1.1e-6
         )
-        assert mo.audit("optimal", problem, rng=0, num_trials=2000).lossless
+        assert mo.audit("optimal", problem, rng=0, num_trials=2000).clean
 
     def test_moderate_vocabularies(self) -> None:
         rng = np.random.default_rng(1)

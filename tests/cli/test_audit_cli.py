@@ -1,0 +1,215 @@
+"""mdsd-opt audit: what a verdict leaves open, as exit codes; laws and promises from the shell."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+RULES = """
+import random
+import numpy as np
+
+def right(target, draft, drafts, rng):
+    return int(rng.choice(len(target), p=target))
+
+def wrong(target, draft, drafts, rng):
+    return int(drafts[0])
+
+def fails_at_one(target, draft, drafts, rng):
+    if drafts[0] == 1:
+        raise KeyError("draft")
+    return int(rng.choice(len(target), p=target))
+
+def accepts(target, draft, drafts, u, rng):
+    x = int(drafts[0])
+    if u * draft[x] <= target[x]:
+        return x
+    left = np.maximum(target - draft, 0)
+    return int(rng.choice(len(target), p=left / left.sum()))
+
+def at_zero(target, draft, drafts, rng):
+    return accepts(target, draft, drafts, rng.random(), rng)
+
+def at_zero_of_24_bits(target, draft, drafts, rng):
+    return accepts(target, draft, drafts, int(rng.random() * 2**24) / 2**24, rng)
+
+def chain(p, q, drafts):
+    tokens = []
+    for row in p:
+        tokens.append(random.choices(range(len(row)), row)[0])
+        if len(tokens) > len(drafts) or tokens[-1] != drafts[len(tokens) - 1]:
+            return tokens
+
+def cut(p, q, drafts):
+    kept = [np.where(row >= np.sort(row)[-min(50, row.size)], row, 0.0) for row in p]
+    return chain([row / row.sum() for row in kept], q, drafts)
+
+def rows(p, q, drafts):
+    counts = (drafts >= 0).sum(axis=1)
+    return [chain(p[n, : m + 1], q[n, :m], drafts[n, :m]) for n, m in enumerate(counts)]
+
+def text(target, draft):
+    draft([])
+    weights = np.exp(target([])[0])
+    return [int(np.random.choice(weights.size, p=weights / weights.sum()))]
+"""
+
+WITH_ZERO = {
+    "target": ["3/5", "2/5", "0"],
+    "drafts": {"scheme": "with_replacement", "q": ["1/5", "3/10", "1/2"], "num_drafts": 1},
+}
+
+
+@pytest.fixture
+def audited(run_cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run `mdsd-opt audit` in a folder with these rules and this problem."""
+    (tmp_path / "my_rules.py").write_text(RULES)
+    (tmp_path / "with_zero.json").write_text(json.dumps(WITH_ZERO))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def run(*arguments: str) -> tuple[int, Any]:
+        done = run_cli("audit", *arguments, "--json")
+        return done.returncode, json.loads(done.stdout) if done.stdout else done.stderr
+
+    return run
+
+
+SAMPLED = ("--vocab-size", "4", "--num-drafts", "1", "--trials", "500")
+
+
+@pytest.mark.parametrize(
+    ("rule", "options", "code", "kind"),
+    [
+        ("right", (), 0, "no deviation"),
+        ("right", ("--detect", "0.5"), 0, "no deviation"),
+        ("right", ("--detect", "0.05"), 3, "no deviation"),
+        ("right", ("--detect", "0.01", "--method", "driven"), 0, "lossless"),
+        ("right", ("--detect", "0.5", "--trials", "5"), 3, "no deviation"),
+        ("wrong", (), 1, "lossy"),
+        ("wrong", ("--detect", "0.01"), 1, "lossy"),
+        ("wrong", ("--tolerate-edge", "1"), 1, "lossy"),
+        ("fails_at_one", (), 3, "not judged"),
+        ("fails_at_one", ("--detect", "1", "--tolerate-edge", "1"), 3, "not judged"),
+    ],
+)
+def test_what_may_be_hidden_has_an_exit_code(
+    audited: Any, rule: str, options: tuple[str, ...], code: int, kind: str
+) -> None:
+    found, report = audited("--verifier", f"my_rules:{rule}", *SAMPLED, *options)
+    assert report["verdict_class"] == kind
+    assert found == code
+    assert report["lossless"] is (kind == "lossless")
+    assert 0 <= report["detectable_bias"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "method", "options", "code"),
+    [
+        ("at_zero", "driven", (), 0),
+        ("at_zero", "sampling", (), 0),
+        ("at_zero", "driven", ("--tolerate-edge", "0"), 1),
+        ("at_zero", "sampling", ("--tolerate-edge", "0"), 1),
+        ("at_zero", "driven", ("--tolerate-edge", "1e-17"), 1),
+        ("at_zero_of_24_bits", "driven", (), 1),
+        ("at_zero_of_24_bits", "driven", ("--tolerate-edge", "1e-6"), 0),
+    ],
+)
+def test_an_edge_is_tolerated_up_to_its_probability(
+    audited: Any, rule: str, method: str, options: tuple[str, ...], code: int
+) -> None:
+    given = ("--problem", "with_zero.json", "--trials", "300", "--method", method)
+    found, report = audited("--verifier", f"my_rules:{rule}", *given, *options)
+    assert report["verdict_class"] == "edge"
+    assert found == code
+    bits = 53 if rule == "at_zero" else 24
+    assert 0.3 * 2.0**-bits < report["edge_mass"] <= 2.0**-bits
+    assert report["lossless"] is False
+
+
+def test_an_edge_that_is_tolerated_may_hide_no_more_than_another_verdict(audited: Any) -> None:
+    given = ("--problem", "with_zero.json", "--trials", "300", "--detect", "0.01")
+    rule = ("--verifier", "my_rules:at_zero")
+    assert audited(*rule, *given, "--method", "sampling")[0] == 3
+    assert audited(*rule, *given, "--method", "driven")[0] == 0
+
+
+def test_chains_are_put_to_laws_of_ones_own(audited: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    target = rng.normal(0, 2, (6, 400))
+    draft = target + rng.normal(0, 1, target.shape)
+    np.savez(tmp_path / "logits.npz", target=target, draft=draft)
+    given = ("--trials", "600", "--logits", "logits.npz")
+    code, report = audited("--chain", "my_rules:chain", *given)
+    assert code == 0
+    assert [one["law"] for one in report["tried"]] == [f"given, row {n}" for n in (0, 1, 3)]
+    assert {one["vocab_size"] for one in report["tried"]} == {400}
+    assert report["verdict_class"] == "no deviation"
+    code, report = audited("--chain", "my_rules:cut", *given)
+    assert (code, report["verdict_class"]) == (1, "lossy")
+    code, report = audited("--text", "my_rules:text", *given)
+    assert code == 0
+    assert {one["vocab_size"] for one in report["tried"]} == {2, 3, 400}
+
+
+def test_chains_are_put_to_vocabularies_of_these_sizes(audited: Any) -> None:
+    code, report = audited(
+        "--chain", "my_rules:chain", "--vocab-sizes", "100,300", "--trials", "300"
+    )
+    assert code == 0
+    assert [one["vocab_size"] for one in report["tried"]][-2:] == [100, 300]
+    assert report["largest_vocab_size"] == 300
+
+
+def test_batches_of_chains_are_read_row_by_row(audited: Any) -> None:
+    code, report = audited("--chain", "my_rules:rows", "--batch", "3", "--trials", "300")
+    assert code == 0
+    assert [one["law"] for one in report["tried"]] == ["row 1", "row 2", "row 3"]
+
+
+def test_a_promise_that_is_not_kept_is_found(audited: Any) -> None:
+    given = ("--chain", "my_rules:chain", "--trials", "400")
+    code, report = audited(*given, "--top-k", "2")
+    assert (code, report["verdict_class"]) == (1, "lossy")
+    assert "the target is not filtered as was promised" in report["cause"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--detect", "0"), "--detect is 0.0: give a total variation between 0 and 1"),
+        (("--detect", "1.5"), "--detect is 1.5"),
+        (("--logits", "logits.npz"), "--logits and --vocab-sizes go with --chain and --text"),
+        (("--vocab-sizes", "40"), "--logits and --vocab-sizes go with --chain and --text"),
+        (("--seconds", "-1"), "seconds is -1.0: give a positive number"),
+        (("--trials", "0"), "num_trials is 0"),
+        (("--method", "guess"), "guess"),
+    ],
+)
+def test_options_out_of_place_are_refused(
+    audited: Any, arguments: tuple[str, ...], said: str
+) -> None:
+    code, message = audited("--verifier", "my_rules:right", "--vocab-size", "4", *arguments)
+    assert code == 2
+    assert said in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--vocab-sizes", "many"), "--vocab-sizes is 'many': give numbers from 2 to 1,000,000"),
+        (("--vocab-sizes", "1"), "--vocab-sizes is '1'"),
+        (("--draft-temperature", "1"), "--draft-temperature goes with --trace"),
+        (("--batch", "65"), "batch is 65: give True, or 2 to 64 rows"),
+        (("--logits", "missing.npz"), "missing.npz"),
+    ],
+)
+def test_options_of_chains_are_checked(audited: Any, arguments: tuple[str, ...], said: str) -> None:
+    code, message = audited("--chain", "my_rules:chain", *arguments)
+    assert code == 2
+    assert said in message
