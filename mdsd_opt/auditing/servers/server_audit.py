@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,7 @@ def audit_server(
     sampling: Sampling | None = None,
     log: str | os.PathLike[str] | None = None,
     *,
+    draft_sampling: Sampling | None = None,
     model: str | None = None,
     length: int | None = None,
     max_tokens: int | None = None,
@@ -133,6 +134,8 @@ def audit_server(
         What the requests ask for.
     log : path, optional
         JSON lines of all that is learned; if it is there, the audit goes on from it.
+    draft_sampling : Sampling, optional
+        How the server draws drafts, if not as it draws tokens; llama.cpp's keep the ten likeliest.
     model : str, optional
         Name of the model, where a server has several; the first by default.
     length : int, optional
@@ -183,15 +186,17 @@ def audit_server(
     )
     if logprobs not in ("raw", "processed"):
         raise InvalidInput(f"logprobs is {logprobs!r}: give raw or processed")
-    if not (isinstance(top, int) and 1 <= top <= 1000):
+    if top not in range(1, 1001):
         raise InvalidInput(f"top is {top!r}: give a number of tokens from 1 to 1000")
     texts = _prompts(prompts)
     request = Request(sampling=sampling or Sampling(), model=model, logprobs=logprobs, top=top)
+    of_draft = replace(request, sampling=draft_sampling or request.sampling)
     learned = Learned(Tally(wanted, rng, least_tolerance=tolerance))
     places = {"server": url, "against": against, "draft": draft}
     header = {
         **places,
         "sampling": asdict(request.sampling),
+        "draft_sampling": asdict(draft_sampling or request.sampling),
         "logprobs": logprobs,
         "prompts": [text if isinstance(text, str) else list(text) for text in texts],
         "rng": rng,
@@ -203,7 +208,8 @@ def audit_server(
     }
     try:
         servers = {
-            place: connected(connection, api, request) for place, connection in connections.items()
+            place: connected(connection, api, of_draft if place == "draft" else request)
+            for place, connection in connections.items()
         }
         for server in servers.values():  # prompts may be numbered, and alike for all
             ids = [server.prompt(text) if isinstance(text, str) else list(text) for text in texts]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mdsd_opt.cli import options
+from mdsd_opt.cli import options, server_audits
 from mdsd_opt.errors import InvalidInput, MissingExtra, ProblemTooLarge
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ def audit(
     ] = False,
     method: Annotated[str, "auto, enumeration, driven or sampling."] = "auto",
     sampling: options.Sampling,
+    servers: server_audits.ServerOptions,
     false_alarm: Annotated[
         float, "Probability, at most, of calling a faultless verifier lossy."
     ] = 1e-6,
@@ -122,14 +123,24 @@ def audit(
     """
     if detect is not None and not 0 < detect <= 1:
         raise InvalidInput(f"--detect is {detect}: give a total variation between 0 and 1")
-    if [verifier, trace, engine, chain, text].count(None) != 4:
-        raise InvalidInput("give one of --verifier, --chain, --text, --trace and --engine")
+    others = [verifier, trace, engine, chain, text]
+    if not servers.is_asked and others.count(None) != 4:
+        raise InvalidInput(
+            "give one of --verifier, --chain, --text, --trace, --engine, --server and --recorded"
+        )
     if lossy and verifier is None:
         raise InvalidInput("--lossy goes with --verifier")
     from mdsd_opt.cli.view import Form, present
 
     form = Form(as_json, page=page)
     allowed = Allowed(detect, tolerate_edge)
+    if servers.is_asked:
+        from mdsd_opt.cli.report.audits import audit_view
+
+        found, of = server_audits.audited(servers, others, sampling, seconds, false_alarm, seed)
+        present(audit_view(found, of), form)
+        allowed.leave(found, found.clean)
+        return
     if engine is not None:
         limit = 120.0 if seconds is None else seconds
         audit_engines(engine, any_version, limit, seed, form, allowed)
