@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import torch
 
 import mdsd_opt as mo
 from mdsd_opt.base.arrays import library_of, like, to_numpy
+from mdsd_opt.base.files.logits import load_logits
 
 
 def test_bfloat16_shares_its_bits():
@@ -44,3 +47,91 @@ def test_probabilities_are_taken_as_such_and_not_for_logits(dtype):
     )
     with pytest.raises(mo.errors.InvalidInput, match="'probs'"):
         mo.acceptance_rates(p, q, 2)
+
+
+GENERATOR = torch.Generator().manual_seed(1)
+LOGITS = tuple(torch.randn(2, 6, 20, generator=GENERATOR) for _ in range(2))
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz"])
+def test_8_bit_floats_are_read_as_they_are(name):
+    small = [side.to(getattr(torch, name)) for side in LOGITS]
+    expected = mo.acceptance_rates(*(side.float() for side in small), 2)
+    torch.testing.assert_close(mo.acceptance_rates(*small, 2), expected, atol=0, rtol=0)
+    np.testing.assert_array_equal(to_numpy(small[0]), small[0].float().numpy())
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda x: x.to_sparse(), r"of layout torch.sparse_coo.*to_dense"),
+        (lambda x: x.reshape(12, 20).to_sparse_csr(), "of layout torch.sparse_csr.*to_dense"),
+        (lambda x: x.to("meta"), "on the device meta"),
+        (lambda x: x.to(torch.complex64), r"complex64: give real"),
+        (lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), "dequantize"),
+        (lambda x: torch.nested.nested_tensor([x[0], x[1, :3]], layout=torch.jagged), "nested"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")  # such tensors are in beta, or on their way out
+def test_tensors_without_numbers_to_read(change, words):
+    with pytest.raises(mo.errors.InvalidInput, match=f"target_logits is a tensor .*{words}"):
+        mo.acceptance_rates(change(LOGITS[0]), LOGITS[1], 2)
+    for door in (
+        mo.softmax, mo.TransportProblem.from_logits, partial(mo.relaxed_rates, kl=0.1), mo.advise,
+        mo.compare_draft_schemes, lambda x, *_: mo.WithReplacement(x, 2),
+    ):  # fmt: skip
+        with pytest.raises(mo.errors.InvalidInput, match=words):
+            door(change(LOGITS[0]), *([] if door is mo.softmax else [LOGITS[1], 2]))
+
+
+def test_inside_vmap():
+    with pytest.raises(mo.errors.InvalidInput, match=r"inside torch\.func"):
+        torch.func.vmap(lambda p, q: mo.acceptance_rates(p, q, 1))(*LOGITS)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e5m2])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_steps_as_models_generate_them(batch, dtype):
+    """`output_logits`: a tuple of tensors [B, V], one for each step, are B texts."""
+    texts = [side[:batch].to(dtype) for side in LOGITS]
+    steps = [tuple(side[:, step] for step in range(6)) for side in texts]
+    expected = mo.acceptance_rates(*texts, 2)
+    for given in (steps, [list(side) for side in steps]):
+        torch.testing.assert_close(mo.acceptance_rates(*given, 2), expected, atol=1e-6, rtol=0)
+    notes = mo.advise(*steps).notes[0]
+    assert (
+        notes == ("no intervals, which take several texts", "95% intervals over 2 texts")[batch - 1]
+    )
+
+
+def test_a_list_of_rows_is_a_text():
+    rows = [list(side[0].bfloat16()) for side in LOGITS]
+    expected = mo.acceptance_rates(*(side[0].bfloat16() for side in LOGITS), 2)
+    torch.testing.assert_close(mo.acceptance_rates(*rows, 2), expected, atol=1e-6, rtol=0)
+    with pytest.raises(mo.errors.InvalidInput, match="target_logits is not an array of numbers"):
+        mo.acceptance_rates([rows[0][0], rows[0][1][:5]], rows[1], 2)
+
+
+def test_steps_in_a_file(tmp_path):
+    path = tmp_path / "steps.pt"
+    steps = {
+        name: tuple(side[:, step] for step in range(6))
+        for name, side in zip(("target", "draft"), LOGITS, strict=True)
+    }
+    torch.save(steps, path)
+    np.testing.assert_array_equal(load_logits(path).target, LOGITS[0].numpy())
+
+
+def test_bits_of_tensors_are_no_logits():
+    for dtype, bits in ((torch.bfloat16, torch.uint16), (torch.float8_e4m3fn, torch.uint8)):
+        with pytest.raises(mo.errors.InvalidInput, match=r"target_logits .* the bits of floats"):
+            mo.acceptance_rates(*(side.to(dtype).view(bits) for side in LOGITS), 2)
+
+
+def test_every_row_of_tensors_is_looked_at():
+    p, q = (torch.softmax(side, -1) for side in LOGITS)
+    p[1, 5, 0] += 0.01
+    with pytest.raises(mo.errors.InvalidDistribution, match=r"row 1, 5.* to 1\.01"):
+        mo.acceptance_rates(p, q, 2, kind="probs")
+    with pytest.raises(mo.errors.InvalidDistribution, match=r"row 1, 5"):
+        mo.acceptance_rates(p.log(), q.log(), 2, kind="logprobs")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.arrays import Opened, as_logits, to_numpy
 from mdsd_opt.base.distributions import softmax
 from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.decoding.language_models import tree_logits
@@ -46,7 +46,8 @@ def place_rates(
         As `drafts` of `acceptance_rates`.
     temperature : float
     **options
-        More of `acceptance_rates`: `draft_temperature`, filters, `verifier`.
+        More of `acceptance_rates`: `draft_temperature`, filters, `verifier`, `kind`, `pad`,
+        `draft_token_ids`.
 
     Returns
     -------
@@ -152,7 +153,10 @@ def confidence_rates(
     """
     if list(edges) != sorted(set(edges)):
         raise InvalidInput(f"edges are {list(edges)}: give them ascending, each once")
-    target, draft = (_rows(side) for side in (target_logits, draft_logits))
+    kind = options.pop("kind", None)
+    target = _rows(target_logits, "target_logits", kind)
+    draft = _rows(draft_logits, "draft_logits", kind)
+    options["kind"] = "logits"
     warmth = options.get("draft_temperature")
     if warmth is None:
         warmth = options.get("temperature", 1.0)
@@ -171,8 +175,8 @@ def confidence_rates(
     return ConfidenceRates(tuple(edges), tuple(tables))
 
 
-def _rows(logits: Any) -> NDArray[Any]:
-    array = to_numpy(logits, "logits")
+def _rows(logits: Any, name: str, kind: str | None) -> NDArray[Any]:
+    array = as_logits(Opened.of(logits, name), kind).numpy()
     return array.reshape(-1, array.shape[-1])
 
 

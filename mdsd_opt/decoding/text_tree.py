@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers, Vector
+from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.decoding.draft_tree import Tokens
 from mdsd_opt.decoding.topology import Place, Topology
 from mdsd_opt.drafts.by_name import SchemeMaker
@@ -37,7 +38,8 @@ class TextTree:
     """
 
     def __init__(self, target: Laws, depth: int) -> None:
-        self.vocab_size = int(target(()).size)
+        first = Distribution.of(target(()), "the target's first law").values
+        self.vocab_size = first.size
         count = sum(count_power(self.vocab_size, n) for n in range(min(depth, 64) + 1))
         if count > MAX_TEXTS or depth > 64:
             raise ProblemTooLarge(
@@ -53,7 +55,8 @@ class TextTree:
         self.parent: Integers = self.levels[self.level_of - 1] + inside // self.vocab_size
         self.parent[0] = 0
         inner = [w for n in range(depth) for w in product(range(self.vocab_size), repeat=n)]
-        self.p: Vector = np.concatenate([[1.0], *(target(w) for w in inner)])
+        laws = (Distribution.of(target(w), f"the target's law after {w}").values for w in inner)
+        self.p: Vector = np.concatenate([[1.0], *laws])
 
     def level(self, n: int) -> slice:
         """The texts of n tokens."""

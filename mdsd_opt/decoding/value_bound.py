@@ -20,7 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from mdsd_opt.base.array_types import Integers, Vector
-from mdsd_opt.errors import InvalidInput, ProblemTooLarge
+from mdsd_opt.base.arrays import SUM_TOLERANCE
+from mdsd_opt.base.checked import floats
+from mdsd_opt.base.distributions import Distribution
+from mdsd_opt.errors import InvalidDistribution, InvalidInput, ProblemTooLarge
 
 #: Nested prefixes, at most: they are many where the values are nearly the same.
 MAX_PREFIXES = 10_000
@@ -48,15 +51,17 @@ def value_bound(target: Vector, draft: Vector, values: Sequence[float]) -> Value
 
     Parameters
     ----------
-    target : ndarray, shape (V,)
+    target : array_like, shape (V,)
         p, or r p for a node that is passed with probability r.
-    draft : ndarray, shape (V,)
+    draft : array_like, shape (V,)
         q, from which K drafts are drawn independently.
     values : sequence of float
         Of each draft, of one or two different values; see `place_values`.
 
     Raises
     ------
+    InvalidDistribution
+        The draft is no distribution, or the target none of a mass up to one.
     InvalidInput
         No values, negative ones, or more than two different ones.
     ProblemTooLarge
@@ -66,6 +71,12 @@ def value_bound(target: Vector, draft: Vector, values: Sequence[float]) -> Value
     -----
     O(V log V), and O(V) for each of 2 v_1 / (v_1 - v_2) prefixes.
     """
+    p, q = floats(target, "target"), Distribution.of(draft, "draft").values
+    if p.shape != q.shape or not p.min() >= 0.0 or p.sum() > 1.0 + SUM_TOLERANCE:
+        raise InvalidDistribution(
+            f"target has shape {p.shape} and sum {p.sum():.6g}: give r p of the draft's {q.size} "
+            "tokens, r from 0 to 1"
+        )
     worths, counts = np.unique(np.asarray(values, np.float64), return_counts=True)
     if not 1 <= worths.size <= 2 or not (worths[0] >= 0.0 and worths[-1] < np.inf):
         raise InvalidInput(
@@ -75,10 +86,10 @@ def value_bound(target: Vector, draft: Vector, values: Sequence[float]) -> Value
     best, many = float(worths[-1]), int(counts[-1])
     other, few = (float(worths[0]), int(counts[0])) if worths.size == 2 else (0.0, 0)
     step = best - other
-    prices = np.zeros_like(target, np.float64)
+    prices = np.zeros_like(p)
     if best == 0.0:
         return ValueBound(0.0, prices)
-    order, a, masses = _lorenz(target, draft)
+    order, a, masses = _lorenz(p, q)
     if best > MAX_PREFIXES * step:
         raise ProblemTooLarge(
             f"values {other} and {best} are so near that they take over {MAX_PREFIXES:,} prefixes: "
