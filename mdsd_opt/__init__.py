@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from mdsd_opt.auditing.chains import audit_chain as audit_chain
     from mdsd_opt.auditing.on_laws import audit_portfolio as audit_portfolio
     from mdsd_opt.auditing.portfolio import PortfolioReport as PortfolioReport
+    from mdsd_opt.auditing.servers import ServerReport as ServerReport
+    from mdsd_opt.auditing.servers import audit_server as audit_server
+    from mdsd_opt.auditing.servers import audit_tokens as audit_tokens
     from mdsd_opt.auditing.texts import TextAuditReport as TextAuditReport
     from mdsd_opt.auditing.texts import audit_text as audit_text
     from mdsd_opt.auditing.trees import TreeAuditReport as TreeAuditReport
@@ -99,6 +102,7 @@ _HOME = {
     "ProblemTooLarge": "errors",
     "Relaxation": "solvers.frontier",
     "Sampling": "base.sampling",
+    "ServerReport": "auditing.servers",
     "Solution": "problem.solution",
     "Status": "problem.solution",
     "TopKDrafts": "drafts",
@@ -117,7 +121,9 @@ _HOME = {
     "audit_chain": "auditing.chains",
     "audit_drafts": "auditing",
     "audit_portfolio": "auditing.on_laws",
+    "audit_server": "auditing.servers",
     "audit_text": "auditing.texts",
+    "audit_tokens": "auditing.servers",
     "audit_trace": "auditing",
     "audit_tree": "auditing.trees",
     "best_draft_temperature": "corpora.draft_choice",

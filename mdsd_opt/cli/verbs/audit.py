@@ -126,7 +126,8 @@ def audit(
     others = [verifier, trace, engine, chain, text]
     if not servers.is_asked and others.count(None) != 4:
         raise InvalidInput(
-            "give one of --verifier, --chain, --text, --trace, --engine, --server and --recorded"
+            "give one of --verifier, --chain, --text, --trace and --engine, or --server or "
+            "--recorded"
         )
     if lossy and verifier is None:
         raise InvalidInput("--lossy goes with --verifier")
