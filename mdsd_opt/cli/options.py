@@ -28,8 +28,9 @@ NUM_DRAFTS = "1-8"
 LogitFiles = Annotated[
     list[Path] | None,
     typer.Argument(
-        help="A .npz, .safetensors or .pt file with arrays 'target' and 'draft' [..., V], or two "
-        ".npy or .pt files; the bundled real logits if left out."
+        help="A .npz, .safetensors or .pt file with arrays 'target' and 'draft' [..., V], and "
+        "'d2t' or 'draft_token_ids' if the draft has a part of the tokens; or two .npy or .pt "
+        "files; the bundled real logits if left out."
     ),
 ]
 Kind = Annotated[
@@ -81,7 +82,7 @@ class Sampling:
 
     temperature: Annotated[float, "Of the target; 0 is greedy."] = 1.0
     draft_temperature: Annotated[float | None, "Of the draft; the target's unless given."] = None
-    top_k: Annotated[int | None, "Top-k filter, on each side."] = None
+    top_k: Annotated[int | None, "Top-k filter, on each side; 0 for none."] = None
     top_p: Annotated[float | None, "Top-p filter, on each side."] = None
     min_p: Annotated[float | None, "Min-p filter, on each side."] = None
 

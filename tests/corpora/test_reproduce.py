@@ -73,7 +73,7 @@ def test_hu2025_is_what_acceptance_rates_gives(few):
         rates = mo.acceptance_rates(
             sample.target, sample.draft, num_drafts=3, drafts=scheme, temperature=0.7
         )
-        expected = mean_interval(np.asarray(rates), sample.sequence)
+        expected = mean_interval(np.asarray(rates), sample.sequence).within(0.0, 1.0)
         assert row[1].mean == pytest.approx(expected.mean, abs=1e-12)
         assert row[1].half_width == pytest.approx(expected.half_width, abs=1e-12)
     gap = overview.rows[0][5]

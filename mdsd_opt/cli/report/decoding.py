@@ -120,8 +120,7 @@ def compared_table(
         cells, total = [row.rule], row.total
         if row.prompts:
             cells.append(_over_prompts(row, "accept_length").shown)
-            rate = _over_prompts(row, "first_token_acceptance_rate").within(0.0, 1.0)
-            cells.append(rate.shown)
+            cells.append(_over_prompts(row, "first_token_acceptance_rate").shown)
             cells += [f"{1e3 * total.seconds_per_token:.1f}", f"{total.verify_share:.1%}"]
             cells += [f"{total.kl_per_token:.4g}"] if relaxed else []
         cells += ["-"] * (count - len(cells))
@@ -155,7 +154,8 @@ def conclusion(rows: Sequence[ComparedRule]) -> str:
 
 
 def _over_prompts(row: ComparedRule, value: str) -> MeanInterval:
-    return mean_interval(np.array([getattr(metrics, value) for metrics in row.prompts]))
+    found = mean_interval(np.array([getattr(metrics, value) for metrics in row.prompts]))
+    return found.within(0.0, 1.0) if value.endswith("rate") else found
 
 
 #: Tokens of the prompt that tell how what follows them is to be written.

@@ -19,7 +19,8 @@ def rates(
         typer.Argument(
             help="A .npz, .safetensors or .pt file with arrays 'target' and 'draft' [..., V] and "
             "perhaps 'sequence' [...], the text of each position, for the intervals (of [B, T, V] "
-            "the first axis if left out); two .npy or .pt files; a folder of shards; or two "
+            "the first axis if left out), 'd2t' or 'draft_token_ids' where the draft has a part "
+            "of the tokens; two .npy or .pt files; a folder of shards; or two "
             ".jsonl files with the top-k log-probabilities that vLLM, SGLang or an OpenAI-style "
             "server gave the same texts, for certified intervals; the bundled real logits if "
             "left out."
@@ -43,7 +44,9 @@ def rates(
     num_drafts: Annotated[str, "Numbers of drafts, as 1-8 or 1,2,4."] = options.NUM_DRAFTS,
     sampling: options.Sampling,
     kind: options.Kind = None,
-    pad: Annotated[bool, "Pad the narrower vocabulary with impossible tokens."] = False,
+    pad: Annotated[
+        bool, "Pad the narrower vocabulary with impossible tokens; its first are the other's."
+    ] = False,
     vocab_size: Annotated[int | None, "Of .jsonl files: V, if known."] = None,
     accepted: Annotated[
         Path | None,
