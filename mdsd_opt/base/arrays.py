@@ -208,7 +208,7 @@ _TOKENS_SEEN = 64
 _LOOKS_LIKE_ONE = 0.02
 
 #: Tokens that are summed at once.
-_TOKENS_SUMMED = 1 << 22
+_TOKENS_SUMMED = 1 << 18
 
 #: From which size on integers, by their bytes, look like the bits of floats: of normal ones, of 8
 #: bits of those from 1/8 on.
@@ -378,12 +378,12 @@ def _blocks(array: Any) -> Iterator[Any]:
 
 
 def _sums(rows: Any, library: str, kind: str) -> Any:
-    """Sums of probabilities of rows, in their library."""
-    if library == "torch":
-        rows = rows.double()
-    else:
-        rows = rows.astype(np.float64 if library != "jax" else np.float32)
-    return (sys.modules[_MODULES[library]].exp(rows) if kind == "logprobs" else rows).sum(-1)
+    """Sums of probabilities of rows, in their library, of terms in single precision at least."""
+    module = sys.modules[_MODULES[library]]
+    if rows.dtype.itemsize < 4:
+        rows = rows.float() if library == "torch" else rows.astype(module.float32)
+    weights = module.exp(rows) if kind == "logprobs" else rows
+    return weights.sum(-1) if library == "jax" else weights.sum(-1, dtype=module.float64)
 
 
 def spread(rows: NDArray[Any], token_ids: Integers | slice, vocab_size: int) -> NDArray[Any]:
