@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
 	$(BIN)/mdsd-opt rates --plot acceptance.png
 
-KERNEL_TESTS := $(patsubst %,tests/gpu/test_gpu_%.py,compile kernels race races types)
+KERNEL_TESTS := $(patsubst %,tests/gpu/test_gpu_%.py,compile kernels ptx race types)
 
 # Processes begin with whole files, so that what a file prepares is seldom prepared by two.
 SHARED := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
@@ -32,11 +32,11 @@ STRESS_SCALE ?= 1
 test-stress: $(VENV)/.test  ## adversarial instances by the hundred thousand against exact rationals
 	$(SHARED) --scale $(STRESS_SCALE) tests_stress $(STRESS_OPTIONS)
 
-# Options of pytest that select some.
-KERNEL_OPTIONS ?=
+# Options of pytest that select some; all tests of kernels: make test-kernels KERNEL_OPTIONS=
+KERNEL_OPTIONS ?= -m 'not exhaustive'
 STRESS_OPTIONS ?=
 
-test-kernels: $(VENV)/.test $(VENV)/.gpu  ## CUDA kernels compiled and run on the host; needs no device
+test-kernels: $(VENV)/.test $(VENV)/.gpu  ## CUDA kernels compiled, and their PTX run on the host; needs no device
 	$(SHARED) $(KERNEL_TESTS) $(KERNEL_OPTIONS)
 
 test-gpu: $(VENV)/.test $(VENV)/.gpu  ## device tests, compute-sanitizer, benchmark; needs a CUDA device

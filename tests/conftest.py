@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import signal
 import sys
@@ -29,26 +28,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 @pytest.fixture(scope="session")
-def built_kernels(tmp_path_factory):
-    """`support.host_runtime.build`, which compiles each library once for all processes of a run."""
-    import fcntl
+def kernel_device(request):
+    """What `support.ptx` compiles the CUDA kernels for; what it builds is kept for the next run."""
+    from support import kernel_budget
+    from support.ptx.runtime import Device
 
-    from support.host_runtime import build
-
-    shared = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        shared = shared.parent
-
-    def built(cluster_size, **options):
-        label = repr((cluster_size, sorted(options.items())))
-        folder = shared / f"kernels-{hashlib.sha256(label.encode()).hexdigest()[:12]}"
-        folder.mkdir(exist_ok=True)
-        with (folder / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            libraries = [*folder.glob("*.so")]
-            return libraries[0] if libraries else build(folder, cluster_size, **options)
-
-    return built
+    try:
+        kernel_budget.nvrtc()
+    except ImportError as error:
+        pytest.skip(f"no NVRTC ({error}): make test-kernels installs it")
+    return Device(request.config.cache.mkdir("kernels"))
 
 
 @dataclass

@@ -118,7 +118,10 @@ def most_shared_bytes() -> int:
 
 @functools.cache
 def source(*kernels: Kernel) -> str:
-    """Kernels as one translation unit, every header once and after those it includes."""
+    """Kernels as one translation unit, every header once and after those it includes.
+
+    Compilers are told which file each line is of.
+    """
     folder = resources.files("mdsd_opt.gpu") / "kernels"
     included: set[str] = set()
     lines: list[str] = []
@@ -127,11 +130,14 @@ def source(*kernels: Kernel) -> str:
         if file in included:
             return
         included.add(file)
-        for line in (folder / file).read_text(encoding="utf-8").splitlines():
+        text = (folder / file).read_text(encoding="utf-8")
+        lines.append(f'#line 1 "{file}"')
+        for number, line in enumerate(text.splitlines(), 1):
             if found := re.fullmatch(r'#include "(.+)"', line):
                 include(found[1])
-            elif line != "#pragma once":
-                lines.append(line)
+                lines.append(f'#line {number + 1} "{file}"')
+            else:
+                lines.append("" if line == "#pragma once" else line)
 
     for kernel in kernels:
         include(f"{kernel.file}.cuh")

@@ -13,8 +13,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.host_runtime import Build, HostRuntime
 from support.kernel_cases import LOG2_E, near_rows
+from support.ptx.runtime import Device, PtxRuntime
 
 import mdsd_opt as mo
 from mdsd_opt.base.arrays import Opened
@@ -29,8 +29,8 @@ from mdsd_opt.gpu.runtime import DeviceLogits, contiguous_strides
 
 
 @pytest.fixture(scope="module")
-def runtime(built_kernels: Build) -> HostRuntime:
-    return HostRuntime(built_kernels(cluster_size=1))
+def runtime(kernel_device: Device) -> PtxRuntime:
+    return PtxRuntime(kernel_device)
 
 
 def request_of(
@@ -47,7 +47,7 @@ class TestChunks:
     @pytest.mark.parametrize("shape", [(1,), (5,), (2, 3), (0,), (2, 0)])
     @pytest.mark.parametrize("chunk_bytes", [1, 3000, 1 << 20])
     def test_any_size_gives_the_rates_of_the_cpu(
-        self, runtime: HostRuntime, shape: tuple[int, ...], chunk_bytes: int
+        self, runtime: PtxRuntime, shape: tuple[int, ...], chunk_bytes: int
     ) -> None:
         rows = int(np.prod(shape))
         target, draft = (x.reshape(*shape, 151) for x in near_rows(rows, 151))
@@ -57,7 +57,7 @@ class TestChunks:
         assert found.shape == expected.shape
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
-    def test_broadcasting_strides_and_single_rows(self, runtime: HostRuntime) -> None:
+    def test_broadcasting_strides_and_single_rows(self, runtime: PtxRuntime) -> None:
         target, draft = near_rows(6, 200)
         half = target.astype(ml_dtypes.bfloat16)
         for pair in (
@@ -70,7 +70,7 @@ class TestChunks:
             expected = mo.acceptance_rates(*(x.astype(np.float64) for x in pair), (3,))
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
-    def test_many_numbers_of_drafts_take_several_launches(self, runtime: HostRuntime) -> None:
+    def test_many_numbers_of_drafts_take_several_launches(self, runtime: PtxRuntime) -> None:
         target, draft = near_rows(2, 300)
         counts = tuple(range(1, 20))
         found = rates_in_chunks(runtime, target, draft, request_of(num_drafts=counts))
@@ -78,14 +78,14 @@ class TestChunks:
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
     @pytest.mark.parametrize("drafts", ["with_replacement", "without_replacement"])
-    def test_filters(self, runtime: HostRuntime, drafts: str) -> None:
+    def test_filters(self, runtime: PtxRuntime, drafts: str) -> None:
         target, draft = near_rows(5, 90)
         request = request_of(drafts, filters=FilterSettings(top_k=20, min_p=0.01))
         found = rates_in_chunks(runtime, target, draft, request, 1500)
         expected = mo.acceptance_rates(target, draft, (3,), drafts, top_k=20, min_p=0.01)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
-    def test_bad_rows_are_named_as_on_the_cpu(self, runtime: HostRuntime) -> None:
+    def test_bad_rows_are_named_as_on_the_cpu(self, runtime: PtxRuntime) -> None:
         target, draft = (x.reshape(2, 3, 100) for x in near_rows(6, 100))
         draft[1, 0, 7] = np.nan
         for pair in ((target, draft), (target[0, 0], draft)):
@@ -135,7 +135,7 @@ class TestObstacles:
     def test_none(self) -> None:
         assert request_of().obstacle(512, (4, 100), (100,)) == ""
 
-    def test_numbers_the_kernels_do_not_read(self, runtime: HostRuntime) -> None:
+    def test_numbers_the_kernels_do_not_read(self, runtime: PtxRuntime) -> None:
         target, draft = near_rows(1, 20)
         found = rates_in_chunks(runtime, target.astype(np.float64), draft, request_of())
         assert "float32, float16 and bfloat16" in found
@@ -286,7 +286,7 @@ def test_what_the_kernels_do_not_do_goes_to_the_cpu_unless_the_device_was_asked_
 
 
 def test_logits_on_the_device_are_worked_on_as_those_that_are_sent(
-    runtime: HostRuntime, monkeypatch: pytest.MonkeyPatch
+    runtime: PtxRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "cupy", np)  # the emulation's arrays are NumPy's
     monkeypatch.setattr(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support import kernel_budget
-from support.host_runtime import ALL_TYPES
+from support.ptx.runtime import ALL_TYPES
 
 from mdsd_opt.gpu.sources import KERNELS, RATIO_TABLES, Kernel, most_shared_bytes
 

@@ -3,52 +3,37 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.barrier_removal import barrier_sites, cases_by_barrier, is_noticed
-from support.host_runtime import (
-    SCHEDULES,
-    Build,
-    HostRuntime,
-    KernelFault,
-    sanitizer_runtime,
-)
-from support.kernel_cases import CASE_TYPES, CASES, LOG2_E, flat_rows, near_rows, pair_of
+from support.kernel_cases import CASES, LOG2_E, flat_rows, near_rows, pair_of
 from support.logit_rows import rows_of_every_character
+from support.ptx.runtime import SCHEDULES, Device, PtxRuntime
 
 import mdsd_opt as mo
 from mdsd_opt.gpu import rates
 from mdsd_opt.gpu.pair import FilterSettings, RowRates, scale_arguments, with_filters
 
-TESTS = Path(__file__).parents[1]
 DTYPES: dict[str, Any] = {
     "float32": np.float32,
     "float16": np.float16,
     "bfloat16": ml_dtypes.bfloat16,
 }
 
+#: Of those that kernels read, one of 16 bits would do.
+FIRST_DTYPES = ["float32", "bfloat16", pytest.param("float16", marks=pytest.mark.exhaustive)]
+
 #: The promise is 2e-6; what the kernels leave open by intention is a quarter of it.
 TOLERANCE = 1e-6
 
 
 @pytest.fixture(scope="session")
-def library(built_kernels: Build) -> Path:
-    """Clusters of two blocks."""
-    return built_kernels(cluster_size=2)
-
-
-@pytest.fixture(scope="session")
-def runtime(library: Path) -> HostRuntime:
-    return HostRuntime(library)
+def runtime(kernel_device: Device) -> PtxRuntime:
+    return PtxRuntime(kernel_device)
 
 
 def on_cpu(target: NDArray[Any], draft: NDArray[Any], counts: Any, **options: Any) -> Any:
@@ -59,7 +44,7 @@ def on_cpu(target: NDArray[Any], draft: NDArray[Any], counts: Any, **options: An
 
 
 def with_replacement(
-    runtime: HostRuntime,
+    runtime: PtxRuntime,
     target: NDArray[Any],
     draft: NDArray[Any],
     counts: tuple[int, ...],
@@ -69,9 +54,9 @@ def with_replacement(
 
 
 class TestWithReplacement:
-    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("dtype", FIRST_DTYPES)
     @pytest.mark.parametrize("size", [1, 2, 7, 100, 701, 40_000])
-    def test_rows_of_every_character(self, runtime: HostRuntime, size: int, dtype: str) -> None:
+    def test_rows_of_every_character(self, runtime: PtxRuntime, size: int, dtype: str) -> None:
         counts = (1, 2, 3, 8, 16)
         for name, pair in rows_of_every_character(size).items():
             target, draft = (np.clip(x, -6e4, 6e4).astype(DTYPES[dtype])[None] for x in pair)
@@ -88,7 +73,7 @@ class TestWithReplacement:
 
     @pytest.mark.parametrize("spread", [1e-2, 1e-4, 1e-5, 1e-6])
     def test_ratios_that_crowd_around_the_threshold(
-        self, runtime: HostRuntime, spread: float
+        self, runtime: PtxRuntime, spread: float
     ) -> None:
         rng = np.random.default_rng(0)
         draft = rng.normal(size=(1, 20_000)).astype(np.float32)
@@ -98,19 +83,19 @@ class TestWithReplacement:
             found.rates, on_cpu(target, draft, (1, 2, 5)), rtol=0, atol=TOLERANCE
         )
 
-    def test_more_open_bins_than_one_pass_can_divide(self, runtime: HostRuntime) -> None:
+    def test_more_open_bins_than_one_pass_can_divide(self, runtime: PtxRuntime) -> None:
         target, draft = flat_rows(50_000)
         found = with_replacement(runtime, target, draft, (3,))
         np.testing.assert_allclose(found.rates, on_cpu(target, draft, (3,)), rtol=0, atol=TOLERANCE)
 
-    def test_largest_vocabulary(self, runtime: HostRuntime) -> None:
+    def test_largest_vocabulary(self, runtime: PtxRuntime) -> None:
         target, draft = near_rows(1, 262_143)
         found = with_replacement(runtime, target, draft, (1, 3, 8))
         np.testing.assert_allclose(
             found.rates, on_cpu(target, draft, (1, 3, 8)), rtol=0, atol=TOLERANCE
         )
 
-    def test_one_hot_above_a_uniform_tail(self, runtime: HostRuntime) -> None:
+    def test_one_hot_above_a_uniform_tail(self, runtime: PtxRuntime) -> None:
         """The tail's weights are a few units of the row's largest, and there are many of them."""
         for distance in (5.0, 12.0, 20.0, 26.0):
             target = np.zeros((1, 100_000), np.float32)
@@ -122,7 +107,7 @@ class TestWithReplacement:
                 found.rates, on_cpu(target, draft, (1, 2, 8)), rtol=0, atol=TOLERANCE
             )
 
-    def test_logits_far_from_zero(self, runtime: HostRuntime) -> None:
+    def test_logits_far_from_zero(self, runtime: PtxRuntime) -> None:
         target, draft = near_rows(2, 500)
         for shift in (70.0, -90.0, 1e4, 1e5, -1e6, 3e7, 1e30):
             moved = (np.round(target * 4) * 4 + shift).astype(np.float32)
@@ -131,7 +116,7 @@ class TestWithReplacement:
                 found.rates, on_cpu(moved, draft, (1, 3)), rtol=0, atol=TOLERANCE
             )
 
-    def test_rows_that_are_no_distribution(self, runtime: HostRuntime) -> None:
+    def test_rows_that_are_no_distribution(self, runtime: PtxRuntime) -> None:
         target, draft = near_rows(7, 300)
         target[1, 299] = np.nan
         draft[2, 0] = np.inf
@@ -158,11 +143,11 @@ OTHERS: dict[str, tuple[Callable[..., RowRates], dict[str, str]]] = {
 class TestOtherRates:
     @pytest.mark.parametrize("name", OTHERS)
     @pytest.mark.parametrize("size", [1, 2, 7, 100, 701, 20_000])
-    def test_rows_of_every_character(self, runtime: HostRuntime, size: int, name: str) -> None:
+    def test_rows_of_every_character(self, runtime: PtxRuntime, size: int, name: str) -> None:
         function, options = OTHERS[name]
         counts = (1, 2, 3, 8, 16)
         for character, rows in rows_of_every_character(size).items():
-            for dtype in DTYPES.values() if size < 20_000 else [np.float32]:
+            for dtype in (np.float32, ml_dtypes.bfloat16) if size < 20_000 else [np.float32]:
                 target, draft = (np.clip(x, -6e4, 6e4).astype(dtype)[None] for x in rows)
                 found = function(runtime, pair_of(target, draft, 0.8, 1.2), counts)
                 expected = on_cpu(
@@ -174,7 +159,7 @@ class TestOtherRates:
                 )
 
     @pytest.mark.parametrize("name", OTHERS)
-    def test_batches_with_bad_rows(self, runtime: HostRuntime, name: str) -> None:
+    def test_batches_with_bad_rows(self, runtime: PtxRuntime, name: str) -> None:
         function, options = OTHERS[name]
         target, draft = near_rows(5, 1000)
         target[1, 3] = np.nan
@@ -185,7 +170,7 @@ class TestOtherRates:
         expected = on_cpu(target[good], draft[good], (4, 2), **options)
         np.testing.assert_allclose(found.rates[good], expected, rtol=0, atol=TOLERANCE)
 
-    def test_ties_go_to_the_lowest_token(self, runtime: HostRuntime) -> None:
+    def test_ties_go_to_the_lowest_token(self, runtime: PtxRuntime) -> None:
         draft = np.zeros((1, 300), np.float32)
         draft[0, ::2] = -0.0
         target = np.linspace(0, 3, 300, dtype=np.float32)[None]
@@ -194,16 +179,14 @@ class TestOtherRates:
             expected = on_cpu(target, draft, (1, 5, 40), **options)
             np.testing.assert_allclose(found.rates, expected, rtol=0, atol=TOLERANCE)
 
-    def test_likeliest_tokens_in_the_hands_of_one_thread(self, library: Path) -> None:
+    def test_likeliest_tokens_in_the_hands_of_one_thread(self, runtime: PtxRuntime) -> None:
         draft = np.zeros((1, 10_000), np.float32)
         draft[0, ::64] = np.linspace(1, 4, 157)  # all in the first lane's groups
         target = near_rows(1, 10_000)[0]
-        for block_size in (32, 256):
-            runtime = HostRuntime(library, block_size=block_size)
-            counts = (1, 20, rates.most_fixed_drafts(10_000, runtime.threads_per_row))
-            found = rates.top_k(runtime, pair_of(target, draft), counts)
-            expected = on_cpu(target, draft, counts, drafts="top_k")
-            np.testing.assert_allclose(found.rates, expected, rtol=0, atol=TOLERANCE)
+        counts = (1, 20, rates.most_fixed_drafts(10_000, runtime.threads_per_row))
+        found = rates.top_k(runtime, pair_of(target, draft), counts)
+        expected = on_cpu(target, draft, counts, drafts="top_k")
+        np.testing.assert_allclose(found.rates, expected, rtol=0, atol=TOLERANCE)
 
     def test_limits_of_fixed_drafts(self) -> None:
         assert rates.most_fixed_drafts(262_144, 8 * 512) == 64
@@ -225,9 +208,9 @@ class TestFilters:
             {"top_k": 30, "top_p": 0.8, "min_p": 0.02},
         ],
     )
-    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("dtype", FIRST_DTYPES)
     def test_rates_of_filtered_rows(
-        self, runtime: HostRuntime, options: dict[str, Any], dtype: str
+        self, runtime: PtxRuntime, options: dict[str, Any], dtype: str
     ) -> None:
         settings = FilterSettings(**options)
         for size in (1, 7, 700):
@@ -245,7 +228,7 @@ class TestFilters:
                 )
 
     @pytest.mark.parametrize("sides", [(True, False), (False, True), (True, True)])
-    def test_temperature_of_zero(self, runtime: HostRuntime, sides: tuple[bool, bool]) -> None:
+    def test_temperature_of_zero(self, runtime: PtxRuntime, sides: tuple[bool, bool]) -> None:
         target, draft = (np.round(x) for x in near_rows(4, 500))  # ties: the lowest token counts
         target[1, 400:] = target.max()
         draft[1, 300:] = draft.max()
@@ -261,7 +244,7 @@ class TestFilters:
             expected = on_cpu(target, draft, (1, 3), **temperatures, **options)
             np.testing.assert_allclose(found.rates, expected, rtol=0, atol=TOLERANCE)
 
-    def test_all_filters_of_fixed_drafts(self, runtime: HostRuntime) -> None:
+    def test_all_filters_of_fixed_drafts(self, runtime: PtxRuntime) -> None:
         target, draft = near_rows(3, 800)
         settings = FilterSettings(top_k=6, top_p=0.9)
         pair = with_filters(runtime, pair_of(target, draft), settings)
@@ -271,7 +254,7 @@ class TestFilters:
             expected = on_cpu(target, draft, (2, 5, 9), top_k=6, top_p=0.9, **options)
             np.testing.assert_allclose(found.rates, expected, rtol=0, atol=TOLERANCE, err_msg=name)
 
-    def test_ties_are_kept(self, runtime: HostRuntime) -> None:
+    def test_ties_are_kept(self, runtime: PtxRuntime) -> None:
         draft = np.zeros((1, 64), np.float32)
         target = np.repeat(np.arange(8, dtype=np.float32), 8)[None]
         for options in ({"top_k": 3}, {"top_p": 0.4}, {"top_p": 1e-9}, {"top_k": 12}):
@@ -282,7 +265,7 @@ class TestFilters:
 
 
 class TestLayout:
-    def test_strides_shapes_and_broadcasting(self, runtime: HostRuntime) -> None:
+    def test_strides_shapes_and_broadcasting(self, runtime: PtxRuntime) -> None:
         wide_target, wide_draft = near_rows(24, 130)
         blocks = wide_target.reshape(2, 3, 4, 130), wide_draft.reshape(2, 3, 4, 130)
         pairs = [
@@ -305,7 +288,7 @@ class TestLayout:
                 found.rates.reshape(expected.shape), expected, rtol=0, atol=TOLERANCE
             )
 
-    def test_vocabularies_of_different_size(self, runtime: HostRuntime) -> None:
+    def test_vocabularies_of_different_size(self, runtime: PtxRuntime) -> None:
         target, draft = near_rows(1, 10)
         with pytest.raises(mo.errors.InvalidInput, match=r"10 tokens and draft_logits has 9.*pad"):
             with_replacement(runtime, target, draft[:, :9], (2,))
@@ -313,90 +296,21 @@ class TestLayout:
 
 class TestReproducibility:
     @pytest.mark.parametrize("name", CASES)
-    def test_schedules_and_sizes_do_not_matter(self, library: Path, name: str) -> None:
+    def test_schedules_do_not_matter(self, kernel_device: Device, name: str) -> None:
         case = CASES[name]
-        expected = case(HostRuntime(library))
-        for schedule in SCHEDULES:
-            for block_size, seed in ((128, 1), (256, 2)):
-                runtime = HostRuntime(library, schedule, block_size, seed)
-                assert case(runtime) == expected, (schedule, block_size)
+        expected = case(PtxRuntime(kernel_device))
+        for schedule in SCHEDULES[1:]:
+            assert case(PtxRuntime(kernel_device, schedule, seed=2)) == expected, schedule
 
-    def test_clusters_do_not_matter(self, library: Path, built_kernels: Build) -> None:
-        single = built_kernels(cluster_size=1, types=CASE_TYPES)
-        eight = built_kernels(cluster_size=8, types=CASE_TYPES)
-        for case in CASES.values():
-            expected = case(HostRuntime(library))
-            assert case(HostRuntime(single)) == expected
-            assert case(HostRuntime(eight, "random")) == expected
-
-
-@pytest.fixture(scope="session")
-def concerned(library: Path) -> dict[str, list[str]]:
-    """Cases that come to each barrier."""
-    return cases_by_barrier(library)
-
-
-class TestBarriers:
-    def test_all_of_them_are_met(self, concerned: dict[str, list[str]]) -> None:
-        assert set(barrier_sites()) == set(concerned)
-
-    @pytest.mark.parametrize("site", barrier_sites())
-    def test_one_that_is_removed_is_missed(
-        self, library: Path, concerned: dict[str, list[str]], site: str
+    @pytest.mark.exhaustive
+    @pytest.mark.parametrize("name", CASES)
+    @pytest.mark.parametrize("device", [(8, 512, 90), (1, 512, 80)], ids=["clusters", "blocks"])
+    def test_devices_do_not_matter(
+        self, kernel_device: Device, device: tuple[int, int, int], name: str
     ) -> None:
-        """By some case under some schedule: a wrong result, a fault, or a crash."""
-        command = [sys.executable, "-m", "support.barrier_removal", str(library), site]
-        command += concerned[site]
-        paths = os.pathsep.join([str(TESTS.parent), str(TESTS)])
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-            env={**os.environ, "PYTHONPATH": paths},
-        )
-        crashed = done.returncode < 0  # by a signal
-        assert crashed or done.stdout.strip() == "noticed", done.stdout + done.stderr
-
-    def test_nothing_is_missed_where_nothing_is_removed(self, library: Path) -> None:
-        assert not is_noticed(library, "no_such_file.cuh:1")
-
-
-@pytest.fixture(scope="session")
-def sanitized_run(built_kernels: Build) -> subprocess.CompletedProcess[str]:
-    """All cases under AddressSanitizer and UBSan, in a process that preloads their runtime."""
-    library = built_kernels(cluster_size=2, sanitizer="address", types=CASE_TYPES)
-    code = (
-        "import sys; from pathlib import Path\n"
-        "from support.host_runtime import HostRuntime\n"
-        "from support.kernel_cases import CASES\n"
-        f"for case in CASES.values(): case(HostRuntime(Path({str(library)!r}), 'random'))\n"
-        "print('clean')\n"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={
-            **os.environ,
-            "LD_PRELOAD": sanitizer_runtime("address"),
-            "ASAN_OPTIONS": "detect_leaks=0",
-            "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)]),
-        },
-    )
-
-
-def test_sanitizers_find_nothing(sanitized_run: subprocess.CompletedProcess[str]) -> None:
-    assert sanitized_run.stdout.strip() == "clean", sanitized_run.stderr
-
-
-def test_unknown_kernels_are_refused(runtime: HostRuntime) -> None:
-    from mdsd_opt.gpu.sources import Kernel
-
-    with pytest.raises(KernelFault, match="no kernel"):
-        runtime.launch(Kernel("nothing", "nothing", "Nothing", 0), ("float32", "float32"), 1, [])
+        """As they are launched on a device, with clusters of eight blocks and without."""
+        expected = CASES[name](PtxRuntime(kernel_device))
+        assert CASES[name](PtxRuntime(Device(kernel_device.folder, *device))) == expected
 
 
 def test_scales_keep_what_single_precision_drops() -> None:

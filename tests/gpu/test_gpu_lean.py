@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.host_runtime import Build
+from support.ptx.runtime import Device
 
 TESTS = Path(__file__).parents[1]
 BLOCKED = ("numba", "highspy", "cvxpy", "typer")
@@ -27,10 +27,10 @@ from mdsd_opt.batch.device import Request, rates_in_chunks
 from mdsd_opt.batch.device import VerificationRequest, verify_in_chunks
 from mdsd_opt.gpu.philox import Randomness
 from mdsd_opt.gpu.pair import FilterSettings
-from support.host_runtime import HostRuntime
+from support.ptx.runtime import Device, PtxRuntime
 from support.kernel_cases import LOG2_E, near_rows
 
-runtime = HostRuntime(Path({library!r}), block_size=32)
+runtime = PtxRuntime(Device(Path({folder!r})))
 target, draft = near_rows(2, 300)
 drafts = np.argsort(-draft, axis=1)[:, :2]
 plain = Request("with_replacement", "optimal", (2,), LOG2_E, LOG2_E)
@@ -53,11 +53,6 @@ print("done")
 """
 
 
-@pytest.fixture(scope="module")
-def library(built_kernels: Build) -> Path:
-    return built_kernels(cluster_size=2)
-
-
 def run(code: str) -> subprocess.CompletedProcess[str]:
     paths = os.pathsep.join([str(TESTS.parent), str(TESTS)])
     return subprocess.run(
@@ -69,8 +64,8 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_all_doors_open_without_compilers_and_solvers(library: Path) -> None:
-    done = run(DOORS.format(blocked=BLOCKED, library=str(library)))
+def test_all_doors_open_without_compilers_and_solvers(kernel_device: Device) -> None:
+    done = run(DOORS.format(blocked=BLOCKED, folder=str(kernel_device.folder)))
     assert done.stdout.strip() == "done", done.stderr
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from support import gpu_references
-from support.host_runtime import Build, HostRuntime
+from support.ptx.runtime import Device, PtxRuntime
 
 #: The whole file takes a minute; these are of all kinds.
 KINDS = (
@@ -34,7 +34,7 @@ def test_there_is_one_of_every_case_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("scheme", gpu_references.SCHEMES)
-def test_tokens_are_those_of_the_kernels_on_the_host(built_kernels: Build, scheme: str) -> None:
-    runtime = HostRuntime(built_kernels(cluster_size=2))
+def test_tokens_are_those_of_the_kernels_on_the_host(kernel_device: Device, scheme: str) -> None:
+    runtime = PtxRuntime(kernel_device)
     found = gpu_references.tokens_by(runtime, scheme)
     np.testing.assert_array_equal(found, gpu_references.stored()[f"tokens {scheme}"])

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.host_runtime import Build, HostRuntime
 from support.kernel_cases import LOG2_E, near_rows
+from support.ptx.runtime import Device, PtxRuntime
 from support.waiting_cupy import Tensor, WaitingCupy, ndarray
 
 import mdsd_opt as mo
@@ -29,13 +29,13 @@ TWO_ROWS = 2 * 2 * 4 * 300  # bytes of a chunk
 
 
 @pytest.fixture(scope="module")
-def engine(built_kernels: Build) -> HostRuntime:
-    return HostRuntime(built_kernels(cluster_size=2))
+def engine(kernel_device: Device) -> PtxRuntime:
+    return PtxRuntime(kernel_device)
 
 
 @pytest.fixture
 def start(
-    monkeypatch: pytest.MonkeyPatch, engine: HostRuntime
+    monkeypatch: pytest.MonkeyPatch, engine: PtxRuntime
 ) -> Iterator[Callable[..., WaitingCupy]]:
     """Put a CuPy in place, of so many devices."""
     caches = gpu_runtime.why_unavailable, gpu_runtime._function, gpu_runtime.runtime_of_device
@@ -117,7 +117,7 @@ class TestTorch:
     def test_works_on_its_own_stream(self, torch: Any) -> None:
         found = mo.acceptance_rates(torch.tensor(TARGET), torch.tensor(DRAFT), COUNTS)
         assert isinstance(found, Tensor)
-        assert is_right(found.cpu().numpy())
+        assert is_right(found.numpy())
 
     def test_waits_for_the_draft_of_another_library(self, torch: Any, cupy: WaitingCupy) -> None:
         for pair in (
@@ -125,7 +125,7 @@ class TestTorch:
             (cupy.asarray(TARGET), torch.tensor(DRAFT)),
         ):
             found = mo.acceptance_rates(*pair, COUNTS)
-            assert is_right(found.cpu().numpy() if isinstance(found, Tensor) else found)
+            assert is_right(found.numpy() if isinstance(found, Tensor) else found)
 
 
 class TestDecisions:
@@ -233,4 +233,4 @@ class TestMissingWaits:
         monkeypatch.setattr(interop, "check_rows", lambda *arguments: None)
         pair = torch.tensor(TARGET), torch.tensor(DRAFT)
         found = mo.acceptance_rates(*pair, COUNTS, kind="logits")
-        assert not is_right(found.cpu().numpy())
+        assert not is_right(found.numpy())

@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.host_runtime import ALL_TYPES, Build, HostRuntime
 from support.kernel_cases import near_rows, pair_of
+from support.ptx.runtime import ALL_TYPES, Device, PtxRuntime
 
 import mdsd_opt as mo
 from mdsd_opt.gpu import rates
@@ -38,11 +38,11 @@ RATES: dict[str, tuple[Callable[..., RowRates], dict[str, str]]] = {
 
 
 @pytest.fixture(scope="module")
-def runtime(built_kernels: Build) -> WatchedRuntime:
-    return WatchedRuntime(built_kernels(2, types=ALL_TYPES))
+def runtime(kernel_device: Device) -> WatchedRuntime:
+    return WatchedRuntime(kernel_device)
 
 
-class WatchedRuntime(HostRuntime):
+class WatchedRuntime(PtxRuntime):
     """Remembers what it launched."""
 
     launched: set[tuple[Kernel, tuple[str, str]]]
@@ -61,6 +61,7 @@ def exactly(target: NDArray[Any], draft: NDArray[Any], counts: Any, **options: A
     return mo.acceptance_rates(*(x.astype(np.float64) for x in (target, draft)), counts, **options)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("types", ALL_TYPES, ids="-".join)
 def test_all_kernels(runtime: WatchedRuntime, types: tuple[str, str]) -> None:
     runtime.launched = set()

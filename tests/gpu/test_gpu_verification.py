@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -13,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support import chi_square
-from support.host_runtime import Build, HostRuntime
 from support.kernel_cases import LOG2_E, near_rows, pair_of
 from support.logit_rows import rows_of_every_character
+from support.ptx.runtime import Device, PtxRuntime
 from support.row_plans import PlanningRuntime, RowPlan
 
 import mdsd_opt as mo
@@ -36,13 +35,8 @@ LAW_TOLERANCE = 1e-7
 
 
 @pytest.fixture(scope="module")
-def library(built_kernels: Build) -> Path:
-    return built_kernels(cluster_size=2)
-
-
-@pytest.fixture(scope="module")
-def runtime(library: Path) -> PlanningRuntime:
-    return PlanningRuntime(library, block_size=32)
+def runtime(kernel_device: Device) -> PlanningRuntime:
+    return PlanningRuntime(kernel_device)
 
 
 def drawn(
@@ -61,7 +55,7 @@ def drawn(
 
 
 def decided(
-    runtime: HostRuntime, target: NDArray[Any], draft: NDArray[Any], k: int, scheme: str
+    runtime: PtxRuntime, target: NDArray[Any], draft: NDArray[Any], k: int, scheme: str
 ) -> RowTokens:
     """Rates of single rows, for any drafts."""
     pair = [x[None].astype(np.float32) for x in (target, draft)]
@@ -165,13 +159,13 @@ class TestKernels:
             assert found.tokens.tolist() == expected, name
             assert not found.is_bad.any()
 
-    def test_large_rows(self, library: Path, scheme: str) -> None:
+    def test_large_rows(self, kernel_device: Device, scheme: str) -> None:
         (target, _), (_, draft) = near_rows(6, 20_000), near_rows(6, 20_000, seed=1)
         rng = np.random.default_rng(5)
         drafts = drawn(rng, draft, 4, scheme)
         uniforms = rng.random((6, 4))
         uniforms[3:, 2] = 1 - 2.0**-53  # rejected where that is possible at all
-        runtime = PlanningRuntime(library, "random", block_size=128)
+        runtime = PlanningRuntime(kernel_device, "random")
         pair = pair_of(target, draft)
         found = verify_rows(
             runtime, pair, drafts, Randomness(0), uniforms, is_replaced=scheme == WITH
@@ -181,22 +175,22 @@ class TestKernels:
             own = RowPlan(plan, p[row], q[row], 2.0, (target[row], draft[row]))
             assert found.tokens[row] == own.token(drafts[row].tolist(), uniforms[row])
 
-    def test_output_of_a_large_vocabulary(self, library: Path, scheme: str) -> None:
-        """Chi-square over 30 cells of 5000 tokens; of the draft's law it is far off.
+    def test_output_of_a_large_vocabulary(self, kernel_device: Device, scheme: str) -> None:
+        """Chi-square over 30 cells of 1000 tokens; of the draft's law it is far off.
 
         A false alarm has probability 1e-4.
         """
-        target, draft = near_rows(1, 5000, seed=3)
-        trials = 1500
+        target, draft = near_rows(1, 1000, seed=3)
+        trials = 600
         drafts = drawn(np.random.default_rng(4), np.repeat(draft, trials, 0), 2, scheme)
-        pair = pair_of(*(np.broadcast_to(x, (trials, 5000)) for x in (target, draft)))
-        runtime = HostRuntime(library, block_size=32)
+        pair = pair_of(*(np.broadcast_to(x, (trials, 1000)) for x in (target, draft)))
+        runtime = PtxRuntime(kernel_device)
         tokens = verify_rows(
             runtime, pair, drafts, Randomness(11), is_replaced=scheme == WITH
         ).tokens
         order = np.argsort(target[0] - draft[0])
-        cell = np.empty(5000, int)
-        cell[order] = np.arange(5000) * 30 // 5000
+        cell = np.empty(1000, int)
+        cell[order] = np.arange(1000) * 30 // 1000
         for logits, fits in ((target, True), (draft, False)):
             law = np.bincount(cell, weights=mo.softmax(logits[0].astype(np.float64)))
             value = chi_square.p_value(cell[tokens].tolist(), dict(enumerate(law)))
@@ -319,7 +313,7 @@ class TestRandomNumbers:
         assert abs(np.corrcoef(first.T) - np.eye(4)).max() < 0.15
         assert abs(first.mean() - 0.5) < 0.05
 
-    def test_the_kernel_draws_the_same(self, runtime: HostRuntime) -> None:
+    def test_the_kernel_draws_the_same(self, runtime: PtxRuntime) -> None:
         target, draft = near_rows(20, 60)
         drafts = drawn(np.random.default_rng(0), draft, 3)
         randomness = Randomness(seed=12345678901234567890, step=4_000_000_000)
@@ -412,7 +406,7 @@ class TestChunks:
     @pytest.mark.parametrize("chunk_bytes", [1, 3000, 1 << 20])
     @pytest.mark.parametrize("has_uniforms", [False, True])
     def test_any_size_gives_the_same_bits(
-        self, runtime: HostRuntime, chunk_bytes: int, has_uniforms: bool
+        self, runtime: PtxRuntime, chunk_bytes: int, has_uniforms: bool
     ) -> None:
         target, draft = near_rows(12, 152)
         rng = np.random.default_rng(0)
@@ -440,7 +434,7 @@ class TestChunks:
         for token, place, ids in zip(whole.tokens, places, drafts, strict=True):
             assert place == (ids.tolist().index(token) if token in ids else -1)
 
-    def test_broadcasting_types_filters_and_single_rows(self, runtime: HostRuntime) -> None:
+    def test_broadcasting_types_filters_and_single_rows(self, runtime: PtxRuntime) -> None:
         target, draft = near_rows(6, 120)
         drafts = np.ascontiguousarray(np.argsort(-draft, axis=1)[:, :3])
         half = target.astype(ml_dtypes.bfloat16)
@@ -458,7 +452,7 @@ class TestChunks:
             assert one.tokens.tolist() == many.tokens.tolist()
             assert one.acceptance_rate is None
 
-    def test_batches_without_rows(self, runtime: HostRuntime) -> None:
+    def test_batches_without_rows(self, runtime: PtxRuntime) -> None:
         empty = np.empty((2, 0, 50), np.float32)
         found = verify_in_chunks(
             runtime, empty, empty, np.empty((2, 0, 3), int), None, request_of(with_rates=True)
@@ -466,7 +460,7 @@ class TestChunks:
         assert isinstance(found, BatchVerdict)
         assert found.tokens.shape == found.gap.shape == (2, 0)
 
-    def test_bad_rows_are_named(self, runtime: HostRuntime) -> None:
+    def test_bad_rows_are_named(self, runtime: PtxRuntime) -> None:
         target, draft = (x.reshape(2, 3, 100) for x in near_rows(6, 100))
         draft[1, 0, 7] = np.nan
         with pytest.raises(mo.errors.InvalidDistribution, match="draft_logits row 1, 0 has a NaN"):
@@ -474,7 +468,7 @@ class TestChunks:
                 runtime, target, draft, np.zeros((2, 3, 3), int), None, request_of(), 1000
             )
 
-    def test_what_the_kernel_does_not_do(self, runtime: HostRuntime) -> None:
+    def test_what_the_kernel_does_not_do(self, runtime: PtxRuntime) -> None:
         target, draft = near_rows(2, 20)
         drafts = np.zeros((2, 3), int)
         for changes, message in (

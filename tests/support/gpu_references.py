@@ -181,11 +181,11 @@ def reference(case: Any, *arguments: Any) -> NDArray[Any]:
 
 
 def main() -> None:
-    from support.host_runtime import HostRuntime, build
+    from support.ptx.runtime import Device, PtxRuntime
 
     found = {name: case.on_cpu().astype(np.float32) for name, case in cases()}
     with tempfile.TemporaryDirectory() as folder:
-        runtime = HostRuntime(build(Path(folder), 2, types=(("float32", "float32"),)))
+        runtime = PtxRuntime(Device(Path(folder)))
         for scheme in SCHEMES:
             found[f"tokens {scheme}"] = tokens_by(runtime, scheme).astype(np.int32)
     np.savez_compressed(FILE, **found)  # type: ignore[arg-type]

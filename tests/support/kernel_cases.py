@@ -14,14 +14,11 @@ from numpy.typing import NDArray
 from mdsd_opt.gpu import rates, verification
 from mdsd_opt.gpu.pair import FilterSettings, Pair, RowRates, with_filters
 from mdsd_opt.gpu.philox import Randomness
-from support.host_runtime import HostRuntime, host_logits
+from support.ptx.runtime import PtxRuntime, host_logits
 
 LOG2_E = math.log2(math.e)
 
-Case = Callable[[HostRuntime], bytes]
-
-#: Of logits in the cases.
-CASE_TYPES = (("float32", "float32"), ("bfloat16", "bfloat16"))
+Case = Callable[[PtxRuntime], bytes]
 
 
 def flat_rows(vocab_size: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -79,7 +76,7 @@ def _batches() -> list[tuple[NDArray[Any], NDArray[Any]]]:
 
 
 def _rates_of(function: Callable[..., RowRates]) -> Case:
-    def case(runtime: HostRuntime) -> bytes:
+    def case(runtime: PtxRuntime) -> bytes:
         found = b""
         for target, draft in _batches():
             result = function(runtime, pair_of(target, draft), (1, 3))
@@ -92,13 +89,12 @@ def _rates_of(function: Callable[..., RowRates]) -> Case:
     return case
 
 
-def _many_likeliest(runtime: HostRuntime) -> bytes:
+def _many_likeliest(runtime: PtxRuntime) -> bytes:
     """More tokens a block than there is room for candidates, and more drafts than lanes."""
-    runtime.block_size = max(runtime.block_size, 64)
     return rates.top_k(runtime, pair_of(*near_rows(2, 20_000)), (33, 48)).rates.tobytes()
 
 
-def _race_in_all_passes(runtime: HostRuntime) -> bytes:
+def _race_in_all_passes(runtime: PtxRuntime) -> bytes:
     """Bins that are divided, likeliest tokens that take any search, and drafts that are all."""
     found = b""
     rng = np.random.default_rng(5)
@@ -118,7 +114,7 @@ def _race_in_all_passes(runtime: HostRuntime) -> bytes:
 
 
 def _verification(
-    runtime: HostRuntime, scheme: str = "with_replacement", with_rates: bool = False
+    runtime: PtxRuntime, scheme: str = "with_replacement", with_rates: bool = False
 ) -> bytes:
     """Decisions of every kind: accepted, rejected, with no possible draft, and of bad rows."""
     found = b""
@@ -153,7 +149,7 @@ def _verification(
     return found
 
 
-def _filters(runtime: HostRuntime) -> bytes:
+def _filters(runtime: PtxRuntime) -> bytes:
     found = b""
     for target, draft in _batches():
         for settings in (

@@ -21,7 +21,7 @@ from mdsd_opt.verifiers.optimal.acceptance_rule import (
     acceptance_probabilities,
     output_token,
 )
-from support.host_runtime import HostRuntime
+from support.ptx.runtime import PtxRuntime
 
 Vector = NDArray[np.float64]
 Tokens = NDArray[np.int64]
@@ -64,7 +64,7 @@ _PLAN = np.dtype(
 )
 
 
-class PlanningRuntime(HostRuntime):
+class PlanningRuntime(PtxRuntime):
     """Keeps the plans of what was decided last."""
 
     plans: NDArray[Any]

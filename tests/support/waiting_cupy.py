@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.gpu.sources import BLOCK_SIZE, CLUSTER_BLOCK_SIZE, CLUSTER_SIZE, KERNELS
-from support.host_runtime import ALL_TYPES
+from support.ptx.runtime import ALL_TYPES, adopt
 
 _KERNELS = {kernel.expression(types): (kernel, types) for types in ALL_TYPES for kernel in KERNELS}
 _GONE = 0xA5  # every byte of memory that nobody has written yet, or nobody holds any more
@@ -69,6 +69,7 @@ class Allocation:
     def __init__(self, cupy: WaitingCupy, num_bytes: int) -> None:
         self.device = cupy.device
         self.bytes = np.full(num_bytes, _GONE, np.uint8)
+        adopt(self.bytes)
         cupy.graveyard.append(self.bytes)  # an address stays valid, whatever is read there
         cupy.live_bytes += num_bytes
         weakref.finalize(self, cupy.give_up, cupy.stream, self.bytes)
@@ -138,7 +139,6 @@ class Tensor:
         self._cupy, self.array, self._stream = cupy, array, stream
 
     shape = property(lambda self: self.array.shape)
-    requires_grad = False
     __dlpack_device__ = property(lambda self: self.array.__dlpack_device__)
 
     def detach(self) -> Tensor:
@@ -155,15 +155,21 @@ class Tensor:
     def __getitem__(self, index: Any) -> Tensor:
         return Tensor(self._cupy, self.array[index], self._stream)
 
-    # What brings it to the host.
+    # What a tensor is asked before it is read.
     device = SimpleNamespace(type="cuda")
-    dtype = None
+    dtype, layout, is_nested, is_quantized = None, "strided", False, False
 
-    def cpu(self) -> Tensor:
+    def is_complex(self) -> bool:
+        return False
+
+    def is_floating_point(self) -> bool:
+        return True
+
+    def element_size(self) -> int:
+        return int(self.array.itemsize)
+
+    def numpy(self, force: bool = True) -> NDArray[Any]:
         self._stream.synchronize()
-        return self
-
-    def numpy(self) -> NDArray[Any]:
         return self.array.values.copy()
 
 
@@ -300,7 +306,9 @@ class WaitingCupy(ModuleType):
         torch.cuda = SimpleNamespace(  # type: ignore[attr-defined]
             current_stream=lambda number: SimpleNamespace(cuda_stream=own.ptr)
         )
-        torch.bfloat16 = "bfloat16"  # type: ignore[attr-defined]
+        torch.bfloat16, torch.strided = "bfloat16", "strided"  # type: ignore[attr-defined]
+        functorch = SimpleNamespace(is_functorch_wrapped_tensor=lambda tensor: False)
+        torch._C = SimpleNamespace(_functorch=functorch)  # type: ignore[attr-defined]
         torch.from_dlpack = lambda array: Tensor(self, array, own)  # type: ignore[attr-defined]
 
         def tensor(values: NDArray[Any]) -> Tensor:

@@ -27,6 +27,14 @@ __device__ T sum_before(T value, T* scratch, T& total) {
   return before + up_to - value;
 }
 
+// Sum of whole numbers of all lanes, which is below 2^57.
+__device__ inline u64 warp_sum(u64 value) {
+  constexpr int kLow = 27;  // bits, of which 32 lanes fit into 32
+  u32 low = static_cast<u32>(value) & ((1u << kLow) - 1);
+  u64 high = __reduce_add_sync(kAllLanes, static_cast<u32>(value >> kLow));
+  return (high << kLow) + __reduce_add_sync(kAllLanes, low);
+}
+
 __device__ inline float warp_max(float value) {
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2)

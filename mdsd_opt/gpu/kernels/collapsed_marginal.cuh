@@ -18,7 +18,7 @@
 #include "block.cuh"
 #include "row_plan.cuh"
 
-constexpr int kMaxPlanners = 256;  // threads
+constexpr u32 kPlannerWarps = 8;  // of a block, at most
 
 struct Best {
   double value;
@@ -29,12 +29,18 @@ __device__ inline bool is_better(Best a, Best b) {
   return a.value < b.value || (a.value == b.value && a.index < b.index);
 }
 
+// What a thread's groups give, and whether they are on the cut's upper side.
+struct Part {
+  double value;
+  bool is_above;
+};
+
 struct PlannerMemory {
   double steps[3][kMaxGroups + 1];  // the three sequences; then the ratios, R and F
-  double distance[kMaxGroups + 1];  // of the ends of groups in q, from where the topmost draft is
-  double of_thread[4][kMaxPlanners];
-  Best best[2][kMaxWarps];
-  u64 sums[2][kMaxWarps];
+  double q_from[kMaxGroups + 1];  // of all groups from an end on
+  Part of_warp[4][kPlannerWarps];
+  Best best[2][kPlannerWarps];
+  u64 sums[2][kPlannerWarps];
 };
 
 // First group of a block, and the first behind it.
@@ -68,7 +74,7 @@ class Planner {
   // So much smaller may units of (p - p_I)+ be, a power of two: by what may be left of a group of tokens
   // with ratios between its edges, and a margin for the rounding of weights.
   __device__ __forceinline__ float finer_units() {
-    u64 mine = 0, all;
+    u64 mine = 0;
 #pragma unroll 1
     for (int g = begin_; g < stop_; g++) {
       double p = plan_.p[g] * kMassUnit, q = share_of_q(g), ratio = memory_.steps[0][g];
@@ -79,35 +85,42 @@ class Planner {
         left = fmax(p - lowest * q, 0.0) * (fmax(highest - ratio, 0.0) / (highest - lowest));
       mine += in_mass_units(fmin(fmax(left, p - ratio * q), p));
     }
-    before(mine, all);
-    double most = all * kMassUnit + 2e-6, finer = 1.0;
+    double most = total_of(mine) * kMassUnit + 2e-6, finer = 1.0;
     while (2.0 * finer * most < 0.5) finer *= 2.0;
     return static_cast<float>(finer);
   }
 
-  // The block at a level that holds a group with mass, after `collapse`: a slope at which the lowest
+  // The block at a level that holds a group with mass, after `collapse`, whose ratios it takes the place
+  // of: a slope at which the lowest
   // points on both sides of it are on one line. Newton steps, kept inside a bracket.
   __device__ __forceinline__ GroupBlock block_of(int top, double level) {
-    const double *r = memory_.steps[1], *f = memory_.steps[2];
-    double* q = memory_.distance;
+    const double* r = memory_.steps[1];
+    double *q = memory_.steps[2], *point = memory_.steps[0];  // q from the topmost draft's group on
 #pragma unroll 1
-    for (int end = threadIdx.x; end <= size_; end += blockDim.x) q[end] = q_between(top, end);
+    for (int end = threadIdx.x; end <= size_; end += blockDim.x) {
+      point[end] = r[end] - level * q[end];  // where F is
+      q[end] = q_between(top, end);
+    }
     __syncthreads();
-    auto point = [&](int end) { return r[end] - level * f[end]; };
     double low = -static_cast<double>(infinity()), high = static_cast<double>(infinity());
     GroupBlock block{top, top + 1};
     for (int round = 0; round < 64; round++) {
-      double slope = (point(block.stop) - point(block.start)) / (q[block.stop] - q[block.start]);
+      double slope = (point[block.stop] - point[block.start]) / (q[block.stop] - q[block.start]);
       if (!(slope > low && slope < high)) {
         slope = 0.5 * (low + high);
         if (!(slope > low && slope < high)) break;  // as near as rounding lets us come
       }
       Best left{static_cast<double>(infinity()), size_}, right{static_cast<double>(infinity()), 0};
-#pragma unroll 1
-      for (int end = threadIdx.x; end <= size_; end += blockDim.x) {
-        Best here{point(end) - slope * q[end], end <= top ? end : -end};  // the widest of equals
-        if (end <= top && is_better(here, left)) left = here;
-        if (end > top && is_better(here, right)) right = here;
+      int end = threadIdx.x, threads = blockDim.x;
+#pragma unroll 2
+      for (; end <= top; end += threads) {  // the widest of equals: the first one here, the last behind
+        double here = point[end] - slope * q[end];
+        if (here < left.value) left = {here, end};
+      }
+#pragma unroll 2
+      for (; end <= size_; end += threads) {
+        double here = point[end] - slope * q[end];
+        if (here <= right.value) right = {here, -end};
       }
       left = least(left);
       right = least(right);
@@ -123,10 +136,10 @@ class Planner {
   }
 
   __device__ __forceinline__ double q_between(int begin, int end) const {
-    return plan_.q_sum[end].minus(plan_.q_sum[begin]) / q_total_;
+    return plan_.q_sum[end].minus(plan_.q_sum[begin]) * per_q_;
   }
   // q of all groups from an end on, and up to it.
-  __device__ __forceinline__ double q_from(int end) const { return q_between(end, size_); }
+  __device__ __forceinline__ double q_from(int end) const { return memory_.q_from[end]; }
   __device__ __forceinline__ double q_up_to(int end) const { return q_between(0, end); }
 
   // The end of the groups that no rule does better on, and so the plan's `most`; sums of q up to ends.
@@ -152,14 +165,18 @@ class Planner {
       if (is_better(here, cut)) cut = here;
     }
     cut = least(cut);  // its barrier lets sums of q be read
-    q_total_ = 1.0;
-    q_total_ = q_up_to(size_);
+    per_q_ = 1.0;
+    per_q_ = 1.0 / q_up_to(size_);
     cut_ = cut.index;
+#pragma unroll 1
+    for (int end = threadIdx.x; end <= size_; end += blockDim.x)
+      memory_.q_from[end] = q_between(end, size_);
+    __syncthreads();
     if (threadIdx.x == 0) plan_.most = fmin(fmax(1.0 + cut.value, 0.0), 1.0);
   }
 
  private:
-  __device__ __forceinline__ double share_of_q(int group) const { return plan_.q[group] / q_total_; }
+  __device__ __forceinline__ double share_of_q(int group) const { return plan_.q[group] * per_q_; }
 
   __device__ __forceinline__ double mean(int group) const {
     return plan_.p[group] * kMassUnit / share_of_q(group);
@@ -181,37 +198,27 @@ class Planner {
       if (g == cut_) most_mean = most_rounded = 0.0;
       if (plan_.q[g] == 0.0) continue;
       double here = mean(g), outwards = rounded(g, here);
+      memory_.steps[0][g] = here;
       most_mean = fmax(most_mean, here);
       most_rounded = fmax(most_rounded, outwards);
       if (g >= cut_ && begin_ < cut_) continue;
       least_mean = fmin(least_mean, here);
       least_rounded = fmin(least_rounded, outwards);
     }
-    memory_.of_thread[0][threadIdx.x] = most_mean;
-    memory_.of_thread[1][threadIdx.x] = most_rounded;
-    memory_.of_thread[2][threadIdx.x] = least_mean;
-    memory_.of_thread[3][threadIdx.x] = least_rounded;
-    __syncthreads();
-    int each = (size_ + blockDim.x - 1) / blockDim.x, me = threadIdx.x, threads = blockDim.x;
-    most_mean = most_rounded = 0.0;
-    least_mean = least_rounded = inf;
-#pragma unroll 1
-    for (int t = 0; t < me; t++) {  // earlier ones, if the last of their groups are on my first's side
-      if (begin_ >= cut_ && min(t * each + each, size_) <= cut_) continue;
-      most_mean = fmax(most_mean, memory_.of_thread[0][t]);
-      most_rounded = fmax(most_rounded, memory_.of_thread[1][t]);
-    }
-#pragma unroll 1
-    for (int t = me + 1; t < threads; t++) {  // later ones, if their first is on my last's side
-      if (stop_ <= cut_ && t * each >= cut_) continue;
-      least_mean = fmin(least_mean, memory_.of_thread[2][t]);
-      least_rounded = fmin(least_rounded, memory_.of_thread[3][t]);
-    }
+    auto greater = [](double a, double b) { return a > b ? a : b; };
+    auto smaller = [](double a, double b) { return a < b ? a : b; };
+    // Earlier threads, if the last of their groups are on my first's side, and later ones, if their
+    // first is on my last's.
+    bool is_first_above = begin_ >= cut_, is_last_above = stop_ > cut_;
+    most_mean = beside<-1>({most_mean, is_last_above}, is_first_above, 0.0, 0, greater);
+    most_rounded = beside<-1>({most_rounded, is_last_above}, is_first_above, 0.0, 1, greater);
+    least_mean = beside<1>({least_mean, is_first_above}, is_last_above, inf, 2, smaller);
+    least_rounded = beside<1>({least_rounded, is_first_above}, is_last_above, inf, 3, smaller);
 #pragma unroll 1
     for (int g = begin_; g < stop_; g++) {
       if (g == cut_) most_mean = most_rounded = 0.0;
       if (plan_.q[g] > 0.0) {
-        double here = mean(g);
+        double here = memory_.steps[0][g];
         most_mean = fmax(most_mean, here);
         most_rounded = fmax(most_rounded, rounded(g, here));
       }
@@ -223,7 +230,7 @@ class Planner {
     for (int g = stop_ - 1; g >= begin_; g--) {
       if (g == cut_ - 1) least_mean = least_rounded = inf;
       if (plan_.q[g] > 0.0) {
-        double here = mean(g);
+        double here = memory_.steps[0][g];
         least_mean = fmin(least_mean, here);
         least_rounded = fmin(least_rounded, rounded(g, here));
       }
@@ -233,29 +240,55 @@ class Planner {
     }
   }
 
+  // The values of all threads before this one (kWay -1), or behind it (1), that are on one side, joined;
+  // sides only rise from thread to thread.
+  template <int kWay, class Join>
+  __device__ __forceinline__ double beside(Part mine, bool is_above, double nothing, int turn,
+                                           Join join) {
+    u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+    u32 place = kWay < 0 ? lane : 31 - lane;  // in the order of the scan
+    auto neighbour = [&](auto value, u32 distance) {
+      return kWay < 0 ? __shfl_up_sync(kAllLanes, value, distance)
+                      : __shfl_down_sync(kAllLanes, value, distance);
+    };
+#pragma unroll
+    for (u32 distance = 1; distance < 32; distance *= 2) {
+      double value = neighbour(mine.value, distance);
+      bool is_same = neighbour(static_cast<int>(mine.is_above), distance) == mine.is_above;
+      if (place >= distance && is_same) mine.value = join(mine.value, value);
+    }
+    if (place == 31) memory_.of_warp[turn][warp] = mine;
+    Part next{neighbour(mine.value, 1), neighbour(static_cast<int>(mine.is_above), 1) != 0};
+    double found = place > 0 && next.is_above == is_above ? next.value : nothing;
+    __syncthreads();
+    for (u32 w = 0; w < warps; w++) {
+      Part other = memory_.of_warp[turn][w];
+      bool is_beside = kWay < 0 ? w < warp : w > warp;
+      if (is_beside && other.is_above == is_above) found = join(found, other.value);
+    }
+    return found;
+  }
+
   // Give the groups inside the cut, or those above it, the mass that is theirs: of the sequences, the
   // first becomes their ratios.
   __device__ __forceinline__ void fill(bool inside) {
     const double inf = static_cast<double>(infinity());
     double mass = inside ? plan_.contained[cut_] : 1.0 - plan_.contained[cut_];
-    u64 sums[3] = {0, 0, 0}, total[3], outer = 0;
+    u64 sums[3] = {0, 0, 0}, outer = 0, all;
     int begin = inside ? begin_ : max(begin_, cut_), end = inside ? min(stop_, cut_) : stop_;
 #pragma unroll 1
     for (int g = begin; g < end; g++)
 #pragma unroll
       for (int s = 0; s < 3; s++) sums[s] += units(s, g);
-#pragma unroll
-    for (int s = 0; s < 3; s++) {
-      u64 start = before(sums[s], total[s]);
-      if (s == (inside ? 2 : 0)) outer = start;
-    }
     double reached[3];
 #pragma unroll
-    for (int s = 0; s < 3; s++) reached[s] = total[s] * kMassUnit;
+    for (int s = 0; s < 3; s++) reached[s] = total_of(sums[s]) * kMassUnit;
     // The level that a stretch is put on is an optimum over how many groups it concerns.
+    bool needs_level = inside ? reached[2] <= mass : reached[0] >= mass;
     Best level{inf, 0};
+    if (needs_level) outer = before(inside ? sums[2] : sums[0], all);
 #pragma unroll 1
-    for (int g = begin; g < end; g++) {
+    for (int g = begin; needs_level && g < end; g++) {
       if (inside) {
         outer += units(2, g);
         double others = reached[2] - outer * kMassUnit;
@@ -267,16 +300,16 @@ class Planner {
         outer += units(0, g);
       }
     }
-    level = least(level);
+    if (needs_level) level = least(level);
     int from = reached[1] <= mass ? 1 : 0;
     double least_mass = from == 1 ? reached[1] : reached[0];
     double share = (mass - least_mass) / ((from == 1 ? reached[2] : reached[1]) - least_mass);
     share = fmin(fmax(share, 0.0), 1.0);
     double lowest = 0.0, highest = inf;
-    if (inside && reached[2] <= mass) {
+    if (inside && needs_level) {
       from = share = 1;
       lowest = level.value;
-    } else if (!inside && reached[0] >= mass) {
+    } else if (needs_level) {
       from = share = 0;
       highest = fmax(-level.value, 0.0);
     }
@@ -320,20 +353,36 @@ class Planner {
   // The least value of all threads', and of equal ones that with the least index. Two scratches take
   // turns, here and below, so that a slow reader is not overtaken.
   __device__ __forceinline__ Best least(Best mine) {
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) {
-      Best other{__shfl_xor_sync(kAllLanes, mine.value, lanes),
-                 __shfl_xor_sync(kAllLanes, mine.index, lanes)};
-      if (is_better(other, mine)) mine = other;
-    }
+    mine = least_of_lanes(mine);
     Best* of_warp = memory_.best[best_turn_];
     best_turn_ ^= 1;
-    if ((threadIdx.x & 31) == 0) of_warp[threadIdx.x >> 5] = mine;
+    u32 lane = threadIdx.x & 31, warps = blockDim.x >> 5;
+    if (lane == 0) of_warp[threadIdx.x >> 5] = mine;
     __syncthreads();
-    mine = of_warp[0];
-    for (u32 w = 1; w < blockDim.x >> 5; w++)
-      if (is_better(of_warp[w], mine)) mine = of_warp[w];
-    return mine;
+    return least_of_lanes(of_warp[min(lane, warps - 1)]);
+  }
+
+  // That of a warp's lanes, by integers in the order of the values.
+  __device__ __forceinline__ static Best least_of_lanes(Best mine) {
+    u64 bits = __double_as_longlong(mine.value + 0.0), sign = 1ull << 63;
+    u64 key = bits & sign ? ~bits : bits | sign;
+    u32 mine_high = static_cast<u32>(key >> 32), mine_low = static_cast<u32>(key);
+    u32 high = __reduce_min_sync(kAllLanes, mine_high);
+    u32 low = __reduce_min_sync(kAllLanes, mine_high == high ? mine_low : ~0u);
+    bool is_least = mine_high == high && mine_low == low;
+    int index = __reduce_min_sync(kAllLanes, is_least ? mine.index : 0x7FFFFFFF);
+    key = static_cast<u64>(high) << 32 | low;
+    return {__longlong_as_double(key & sign ? key ^ sign : ~key), index};
+  }
+
+  __device__ __forceinline__ u64 total_of(u64 value) {
+    sum_turn_ ^= 1;
+    u64* of_warp = memory_.sums[sum_turn_];
+    u32 lane = threadIdx.x & 31;
+    value = warp_sum(value);
+    if (lane == 0) of_warp[threadIdx.x >> 5] = value;
+    __syncthreads();
+    return warp_sum(lane < blockDim.x >> 5 ? of_warp[lane] : 0);
   }
 
   __device__ __forceinline__ u64 before(u64 value, u64& total) {
@@ -345,6 +394,6 @@ class Planner {
   PlannerMemory& memory_;
   int size_, begin_, stop_;  // all groups, and this thread's
   int cut_ = 0;
-  double q_total_ = 0.0;
+  double per_q_ = 0.0;  // one by q of all groups
   int best_turn_ = 0, sum_turn_ = 0;
 };

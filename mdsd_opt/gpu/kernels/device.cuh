@@ -1,4 +1,4 @@
-// What differs between a device and the host emulation of the tests, and the stored types.
+// What is not plain C++: instructions, clusters, and the stored types.
 #pragma once
 
 // Blocks of a cluster share one row. A pair of rows is then small enough, for all rows in flight
@@ -13,13 +13,6 @@
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
-
-#ifdef MDSD_HOST
-
-#define MDSD_CLUSTER
-#define MDSD_BLOCK_SIZE static_cast<int>(blockDim.x)
-
-#else
 
 // Threads of a block of a cluster, known to the compiler; the launcher sets it.
 #ifndef MDSD_BLOCK_SIZE
@@ -146,7 +139,6 @@ __device__ inline T* in_block(T* mine, u32) {
 }
 
 #endif
-#endif  // MDSD_HOST
 
 // float16 and bfloat16 as stored.
 struct Half {
