@@ -23,7 +23,14 @@ from mdsd_opt.auditing.portfolio import (
 from mdsd_opt.auditing.replay import Case, Replay
 from mdsd_opt.auditing.report import LOSSLESS, LOSSY, NO_DEVIATION
 from mdsd_opt.auditing.settings import MAX_CALLS, Options, generator_of
-from mdsd_opt.auditing.subject import AlwaysFails, TreeVerify, answered, as_verifier
+from mdsd_opt.auditing.subject import (
+    AlwaysFails,
+    Subject,
+    TreeVerify,
+    answered,
+    as_verifier,
+    judged,
+)
 from mdsd_opt.auditing.trees.audit import TreeAudit
 from mdsd_opt.auditing.trees.report import TreeAuditReport
 from mdsd_opt.auditing.trees.texts import Laws as ModelLaws
@@ -185,6 +192,11 @@ def _on_single_tokens(
             progress=options.progress,
         )
 
+    deadline = options.deadline()
+    replay = _repeated_decisions(verify, small, make, options, rng)
+    if replay is not None:
+        replay.run(deadline=deadline)
+        drives &= not replay.differing
     tried = []
     for name, one, p, q in laws:
         if p.size < num_drafts:
@@ -198,7 +210,8 @@ def _on_single_tokens(
                 partial(judge, p, q, make, options.num_trials, left),
             )
         )
-    report = put_together(tried, began, drafts_from=scheme.replace("_", " "))
+    notes = () if replay is None else replay.note_after(deadline)
+    report = put_together(tried, began, drafts_from=scheme.replace("_", " "), notes=notes)
     if num_drafts < 2 or not scheme or ":" in scheme:
         return report
     others = []
@@ -213,6 +226,32 @@ def _on_single_tokens(
             others.append(f"{other.replace('_', ' ')}: refused")
     told = f"on drafts that are drawn in other ways: {', '.join(others)}"
     return replace(report, notes=(*report.notes, told))
+
+
+def _repeated_decisions(
+    verify: Any,
+    small: Sequence[Laws],
+    make: SchemeMaker,
+    options: Options,
+    rng: np.random.Generator,
+) -> Replay | None:
+    """Decisions to repeat; None of what the package ships, and of what draws its own drafts."""
+    if as_verifier(verify) is not None or _draws_itself(verify):
+        return None
+    calls, cases = [0], list[Case]()
+
+    def case(subject: Subject, drafts: Any) -> Case:
+        def answer(rng: np.random.Generator) -> Any:
+            calls[0] += 1
+            return judged(subject.call(drafts, rng), subject.problem.vocab_size)
+
+        return answer
+
+    for laws in small[:2]:
+        drafts = make(laws.draft(()), options.num_drafts)
+        subject = Subject(verify, TransportProblem(laws.target(()), drafts), False)
+        cases += [case(subject, row) for row in drafts.sample(rng, _REPEATED // 2)]
+    return Replay(cases, lambda: calls[0], int(rng.integers(2**31)))
 
 
 def _draws_itself(verify: Any) -> bool:
@@ -348,11 +387,9 @@ class OnTrees:
     def _notes(
         self, replay: Replay | None, small: Sequence[Laws], deadline: float, rng: Any
     ) -> tuple[str, ...]:
-        notes = []
+        notes: list[str] = []
         if replay is not None:
-            if not replay.differing:
-                replay.run_again(deadline)
-            notes += [replay.note] if replay.calls else []
+            notes += replay.note_after(deadline)
         if time.perf_counter() > deadline and math.isfinite(self.options.seconds):
             done = len(self.driven)
             needed = self.options.seconds * (2 + (len(small) - done) / max(done, 1))

@@ -68,9 +68,11 @@ class Replay:
                 if self._answers.setdefault(n, answer) != answer:
                     self.differing.append(self.counter())
 
-    def run_again(self, deadline: float) -> None:
-        """Look once more, after many other calls."""
-        self.run(_MORE_CALLS, deadline)
+    def note_after(self, deadline: float) -> tuple[str, ...]:
+        """What all repeated calls show, after a last look; nothing where there was no time."""
+        if not self.differing:
+            self.run(_MORE_CALLS, deadline)
+        return (self.note,) if self.calls else ()
 
     @property
     def period(self) -> int:

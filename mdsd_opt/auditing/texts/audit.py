@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from mdsd_opt.auditing.driving import Undrivable
 from mdsd_opt.auditing.portfolio import given_laws, wide_laws
+from mdsd_opt.auditing.replay import Replay
 from mdsd_opt.auditing.report import EDGE, LOSSLESS, LOSSY, NO_DEVIATION, NOT_JUDGED
 from mdsd_opt.auditing.settings import Options, generator_of
 from mdsd_opt.auditing.texts.driven_law import DrivenText, driven_text
@@ -30,6 +31,9 @@ _LONG, _LONGEST = 5, 11
 
 #: Different texts of a law that is driven, at most.
 _MAX_DRIVEN = 100
+
+#: Different texts that are written again and again, and calls for it.
+_REPEATED, _REPEATED_CALLS = 16, 2_048
 
 #: Tokens of the wide law.
 _WIDE_SIZES = (2_048,)
@@ -191,6 +195,7 @@ class _TextAudit:
     samples: list[Sample | WideSample] = field(default_factory=list)
     laws: list[DrivenText] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    calls: int = 0
 
     def report(self, wide: Sequence[RowTables]) -> TextAuditReport:
         """Try all pairs of models until one shows something, or time is up."""
@@ -201,6 +206,9 @@ class _TextAudit:
             if samples:
                 self._sample(_long_tables(self.length), deadline)
                 advance(1)
+            replay = self._repeated(deadline)
+            if replay.differing:
+                small = []  # what it was told before cannot be foretold
             if not any(sample.is_hopeless for sample in self.samples):
                 self._drive(small, deadline, advance)
                 undriven = [t for t in small if t not in {law.tables for law in self.laws}]
@@ -212,9 +220,22 @@ class _TextAudit:
                         self._sample(tables, deadline)
                 if not self.laws and not self.samples:
                     self._sample(_long_tables(self.length), deadline)
+        self.notes += replay.note_after(deadline)
         if time.perf_counter() > deadline:
             self.notes.append(options.up("not everything was tried"))
         return self._found(began)
+
+    def _repeated(self, deadline: float) -> Replay:
+        """Texts that are written again, with the same random numbers."""
+        session = self._session(_long_tables(self.length))
+
+        def case(rng: np.random.Generator) -> Hashable:
+            self.calls += 1
+            return session.outcome(lambda model, text: None)
+
+        replay = Replay([case] * _REPEATED, lambda: self.calls, int(self.rng.integers(2**31)))
+        replay.run(_REPEATED_CALLS, deadline)
+        return replay
 
     @property
     def _p_value(self) -> float:
