@@ -49,6 +49,9 @@ TRUST_IN_TOKEN = 20.0
 #: Prefixes that are remembered, and ids whose frequencies are.
 MOST_PREFIXES, MOST_IDS = 300_000, 1 << 21
 
+#: Tokens of a long text that are of one half.
+_BLOCK = 64
+
 _IMPOSSIBLE = "impossible tokens"
 _AT_PREFIX = "what this prefix sent before"
 _NAMES = (*OF_LAW, *OF_DRAFT, *OF_CONTEXT, _IMPOSSIBLE)
@@ -142,7 +145,7 @@ class Evidence:
         self._prefix_swing = np.zeros(len(TRUST_AT_PREFIX))
         self._expected = np.zeros((2, 1024))  # expected and observed number of each id
         self._last: float | None = None
-        self._side = 0
+        self._blocks = 0
         # of each half of the texts: how much more often the gaining cells came, and its variance
         self._excess = np.zeros((2, len(_NAMES)))
         self._variance = np.zeros((2, len(_NAMES)))
@@ -157,7 +160,7 @@ class Evidence:
     def new_text(self) -> None:
         """Begin another text."""
         self._last = None
-        self._side = 1 - self._side
+        self._blocks += 1
 
     def add(self, token: int, law: Law, shown: Shown) -> float | None:
         """Bet on a token, and see it.
@@ -180,9 +183,10 @@ class Evidence:
             self.num_impossible += 1
         self._log += np.log1p(np.multiply.outer(gains, STAKES))
         self._swing += np.multiply.outer(swings, STAKES)
-        self._excess[self._side] += (gains > 0) - favoured
-        self._variance[self._side] += favoured * (1.0 - favoured)
-        self._of_half[self._side] += 1
+        half = (self._blocks + self.num_tokens // _BLOCK) % 2
+        self._excess[half] += (gains > 0) - favoured
+        self._variance[half] += favoured * (1.0 - favoured)
+        self._of_half[half] += 1
         self.num_tokens += 1
         self._learn_prefix(shown.prefix, token, law, cell)
         if cell is None:

@@ -42,8 +42,8 @@ SHORT, LONG = 6, 24
 #: Bytes of a file of prompts, and prompts of one.
 _MOST_BYTES, _MOST_PROMPTS = 1 << 20, 10_000
 
-#: In each round so many laws are asked for again, held against the plain server's, or drafted for.
-_AGAIN = 2
+#: In each round so many laws are asked for again, and so many held against the plain server's.
+_AGAIN, _AGAINST = 2, 8
 
 #: Rounds without any law after which there is none.
 _ROUNDS_FOR_LAWS = 4
@@ -430,7 +430,7 @@ class _Session:
         if not self.server.continues:
             return
         source = self.plain or self.server
-        for _ in range(_AGAIN):
+        for number in range(_AGAIN if self.plain is None else _AGAINST):
             answer = answers[int(self.rng.integers(len(answers)))]
             place = int(self.rng.integers(len(answer.tokens)))
             prefix = [*answer.prompt, *answer.tokens[:place]]
@@ -438,7 +438,7 @@ class _Session:
             if once is None:
                 continue
             known = self.learned.laws.get(prefix)
-            twice = source.law(prefix) if known is None else known
+            twice = source.law(prefix) if known is None and number < _AGAIN else known
             if twice is not None:
                 self.log.add({"kind": "noise", "distance": distance(once, twice)})
             if self.plain is not None:

@@ -26,7 +26,7 @@ LEAST_TOLERANCE = 0.002
 NOT_CLEAN = math.log(100.0)
 
 #: Laws of two servers that are farther apart on average differ, whatever the noise.
-LAWS_DIFFER, FEWEST_LAWS = 0.02, 30
+LAWS_DIFFER, FEWEST_LAWS = 0.02, 8
 
 #: Bets that a report names.
 _MOST_BETS = 3
@@ -178,6 +178,8 @@ class Tally:
         if not self.has_laws:
             return NOT_JUDGED, reports.NO_LAW
         tau, accused = self.tau, self.wanted.accused
+        if self.laws_differ and self.control.log_e(tau) < NOT_CLEAN:
+            return LOSSY, reports.ANOTHER_LAW
         if self.needed is not None:
             if not self.control_is_clean:
                 return NOT_JUDGED, reports.LAW_MISREAD
@@ -186,8 +188,6 @@ class Tally:
             return LOSSY, reports.DEVIATES
         if max(self.first.log_e(tau), self.control.log_e(tau)) >= accused:
             return NOT_JUDGED, reports.LAW_MISREAD
-        if self.laws_differ:
-            return LOSSY, reports.ANOTHER_LAW
         if self.later.num_tokens == 0:
             return NOT_JUDGED, ""
         if self.acceptance.drafted == 0:

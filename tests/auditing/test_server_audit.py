@@ -1,0 +1,403 @@
+"""Audits of a server of our own, on loopback: verdicts, failures, logs, and what was asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+
+import pytest
+from support.fake_server import FakeServer, served
+from support.toy_engines import RIGHT, WRONG, Chain, Pair, plain
+
+import mdsd_opt as mo
+from mdsd_opt.auditing.servers import server_audit
+from mdsd_opt.auditing.servers.adapter import adapters
+from mdsd_opt.auditing.servers.adapters.llamacpp import LlamaCpp
+from mdsd_opt.auditing.servers.connection import Connection, Crew
+from mdsd_opt.errors import InvalidInput, MissingExtra, ServerError, UnknownName
+
+APIS = ("llamacpp", "openai-completions", "openai-chat")
+OF_API = dict(zip(APIS, ("llamacpp", "completions", "chat"), strict=True))
+
+
+def draft_server():
+    """A server of the draft model."""
+    pair = Pair()
+    pair.p, pair.p_sums = pair.q, pair.q_sums
+    return FakeServer(plain, pair, seed=2)
+
+
+def audited(server, with_draft=False, **options):
+    """Audit a fake server, for some seconds at most."""
+    beside = [draft_server()] if with_draft else []
+    options = {"seconds": 30.0, "max_tokens": 300, "timeout": 5.0, **options}
+    with served(server, *beside) as (url, *draft):
+        return mo.audit_server(url, draft=draft[0] if draft else None, **options)
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_right_server_shows_no_deviation(api):
+    report = audited(FakeServer(Chain(), seed=1, apis=(OF_API[api],)))
+    assert report.verdict_class == "no deviation"
+    assert report.tokens >= 300
+    assert report.first.tokens > 0
+    assert report.log10_e < 2.0
+    assert 0.0 < report.detectable_bias < 0.3
+    if api == "openai-chat":
+        assert report.drafted is None
+    else:
+        assert report.drafted > report.accepted > 0
+    if api == "openai-completions":
+        assert len(report.accepted_by_position) == 2
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_wrong_server_is_lossy_after_a_control(api):
+    engine = WRONG["extra token: the likeliest"]
+    report = audited(FakeServer(engine, seed=1, apis=(OF_API[api],)), max_tokens=3_000)
+    assert (report.verdict_class, report.finding) == ("lossy", "tokens deviate")
+    assert report.control.tokens >= 50
+    assert report.control.log10_e < 2.0
+    assert report.cause
+    assert not report.lossless
+
+
+@pytest.mark.parametrize("api", ["llamacpp", "openai-completions"])
+def test_the_drafts_law_decides_what_hides_else(api):
+    server = FakeServer(WRONG["residual is p"], seed=3, apis=(OF_API[api],))
+    report = audited(server, with_draft=True, max_tokens=3_000)
+    assert report.verdict_class == "lossy"
+    assert "q" in report.cause or "draft" in report.cause
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_law_of_other_tokens_is_misread_and_no_fault(api):
+    report = audited(FakeServer(Chain(), seed=1, apis=(OF_API[api],), faults=("swapped ids",)))
+    assert (report.verdict_class, report.finding) == ("not judged", "law misread")
+
+
+def test_a_server_that_drafts_nothing_is_not_judged():
+    report = audited(FakeServer(plain, seed=1))
+    assert (report.verdict_class, report.finding) == ("not judged", "nothing drafted")
+
+
+def test_a_server_without_laws_is_not_judged():
+    report = audited(FakeServer(Chain(), seed=1, apis=("llamacpp",), faults=("no logprobs",)))
+    assert (report.verdict_class, report.finding) == ("not judged", "no law")
+
+
+def test_greedy_texts_follow_the_likeliest_token():
+    server = FakeServer(Chain(), seed=1, greedy=True)
+    report = audited(server, sampling=mo.Sampling(temperature=0.0))
+    assert report.finding == "nothing drafted"
+    assert report.later.impossible == 0
+    sampled = audited(FakeServer(Chain(), seed=1), sampling=mo.Sampling(temperature=0.0))
+    assert sampled.finding == "law misread"  # tokens without speculation are no likeliest ones
+
+
+class TestAgainst:
+    def test_the_plain_server_gives_laws_and_the_control(self):
+        engine = WRONG["extra token: the likeliest"]
+        with served(FakeServer(engine, seed=1), FakeServer(plain, seed=2)) as (url, plain_url):
+            report = mo.audit_server(url, plain_url, seconds=30, max_tokens=3_000)
+        assert report.verdict_class == "lossy"
+        assert report.num_laws > 0
+        assert report.law_distance == pytest.approx(0.0, abs=1e-9)
+
+    @pytest.mark.parametrize("api", ["llamacpp", "openai-completions"])
+    def test_another_law_than_the_plain_servers_is_lossy(self, api):
+        """Tokens follow the law that is stated, and that is not the right one."""
+        other = FakeServer(Chain(), Pair(seed=1), seed=1, apis=(OF_API[api],))
+        right = FakeServer(plain, Pair(seed=0), seed=2, apis=(OF_API[api],))
+        with served(other, right) as (url, plain_url):
+            report = mo.audit_server(url, plain_url, seconds=20, max_tokens=100)
+        assert (report.verdict_class, report.finding) == ("lossy", "another law")
+        assert report.law_distance > 0.3
+
+
+class TestAcceptance:
+    def test_of_the_right_rule_it_is_the_optimum(self):
+        report = audited(FakeServer(Chain(), seed=1), with_draft=True, length=3, max_tokens=300)
+        assert report.known_drafts >= 30
+        assert report.known_acceptance == pytest.approx(report.optimal_acceptance, abs=0.2)
+        assert report.acceptance_log10_e < 2.0
+
+    def test_exact_match_leaves_speed_on_the_table(self):
+        engine = Chain(accepts=lambda p, q, x, u, r: u < p[x], residual=lambda p, q, x, b: p)
+        report = audited(FakeServer(engine, seed=1), with_draft=True, length=3, max_tokens=300)
+        assert report.left_on_the_table > 0.1
+
+    def test_more_than_the_optimum_is_a_finding(self):
+        """The tokens are plain, and counts say that every draft was accepted."""
+
+        def boasts(pair, state, rng):
+            return [pair.of_target(state, rng)], int(state % 2), int(state % 2)
+
+        server = FakeServer(boasts, seed=1)
+        server.text = partial(_all_accepted, server)
+        report = audited(server, with_draft=True, length=3, max_tokens=300)
+        assert (report.verdict_class, report.finding) == (
+            "not judged",
+            "acceptance above the optimum",
+        )
+
+
+def _all_accepted(server, state, count):
+    state %= server.pair.size
+    tokens = []
+    with server.lock:
+        for _ in range(count):
+            state = server.pair.of_target(state, server.rng)
+            tokens.append(state)
+    return tokens, int(count == 3), int(count == 3)
+
+
+class TestFailures:
+    def test_nobody_there(self):
+        with pytest.raises(ServerError, match="no server answers at"):
+            mo.audit_server("http://127.0.0.1:9", seconds=1)
+
+    def test_no_address(self):
+        with pytest.raises(InvalidInput, match="no address"):
+            mo.audit_server("127.0.0.1:80")
+
+    @pytest.mark.parametrize("api", APIS)
+    def test_a_key(self, api):
+        server = FakeServer(Chain(), seed=1, apis=(OF_API[api],), faults=("needs a key",))
+        with served(server) as (url,):
+            with pytest.raises(ServerError, match="wants a key"):
+                mo.audit_server(url, seconds=1)
+            report = mo.audit_server(url, seconds=20, max_tokens=50, key="secret")
+        assert report.tokens >= 50
+
+    @pytest.mark.parametrize("api", APIS[1:])
+    def test_no_log_probabilities(self, api):
+        server = FakeServer(Chain(), seed=1, apis=(OF_API[api],), faults=("no logprobs",))
+        with pytest.raises(ServerError, match="needs log-probabilities"):
+            audited(server, seconds=5)
+
+    def test_an_unknown_api(self):
+        with pytest.raises(ServerError, match="its API is none of llamacpp, openai"):
+            audited(FakeServer(Chain(), apis=()))
+
+    def test_an_api_that_there_is_not(self):
+        with pytest.raises(UnknownName, match="openai-completions"):
+            audited(FakeServer(Chain()), api="openai-completion")
+
+    def test_a_server_that_hangs(self):
+        began = time.monotonic()
+        with pytest.raises(ServerError, match="did not answer in time"):
+            audited(FakeServer(Chain(), faults=("hangs",)), timeout=0.3)
+        assert time.monotonic() - began < 10.0
+
+    def test_a_busy_server_is_asked_again(self):
+        report = audited(
+            FakeServer(Chain(), seed=1, faults=("busy",)), max_tokens=10, concurrency=2
+        )
+        assert report.tokens >= 10
+
+    def test_a_server_that_goes_away_leaves_the_verdict_so_far(self, monkeypatch):
+        monkeypatch.setattr("support.fake_server.MOST_REQUESTS", 120)
+        report = audited(FakeServer(Chain(), seed=1, apis=("completions",)), max_tokens=10_000)
+        assert report.tokens > 0
+        assert any(note.startswith("ended early") for note in report.notes)
+
+    @pytest.mark.parametrize(
+        ("options", "told"),
+        [
+            ({"seconds": 0}, "seconds"),
+            ({"length": 1}, "length"),
+            ({"concurrency": 65}, "64"),
+            ({"top": 0}, "top"),
+            ({"prompts": []}, "0 prompts"),
+            ({"prompts": [[1.5]]}, "no prompt"),
+            ({"logprobs": "x"}, "raw or processed"),
+        ],
+    )
+    def test_bad_options(self, options, told):
+        with pytest.raises(InvalidInput, match=told):
+            mo.audit_server("http://127.0.0.1:9", **options)
+
+    def test_without_httpx(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "httpx", None)
+        with pytest.raises(MissingExtra, match="httpx"):
+            mo.audit_server("http://127.0.0.1:9")
+
+
+class TestLog:
+    @pytest.mark.parametrize("api", ["llamacpp", "openai-completions"])
+    def test_a_run_that_was_killed_goes_on(self, api, tmp_path):
+        log = tmp_path / "run.jsonl"
+        server = FakeServer(Chain(), seed=1, apis=(OF_API[api],))
+        with served(server, draft_server()) as (url, draft):
+            ask = partial(mo.audit_server, url, draft=draft, log=log, seconds=20)
+            first = ask(max_tokens=150)
+            again = mo.audit_tokens(log)
+            assert (again.tokens, again.first.tokens) == (first.tokens, first.first.tokens)
+            assert again.log10_e == pytest.approx(first.log10_e)
+            assert again.drafted == first.drafted
+            with log.open("ab") as file:  # killed within a line
+                file.write(b'{"kind":"text","contr')
+            second = ask(max_tokens=400)
+            assert second.tokens >= 400
+            assert second.requests > first.requests
+            assert second.drafted > first.drafted
+            assert any("goes on" in note for note in second.notes)
+            third = mo.audit_tokens(log)
+            assert third.log10_e == pytest.approx(second.log10_e)
+            with pytest.raises(InvalidInput, match=r"another audit \(sampling differ\)"):
+                ask(sampling=mo.Sampling(top_k=3), draft_sampling=mo.Sampling())
+        for line in log.read_text().splitlines():
+            json.loads(line)
+
+    def test_a_key_is_not_logged(self, tmp_path):
+        log = tmp_path / "run.jsonl"
+        server = FakeServer(Chain(), seed=1, faults=("needs a key",))
+        audited(server, key="secret", max_tokens=20, log=log)
+        assert "secret" not in log.read_text()
+
+
+def test_noise_is_measured_and_raises_the_tolerance():
+    report = audited(FakeServer(Chain(), seed=1, noise=0.05, apis=("llamacpp",)))
+    assert report.tolerance == report.law_noise > 0.01
+    assert report.verdict_class == "no deviation"
+
+
+def test_ctrl_c_gives_the_verdict_so_far(monkeypatch):
+    rounds = iter(range(3))
+    ask = server_audit._Session._round
+
+    def interrupted(session):
+        if next(rounds, None) is None:
+            raise KeyboardInterrupt
+        ask(session)
+
+    monkeypatch.setattr(server_audit._Session, "_round", interrupted)
+    report = audited(FakeServer(Chain(), seed=1))
+    assert report.tokens > 0
+    assert "interrupted: the verdict so far" in report.notes
+
+
+def test_every_adapter_is_found_and_one_of_ones_own_is_taken():
+    assert list(adapters()) == list(APIS)
+    report = audited(FakeServer(Chain(), seed=1), api=f"{__name__}:Mine", max_tokens=20)
+    assert report.tokens >= 20
+
+
+class Mine(LlamaCpp):
+    """An adapter beside those of the package."""
+
+    name = "mine"
+
+
+def test_prompts_of_a_file(tmp_path):
+    path = tmp_path / "prompts.txt"
+    path.write_text("abcd\n\nefgh\n")
+    report = audited(FakeServer(Chain(), seed=1), prompts=path, max_tokens=20)
+    assert report.tokens >= 20
+
+
+def test_a_crew_raises_the_first_error_at_once():
+    crew = Crew(2)
+
+    def work(n):
+        if n == 1:
+            raise ValueError("no")
+        time.sleep(0.05)
+        return n
+
+    assert crew.map(lambda n: n * n, range(5)) == [0, 1, 4, 9, 16]
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="no"):
+        crew.map(work, range(200))
+    assert time.monotonic() - began < 1.0
+    crew.dismiss()
+
+
+def test_requests_are_counted():
+    with served(FakeServer(Chain(), seed=1)) as (url,):
+        connection = Connection(url)
+        assert connection.get("/props")["total_slots"] == 4
+        assert connection.requests == 1
+        connection.close()
+
+
+# --- the command line
+
+
+class TestCommandLine:
+    def test_exit_codes_and_json(self, run_cli):
+        likeliest = FakeServer(WRONG["extra token: the likeliest"], seed=1)
+        with served(FakeServer(Chain(), seed=1), likeliest, FakeServer(plain)) as urls:
+            codes = []
+            for url in urls:
+                done = run_cli(
+                    "audit", "--server", url, "--seconds", 20, "--max-tokens", 300, "--json"
+                )
+                codes.append((done.returncode, json.loads(done.stdout)["verdict_class"]))
+        assert codes == [(0, "no deviation"), (1, "lossy"), (3, "not judged")]
+
+    def test_a_table_and_a_log_read_again(self, run_cli, tmp_path):
+        log = tmp_path / "run.jsonl"
+        with served(FakeServer(Chain(), seed=1)) as (url,):
+            done = run_cli("audit", "--server", url, "--max-tokens", 100, "--log", log)
+        assert done.returncode == 0
+        assert "later tokens" in done.stdout
+        done = run_cli("audit", "--recorded", log)
+        assert done.returncode == 0
+
+    @pytest.mark.parametrize(
+        ("arguments", "told"),
+        [
+            (("--against", "x"), "--against goes with --server"),
+            (("--server", "x", "--recorded", "y"), "--server or --recorded alone"),
+            (("--server", "x", "--verifier", "rrs"), "alone"),
+            (("--server", "x", "--key-variable", "NOT_SET_ANYWHERE"), "is not set"),
+            (("--server", "http://127.0.0.1:9"), "no server answers"),
+            (("--recorded", "none.jsonl"), "does not exist"),
+        ],
+    )
+    def test_bad_input_is_one_line(self, run_cli, arguments, told):
+        done = run_cli("audit", *arguments)
+        assert done.returncode == 2
+        assert told in done.stderr
+        assert done.stderr.count("\n") == 1
+
+    def test_ctrl_c(self):
+        with served(FakeServer(Chain(), seed=1)) as (url,):
+            command = [sys.executable, "-m", "mdsd_opt", "audit", "--server", url]
+            process = subprocess.Popen(
+                [*command, "--seconds", "60"],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "COLUMNS": "200"},
+            )
+            time.sleep(4.0)
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=20)
+        assert "interrupted: the verdict so far" in out
+        assert process.returncode in (0, 3)
+
+
+@pytest.mark.skipif("SERVER_TABLES" not in os.environ, reason="some minutes: SERVER_TABLES=1")
+class TestWholeTables:
+    """`make test-servers` runs them."""
+
+    @pytest.mark.parametrize("name", WRONG)
+    def test_every_wrong_engine_is_lossy(self, name):
+        pair = Pair(kept=8) if name == "a filter is lost" else Pair()
+        server = FakeServer(WRONG[name], pair, seed=4, apis=("completions",))
+        report = audited(server, with_draft=True, seconds=60, max_tokens=3_000)
+        assert report.verdict_class == "lossy"
+
+    @pytest.mark.parametrize("name", RIGHT)
+    def test_no_right_engine_is(self, name):
+        server = FakeServer(RIGHT[name], seed=4, apis=("completions",))
+        report = audited(server, with_draft=True, seconds=60, max_tokens=8_000)
+        assert report.verdict_class == "no deviation"

@@ -1,0 +1,244 @@
+"""Recorded texts: arrays, mappings, and what servers write."""
+
+from __future__ import annotations
+
+import json
+import math
+import resource
+import time
+
+import numpy as np
+import pytest
+from support.fake_server import FakeServer
+from support.toy_engines import Chain, Pair
+
+import mdsd_opt as mo
+from mdsd_opt.auditing.servers import Law
+from mdsd_opt.auditing.servers.recorded import Reader, id_of, listed_tokens, read_texts
+from mdsd_opt.errors import InvalidInput, UnreadableFile
+
+RNG = np.random.default_rng(0)
+LAW = RNG.dirichlet(np.ones(6))
+
+
+def test_one_text_and_several_and_mappings_are_the_same():
+    text = RNG.choice(6, size=300, p=LAW)
+    rows = np.broadcast_to(LAW, (300, 6))
+    one = mo.audit_tokens(rows, text)
+    many = mo.audit_tokens([rows], [text.tolist()])
+    mapped = mo.audit_tokens([[dict(enumerate(LAW))] * 300], [text])
+    held = mo.audit_tokens([[Law.of(LAW)] * 300], [text])
+    assert one.log10_e == many.log10_e == held.log10_e
+    assert mapped.log10_e == pytest.approx(one.log10_e)
+    assert one.tokens == 299
+    assert one.first.tokens == 1
+
+
+def test_texts_of_other_laws_are_accused_and_a_control_tells_lossy_from_misread():
+    wrong = np.roll(LAW, 1)
+    texts = RNG.choice(6, size=(150, 8), p=wrong)
+    texts[:, 0] = RNG.choice(6, size=150, p=LAW)
+    laws = np.broadcast_to(LAW, (150, 8, 6))
+    right = RNG.choice(6, size=(150, 8), p=LAW)
+    assert mo.audit_tokens(laws, texts).finding == "no control"
+    lossy = mo.audit_tokens(laws, texts, control=(laws, right))
+    assert (lossy.verdict_class, lossy.clean) == ("lossy", False)
+    misread = mo.audit_tokens(laws, texts, control=(laws, texts))
+    assert (misread.verdict_class, misread.finding) == ("not judged", "law misread")
+    assert misread.verdict.startswith("LAW MISREAD")
+    few = mo.audit_tokens(laws, texts, control=(laws[:2], right[:2]))
+    assert few.finding == "no control"
+
+
+def test_a_token_without_a_law_is_passed_over():
+    report = mo.audit_tokens([[None, LAW, None, LAW]], [[0, 1, 2, 3]])
+    assert (report.first.tokens, report.tokens) == (0, 2)
+
+
+def test_unlisted_tokens_of_an_open_law_are_counted():
+    law = Law([0, 1], [0.5, 0.5], None)
+    report = mo.audit_tokens([[law] * 4], [[0, 1, 5, 0]])
+    assert report.tokens == 2
+    assert any("not among those listed" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(
+    ("laws", "tokens", "told"),
+    [
+        ([LAW], [0, 1], "2 tokens, and 1 laws"),
+        ([[LAW]], [[0], [1]], "laws of another number"),
+        ([LAW], None, "tokens are missing"),
+        ([[]], [[]], "no tokens"),
+        ([[LAW]], [[0.5]], "no sequence of token ids"),
+        ([[[0.5, 0.1]]], [[0]], "sum to"),
+    ],
+)
+def test_what_does_not_fit(laws, tokens, told):
+    with pytest.raises(InvalidInput, match=told):
+        mo.audit_tokens(laws, tokens)
+
+
+# --- what servers write
+
+
+def answers(api, count, faults=(), length=8, **body):
+    """Answers of the fake server to the same requests as a client's."""
+    server = FakeServer(Chain(), Pair(), seed=1, faults=faults)
+    for n in range(count):
+        asked = {"prompt": [n % 8], "max_tokens": length, "n_predict": length, **body}
+        asked["messages"] = [{"role": "user", "content": chr(n % 8)}]
+        yield getattr(server, api)(asked)[1]
+
+
+def llamacpp_lines(count):
+    server, pair = FakeServer(Chain(), Pair(), seed=1), Pair()
+    for n in range(count):
+        tokens, drafted, accepted = server.text(n % 8, 8)
+        rows = []
+        for before, token in zip((n % 8, *tokens), tokens, strict=False):
+            listed = [{"id": i, "prob": float(p)} for i, p in enumerate(pair.p[before])]
+            rows.append({"id": token, "top_probs": listed})
+        timings = {"draft_n": drafted, "draft_n_accepted": accepted}
+        yield {"completion_probabilities": rows, "timings": timings}
+
+
+def sglang_lines(count):
+    for answer in answers("completions", count, logprobs=40):
+        told = answer["choices"][0]["logprobs"]
+        ids = [id_of(name) for name in told["tokens"]]
+        yield {
+            "text": "",
+            "meta_info": {
+                "output_token_logprobs": [
+                    [x, i, None] for x, i in zip(told["token_logprobs"], ids, strict=True)
+                ],
+                "output_top_logprobs": [
+                    [[x, id_of(name), None] for name, x in row.items()]
+                    for row in told["top_logprobs"]
+                ],
+            },
+        }
+
+
+def vllm_lines(count):
+    for answer in answers("completions", count, logprobs=20):
+        told = answer["choices"][0]["logprobs"]
+        yield {
+            "prompt_token_ids": [1],
+            "outputs": [
+                {
+                    "token_ids": [id_of(name) for name in told["tokens"]],
+                    "logprobs": [
+                        {str(id_of(name)): {"logprob": x, "rank": None} for name, x in row.items()}
+                        for row in told["top_logprobs"]
+                    ],
+                }
+            ],
+        }
+
+
+FORMS = {
+    "OpenAI completions": lambda n: answers("completions", n, logprobs=20),
+    "OpenAI chat": lambda n: answers("chat", n, logprobs=True, top_logprobs=20),
+    "llama.cpp": llamacpp_lines,
+    "SGLang": sglang_lines,
+    "vLLM": vllm_lines,
+}
+
+
+def written(path, lines):
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_servers_write_is_read(form, tmp_path):
+    path = written(tmp_path / "texts.jsonl", FORMS[form](60))
+    report = mo.audit_tokens(path)
+    assert report.verdict_class == "no deviation"
+    assert (report.tokens, report.first.tokens) == (420, 60)
+    assert report.drafted is None or report.drafted > 0
+
+
+@pytest.mark.parametrize("form", ["OpenAI completions", "OpenAI chat"])
+def test_a_law_of_other_tokens_is_a_misread_one(form, tmp_path):
+    api, body = ("completions", {"logprobs": 20})
+    if form == "OpenAI chat":
+        api, body = "chat", {"logprobs": True, "top_logprobs": 20}
+    path = written(tmp_path / "texts.jsonl", answers(api, 60, ("swapped ids",), **body))
+    report = mo.audit_tokens(path, control=path)
+    assert (report.verdict_class, report.finding) == ("not judged", "law misread")
+
+
+def test_lists_with_the_token_that_came_are_cut_to_what_was_asked_for(tmp_path):
+    path = written(tmp_path / "texts.jsonl", answers("completions", 40, logprobs=5))
+    sizes = {len(row) for text in read_texts(path) for row in text.lists}
+    assert sizes == {5, 6}
+    assert listed_tokens(path) == 5
+    assert mo.audit_tokens(path).verdict_class == "no deviation"
+
+
+def test_ids_of_texts_are_the_same_in_every_process():
+    assert id_of("token_id:17") == 17
+    assert id_of("a") == id_of(b"a") == 15306291493187
+    assert id_of("a") != id_of("b")
+
+
+def test_an_id_beside_a_token_of_a_chat_is_not_taken():
+    (text,) = Reader().texts(next(answers("chat", 1, logprobs=True, top_logprobs=5)))
+    assert len({*text.tokens}) > 1  # all have the id 0
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("{", "line 1"),
+        ("[1]", "no laws of tokens"),
+        ('{"choices": [{"text": "a"}]}', "no laws of tokens"),
+        ('{"meta_info": {"output_top_logprobs": [[[0]]]}}', "not known"),
+        (
+            '{"choices": [{"logprobs": {"tokens": ["a", "b"], "top_logprobs": [{"a": 0}]}}]}',
+            "2 tok",
+        ),
+    ],
+)
+def test_broken_lines_are_named(line, told, tmp_path):
+    path = tmp_path / "texts.jsonl"
+    path.write_text(line + "\n")
+    with pytest.raises(UnreadableFile, match=told):
+        mo.audit_tokens(path)
+
+
+def test_a_file_that_is_missing(tmp_path):
+    with pytest.raises(UnreadableFile, match="does not exist"):
+        mo.audit_tokens(tmp_path / "none.jsonl")
+
+
+def test_large_vocabularies_take_little_time_and_memory():
+    """2,000 tokens of V = 152,000 with the 20 likeliest; the whole size in `make test-servers`."""
+    seconds, megabytes = cost_of(2_000)
+    assert seconds / 2_000 < 0.005
+    assert megabytes < 500
+
+
+def cost_of(num_tokens):
+    rng = np.random.default_rng(0)
+    weights = 1.0 / np.arange(2, 22)
+    p = 0.95 * weights / weights.sum()
+    ids = np.array([rng.choice(152_000, size=20, replace=False) for _ in range(1_000)])
+    texts = num_tokens // 100
+    drawn = rng.choice(21, size=(texts, 100), p=[*p, 0.05])
+    rows = rng.integers(1_000, size=(texts, 100))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    laws = ([Law(ids[row], p) for row in line] for line in rows)
+    tokens = [
+        [int(ids[row][k]) if k < 20 else 151_999 for row, k in zip(*line, strict=True)]
+        for line in zip(rows, drawn, strict=True)
+    ]
+    began = time.process_time()
+    report = mo.audit_tokens(laws, tokens)
+    seconds = time.process_time() - began
+    assert report.tokens == 99 * texts
+    assert not math.isnan(report.log10_e)
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return seconds, (after - before) / 1024
