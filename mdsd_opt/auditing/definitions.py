@@ -1,32 +1,45 @@
-"""Functions out of a file that cannot be imported: their source runs as it stands, alone."""
+"""Functions out of a file that cannot be imported: the statements they hang on run, in order."""
 
 from __future__ import annotations
-import __future__
 
 import ast
 import builtins
 import sys
+import threading
+import traceback
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from mdsd_opt.auditing.file_statements import (
+    ANY,
+    IMPORTED,
+    INSTALLED,
+    Statement,
+    Statements,
+    imported,
+)
 from mdsd_opt.errors import InvalidInput
 
-#: Besides Python's own, what imports of a file may bring in.
-_IMPORTED = frozenset(sys.stdlib_module_names) | {"numpy", "torch"}
+#: One file at a time is watched while it runs.
+_LOADING = threading.RLock()
 
 
 def load_definitions(
     path: str | PathLike[str], *names: str, package: str | None = None, **given: Any
 ) -> ModuleType:
-    """Execute some definitions of a file, and what of the file they need, without the rest.
+    """Execute some definitions of a file, and what of the file they hang on, without the rest.
 
-    Source lines run unmodified and keep their numbers. Of the file's imports only those are made
-    that these definitions use, and only of Python's own modules, NumPy and PyTorch.
+    They are bound to what running the whole file binds them to. Of the file's top level those
+    statements run, unmodified and in order, that bind or may change a name that is needed, and
+    those that these need in turn; what cannot be told counts as a change. Annotations are not
+    evaluated. Of the imports only those are made that are needed, and only of Python's own
+    modules, NumPy and PyTorch.
 
     Parameters
     ----------
@@ -47,107 +60,102 @@ def load_definitions(
     Raises
     ------
     InvalidInput
-        No such file or definition, the file is no Python, or a definition uses a name that is
-        neither in the file nor given.
+        No such file or definition, the file is no Python, or a statement that is needed raises,
+        uses a name of another package that is not given, or asks whether one is installed.
     """
-    file = Path(path)
-    if package is not None:
-        try:
-            file = Path(str(metadata.distribution(package).locate_file(str(path))))
-        except metadata.PackageNotFoundError:
-            raise InvalidInput(
-                f"{package} is not installed: pip install --no-deps {package}"
-            ) from None
+    file = _located(path, package)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the file is not the caller's
-            tree = ast.parse(file.read_text(), str(file))
+            tree = ast.parse(file.read_bytes(), str(file))
+            statements = Statements(tree, str(file))
     except (OSError, SyntaxError, ValueError) as error:
         raise InvalidInput(f"{file} cannot be read as Python: {error}") from error
-    bound = {name: statement for statement in _flat(tree.body) for name in _binds(statement)}
-    if missing := [name for name in names if name not in bound]:
-        raise InvalidInput(f"{file} defines no {', '.join(missing)} at its top level")
-    kept, foreign = _needed(names, bound, set(given))
-    if foreign:
-        raise InvalidInput(
-            f"{', '.join(names)} of {file} need {', '.join(sorted(foreign))} from other packages: "
-            "give them by name, as they are or something that stands in for them"
-        )
+    kept = statements.needed(names, given)
+    what = f"{', '.join(names)} of {file}"
+    _refuse_foreign(kept, what)
     # no import finds a name with a space
-    module = ModuleType(f"definitions of {file.name}")
-    vars(module).update(given)
-    body = [statement for statement in _flat(tree.body) if statement in kept]
-    # annotations may name what is not there
-    flags = __future__.annotations.compiler_flag
-    code = compile(ast.Module(body, []), str(file), "exec", flags, dont_inherit=True)
-    sys.modules[module.__name__] = module  # where a dataclass looks up its annotations
-    try:
-        exec(code, vars(module))
-    finally:
-        del sys.modules[module.__name__]
+    module = ModuleType(f"definitions of {file.name}", ast.get_docstring(tree, clean=False))
+    vars(module).update(given, __file__=str(file))
+    with _imports_watched(module) as refused:
+        for statement, decided in kept.items():
+            try:
+                if INSTALLED in statements.effects[statement]:
+                    raise LookupError("it asks what is installed")
+                exec(statement.code, vars(module))
+                if refused:
+                    raise refused[0]
+            except (Exception, SystemExit) as error:
+                error = refused[0] if refused else error
+                line = _line_of(error, str(file)) or statement.node.lineno
+                raise InvalidInput(
+                    f"{what} hang on line {line}, which cannot be executed "
+                    f"({type(error).__name__}: {error}): give {_listed(decided)} by name"
+                ) from error
+            vars(module).update(given)
+    if missing := [name for name in names if not hasattr(module, name)]:
+        raise InvalidInput(f"{file} defines no {', '.join(missing)} at its top level")
     return module
 
 
-def _flat(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements, and those that a `try` or an `if` holds."""
-    for statement in statements:
-        if isinstance(statement, ast.Try | ast.If):
-            yield from _flat([*statement.body, *statement.orelse])
-        elif not (isinstance(statement, ast.ImportFrom) and statement.module == "__future__"):
-            yield statement
+def _located(path: str | PathLike[str], package: str | None) -> Path:
+    if package is None:
+        return Path(path)
+    try:
+        return Path(str(metadata.distribution(package).locate_file(str(path))))
+    except metadata.PackageNotFoundError:
+        raise InvalidInput(f"{package} is not installed: pip install --no-deps {package}") from None
 
 
-def _binds(statement: ast.stmt) -> list[str]:
-    """The names that a statement defines."""
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return [statement.name]
-    if isinstance(statement, ast.Import | ast.ImportFrom):
-        return [alias.asname or alias.name.partition(".")[0] for alias in statement.names]
-    if isinstance(statement, ast.Assign | ast.AnnAssign):
-        found = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
-        return [name.id for name in found if isinstance(name.ctx, ast.Store)]
-    return []
+def _refuse_foreign(kept: dict[Statement, set[str]], what: str) -> None:
+    """Raise where what is needed is bound by imports from other packages."""
+    foreign: dict[str, int] = {}
+    for one, decided in kept.items():
+        if isinstance(one.node, ast.Import | ast.ImportFrom):
+            found = [name for name, package in imported(one.node).items() if not package]
+            foreign |= dict.fromkeys(decided if ANY in found else found, one.node.lineno)
+    if foreign:
+        lines = sorted({*foreign.values()})
+        raise InvalidInput(
+            f"{what} need {_listed(foreign)} from other packages "
+            f"({', '.join(f'line {line}' for line in lines)}): "
+            "give them by name, as they are or something that stands in for them"
+        )
 
 
-def _needed(
-    names: Iterable[str], bound: dict[str, ast.stmt], given: set[str]
-) -> tuple[set[ast.stmt], set[str]]:
-    """Statements that define the names and all that they use; names that no statement may bring."""
-    kept: set[ast.stmt] = set()
-    foreign: set[str] = set()
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop()
-        statement = bound.get(name)
-        if name in given or statement is None or statement in kept:
-            continue
-        if isinstance(statement, ast.Import | ast.ImportFrom) and not _may_import(statement):
-            foreign.add(name)
-            continue
-        kept.add(statement)
-        waiting += _uses(statement)
-    return kept, foreign
+def _listed(names: Iterable[str]) -> str:
+    """The names in order, but for those that stand for others."""
+    return ", ".join(sorted(name for name in names if name.isidentifier())) or "what it binds"
 
 
-def _may_import(statement: ast.Import | ast.ImportFrom) -> bool:
-    if isinstance(statement, ast.ImportFrom):
-        modules = [] if statement.level else [statement.module or ""]
-    else:
-        modules = [alias.name for alias in statement.names]
-    return bool(modules) and all(module.partition(".")[0] in _IMPORTED for module in modules)
+def _line_of(error: BaseException, path: str) -> int | None:
+    """The innermost line of the file that the error comes through."""
+    stack = traceback.extract_tb(error.__traceback__)
+    return next((at.lineno for at in reversed(stack) if at.filename == path), None)
 
 
-def _uses(statement: ast.stmt) -> set[str]:
-    """Names that a statement reads, those in annotations left out."""
-    used: set[str] = set()
-    waiting: list[ast.AST] = [statement]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Name):
-            used.add(node.id)
-        for field, value in ast.iter_fields(node):
-            if field in ("annotation", "returns"):
-                continue
-            children = value if isinstance(value, list) else [value]
-            waiting += [child for child in children if isinstance(child, ast.AST)]
-    return used - set(vars(builtins))
+@contextmanager
+def _imports_watched(module: ModuleType) -> Iterator[list[ImportError]]:
+    """Refuse imports of other packages, and note it, as the module may have a way round.
+
+    Meanwhile the module is where a dataclass looks up its annotations.
+    """
+    refused: list[ImportError] = []
+    original = builtins.__import__
+
+    def watched(
+        name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
+    ) -> ModuleType:
+        if globals is vars(module) and (level or name.partition(".")[0] not in IMPORTED):
+            refused.append(ImportError(f"{'.' * level}{name} is of another package"))
+            raise refused[-1]
+        return original(name, globals, locals, fromlist, level)
+
+    with _LOADING:
+        sys.modules[module.__name__] = module
+        builtins.__import__ = watched
+        try:
+            yield refused
+        finally:
+            builtins.__import__ = original
+            del sys.modules[module.__name__]

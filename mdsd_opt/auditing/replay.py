@@ -94,6 +94,7 @@ class Replay:
             )
         every = f", all a multiple of {self.period:,} calls apart" if self.period > 1 else ""
         return (
-            "answers depend on earlier calls: the same laws, drafts and random numbers gave "
-            f"another answer in {len(self.differing):,} of {self.calls:,} repeated calls{every}"
+            "answers depend on earlier calls, or on random numbers from elsewhere: the same laws, "
+            f"drafts and random numbers gave another answer in {len(self.differing):,} of "
+            f"{self.calls:,} repeated calls{every}"
         )

@@ -237,19 +237,18 @@ def test_numbers_from_elsewhere_are_noted_and_judged_by_sampling() -> None:
     assert report.clean
     assert report.method == "sampling"
     varied = "the outcome varied although no draw was served"
-    assert report.notes == (
-        f"{varied}: its random numbers come from where the audit does not reach",
-        f"not driven at V = 2: its {varied.removeprefix('the ')}",
-    )
+    served, repeated = report.notes
+    assert served == f"{varied}: its random numbers come from where the audit does not reach"
+    assert repeated.startswith("answers depend on earlier calls, or on random numbers from else")
     assert [value for label, value in report.rows() if label == "note"] == [*report.notes]
-    served = mo.audit_text(chain(tokens=1), 0, 1, num_texts=50, seconds=300)
-    assert served.notes == ()
+    inside = mo.audit_text(chain(tokens=1), 0, 1, num_texts=50, seconds=300)
+    assert [note.split(",")[0] for note in inside.notes] == ["no answer depended on earlier calls"]
     driven = mo.audit_text(chain(lambda: OWN.random), 0, method="driven", num_texts=300)
     assert driven.verdict_class == "no deviation"
     assert driven.method == "sampling"
     assert driven.num_checks is None
     assert not driven.lossless
-    assert driven.notes == report.notes
+    assert driven.notes[-1] == repeated
 
 
 def test_seeding_the_process_is_refused() -> None:
@@ -324,7 +323,7 @@ def test_a_slow_function_ends_in_time_and_a_bar_is_drawn(capsys: pytest.CaptureF
     assert report.seconds < 30
     assert report.num_trials == 600  # the least on each of three pairs of models
     assert report.verdict_class == "no deviation"
-    assert report.notes == ("the time was up: not everything was tried. Give more than seconds=2",)
+    assert report.notes[-1] == "the time was up: not everything was tried. Give more than seconds=2"
     assert not report.lossless
     assert "pairs of models" in capsys.readouterr().err
 
@@ -345,7 +344,7 @@ def test_a_limit_of_time_is_named_and_nothing_is_called_lossless(method: str) ->
 
 def test_a_law_that_needs_more_calls_is_sampled_and_a_note_says_so() -> None:
     report = mo.audit_text(chain(tokens=1), 0, 2, num_texts=300, max_calls=30, method="driven")
-    assert report.notes == ("not driven at V = 2: it needs more than 30 calls (max_calls)",)
+    assert report.notes[0] == "not driven at V = 2: it needs more than 30 calls (max_calls)"
     assert report.verdict_class == "no deviation"
     assert report.num_trials == 300
     long = mo.audit_text(chain(tokens=1), 0, 9, num_texts=300, method="driven")

@@ -349,7 +349,7 @@ class _TextAudit:
             causes=tuple(told),
             tried=tuple(trials),
             met=counted(events),
-            notes=(*served, *(self.notes if not is_wrong else ())),
+            notes=(*served, *self.notes),
             num_trials=sum(sample.num_calls for sample in self.samples),
             num_checks=sum(law.num_checks for law in self.laws) if self.laws else None,
             tolerance=shown.tolerance,
