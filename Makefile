@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check --no-co
 # Tests start some hundred programs, each of which would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo install test test-stress test-kernels test-gpu test-torch test-cluster test-models test-oldest test-engines test-shipped test-wheels lint bench draft docs clean
+.PHONY: demo install test test-stress test-kernels test-gpu test-torch test-cluster test-models test-oldest test-engines test-servers test-shipped test-wheels lint bench draft docs clean
 
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
 	$(BIN)/mdsd-opt rates --plot acceptance.png
@@ -67,6 +67,14 @@ test-engines: $(VENV)/.test $(VENV)/.models .engines  ## functions that engines 
 .engines: $(BIN)/python
 	$(PIP) --no-deps --target $@ \
 		lmdeploy==0.18.0 eagle-llm==1.2.1 vllm==0.33.0 sglang==0.5.23 triton==3.9.0
+
+test-servers: $(VENV)/.test .servers  ## whole tables of audits of servers, and llama.cpp's own server
+	PYTHONPATH=.servers:tests_servers SERVER_TABLES=1 $(SHARED) tests_servers tests/auditing \
+		-k "server or llamacpp"
+
+# Beside the environment as well: the server, and what writes the models that it serves.
+.servers: $(BIN)/python
+	$(PIP) --no-deps --target $@ xllamacpp==2026.10.11549 gguf==0.19.0 pyyaml tqdm requests
 
 test-shipped: $(VENV)/.torch .shipped  ## functions of packages, held against the page that tells of them
 	PYTHONPATH=.shipped $(SHARED) tests_shipped
