@@ -186,8 +186,9 @@ class _Sample:
 
         def rate(row: int) -> tuple[float, float]:
             best = best_draft_temperature(
-                self.target[row], self.draft[row], self.num_drafts, temperature=self.temperature
-            )
+                self.target[row], self.draft[row], self.num_drafts,
+                temperature=self.temperature, kind="logits",
+            )  # fmt: skip
             return best.acceptance_rate, best.upper_bound
 
         found = map_rows(rate, len(self.target), self.num_threads, "best_temperature")

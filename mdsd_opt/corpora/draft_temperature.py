@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.arrays import Opened, as_logits
 from mdsd_opt.base.checked import checked_tolerance
 from mdsd_opt.base.distributions import softmax
 from mdsd_opt.drafts import WithReplacement
@@ -58,6 +58,7 @@ def best_draft_temperature(
     temperature: float = 1.0,
     bounds: tuple[float, float] = (0.2, 5.0),
     tolerance: float = 1e-3,
+    kind: str | None = None,
 ) -> BestTemperature:
     """Draft temperature that maximises the optimal acceptance rate of K drafts with replacement.
 
@@ -71,6 +72,8 @@ def best_draft_temperature(
         Draft temperatures to search, both positive.
     tolerance : float
         The search ends when no temperature can be better by more than this.
+    kind : {None, "logits", "logprobs", "probs"}
+        What the rows are, see `acceptance_rates`.
 
     Returns
     -------
@@ -81,7 +84,11 @@ def best_draft_temperature(
     -----
     Cost: O(V) for each of the intervals, of which there are some dozens.
     """
-    search = _Search(target_logits, draft_logits, num_drafts, temperature)
+    target, draft = (
+        as_logits(Opened.of(side, name), kind).numpy()
+        for name, side in (("target_logits", target_logits), ("draft_logits", draft_logits))
+    )
+    search = _Search(target, draft, num_drafts, temperature)
     coldest, hottest = bounds
     if not 0.0 < coldest <= hottest < np.inf:
         raise InvalidInput(f"bounds is {bounds}: give two positive temperatures in ascending order")
@@ -109,9 +116,8 @@ class _Search:
 
     def __init__(self, target: Any, draft: Any, num_drafts: int, temperature: float) -> None:
         self._target = softmax(target, temperature)
-        given = to_numpy(draft, "draft_logits")
-        softmax(given)  # refuses what is no row of logits
-        logits = given.astype(np.float64)
+        softmax(draft)  # refuses what is no row of logits
+        logits = draft.astype(np.float64)
         if self._target.ndim != 1 or self._target.shape != logits.shape:
             raise InvalidInput(
                 f"target_logits has shape {self._target.shape}, draft_logits {logits.shape}: give "

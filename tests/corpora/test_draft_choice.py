@@ -49,19 +49,19 @@ def test_temperature_with_impossible_tokens_one_token_and_one_temperature():
     best = mo.best_draft_temperature([0.0, -np.inf, 1.0], [0.0, 2.0, -np.inf], 2)
     assert 0.0 < best.acceptance_rate <= best.upper_bound <= 1.0
     assert mo.best_draft_temperature([0.3], [0.1], 2).acceptance_rate == 1.0
-    only = mo.best_draft_temperature([1.0, 0.0], [0.0, 1.0], 2, bounds=(1.3, 1.3))
+    only = mo.best_draft_temperature([2.0, 0.0], [0.0, 2.0], 2, bounds=(1.3, 1.3))
     assert only.temperature == pytest.approx(1.3)
 
 
 def test_temperature_refuses_bad_input():
     with pytest.raises(InvalidInput, match="bounds is"):
-        mo.best_draft_temperature([0.0, 1.0], [0.0, 1.0], 2, bounds=(0.0, 2.0))
+        mo.best_draft_temperature([0.0, 2.0], [0.0, 2.0], 2, bounds=(0.0, 2.0))
     with pytest.raises(InvalidInput, match="tolerance is 0"):
-        mo.best_draft_temperature([0.0, 1.0], [0.0, 1.0], 2, tolerance=0.0)
+        mo.best_draft_temperature([0.0, 2.0], [0.0, 2.0], 2, tolerance=0.0)
     with pytest.raises(InvalidInput, match="one position of each"):
-        mo.best_draft_temperature([0.0, 1.0], [0.0, 1.0, 2.0], 2)
+        mo.best_draft_temperature([0.0, 2.0], [0.0, 1.0, 2.0], 2)
     with pytest.raises(InvalidDistribution):
-        mo.best_draft_temperature([0.0, np.nan], [0.0, 1.0], 2)
+        mo.best_draft_temperature([0.0, np.nan], [0.0, 2.0], 2)
 
 
 # --- schemes ---

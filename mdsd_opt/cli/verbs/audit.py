@@ -253,7 +253,7 @@ def _laws_and_promise(
 
     own: dict[str, Any] = {}
     if logits is not None:
-        sample = options.stored_sample([logits])
+        sample = options.given_sample([logits], None)
         own["laws"] = sample.target, sample.draft
     if vocab_sizes is not None:
         own["vocab_sizes"] = _sizes(vocab_sizes)
