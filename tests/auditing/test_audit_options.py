@@ -1,0 +1,171 @@
+"""Options are checked once; a limit that is reached is named, and takes "lossless" away."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from support.chain_verifiers import LOSSY, standard
+
+import mdsd_opt as mo
+from mdsd_opt.auditing import chains, on_laws
+from mdsd_opt.auditing.portfolio import standard_laws
+from mdsd_opt.auditing.settings import MAX_CALLS, Options
+from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge, UnknownName
+
+WRONG_OPTIONS: list[tuple[dict[str, Any], type[MdsdError], str]] = [
+    ({"method": "enumeration"}, UnknownName, "method"),
+    ({"method": None}, UnknownName, "method"),
+    *(
+        ({name: value}, InvalidInput, f"{name} is {value!r}: give a number between 0 and 1")
+        for name in ("false_alarm", "power", "confidence")
+        for value in (0, 1, -0.5, 1.5, math.nan, "half", None, 0.5j)
+    ),
+    *(
+        ({name: value}, InvalidInput, f"{name} is {value!r}: give an integer of at least 1")
+        for name in ("num_trials", "max_calls")
+        for value in (0, -1, 2.5, "many", None)
+    ),
+    *(
+        ({"seconds": value}, InvalidInput, f"seconds is {value!r}: give a positive number")
+        for value in (0, -1.0, math.nan, "long", None)
+    ),
+    ({"tolerance": -1.0}, InvalidInput, "tolerance"),
+    ({"tolerance": math.nan}, InvalidInput, "tolerance"),
+    ({"num_trials": 200_000_001}, ProblemTooLarge, "take fewer trials or drafts"),
+    ({"num_trials": 60_000_000, "num_drafts": 4}, ProblemTooLarge, "of K=4 drafts"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), WRONG_OPTIONS)
+def test_options_out_of_range_are_refused(
+    options: dict[str, Any], error: type[MdsdError], message: str
+) -> None:
+    with pytest.raises(error) as told:
+        Options(**{"num_trials": 10} | options)
+    assert message in str(told.value)
+
+
+def test_options_in_range_are_taken() -> None:
+    options = Options(num_trials=np.int64(10), max_calls=1, seconds=1e-9, tolerance=0.0)
+    assert options.method == "auto"
+    assert Options(num_trials=10).max_calls == MAX_CALLS
+    assert Options(num_trials=10).deadline() == math.inf
+    now = time.perf_counter()
+    assert now < Options(num_trials=10, seconds=5).deadline() <= now + 6
+    assert Options(num_trials=200_000_000).num_trials == 200_000_000
+    with pytest.raises(TypeError):
+        Options()  # type: ignore[call-arg]  # how much is to be done is always said
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"num_trials": 0}, {"seconds": 0}, {"max_calls": 0}, {"false_alarm": 1}, {"power": 0}],
+)
+def test_every_audit_checks_them(options: dict[str, Any]) -> None:
+    problem = mo.TransportProblem([0.5, 0.5], mo.WithReplacement([0.5, 0.5], 1))
+    laws = mo.tree_audit.TableModel(3, 6), mo.tree_audit.TableModel(3, 7)
+    (name,) = options
+    of_texts = {"num_texts" if name == "num_trials" else name: options[name]}
+    with pytest.raises(InvalidInput, match=f"{name} is"):
+        mo.audit_chain(standard, **options)
+    with pytest.raises(InvalidInput, match=f"{name} is"):
+        mo.audit_portfolio("rrs", **options)
+    with pytest.raises(InvalidInput, match=f"{name} is"):
+        mo.audit_tree(lambda root, rng: [0], *laws, "chain2", 0, **options)
+    with pytest.raises(InvalidInput, match=f"{name} is"):
+        mo.audit_text(lambda target, draft: [0], **of_texts)
+    if name != "max_calls":  # one problem is small enough to be driven to the end
+        with pytest.raises(InvalidInput, match=f"{name} is"):
+            mo.audit("rrs", problem, 0, **options)
+
+
+@pytest.fixture
+def few_laws(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (chains, on_laws):
+        monkeypatch.setattr(module, "standard_laws", lambda drafts: standard_laws(drafts)[:3])
+
+
+#: From best to worst of what may be said of a function that is right.
+CLASSES = ("lossless", "no deviation")
+
+
+@pytest.mark.usefixtures("few_laws")
+@pytest.mark.parametrize("method", ["auto", "driven", "sampling"])
+def test_a_limit_of_time_is_named_and_never_makes_a_verdict_better(method: str) -> None:
+    options: dict[str, Any] = {"rng": 0, "num_trials": 400, "driven_checks": 5, "method": method}
+    report = mo.audit_chain(standard, seconds=0.001, **options)
+    assert report.verdict_class == "no deviation"
+    assert report.detectable_bias > 0.2
+    assert not report.lossless
+    assert any(
+        note.startswith("the time was up: 0 of 3 small laws were driven") for note in report.notes
+    )
+    assert all(200 <= one.report.num_trials <= 400 for one in report.tried)
+    assert {one.report.num_trials for one in report.tried[3:]} == {200}  # the least there may be
+    whole = mo.audit_chain(standard, seconds=600, **options)
+    assert CLASSES.index(whole.verdict_class) <= CLASSES.index(report.verdict_class)
+    assert not any("the time was up" in note for note in whole.notes)
+    wrong = mo.audit_chain(LOSSY["target resampled"], seconds=0.001, **options)
+    assert wrong.verdict_class in ("lossy", "no deviation")
+    assert not wrong.lossless
+
+
+def test_a_limit_of_time_is_named_on_one_problem_and_on_trees() -> None:
+    def slow(target: Any, draft: Any, drafts: Any, rng: np.random.Generator) -> int:
+        time.sleep(0.001)
+        return int(rng.choice(target.size, p=target))
+
+    problem = mo.TransportProblem([0.5, 0.3, 0.2], mo.WithReplacement([0.2, 0.3, 0.5], 1))
+    for method in ("driven", "sampling"):
+        report = mo.audit(slow, problem, 0, 400, seconds=0.02, method=method, edge_probes=0)
+        assert report.verdict_class == "no deviation"
+        assert not report.lossless
+        assert any(f"{report.num_trials} of 400 calls were made" in note for note in report.notes)
+
+    def slow_tree(root: Any, rng: np.random.Generator) -> list[int]:
+        time.sleep(0.0005)
+        return [int(rng.choice(root.target.size, p=root.target))]
+
+    laws = mo.tree_audit.TableModel(3, 6), mo.tree_audit.TableModel(3, 7)
+    report = mo.audit_tree(slow_tree, *laws, "chain2", 0, 300, seconds=0.05, edge_probes=0)
+    assert report.verdict_class == "no deviation"
+    assert report.method == "sampling"
+    assert report.notes[0] == (
+        "the time was up: its law was not driven, and is sampled. Give more than seconds=0.05"
+    )
+
+
+@pytest.mark.usefixtures("few_laws")
+def test_too_few_calls_for_driving_are_told_and_the_law_is_sampled() -> None:
+    report = mo.audit_chain(standard, rng=0, num_trials=400, driven_checks=5, max_calls=20)
+    assert report.verdict_class == "no deviation"
+    assert {one.report.method for one in report.tried} == {"sampling"}
+    assert report.num_checks is None
+    for one in report.tried[:2]:
+        assert one.report.notes == (
+            "not driven, and sampled: it needs more than 20 calls (max_calls)",
+        )
+    wrong = mo.audit_chain(LOSSY["target resampled"], rng=0, num_trials=1_000, max_calls=20)
+    assert wrong.verdict_class == "lossy"
+    laws = mo.tree_audit.TableModel(3, 6), mo.tree_audit.TableModel(3, 7)
+    from_target = lambda root, rng: [int(rng.choice(root.target.size, p=root.target))]  # noqa: E731
+    tree = mo.audit_tree(from_target, *laws, "chain2", 0, 300, max_calls=5)
+    assert tree.verdict_class == "no deviation"
+    assert tree.notes == ("not driven, and sampled: it needs more than 5 calls (max_calls)",)
+
+
+@pytest.mark.usefixtures("few_laws")
+def test_more_calls_let_less_be_hidden() -> None:
+    def biases(num_trials: int) -> list[float]:
+        report = mo.audit_chain(standard, rng=0, num_trials=num_trials, driven_checks=5)
+        assert report.verdict_class == "no deviation"
+        return [one.report.detectable_bias for one in report.tried]
+
+    few, more = biases(250), biases(1_000)
+    assert few[:3] == more[:3] == [0.0, 0.0, 0.0]  # driven
+    for least, less in zip(more[3:], few[3:], strict=True):
+        assert 0.05 < least < 0.6 * less < 0.6
