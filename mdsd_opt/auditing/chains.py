@@ -104,7 +104,7 @@ def audit_chain(
     max_calls : int
         For driving one law.
     false_alarm : float
-        Probability, at most, that sampling calls a lossless function lossy, for each of the laws.
+        Probability, at most, that sampling calls a lossless function lossy, on any of the laws.
     power : float
         With which the `detectable_bias` of a sample is found.
     driven_checks : int

@@ -114,7 +114,7 @@ def audit_portfolio(
     max_calls : int
         For driving one law.
     false_alarm : float
-        Probability, at most, that sampling calls a lossless rule lossy, for each of the laws.
+        Probability, at most, that sampling calls a lossless rule lossy, on any of the laws.
     power : float
         With which the `detectable_bias` of a sample is found.
     driven_checks : int
@@ -185,7 +185,7 @@ def _on_single_tokens(
             trials,
             seconds=left if math.isfinite(options.seconds) and not _draws_itself(verify) else None,
             method=method,
-            false_alarm=options.false_alarm,
+            false_alarm=options.false_alarm / len(laws),
             power=options.power,
             edge_probes=options.edge_probes,
             driven_checks=options.driven_checks,
@@ -284,7 +284,9 @@ class OnTrees:
     def report(
         self, small: Sequence[Laws], wide: Sequence[WideLaws], rng: np.random.Generator
     ) -> PortfolioReport:
-        """What all of them show."""
+        """What all of them show; together they share the rate of false alarms."""
+        shares = len(small) + len(wide)
+        self.options = replace(self.options, false_alarm=self.options.false_alarm / shares)
         began, deadline = time.perf_counter(), self.options.deadline()
         total = len(small) + 2 * len(wide) + 1
         with progress_bar("laws", total, self.options.progress) as advance:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,7 @@ def audit_rows(
     if not 2 <= num_rows <= _MOST_ROWS:
         raise InvalidInput(f"batch is {num_rows!r}: give True, or 2 to {_MOST_ROWS} rows")
     began, deadline = time.perf_counter(), options.deadline()
+    options = replace(options, false_alarm=options.false_alarm / num_rows)
     laws = [_laws(row, num_drafts + 1) for row in range(num_rows)]
     batch = _Batch(caller, laws, num_drafts, options, rng)
     batch.learn_to_read(rng)
