@@ -48,7 +48,7 @@ def audited_text(**given: Any) -> Any:
 
 
 def temperature(**given: Any) -> Any:
-    return mo.best_draft_temperature(*LOGITS, **given)
+    return mo.best_draft_temperature(*LOGITS, kind="logits", **given)
 
 
 def rates(**given: Any) -> Any:
