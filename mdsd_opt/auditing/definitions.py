@@ -19,7 +19,7 @@ from typing import Any
 from mdsd_opt.auditing.file_statements import (
     ANY,
     IMPORTED,
-    INSTALLED,
+    UNTOLD,
     Statement,
     Statements,
     imported,
@@ -80,8 +80,8 @@ def load_definitions(
     with _imports_watched(module) as refused:
         for statement, decided in kept.items():
             try:
-                if INSTALLED in statements.effects[statement]:
-                    raise LookupError("it asks what is installed")
+                if UNTOLD in statements.effects[statement]:
+                    raise LookupError("it asks what is installed, or for annotations")
                 exec(statement.code, vars(module))
                 if refused:
                     raise refused[0]
