@@ -124,16 +124,19 @@ def dflash(load: Any) -> Verify:
 
 LOGGER = SimpleNamespace(**dict.fromkeys(("debug", "info"), lambda *_, **__: None))
 
+#: What its file decides where the package of the kernel is not installed.
+WITHOUT_KERNEL = {"_ASM_AVAILABLE": False, "_asm_residual_dist": None, "_ASM_SKIP_REASON": ""}
+
 
 def flashspec_step(load: Any) -> Verify:
-    """Its assembly kernel is a package of its own."""
-    function = load(logger=LOGGER)
+    """Without its assembly kernel, which is a package of its own."""
+    function = load(logger=LOGGER, **WITHOUT_KERNEL)
     return lambda p, q, drafts: function(drafts, q, p)
 
 
 def flashspec_sample(load: Any) -> Verify:
     """The token after the drafts, where all are accepted, is its caller's."""
-    function = load(logger=LOGGER)
+    function = load(logger=LOGGER, **WITHOUT_KERNEL)
 
     def verify(p: Any, q: Any, drafts: Any) -> Any:
         n = drafts.shape[1]

@@ -30,6 +30,7 @@ _NAMESPACES = frozenset({"__globals__", "f_back", "f_globals", "f_locals"})
 _Import = ast.Import | ast.ImportFrom
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Definition = _Function | ast.ClassDef
+_Assignment = ast.Assign | ast.AnnAssign
 
 
 class Statement:
@@ -103,7 +104,7 @@ class Statements:
                 one.annotated = set()
         self._packages: dict[str, str] = {}
         self._kinds: dict[str, set[str]] = defaultdict(set)
-        #: Whether classes may be made by functions of the file.
+        # whether functions of the file may be called where a class is made
         self._hooks = any(
             getattr(part, "name", "") in ("__init_subclass__", "__set_name__")
             or (isinstance(part, ast.ClassDef) and part.keywords)
@@ -167,7 +168,7 @@ class Statements:
     def _stays(self, name: str, n: int, kept: Collection[Statement]) -> bool:
         """Whether what `*` may bind to the name in statement n may be read."""
         for one in self._all[n + 1 :]:
-            plain = isinstance(one.node, _Definition | _Import | ast.Assign)
+            plain = isinstance(one.node, _Definition | _Import | _Assignment)
             if plain and name in one.binds and name not in one.now:
                 return False
             if one in kept and (isinstance(one.node, ast.ClassDef) or self._calls(one)):
@@ -185,14 +186,15 @@ class Statements:
                     self._packages |= {name: package} if package else {}
             elif isinstance(part, _Definition):
                 kinds[part.name].add("other" if self._handed(part) else "definition")
-            elif isinstance(part, ast.Assign) and self._constant(part.value):
-                constant |= {id(target) for target in part.targets}
+            elif isinstance(part, _Assignment) and self._constant(part.value):
+                targets = part.targets if isinstance(part, ast.Assign) else [part.target]
+                constant |= {id(target) for target in targets}
             elif isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load):
                 kinds[part.id].add("constant" if id(part) in constant else "other")
         for name in one.binds | one.stored:
             self._kinds[name] |= {"other"} if name in one.stored else kinds[name] or {"other"}
 
-    def _constant(self, value: ast.AST) -> bool:
+    def _constant(self, value: ast.AST | None) -> bool:
         """Whether the value is one that nothing changes."""
         match value:
             case ast.Constant() | ast.operator() | ast.unaryop() | ast.expr_context():
@@ -238,10 +240,9 @@ class Statements:
         acted, computed, found = set[str](), set[str](), set[str]()
         if not isinstance(one.node, _Definition):
             for part in _parts(one.node, functions=False):
-                if isinstance(part, ast.Assign) and any(
-                    isinstance(inner, ast.Call) for inner in _parts(part.value)
-                ):
-                    computed |= _names_in(part.value)
+                value = part.value if isinstance(part, _Assignment) else None
+                if value and any(isinstance(inner, ast.Call) for inner in _parts(value)):
+                    computed |= _names_in(value)
         for part in parts:
             if isinstance(part, ast.Expr):
                 acted |= _handled(part.value)
@@ -279,7 +280,10 @@ def imported(node: _Import) -> dict[str, str]:
     packages = {name: one if one in IMPORTED else "" for name, one in packages.items()}
     if packages.get(ANY):
         brought: dict[str, object] = {}
-        exec(ast.unparse(node), brought)
+        try:
+            exec(ast.unparse(node), brought)
+        except ImportError:  # PyTorch is not installed
+            return {ANY: ""}
         return dict.fromkeys(brought.keys() - {"__builtins__"}, packages[ANY])
     return packages
 
