@@ -1,13 +1,14 @@
 """llama.cpp's server, from the wheel xllamacpp, on a free port of this machine.
 
-    python tests_servers/llamacpp_server.py MODEL [DRAFT] [--probabilistic] [--n-min N] [--p-min P]
+    python tests_servers/llamacpp_server.py MODEL [DRAFT] [--probabilistic] [--n-min N] ...
 
-Prints its address and serves until its standard input ends.
+Prints its address and serves until its standard input ends; with a --port, until it is ended.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 
 import xllamacpp
@@ -45,6 +46,8 @@ def main() -> None:
         draft.cpuparams.n_threads = draft.cpuparams_batch.n_threads = 1
     server = xllamacpp.Server(params)
     print(server.listening_address, flush=True)
+    if asked.port:
+        signal.pause()
     sys.stdin.read()
 
 

@@ -6,6 +6,7 @@ one that is lossy does, by counting.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -32,12 +33,7 @@ CLEARED = ("--probabilistic", "--n-min", "2", "--p-min", "0.35")
 
 #: Random prompts, and those of 250 after which such clearing changes the second token most.
 PROMPTS = np.random.default_rng(42).integers(3, 300, (6, 6)).tolist()
-DIRECTED = [
-    [6, 188, 242, 209, 181, 157],
-    [84, 248, 79, 124, 194, 166],
-    [271, 88, 38, 288, 119, 81],
-    [288, 62, 11, 296, 202, 228],
-]
+DIRECTED = HERE / "directed.txt"
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +136,7 @@ def test_exact_probabilities(models, draft):
             LlamaCpp(connection, Request(sampling=sampling))
             for connection, sampling in zip(connections, samplings, strict=True)
         )
-        prompt = DIRECTED[2]
+        prompt = json.loads(DIRECTED.read_text().splitlines()[2])
         first = int(target.law(prompt).ids[0])
         text = [*prompt, first]
         p, q = _dense(target.law(text)), _dense(drafts.law(text))

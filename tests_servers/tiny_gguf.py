@@ -1,6 +1,6 @@
 """Two tiny random models as GGUF files: a target, and a draft that is the target with noise.
 
-    python tests_servers/tiny_gguf.py FOLDER
+    python tests_servers/tiny_gguf.py FOLDER [NOISE]
 
 They say nothing, fast: what is audited is the engine's law, and not the models.
 """
@@ -29,7 +29,7 @@ def write(path: Path, noise: float, seed: int = 5, sharpness: float = 2.2) -> No
 
     pairs = [a + b for a in string.ascii_lowercase for b in string.ascii_lowercase]
     pieces = ["<unk>", "<s>", "</s>", *(f"<0x{n:02X}>" for n in range(BYTES))]
-    pieces += pairs[: SIZE - len(pieces)]
+    pieces += [*pairs[: SIZE - len(pieces) - 1], "\u2581"]  # what a space becomes
     file = gguf.GGUFWriter(str(path), "llama")
     file.add_name("tiny")
     file.add_context_length(4096)
@@ -69,7 +69,7 @@ def write(path: Path, noise: float, seed: int = 5, sharpness: float = 2.2) -> No
     file.close()
 
 
-def write_pair(folder: Path, noise: float = 0.15) -> tuple[Path, Path]:
+def write_pair(folder: Path, noise: float = 0.05) -> tuple[Path, Path]:
     """Write target.gguf and draft.gguf."""
     folder.mkdir(parents=True, exist_ok=True)
     target, draft = folder / "target.gguf", folder / "draft.gguf"
@@ -79,4 +79,4 @@ def write_pair(folder: Path, noise: float = 0.15) -> tuple[Path, Path]:
 
 
 if __name__ == "__main__":
-    print(*write_pair(Path(sys.argv[1])), sep="\n")
+    print(*write_pair(Path(sys.argv[1]), *map(float, sys.argv[2:3])), sep="\n")

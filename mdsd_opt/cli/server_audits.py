@@ -34,7 +34,9 @@ class ServerOptions:
         "Of --server: auto, openai, llamacpp, openai-completions, openai-chat or module:attribute.",
     ] = "auto"
     prompts: Annotated[
-        Path | None, "Of --server: a file with a prompt in each line; a few short ones if left out."
+        Path | None,
+        "Of --server: a file with a text, or a list of ids, in each line; a few short texts if "
+        "left out.",
     ] = None
     log: Annotated[
         Path | None, "Of --server: JSON lines of what is learned, from which it goes on if killed."

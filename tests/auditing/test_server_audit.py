@@ -67,6 +67,13 @@ def test_a_wrong_server_is_lossy_after_a_control(api):
     assert not report.lossless
 
 
+def test_a_server_that_names_tokens_by_their_text_is_asked_for_no_other_text():
+    engine = WRONG["extra token: the likeliest"]
+    server = FakeServer(engine, seed=1, apis=("completions",), faults=("no ids",))
+    report = audited(server, max_tokens=3_000)
+    assert report.verdict_class == "lossy"
+
+
 @pytest.mark.parametrize("api", ["llamacpp", "openai-completions"])
 def test_the_drafts_law_decides_what_hides_else(api):
     server = FakeServer(WRONG["residual is p"], seed=3, apis=(OF_API[api],))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import resource
 import time
 
@@ -218,6 +219,13 @@ def test_large_vocabularies_take_little_time_and_memory():
     """2,000 tokens of V = 152,000 with the 20 likeliest; the whole size in `make test-servers`."""
     seconds, megabytes = cost_of(2_000)
     assert seconds / 2_000 < 0.005
+    assert megabytes < 500
+
+
+@pytest.mark.skipif("SERVER_TABLES" not in os.environ, reason="a minute: SERVER_TABLES=1")
+def test_a_hundred_thousand_tokens():
+    seconds, megabytes = cost_of(100_000)
+    assert seconds / 100_000 < 0.005
     assert megabytes < 500
 
 

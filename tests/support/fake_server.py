@@ -26,7 +26,7 @@ class FakeServer:
     """One engine behind HTTP.
 
     apis: those that it has. faults: "no logprobs", "needs a key", "swapped ids" (the law is told of
-    other tokens than were drawn), "hangs", "busy" (every third request is refused once).
+    other tokens than were drawn), "no ids", "hangs", "busy" (every third request is refused once).
     """
 
     engine: object = plain
@@ -157,7 +157,8 @@ class FakeServer:
         tokens, _, _ = self.text(prompt[-1], count)
         choice = {"text": "", "token_ids": tokens}
         if top is not None:
-            rows = list(self.rows(prompt, tokens, top, "token_id:{}".format))
+            mark = "w" if "no ids" in self.faults else "token_id:"
+            rows = list(self.rows(prompt, tokens, top, (mark + "{}").format))
             names = ("tokens", "token_logprobs", "top_logprobs")
             columns = map(list, zip(*rows, strict=True))
             choice["logprobs"] = dict(zip(names, columns, strict=True))

@@ -55,6 +55,8 @@ class Written:
         Whether these were taken after the sampler, whatever the rest of the file says.
     prompt : list of int or None
     drafted, accepted : int or None
+    by_id : bool
+        Whether tokens have the model's ids, so that the text can be continued.
     """
 
     tokens: list[int]
@@ -63,6 +65,7 @@ class Written:
     prompt: list[int] | None = None
     drafted: int | None = None
     accepted: int | None = None
+    by_id: bool = True
 
     def __post_init__(self) -> None:
         if len(self.tokens) != len(self.lists):
@@ -120,9 +123,8 @@ class Reader:
             {id_of(name): x for name, x in row.items()} if row else None
             for row in told["top_logprobs"]
         ]
-        if ids and tokens and not str(told["tokens"][0]).startswith(_ID_MARK):
-            ids = None  # ids of ours, of names, stand in the laws
-        return Written([int(i) for i in ids] if ids else tokens, rows, prompt=prompt)
+        by_id = all(str(name).startswith(_ID_MARK) for name in told["tokens"])
+        return Written(tokens, rows, prompt=prompt, by_id=by_id)
 
     def _of_chat(self, content: list[dict[str, Any]], prompt: list[int] | None) -> Written:
         tokens, rows = [], []
@@ -133,7 +135,7 @@ class Reader:
             if row is not None and listed and len(row) < len(listed):
                 raise ValueError("two tokens of one position have the same name")
             rows.append(row)
-        return Written(tokens, rows, prompt=prompt)
+        return Written(tokens, rows, prompt=prompt, by_id=False)
 
     def _named(self, entry: Mapping[str, Any]) -> int:
         """The token of an entry: its text may be that of others, its bytes are not.

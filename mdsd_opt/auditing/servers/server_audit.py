@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -127,7 +129,8 @@ def audit_server(
     api : str
         "auto", "openai", "llamacpp", "openai-completions", "openai-chat", or ``module:attribute``.
     prompts : sequence, path, optional
-        Texts or token ids, or a file with a text in each line; a few short ones by default.
+        Texts or token ids, or a file with a text, or a list of ids, in each line; a few short ones
+        by default.
     seconds : float
         A control may take as long again.
     sampling : Sampling, optional
@@ -230,7 +233,7 @@ def _prompts(given: Any) -> list[str | Sequence[int]]:
         return list(PROMPTS)
     if isinstance(given, (str, os.PathLike)):
         lines = read_bytes(Path(given), _MOST_BYTES).decode("utf-8", "replace").splitlines()
-        given = [line for line in lines if line.strip()]
+        given = [_prompt_of(line) for line in lines if line.strip()]
     found: list[Any] = list(given)
     if not 0 < len(found) <= _MOST_PROMPTS:
         raise InvalidInput(f"there are {len(found)} prompts: give some, {_MOST_PROMPTS} at most")
@@ -239,6 +242,16 @@ def _prompts(given: Any) -> list[str | Sequence[int]]:
         if not prompt or not (is_text or all(isinstance(x, int) for x in prompt)):
             raise InvalidInput(f"{prompt!r:.60} is no prompt: give texts, or lists of token ids")
     return found
+
+
+def _prompt_of(line: str) -> str | list[int]:
+    """A line of a file as a text, or as token ids where it is a list of these."""
+    if line.lstrip().startswith("["):
+        with suppress(ValueError):
+            ids = json.loads(line)
+            if all(type(x) is int for x in ids):
+                return list(ids)
+    return line
 
 
 class _Session:

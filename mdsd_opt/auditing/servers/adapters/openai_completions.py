@@ -92,6 +92,7 @@ class OpenAICompletions(Adapter):
 
     def sample(self, prompt: Sequence[int], length: int) -> Answer:
         written = self._written(self._ask(prompt, length, {}))
+        self.continues = self.continues and written.by_id
         return Answer(written.tokens, self._laws(written), list(prompt))
 
     def one(self, prefix: Sequence[int]) -> tuple[int, Law | None]:
