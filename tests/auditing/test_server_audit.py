@@ -35,7 +35,7 @@ def draft_server():
 def audited(server, with_draft=False, **options):
     """Audit a fake server, for some seconds at most."""
     beside = [draft_server()] if with_draft else []
-    options = {"seconds": 30.0, "max_tokens": 300, "timeout": 5.0, **options}
+    options = {"seconds": 60.0, "max_tokens": 200, "timeout": 5.0, **options}
     with served(server, *beside) as (url, *draft):
         return mo.audit_server(url, draft=draft[0] if draft else None, **options)
 
@@ -44,10 +44,10 @@ def audited(server, with_draft=False, **options):
 def test_a_right_server_shows_no_deviation(api):
     report = audited(FakeServer(Chain(), seed=1, apis=(OF_API[api],)))
     assert report.verdict_class == "no deviation"
-    assert report.tokens >= 300
+    assert report.tokens >= 200
     assert report.first.tokens > 0
     assert report.log10_e < 2.0
-    assert 0.0 < report.detectable_bias < 0.3
+    assert 0.0 < report.detectable_bias < 0.4
     if api == "openai-chat":
         assert report.drafted is None
     else:
@@ -76,8 +76,8 @@ def test_a_server_that_names_tokens_by_their_text_is_asked_for_no_other_text():
 
 @pytest.mark.parametrize("api", ["llamacpp", "openai-completions"])
 def test_the_drafts_law_decides_what_hides_else(api):
-    server = FakeServer(WRONG["residual is p"], seed=3, apis=(OF_API[api],))
-    report = audited(server, with_draft=True, max_tokens=3_000)
+    server = FakeServer(WRONG["match, then the residual"], seed=3, apis=(OF_API[api],))
+    report = audited(server, with_draft=True, max_tokens=1_000)
     assert report.verdict_class == "lossy"
     assert "q" in report.cause or "draft" in report.cause
 
@@ -129,14 +129,14 @@ class TestAgainst:
 
 class TestAcceptance:
     def test_of_the_right_rule_it_is_the_optimum(self):
-        report = audited(FakeServer(Chain(), seed=1), with_draft=True, length=3, max_tokens=300)
+        report = audited(FakeServer(Chain(), seed=1), with_draft=True, length=3, max_tokens=200)
         assert report.known_drafts >= 30
         assert report.known_acceptance == pytest.approx(report.optimal_acceptance, abs=0.2)
         assert report.acceptance_log10_e < 2.0
 
     def test_exact_match_leaves_speed_on_the_table(self):
         engine = Chain(accepts=lambda p, q, x, u, r: u < p[x], residual=lambda p, q, x, b: p)
-        report = audited(FakeServer(engine, seed=1), with_draft=True, length=3, max_tokens=300)
+        report = audited(FakeServer(engine, seed=1), with_draft=True, length=3, max_tokens=200)
         assert report.left_on_the_table > 0.1
 
     def test_more_than_the_optimum_is_a_finding(self):
@@ -147,7 +147,7 @@ class TestAcceptance:
 
         server = FakeServer(boasts, seed=1)
         server.text = partial(_all_accepted, server)
-        report = audited(server, with_draft=True, length=3, max_tokens=300)
+        report = audited(server, with_draft=True, length=3, max_tokens=200)
         assert (report.verdict_class, report.finding) == (
             "not judged",
             "acceptance above the optimum",
@@ -179,8 +179,8 @@ class TestFailures:
         with served(server) as (url,):
             with pytest.raises(ServerError, match="wants a key"):
                 mo.audit_server(url, seconds=1)
-            report = mo.audit_server(url, seconds=20, max_tokens=50, key="secret")
-        assert report.tokens >= 50
+            report = mo.audit_server(url, seconds=20, max_tokens=20, key="secret")
+        assert report.tokens >= 20
 
     @pytest.mark.parametrize("api", APIS[1:])
     def test_no_log_probabilities(self, api):
@@ -243,15 +243,15 @@ class TestLog:
         server = FakeServer(Chain(), seed=1, apis=(OF_API[api],))
         with served(server, draft_server()) as (url, draft):
             ask = partial(mo.audit_server, url, draft=draft, log=log, seconds=20)
-            first = ask(max_tokens=150)
+            first = ask(max_tokens=80)
             again = mo.audit_tokens(log)
             assert (again.tokens, again.first.tokens) == (first.tokens, first.first.tokens)
             assert again.log10_e == pytest.approx(first.log10_e)
             assert again.drafted == first.drafted
             with log.open("ab") as file:  # killed within a line
                 file.write(b'{"kind":"text","contr')
-            second = ask(max_tokens=400)
-            assert second.tokens >= 400
+            second = ask(max_tokens=500)
+            assert second.tokens >= 500
             assert second.requests > first.requests
             assert second.drafted > first.drafted
             assert any("goes on" in note for note in second.notes)
@@ -285,7 +285,7 @@ def test_ctrl_c_gives_the_verdict_so_far(monkeypatch):
         ask(session)
 
     monkeypatch.setattr(server_audit._Session, "_round", interrupted)
-    report = audited(FakeServer(Chain(), seed=1))
+    report = audited(FakeServer(Chain(), seed=1), max_tokens=10_000)
     assert report.tokens > 0
     assert "interrupted: the verdict so far" in report.notes
 
@@ -344,7 +344,7 @@ class TestCommandLine:
             codes = []
             for url in urls:
                 done = run_cli(
-                    "audit", "--server", url, "--seconds", 20, "--max-tokens", 300, "--json"
+                    "audit", "--server", url, "--seconds", 20, "--max-tokens", 200, "--json"
                 )
                 codes.append((done.returncode, json.loads(done.stdout)["verdict_class"]))
         assert codes == [(0, "no deviation"), (1, "lossy"), (3, "not judged")]
@@ -376,7 +376,8 @@ class TestCommandLine:
         assert done.stderr.count("\n") == 1
 
     def test_ctrl_c(self):
-        with served(FakeServer(Chain(), seed=1)) as (url,):
+        server = FakeServer(Chain(), seed=1)
+        with served(server) as (url,):
             command = [sys.executable, "-m", "mdsd_opt", "audit", "--server", url]
             process = subprocess.Popen(
                 [*command, "--seconds", "60"],
@@ -385,7 +386,9 @@ class TestCommandLine:
                 text=True,
                 env={**os.environ, "COLUMNS": "200"},
             )
-            time.sleep(4.0)
+            until = time.monotonic() + 60.0
+            while server.requests < 200 and time.monotonic() < until:
+                time.sleep(0.05)
             process.send_signal(signal.SIGINT)
             out, _ = process.communicate(timeout=20)
         assert "interrupted: the verdict so far" in out
