@@ -22,6 +22,7 @@ from mdsd_opt.auditing.report import (
 )
 from mdsd_opt.auditing.subject import REFUSALS
 from mdsd_opt.auditing.trees.texts import MAX_TEXTS, TableModel
+from mdsd_opt.base.arrays import Opened, as_logits
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.errors import InvalidInput
@@ -145,15 +146,18 @@ def given_laws(target: Any, draft: Any, length: int) -> list[WideLaws]:
     Raises
     ------
     InvalidInput
-        The shapes differ.
+        The shapes do not fit, or what is given is no logits.
     """
-    sides = [np.asarray(Sampling().law(side)) for side in (target, draft)]
-    if sides[0].shape[-1] != sides[1].shape[-1]:
+    named = (("the target's laws", target), ("the draft's laws", draft))
+    opened = (as_logits(Opened.of(side, name), None).numpy() for name, side in named)
+    p, q = (
+        Sampling().law(side).reshape(-1, side.shape[-1]) if side.size else side for side in opened
+    )
+    if not p.size or p.shape[-1] != q.shape[-1] or len(p) - len(q) not in (0, 1):
         raise InvalidInput(
-            f"laws have {sides[0].shape[-1]:,} and {sides[1].shape[-1]:,} tokens: give logits of "
-            "target and draft over one vocabulary"
+            f"laws have shapes {p.shape} and {q.shape}: give logits of target and draft over one "
+            "vocabulary, a row for each place, of which the draft may lack the last"
         )
-    p, q = (side.reshape(-1, side.shape[-1]) for side in sides)
     starts = np.unique(np.linspace(0, max(len(p) - length, 0), _MOST_GIVEN).astype(int))
     return [
         WideLaws(f"given, row {n}", list(p[n : n + length]), list(q[n : n + length]))
