@@ -61,7 +61,7 @@ def test_the_mean_e_value_of_two_tokens_is_one_at_most(tau):
     ]
     tokens = [[0, 1, 2], [2, 0, 9]]
     means = []
-    for seed in range(200):
+    for seed in range(120):
         total = 0.0
         for (a, first), (b, second) in itertools.product(*map(enumerate, tokens)):
             evidence = Evidence(seed)
@@ -145,8 +145,8 @@ def test_what_would_have_been_found_is_found():
             return [int(pair.p[state].argmax())], 1, 1
         return [pair.of_target(state, rng)], 1, 0
 
-    found = [toy.audit(engine, 3_000, seed, with_control=False).finding for seed in range(4)]
-    assert found.count("no control") >= 3
+    found = [toy.audit(engine, 3_000, seed, with_control=False).finding for seed in range(3)]
+    assert found.count("no control") >= 2
 
 
 class TestLaw:
@@ -279,7 +279,7 @@ def test_noise_within_the_tolerance_is_not_accused():
     def engine(pair, state, rng):
         return [int(rng.choice(pair.size, p=other[state]))], 1, 1
 
-    report = toy.audit(engine, 6_000, 1, with_control=False, tolerance=away)
+    report = toy.audit(engine, 3_000, 1, with_control=False, tolerance=away)
     assert report.verdict_class == "no deviation"
 
 
@@ -308,5 +308,5 @@ def test_bad_options(options, told):
         mo.audit_tokens([[0.5, 0.5]], [0], **options)
 
 
-def test_deep_chains_have_rooms_for_their_drafts():
+def test_a_chain_counts_its_drafts():
     assert Chain(depth=1)(Toy().pair, 0, np.random.default_rng(0))[1] == 1
