@@ -70,10 +70,10 @@ def test_texts_of_assisted_decoding_follow_the_target() -> None:
     assert np.abs(law - text_law(draft)).sum() > 0.5
     problem = mo.TransportProblem(law, mo.TopKDrafts(law, 1))
     right = mo.audit(texts_of(target, assistant_model=draft), problem, 0, 1_000, edge_probes=0)
-    assert right.lossless, right.verdict
+    assert right.clean, right.verdict
     assert right.detectable_bias < 0.2
     # the same function at a temperature that was not promised
     wrong = mo.audit(
         texts_of(target, assistant_model=draft, temperature=0.6), problem, 0, 1_000, edge_probes=0
     )
-    assert not wrong.lossless
+    assert not wrong.clean

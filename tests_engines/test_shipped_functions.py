@@ -66,10 +66,10 @@ def test_the_default_audit_of_one_token(name: str) -> None:
     engine = installed(name)
     trials = 500 if name == "sglang" else 3_000
     report = mo.audit(engine, ORDINARY, 0, trials, edge_probes=64)
-    assert report.lossless, report.verdict
+    assert report.clean, report.verdict
     assert report.num_edge_probes > 0
     report = mo.audit(engine, WITH_ZEROS, 0, trials, edge_probes=64)
-    assert report.lossless == (ZEROS[name] == 0), report.verdict
+    assert report.clean == (ZEROS[name] == 0), report.verdict
     if ZEROS[name]:
         assert report.num_violations == 0
         rarity = round(np.log2(0.7 / ZEROS[name]))
@@ -87,7 +87,7 @@ def test_an_accepted_zero_has_its_mass(name: str) -> None:
 def test_whole_texts_of_shipped_functions(name: str) -> None:
     report = of_texts(installed(name))
     assert report.method == "driven"
-    assert report.lossless, report.verdict
+    assert report.clean, report.verdict
     assert report.total_variation < 1e-6
 
 
@@ -97,13 +97,13 @@ INTERPRETED = ("sglang", "sglang_block", "sglang_dspark_kernel", "vllm", "vllm_v
 @pytest.mark.parametrize("name", INTERPRETED)
 def test_texts_of_two_tokens_of_an_interpreted_kernel(name: str) -> None:
     report = of_one_draft(installed(name), 2)
-    assert report.lossless, report.verdict
+    assert report.clean, report.verdict
     assert report.total_variation < 1e-6
 
 
 def test_three_tokens_and_zeros_of_vllm() -> None:
     report = of_one_draft(installed("vllm"), 3, checks=5)
-    assert report.lossless, report.verdict
+    assert report.clean, report.verdict
     assert report.total_variation < 1e-6
     report = mo.audit(
         installed("vllm"), WITH_ZEROS, 0, 50, method="driven", driven_checks=20, edge_probes=0
@@ -115,7 +115,7 @@ def test_two_children_of_eagle() -> None:
     """Coins of Python, 53 bits, beside arithmetic in float32."""
     report = of_children(installed("eagle"), 3)
     assert report.tolerance == 1e-6
-    assert report.lossless, report.verdict
+    assert report.clean, report.verdict
     assert report.total_variation < 1e-6
 
 
@@ -123,7 +123,7 @@ def test_eagle_at_another_temperature() -> None:
     """The token after accepted drafts is drawn from logits that no processor has seen."""
     half = replace(installed("eagle"), rule=torch_engines.eagle(temperature=0.5))
     report = of_children(half, 3)
-    assert not report.lossless
+    assert not report.clean
     assert report.first_token_variation < 1e-6
     assert report.total_variation == pytest.approx(0.138889, rel=1e-4)
 
@@ -154,7 +154,7 @@ def test_drafts_of_a_filtered_law_with_the_raw_one_passed_on(name: str) -> None:
         lambda p, q, drafts, rng: engine(p, raw, drafts, rng), problem, 0, 100, method="driven",
         driven_checks=5,
     )  # fmt: skip
-    assert not report.lossless
+    assert not report.clean
     assert report.total_variation == pytest.approx(0.2, abs=1e-6)
 
 
@@ -179,7 +179,7 @@ def test_mistakes_in_the_source_of_transformers(name: str, monkeypatch: pytest.M
     exec(source.replace(right, wrong), scope)
     monkeypatch.setattr(utils, "_speculative_sampling", scope["_speculative_sampling"])
     report = of_texts(installed("transformers"))
-    assert not report.lossless
+    assert not report.clean
     assert report.total_variation > 1e-3
 
 
@@ -258,7 +258,7 @@ def test_mistakes_in_the_source_of_lmdeploy(
     installed("lmdeploy")
     mutate("lmdeploy", LMDEPLOY[name], tmp_path, monkeypatch)
     report = of_texts(engines.get("lmdeploy"))
-    assert not report.lossless
+    assert not report.clean
     assert report.total_variation > 1e-3
 
 
@@ -270,7 +270,7 @@ def test_mistakes_in_the_source_of_eagle(
     installed("eagle")
     mutate("eagle", EAGLE[name], tmp_path, monkeypatch)
     report = of_children(engines.get("eagle"), 4 if name == "children not removed" else 3)
-    assert not report.lossless
+    assert not report.clean
     assert report.total_variation > 1e-3
     if name == "row of the first path":
         assert report.first_token_variation < 1e-6
@@ -287,7 +287,7 @@ def test_mistakes_in_the_source_of_dspark(
         report = of_texts(engine, checks=5)
     else:
         report = of_one_draft(engine, 3, checks=5)
-    assert not report.lossless
+    assert not report.clean
     assert report.total_variation > 1e-4
 
 
@@ -302,7 +302,7 @@ def test_mistakes_in_the_kernel_of_vllm(
     tables = (TableModel(2, seed) for seed in (0, 1))
     tree = "chain2" if name == "wrong row" else "chain1"
     report = mo.audit_tree(engine.verify, *tables, tree, 0, **DRIVEN, driven_checks=1)
-    assert not report.lossless
+    assert not report.clean
     assert report.total_variation > 1e-3
 
 
@@ -319,7 +319,7 @@ def test_mistakes_in_the_kernel_of_sglang(
             engines.get("sglang" if name == "wrong row" else "sglang_block"),
             all_three=name == "ratio not capped",  # it grows past one and falls again
         )
-    assert not report.lossless
+    assert not report.clean
     assert report.total_variation > 1e-3
     assert (report.first_token_variation < 1e-6) == (name in HIDDEN)
 

@@ -106,7 +106,7 @@ class AuditReport(Report):
         sampling.
     sampled_acceptance_rate : float or None
         Share of the trials whose output is among the drafts, beside the rate of the law; None by
-        sampling, where `acceptance_rate` is that share.
+        sampling, where ``acceptance_rate`` is that share.
     sampler_p_value : float or None
         Of the checks that the trials follow the enumerated law; None by sampling.
     standing : Standing or None
