@@ -24,7 +24,7 @@ Verify = Callable[..., Any]
 SECONDS = 3600.0
 
 #: Calls for each law that is sampled, random calls that a driven law must foretell, time.
-LIMITS = {"num_trials": 1_000, "driven_checks": 5, "seconds": SECONDS}
+LIMITS = {"num_trials": 12_000, "driven_checks": 5, "seconds": SECONDS}
 
 PROMPT = torch.zeros(1, 1, dtype=torch.long)
 
