@@ -303,7 +303,8 @@ def test_accepting_at_zero_has_its_probability(dtype: Any, rarity: int, mass: fl
     sampled = mo.audit(verify, WITH_ZERO, 0, 60)
     assert not sampled.clean
     if not sampled.num_violations:
-        assert f"draw 0 (uniform) equal to 0, once in 2**{rarity} draws, gave token" in sampled.verdict
+        edge = f"draw 0 (uniform) equal to 0, once in 2**{rarity} draws, gave token"
+        assert edge in sampled.verdict
     driven = mo.audit(verify, WITH_ZERO, 0, 60, method="driven", edge_probes=0)
     assert not driven.clean
     assert driven.impossible_mass == pytest.approx(mass, rel=1e-3)
