@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -157,15 +157,35 @@ def with_filters(runtime: DeviceRuntime, pair: Pair, settings: FilterSettings) -
     return replace(pair, target_filters=filters[0], draft_filters=filters[1])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class RowRates:
     """Results of a batch, in the runtime's memory.
+
+    Rows that a first look leaves open are worked on again when `rates` or `gaps` are asked for, on
+    the stream that is then current; that waits for the first look.
 
     `gaps` are by how much each rate may be off. What was left open by the bins is certain for the
     weights a rate was computed from; the 5e-7 for the rounding of these is what it was seen to come
     to.
     """
 
-    rates: Any  # float64, shape (num_rows, num_counts)
-    gaps: Any  # the same; None where there is nothing to search for
+    first_rates: Any  # float64, shape (num_rows, num_counts)
+    first_gaps: Any  # the same; None where there is nothing to search for
     is_bad: Any  # int32, shape (num_rows,): 1 for a row that is no distribution, of any rates
+    _settle: Callable[[], None] | None = None
+
+    @property
+    def rates(self) -> Any:
+        self.settle_by(None)
+        return self.first_rates
+
+    @property
+    def gaps(self) -> Any:
+        self.settle_by(None)
+        return self.first_gaps
+
+    def settle_by(self, settle: Callable[[], None] | None) -> None:
+        """Settle what is open, and then leave it to `settle` to do that for later rows."""
+        before, self._settle = self._settle, settle
+        if before is not None:
+            before()

@@ -84,8 +84,9 @@ def best_prefixes(
 ) -> None:
     """Rates of all rows: their tables, the best prefixes, and both again for what stays open.
 
-    They go into `result`. `shape` is c of the bins, which are even in p / (p + c q); `values` are
-    what the kernel that makes tables takes first of its own.
+    They go into `result`, which waits for the device before it reads open rows once more: nothing
+    is launched for rows that are settled. `shape` is c of the bins, which are even in
+    p / (p + c q); `values` are what the kernel that makes tables takes first of its own.
     """
     num_counts = len(num_drafts)
     counts = [runtime.upload(np.array(num_drafts, np.int32)), np.int32(num_counts)]
@@ -106,24 +107,29 @@ def best_prefixes(
     for run_start, part, arguments in chunks:
         num_rows = part.stop - part.start
         rows = [*arguments, np.int64(part.start - run_start)]
-        outputs = [result.rates[part], result.gaps[part]]
+        outputs = [result.first_rates[part], result.first_gaps[part]]
 
         def launch(kernel: Kernel, num_rows: int, *arguments: Any) -> None:
             runtime.launch(kernel, pair.types, num_rows, arguments)
 
+        result.settle_by(None)  # of the rows before, whose tables are overwritten now
         made = [tables, heads, result.is_bad[part], num_windows]
         launch(search.tables, num_rows, *rows, *values, c, *made)
         for kernel in search.searches:
             launch(kernel, num_rows, tables, heads, c, *counts, *outputs, *found)
-        for turn in range(num_counts):  # as many windows as there are tables
-            first = np.uint32(turn * num_rows)
-            launch(
-                search.zoomed_tables,
-                min(num_rows, _NUM_ZOOMING),
-                *(*rows, c, tables, heads, *found, first, np.uint32(num_rows)),
-            )
-            for kernel in search.zoomed_searches:
-                launch(kernel, num_rows, tables, heads, c, *counts, *outputs, *found, first)
+
+        def zoom(num_rows: int = num_rows, rows: Any = rows, outputs: Any = outputs) -> None:
+            num_open = min(int(runtime.download(num_windows)[0]), num_rows * num_counts)
+            for first in range(0, num_open, num_rows):  # as many windows as there are tables
+                part = min(num_open - first, num_rows)
+                place = [*found, np.uint32(first)]
+                read = [*rows, c, tables, heads, *place, np.uint32(part)]
+                runtime.launch(search.zoomed_tables, pair.types, min(part, _NUM_ZOOMING), read)
+                for kernel in search.zoomed_searches:
+                    given = [tables, heads, c, *counts, *outputs, *place]
+                    runtime.launch(kernel, pair.types, part, given)
+
+        result.settle_by(zoom)
 
 
 _WITH_REPLACEMENT = PrefixSearch(
@@ -211,7 +217,7 @@ def _without_gaps(
     counts = runtime.upload(np.array(num_drafts, np.int32))
     result = _empty_rates(runtime, pair, num_drafts, has_gaps=False)
     for part, arguments in pair.exact_arguments():
-        outputs = [result.rates[part], result.is_bad[part]]
+        outputs = [result.first_rates[part], result.is_bad[part]]
         runtime.launch(
             kernel,
             pair.types,

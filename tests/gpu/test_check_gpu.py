@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "check-gpu"
 
 
-STAGES = ["smoke", "tests", "benchmark", "memcheck", "racecheck", "synccheck"]
+TOOLS = ["memcheck", "racecheck", "synccheck", "initcheck"]
+STAGES = ["smoke", "tests", "benchmark", "table", *TOOLS]
 
 
 def check(python: str | Path, out: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -73,7 +75,10 @@ def test_every_stage_has_its_log_the_most_telling_first(tmp_path: Path, tools: s
     assert "-m pytest" in logs["tests"]
     assert "-m gpu tests/gpu/test_gpu_device.py" in logs["tests"]
     assert f"--json {out}/benchmark.json" in logs["benchmark"]
-    for tool in STAGES[3:]:
+    assert f"--markdown {out}/table.md" in logs["table"]
+    with tarfile.open(f"{out}.tar.gz") as packed:
+        assert {"out/summary.txt", "out/smoke.log"} <= set(packed.getnames())
+    for tool in TOOLS:
         assert logs[tool] == f"{tool}\nran benchmarks/gpu_smoke.py --small\n"
 
 

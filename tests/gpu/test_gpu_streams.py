@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.kernel_cases import LOG2_E, near_rows
+from support.kernel_cases import LOG2_E, flat_rows, near_rows
 from support.ptx.runtime import Device, PtxRuntime
 from support.waiting_cupy import Tensor, WaitingCupy, ndarray
 
@@ -111,6 +111,14 @@ class TestRates:
                 mo.errors.InvalidDistribution, match="target_logits row 4 has a NaN"
             ):
                 mo.acceptance_rates(target, DRAFT, COUNTS, device="gpu")
+
+    def test_open_rows_alone_are_read_once_more(self, cupy: WaitingCupy) -> None:
+        mo.acceptance_rates(TARGET, DRAFT, COUNTS, device="gpu")
+        assert cupy.launched == ["ratio_tables", "best_prefix"]
+        pair = flat_rows(3001)
+        found = mo.acceptance_rates(*pair, 3, device="gpu")
+        np.testing.assert_allclose(found, mo.acceptance_rates(*pair, 3), rtol=0, atol=1e-6)
+        assert cupy.launched[4:] == ["zoomed_ratio_tables", "best_zoomed_prefix"]
 
 
 class TestTorch:

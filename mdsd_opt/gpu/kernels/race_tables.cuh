@@ -47,11 +47,11 @@ __device__ __forceinline__ void add_race(const Logits<P>& p, const Logits<Q>& q,
     float light = z <= 1.0f ? z : 0.0f;
     float square = __fmul_rn(light, light);
     BinSums<3, kRaceCopies>::add<0>(mine, bin, units_of(p_weight, dither));
-    BinSums<3, kRaceCopies>::add<1>(mine, bin, units_of(light, dither));
-    BinSums<3, kRaceCopies>::add<2>(mine, bin, units_of(square, dither));
+    BinSums<3, kRaceCopies>::add<1>(mine, bin, units_of_light(light, dither));
+    BinSums<3, kRaceCopies>::add<2>(mine, bin, units_of_light(square, dither));
     if (!(z >= kCubesFrom)) return;
-    BinSums<2, 1>::add<0>(mine_high, bin, units_of(__fmul_rn(square, light), dither));
-    BinSums<2, 1>::add<1>(mine_high, bin, units_of(__fmul_rn(square, square), dither));
+    BinSums<2, 1>::add<0>(mine_high, bin, units_of_light(__fmul_rn(square, light), dither));
+    BinSums<2, 1>::add<1>(mine_high, bin, units_of_light(__fmul_rn(square, square), dither));
     if (kZoomed || z <= 1.0f) return;
     head.heavy[next_of(&head.num_heavy)] = {t, p_logit, q_logit};
   };

@@ -93,7 +93,7 @@ class RaceUnitSearch {
     for_each_pack<2>(
         p_.row, q_.row, share_,
         [&](const auto& x, const auto& y) {
-          add_pack<false, P>(x, p_.scale.high, p_sum);
+          add_pack<false>(x, p_.scale.high, p_sum);
 #pragma unroll
           for (float logit : y) add(logit);
         },

@@ -53,6 +53,11 @@ __device__ __forceinline__ u32 units_of(float weight, float dither) {
   return rounded_down(__fmaf_rn(weight, kUnitsOfWeight, dither));
 }
 
+// Of a weight of at most one, or one of which a sum is corrected after.
+__device__ __forceinline__ u32 units_of_light(float weight, float dither) {
+  return rounded_down_small(__fmaf_rn(weight, kUnitsOfWeight, dither));
+}
+
 // Sums over all bins in a block's shared memory, of kSums numbers a token and in kCopies copies:
 // lanes that are no multiple of kCopies apart never meet in one word.
 template <int kSums, int kCopies>

@@ -110,13 +110,12 @@ __device__ __forceinline__ float unit_shift(float sum) {
 }
 
 // Sums of weights relative to nothing. In pairs, which saves instructions and costs up to a bit, the
-// larger of every two logits of 16 bits counts for both.
-template <bool kInPairs, class T, int N>
+// larger of every two logits counts for both.
+template <bool kInPairs, int N>
 __device__ __forceinline__ void add_pack(const float (&logits)[N], float scale, float& sum) {
-  constexpr bool in_pairs = kInPairs && sizeof(T) == 2;
 #pragma unroll
-  for (int i = 0; i < N; i += in_pairs ? 2 : 1) {
-    float logit = in_pairs ? larger_or_nan(logits[i], logits[i + 1]) : logits[i];
+  for (int i = 0; i < N; i += kInPairs ? 2 : 1) {
+    float logit = kInPairs ? larger_or_nan(logits[i], logits[i + 1]) : logits[i];
     sum += fast_exp2(__fmul_rn(logit, scale));
   }
 }
@@ -128,15 +127,15 @@ __device__ __forceinline__ void add_row(const Logits<P>& p, const Logits<Q>& q, 
   for_each_pack<2>(
       p.row, q.row, share,
       [&](const auto& x, const auto& y) {
-        add_pack<kInPairs, P>(x, p.scale.high, packs[0]);
-        add_pack<kInPairs, Q>(y, q.scale.high, packs[1]);
+        add_pack<kInPairs>(x, p.scale.high, packs[0]);
+        add_pack<kInPairs>(y, q.scale.high, packs[1]);
       },
       [&](int, float x, float y) {
         sums[0] += fast_exp2(__fmul_rn(x, p.scale.high));
         sums[1] += fast_exp2(__fmul_rn(y, q.scale.high));
       });
-  sums[0] += kInPairs && sizeof(P) == 2 ? 2.0f * packs[0] : packs[0];
-  sums[1] += kInPairs && sizeof(Q) == 2 ? 2.0f * packs[1] : packs[1];
+  sums[0] += kInPairs ? 2.0f * packs[0] : packs[0];
+  sums[1] += kInPairs ? 2.0f * packs[1] : packs[1];
 }
 
 struct UnitScratch {
