@@ -259,7 +259,8 @@ class Tried:
 class PortfolioReport(Report):
     """Verdict of an audit on laws of several kinds.
 
-    Numbers that no attribute below explains are those of the worst of the single reports.
+    Numbers that no attribute below explains are those of the worst of the single reports; rates of
+    acceptance are those on the first laws, random ones, and None where whole texts are judged.
 
     Attributes
     ----------
@@ -269,8 +270,6 @@ class PortfolioReport(Report):
         The worst of them; "not judged" also where no draft was ever accepted, or none refused, on
         any of the laws.
     worst : Tried
-    acceptance_rate, optimal_acceptance_rate : float or None
-        On the first laws, random ones; None where whole texts are judged.
     detectable_bias : float
         The largest of those of all laws.
     coverage : Coverage

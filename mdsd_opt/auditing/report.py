@@ -192,6 +192,9 @@ class Coverage:
 class Report:
     """Verdict of an audit, with the numbers that every kind of audit has.
 
+    Its ``acceptance_rate`` is the probability that the output is among the drafts, its
+    ``optimal_acceptance_rate`` the largest of any lossless verifier, None where it is not known.
+
     Attributes
     ----------
     verdict_class : str
@@ -227,9 +230,6 @@ class Report:
         Of texts: the distance of the first token's law alone.
     tolerance : float or None
         Total variation put down to rounding; None by sampling.
-    acceptance_rate, optimal_acceptance_rate : float or None
-        Probability that the output is among the drafts, and the largest of any lossless verifier;
-        None where it is not known.
     accept_length, optimal_accept_length : float or None
         Tokens of a step, accepted drafts and one more, and the most of any lossless rule.
     checks : tuple of Check
