@@ -229,4 +229,4 @@ class Findings:
         return max(masses, default=None)
 
     def _passes(self, p_value: float | None) -> bool | None:
-        return None if p_value is None else p_value >= self.options.false_alarm
+        return None if p_value is None else bool(p_value >= self.options.false_alarm)

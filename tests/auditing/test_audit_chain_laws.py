@@ -116,8 +116,8 @@ def test_rows_that_are_taken_for_others_are_found(verify: Any) -> None:
     assert report.worst.law in report.verdict
 
 
-def test_many_rows_with_enough_calls_are_lossless() -> None:
-    report = mo.audit_chain(ragged, rng=0, batch=2, num_drafts=3, num_trials=12_000)
+def test_rows_with_enough_calls_are_lossless() -> None:
+    report = mo.audit_chain(ragged, rng=0, batch=2, num_drafts=1, num_trials=12_000)
     assert report.verdict_class == "no deviation"
     assert report.detectable_bias < 0.05
     assert report.lossless
@@ -172,7 +172,11 @@ def test_laws_are_rows_of_any_shape_over_one_vocabulary() -> None:
     assert flat.total_variation == same.total_variation
     one = mo.audit_chain(standard, rng=0, laws=(target[0], draft[0]), num_trials=250)
     assert len(one.tried) == 1  # its last row stands for those that are missing
-    with pytest.raises(InvalidInput, match="laws have 30 and 29 tokens"):
+    fewer = mo.audit_chain(standard, rng=0, laws=(target[:3], draft[:2]), num_trials=250)
+    assert len(fewer.tried) == 1  # nothing is drafted at the last place
+    with pytest.raises(
+        InvalidInput, match=r"\(6, 30\) and \(6, 29\): give logits .* over one vocabulary"
+    ):
         mo.audit_chain(standard, rng=0, laws=(target, draft[:, 1:]))
     with pytest.raises(ValueError, match="NaN"):
         mo.audit_chain(standard, rng=0, laws=(target * np.nan, draft))

@@ -121,10 +121,10 @@ def test_a_limit_of_time_is_named_on_one_problem_and_on_trees() -> None:
 
     problem = mo.TransportProblem([0.5, 0.3, 0.2], mo.WithReplacement([0.2, 0.3, 0.5], 1))
     for method in ("driven", "sampling"):
-        report = mo.audit(slow, problem, 0, 400, seconds=0.02, method=method, edge_probes=0)
+        report = mo.audit(slow, problem, 0, 2_000, seconds=0.02, method=method, edge_probes=0)
         assert report.verdict_class == "no deviation"
         assert not report.lossless
-        assert any(f"{report.num_trials} of 400 calls were made" in note for note in report.notes)
+        assert any(f"{report.num_trials} of 2,000 calls were made" in note for note in report.notes)
 
     def slow_tree(root: Any, rng: np.random.Generator) -> list[int]:
         time.sleep(0.0005)
