@@ -174,9 +174,7 @@ def test_laws_are_rows_of_any_shape_over_one_vocabulary() -> None:
     assert len(one.tried) == 1  # its last row stands for those that are missing
     fewer = mo.audit_chain(standard, rng=0, laws=(target[:3], draft[:2]), num_trials=250)
     assert len(fewer.tried) == 1  # nothing is drafted at the last place
-    with pytest.raises(
-        InvalidInput, match=r"\(6, 30\) and \(6, 29\): give logits .* over one vocabulary"
-    ):
+    with pytest.raises(InvalidInput, match=r"\(6, 30\) and \(6, 29\): give logits"):
         mo.audit_chain(standard, rng=0, laws=(target, draft[:, 1:]))
     with pytest.raises(ValueError, match="NaN"):
         mo.audit_chain(standard, rng=0, laws=(target * np.nan, draft))
