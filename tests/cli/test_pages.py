@@ -66,7 +66,7 @@ def read(path: Path) -> str:
 
 def test_rates(tmp_path: Path) -> None:
     rows = [
-        RateRow(scheme, k, "optimal", MeanInterval(0.5 + k / 100, 0.4, 0.6, 9))
+        RateRow(scheme, k, "optimal", MeanInterval(0.5 + k / 100, 0.4 + k / 100, 0.6 + k / 100, 9))
         for scheme in ("with_replacement", "top_k")
         for k in (1, 2)
     ]
