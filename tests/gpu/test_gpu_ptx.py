@@ -117,9 +117,10 @@ def cases_of(met: dict[str, dict], kernel: Kernel, stretch: int) -> list[str]:
     return [name for name, ran in met.items() if stretch in ran.get((kernel, types), ())]
 
 
+@pytest.mark.exhaustive  # a kernel without a barrier may run on for long
 @pytest.mark.parametrize(
     "kernel",
-    [x if x in FIRST else pytest.param(x, marks=pytest.mark.exhaustive) for x in KERNELS],
+    KERNELS,
     ids=lambda x: x.expression(("float32", "float32")),
 )
 def test_each_barrier_is_needed(
@@ -134,6 +135,7 @@ def test_each_barrier_is_needed(
     assert not missed
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("moved_by", [4, 1 << 20], ids=["shifted", "wild"])
 @pytest.mark.parametrize("kernel", FIRST, ids=lambda x: x.name)
 def test_accesses_that_are_moved(
