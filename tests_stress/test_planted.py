@@ -30,7 +30,7 @@ def _some_of_them(request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.parametrize("kind", WRONG)
 def test_no_wrong_chain_is_lossless(kind: str) -> None:
-    report = mo.audit_chain(WRONG[kind](), rng=0)
+    report = mo.audit_chain(WRONG[kind](), rng=0, seconds=600.0)
     assert report.verdict_class == "lossy", report.verdict
 
 
@@ -39,7 +39,7 @@ def test_no_right_chain_is_accused(kind: str) -> None:
     verify, options = right_ones()[kind]
     if options["library"] == "torch":
         pytest.importorskip("torch").set_num_threads(1)
-    report = mo.audit_chain(verify, rng=0, **options)
+    report = mo.audit_chain(verify, rng=0, seconds=600.0, **options)
     rounds = kind.endswith("32")  # inside, where the audit does not see it
     assert report.verdict_class in ("no deviation", "edge")[: 1 + rounds], report.verdict
 
@@ -59,12 +59,12 @@ def test_no_right_batch_is_accused(rows: int) -> None:
 
 @pytest.mark.parametrize("kind", IN_TEXTS)
 def test_no_wrong_text_is_lossless(kind: str) -> None:
-    report = mo.audit_text(as_text(BY_LAW[kind].made()), rng=0)
+    report = mo.audit_text(as_text(BY_LAW[kind].made()), rng=0, seconds=600.0)
     assert report.verdict_class == "lossy", report.verdict
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_right_text_is_accused(seed: int) -> None:
     verify, _ = list(right_ones().values())[seed % 15]  # those of NumPy
-    report = mo.audit_text(as_text(verify, 1 + seed % 3), rng=seed, num_texts=4_000)
+    report = mo.audit_text(as_text(verify, 1 + seed % 3), rng=seed, num_texts=4_000, seconds=600.0)
     assert report.verdict_class == "no deviation", report.verdict
