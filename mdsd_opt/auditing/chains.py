@@ -145,7 +145,14 @@ def audit_chain(
     )
     rng = generator_of(rng)
     caller = Caller(verify, takes, library, rng)
+    if not isinstance(batch, (bool, int, np.integer)):
+        raise InvalidInput(f"batch is {batch!r}: give True, False or a number of rows")
     if not isinstance(batch, bool) and batch != 1:
+        if (laws, vocab_sizes, promise) != (None, None, None):
+            raise InvalidInput(
+                "laws, vocab_sizes and promise go with one chain at a time: rows of a batch have "
+                "laws of their own"
+            )
         from mdsd_opt.auditing.rows import audit_rows
 
         return audit_rows(caller, batch, num_drafts, options, rng)

@@ -113,6 +113,12 @@ def wide_laws(
         Of the laws.
     """
     if vocab_sizes is not None:
+        sizes: Any = vocab_sizes
+        whole = isinstance(sizes, (list, tuple, range)) and len(sizes) > 0
+        if not (whole and all(x in range(2, _MOST_TOKENS + 1) for x in sizes)):
+            raise InvalidInput(
+                f"vocab_sizes is {sizes!r}: give a list of numbers from 2 to {_MOST_TOKENS:,}"
+            )
         return [_long_tailed(size, length, seed) for size in vocab_sizes]
     rng = np.random.default_rng([seed, _WIDE])
     rows = rng.dirichlet(np.ones(_WIDE), (length, 2))
@@ -191,6 +197,9 @@ def _certain(model: Model) -> Model:
 
     return law
 
+
+#: Tokens of the widest laws.
+_MOST_TOKENS = 262_144
 
 #: Beginnings of texts that are taken from rows of logits.
 _MOST_GIVEN = 3
