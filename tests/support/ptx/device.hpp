@@ -62,6 +62,7 @@ struct Launch {
   Fault* faults;
   u32 max_faults, num_faults;
   u64* counts;        // of stretches without a jump
+  u64 most;           // of each of them
   const u8* changed;  // lines of which the barrier is left out or the access is moved
   s64 moved_by;
 };
@@ -91,6 +92,8 @@ static std::vector<Block> blocks;
 static std::vector<u8> stacks;
 static Thread* current;
 static jmp_buf scheduler;
+static u32 num_told;  // faults of a launch, which so many stop
+constexpr u32 kMostTold = 10000;
 constexpr u32 kWarp = 32;
 constexpr size_t kStackBytes = 32 << 10;
 constexpr u32 kSharedBase = 1024;            // address of dynamic shared memory
@@ -99,6 +102,7 @@ constexpr u32 kOwn = 255;                    // in place of a rank: of the block
 constexpr u8 kNonsense = 0xA5;
 
 __attribute__((noinline, cold)) static void fault(const char* kind, u32 line, u64 where = 0) {
+  num_told++;
   for (u32 i = 0; i < launch->num_faults; i++) {
     Fault& known = launch->faults[i];
     if (known.line == line && !strcmp(known.kind, kind)) return void(known.count++);
@@ -110,6 +114,14 @@ __attribute__((noinline, cold)) static void fault(const char* kind, u32 line, u6
            current->block->number, static_cast<unsigned long long>(where));
   found.line = line;
   found.count = 1;
+}
+
+static void leave();
+static inline void begin_stretch(u32 number, u32 line) {
+  if (++launch->counts[number] < launch->most) return;
+  fault("runs on and on", line);
+  num_told = kMostTold;
+  leave();
 }
 
 // ---- Races: two accesses of a word, one of them a write, that no barrier orders.
@@ -160,6 +172,9 @@ static void note(Word* words, u64 offset, Access access, u32 line) {
       note_write(words[word], bytes, access == kAtomic, line, offset);
   }
 }
+__attribute__((noinline)) static void leave() {
+  if (!_setjmp(current->resume)) _longjmp(scheduler, 1);
+}
 // What is accessed where nothing may be.
 static u8* nowhere() {
   static u8 bytes[16];
@@ -167,6 +182,7 @@ static u8* nowhere() {
   return bytes;
 }
 static u64 moved(u64 address, u32 line) {
+  if (num_told >= kMostTold) leave();
   bool is_changed = launch->changed && launch->changed[line];
   return is_changed ? address + launch->moved_by : address;
 }
@@ -249,9 +265,6 @@ static u64 mapped(u64 address, u32 rank, u32 line) {
 
 // ---- Waiting.
 
-__attribute__((noinline)) static void leave() {
-  if (!_setjmp(current->resume)) _longjmp(scheduler, 1);
-}
 static void wait_as(State state, u32 line) {
   current->state = state;
   current->site = line;
@@ -539,6 +552,7 @@ static bool run_warp(Thread* warp) {
       Thread& thread = warp[launch->schedule == kBackward ? kWarp - 1 - i : (first + i) % kWarp];
       if (thread.state != State::runs) continue;
       resume(thread);
+      if (num_told >= kMostTold) return false;
       any = true;
     }
   }
@@ -589,6 +603,7 @@ static bool run_cluster(std::vector<u32>& order) {
       for (u32 i = order.size() - 1; i > 0; i--) std::swap(order[i], order[random_number() % (i + 1)]);
     bool moved = false;
     for (u32 warp : order) moved |= run_warp(first + warp * kWarp);
+    if (num_told >= kMostTold) return false;
     for (u32 begin = 0; begin < all; begin += launch->block)
       moved |= release(first + begin, first + begin + launch->block, State::at_block);
     moved |= release(first, first + all, State::at_cluster);
@@ -605,6 +620,7 @@ static bool run_cluster(std::vector<u32>& order) {
 
 extern "C" __attribute__((visibility("default"))) void run(Launch* given) {
   launch = given;
+  num_told = 0;
   threads.resize(launch->block * launch->cluster);
   stacks.resize(kStackBytes * threads.size());
   blocks.resize(launch->cluster);

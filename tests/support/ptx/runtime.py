@@ -33,6 +33,8 @@ ALL_TYPES = tuple(product(STORED_TYPES, repeat=2))
 
 _DEVICE = Path(__file__).parent / "device.hpp"
 _MOST_FAULTS = 20
+#: How often any stretch of a kernel may be run in a launch, and of one that may run on for ever.
+_MOST, _MOST_CHANGED = 1 << 40, 1 << 23
 _READABLE, _WRITTEN = 1, 2  # of a byte
 _WORD_BYTES = 36  # of `Word`
 _NONSENSE = 0xA5
@@ -70,6 +72,7 @@ class _Launch(ctypes.Structure):
         ("max_faults", ctypes.c_uint32),
         ("num_faults", ctypes.c_uint32),
         ("counts", ctypes.c_void_p),
+        ("most", ctypes.c_uint64),
         ("changed", ctypes.c_void_p),
         ("moved_by", ctypes.c_int64),
     )
@@ -257,7 +260,7 @@ class PtxRuntime:
             num_rows * blocks, threads, blocks, kernel.shared_bytes, parameters.ctypes.data,
             ctypes.addressof(reached), len(reached),
             SCHEDULES.index(self.schedule), self.seed, self.rounding, ctypes.addressof(faults),
-            _MOST_FAULTS, 0, counts.ctypes.data,
+            _MOST_FAULTS, 0, counts.ctypes.data, _MOST if self.change is None else _MOST_CHANGED,
         )  # fmt: skip
         if self.change is not None and self.change.kernel == kernel.name:
             changed = np.zeros(max(known.sites) + 1, np.uint8)

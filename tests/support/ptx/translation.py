@@ -130,7 +130,7 @@ class Translation:
                     break
 
     def _begin_block(self, statements: list[str]) -> None:
-        statements.append(f"++launch->counts[{len(self.blocks)}];")
+        statements.append(f"begin_stretch({len(self.blocks)}, {self._line});")
         self.blocks.append([0, 0])
 
     def _translated(self, text: str) -> list[str]:
