@@ -170,8 +170,7 @@ class Planner {
     cut_ = cut.index;
 #pragma unroll 1
     for (int end = threadIdx.x; end <= size_; end += blockDim.x)
-      memory_.q_from[end] = q_between(end, size_);
-    __syncthreads();
+      memory_.q_from[end] = q_between(end, size_);  // read after a barrier of `beside`
     if (threadIdx.x == 0) plan_.most = fmin(fmax(1.0 + cut.value, 0.0), 1.0);
   }
 
