@@ -8,7 +8,6 @@ and in pairs of neighbours. Nothing is held but the rows of p and q, and the tok
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 
@@ -68,14 +67,12 @@ class ByPlace:
         token = int(np.searchsorted(reached, rng.random() * reached[-1], side="right"))
         return min(token, int(np.flatnonzero(self.target[place])[-1]))
 
-    @cached_property
     def tokens(self) -> Integers:
-        """All tokens, shape (places, texts), once no text is added any more."""
+        """All tokens, shape (places, texts)."""
         return np.array(self._tokens, dtype=np.int64).reshape(self.size, len(self.target)).T
 
     def examined(self, rng: np.random.Generator, confidence: float) -> Examined:
         """Put the texts to all checks."""
-        vars(self).pop("tokens", None)
         return Examined(self, rng, confidence)
 
 
@@ -96,11 +93,11 @@ class Examined:
     """
 
     def __init__(self, texts: ByPlace, rng: np.random.Generator, confidence: float) -> None:
-        self._texts = texts
+        self._texts, self._tokens = texts, texts.tokens()
         self.checks: list[Check] = []
         self.num_cells = 0
         found: list[tuple[float, Interval, int]] = []
-        for place, row in enumerate(texts.tokens):
+        for place, row in enumerate(self._tokens):
             found += self._one_place(place, row, rng, confidence)
         self._pairs(rng)
         estimate, interval, self.place = max(found, key=lambda one: (one[1].low, one[0]))
@@ -133,7 +130,7 @@ class Examined:
 
     def _pairs(self, rng: np.random.Generator) -> None:
         """Checks that no token depends on the one before it, nor a text on earlier ones."""
-        laws, tokens = self._texts.target, self._texts.tokens
+        laws, tokens = self._texts.target, self._tokens
         quarters = [merged_cells(p, by_rank(p), self._texts.size, 4) for p in laws]
         for n in range(len(quarters) - 1):
             left, right = quarters[n], quarters[n + 1]
@@ -155,5 +152,5 @@ class Examined:
         """The shape of the deviation at the worst place, where it has one that was tested."""
         texts = self._texts
         p, q = texts.target[self.place], texts.draft[self.place]
-        frequencies = np.bincount(texts.tokens[self.place], minlength=p.size) / max(texts.size, 1)
+        frequencies = np.bincount(self._tokens[self.place], minlength=p.size) / max(texts.size, 1)
         return cause(frequencies, p, WithReplacement(q, 1), texts.size)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mdsd_opt.auditing.on_laws import OnTrees
 from mdsd_opt.auditing.portfolio import PortfolioReport, given_laws, standard_laws, wide_laws
 from mdsd_opt.auditing.randomness.serving import served
-from mdsd_opt.auditing.report import EDGE, HIDDEN_AT_MOST
+from mdsd_opt.auditing.report import HIDDEN_AT_MOST, is_tolerable
 from mdsd_opt.auditing.settings import MAX_CALLS, Options, generator_of
 from mdsd_opt.auditing.subject import AlwaysFails, Failure, judged, outcome_of
 from mdsd_opt.base.arrays import to_numpy
@@ -195,7 +195,7 @@ def assert_lossless(
         A deviation was found, or a bias of .05 could have stayed hidden; it holds the verdict.
     """
     report = audit_chain(verify, **options)
-    edge = report.verdict_class == EDGE and (report.edge_mass or 0.0) <= tolerate_edge
+    edge = is_tolerable(report.verdict_class, report.edge_mass, tolerate_edge)
     if not (report.lossless or (edge and report.detectable_bias < HIDDEN_AT_MOST)):
         raise AssertionError(report.verdict)
     return report

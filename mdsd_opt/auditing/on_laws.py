@@ -171,12 +171,11 @@ def _on_single_tokens(
     laws = [(one.name, one, one.target(()), one.draft(())) for one in small]
     laws += [(one.name, one, one.target[0], one.draft[0]) for one in wide_laws(1)]
     drives = options.method == "auto" and as_verifier(verify) is None
-    drives &= not hasattr(verify, "conditional_law") and not hasattr(verify, "simulate")
+    drives &= not hasattr(verify, "conditional_law") and not _draws_itself(verify)
 
     def judge(p: Any, q: Any, make: SchemeMaker, trials: int, left: float) -> Any:
-        small_enough = p.size <= small[0].vocab_size
-        method = "driven" if drives and small_enough else options.method
-        if method == "driven" and not small_enough:
+        method = "driven" if drives else options.method
+        if method == "driven" and p.size > small[0].vocab_size:
             method = "sampling"
         return audit(
             verify,
@@ -201,7 +200,7 @@ def _on_single_tokens(
     for name, one, p, q in laws:
         if p.size < num_drafts:
             continue
-        left = max(began + options.seconds - time.perf_counter(), 0.5)
+        left = max(deadline - time.perf_counter(), 0.5)
         tried.append(
             _tried(
                 one,
@@ -255,7 +254,7 @@ def _repeated_decisions(
 
 
 def _draws_itself(verify: Any) -> bool:
-    return hasattr(verify if as_verifier(verify) is None else as_verifier(verify), "simulate")
+    return hasattr(as_verifier(verify) or verify, "simulate")
 
 
 @dataclass(slots=True, eq=False)
@@ -319,7 +318,7 @@ class OnTrees:
 
                 tried.append(_tried(laws, laws.name, _counted(self.tree.num_nodes), finished))
                 advance(1)
-        notes = self._notes(replay, small, deadline, rng)
+        notes = self._notes(replay, small, deadline)
         report = put_together(tried, began, notes=notes)
         if report.verdict_class == LOSSLESS and replay is not None and replay.differing:
             return replace(report, verdict_class=NO_DEVIATION, detectable_bias=1.0)
@@ -371,6 +370,8 @@ class OnTrees:
         deadline: float,
     ) -> Replay | None:
         """Calls on the first small and the first wide laws, repeated."""
+        if self.options.num_trials < _FIRST_CALLS:
+            return None
         cases: list[Case] = []
         sources: list[tuple[Callable[[np.random.Generator], Node], int]] = []
         if small:
@@ -380,14 +381,12 @@ class OnTrees:
         for n in range(_REPEATED):
             drawn, size = sources[n % len(sources)]
             cases.append(_case(self._counting, drawn(rng), size))
-        if self.options.num_trials < _FIRST_CALLS:
-            return None
         replay = Replay(cases, lambda: self.calls, int(rng.integers(2**31)))
         replay.run(deadline=deadline)
         return replay
 
     def _notes(
-        self, replay: Replay | None, small: Sequence[Laws], deadline: float, rng: Any
+        self, replay: Replay | None, small: Sequence[Laws], deadline: float
     ) -> tuple[str, ...]:
         notes: list[str] = []
         if replay is not None:

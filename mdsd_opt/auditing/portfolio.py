@@ -340,7 +340,8 @@ class PortfolioReport(Report):
         if self.worst.verdict_class in (*CLEAN, EDGE) and self.verdict_class == NOT_JUDGED:
             return f"NOT JUDGED {on}:{self._unmet if self._is_idle else beside}"
         where = f" (laws: {self.worst.law}, V = {self.worst.vocab_size:,})"
-        caused = f" Cause: {self.cause}." if self.cause else ""
+        told = self.cause == self.worst.report.cause  # in the verdict of that report
+        caused = f" Cause: {self.cause}." if self.cause and not told else ""
         return f"{self.worst.report.verdict}{where}{caused}{beside}"
 
     @property

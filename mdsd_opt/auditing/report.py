@@ -111,6 +111,11 @@ CLEAN = (LOSSLESS, NO_DEVIATION)
 HIDDEN_AT_MOST = 0.05
 
 
+def is_tolerable(verdict_class: str, edge_mass: float | None, tolerated: float) -> bool:
+    """Whether all that is wrong is an edge of a probability that is tolerated."""
+    return verdict_class == EDGE and (edge_mass or 0.0) <= tolerated
+
+
 def worst_class(classes: Iterable[str]) -> str:
     """The worst of some classes of verdicts."""
     return max(classes, key=CLASSES.index)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from mdsd_opt.auditing.texts.report import Trial
 from mdsd_opt.auditing.texts.rounds import Rounds
 from mdsd_opt.auditing.texts.session import Session, log_failure, log_impossible
 from mdsd_opt.auditing.texts.text_law import position_checks, variations
-from mdsd_opt.auditing.texts.toys import RowTables, Tables, Text
+from mdsd_opt.auditing.texts.toys import AnyTables, RowTables, Text
 from mdsd_opt.auditing.trees.texts import Texts
 
 Vector = NDArray[np.float64]
@@ -42,46 +42,73 @@ _WORDS = TEXTS._replace(dependence="texts that depend on earlier ones")
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Sample:
+class Written:
+    """What calls of a session gave, beside the texts themselves.
+
+    Attributes
+    ----------
+    events : list of list of str
+        How the tokens came, see `Rounds.events`.
+    wrong, failed : ViolationLog
+        Impossible texts; calls that gave none.
+    restarting, notes : tuple of str
+        Generators that begin anew in call after call; what could not be done.
+    distance, interval : float and Interval or None
+        Total variation from the law that is right, once it was looked at.
+    """
+
+    tables: AnyTables
+    events: list[list[str]]
+    num_calls: int
+    seconds: float
+    wrong: ViolationLog
+    failed: ViolationLog
+    restarting: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
+    distance: float = 0.0
+    interval: Interval | None = None
+    tolerance: None = None
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether every call failed."""
+        return self.failed.count == self.num_calls
+
+    def trial(self) -> Trial:
+        """As reports list it."""
+        return Trial.on(
+            self.tables,
+            method="sampling",
+            total_variation=self.distance,
+            num_trials=self.num_calls,
+            seconds=self.seconds,
+        )
+
+    @property
+    def all_fields(self) -> dict[str, Any]:
+        """Values by name, for a sample that says more."""
+        return {each.name: getattr(self, each.name) for each in fields(Written)}
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Sample(Written):
     """Texts, completed by the target and numbered.
 
     Attributes
     ----------
     numbers : ndarray of int64, shape (N,)
         As `Texts` numbers them.
-    events : list of list of str
-        How their tokens came, see `Rounds.events`.
-    wrong, failed : ViolationLog
-        Impossible texts; calls that gave none.
-    restarting, notes : tuple of str
-        Generators that begin anew in call after call; what could not be done.
     """
 
-    tables: Tables
     texts: Texts
     numbers: NDArray[np.int64]
-    events: list[list[str]]
-    num_calls: int
-    seconds: float
-    wrong: ViolationLog = field(default_factory=ViolationLog)
-    failed: ViolationLog = field(default_factory=ViolationLog)
-    restarting: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    checks: tuple[Check, ...] = ()
     position_checks: tuple[Check, ...] = ()
-    distance: float = 0.0
-    interval: Interval | None = None
-    tolerance: None = None
 
     @property
     def law(self) -> Vector:
         """Observed frequencies."""
         return np.bincount(self.numbers, minlength=self.texts.law.size) / max(self.numbers.size, 1)
-
-    @property
-    def is_hopeless(self) -> bool:
-        """Whether every call failed."""
-        return self.failed.count == self.num_calls
 
     @property
     def position(self) -> int | None:
@@ -100,56 +127,19 @@ class Sample:
         level = options.level(self.checks)
         return detectable_bias(self.numbers.size, cells, level, options.power)
 
-    def trial(self) -> Trial:
-        """As reports list it."""
-        return Trial.on(
-            self.tables,
-            method="sampling",
-            total_variation=self.distance,
-            num_trials=self.num_calls,
-            seconds=self.seconds,
-        )
-
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class WideSample:
-    """Texts over a wide vocabulary, by the places of their tokens; see `Sample`."""
+class WideSample(Written):
+    """Texts over a wide vocabulary, by the places of their tokens."""
 
-    tables: RowTables
-    num_calls: int
-    seconds: float
-    events: list[list[str]]
     num_cells: int
     first_token_variation: float
-    distance: float
-    interval: Interval | None
-    wrong: ViolationLog
-    failed: ViolationLog
-    restarting: tuple[str, ...]
-    checks: tuple[Check, ...]
-    notes: tuple[str, ...] = ()
-    position: int | None = None
-    tolerance: None = None
-
-    @property
-    def is_hopeless(self) -> bool:
-        """Whether every call failed."""
-        return self.failed.count == self.num_calls
+    position: int | None
 
     def detectable_bias(self, options: Options) -> float:
         """The smallest total variation between classes of tokens that is found with the power."""
         level = options.level(self.checks)
         return detectable_bias(self.num_calls, self.num_cells, level, options.power)
-
-    def trial(self) -> Trial:
-        """As reports list it."""
-        return Trial.on(
-            self.tables,
-            method="sampling",
-            total_variation=self.distance,
-            num_trials=self.num_calls,
-            seconds=self.seconds,
-        )
 
 
 def wide_sample(
@@ -166,19 +156,15 @@ def wide_sample(
 
     told = _written(session, options.num_trials, rng, deadline, take)
     seen = texts.examined(rng, options.confidence)
+    looked_at: dict[str, Any] = {
+        "distance": seen.distance[0],
+        "interval": seen.distance[1],
+        "checks": () if told.failed.count else tuple(seen.checks),
+    }
     return WideSample(
-        tables=tables,
-        num_calls=told.num_calls,
-        seconds=told.seconds,
-        events=told.events,
+        **told.all_fields | looked_at,
         num_cells=seen.num_cells,
         first_token_variation=seen.first,
-        distance=seen.distance[0],
-        interval=seen.distance[1],
-        wrong=told.wrong,
-        failed=told.failed,
-        restarting=told.restarting,
-        checks=() if told.failed.count else tuple(seen.checks),
         position=seen.place if seen.distance[1].low > 0 else None,
     )
 
@@ -225,31 +211,7 @@ def sampled(session: Session, number: int, rng: np.random.Generator, deadline: f
         return True
 
     told = _written(session, number, rng, deadline, take)
-    assert isinstance(session.tables, Tables)
-    return Sample(
-        tables=session.tables,
-        texts=texts,
-        numbers=np.array(numbers, dtype=np.int64),
-        events=told.events,
-        num_calls=told.num_calls,
-        seconds=told.seconds,
-        wrong=told.wrong,
-        failed=told.failed,
-        restarting=told.restarting,
-        notes=told.notes,
-    )
-
-
-class _Written(NamedTuple):
-    """What calls of a session gave beside their texts."""
-
-    events: list[list[str]]
-    num_calls: int
-    seconds: float
-    wrong: ViolationLog
-    failed: ViolationLog
-    restarting: tuple[str, ...]
-    notes: tuple[str, ...]
+    return Sample(**told.all_fields, texts=texts, numbers=np.array(numbers, dtype=np.int64))
 
 
 def _written(
@@ -258,7 +220,7 @@ def _written(
     rng: np.random.Generator,
     deadline: float,
     take: Callable[[Text], bool],
-) -> _Written:
+) -> Written:
     """Call the function; `take` keeps a text, or says that it is impossible."""
     began = time.perf_counter()
     wrong, failed = ViolationLog(), ViolationLog()
@@ -291,5 +253,13 @@ def _written(
             "the outcome varied although no draw was served: its random numbers come from where "
             "the audit does not reach",
         )
-    seconds = time.perf_counter() - began
-    return _Written(events, num_calls, seconds, wrong, failed, serving.restarting, notes)
+    return Written(
+        tables=session.tables,
+        events=events,
+        num_calls=num_calls,
+        seconds=time.perf_counter() - began,
+        wrong=wrong,
+        failed=failed,
+        restarting=serving.restarting,
+        notes=notes,
+    )

@@ -75,12 +75,14 @@ class Laws:
 
 def promised(law: Callable[[Tokens], Vector], promise: Sampling) -> Callable[[Tokens], Vector]:
     """The model whose logits are sampled as was promised."""
+    return lambda text: promised_row(law(text), promise)
 
-    def sampled(text: Tokens) -> Vector:
-        with np.errstate(divide="ignore"):
-            return promise.law(np.log(law(text)))
 
-    return sampled
+def promised_row(row: Vector, promise: Sampling) -> Vector:
+    """The law that sampling as was promised makes of a law, shape (V,)."""
+    with np.errstate(divide="ignore"):
+        law: Vector = promise.law(np.log(row))
+    return law
 
 
 class Texts:

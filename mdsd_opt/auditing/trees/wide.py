@@ -29,6 +29,7 @@ from mdsd_opt.auditing.subject import (
 )
 from mdsd_opt.auditing.trees.met import Met
 from mdsd_opt.auditing.trees.report import TreeAuditReport
+from mdsd_opt.auditing.trees.texts import promised_row
 from mdsd_opt.base.array_types import Vector
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.decoding.draft_tree import Node, drawn
@@ -79,7 +80,7 @@ class WideAudit:
         self._p, self._q = shown, shown_drafts
         if promise is not None:
             self._p, self._q = (
-                [_promised(row, promise) for row in rows] for rows in (shown, shown_drafts)
+                [promised_row(row, promise) for row in rows] for rows in (shown, shown_drafts)
             )
             self._shown = (
                 self._p if applied[0] else shown,
@@ -175,9 +176,3 @@ class WideAudit:
         own = {"length": len(self._p), "first_token_variation": seen.first}
         report = found.report(TreeAuditReport, **own)
         return report if report.clean else replace(report, cause=seen.cause)
-
-
-def _promised(row: Vector, promise: Sampling) -> Vector:
-    with np.errstate(divide="ignore"):
-        law: Vector = promise.law(np.log(row))
-    return law

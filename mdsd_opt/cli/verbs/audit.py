@@ -238,7 +238,9 @@ class Allowed:
         """End with 3 where nothing could be judged or too much is hidden, with 1 for a fault."""
         if report.verdict_class == "not judged":
             raise typer.Exit(3)
-        edge = report.verdict_class == "edge" and (report.edge_mass or 0.0) <= self.tolerate_edge
+        from mdsd_opt.auditing.report import is_tolerable
+
+        edge = is_tolerable(report.verdict_class, report.edge_mass, self.tolerate_edge)
         if not (faultless or edge):
             raise typer.Exit(1)
         if self.detect is not None and report.detectable_bias > self.detect:
