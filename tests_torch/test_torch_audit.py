@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import threading
 import warnings
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import special
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import served
@@ -201,12 +203,15 @@ def test_a_race_with_wrong_weights_is_found_exactly(pick: Any) -> None:
     assert report.total_variation == pytest.approx(0.5 * np.abs(law - P).sum(), abs=3e-7)
 
 
-def test_exponentials_that_are_no_race_are_refused() -> None:
-    def verify(p: Any, q: Any, drafts: Any, rng: Any) -> int:
-        return int(torch.empty(4).exponential_().sum() > 4)
+def test_exponentials_that_are_no_race_are_sampled_and_the_reason_is_said() -> None:
+    edges = torch.tensor(special.gammaincinv(2, np.cumsum(P)[:-1]))  # quantiles of sums of two
 
-    with pytest.raises(ValueError, match=r"race|argmax"):
-        mo.audit(verify, PROBLEM, 0, 100, method="driven")
+    def verify(p: Any, q: Any, drafts: Any, rng: Any) -> int:
+        return int(torch.searchsorted(edges, torch.empty(2).exponential_().sum().double()))
+
+    report = mo.audit(verify, PROBLEM, 0, 2_000, method="driven", edge_probes=0)
+    assert (report.verdict_class, report.method) == ("no deviation", "sampling"), report.verdict
+    assert any(re.search(r"not driven.*(race|argmax)", note) for note in report.notes)
 
 
 def test_float32_arithmetic_is_not_a_finding_but_more_is() -> None:
