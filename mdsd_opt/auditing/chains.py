@@ -96,7 +96,7 @@ def audit_chain(
         Temperature and filters that the function itself applies to both sides. Drafts are drawn
         from the draft's law under the promise, and tokens are to follow the target's.
     num_trials : int
-        Calls for each of the laws that are sampled.
+        Calls for each of the laws that are sampled; 12,000 at most of a wide law or of a batch.
     method : str
         "auto", "driven" (the same: what cannot be driven is sampled) or "sampling".
     seconds : float
@@ -195,7 +195,7 @@ def assert_lossless(
         A deviation was found, or a bias of .05 could have stayed hidden; it holds the verdict.
     """
     report = audit_chain(verify, **options)
-    edge = is_tolerable(report.verdict_class, report.edge_mass, tolerate_edge)
+    edge = is_tolerable(report, tolerate_edge)
     if not (report.lossless or (edge and report.detectable_bias < HIDDEN_AT_MOST)):
         raise AssertionError(report.verdict)
     return report

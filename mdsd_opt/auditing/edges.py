@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mdsd_opt.auditing.randomness.serving import served
+from mdsd_opt.auditing.randomness.serving import Serving, served
 from mdsd_opt.auditing.randomness.sources import EdgeSource
 from mdsd_opt.auditing.subject import (
     Failure,
@@ -141,31 +141,50 @@ def _probed(
                             break
                         if probes >= max_probes:
                             return log, probes
-                        source.restart(place, upper)
-                        with serving.call():
-                            _probe(case, source, place, log, seen)
-                        serving.check()
+                        state = source.rng.bit_generator.state
+                        probe = partial(_probe, case, source, serving, place, upper)
+                        kind, what = probe()
+                        if kind and source.rarity is not None and (kind, case.shown) not in seen:
+                            seen.add((kind, case.shown))
+                            rarity = _rarity(source, state, probe, kind)
+                            where = f"draw {place} ({source.kind}) equal to {_end(source)}"
+                            told = f"{where}, once in 2**{rarity} draws, {what}"
+                            log.add(kind, case.drafts, f"{case.shown} with {told}", 2.0**-rarity)
                         probes += source.rarity is not None
+                        serving.check()
                         draws[n] = max(draws[n], source.drawn)
     return log, probes
 
 
 def _probe(
-    case: _Case, source: EdgeSource, place: int, log: ViolationLog, seen: set[tuple[str, str]]
-) -> None:
-    """One call; every kind of violation is listed once for each case."""
+    case: _Case, source: EdgeSource, serving: Serving, place: int, upper: bool
+) -> tuple[str, str]:
+    """Kind of violation of one call, "" for none, and what it did."""
+    source.restart(place, upper)
     try:
-        with np.errstate(all="ignore"):
-            kind, what = case.judge(source.bit_generator.generator)
+        with serving.call(), np.errstate(all="ignore"):
+            return case.judge(source.bit_generator.generator)
     except UnservedDraw:
         raise
     except Exception as error:  # the callable is not ours: anything may come
-        kind, what = "exception", f"raised {describe(error)}"
-    if kind and source.rarity is not None and (kind, case.shown) not in seen:
-        seen.add((kind, case.shown))
-        once = f"once in 2**{source.rarity} draws"
-        where = f"draw {place} ({source.kind}) equal to {_end(source)}, {once},"
-        log.add(kind, case.drafts, f"{case.shown} with {where} {what}", 2.0**-source.rarity)
+        return "exception", f"raised {describe(error)}"
+
+
+def _rarity(source: EdgeSource, state: Any, probe: Callable[[], tuple[str, str]], kind: str) -> int:
+    """Draws, as a power of two, of which one shows what was found: not all bits may count.
+
+    Each probe begins with the same state of the source's generator.
+    """
+    assert source.rarity is not None
+    rarity, value, drawn = source.rarity, source.value, source.drawn
+    while source.kind == "integer" and rarity > 1:
+        source.spared += 1
+        source.rng.bit_generator.state = state
+        if probe()[0] != kind:
+            break
+        rarity = source.rarity
+    source.spared, source.value, source.drawn = 0, value, drawn
+    return rarity
 
 
 def _end(source: EdgeSource) -> str:

@@ -21,7 +21,7 @@ from mdsd_opt.auditing.portfolio import (
     wide_laws,
 )
 from mdsd_opt.auditing.replay import Case, Replay
-from mdsd_opt.auditing.report import LOSSLESS, LOSSY, NO_DEVIATION
+from mdsd_opt.auditing.report import LOSSLESS, LOSSY, NO_DEVIATION, NOT_DRIVEN
 from mdsd_opt.auditing.settings import MAX_CALLS, Options, generator_of
 from mdsd_opt.auditing.subject import (
     AlwaysFails,
@@ -106,7 +106,7 @@ def audit_portfolio(
     num_drafts : int
         K, where there is no tree.
     num_trials : int
-        Calls for each of the laws that are sampled.
+        Calls for each of the laws that are sampled; with a `tree`, 12,000 at most of a wide one.
     method : str
         "auto", or one of those of `mdsd_opt.audit` (`mdsd_opt.audit_tree`).
     seconds : float
@@ -210,6 +210,8 @@ def _on_single_tokens(
             )
         )
     notes = () if replay is None else replay.note_after(deadline)
+    if time.perf_counter() > deadline:
+        notes += (options.up("not all calls were made"),)
     report = put_together(tried, began, drafts_from=scheme.replace("_", " "), notes=notes)
     if num_drafts < 2 or not scheme or ":" in scheme:
         return report
@@ -457,7 +459,14 @@ def put_together(tried: Sequence[Tried], began: float, **own: Any) -> PortfolioR
     """The report of all laws that were tried, at least one of which was judged."""
     if not any(one.report is not None for one in tried):
         raise InvalidInput(tried[0].refusal)
-    return PortfolioReport.of(tried, time.perf_counter() - began, **own)
+    undriven: dict[str, list[str]] = {}
+    for one in tried:
+        for note in () if one.report is None else one.report.notes:
+            if note.startswith(NOT_DRIVEN):
+                undriven.setdefault(note, []).append(one.law)
+    reasons = tuple(f"{note} (laws: {', '.join(laws)})" for note, laws in undriven.items())
+    notes = (*own.pop("notes", ()), *reasons)
+    return PortfolioReport.of(tried, time.perf_counter() - began, notes=notes, **own)
 
 
 def _counted(num_drafts: int) -> str:

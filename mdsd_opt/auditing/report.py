@@ -97,6 +97,9 @@ class Violation:
 #: Kinds of `Violation` that say nothing of a law: the call gave no tokens.
 NO_ANSWERS = ("exception", "not a token", "not tokens")
 
+#: How a note begins that says why a law was not driven.
+NOT_DRIVEN = "not driven"
+
 #: Answers of `Report.verdict_class`.
 LOSSLESS, NO_DEVIATION, EDGE = "lossless", "no deviation", "edge"
 LOSSY, NOT_JUDGED = "lossy", "not judged"
@@ -111,9 +114,11 @@ CLEAN = (LOSSLESS, NO_DEVIATION)
 HIDDEN_AT_MOST = 0.05
 
 
-def is_tolerable(verdict_class: str, edge_mass: float | None, tolerated: float) -> bool:
+def is_tolerable(report: Any, tolerated: float) -> bool:
     """Whether all that is wrong is an edge of a probability that is tolerated."""
-    return verdict_class == EDGE and (edge_mass or 0.0) <= tolerated
+    rounds = report.tolerance is not None and report.total_variation > report.tolerance
+    mass = max(report.edge_mass or 0.0, report.total_variation if rounds else 0.0)
+    return bool(report.verdict_class == EDGE and mass <= tolerated)
 
 
 def worst_class(classes: Iterable[str]) -> str:

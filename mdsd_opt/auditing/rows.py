@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mdsd_opt.auditing.chains import READINGS, Caller, Tokens, chain_of, is_read
-from mdsd_opt.auditing.on_laws import put_together
+from mdsd_opt.auditing.on_laws import WIDE_CALLS, put_together
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried, WideLaws
 from mdsd_opt.auditing.randomness.serving import served
 from mdsd_opt.auditing.settings import LEAST_CALLS, Options
@@ -55,13 +55,15 @@ def audit_rows(
     laws = [_laws(row, num_drafts + 1) for row in range(num_rows)]
     batch = _Batch(caller, laws, num_drafts, options, rng)
     batch.learn_to_read(rng)
-    batch.sample(min(options.num_trials, 12_000), rng, deadline)
+    wanted = min(options.num_trials, WIDE_CALLS)
+    made = batch.sample(wanted, rng, deadline)
     tried = [
         Tried.of(row, f"1 to {num_drafts} drafts", part.report(rng))
         for row, part in zip(laws, batch.parts, strict=True)
     ]
-    note = f"rows have 1 to {num_drafts} drafts, padded with -1, and NaN behind their ends"
-    return put_together(tried, began, notes=(note,))
+    notes = [f"rows have 1 to {num_drafts} drafts, padded with -1, and NaN behind their ends"]
+    notes += [options.up(f"{made:,} of {wanted:,} calls were made")] * (made < wanted)
+    return put_together(tried, began, notes=tuple(notes))
 
 
 def _laws(row: int, length: int) -> WideLaws:
@@ -152,12 +154,12 @@ class _Batch:
                 "padded with -1, or two arrays (accepted, last token)"
             )
 
-    def sample(self, number: int, rng: np.random.Generator, deadline: float) -> None:
-        """Make calls, and count what comes of each row."""
+    def sample(self, number: int, rng: np.random.Generator, deadline: float) -> int:
+        """Make calls while there is time, count what comes of each row, and say how many."""
         with served(rng) as serving:
             for n in range(number):
                 if n >= LEAST_CALLS and time.perf_counter() > deadline:
-                    break
+                    return n
                 roots = self._drawn(rng)
                 with serving.call():
                     outcomes = self._outcomes(roots, rng)
@@ -165,6 +167,7 @@ class _Batch:
                     serving.check()
                 for part, root, outcome in zip(self.parts, roots, outcomes, strict=True):
                     part.count(root, outcome, rng)
+        return number
 
     def _outcomes(self, roots: Sequence[Node], rng: np.random.Generator) -> list[Any]:
         self._caller.rng = rng

@@ -9,6 +9,7 @@ gives a bias that is found whatever its shape.
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -87,7 +88,8 @@ class Options:
             if not (isinstance(value, (int, np.integer)) and value >= 1):
                 raise InvalidInput(f"{name} is {value!r}: give an integer of at least 1")
         seconds: Any = self.seconds
-        if not (isinstance(seconds, Real) and float(seconds) > 0):
+        number: Any = seconds if isinstance(seconds, Real) else -1
+        if not (0 < number <= sys.float_info.max or number == math.inf):
             raise InvalidInput(f"seconds is {seconds!r}: give a positive number")
         if self.tolerance is not None:
             checked_tolerance("tolerance", self.tolerance, or_zero=True)

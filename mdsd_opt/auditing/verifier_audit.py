@@ -37,7 +37,7 @@ from mdsd_opt.auditing.output_checks import (
     succession_check,
     uniformity_checks,
 )
-from mdsd_opt.auditing.report import Coverage, Level, TokenDeviation
+from mdsd_opt.auditing.report import NOT_DRIVEN, Coverage, Level, TokenDeviation
 from mdsd_opt.auditing.settings import COARSE, FINE, MAX_DRAWN, Options, generator_of
 from mdsd_opt.auditing.standing import Judge
 from mdsd_opt.auditing.subject import (
@@ -221,7 +221,7 @@ def audit(
             notes = (options.up("its law was not driven, and is sampled"),)
             deadline = options.deadline()
         except Undrivable as error:
-            law, notes = None, (f"not driven, and sampled: {error.reason}",)
+            law, notes = None, (f"{NOT_DRIVEN}, and sampled: {error.reason}",)
         if output is None and driven is not None:
             driven.log_found(log)
     if law is None or output is None:

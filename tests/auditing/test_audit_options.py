@@ -13,7 +13,9 @@ from support.chain_verifiers import LOSSY, standard
 import mdsd_opt as mo
 from mdsd_opt.auditing import chains, on_laws
 from mdsd_opt.auditing.portfolio import standard_laws
+from mdsd_opt.auditing.report import is_tolerable
 from mdsd_opt.auditing.settings import MAX_CALLS, Options
+from mdsd_opt.decoding import get_rule
 from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge, UnknownName
 
 WRONG_OPTIONS: list[tuple[dict[str, Any], type[MdsdError], str]] = [
@@ -169,3 +171,47 @@ def test_more_calls_let_less_be_hidden() -> None:
     assert few[:3] == more[:3] == [0.0, 0.0, 0.0]  # driven
     for least, less in zip(more[3:], few[3:], strict=True):
         assert 0.05 < least < 0.6 * less < 0.6
+
+
+@pytest.mark.parametrize(
+    ("draw", "bits"),
+    [
+        (lambda rng: rng.random(), 53),
+        (lambda rng: rng.random(dtype=np.float32), 24),
+        (lambda rng: rng.integers(1 << 24) / (1 << 24), 24),
+        (lambda rng: rng.integers(1 << 53) / (1 << 53), 53),
+    ],
+)
+def test_an_edge_is_as_rare_as_the_bits_that_count(draw: Any, bits: int) -> None:
+    """A draft of target probability zero passes where the draw is 0."""
+    q = np.array([0.1, 0.2, 0.3, 0.4])
+
+    def verify(p: Any, _: Any, drafts: Any, rng: Any) -> int:
+        x = int(drafts[0])
+        if draw(rng) * q[x] <= p[x]:
+            return x
+        left = np.maximum(p - q, 0)
+        return int(rng.choice(4, p=left / left.sum()))
+
+    problem = mo.TransportProblem([0.5, 0.5, 0.0, 0.0], mo.WithReplacement(q, 1))
+    report = mo.audit(verify, problem, 0, 2_000, method="sampling")
+    assert (report.verdict_class, report.edge_mass) == ("edge", 2.0**-bits)
+    assert f"once in 2**{bits} draws" in report.verdict
+    assert not is_tolerable(report, 2.0**-60)
+    assert is_tolerable(report, 2.0**-24)
+
+
+def test_a_portfolio_says_why_laws_were_not_driven() -> None:
+    def verify(root: Any, rng: Any) -> list[int]:
+        return traversal(root, np.random.default_rng(int(rng.integers(2**32))))
+
+    traversal = get_rule("traversal").verify
+    report = mo.audit_portfolio(verify, 0, tree="2x1", num_trials=300)
+    reasons = [note for note in report.notes if note.startswith("not driven")]
+    assert reasons, report.notes
+    assert "(laws: random" in reasons[0]
+
+
+def test_a_text_too_long_to_drive_says_so() -> None:
+    report = mo.audit_text(lambda target, draft: [0] * 9, length=9, method="driven", num_texts=50)
+    assert any("more than 100 texts of 9 tokens" in note for note in report.notes)

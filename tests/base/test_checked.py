@@ -63,6 +63,8 @@ TOLERANCES: dict[str, tuple[Callable[..., Any], str]] = {
     "audit": (audited, "tolerance"),
     "audit_tree": (audited_tree, "tolerance"),
     "audit_text": (audited_text, "tolerance"),
+    "audit_tokens": (lambda **given: mo.audit_tokens([[0.5, 0.5]], [0], **given), "tolerance"),
+    "audit_server": (lambda **given: mo.audit_server("http://127.0.0.1:9", **given), "tolerance"),
     "best_draft_temperature": (temperature, "tolerance"),
     "optimal": (lambda **given: mo.verifiers.get("optimal", **given), "gap"),
 }

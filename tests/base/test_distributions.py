@@ -279,14 +279,14 @@ class TestFromLogits:
         np.testing.assert_array_equal(problem.drafts.q, softmax(draft, 1.3, top_k=2))
 
     def test_the_draft_follows_the_target_temperature(self) -> None:
-        problem = TransportProblem.from_logits([0.0, 1.0], [0.0, 1.0], 2, temperature=0.3)
+        problem = TransportProblem.from_logits([0.0, 2.0], [0.0, 2.0], 2, temperature=0.3)
         np.testing.assert_array_equal(problem.target, problem.drafts.q)
 
     def test_unequal_vocabularies(self) -> None:
         with pytest.raises(InvalidInput, match=r"target has 2 tokens.*draft has 3.*pad=True"):
-            TransportProblem.from_logits([0.0, 1.0], [0.0, 1.0, 2.0], 2)
-        problem = TransportProblem.from_logits([0.0, 1.0], [0.0, 1.0, 2.0], 2, pad=True)
-        np.testing.assert_array_equal(problem.target, [*softmax([0.0, 1.0]), 0.0])
+            TransportProblem.from_logits([0.0, 2.0], [0.0, 1.0, 2.0], 2)
+        problem = TransportProblem.from_logits([0.0, 2.0], [0.0, 1.0, 2.0], 2, pad=True)
+        np.testing.assert_allclose(problem.target, [*softmax([0.0, 2.0]), 0.0], rtol=1e-15)
 
     def test_unknown_scheme_is_guessed(self) -> None:
         with pytest.raises(UnknownName, match=r"'greedi'.*Did you mean 'greedy'.*top_k, with_rep"):
@@ -294,7 +294,7 @@ class TestFromLogits:
 
     def test_batches_go_elsewhere(self) -> None:
         with pytest.raises(InvalidInput, match=r"shape \(1, 2\).*acceptance_rates"):
-            TransportProblem.from_logits([[0.0, 1.0]], [[0.0, 1.0]], 2)
+            TransportProblem.from_logits([[0.0, 2.0]], [[0.0, 2.0]], 2)
 
 
 def test_infinities_of_both_signs_are_an_error_and_no_warning() -> None:

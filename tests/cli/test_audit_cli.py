@@ -68,7 +68,7 @@ WITH_ZERO = {
 @pytest.fixture
 def audited(run_cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Run `mdsd-opt audit` in a folder with these rules and this problem."""
-    (tmp_path / "my_rules.py").write_text(RULES)
+    (tmp_path / "rules_to_audit.py").write_text(RULES)
     (tmp_path / "with_zero.json").write_text(json.dumps(WITH_ZERO))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -101,7 +101,7 @@ SAMPLED = ("--vocab-size", "4", "--num-drafts", "1", "--trials", "500")
 def test_what_may_be_hidden_has_an_exit_code(
     audited: Any, rule: str, options: tuple[str, ...], code: int, kind: str
 ) -> None:
-    found, report = audited("--verifier", f"my_rules:{rule}", *SAMPLED, *options)
+    found, report = audited("--verifier", f"rules_to_audit:{rule}", *SAMPLED, *options)
     assert report["verdict_class"] == kind
     assert found == code
     assert report["lossless"] is (kind == "lossless")
@@ -124,7 +124,7 @@ def test_an_edge_is_tolerated_up_to_its_probability(
     audited: Any, rule: str, method: str, options: tuple[str, ...], code: int
 ) -> None:
     given = ("--problem", "with_zero.json", "--trials", "300", "--method", method)
-    found, report = audited("--verifier", f"my_rules:{rule}", *given, *options)
+    found, report = audited("--verifier", f"rules_to_audit:{rule}", *given, *options)
     assert report["verdict_class"] == "edge"
     assert found == code
     bits = 53 if rule == "at_zero" else 24
@@ -134,7 +134,7 @@ def test_an_edge_is_tolerated_up_to_its_probability(
 
 def test_an_edge_that_is_tolerated_may_hide_no_more_than_another_verdict(audited: Any) -> None:
     given = ("--problem", "with_zero.json", "--trials", "300", "--detect", "0.01")
-    rule = ("--verifier", "my_rules:at_zero")
+    rule = ("--verifier", "rules_to_audit:at_zero")
     assert audited(*rule, *given, "--method", "sampling")[0] == 3
     assert audited(*rule, *given, "--method", "driven")[0] == 0
 
@@ -145,21 +145,21 @@ def test_chains_are_put_to_laws_of_ones_own(audited: Any, tmp_path: Path) -> Non
     draft = target + rng.normal(0, 1, target.shape)
     np.savez(tmp_path / "logits.npz", target=target, draft=draft)
     given = ("--trials", "600", "--logits", "logits.npz")
-    code, report = audited("--chain", "my_rules:chain", *given)
+    code, report = audited("--chain", "rules_to_audit:chain", *given)
     assert code == 0
     assert [one["law"] for one in report["tried"]] == [f"given, row {n}" for n in (0, 1, 3)]
     assert {one["vocab_size"] for one in report["tried"]} == {400}
     assert report["verdict_class"] == "no deviation"
-    code, report = audited("--chain", "my_rules:cut", *given)
+    code, report = audited("--chain", "rules_to_audit:cut", *given)
     assert (code, report["verdict_class"]) == (1, "lossy")
-    code, report = audited("--text", "my_rules:text", *given)
+    code, report = audited("--text", "rules_to_audit:text", *given)
     assert code == 0
     assert {one["vocab_size"] for one in report["tried"]} == {2, 3, 400}
 
 
 def test_chains_are_put_to_vocabularies_of_these_sizes(audited: Any) -> None:
     code, report = audited(
-        "--chain", "my_rules:chain", "--vocab-sizes", "100,300", "--trials", "300"
+        "--chain", "rules_to_audit:chain", "--vocab-sizes", "100,300", "--trials", "300"
     )
     assert code == 0
     assert [one["vocab_size"] for one in report["tried"]][-2:] == [100, 300]
@@ -167,13 +167,13 @@ def test_chains_are_put_to_vocabularies_of_these_sizes(audited: Any) -> None:
 
 
 def test_batches_of_chains_are_read_row_by_row(audited: Any) -> None:
-    code, report = audited("--chain", "my_rules:rows", "--batch", "3", "--trials", "300")
+    code, report = audited("--chain", "rules_to_audit:rows", "--batch", "3", "--trials", "300")
     assert code == 0
     assert [one["law"] for one in report["tried"]] == ["row 1", "row 2", "row 3"]
 
 
 def test_a_promise_that_is_not_kept_is_found(audited: Any) -> None:
-    given = ("--chain", "my_rules:chain", "--trials", "400")
+    given = ("--chain", "rules_to_audit:chain", "--trials", "400")
     code, report = audited(*given, "--top-k", "2")
     assert (code, report["verdict_class"]) == (1, "lossy")
     assert "the target is not filtered as was promised" in report["cause"]
@@ -194,7 +194,7 @@ def test_a_promise_that_is_not_kept_is_found(audited: Any) -> None:
 def test_options_out_of_place_are_refused(
     audited: Any, arguments: tuple[str, ...], said: str
 ) -> None:
-    code, message = audited("--verifier", "my_rules:right", "--vocab-size", "4", *arguments)
+    code, message = audited("--verifier", "rules_to_audit:right", "--vocab-size", "4", *arguments)
     assert code == 2
     assert said in message
 
@@ -210,6 +210,6 @@ def test_options_out_of_place_are_refused(
     ],
 )
 def test_options_of_chains_are_checked(audited: Any, arguments: tuple[str, ...], said: str) -> None:
-    code, message = audited("--chain", "my_rules:chain", *arguments)
+    code, message = audited("--chain", "rules_to_audit:chain", *arguments)
     assert code == 2
     assert said in message

@@ -184,8 +184,12 @@ class EdgeSource(SampledSource):
     """Answers from a generator, but for one draw that is put to an end of its range.
 
     Uniforms and exponentials have ends and are counted in `drawn`; categories have none. `rarity`
-    and `value` are those of the end, None while no draw was put to it; `kind` names the draw.
+    and `value` are those of the end, None while no draw was put to it; `kind` names the draw. Of
+    random bits, `spared` ones from the lowest on do not count: a float32 that NumPy makes of 32
+    bits is 0 for all values of the lowest eight.
     """
+
+    spared = 0
 
     def __init__(self, rng: np.random.Generator) -> None:
         super().__init__(rng)
@@ -213,8 +217,10 @@ class EdgeSource(SampledSource):
         return self._put(super().clocks(clock, shape), end, clock.rarity, "exponential")
 
     def bits(self, width: int) -> int:
-        drawn, end = super().bits(width), (1 << width) - 1 if self._upper else 0
-        return drawn if self._meets(1, end, width, "integer") is None else end
+        drawn, inside = super().bits(width), (1 << min(self.spared, width)) - 1
+        end = (1 << width) - 1 - inside if self._upper else inside
+        rarity = width - min(self.spared, width)
+        return drawn if self._meets(1, end, rarity, "integer") is None else end
 
     def _put(self, drawn: Vector, end: float, rarity: int, kind: str) -> Vector:
         index = self._meets(drawn.size, end, rarity, kind)

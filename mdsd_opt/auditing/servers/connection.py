@@ -74,6 +74,7 @@ class Connection:
             trust_env=False,  # no proxy between an audit and a server
         )
         self.requests = 0
+        self._lock, self._in_flight, self._is_over = threading.Lock(), 0, False
 
     def get(self, path: str, *, tries: int = 1) -> Any:
         """What a server says at a path, as JSON, or as text if it is none."""
@@ -90,7 +91,7 @@ class Connection:
             time.sleep(pause)
             self.requests += 1
             try:
-                answer = self._client.request(verb, self.url + path, json=body)
+                answer = self._request(verb, path, body)
             except self._httpx.TimeoutException as error:
                 failed = ServerError(
                     f"{self.url}{path} did not answer in time ({type(error).__name__}): is it "
@@ -119,6 +120,21 @@ class Connection:
         assert failed is not None
         raise failed
 
+    def _request(self, verb: str, path: str, body: dict[str, Any] | None) -> Any:
+        with self._lock:
+            self._in_flight += 1
+        try:
+            return self._client.request(verb, self.url + path, json=body)
+        finally:
+            self._left(-1)
+
+    def _left(self, change: int) -> None:
+        with self._lock:
+            self._in_flight += change
+            ends = self._is_over and not self._in_flight
+        if ends:
+            self._client.close()
+
     def _refusal(self, path: str, answer: Any) -> Refused:
         status, told = answer.status_code, " ".join(answer.text.split())[:_SHOWN]
         if status in (401, 403):
@@ -131,8 +147,9 @@ class Connection:
         return Refused(message, status)
 
     def close(self) -> None:
-        """End all connections."""
-        self._client.close()
+        """End all connections, as soon as no request of another thread is on its way."""
+        self._is_over = True
+        self._left(0)
 
 
 class Crew:

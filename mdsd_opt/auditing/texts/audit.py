@@ -13,7 +13,7 @@ import numpy as np
 from mdsd_opt.auditing.driving import Undrivable
 from mdsd_opt.auditing.portfolio import given_laws, wide_laws
 from mdsd_opt.auditing.replay import Replay
-from mdsd_opt.auditing.report import EDGE, LOSSLESS, LOSSY, NO_DEVIATION, NOT_JUDGED
+from mdsd_opt.auditing.report import EDGE, LOSSLESS, LOSSY, NO_DEVIATION, NOT_DRIVEN, NOT_JUDGED
 from mdsd_opt.auditing.settings import Options, generator_of
 from mdsd_opt.auditing.texts.driven_law import DrivenText, driven_text
 from mdsd_opt.auditing.texts.report import TextAuditReport
@@ -202,6 +202,10 @@ class _TextAudit:
         began, deadline, options = time.perf_counter(), self.options.deadline(), self.options
         drives, samples = options.method != "sampling", options.method != "driven"
         small = list(_driven_tables(self.length)) if drives else []
+        if drives and not small:
+            self.notes.append(
+                f"{NOT_DRIVEN}: there are more than {_MAX_DRIVEN} texts of {self.length} tokens"
+            )
         with progress_bar("pairs of models", len(small) + 2, options.progress) as advance:
             if samples:
                 self._sample(_long_tables(self.length), deadline)
@@ -280,7 +284,7 @@ class _TextAudit:
             try:
                 self.laws.append(self._driven(tables, deadline))
             except Undrivable as error:
-                self.notes.append(f"not driven at V = {tables.vocab_size}: {error.reason}")
+                self.notes.append(f"{NOT_DRIVEN} at V = {tables.vocab_size}: {error.reason}")
             advance(1)
             if self._is_wrong or not self.laws:
                 return

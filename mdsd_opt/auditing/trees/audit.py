@@ -18,7 +18,7 @@ from mdsd_opt.auditing.edges import tree_edges
 from mdsd_opt.auditing.findings import Findings, FoundLaw
 from mdsd_opt.auditing.output_checks import TEXTS, law_checks, length_check, merged_cells
 from mdsd_opt.auditing.randomness.serving import served
-from mdsd_opt.auditing.report import NOT_JUDGED
+from mdsd_opt.auditing.report import NOT_DRIVEN, NOT_JUDGED
 from mdsd_opt.auditing.settings import COARSE, FINE, LEAST_CALLS, MAX_CALLS, Options, generator_of
 from mdsd_opt.auditing.subject import (
     HOPELESS_CALLS,
@@ -272,7 +272,7 @@ class TreeAudit:
             trees = list(islice(drawn, options.max_trees + 1))
             if len(trees) > options.max_trees:
                 notes = (
-                    f"not driven: there are more than {options.max_trees:,} trees of drafts "
+                    f"{NOT_DRIVEN}: there are more than {options.max_trees:,} trees of drafts "
                     "(max_trees)",
                 )
             else:
@@ -282,8 +282,9 @@ class TreeAudit:
                     notes = (options.up("its law was not driven, and is sampled"),)
                     deadline = options.deadline()
                 except Undrivable as error:
-                    notes = (f"not driven, and sampled: {error.reason}",)
-        return replace(self.sampled(rng, deadline), notes=notes)
+                    notes = (f"{NOT_DRIVEN}, and sampled: {error.reason}",)
+        found = self.sampled(rng, deadline)
+        return replace(found, notes=(*notes, *found.notes))
 
     def driven(self, trees: list[tuple[Node, float]], deadline: float) -> TreeAuditReport:
         """The law of all texts, from that of each tree."""
@@ -370,6 +371,7 @@ class TreeAudit:
         met = Met(self.topology.depth)
         numbers: list[int] = []
         lengths: list[int] = []
+        notes: tuple[str, ...] = ()
         with (
             served(rng) as serving,
             progress_bar("steps", wanted, options.progress) as advance,
@@ -377,6 +379,7 @@ class TreeAudit:
             for n in range(wanted):
                 advance(1)
                 if n >= LEAST_CALLS and time.perf_counter() > deadline:
+                    notes = (options.up(f"{n:,} of {wanted:,} calls were made"),)
                     break
                 root = self.drawn(rng)
                 with serving.call():
@@ -422,6 +425,7 @@ class TreeAudit:
             edges=tree_edges(
                 self.verify, lambda: self.drawn(rng), texts.vocab_size, rng, options.edge_probes
             ),
+            notes=notes,
         )
         width = texts.law.size // texts.vocab_size
         first, _ = statistics.distance(

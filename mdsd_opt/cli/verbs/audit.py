@@ -240,7 +240,7 @@ class Allowed:
             raise typer.Exit(3)
         from mdsd_opt.auditing.report import is_tolerable
 
-        edge = is_tolerable(report.verdict_class, report.edge_mass, self.tolerate_edge)
+        edge = is_tolerable(report, self.tolerate_edge)
         if not (faultless or edge):
             raise typer.Exit(1)
         if self.detect is not None and report.detectable_bias > self.detect:
