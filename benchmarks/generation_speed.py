@@ -33,7 +33,7 @@ from mdsd_opt.decoding import PromptLookup, generate
 from mdsd_opt.decoding.automatic import growth_of
 from mdsd_opt.decoding.models.loading import load_model, without_layers
 from mdsd_opt.decoding.models.tree_pass import TreeModel
-from mdsd_opt.decoding.topology import parse_topology
+from mdsd_opt.trees.topology import parse_topology
 from mdsd_opt.verifiers.base import draw
 
 #: By its name in the table: tree, scheme, rule.

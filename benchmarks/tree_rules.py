@@ -29,8 +29,8 @@ from mdsd_opt.base.distributions import softmax
 from mdsd_opt.corpora.intervals import mean_interval
 from mdsd_opt.decoding import PlannedTree, Topology, get_rule, grow, parse_topology, sparse
 from mdsd_opt.decoding.growth import first_plan
-from mdsd_opt.decoding.tree_optimum import tree_bound
 from mdsd_opt.errors import MdsdError
+from mdsd_opt.trees.optimum import tree_bound
 
 RULES = ("traversal_hull", "level_sequential", "traversal", "block_verification", "optimal", "rrs")
 BOUND, BASE = "bound", "traversal"

@@ -50,10 +50,6 @@ if TYPE_CHECKING:
     from mdsd_opt.batch import relaxed_rates as relaxed_rates
     from mdsd_opt.batch.top_logprobs import AcceptanceInterval as AcceptanceInterval
     from mdsd_opt.batch.top_logprobs import acceptance_interval as acceptance_interval
-    from mdsd_opt.corpora.advice import Advice as Advice
-    from mdsd_opt.corpora.advice import advise as advise
-    from mdsd_opt.corpora.draft_choice import best_draft_temperature as best_draft_temperature
-    from mdsd_opt.corpora.draft_choice import compare_draft_schemes as compare_draft_schemes
     from mdsd_opt.corpora.engine_output import AcceptedRate as AcceptedRate
     from mdsd_opt.corpora.engine_output import accepted_rates as accepted_rates
     from mdsd_opt.drafts import DraftSetLaw as DraftSetLaw
@@ -66,6 +62,10 @@ if TYPE_CHECKING:
     from mdsd_opt.drafts import WithReplacement as WithReplacement
     from mdsd_opt.errors import MdsdError as MdsdError
     from mdsd_opt.errors import ProblemTooLarge as ProblemTooLarge
+    from mdsd_opt.planning.advice import Advice as Advice
+    from mdsd_opt.planning.advice import advise as advise
+    from mdsd_opt.planning.draft_choice import best_draft_temperature as best_draft_temperature
+    from mdsd_opt.planning.draft_choice import compare_draft_schemes as compare_draft_schemes
     from mdsd_opt.problem import TransportProblem as TransportProblem
     from mdsd_opt.problem.certificate import Certificate as Certificate
     from mdsd_opt.problem.certificate import certify as certify
@@ -89,7 +89,7 @@ _old_names.install()
 _HOME = {
     "AcceptanceInterval": "batch.top_logprobs",
     "AcceptedRate": "corpora.engine_output",
-    "Advice": "corpora.advice",
+    "Advice": "planning.advice",
     "AuditReport": "auditing",
     "Certificate": "problem.certificate",
     "DraftSetLaw": "drafts",
@@ -115,7 +115,7 @@ _HOME = {
     "acceptance_interval": "batch.top_logprobs",
     "acceptance_rates": "batch",
     "accepted_rates": "corpora.engine_output",
-    "advise": "corpora.advice",
+    "advise": "planning.advice",
     "assert_lossless": "auditing.chains",
     "audit": "auditing",
     "audit_chain": "auditing.chains",
@@ -126,9 +126,9 @@ _HOME = {
     "audit_tokens": "auditing.servers",
     "audit_trace": "auditing",
     "audit_tree": "auditing.trees",
-    "best_draft_temperature": "corpora.draft_choice",
+    "best_draft_temperature": "planning.draft_choice",
     "certify": "problem.certificate",
-    "compare_draft_schemes": "corpora.draft_choice",
+    "compare_draft_schemes": "planning.draft_choice",
     "inclusion_bound": "problem.inclusion_bound",
     "load_problem": "problem.files",
     "load_trace": "auditing",

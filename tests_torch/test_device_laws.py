@@ -16,17 +16,17 @@ from support.tables import output_law, trees
 
 from mdsd_opt import GreedyDrafts, TransportProblem, WithoutReplacement, WithReplacement, softmax
 from mdsd_opt.decoding import Node, get_rule, k_ary, rule_names
-from mdsd_opt.decoding.device_laws import laws, tables
-from mdsd_opt.decoding.device_laws.laws import BinnedDrafts, BinnedLaw, LinearPlan
-from mdsd_opt.decoding.device_laws.tables import bin_tables, sums_on_device, undrafted_table
-from mdsd_opt.decoding.device_laws.transfers import PromisedToken, token_ids
-from mdsd_opt.decoding.device_laws.weights import UNIT, draw, draw_distinct, integer_weights
-from mdsd_opt.decoding.draft_tree import settle
 from mdsd_opt.decoding.step_laws import DEVICE_RULES, require_device_rule
-from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.prefix_search import bins
 from mdsd_opt.prefix_search.bins import race_sums_of_row, raced_groups
+from mdsd_opt.trees.device_laws import laws, tables
+from mdsd_opt.trees.device_laws.laws import BinnedDrafts, BinnedLaw, LinearPlan
+from mdsd_opt.trees.device_laws.tables import bin_tables, sums_on_device, undrafted_table
+from mdsd_opt.trees.device_laws.transfers import PromisedToken, token_ids
+from mdsd_opt.trees.device_laws.weights import UNIT, draw, draw_distinct, integer_weights
+from mdsd_opt.trees.draft_tree import settle
+from mdsd_opt.trees.topology import Topology
 from mdsd_opt.verifiers import get
 
 UNEVEN = Topology({(): 3, (0,): 2, (1,): 1, (0, 0): 1}, "uneven")

@@ -11,8 +11,8 @@ from mdsd_opt.auditing.driving import Tape
 from mdsd_opt.auditing.driving.tape import Tail
 from mdsd_opt.auditing.randomness.serving import served
 from mdsd_opt.auditing.subject import Failure, TreeVerify, answered, outcome_of
-from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.drafts import WithReplacement
+from mdsd_opt.trees.draft_tree import Node
 
 #: Calls that are looked at, and those at least that a signature has to hold in.
 _CALLS, _LEAST = 400, 20

@@ -18,10 +18,10 @@ from mdsd_opt.auditing.settings import MAX_CALLS, Options, generator_of
 from mdsd_opt.auditing.subject import AlwaysFails, Failure, judged, outcome_of
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.decoding.draft_tree import Node
-from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
+from mdsd_opt.trees.draft_tree import Node
+from mdsd_opt.trees.topology import Topology
 
 Laws = NDArray[np.float64]
 Tokens = tuple[int, ...]

@@ -39,12 +39,12 @@ from mdsd_opt.auditing.trees.wide import WideAudit
 from mdsd_opt.auditing.verifier_audit import audit
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.decoding.draft_tree import Node
-from mdsd_opt.decoding.topology import Topology, parse_topology
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
+from mdsd_opt.trees.draft_tree import Node
+from mdsd_opt.trees.topology import Topology, parse_topology
 
 #: Calls on each wide law at first; most faults show by then, and the rest comes after driving.
 _FIRST_CALLS = 2_000

@@ -24,8 +24,8 @@ from mdsd_opt.auditing.subject import REFUSALS
 from mdsd_opt.auditing.trees.texts import MAX_TEXTS, TableModel
 from mdsd_opt.base.arrays import Opened, as_logits
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.trees.topology import Topology
 
 Vector = NDArray[np.float64]
 Model = Callable[[tuple[int, ...]], Vector]

@@ -26,7 +26,7 @@ from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mdsd_opt.decoding.draft_tree import Node
+    from mdsd_opt.trees.draft_tree import Node
 
 #: Tokens of the laws, and rows at most.
 _VOCAB_SIZE, _MOST_ROWS = 16, 64

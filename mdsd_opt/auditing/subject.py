@@ -24,7 +24,7 @@ from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import Verifier, get, names
 
 if TYPE_CHECKING:
-    from mdsd_opt.decoding.draft_tree import Node
+    from mdsd_opt.trees.draft_tree import Node
 
 #: Outcome of a call that gave no token.
 NO_TOKEN = -1

@@ -1,15 +1,12 @@
 """Speculative decoding over several steps, with trees of drafts: all names below are public.
 
 Data flows: draft model -> `grow` -> tree -> target model -> rule -> tokens; `generate` does it step
-after step. A way through the files: `generation` (the loop), `growth` (which trees are drawn),
-`draft_tree` (drawing one), `step_laws` (asking the models), `rules` (what of a tree is accepted),
-`token_split` and `recursive_rejection` (what of a node is). Beside it: `topology` (shapes, and what
-places are worth), `tree_plans`, `place_rates` and `automatic` (which shape is best), `tree_optimum`
-and `value_bound` (what no rule exceeds), `language_models`, `models` and `huggingface` (whose
-logits), `device_laws` (laws that stay on a device), `comparison` (several rules in turn).
+after step. A way through the files: `generation` (the loop), `growth` (which trees are drawn) and
+`step_laws` (asking the models); trees and rules stand in the room below, `mdsd_opt.trees`. Beside
+it: `place_rates` and `automatic` (which shape is best), `language_models`, `models` and
+`huggingface` (whose logits), `comparison` (several rules in turn).
 """
 
-from mdsd_opt.decoding.draft_tree import Node, grow
 from mdsd_opt.decoding.generation import (
     ContextEnds,
     Generation,
@@ -31,9 +28,12 @@ from mdsd_opt.decoding.place_rates import (
     measured_rates,
     place_rates,
 )
-from mdsd_opt.decoding.rules import Accepted, Stop, TreeRule, get_rule, rule_names
-from mdsd_opt.decoding.rules.published import PublishedRule, published_rules
-from mdsd_opt.decoding.topology import (
+from mdsd_opt.trees.draft_tree import Node, grow
+from mdsd_opt.trees.optimum import TreeBound, tree_bound, tree_optimum
+from mdsd_opt.trees.plans import TreePlan, plan_tree
+from mdsd_opt.trees.rules import Accepted, Stop, TreeRule, get_rule, rule_names
+from mdsd_opt.trees.rules.published import PublishedRule, published_rules
+from mdsd_opt.trees.topology import (
     AutoTree,
     DynamicTree,
     PlannedTree,
@@ -48,9 +48,7 @@ from mdsd_opt.decoding.topology import (
     sparse,
     whole_paths,
 )
-from mdsd_opt.decoding.tree_optimum import TreeBound, tree_bound, tree_optimum
-from mdsd_opt.decoding.tree_plans import TreePlan, plan_tree
-from mdsd_opt.decoding.value_bound import ValueBound, value_bound
+from mdsd_opt.trees.value_bound import ValueBound, value_bound
 
 __all__ = [
     "Accepted", "AutoTree", "ConfidenceRates", "ContextEnds", "DynamicTree", "Generation",

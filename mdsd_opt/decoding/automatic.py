@@ -16,10 +16,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from mdsd_opt.decoding.draft_tree import DraftModel, Node
 from mdsd_opt.decoding.growth import MAX_DRAFTS, DynamicGrowth, Growth, PlannedGrowth
 from mdsd_opt.decoding.place_rates import PRIOR_VISITS, RunningRates
-from mdsd_opt.decoding.topology import (
+from mdsd_opt.drafts.by_name import SchemeMaker
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.trees.draft_tree import DraftModel, Node
+from mdsd_opt.trees.plans import CostByDepth, plan_tree
+from mdsd_opt.trees.topology import (
     MAX_DEPTH,
     AutoTree,
     DynamicTree,
@@ -30,9 +33,6 @@ from mdsd_opt.decoding.topology import (
     k_ary,
     rates_from_alphas,
 )
-from mdsd_opt.decoding.tree_plans import CostByDepth, plan_tree
-from mdsd_opt.drafts.by_name import SchemeMaker
-from mdsd_opt.errors import InvalidInput
 
 #: Share of the time that tries may cost.
 _TRIED = 0.005

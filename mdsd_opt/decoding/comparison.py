@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.decoding.draft_tree import Tokens
 from mdsd_opt.decoding.generation import Metrics, generate_steps
 from mdsd_opt.decoding.growth import first_plan
-from mdsd_opt.decoding.recursive_rejection import MANY_TOKENS
-from mdsd_opt.decoding.topology import (
+from mdsd_opt.drafts.by_name import SchemeMaker
+from mdsd_opt.trees.draft_tree import Tokens
+from mdsd_opt.trees.recursive_rejection import MANY_TOKENS
+from mdsd_opt.trees.topology import (
     AutoTree,
     DynamicTree,
     PlannedTree,
@@ -26,7 +27,6 @@ from mdsd_opt.decoding.topology import (
     k_ary,
     parse_topology,
 )
-from mdsd_opt.drafts.by_name import SchemeMaker
 
 #: Begins a prompt under a rule: (rule, prompt's number) -> steps, see `generate_steps`.
 Begin = Callable[[str, int], Iterator[tuple[Tokens, Metrics]]]

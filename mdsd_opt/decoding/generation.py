@@ -15,14 +15,14 @@ import numpy as np
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.decoding.automatic import growth_of
 from mdsd_opt.decoding.draft_objects import FeatureFeed
-from mdsd_opt.decoding.draft_tree import Node, Tokens
 from mdsd_opt.decoding.growth import Growth
-from mdsd_opt.decoding.rules import TreeRule, get_rule
 from mdsd_opt.decoding.step_laws import check_tree, distance_of, relax_targets, step_laws
-from mdsd_opt.decoding.topology import MAX_DEPTH, AutoTree, Tree, parse_topology
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.solvers.frontier.relaxation import checked_relax
+from mdsd_opt.trees.draft_tree import Node, Tokens
+from mdsd_opt.trees.rules import TreeRule, get_rule
+from mdsd_opt.trees.topology import MAX_DEPTH, AutoTree, Tree, parse_topology
 
 
 class ContextEnds(UserWarning):

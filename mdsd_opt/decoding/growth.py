@@ -8,10 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.decoding.device_laws.weights import probabilities
-from mdsd_opt.decoding.draft_tree import DraftModel, Law, Node, draw_all, drawn, grow
 from mdsd_opt.decoding.place_rates import RunningRates, measured_rates
-from mdsd_opt.decoding.topology import (
+from mdsd_opt.drafts import WithoutReplacement
+from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.trees.device_laws.weights import probabilities
+from mdsd_opt.trees.draft_tree import DraftModel, Law, Node, draw_all, drawn, grow
+from mdsd_opt.trees.plans import TreePlan, plan_tree
+from mdsd_opt.trees.topology import (
     MAX_DEPTH,
     AutoTree,
     DynamicTree,
@@ -26,10 +30,6 @@ from mdsd_opt.decoding.topology import (
     place_values,
     valued,
 )
-from mdsd_opt.decoding.tree_plans import TreePlan, plan_tree
-from mdsd_opt.drafts import WithoutReplacement
-from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
-from mdsd_opt.errors import InvalidInput
 
 #: Drafts of a node in a plan from no table, at most.
 MAX_DRAFTS = 8

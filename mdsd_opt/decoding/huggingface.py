@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mdsd_opt.decoding.device_laws.transfers import known, on_device, token_ids
 from mdsd_opt.decoding.draft_objects import spread, token_ids_of
-from mdsd_opt.decoding.draft_tree import Tokens
 from mdsd_opt.decoding.generation import Metrics, generate_steps, require_room
 from mdsd_opt.decoding.models.caches import CACHE_NAMES, cache_of, holds_text
-from mdsd_opt.decoding.rules import TreeRule
-from mdsd_opt.decoding.topology import Tree
 from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.trees.device_laws.transfers import known, on_device, token_ids
+from mdsd_opt.trees.draft_tree import Tokens
+from mdsd_opt.trees.rules import TreeRule
+from mdsd_opt.trees.topology import Tree
 
 #: Processors that treat every row by itself, whatever its place in the batch.
 _ROW_BY_ROW = {

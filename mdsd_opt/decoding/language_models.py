@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import to_numpy
-from mdsd_opt.decoding.draft_tree import Tokens
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.trees.draft_tree import Tokens
 
 #: (text, continuations) -> logits after each, [n, V].
 TreeLogits = Callable[[Sequence[int], Sequence[Tokens]], NDArray[Any]]

@@ -12,10 +12,10 @@ from heapq import heappop, heappush
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.decoding.draft_tree import DraftModel, Tokens
-from mdsd_opt.decoding.topology import Place, Topology
-from mdsd_opt.decoding.tree_plans import Cost, seconds_of
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.trees.draft_tree import DraftModel, Tokens
+from mdsd_opt.trees.plans import Cost, seconds_of
+from mdsd_opt.trees.topology import Place, Topology
 
 
 def by_position(laws: Floats) -> DraftModel:

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import Opened, as_logits, to_numpy
 from mdsd_opt.base.distributions import softmax
-from mdsd_opt.decoding.draft_tree import Node
 from mdsd_opt.decoding.language_models import tree_logits
-from mdsd_opt.decoding.topology import RateTable, initial_rates, rates_from_alphas
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.trees.draft_tree import Node
+from mdsd_opt.trees.topology import RateTable, initial_rates, rates_from_alphas
 
 #: Visits that the table before any observation counts for.
 PRIOR_VISITS = 16.0

@@ -18,20 +18,20 @@ from numpy.typing import NDArray
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.distributions import Distribution, check_sampling_parameters, checked_softmax
-from mdsd_opt.decoding.device_laws.laws import BinnedDrafts, BinnedLaw
-from mdsd_opt.decoding.device_laws.tables import bin_tables, undrafted_table
-from mdsd_opt.decoding.device_laws.transfers import on_device, token_ids
-from mdsd_opt.decoding.device_laws.weights import integer_weights
 from mdsd_opt.decoding.draft_objects import OwnTokens, spread, token_ids_of
-from mdsd_opt.decoding.draft_tree import Node, Tokens, settle
 from mdsd_opt.decoding.language_models import tree_logits
-from mdsd_opt.decoding.rules import Accepted, TopDown, TreeRule
-from mdsd_opt.decoding.topology import Place, Topology
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import SINGLE_MODEL_SCHEMES, SchemeMaker, composition_of
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.relaxation import relaxed_by
+from mdsd_opt.trees.device_laws.laws import BinnedDrafts, BinnedLaw
+from mdsd_opt.trees.device_laws.tables import bin_tables, undrafted_table
+from mdsd_opt.trees.device_laws.transfers import on_device, token_ids
+from mdsd_opt.trees.device_laws.weights import integer_weights
+from mdsd_opt.trees.draft_tree import Node, Tokens, settle
+from mdsd_opt.trees.rules import Accepted, TopDown, TreeRule
+from mdsd_opt.trees.topology import Place, Topology
 
 #: Rules that decide from sums over bins, by name.
 DEVICE_RULES = ("traversal_hull", "level_sequential", "optimal")

@@ -11,11 +11,12 @@ import pytest
 from support import fake_models
 
 from mdsd_opt.cli import main
-from mdsd_opt.decoding import generate, rules
+from mdsd_opt.decoding import generate
 from mdsd_opt.decoding.comparison import ComparedRule, compare_rules
 from mdsd_opt.decoding.generation import Metrics
-from mdsd_opt.decoding.rules.level_sequential import LevelSequential
 from mdsd_opt.errors import SolverError
+from mdsd_opt.trees import rules
+from mdsd_opt.trees.rules.level_sequential import LevelSequential
 
 MODELS = ("decode", "--target", "x", "--draft", "y", "--tokens", "6", "--tree", "2x2")
 COMPARE = (*MODELS, "--compare", "--prompt", "one")

@@ -12,7 +12,6 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt.decoding import k_ary, parse_topology
-from mdsd_opt.decoding.tree_optimum import tree_optimum
 from mdsd_opt.drafts.counting import (
     COUNTLESS,
     count_arrangements,
@@ -22,6 +21,7 @@ from mdsd_opt.drafts.counting import (
 )
 from mdsd_opt.drafts.product_form import product_form
 from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge
+from mdsd_opt.trees.optimum import tree_optimum
 
 #: Seconds of this process in which a refusal must come, whatever else the machine does.
 PATIENCE = 2.0

@@ -103,7 +103,7 @@ def test_every_claim_is_stated_in_a_way_that_can_be_listed() -> None:
 
 def test_the_published_rules_are_those_that_exist() -> None:
     """The table, the names that exist and the page agree."""
-    where = "in mdsd_opt/decoding/rules/published.csv"
+    where = "in mdsd_opt/trees/rules/published.csv"
     rules = decoding.published_rules()
     known = {
         *decoding.rule_names(),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from mdsd_opt.corpora.capture import CaptureSettings
 from support.markov import MarkovModel
+
+from mdsd_opt.corpora.capture import CaptureSettings
 
 #: So that child processes find the package `support`.
 WITH_SUPPORT = {

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-
 from support.toy_engines import Chain, Pair, plain
 
 #: A server ends after so many requests: no test of ours asks for more.

@@ -18,11 +18,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
+from support.kernel_cases import flat_rows, near_rows, pair_of
+from support.logit_rows import rows_of_every_character
 
 import mdsd_opt as mo
 from mdsd_opt.gpu.runtime import DeviceRuntime
-from support.kernel_cases import flat_rows, near_rows, pair_of
-from support.logit_rows import rows_of_every_character
 
 FILE = Path(__file__).parents[1] / "gpu" / "gpu_references.npz"
 

@@ -10,11 +10,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
+from support.ptx.runtime import PtxRuntime, host_logits
 
 from mdsd_opt.gpu import rates, verification
 from mdsd_opt.gpu.pair import FilterSettings, Pair, RowRates, with_filters
 from mdsd_opt.gpu.philox import Randomness
-from support.ptx.runtime import PtxRuntime, host_logits
 
 LOG2_E = math.log2(math.e)
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-
 from support.served_trees import Served, children, links_of
 
 UNIT = 2**12

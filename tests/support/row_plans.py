@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from support.ptx.runtime import PtxRuntime
 
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.gpu.sources import DRAFT_SELECTION, Kernel
@@ -21,7 +22,6 @@ from mdsd_opt.verifiers.optimal.acceptance_rule import (
     acceptance_probabilities,
     output_token,
 )
-from support.ptx.runtime import PtxRuntime
 
 Vector = NDArray[np.float64]
 Tokens = NDArray[np.int64]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from support.toy_engines import PAIRS, Pair, plain
 
 import mdsd_opt as mo
 from mdsd_opt.auditing.servers import Law
-from support.toy_engines import PAIRS, Pair, plain
 
 
 class Toy:

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from hypothesis import strategies as st
+from support import oracles
 
 from mdsd_opt.drafts import (
     DraftScheme,
@@ -23,7 +24,6 @@ from mdsd_opt.drafts import (
     WithReplacement,
 )
 from mdsd_opt.problem import TransportProblem
-from support import oracles
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from support.text_sessions import pick
 
 from mdsd_opt.decoding import Node
-from support.text_sessions import pick
 
 
 def drawn(weights: Any, rng: np.random.Generator) -> int:

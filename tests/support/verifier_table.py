@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from support.strategies import SCHEMES
 
 from mdsd_opt import (
     DraftSetLaw,
@@ -15,7 +16,6 @@ from mdsd_opt import (
     WithReplacement,
     verifiers,
 )
-from support.strategies import SCHEMES
 
 #: A problem for each scheme; token 4 is impossible under the target and often drafted.
 P = np.array([0.45, 0.25, 0.2, 0.1, 0.0])

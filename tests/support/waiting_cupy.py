@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from support.ptx.runtime import ALL_TYPES, adopt
 
 from mdsd_opt.gpu.sources import BLOCK_SIZE, CLUSTER_BLOCK_SIZE, CLUSTER_SIZE, KERNELS
-from support.ptx.runtime import ALL_TYPES, adopt
 
 _KERNELS = {kernel.expression(types): (kernel, types) for types in ALL_TYPES for kernel in KERNELS}
 _GONE = 0xA5  # every byte of memory that nobody has written yet, or nobody holds any more

@@ -22,10 +22,10 @@ from mdsd_opt.decoding.step_laws import (
     distance_of,
     relax_targets,
 )
-from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.drafts.by_name import scheme_maker
 from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
+from mdsd_opt.trees.topology import Topology
 from mdsd_opt.verifiers import Uniforms
 
 P, Q = np.array([0.5, 0.3, 0.15, 0.05]), np.array([0.1, 0.2, 0.3, 0.4])

@@ -10,9 +10,9 @@ import numpy as np
 
 from mdsd_opt.auditing.chains import Chain, Laws, Tokens, of_chains
 from mdsd_opt.base.array_types import Integers
-from mdsd_opt.decoding.draft_tree import Node
-from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.drafts.by_name import scheme_maker
+from mdsd_opt.trees.draft_tree import Node
+from mdsd_opt.trees.topology import Topology
 
 #: The root of a drawn tree, with the target's laws at its nodes -> the same.
 Rule = Callable[[Node], Tokens]

@@ -9,9 +9,9 @@ import numpy as np
 from mdsd_opt.auditing.chains import Chain, Laws, Tokens
 from mdsd_opt.auditing.engines.engine import Adapter, Drafted, Rule
 from mdsd_opt.auditing.engines.loading import file_alone, stand_in
-from mdsd_opt.decoding.draft_tree import Node
-from mdsd_opt.decoding.topology import Topology
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.trees.draft_tree import Node
+from mdsd_opt.trees.topology import Topology
 
 _LMDEPLOY = "lmdeploy.pytorch.backends"
 

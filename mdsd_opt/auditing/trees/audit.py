@@ -35,14 +35,14 @@ from mdsd_opt.auditing.trees.report import TreeAuditReport, blind_spots
 from mdsd_opt.auditing.trees.texts import Laws, TableModel, Texts, drawn_trees, promised
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.decoding.draft_tree import Node
-from mdsd_opt.decoding.draft_tree import drawn as drawn_tree
 from mdsd_opt.decoding.generation import set_targets
-from mdsd_opt.decoding.topology import Topology, ValuedTopology, parse_topology, valued
-from mdsd_opt.decoding.tree_optimum import tree_bound
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnsupportedScheme
+from mdsd_opt.trees.draft_tree import Node
+from mdsd_opt.trees.draft_tree import drawn as drawn_tree
+from mdsd_opt.trees.optimum import tree_bound
+from mdsd_opt.trees.topology import Topology, ValuedTopology, parse_topology, valued
 
 #: Tokens, tables (seeds of target and draft) and seconds of the random laws beside those given. On
 #: these tables a residual that keeps its scale is .03 away or more after every text of up to one

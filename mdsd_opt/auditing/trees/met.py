@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 
 from mdsd_opt.auditing.report import Coverage, Level
-from mdsd_opt.decoding.draft_tree import Node, Tokens
+from mdsd_opt.trees.draft_tree import Node, Tokens
 
 
 class Met:

@@ -10,12 +10,12 @@ import numpy as np
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.decoding.draft_tree import Node, Tokens, hang
-from mdsd_opt.decoding.topology import Topology, valued
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.drafts.counting import count_power, readable
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
+from mdsd_opt.trees.draft_tree import Node, Tokens, hang
+from mdsd_opt.trees.topology import Topology, valued
 
 #: Drafts after a text, how they are drawn, and their place.
 Hung = dict[Tokens, tuple[DraftScheme, Integers]]

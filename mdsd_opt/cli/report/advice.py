@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from mdsd_opt.cli.output import make_table
 from mdsd_opt.cli.view import COLUMN, SMALL, Drawing, Section, View, new_figure
-from mdsd_opt.corpora.advice import Advice, scheme_title
 from mdsd_opt.corpora.intervals import MeanInterval
+from mdsd_opt.planning.advice import Advice, scheme_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from rich.table import Table
 
-    from mdsd_opt.corpora.model_advice import ModelAdvice
+    from mdsd_opt.planning.model_advice import ModelAdvice
 
 
 #: Intervals that are narrower would read as none.

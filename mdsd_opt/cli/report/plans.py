@@ -11,7 +11,8 @@ import numpy as np
 
 from mdsd_opt.cli.output import make_table
 from mdsd_opt.cli.view import COLUMN, SMALL, Drawing, Section, View, new_figure
-from mdsd_opt.decoding.topology import (
+from mdsd_opt.trees.plans import TreePlan
+from mdsd_opt.trees.topology import (
     MAX_DEPTH,
     Place,
     RateTable,
@@ -21,7 +22,6 @@ from mdsd_opt.decoding.topology import (
     expected_accepted,
     sparse,
 )
-from mdsd_opt.decoding.tree_plans import TreePlan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

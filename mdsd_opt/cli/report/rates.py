@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from mdsd_opt.cli.output import make_table
 from mdsd_opt.cli.view import COLUMN, SMALL, Drawing, Section, View, new_figure
-from mdsd_opt.corpora.draft_choice import scheme_label
 from mdsd_opt.corpora.intervals import MeanInterval
 from mdsd_opt.corpora.rates import RateRow
 from mdsd_opt.drafts.by_name import title_of
+from mdsd_opt.planning.draft_choice import scheme_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from rich.table import Table
 
-    from mdsd_opt.corpora.draft_choice import SchemeComparison
+    from mdsd_opt.planning.draft_choice import SchemeComparison
 
 
 def rates_view(

@@ -13,7 +13,7 @@ from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mdsd_opt.corpora.model_advice import ModelAdvice
+    from mdsd_opt.planning.model_advice import ModelAdvice
 
 
 @options.gathers_options()
@@ -93,8 +93,8 @@ def advise(
     from mdsd_opt.cli.report.advice import advice_view, model_advice_view
     from mdsd_opt.cli.verbs.plan import parse_cost
     from mdsd_opt.cli.view import Form, present
-    from mdsd_opt.corpora.advice import advise as found_advice
     from mdsd_opt.data import sample_logits_path
+    from mdsd_opt.planning.advice import advise as found_advice
 
     form = Form(as_json, plot=plot, page=report)
     names = options.parse_schemes(schemes)
@@ -147,9 +147,9 @@ def _of_models(
     from mdsd_opt.cli.output import remark
     from mdsd_opt.cli.verbs import capture
     from mdsd_opt.corpora.capture import read_prompts
-    from mdsd_opt.corpora.model_advice import advise_models
     from mdsd_opt.decoding.generation import require_room
     from mdsd_opt.decoding.models import tree_pass
+    from mdsd_opt.planning.model_advice import advise_models
 
     texts = [*(prompt or []), *(read_prompts(prompts) if prompts is not None else [])]
     skip = capture.skipped_layers(draft)

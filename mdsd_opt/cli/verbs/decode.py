@@ -17,7 +17,7 @@ from mdsd_opt.errors import InvalidInput, MdsdError
 if TYPE_CHECKING:
     from mdsd_opt.decoding import Generation, Metrics
     from mdsd_opt.decoding.comparison import Begin, ComparedRule
-    from mdsd_opt.decoding.draft_tree import Tokens
+    from mdsd_opt.trees.draft_tree import Tokens
 
 #: What is called after a step with the prompt's number, the new tokens and all metrics so far.
 OnStep = Callable[[int, "Tokens", "Metrics"], None]

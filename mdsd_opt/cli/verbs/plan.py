@@ -37,7 +37,7 @@ def plan(
     from mdsd_opt.cli.report import plans
     from mdsd_opt.cli.view import Form, present
     from mdsd_opt.decoding.place_rates import place_rates
-    from mdsd_opt.decoding.tree_plans import plan_tree
+    from mdsd_opt.trees.plans import plan_tree
 
     form = Form(as_json, plot=plot)
     milliseconds = None if cost is None else parse_cost(cost)

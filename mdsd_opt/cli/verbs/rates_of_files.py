@@ -13,8 +13,8 @@ from mdsd_opt.errors import InvalidInput
 if TYPE_CHECKING:
     from mdsd_opt.base.files.logits import LogitsSample
     from mdsd_opt.cli.view import View
-    from mdsd_opt.corpora.draft_choice import SchemeComparison
     from mdsd_opt.corpora.rates import RateRow
+    from mdsd_opt.planning.draft_choice import SchemeComparison
 
 #: Positions up to which schemes are ranked beside a bound: a tenth of a second each at V = 50,000.
 _MOST_BOUNDED = 500
@@ -86,7 +86,7 @@ def _ranked(asked: Asked, sample: LogitsSample) -> SchemeComparison:
     """Draft schemes at the largest number of drafts, the best first."""
     import numpy as np
 
-    from mdsd_opt.corpora.draft_choice import compare_draft_schemes
+    from mdsd_opt.planning.draft_choice import compare_draft_schemes
 
     sample = sample.taken_as(asked.kind if asked.paths else "logits")
     logits = [sample.target, sample.draft]

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import to_numpy
-from mdsd_opt.decoding.device_laws.transfers import PromisedToken
 from mdsd_opt.decoding.models.loading import LoadedModel, num_logits
 from mdsd_opt.decoding.models.passes import (
     READERS,
@@ -26,6 +25,7 @@ from mdsd_opt.decoding.models.passes import (
     with_ancestors,
 )
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.trees.device_laws.transfers import PromisedToken
 
 #: Drafts that a static cache has room for behind the text.
 _USUAL_DRAFTS = 128

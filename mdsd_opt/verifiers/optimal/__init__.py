@@ -17,7 +17,7 @@ target exactly by each of them; what groups lose is acceptance:
 - `binned.BinnedPlan`: 2,047 closed bins of p/q (`bin_plan`), in each of which p_I has one
   ratio to q. A token is accepted by its own p: exact, given p_I. Loses its certified `gap`: at most
   6e-6 with and 2e-4 without replacement.
-- `LinearPlan` of `mdsd_opt.decoding.device_laws`: the same bins and the same p_I, known by their
+- `LinearPlan` of `mdsd_opt.trees.device_laws`: the same bins and the same p_I, known by their
   sums alone, so that what is accepted is linear in every bin, u p + v q. Loses more: a `gap` of at
   most 2e-4 with and 6e-4 without replacement.
 - The plan of the CUDA kernels (`gpu/kernels/collapsed_marginal.cuh`): bins summed in 32 bits, each

@@ -6,7 +6,7 @@ those of Q. Inside the optimal subset it is raised to the bin's largest p/q, out
 to the least one, as far as the room that acceptance leaves allows: then nothing is lost, for all of
 r p, or all of p_I, is accepted.
 
-`binned` reads it token by token, `mdsd_opt.decoding.device_laws` from the sums over bins alone;
+`binned` reads it token by token, `mdsd_opt.trees.device_laws` from the sums over bins alone;
 the docstring of `mdsd_opt.verifiers.optimal` says what each of them loses.
 """
 

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 from numpy.typing import DTypeLike, NDArray
+from support.kernel_budget import nvrtc
+from support.ptx.translation import Translation, width
 
 from mdsd_opt.gpu.runtime import DeviceLogits, as_scalars
 from mdsd_opt.gpu.sources import BLOCK_SIZE, COMPILE_OPTIONS, STORED_TYPES, Kernel, source
-from support.kernel_budget import nvrtc
-from support.ptx.translation import Translation, width
 
 SCHEDULES = ("forward", "backward", "random")
 

@@ -1,0 +1,559 @@
+"""Whether drafts pay: which scheme and tree bring most tokens a second, and by how much."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from mdsd_opt.base.array_types import Floats, Integers
+from mdsd_opt.base.arrays import Opened, as_logits, checked_token_ids
+from mdsd_opt.base.checked import integers
+from mdsd_opt.base.files.logits import LogitsSample
+from mdsd_opt.corpora.intervals import MeanInterval, interval_note, mean_interval
+from mdsd_opt.drafts.by_name import title_of
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.planning.costs import RowsCost, StepCosts
+from mdsd_opt.planning.position_rates import (
+    Paths,
+    PositionRates,
+    rates_config,
+    rates_of_paths,
+    rates_of_sample,
+)
+from mdsd_opt.planning.tree_forecasts import MAX_WIDTH, Candidate, TreeForecasts
+from mdsd_opt.trees.topology import Topology
+
+#: Schemes that are compared unless others are named.
+SCHEMES = ("with_replacement", "without_replacement", "greedy", "top_k")
+
+#: Drafts of a tree, at most.
+MAX_DRAFTS = 64
+
+#: Batches that a curve of the speed-up goes through.
+_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+#: Candidates that are forecast along the texts, the best by the mean rates.
+_MOST_FORECAST = 16
+
+#: Intervals that are narrower come of rounding.
+_NO_WIDTH = 1e-6
+
+_ONE = "one draft"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way to decode, and what it brings.
+
+    Attributes
+    ----------
+    scheme : str
+        "none" is plain decoding, "one draft" a chain of drafts that are sampled one by one.
+    tree : Topology or None
+    accepted : float
+        Drafts that a step accepts.
+    step_ms, tokens_per_second : float
+        Of the whole batch.
+    speedup : MeanInterval
+        Against plain decoding at the same costs.
+    """
+
+    scheme: str
+    tree: Topology | None
+    accepted: float
+    step_ms: float
+    tokens_per_second: float
+    speedup: MeanInterval
+
+    @property
+    def tree_name(self) -> str:
+        return "" if self.tree is None else self.tree.name
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields."""
+        return {
+            "scheme": self.scheme,
+            "tree": None if self.tree is None else self.tree.name,
+            "num_drafts": 0 if self.tree is None else self.tree.num_nodes,
+            "depth": 0 if self.tree is None else self.tree.depth,
+            "accepted": self.accepted,
+            "step_ms": self.step_ms,
+            "tokens_per_second": self.tokens_per_second,
+            "speedup": self.speedup.to_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPoint:
+    """Speed-ups over plain decoding of the best chain of single drafts and of the best tree."""
+
+    batch_size: int
+    chain: float
+    tree: float
+    tree_name: str
+    scheme: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The scheme and tree that bring most tokens a second, and whether that is worth it.
+
+    Attributes
+    ----------
+    scheme : str
+    tree : Topology
+        "3x1" is three drafts at one position, "chain3" one at each of three.
+    num_drafts : int
+        Of the tree.
+    tokens_per_step : float
+        Accepted drafts and one more.
+    tokens_per_second : float
+        Of the whole batch.
+    speedup, speedup_interval : float, (float, float)
+        Against plain decoding. The interval is over texts, and NaN where there are not two.
+    speedup_over_single, speedup_over_single_interval : float, (float, float)
+        Against the best chain of single drafts.
+    worth_it : bool
+        False where the whole interval of `speedup` lies below 1.
+    single_acceptance : float
+        How often one draft is accepted.
+    break_even_acceptance : float
+        How often it has to be, for one draft at a time to be as fast as plain decoding; above one
+        where that cannot be.
+    rows : tuple of Option
+        What was compared, the fastest first: plain decoding, single drafts, and for every scheme
+        the best number of drafts at one position and the best tree.
+    batches : tuple of BatchPoint
+        Where passes are known by their rows.
+    costs : StepCosts
+    notes : tuple of str
+        What is assumed, and what error that may make.
+    """
+
+    scheme: str
+    tree: Topology
+    num_drafts: int
+    tokens_per_step: float
+    tokens_per_second: float
+    speedup: float
+    speedup_interval: tuple[float, float]
+    speedup_over_single: float
+    speedup_over_single_interval: tuple[float, float]
+    worth_it: bool
+    single_acceptance: float
+    break_even_acceptance: float
+    rows: tuple[Option, ...]
+    batches: tuple[BatchPoint, ...]
+    costs: StepCosts
+    notes: tuple[str, ...]
+
+    @property
+    def crossover(self) -> int | None:
+        """The first of the batches from which on plain decoding is faster; None without one."""
+        slower: list[int] = []
+        for point in self.batches:
+            slower = [*slower, point.batch_size] if point.tree < 1 else []
+        return slower[0] if slower else None
+
+    @property
+    def sentence(self) -> str:
+        """The decision in words."""
+        low, high = self.speedup_interval
+        times = f"{self.speedup:.2f} times the speed of plain decoding{_ends(low, high)}"
+        what = f"{self.tree.name} ({scheme_title(self.scheme)})"
+        if self.worth_it and not low < 1 and self.speedup > 1:
+            texts = self.costs.batch_size
+            of_all = f" from {texts} texts" if texts > 1 else ""
+            text = (
+                f"Worth it: {what} brings {self.tokens_per_step:.2f} tokens a step, "
+                f"{self.tokens_per_second:.0f} a second{of_all}, {times}"
+            )
+            if self.scheme == _ONE:
+                return f"{text}; no tree is faster than single drafts."
+            of_single = _ends(*self.speedup_over_single_interval)
+            return f"{text}, {self.speedup_over_single:.2f} times that of single drafts{of_single}."
+        if self.worth_it:
+            return f"Not settled: {what} would be {times}; more texts narrow that."
+        wanted = "no acceptance of one draft would break even"
+        if self.break_even_acceptance <= 1:
+            wanted = f"one draft breaks even at acceptance {self.break_even_acceptance:.2f}"
+        return (
+            f"Not worth it: the best there is, {what}, is {times}; {wanted}, and "
+            f"{self.single_acceptance:.2f} is what it has."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields; missing interval ends are None."""
+        names = (
+            *("scheme", "num_drafts", "tokens_per_step", "tokens_per_second", "speedup"),
+            *("speedup_over_single", "worth_it", "single_acceptance", "break_even_acceptance"),
+            *("crossover", "sentence"),
+        )
+        nodes = sorted(self.tree.num_drafts.items())
+        return {
+            **{name: getattr(self, name) for name in names},
+            "speedup_interval": _known(self.speedup_interval),
+            "speedup_over_single_interval": _known(self.speedup_over_single_interval),
+            "tree": self.tree.name,
+            "nodes": [{"place": [*place], "num_drafts": count} for place, count in nodes],
+            "costs": self.costs.to_dict(),
+            "rows": [row.to_dict() for row in self.rows],
+            "batches": [point.to_dict() for point in self.batches],
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        """A table of at most 80 columns, and the sentence."""
+        form = "{:<20.20} {:<11.11} {:>8} {:>8} {:>9}  {}"
+        lines = [form.format("drafts", "tree", "accepted", "ms/step", "tokens/s", "speed-up")]
+        lines += [
+            form.format(
+                scheme_title(row.scheme),
+                row.tree_name,
+                f"{row.accepted:.3f}",
+                f"{row.step_ms:.2f}",
+                f"{row.tokens_per_second:.1f}",
+                speedup_cell(row.speedup),
+            )
+            for row in self.rows
+        ]
+        return "\n".join([*lines, self.sentence])
+
+
+def scheme_title(scheme: str) -> str:
+    """What an option is called in tables."""
+    return scheme if scheme in ("none", _ONE) else title_of(scheme)
+
+
+def speedup_cell(found: MeanInterval) -> str:
+    """A speed-up with its interval."""
+    return f"{found.mean:.2f}{_ends(found.low, found.high)}"
+
+
+def _ends(low: float, high: float) -> str:
+    return f" [{low:.2f}, {high:.2f}]" if high - low > _NO_WIDTH else ""
+
+
+def _known(ends: tuple[float, float]) -> list[float] | None:
+    return None if ends[0] != ends[0] else list(ends)
+
+
+def advise(
+    target_logits: Any,
+    draft_logits: Any = None,
+    target_ms: float = 20.0,
+    draft_ms: float = 2.0,
+    rows_ms: RowsCost | None = None,
+    verify_ms: float = 0.0,
+    max_drafts: int = 16,
+    temperature: float = 1.0,
+    sequence: Any = None,
+    *,
+    position: Any = None,
+    batch_size: int = 1,
+    draft_passes: int | None = None,
+    schemes: Sequence[str] = SCHEMES,
+    verifier: str = "optimal",
+    confidence: float = 0.95,
+    kind: str | None = None,
+    num_threads: int | None = None,
+    progress: bool = False,
+    draft_token_ids: Any = None,
+    **sampling: Any,
+) -> Advice:
+    r"""Which drafts bring most tokens a second at these costs, and whether that is worth it.
+
+    A step with a tree of n drafts in d levels takes
+    :math:`T(b (n + 1)) + d\,c + v` milliseconds, b the texts decoded together, and brings
+    :math:`b (1 + W)` tokens, W the drafts that are accepted of the tree.
+
+    Parameters
+    ----------
+    target_logits, draft_logits : array_like, shape (..., V) or (B, T, V)
+        Tuples of tensors [B, V], one for each step, are B texts, see `acceptance_rates`. Or a path
+        as the first and nothing as the second: a file, a sequence of two, or the folder of a
+        corpus.
+    target_ms, draft_ms : float
+        Milliseconds of one pass of each model.
+    rows_ms : mapping of int to float, or callable, optional
+        Milliseconds of a target pass by its rows, as {1: 20, 8: 21}; the same for any number of
+        rows if left out.
+    verify_ms : float
+        Of the decision of a step.
+    max_drafts : int
+        Of a tree, at most; up to 64.
+    temperature : float
+    sequence : array_like of int, optional
+        The text of each position, rows of a text one after another; of arrays (B, T, V) the first
+        axis without it.
+    position : array_like of int, optional
+        The place of each in its text, where not all are there.
+    batch_size : int
+        Texts that are decoded together.
+    draft_passes : int, optional
+        Draft passes of a step, whatever the tree: 1 for drafts that come in parallel, 0 for those
+        that are looked up. By default one for each level.
+    schemes : sequence of str
+    verifier : str
+        Whose acceptance rates are taken.
+    confidence : float
+        Of the intervals.
+    kind : {None, "logits", "logprobs", "probs"}
+        What the rows are, see `acceptance_rates`.
+    num_threads : int, optional
+    progress : bool
+    draft_token_ids : array_like of int, shape (draft's V,), optional
+        The target's id of each of the draft's tokens, see `acceptance_rates`; a file has its own.
+    **sampling
+        More of `acceptance_rates`: `draft_temperature`, `top_k`, `top_p`, `min_p`, `pad`.
+
+    Returns
+    -------
+    Advice
+
+    Notes
+    -----
+    Where positions of a text follow each other, a tree is forecast along the text, otherwise with
+    independent positions; `Advice.notes` says which, and how far apart the two are. Trees are
+    planned by the mean rates, and the best is chosen on the texts it is judged by.
+
+    Examples
+    --------
+    >>> import mdsd_opt as mo
+    >>> advice = mo.advise([[2.0, 1.0, 0.0]], [[1.5, 1.0, 0.0]], draft_ms=25.0, max_drafts=2)
+    >>> advice.worth_it
+    False
+    """
+    costs = StepCosts(target_ms, draft_ms, rows_ms, verify_ms, batch_size, draft_passes)
+    if not 1 <= max_drafts <= MAX_DRAFTS:
+        raise InvalidInput(f"max_drafts is {max_drafts}: give 1 to {MAX_DRAFTS}")
+    config = rates_config(
+        list(dict.fromkeys(["with_replacement", *schemes])),
+        verifier,
+        min(max_drafts, MAX_WIDTH),
+        {"temperature": temperature, **sampling},
+    )
+    common: dict[str, Any] = {"num_threads": num_threads, "progress": progress}
+    if draft_logits is None:
+        if any(x is not None for x in (sequence, position, draft_token_ids)):
+            raise InvalidInput(
+                "sequence, position and draft_token_ids go with arrays: a file has its own"
+            )
+        rates = rates_of_paths(_paths(target_logits), config, kind, **common)
+    else:
+        sample = _sample(target_logits, draft_logits, sequence, position, kind, draft_token_ids)
+        rates = rates_of_sample(sample, config, **common)
+    return advice_from_rates(rates, costs, schemes, max_drafts, confidence)
+
+
+def advice_from_rates(
+    rates: PositionRates,
+    costs: StepCosts,
+    schemes: Sequence[str] = SCHEMES,
+    max_drafts: int = 16,
+    confidence: float = 0.95,
+) -> Advice:
+    """`advise` by rates that are known; those of "with_replacement" are always among them."""
+    followed = rates.following
+    single = TreeForecasts(_ONE, rates.by_scheme["with_replacement"][:, :1], followed)
+    by_scheme = {
+        name: TreeForecasts(name, alphas, followed)
+        for name, alphas in rates.by_scheme.items()
+        if name in schemes
+    }
+    search = _Search({_ONE: single, **by_scheme}, max_drafts)
+
+    def option(found: Candidate | None) -> Option:
+        values = np.zeros(rates.num_positions) if found is None else search.accepted(found)
+        scheme, tree = ("none", None) if found is None else (found.scheme, found.tree)
+        step, plain = costs.step(tree), costs.step(None)
+        speedup = mean_interval((1.0 + values) * plain / step, rates.texts, confidence)
+        tokens = 1.0 + float(values.mean())
+        per_second = 1e3 * costs.batch_size * tokens / step
+        return Option(scheme, tree, tokens - 1.0, step, per_second, speedup)
+
+    best_single = search.best(costs, [_ONE])
+    found: list[Candidate | None] = [None, best_single]
+    for name in by_scheme:
+        found += [search.best(costs, [name], depth=1), search.best(costs, [name])]
+    trees: dict[Any, Option] = {}
+    for row in map(option, found):
+        trees.setdefault((row.tree_name, round(row.accepted, 9)), row)  # chains are of all schemes
+    rows = sorted(trees.values(), key=lambda row: -row.tokens_per_second)
+    chosen = search.best(costs, search.names)
+    best = option(chosen)
+    ratio = _over(
+        (1.0 + search.accepted(chosen)) / costs.step(chosen.tree),
+        (1.0 + search.accepted(best_single)) / costs.step(best_single.tree),
+        rates.texts,
+        confidence,
+    )
+    low, high = best.speedup.low, best.speedup.high
+    alone = costs.step(None)
+    return Advice(
+        scheme=chosen.scheme,
+        tree=chosen.tree,
+        num_drafts=chosen.tree.num_nodes,
+        tokens_per_step=1.0 + best.accepted,
+        tokens_per_second=best.tokens_per_second,
+        speedup=best.speedup.mean,
+        speedup_interval=(low, high),
+        speedup_over_single=ratio.mean,
+        speedup_over_single_interval=(ratio.low, ratio.high),
+        worth_it=not (best.speedup.mean if high != high else high) < 1.0,
+        single_acceptance=float(rates.by_scheme["with_replacement"][:, 0].mean()),
+        break_even_acceptance=costs.step(search.one_draft.tree) / alone - 1.0,
+        rows=tuple(rows),
+        batches=() if costs.rows_ms is None else tuple(_by_batch(search, costs)),
+        costs=costs,
+        notes=tuple(_notes(search, chosen, rates, costs, best.speedup, confidence)),
+    )
+
+
+class _Search:
+    """The trees of every scheme, and the best of them at given costs."""
+
+    def __init__(self, forecasts: dict[str, TreeForecasts], max_drafts: int) -> None:
+        self._forecasts = forecasts
+        self._pool = {name: x.candidates(max_drafts) for name, x in forecasts.items()}
+        self.accepted = cache(self._accepted)
+
+    @property
+    def names(self) -> list[str]:
+        # of equals the first is chosen: single drafts
+        return list(self._forecasts)
+
+    @property
+    def one_draft(self) -> Candidate:
+        return self._pool[_ONE][0]
+
+    def best(self, costs: StepCosts, schemes: Iterable[str], depth: int | None = None) -> Candidate:
+        """The candidate with most tokens a second, forecast along the texts."""
+        pool = [
+            (costs.step(x.tree), x)
+            for name in schemes
+            for x in self._pool[name]
+            if depth is None or x.tree.depth <= depth
+        ]
+        pool.sort(key=lambda item: -round((1.0 + item[1].accepted) / item[0], 9))
+        return max(
+            pool[:_MOST_FORECAST],
+            key=lambda item: round((1.0 + float(self.accepted(item[1]).mean())) / item[0], 9),
+        )[1]
+
+    def _accepted(self, candidate: Candidate) -> Floats:
+        return self._forecasts[candidate.scheme].accepted(candidate.tree)
+
+    def bounds(self, chosen: Candidate) -> tuple[float, float]:
+        """Accepted drafts with independent positions, and with those as easy as the first."""
+        forecasts = self._forecasts[chosen.scheme]
+        return forecasts.independent(chosen.tree), forecasts.persistent(chosen.tree)
+
+
+def _over(
+    ours: Floats,
+    theirs: Floats,
+    texts: Integers | None,
+    confidence: float,
+) -> MeanInterval:
+    """Ratio of two means, with the interval of its linear part."""
+    ratio, below = float(ours.mean() / theirs.mean()), float(theirs.mean())
+    return mean_interval(ratio + (ours - ratio * theirs) / below, texts, confidence)
+
+
+def _by_batch(search: _Search, costs: StepCosts) -> Iterable[BatchPoint]:
+    for size in _BATCHES:
+        here = replace(costs, batch_size=size)
+        chain, tree = search.best(here, [_ONE]), search.best(here, search.names)
+        plain = here.step(None)
+        gained = [
+            (1.0 + float(search.accepted(x).mean())) * plain / here.step(x.tree)
+            for x in (chain, tree)
+        ]
+        yield BatchPoint(size, gained[0], gained[1], tree.tree.name, tree.scheme)
+
+
+def _notes(
+    search: _Search,
+    chosen: Candidate,
+    rates: PositionRates,
+    costs: StepCosts,
+    speedup: MeanInterval,
+    confidence: float,
+) -> Iterable[str]:
+    """What is assumed."""
+    yield interval_note(
+        speedup.num_groups, "positions" if rates.texts is None else "texts", confidence
+    )
+    accepted = float(search.accepted(chosen).mean())
+    independent, persistent = search.bounds(chosen)
+    if chosen.tree.depth > 1 and rates.num_followed:
+        yield (
+            f"deeper positions: the next ones of the same texts ({rates.num_followed} of "
+            f"{rates.num_positions} are known, the mean elsewhere); as if independent, "
+            f"{independent:.3f} accepted in place of {accepted:.3f}"
+        )
+    elif chosen.tree.depth > 1:
+        yield (
+            "deeper positions: taken for independent of the first, as no position here follows "
+            f"another; {persistent:.3f} accepted in place of {accepted:.3f} if each were as easy "
+            "as the first of its step"
+        )
+    passes = costs.draft_passes
+    yield "draft passes of a step: " + ("one a level" if passes is None else f"{passes}")
+    if costs.rows_ms is None:
+        yield "a target pass costs the same whatever its rows: tell it otherwise by rows_ms"
+    rows = max(costs.batch_size * (1 + chosen.tree.num_nodes), 2 * _BATCHES[-1])
+    if costs.most_rows is not None and rows > costs.most_rows:
+        yield f"rows beyond the {costs.most_rows} measured: the last line between two goes on"
+
+
+def _paths(given: Any) -> Paths:
+    if isinstance(given, (str, os.PathLike)):
+        return given
+    if isinstance(given, (list, tuple)) and all(isinstance(x, (str, os.PathLike)) for x in given):
+        return given
+    raise InvalidInput("draft_logits is left out: give it, or a path in place of both")
+
+
+def _sample(
+    target_logits: Any,
+    draft_logits: Any,
+    sequence: Any,
+    position: Any,
+    kind: str | None,
+    draft_token_ids: Any,
+) -> LogitsSample:
+    target, draft = (
+        as_logits(Opened.of(side, name), kind).numpy()
+        for name, side in (("target_logits", target_logits), ("draft_logits", draft_logits))
+    )
+    if target.ndim == 0 or target.shape[:-1] != draft.shape[:-1] or target.size == 0:
+        raise InvalidInput(
+            f"target_logits has shape {target.shape}, draft_logits {draft.shape}: give both as "
+            "(..., V), with at least one position"
+        )
+    texts, places = (
+        _ids(given, name, int(np.prod(target.shape[:-1])))
+        for name, given in (("sequence", sequence), ("position", position))
+    )
+    ids = draft_token_ids
+    if ids is not None:
+        ids = checked_token_ids(ids, draft.shape[-1], target.shape[-1], "draft_token_ids")
+    return LogitsSample(target, draft, texts, places, source="the logits", draft_token_ids=ids)
+
+
+def _ids(given: Any, name: str, count: int) -> Integers | None:
+    array = None if given is None else integers(given, name).ravel().astype(np.int64)
+    if array is not None and array.size != count:
+        raise InvalidInput(f"{name} has {array.size} entries: give one for each of {count}")
+    return array

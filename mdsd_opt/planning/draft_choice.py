@@ -1,0 +1,394 @@
+"""Draft schemes ranked by the acceptance that is possible with them, at equal K."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.base.arrays import Opened, as_logits, checked_token_ids, spread
+from mdsd_opt.base.checked import integers
+from mdsd_opt.base.distributions import softmax
+from mdsd_opt.base.files.logits import first_axis
+from mdsd_opt.base.long_runs import available_threads, map_rows
+from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.batch import acceptance_rates
+from mdsd_opt.corpora.intervals import MeanInterval, mean_interval
+from mdsd_opt.drafts import (
+    SINGLE_MODEL_SCHEMES,
+    DraftScheme,
+    FixedPlusDrafts,
+    MixtureDrafts,
+    WithoutReplacement,
+    WithReplacement,
+)
+from mdsd_opt.drafts.by_name import checked_scheme
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
+from mdsd_opt.planning.draft_temperature import BestTemperature, best_draft_temperature
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.problem.inclusion_bound import inclusion_bound
+
+__all__ = [
+    "BestTemperature",
+    "SchemeComparison",
+    "SchemeRate",
+    "best_draft_temperature",
+    "compare_draft_schemes",
+]
+
+Rates = NDArray[np.float64]
+
+#: Draft temperatures that are compared, relative to the draft's own.
+TEMPERATURE_FACTORS = (0.7, 1.4)
+
+#: Drafts up to which every way to draft them is compared: there are K + 7.
+MAX_DRAFTS = 64
+
+_BEST_TEMPERED = "with_replacement, best draft temperature of each position"
+
+
+def scheme_label(name: str) -> str:
+    """What is compared, in at most 42 letters if it is of the package."""
+    short = name.replace("best draft temperature of each position", "best draft T of each")
+    short = short.replace("draft temperature x ", "draft T x ")
+    return short.replace("_", " ").replace("top k", "top-K")
+
+
+@dataclass(frozen=True, slots=True)
+class SchemeRate:
+    """One way of drafting.
+
+    Attributes
+    ----------
+    scheme : str
+    acceptance : MeanInterval
+        Optimal acceptance rate.
+    behind : MeanInterval
+        How much less than the best scheme, position by position.
+    gap : float
+        How much more the scheme may reach on average: not zero where its best draft temperatures
+        were searched to a tolerance.
+    """
+
+    scheme: str
+    acceptance: MeanInterval
+    behind: MeanInterval
+    gap: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SchemeComparison:
+    """Draft schemes, the best first.
+
+    Attributes
+    ----------
+    num_drafts : int
+    num_positions : int
+    rates : tuple of SchemeRate
+    left_out : tuple of str
+        Schemes that do not exist at some position, such as a mixture where there are no more
+        tokens than drafts.
+    inclusion : MeanInterval or None
+        Of draws without replacement, the bound that no law of draft sets exceeds which drafts
+        every token as often: `mdsd_opt.inclusion_bound`. None unless asked for.
+    """
+
+    num_drafts: int
+    num_positions: int
+    rates: tuple[SchemeRate, ...]
+    left_out: tuple[str, ...]
+    inclusion: MeanInterval | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields."""
+        return {
+            "num_drafts": self.num_drafts,
+            "num_positions": self.num_positions,
+            "rates": [
+                {
+                    "scheme": row.scheme,
+                    **row.acceptance.to_dict(),
+                    "behind": row.behind.to_dict(),
+                    "gap": row.gap,
+                }
+                for row in self.rates
+            ],
+            "left_out": list(self.left_out),
+            "inclusion_bound": None if self.inclusion is None else self.inclusion.to_dict(),
+        }
+
+    @property
+    def inclusion_note(self) -> str:
+        """What the inclusion bound says, in a line."""
+        assert self.inclusion is not None
+        return f"marginals of drafts without replacement allow at most {self.inclusion.shown}"
+
+    def __str__(self) -> str:
+        """A table of at most 80 columns."""
+        form = "{:<42.42} {:>19.19} {:>17.17}"
+        lines = [form.format(f"drafts, K = {self.num_drafts}", "acceptance", "behind the best")]
+        lines += [
+            form.format(
+                scheme_label(row.scheme),
+                row.acceptance.shown,
+                "" if row is self.rates[0] else row.behind.shown,
+            )
+            for row in self.rates
+        ]
+        return "\n".join([*lines, *([self.inclusion_note] if self.inclusion else [])])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sample:
+    target: NDArray[Any]
+    draft: NDArray[Any]
+    num_drafts: int
+    temperature: float
+    draft_temperature: float
+    filters: Mapping[str, Any]
+    num_threads: int
+
+    def batched(self, scheme: str, factor: float = 1.0) -> Rates:
+        """By `acceptance_rates`, at `factor` times the draft temperature."""
+        heats = {"draft_temperature": self.draft_temperature * factor, **self.filters}
+        common = {"num_threads": self.num_threads, "kind": "logits", **heats}
+        given = self.target, self.draft, self.num_drafts, scheme
+        return np.asarray(acceptance_rates(*given, temperature=self.temperature, **common))
+
+    def solved(self, make: Callable[[NDArray[np.float64]], DraftScheme]) -> Rates:
+        """By the solver, position by position: for schemes that have no batched rates."""
+        from mdsd_opt.solvers import solve
+
+        def rate(row: int) -> float:
+            target = softmax(self.target[row], self.temperature, **self.filters)
+            drafts = make(softmax(self.draft[row], self.draft_temperature, **self.filters))
+            problem = TransportProblem(target, drafts)
+            return solve(problem, "subset_selection").acceptance_rate
+
+        return np.array(map_rows(rate, len(self.target), self.num_threads, "compare_schemes"))
+
+    def inclusion_bounds(self) -> Rates:
+        """Of draws without replacement, position by position."""
+
+        def bound(row: int) -> float:
+            target = softmax(self.target[row], self.temperature, **self.filters)
+            q = softmax(self.draft[row], self.draft_temperature, **self.filters)
+            return inclusion_bound(TransportProblem(target, WithoutReplacement(q, self.num_drafts)))
+
+        return np.array(map_rows(bound, len(self.target), self.num_threads, "inclusion_bound"))
+
+    def best_tempered(self, gaps: dict[str, float]) -> Rates:
+        """Also notes how far the search may have stayed below the best, on average."""
+
+        def rate(row: int) -> tuple[float, float]:
+            best = best_draft_temperature(
+                self.target[row], self.draft[row], self.num_drafts,
+                temperature=self.temperature, kind="logits",
+            )  # fmt: skip
+            return best.acceptance_rate, best.upper_bound
+
+        found = map_rows(rate, len(self.target), self.num_threads, "best_temperature")
+        rates, bounds = np.array(found).T
+        gaps[_BEST_TEMPERED] = float((bounds - rates).mean())
+        return rates
+
+
+def _ways(num_drafts: int) -> dict[str, Callable[[_Sample], Rates]]:
+    """Every way of drafting that is compared, and how its rates are found."""
+    sampled = ("with_replacement", "without_replacement")
+    ways: dict[str, Callable[[_Sample], Rates]] = {
+        scheme: partial(_Sample.batched, scheme=scheme) for scheme in (*sampled, "greedy", "top_k")
+    }
+    for scheme in sampled:
+        for factor in TEMPERATURE_FACTORS:
+            tempered = partial(_Sample.batched, scheme=scheme, factor=factor)
+            ways[f"{scheme}, draft temperature x {factor:g}"] = tempered
+    if num_drafts > 1:
+        halves = partial(_half_and_half, num_drafts=num_drafts)
+        ways["half with, half without replacement"] = partial(_Sample.solved, make=halves)
+    for fixed in range(1, num_drafts - 1):
+        make = partial(_top_and, fixed=fixed, num_drafts=num_drafts)
+        name = f"top {fixed} and {num_drafts - fixed} without replacement"
+        ways[name] = partial(_Sample.solved, make=make)
+    return ways
+
+
+def _half_and_half(q: NDArray[np.float64], num_drafts: int) -> DraftScheme:
+    return MixtureDrafts(
+        [(0.5, WithReplacement(q, num_drafts)), (0.5, WithoutReplacement(q, num_drafts))]
+    )
+
+
+def _top_and(q: NDArray[np.float64], fixed: int, num_drafts: int) -> DraftScheme:
+    """The likeliest tokens always, the other drafts without replacement from the rest."""
+    likeliest = np.argsort(-q, kind="stable")[:fixed].tolist()
+    rest = q.copy()
+    rest[likeliest] = 0.0
+    if not rest.any():
+        raise UnsupportedScheme("no token is left to draw beside the likeliest ones")
+    return FixedPlusDrafts(likeliest, WithoutReplacement(rest / rest.sum(), num_drafts - fixed))
+
+
+def scheme_names(num_drafts: int = 3) -> list[str]:
+    """What `compare_draft_schemes` compares."""
+    return list(_ways(num_drafts))
+
+
+def compare_draft_schemes(
+    target_logits: Any,
+    draft_logits: Any,
+    num_drafts: int = 3,
+    *,
+    schemes: Sequence[str] | None = None,
+    temperature: float = 1.0,
+    draft_temperature: float | None = None,
+    best_temperature: bool = False,
+    inclusion: bool = False,
+    sequence: Any = None,
+    confidence: float = 0.95,
+    num_threads: int | None = None,
+    progress: bool = False,
+    kind: str | None = None,
+    draft_token_ids: Any = None,
+    **filters: Any,
+) -> SchemeComparison:
+    """Rank draft schemes by their optimal acceptance rate at equal K.
+
+    With and without replacement at several draft temperatures, greedy, top-K, a mixture, and the
+    likeliest tokens beside draws without replacement. The optimum is what the `optimal` verifier
+    reaches; what a scheme costs to draw is not part of the comparison.
+
+    Parameters
+    ----------
+    target_logits, draft_logits : array_like, shape (..., V)
+    num_drafts : int
+    schemes : sequence of str, optional
+        Some of `scheme_names()`, which are taken by default; or registered ones, or
+        ``"module:attribute"``, see `mdsd_opt.drafts.register`.
+    temperature, draft_temperature : float
+        The draft's is the target's unless given.
+    best_temperature : bool
+        Also compare the best draft temperature of every position, see `best_draft_temperature`.
+        To know it takes the target: it is a limit, not a scheme.
+    inclusion : bool
+        Also bound every law that knows the draft's law alone and drafts each token as often as
+        draws without replacement do; it takes longer than their rates.
+    sequence : array_like of int, optional
+        Sequence of each position, for the intervals; of arrays [B, T, V] the first axis without it.
+    confidence : float
+        Of the intervals.
+    num_threads : int, optional
+    progress : bool
+        Show a progress bar on stderr.
+    kind : {None, "logits", "logprobs", "probs"}
+        What the rows are, see `acceptance_rates`.
+    draft_token_ids : array_like of int, shape (draft's V,), optional
+        The target's id of each of the draft's tokens, see `acceptance_rates`.
+    **filters
+        `top_k`, `top_p`, `min_p`, on each side, as for `softmax`.
+
+    Returns
+    -------
+    SchemeComparison
+
+    Examples
+    --------
+    >>> import mdsd_opt as mo
+    >>> compared = mo.compare_draft_schemes([[2.0, 1.0, 0.0]], [[0.0, 1.0, 2.0]], num_drafts=2)
+    >>> compared.rates[0].scheme
+    'without_replacement, draft temperature x 1.4'
+    """
+    target, draft = (
+        as_logits(Opened.of(side, name), kind).numpy()
+        for name, side in (("target_logits", target_logits), ("draft_logits", draft_logits))
+    )
+    if draft_token_ids is not None:
+        sizes = draft.shape[-1], target.shape[-1]
+        draft = spread(
+            draft, checked_token_ids(draft_token_ids, *sizes, "draft_token_ids"), sizes[1]
+        )
+    if target.ndim == 0 or target.shape != draft.shape or target.size == 0:
+        raise InvalidInput(
+            f"target_logits has shape {target.shape}, draft_logits {draft.shape}: give both as "
+            "(..., V), with at least one position"
+        )
+    sample = _Sample(
+        target.reshape(-1, target.shape[-1]),
+        draft.reshape(-1, draft.shape[-1]),
+        num_drafts,
+        temperature,
+        temperature if draft_temperature is None else draft_temperature,
+        filters,
+        available_threads() if num_threads is None else num_threads,
+    )
+    if schemes is None and num_drafts > MAX_DRAFTS:
+        raise ProblemTooLarge(
+            f"num_drafts is {num_drafts}: all ways to draft are compared up to K = {MAX_DRAFTS}. "
+            "Draft fewer tokens, or name some schemes."
+        )
+    ways = _ways(num_drafts)
+    for name in schemes if schemes is not None else ():
+        if name in ways:
+            continue
+        if name not in SINGLE_MODEL_SCHEMES and ":" not in name:
+            raise UnknownName.among("draft scheme", name, [*ways, *SINGLE_MODEL_SCHEMES])
+        ways[name] = partial(_Sample.batched, scheme=checked_scheme(name))
+    chosen = {name: ways[name] for name in (ways if schemes is None else schemes)}
+    unknown = sorted(set(filters) - {"top_k", "top_p", "min_p"})
+    if unknown:
+        raise InvalidInput(f"unknown options {', '.join(unknown)}")
+    if best_temperature and Sampling(**filters).masks_tokens:
+        raise InvalidInput("the best draft temperature is not found under top_k, top_p or min_p")
+    gaps: dict[str, float] = {}
+    if best_temperature:
+        chosen[_BEST_TEMPERED] = partial(_Sample.best_tempered, gaps=gaps)
+    if not chosen:
+        raise InvalidInput(f"no schemes given: choose from {', '.join(ways)}")
+    found: dict[str, Rates] = {}
+    left_out = []
+    for name, way in _shown(chosen, progress):
+        try:
+            found[name] = way(sample)
+        except UnsupportedScheme:
+            left_out.append(name)
+    if not found:
+        raise UnsupportedScheme(f"{', '.join(left_out)}: not possible at every position")
+    rows = target.shape[:-1]
+    groups = first_axis(rows) if sequence is None else integers(sequence, "sequence").ravel()
+    if groups is not None and groups.size != len(sample.target):
+        raise InvalidInput(
+            f"sequence has {groups.size} entries: give one for each of {len(sample.target)}"
+        )
+    best = max(found.values(), key=lambda rates: float(rates.mean()))
+    ranked = sorted(found.items(), key=lambda item: -float(item[1].mean()))
+    rates = tuple(
+        SchemeRate(
+            name,
+            mean_interval(column, groups, confidence).within(0.0, 1.0),
+            mean_interval(best - column, groups, confidence).within(-1.0, 1.0),
+            gaps.get(name, 0.0),
+        )
+        for name, column in ranked
+    )
+    bound = None
+    if inclusion:
+        bound = mean_interval(sample.inclusion_bounds(), groups, confidence).within(0.0, 1.0)
+    return SchemeComparison(num_drafts, len(sample.target), rates, tuple(left_out), bound)
+
+
+def _shown(
+    chosen: dict[str, Callable[[_Sample], Rates]], progress: bool
+) -> Iterator[tuple[str, Callable[[_Sample], Rates]]]:
+    if not progress:
+        yield from chosen.items()
+        return
+    from rich.console import Console
+    from rich.progress import track
+
+    yield from track(
+        chosen.items(), description="draft schemes", console=Console(stderr=True), transient=True
+    )

@@ -1,0 +1,262 @@
+"""An advice for two models at hand: their passes measured, their texts read, the tree tried out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from mdsd_opt.base.files.logits import LogitsSample
+from mdsd_opt.corpora.corpus import RatesConfig
+from mdsd_opt.decoding import Topology, generate_steps, k_ary
+from mdsd_opt.decoding.comparison import warm_up
+from mdsd_opt.decoding.generation import Metrics
+from mdsd_opt.decoding.language_models import tree_logits
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.planning.advice import SCHEMES, Advice, advice_from_rates
+from mdsd_opt.planning.costs import StepCosts
+from mdsd_opt.planning.position_rates import (
+    PositionRates,
+    following_positions,
+    rates_config,
+    rates_of_sample,
+)
+from mdsd_opt.planning.tree_forecasts import MAX_WIDTH
+from mdsd_opt.trees.draft_tree import Tokens
+
+#: Rows of a pass that are measured, and how often, after one that is not.
+ROWS = (1, 2, 4, 8, 16)
+_REPEATS = 5
+
+#: A term of the forecast that is further off is named.
+NEAR = 0.15
+
+_RULE = "traversal_hull"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One term of the forecast of a step, beside what came of it."""
+
+    name: str
+    forecast: float
+    observed: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAdvice:
+    """An advice by measured costs, and one call of decoding with its tree.
+
+    Attributes
+    ----------
+    advice : Advice
+    terms : tuple of Term
+        Tokens a second, and what they are made of: tokens a step, and the milliseconds of target,
+        draft and decision. Of the times the median of the steps, without the first of each text,
+        which reads the prompt.
+    num_steps : int
+        Of the call.
+    """
+
+    advice: Advice
+    terms: tuple[Term, ...]
+    num_steps: int
+
+    @property
+    def sentence(self) -> str:
+        """What came of the forecast, and which term was off."""
+        speed, *parts = self.terms
+        error = speed.observed / speed.forecast - 1.0
+        text = (
+            f"Tried out: {speed.observed:.1f} tokens a second where {speed.forecast:.1f} were "
+            f"forecast ({error:+.0%}, {self.num_steps} steps)"
+        )
+        if abs(error) <= NEAR:
+            return f"{text}."
+        worst = max(parts, key=self._weight)
+        return (
+            f"{text}; mostly {worst.name}: {worst.observed:.2f} where {worst.forecast:.2f} was "
+            "forecast."
+        )
+
+    def _weight(self, term: Term) -> float:
+        """How much of the error a term makes: shares of the tokens, or of the time, of a step."""
+        if term.name == "tokens a step":
+            return abs(term.observed / term.forecast - 1.0)
+        whole = sum(x.forecast for x in self.terms[2:])
+        return abs(term.observed - term.forecast) / whole
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields."""
+        return {
+            **self.advice.to_dict(),
+            "tried_out": [term.to_dict() for term in self.terms],
+            "num_steps": self.num_steps,
+            "tried_out_sentence": self.sentence,
+        }
+
+
+def advise_models(
+    target: Any,
+    draft: Any,
+    prompts: Sequence[Sequence[int]],
+    *,
+    num_tokens: int = 32,
+    max_drafts: int = 15,
+    temperature: float = 1.0,
+    schemes: Sequence[str] = SCHEMES,
+    confidence: float = 0.95,
+    rng: int = 0,
+    tell: Callable[[str], None] = lambda line: None,
+    **sampling: Any,
+) -> ModelAdvice:
+    """Measure two models, advise, and decode with what is advised.
+
+    Each prompt is continued by the target's law, the rates are those of the new tokens, and then
+    continued again, by other draws, with the tree advised.
+
+    Parameters
+    ----------
+    target, draft : model
+        As for `mdsd_opt.decoding.generate`.
+    prompts : sequence of sequences of int
+        Token ids.
+    num_tokens : int
+        New tokens of each.
+    max_drafts, temperature, schemes, confidence
+        As for `mdsd_opt.advise`; more drafts than 15 have more rows than are measured.
+    rng : int
+    tell : callable
+        Called with a line when something longer begins.
+    **sampling
+        `draft_temperature`, `top_k`, `top_p`, `min_p`.
+
+    Returns
+    -------
+    ModelAdvice
+    """
+    if num_tokens < 1 or not prompts:
+        raise InvalidInput(
+            f"{len(prompts)} prompts, num_tokens {num_tokens}: give at least one of both"
+        )
+    settings = {"temperature": temperature, **sampling}
+    config = rates_config(
+        list(dict.fromkeys(["with_replacement", *schemes])),
+        "optimal",
+        min(max_drafts, MAX_WIDTH),
+        settings,
+    )
+    tell("measuring the passes")
+    rows_ms = {n: _pass_ms(target, prompts[0], n) for n in ROWS}
+    draft_ms = _pass_ms(draft, prompts[0], 1)
+
+    def decoded(tree: Topology, scheme: str, seed: int) -> tuple[list[Tokens], list[_Step]]:
+        vocab_size = tree_logits(target)(prompts[0], [()]).shape[-1]
+        warm_up(_RULE, vocab_size, tree, scheme, **settings)
+        texts, steps = [], []
+        for n, prompt in enumerate(prompts):
+            text: Tokens = ()
+            before = Metrics()
+            for new, metrics in generate_steps(
+                target, draft, prompt, tree=tree, scheme=scheme, rule=_RULE, rng=seed + n,
+                max_new_tokens=num_tokens, **settings,
+            ):  # fmt: skip
+                text += new
+                steps.append(_Step.between(before, metrics))
+                before = metrics
+            texts.append(text)
+        return texts, steps
+
+    tell("continuing the prompts")
+    texts, steps = decoded(k_ary(2, 2), "with_replacement", rng)  # whose decision is a tree's
+    tell("measuring acceptance")
+    found = [
+        _rates_of_text(target, draft, prompt, text, config)
+        for prompt, text in zip(prompts, texts, strict=True)
+    ]
+    rates = _joined(found)
+    costs = StepCosts(rows_ms[1], draft_ms, rows_ms, _median(steps, "verify"))
+    advice = advice_from_rates(rates, costs, schemes, max_drafts, confidence)
+    tell(f"decoding with {advice.tree.name}")
+    scheme = advice.scheme if advice.scheme in rates.by_scheme else "with_replacement"
+    _, tried = decoded(advice.tree, scheme, rng + len(prompts))
+    return ModelAdvice(advice, _terms(advice, tried), len(tried))
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Milliseconds of a step, and drafts accepted."""
+
+    draft: float
+    target: float
+    verify: float
+    accepted: int
+    is_first: bool
+
+    @classmethod
+    def between(cls, before: Metrics, after: Metrics) -> _Step:
+        draft, target, verify = (
+            1e3 * (getattr(after, name) - getattr(before, name))
+            for name in ("draft_seconds", "target_seconds", "verify_seconds")
+        )
+        accepted = after.num_passed - before.num_passed
+        return cls(draft, target, verify, accepted, before.num_steps == 0)
+
+
+def _median(steps: Sequence[_Step], name: str) -> float:
+    """Of the steps that do not read a prompt, if there are others."""
+    later = [step for step in steps if not step.is_first] or steps
+    return float(np.median([getattr(step, name) for step in later]))
+
+
+def _terms(advice: Advice, steps: Sequence[_Step]) -> tuple[Term, ...]:
+    costs, tree = advice.costs, advice.tree
+    tokens = 1.0 + float(np.mean([step.accepted for step in steps]))
+    target, draft, verify = (_median(steps, name) for name in ("target", "draft", "verify"))
+    passes = costs.target_pass(1 + tree.num_nodes)
+    return (
+        Term("tokens a second", advice.tokens_per_second, 1e3 * tokens / (target + draft + verify)),
+        Term("tokens a step", advice.tokens_per_step, tokens),
+        Term("the target's ms", passes, target),
+        Term("the draft's ms", tree.depth * costs.draft_ms, draft),
+        Term("the decision's ms", costs.verify_ms, verify),
+    )
+
+
+def _pass_ms(model: Any, prompt: Sequence[int], rows: int) -> float:
+    """Median milliseconds to read one more token of a text and `rows` - 1 drafts after it."""
+    ask, text = tree_logits(model), [*prompt]
+    path = tuple(int(prompt[n % len(prompt)]) for n in range(rows - 1))
+    drafts = [path[:n] for n in range(rows)]
+    taken = []
+    for _ in range(1 + _REPEATS):
+        text.append(int(prompt[-1]))
+        began = time.perf_counter()
+        ask(text, drafts)
+        taken.append(1e3 * (time.perf_counter() - began))
+    return float(np.median(taken[1:]))
+
+
+def _rates_of_text(
+    target: Any, draft: Any, prompt: Sequence[int], text: Tokens, config: RatesConfig
+) -> PositionRates:
+    """Rates of the positions where the tokens of a text came."""
+    ahead = [text[:n] for n in range(len(text))]
+    ours, theirs = (np.asarray(tree_logits(x)(list(prompt), ahead)) for x in (target, draft))
+    return rates_of_sample(LogitsSample(ours, theirs, source="the models"), config)
+
+
+def _joined(found: Sequence[PositionRates]) -> PositionRates:
+    texts = np.repeat(np.arange(len(found)), [rates.num_positions for rates in found])
+    by_scheme = {
+        name: np.concatenate([rates.by_scheme[name] for rates in found])
+        for name in found[0].by_scheme
+    }
+    return PositionRates(by_scheme, texts, following_positions(texts.size, texts))

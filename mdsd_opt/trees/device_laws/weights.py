@@ -1,0 +1,108 @@
+"""Integers in proportion to softmax, in torch: they are the laws, and every sum of them is exact.
+
+A float32 probability times 2**52 is, once rounded, an integer that float32 holds. Sums of a row
+stay below 2**53, and float64 adds them without error, in any order: a row has one total, whoever
+adds it up. What softmax gives, up to 2**-53 a token, is what drafts are drawn from and what is
+verified. Drafts are drawn without a wait for the device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mdsd_opt.base.array_types import Floats
+from mdsd_opt.trees.device_laws.transfers import on_host
+
+UNIT = 2.0**52
+
+
+def integer_weights(
+    logits: Any,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+) -> Any:
+    """Weights of rows of logits, [..., V]; float32, or float64 for float64 logits.
+
+    Filters apply in this order, each to what the one before has left; ties are kept, as in
+    `mdsd_opt.softmax`.
+    """
+    import torch
+
+    values = logits if logits.dtype == torch.float64 else logits.float()
+    if temperature == 0.0:
+        best = values.argmax(-1, keepdim=True)
+        return torch.zeros_like(values).scatter_(-1, best, UNIT)
+    if temperature != 1.0:
+        values = values / temperature
+    law = torch.softmax(values, -1)
+    if top_k is not None and 0 < top_k < law.shape[-1]:
+        law = _at_least(law, law.topk(top_k, -1).values[..., -1:])
+    if top_p is not None and top_p < 1:
+        descending = law.sort(-1, descending=True).values
+        before = descending.cumsum(-1, dtype=torch.float64) - descending
+        kept = (before < top_p).sum(-1, keepdim=True)
+        law = _at_least(law, descending.gather(-1, kept - 1))
+    if min_p is not None and min_p > 0:
+        law = _at_least(law, min_p * law.amax(-1, keepdim=True))
+    return law.mul_(UNIT).round_()
+
+
+def probabilities(law: Any) -> Floats:
+    """A draft law on the host: itself, or what integer weights stand for, which waits for them."""
+    if isinstance(law, np.ndarray):
+        return law
+    weights: Floats = on_host(law)[0]
+    return weights / weights.sum()
+
+
+def _at_least(law: Any, floor: Any) -> Any:
+    import torch
+
+    kept = torch.where(law >= floor, law, 0.0)
+    return kept / kept.sum(-1, keepdim=True)
+
+
+def draw(masses: Any, uniforms: Any) -> Any:
+    """Tokens in proportion to rows of masses, each draw for itself; int64, shape (n, K).
+
+    `masses` has shape (n, V); `uniforms`, of float64 on [0, 1), has shape (n, K).
+    """
+    import torch
+
+    reached = masses.cumsum(-1, dtype=torch.float64)
+    at = uniforms * reached[:, -1:]
+    # the product may be rounded up to the total; the last of equal sums has a mass
+    last = torch.searchsorted(reached, reached[:, -1:].contiguous())
+    return torch.searchsorted(reached, at, right=True).minimum(last)
+
+
+def draw_distinct(weights: Any, uniforms: Any) -> Any:
+    """Tokens drawn one after another, each in proportion to the weights of those not drawn yet.
+
+    A draw is a place on the line of all weights, in which what is drawn already takes no room: one
+    sum over the vocabulary serves all draws, and it is exact. `weights`, shape (n, V), are integers
+    with sums below 2**53; `uniforms`, shape (n, K), are of float64 on [0, 1). Returns int64, shape
+    (n, K), -1 where no token is left.
+    """
+    import torch
+
+    reached = weights.cumsum(-1, dtype=torch.float64)
+    left = reached[:, -1:].contiguous()
+    found = []
+    starts = masses = left[:, :0]
+    for k in range(uniforms.shape[1]):
+        at = (uniforms[:, k : k + 1] * left).floor_().minimum(left - 1.0)
+        for j in range(k):
+            at += torch.where(at >= starts[:, j : j + 1], masses[:, j : j + 1], 0.0)
+        exists = left > 0.0
+        token = torch.searchsorted(reached, at, right=True)
+        mass = torch.where(exists, weights.gather(-1, token).double(), 0.0)
+        found.append(torch.where(exists, token, -1))
+        starts, order = torch.cat((starts, reached.gather(-1, token) - mass), -1).sort(-1)
+        masses = torch.cat((masses, mass), -1).gather(-1, order)
+        left = left - mass
+    return torch.cat(found, -1)

@@ -1,0 +1,219 @@
+"""Trees of drafts: drawn from a draft model, and weighed by the target model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.base.array_types import Floats, Integers
+from mdsd_opt.drafts import DraftScheme
+from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.trees.device_laws.laws import BinnedDrafts, sampled
+from mdsd_opt.trees.device_laws.transfers import known
+from mdsd_opt.trees.topology import Place, RateTable, Topology, ValuedTopology, valued
+
+Law = Floats
+Tokens = tuple[int, ...]
+
+#: Draft law after a text (the prompt's continuation), of all texts at once: [n, V].
+DraftModel = Callable[[Sequence[Tokens]], NDArray[Any]]
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A draft token with the drafts drawn after it.
+
+    Attributes
+    ----------
+    tokens : tuple of int
+        The drafts on the way from the root, itself included; () for the root.
+    place : tuple of int
+        Its place in the topology.
+    merged : tuple of tuple of int
+        Places of later draws that coincide with it, where the topology merges them.
+    drafts : DraftScheme or None
+        How the drafts after it were drawn; None for a leaf.
+    draws : ndarray of int64, shape (K,)
+        They, in draw order; they may coincide.
+    children : dict of int to Node
+        By token.
+    target : ndarray, shape (V,)
+        p after this node, once the target model has been asked.
+    values : ndarray, shape (K,)
+        What the drafts are worth by their places, see `add_drafts`.
+    """
+
+    tokens: Tokens
+    place: Place
+    drafts: DraftScheme | None = None
+    draws: Integers = field(default_factory=lambda: np.empty(0, np.int64))
+    children: dict[int, Node] = field(default_factory=dict)
+    target: Law = field(default_factory=lambda: np.empty(0))
+    values: Law = field(default_factory=lambda: np.empty(0))
+    merged: tuple[Place, ...] = ()
+    _make_target: Callable[[], Law] | None = None
+
+    def target_by(self, make: Callable[[], Law]) -> None:
+        """Let p be made when it is first looked at: rules do not come to all nodes of a tree."""
+        self._make_target = make
+        del self.target
+
+    def __getattr__(self, name: str) -> Any:  # of what has been deleted
+        if name != "target" or self._make_target is None:
+            raise AttributeError(f"a Node has no {name}")
+        self.target = self._make_target()
+        return self.target
+
+    @property
+    def depth(self) -> int:
+        return len(self.tokens)
+
+    def next_places(self, topology: Topology) -> list[Place]:
+        """Places of the drafts that are drawn after it."""
+        return [
+            (*place, rank)
+            for place in (self.place, *self.merged)
+            for rank in range(topology.drafts_at(place))
+        ]
+
+    def add_drafts(
+        self,
+        drafts: DraftScheme,
+        draws: Integers,
+        values: Law | None = None,
+        merged: Sequence[Place] | None = None,
+    ) -> list[Node]:
+        """Hang the draws below this node; return the new nodes.
+
+        Draws that coincide hang at the place of the first, unless they are merged.
+
+        Parameters
+        ----------
+        drafts : DraftScheme
+        draws : ndarray of int64, shape (K,)
+        values : ndarray, shape (K,), optional
+            What each place is worth: 1 and the drafts expected to be accepted below it, see
+            `place_values`; by default all the same. They must be known before these drafts are
+            drawn: a rule that favours a draft for its token is not lossless.
+        merged : sequence of tuple of int, optional
+            `next_places` of a topology that merges draws that coincide.
+
+        Raises
+        ------
+        InvalidInput
+            Not one positive value for each draw.
+        """
+        values = np.ones(draws.size) if values is None else values
+        if values.shape != draws.shape or not all(value > 0.0 for value in values.tolist()):
+            raise InvalidInput(
+                f"{draws.size} drafts are worth {values.tolist()}: give one positive value for "
+                "each place"
+            )
+        self.drafts, self.draws, self.values = drafts, draws, values
+        for rank, token in enumerate(draws.tolist()):
+            place = (*self.place, rank) if merged is None else merged[rank]
+            if token >= 0 and token not in self.children:
+                self.children[token] = Node((*self.tokens, token), place)
+            elif token >= 0 and merged is not None:
+                self.children[token].merged += (place,)
+        return list(self.children.values())
+
+    def walk(self) -> list[Node]:
+        """The node and all below it, parents before children."""
+        nodes = [self]
+        for node in nodes:
+            nodes.extend(node.children.values())
+        return nodes
+
+
+def grow(
+    model: DraftModel,
+    topology: Topology,
+    scheme: str | SchemeMaker,
+    rng: np.random.Generator,
+    rates: RateTable | None = None,
+) -> Node:
+    """Draw a tree of drafts, one level after another.
+
+    The places are sorted first, so that what is drawn first is worth most: draws that coincide
+    then have the best of their places.
+
+    Parameters
+    ----------
+    model : callable
+        Draft laws after some continuations, as probabilities [n, V].
+    topology : Topology
+    scheme : str or callable
+        How the drafts of a node are drawn.
+    rng : numpy.random.Generator
+    rates : ndarray, shape (K + 1, K), optional
+        Chances of the places, by which the drafts are valued: see `place_values`. Measured ones
+        must stem from earlier trees.
+
+    Returns
+    -------
+    Node
+        The root, without target laws.
+    """
+    return drawn(model, valued(topology, rates), scheme_maker(scheme), rng)
+
+
+def drawn(
+    model: DraftModel, shape: ValuedTopology, make: SchemeMaker, rng: np.random.Generator
+) -> Node:
+    """`grow` by a topology whose values are known."""
+    root = Node((), ())
+    level = [root]
+    while level:
+        inner = [(node, places) for node in level if (places := node.next_places(shape.topology))]
+        if not inner:
+            break
+        laws = model([node.tokens for node, _ in inner])
+        made = [make(law, len(places)) for (_, places), law in zip(inner, laws, strict=True)]
+        level = []
+        for (node, _), drafts, draws in zip(inner, made, draw_all(made, rng), strict=True):
+            level += hang(node, drafts, draws, shape)
+    return root
+
+
+def hang(node: Node, drafts: DraftScheme, draws: Integers, shape: ValuedTopology) -> list[Node]:
+    """`add_drafts` by a topology and its values; returns the new nodes."""
+    topology, values = shape
+    if topology.merges and draws.dtype == object:
+        raise InvalidInput(
+            f"{topology.name} merges draws that coincide, but on this device they are not known "
+            "while the tree is drawn: leave on_device out"
+        )
+    if not topology.merges:
+        return node.add_drafts(drafts, draws, values[node.place])
+    places = node.next_places(topology)
+    worth = np.array([values[place[:-1]][place[-1]] for place in places])
+    return node.add_drafts(drafts, draws, worth, places)
+
+
+def draw_all(made: list[Any], rng: np.random.Generator) -> list[NDArray[Any]]:
+    """Draws of each node of a level; promised ones where the host would have to wait for them."""
+    if isinstance(made[0], BinnedDrafts):  # no scheme: weights on a device
+        return sampled(made, rng)
+    return [drafts.sample(rng) for drafts in made]
+
+
+def settle(root: Node) -> None:
+    """Put tokens into a tree of promised ones, once they are kept.
+
+    Draws that coincide then hang at the place of the first.
+    """
+    nodes = [root]
+    for node in nodes:
+        children, node.children = list(node.children.values()), {}
+        node.draws = np.array(known(node.draws.tolist()), np.int64)
+        for token, child in zip(node.draws.tolist(), children, strict=True):
+            if token >= 0 and token not in node.children:
+                child.tokens = (*node.tokens, token)
+                node.children[token] = child
+        nodes.extend(node.children.values())

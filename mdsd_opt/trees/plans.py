@@ -1,0 +1,263 @@
+r"""The topology of a draft tree that accepts most drafts, or brings most tokens a second.
+
+With :math:`a_{Kk}` the rates of the places,
+
+.. math:: W(n) = \max_K \max_{n_1 + \dots + n_K \le n - K} \sum_k a_{Kk}\, (1 + W(n_k)).
+
+Where the rates do not depend on K this is the plan of Sequoia [Sequoia]: the n places that are
+likeliest to be passed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from mdsd_opt.base.array_types import Floats, Integers
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge
+from mdsd_opt.trees.topology import Place, RateTable, Topology
+
+#: Seconds of a step by the number of drafts: a function, or a table measured at some numbers.
+Cost = Callable[[int], float] | Mapping[int, float] | Sequence[float]
+
+#: Seconds of a step by the number of drafts and of the levels that the draft model draws.
+CostByDepth = Callable[[int, int], float]
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+#: Drafts of a plan, at most.
+MAX_NODES = 4096
+
+#: Of the sums that a plan goes through, 8 bytes each.
+_MAX_NUMBERS = 5 * 10**7
+
+
+@dataclass(frozen=True, slots=True)
+class TreePlan:
+    """A topology, and what it is expected to bring.
+
+    Attributes
+    ----------
+    topology : Topology
+        The values of the drafts of a node fall in draw order.
+    expected_accepted : float
+        Drafts that a step accepts on average, by the rates of the plan.
+    tokens_per_second : float or None
+        With the extra token of each step; None without a cost.
+    """
+
+    topology: Topology
+    expected_accepted: float
+    tokens_per_second: float | None = None
+
+
+def plan_tree(
+    table: RateTable,
+    num_nodes: int,
+    max_depth: int | None = None,
+    cost: Cost | CostByDepth | None = None,
+) -> TreePlan:
+    """The best topology within a number of drafts, exactly, by dynamic programming.
+
+    Parameters
+    ----------
+    table : ndarray, shape (K + 1, K)
+        Of `place_rates`: [k, j] is the chance that the j-th most valuable of k drafts is passed.
+        Nodes have at most K drafts.
+    num_nodes : int
+        Drafts of the tree, at most.
+    max_depth : int, optional
+        Levels, at most.
+    cost : callable, mapping of int to float, or sequence, optional
+        Seconds of a step by its number of drafts; a mapping is interpolated between the numbers
+        it has, a sequence begins with no draft. A callable of two arguments is given the levels,
+        too: the draft model makes a pass for each. With it the plan is for
+        (1 + accepted) / seconds, else for the most accepted drafts.
+
+    Returns
+    -------
+    TreePlan
+
+    Raises
+    ------
+    InvalidInput
+        No draft or level allowed, a table of another form, a cost that is not positive.
+    ProblemTooLarge
+        More than 4,096 drafts, or a table too wide or too many levels for so many.
+
+    Notes
+    -----
+    O(K n^2 log K) for each level that is allowed, and once if there is no limit. A cost by levels
+    looks at every number of them.
+    """
+    rates = _checked(table)
+    if min(num_nodes, 1 if max_depth is None else max_depth) < 1:
+        raise InvalidInput(
+            f"{num_nodes} drafts, {max_depth} levels: give at least 1 draft and 1 level"
+        )
+    by_depth = _of_two_arguments(cost)
+    sizes = _sizes(num_nodes, cost)
+    num_nodes = sizes[-1]
+    depth = None if max_depth is None or max_depth >= num_nodes else max_depth
+    if by_depth is not None and depth is None:
+        depth = num_nodes
+    numbers = rates.size * (num_nodes + 1) * (depth or 1)
+    if num_nodes > MAX_NODES or numbers > _MAX_NUMBERS:
+        raise ProblemTooLarge(
+            f"{num_nodes:,} drafts, up to {rates.shape[1]} after a node: a plan takes up to "
+            f"{MAX_NODES:,}; give fewer, or fewer after a node or fewer levels"
+        )
+    levels = _levels(rates, num_nodes, depth)
+    accepted = levels[-1].best
+    if cost is None:
+        return TreePlan(_topology(rates, levels, num_nodes, depth), float(accepted[-1]))
+    if by_depth is not None:
+        return _plan_by_depth(rates, levels, num_nodes, by_depth)
+    seconds = seconds_of(cost)
+    chosen = max(sizes, key=lambda n: (1.0 + float(accepted[n])) / seconds(n))
+    topology = _topology(rates, levels, chosen, depth)
+    expected = float(accepted[chosen])
+    return TreePlan(topology, expected, (1.0 + expected) / seconds(topology.num_nodes))
+
+
+def _plan_by_depth(
+    rates: RateTable, levels: list[_Level], num_nodes: int, cost: CostByDepth
+) -> TreePlan:
+    """The plan that brings most tokens a second where levels cost, too."""
+
+    def speed(drafts: int, depth: int) -> float:
+        def seconds(number: int) -> float:
+            return cost(number, depth)
+
+        return (1.0 + float(levels[depth - 1].best[drafts])) / seconds_of(seconds)(drafts)
+
+    tried = ((n, d) for n in range(1, num_nodes + 1) for d in range(1, min(n, len(levels)) + 1))
+    drafts, depth = max(tried, key=lambda pair: speed(*pair))
+    topology = _topology(rates, levels[:depth], drafts, depth)
+    expected = float(levels[depth - 1].best[drafts])
+    return TreePlan(topology, expected, speed(topology.num_nodes, topology.depth))
+
+
+def _of_two_arguments(cost: Cost | CostByDepth | None) -> CostByDepth | None:
+    """The cost if it asks for levels, too."""
+    if not callable(cost):
+        return None
+    try:
+        given = inspect.signature(cost).parameters.values()
+    except ValueError:  # some of those that are built in do not tell
+        return None
+    needed = [x for x in given if x.default is x.empty and x.kind in _POSITIONAL]
+    return cast(CostByDepth, cost) if len(needed) == 2 else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Level:
+    """What a node with some levels below it can bring; the arrays of `best_below`."""
+
+    below: Floats
+    best: Floats
+    counts: Integers
+    sums: Floats
+
+    def shares(self, rates: RateTable, drafts: int) -> list[int]:
+        """Drafts below each draft of a node that may use so many, in falling order."""
+        while self.counts[drafts] == 0 and drafts > 0:  # fewer bring as much
+            drafts -= 1
+        count = int(self.counts[drafts])
+        left, found = drafts - count, []
+        for j in range(count - 1, 0, -1):
+            x = np.arange(left // (j + 1) + 1)
+            found.append(
+                int(np.argmax(self.sums[count, j - 1, left - x] + rates[count, j] * self.below[x]))
+            )
+            left -= found[-1]
+        return sorted([*found, left][:count], reverse=True)
+
+
+def _levels(rates: RateTable, num_nodes: int, depth: int | None) -> list[_Level]:
+    """What each number of levels below a node can bring; one entry if there is no limit."""
+    from mdsd_opt.trees.tree_kernels import best_below
+
+    size = num_nodes + 1
+    levels: list[_Level] = []
+    for _ in range(depth or 1):
+        best = np.zeros(size)
+        below = best if depth is None else levels[-1].best if levels else np.zeros(size)
+        level = _Level(below, best, np.zeros(size, np.int64), np.empty((*rates.shape, size)))
+        best_below(rates, below, best, level.counts, level.sums)
+        levels.append(level)
+    return levels
+
+
+def _topology(
+    rates: RateTable, levels: list[_Level], num_nodes: int, depth: int | None
+) -> Topology:
+    """Read the choices from the root down."""
+    places: dict[Place, int] = {}
+    waiting: list[tuple[Place, int]] = [((), num_nodes)]
+    while waiting:
+        place, drafts = waiting.pop()
+        if len(place) == depth:
+            continue
+        level = levels[0 if depth is None else -1 - len(place)]
+        shares = level.shares(rates, drafts)
+        if shares:
+            places[place] = len(shares)
+        waiting += [((*place, rank), share) for rank, share in enumerate(shares) if share]
+    return Topology(places or {(): 1}, f"planned{num_nodes}")
+
+
+def _sizes(num_nodes: int, cost: Cost | CostByDepth | None) -> range:
+    """Numbers of drafts to choose from: no more than were measured."""
+    if cost is None or callable(cost):
+        return range(1, num_nodes + 1)
+    measured = max(_measured(cost), default=0)
+    if measured < 1:
+        raise InvalidInput("the cost is of no number of drafts: give seconds for some")
+    return range(1, min(num_nodes, measured) + 1)
+
+
+def seconds_of(cost: Cost | CostByDepth) -> Callable[[int], float]:
+    """Seconds of a step by its number of drafts; errors where that is no duration."""
+    if callable(cost):
+        of = cast(Callable[[int], float], cost)
+    else:
+        known = sorted(_measured(cost).items())
+
+        def of(drafts: int) -> float:
+            return float(np.interp(drafts, [n for n, _ in known], [t for _, t in known]))
+
+    def checked(drafts: int) -> float:
+        seconds = float(of(drafts))
+        if not 0.0 < seconds < np.inf:
+            raise InvalidInput(
+                f"the cost of a step with {drafts} drafts is {seconds}: give seconds above 0"
+            )
+        return seconds
+
+    return checked
+
+
+def _measured(cost: Mapping[int, float] | Sequence[float]) -> Mapping[int, float]:
+    return cost if isinstance(cost, Mapping) else dict(enumerate(cost))
+
+
+def _checked(table: RateTable) -> RateTable:
+    """The table with falling rows: the most valuable draft is the likeliest to be passed."""
+    rates = np.array(table, np.float64)
+    if rates.ndim != 2 or rates.shape[1] < 1 or rates.shape[0] != rates.shape[1] + 1:
+        raise InvalidInput(
+            f"a table of rates has shape {rates.shape}: give (K + 1, K), as place_rates does"
+        )
+    if not (rates >= 0.0).all() or (rates.sum(axis=1) > 1.0 + 1e-9).any():
+        raise InvalidInput(
+            "a row of the table of rates is not of chances that sum to at most one: give what "
+            "place_rates returns"
+        )
+    for k in range(len(rates)):
+        rates[k, :k] = np.sort(rates[k, :k])[::-1]
+    return rates

@@ -1,0 +1,160 @@
+r"""Recursive rejection: drafts are tried one after another, each against what the others left.
+
+A draft x of law q is passed with :math:`\min(1, t_x / q_x)`; if it is not, the target becomes
+:math:`(t - q)_+ / (1 - \sum \min(t, q))`.
+
+That in float64 or in Fractions, as the target is given.
+
+The optimal token rule passes most to some draft, but its random levels favour the topmost token,
+not the most valuable place. Where one place is worth far more than the others, trying that one
+first brings more: `tried_one_by_one`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.base.array_types import Integers
+from mdsd_opt.drafts import DraftScheme
+from mdsd_opt.trees.valued_rules import Values, as_good
+from mdsd_opt.verifiers.rejection import accepted, without
+
+Law = NDArray[Any]
+
+#: From here on one-pass forms are used, which cost milliseconds instead of tens.
+MANY_TOKENS = 4096
+
+#: Buckets of p/q that are as one here: that leaves 16 to an octave.
+_TOGETHER = 4
+
+#: Differences of forecasts that rounding makes.
+_NOTHING = 1e-9
+
+
+def draft_law(drafts: Any, target: Law) -> Law:
+    """q of drafts from one model, in the numbers of the target."""
+    return np.array(drafts.exact_q, dtype=object) if target.dtype == object else drafts.q
+
+
+def after_refusal(target: Law, demand: float, q: Law) -> tuple[Law, float, float]:
+    r"""What is left of a target of mass at most one where a draft of law q was refused.
+
+    Returns the target, its mass, of which 1 stays 1, and the probability that a draft is refused,
+    :math:`1 - \sum \min(t, q)`.
+    """
+    rest = np.maximum(target - q, 0)
+    mass = rest.sum()
+    refused = mass + max(1 - demand, 0)
+    if mass <= 0:
+        return rest, 0, refused
+    rest /= refused
+    return rest, mass / refused, refused
+
+
+def whole_support_masses(target: Law, q: Law, draws: Integers) -> Law:
+    """Probability that each draft is passed where every token of q is drawn, once; shape (K,).
+
+    A refused token has no target left, and the last one is passed with all that is left: each is
+    passed with its target on average over the draws, whatever their order, the first ones first.
+    """
+    masses = np.zeros_like(target, shape=draws.size)
+    drawn = draws[draws >= 0]
+    target, q = target[drawn], q[drawn] / q[drawn].sum()
+    left, demand = 1, min(target.sum(), 1)
+    for k in range(drawn.size):
+        chance = accepted(target[k], q[k])
+        masses[k] = left * chance
+        left *= 1 - chance
+        target, demand, _ = after_refusal(target, demand, q)
+        q = without(q, k)
+    return masses
+
+
+def tried_one_by_one(
+    target: Law, demand: float, drafts: DraftScheme | None, values: Values
+) -> list[int]:
+    r"""Indices of the draws to be tried one by one, in this order; none for other schemes.
+
+    With replacement the most valuable places come first, without replacement those drawn first. As
+    many are tried as make
+
+    .. math:: \sum_{k<j} v_k S_k a_k + S_j \sum_k v_{(k)} c_k
+
+    grow, with S the probability that all tries so far were refused, a the probability that a try
+    passes, v_(k) the k-th largest value of the rest and c_k the chance of its place
+    (`rank_chances`), all with replacement. That is a forecast: any number that does not depend on
+    the draws is lossless. The target t, shape (V,), has mass `demand` <= 1; `values` are those of
+    the places.
+    """
+    draws = None if drafts is None else drafts.random_draws
+    if draws is None:
+        return []
+    if draws.is_replaced:
+        order = np.argsort(-values, kind="stable")
+    elif draws.are_certain:  # recursive rejection accepts everything
+        return list(range(draws.support_size - 1))
+    else:
+        order = np.arange(values.size)
+    if as_good(values).all():
+        return []
+    target = target.astype(np.float64, copy=False)  # a forecast needs no Fractions
+    return order[: best_number(target, float(demand), draws.q, values[order])].tolist()
+
+
+def best_number(target: Law, demand: float, q: Law, values: Values) -> int:
+    """How many tries the forecast is largest for; `values` in the order of the tries."""
+    target, q = by_ratio(target, q)
+    most, tried, left = 0.0, 0.0, 1.0
+    for j in range(values.size):
+        rest = np.sort(values[j:])[::-1]
+        expected = tried + left * float(rest @ rank_chances(target, q, rest.size))
+        if expected <= most + _NOTHING and j > 0:
+            return j - 1
+        most = expected
+        target, demand, refused = after_refusal(target, demand, q)
+        tried += left * (1.0 - refused) * values[j]
+        left *= refused
+        if demand <= 0.0:
+            return j
+    return values.size - 1  # to try the last one and to decide about it is the same
+
+
+def by_ratio(target: Law, q: Law) -> tuple[Law, Law]:
+    """Masses of t and q over the drafted tokens, or over groups of similar t/q; in order of it."""
+    if q.size >= MANY_TOKENS:
+        from mdsd_opt.prefix_search import ratio_groups_kernels as kernels
+        from mdsd_opt.prefix_search.sum_kernels import BLOCK
+
+        sums = np.empty((kernels.NUM_BUCKETS, 2))
+        buckets, nothing = np.empty(q.size, np.uint16), np.empty((0, 2))
+        kernels.fill_buckets(target, q, np.empty(BLOCK), buckets)
+        kernels.sum_buckets(target, q, buckets, nothing, sums)
+        groups = sums[: kernels.NEVER_DRAFTED].reshape(-1, _TOGETHER, 2).sum(axis=1)
+        target, q = groups[groups[:, kernels.Q] > 0.0].T.copy()
+        return target, q
+    drafted = np.flatnonzero(q > 0.0)
+    order = drafted[np.argsort(target[drafted] / q[drafted], kind="stable")]
+    return target[order], q[order]
+
+
+def rank_chances(target: Law, q: Law, num_drafts: int) -> Law:
+    r"""Probability that the best, second best, ... place is passed, shape (K,), with replacement.
+
+    A block [a, b) is the topmost one with a draft, and the k-th best place is the best in it, with
+    :math:`w(B) A_a^k A_b^{K-1-k}`, k = 0..K-1, A the prefix sums of the weights w. Tokens, or
+    groups, come in ascending order of target/q.
+    """
+    if num_drafts == 1:
+        return np.minimum(target, q).sum(keepdims=True)
+    from mdsd_opt.trees import tree_kernels
+
+    n, chances = q.size, np.zeros(num_drafts)
+    tree_kernels.rank_chances(
+        target, q, num_drafts, np.empty((5, n + 1)), np.empty((3, n)), np.empty((3, n), np.int64),
+        np.empty(3 * n), np.empty((2, 3 * n), np.int64), np.ones(n + 1),
+        np.empty((3, n + 1), np.int64), np.empty(n + 1), chances,
+    )  # fmt: skip
+    return chances

@@ -1,0 +1,124 @@
+"""What every rule that verifies a tree of drafts can say, and how it decides."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from mdsd_opt.base.array_types import Floats
+from mdsd_opt.trees.device_laws.laws import BinnedLaw
+from mdsd_opt.trees.draft_tree import Node
+from mdsd_opt.verifiers.base import draw, normalised, positive_part
+
+Law = Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stop:
+    """One way to end: the drafts up to a node are accepted, and one more token is drawn.
+
+    Attributes
+    ----------
+    node : Node
+    probability : float
+        Given the tree.
+    masses : ndarray, shape (V,), or None
+        The extra token is drawn in proportion to their positive part; from p where they have none,
+        or are None. Or a function that gives them: one way alone is taken.
+    """
+
+    node: Node
+    probability: float
+    masses: Law | Callable[[], Law] | None = None
+
+    @property
+    def law(self) -> Law:
+        """Law of the extra token, shape (V,)."""
+        return self._law_of(self._given())
+
+    def _given(self) -> Any:
+        return self.masses() if callable(self.masses) else self.masses
+
+    def _law_of(self, masses: Any) -> Law:
+        if masses is None:
+            return self.node.target
+        if isinstance(masses, BinnedLaw):
+            left = masses.normalised()
+        else:
+            left = normalised(positive_part(masses))
+        return self.node.target if left is None else left
+
+    def draw(self, uniform: float) -> int:
+        """The extra token."""
+        masses = self._given()
+        if isinstance(masses, np.ndarray) and masses.max() > 0:
+            return draw(masses, uniform)  # which sees to negative ones and to their sum
+        law: Any = self._law_of(masses)
+        return law.draw(uniform) if isinstance(law, BinnedLaw) else draw(law, uniform)
+
+
+class Accepted(NamedTuple):
+    """Outcome of one verification.
+
+    Attributes
+    ----------
+    tokens : tuple of int
+        The accepted drafts, and the extra token at the end.
+    num_accepted : int
+        How many of them are drafts.
+    """
+
+    tokens: tuple[int, ...]
+    num_accepted: int
+
+
+class TreeRule(ABC):
+    """Verifies a tree of drafts whose nodes know their target laws.
+
+    Attributes
+    ----------
+    name : str
+    host_only : str
+        Why it cannot decide from sums over bins while the laws stay on a device; or nothing.
+    """
+
+    name: ClassVar[str]
+    host_only: str = "it asks for the probability of every token"
+
+    @abstractmethod
+    def stops(self, root: Node) -> list[Stop]:
+        """All ways to end, given the tree; the probabilities sum to one."""
+
+    def verify(self, root: Node, rng: np.random.Generator) -> Accepted:
+        """Draw one of the ways to end, and the extra token."""
+        where, extra = rng.random(2)
+        way = taken(self.stops(root), where)
+        return Accepted((*way.node.tokens, way.draw(extra)), way.node.depth)
+
+    def expected_accepted(self, root: Node) -> float:
+        """Mean number of accepted drafts, given the tree."""
+        return float(sum(way.probability * way.node.depth for way in self.stops(root)))
+
+
+def taken(ways: list[Stop], uniform: float) -> Stop:
+    """One of some ways, in proportion to their probabilities."""
+    reached = list(accumulate(way.probability for way in ways))
+    chosen = bisect_right(reached, uniform * reached[-1])
+    return ways[min(chosen, len(ways) - 1)]
+
+
+def completed(found: list[Stop], root: Node, left: float) -> list[Stop]:
+    """All ways to end, where rounding has left a probability without any.
+
+    Where p and q are equal up to rounding, a draft of far less probability than that may be refused
+    while nothing of p is left for other tokens. Then nothing is accepted, and the token follows p.
+    """
+    if left > 0.0:
+        found.append(Stop(root, left))
+    return found

@@ -1,0 +1,272 @@
+"""All texts up to a length, numbered level by level, and the random trees of drafts among them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.base.array_types import Flags, Floats, Integers, Vector
+from mdsd_opt.base.distributions import Distribution
+from mdsd_opt.drafts.by_name import SchemeMaker
+from mdsd_opt.drafts.counting import count_power, readable
+from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
+from mdsd_opt.trees.draft_tree import Tokens
+from mdsd_opt.trees.topology import Place, Topology
+
+Laws = Callable[[Tokens], Floats]
+
+#: Texts: V = 16, three levels.
+MAX_TEXTS = 5_000
+
+#: Draft tuples of one node, and of all nodes.
+MAX_TUPLES = 20_000
+MAX_ALL_TUPLES = 2_000_000
+
+
+class TextTree:
+    """The texts up to a length; the root, 0, is the empty one.
+
+    Their number N is `size`; more than 5,000 are `ProblemTooLarge`. `levels`, shape (depth + 2,),
+    is where each level begins, and the end; `level_of` and `parent` have shape (N,), as has `p`,
+    the probability of the last token after the others under the target.
+    """
+
+    def __init__(self, target: Laws, depth: int) -> None:
+        first = Distribution.of(target(()), "the target's first law").values
+        self.vocab_size = first.size
+        count = sum(count_power(self.vocab_size, n) for n in range(min(depth, 64) + 1))
+        if count > MAX_TEXTS or depth > 64:
+            raise ProblemTooLarge(
+                f"V = {self.vocab_size} and depth {depth} make {readable(count)} texts, over the "
+                f"limit of {MAX_TEXTS:,}: take a smaller vocabulary or a shallower tree"
+            )
+        sizes = self.vocab_size ** np.arange(depth + 1)
+        self.depth, self.size = depth, int(count)
+        self.levels: Integers = np.concatenate([[0], np.cumsum(sizes)])
+        self.level_of: Integers = np.repeat(np.arange(depth + 1), sizes)
+        number = np.arange(self.size)
+        inside = number - self.levels[self.level_of]
+        self.parent: Integers = self.levels[self.level_of - 1] + inside // self.vocab_size
+        self.parent[0] = 0
+        inner = [w for n in range(depth) for w in product(range(self.vocab_size), repeat=n)]
+        laws = (Distribution.of(target(w), f"the target's law after {w}").values for w in inner)
+        self.p: Vector = np.concatenate([[1.0], *laws])
+
+    def level(self, n: int) -> slice:
+        """The texts of n tokens."""
+        return slice(int(self.levels[n]), int(self.levels[n + 1]))
+
+    def summed_up(self, values: Vector) -> Vector:
+        """Sum over each text and all that begin with it."""
+        total = values.copy()
+        for n in range(self.depth, 0, -1):
+            total[self.level(n - 1)] += self.over_next(total[self.level(n)])
+        return total
+
+    def summed_down(self, values: Vector) -> Vector:
+        """Sum over each text and all that it begins with."""
+        total = values.copy()
+        for n in range(1, self.depth + 1):
+            here = self.level(n)
+            total[here] += total[self.parent[here]]
+        return total
+
+    def over_next(self, values: Vector) -> Vector:
+        """Sum over the last token, of the values of one level."""
+        return values.reshape(-1, self.vocab_size).sum(axis=1)
+
+    def outermost(self, inside: Flags) -> Integers:
+        """Texts of a set that goes on to the end that begin with no other one of it."""
+        return np.flatnonzero(inside & ~inside[self.parent])
+
+
+class TreeLaw(Protocol):
+    """A law of trees of drafts, as far as bounds need it."""
+
+    def first_met(self, order: Integers) -> Vector:
+        """Chance that each text is the first of an order that a tree holds; else the root."""
+
+
+def tree_law(texts: TextTree, draft: Laws, topology: Topology, make: SchemeMaker) -> TreeLaw:
+    """The law of the trees that `grow` draws; errors as `RandomTrees` and `MergedTrees`."""
+    if topology.merges:
+        return MergedTrees(texts, draft, topology, make)
+    return RandomTrees(texts, draft, topology, make)
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """Equal parts of a topology: what is drawn after a place.
+
+    `below` are the parts after its drafts, with their numbers; `missed`, one for each text of the
+    level, is the chance that nothing of the order so far is at or below a text drawn there.
+    """
+
+    below: list[tuple[_Part, int]]
+    missed: Vector
+
+
+class MergedTrees:
+    r"""The law of the trees whose coinciding draws are merged, drawn with replacement.
+
+    What is drawn after a place does not depend on which draws coincide: the tree is the union of
+    independent ones, and misses a set with the product of their chances,
+
+    .. math:: m_a(w) = \prod_{\text{drafts } b \text{ of } a} \sum_y q(y|w)\, m_b(wy),
+              \qquad m_a(w) = 0 \text{ for } w \text{ in the set.}
+
+    Raises `UnsupportedScheme` for drafts that are not independent draws from one law.
+    """
+
+    def __init__(self, texts: TextTree, draft: Laws, topology: Topology, make: SchemeMaker) -> None:
+        draws = make(draft(()), 1).random_draws
+        if draws is None or not draws.is_replaced:
+            raise UnsupportedScheme(
+                f"{topology.name} merges draws that coincide: its bounds are for drafts "
+                "with_replacement"
+            )
+        self._texts = texts
+        self._parts: list[dict[Any, _Part]] = [{} for _ in range(topology.depth + 1)]
+        inner = (w for n in range(texts.depth) for w in product(range(texts.vocab_size), repeat=n))
+        self._q: Vector = np.concatenate([draft(w) for w in inner])  # of every text but the root
+        self._root = self._part(topology, ())
+
+    def _part(self, topology: Topology, place: Place) -> _Part:
+        """The part after a place; equal ones of a level are one object."""
+        below = Counter(
+            id(self._part(topology, (*place, n))) for n in range(topology.drafts_at(place))
+        )
+        level = self._parts[len(place)]
+        key = frozenset(below.items())
+        if key not in level:
+            known = (
+                {id(part): part for part in self._parts[len(place) + 1].values()} if below else {}
+            )
+            counts = [(known[part], count) for part, count in below.items()]
+            level[key] = _Part(counts, np.empty(self._texts.vocab_size ** len(place)))
+        return level[key]
+
+    def first_met(self, order: Integers) -> Vector:
+        """Chance that each text is the first of an order that a tree holds; else the root."""
+        texts, size = self._texts, self._texts.vocab_size
+        for level in self._parts:
+            for part in level.values():
+                part.missed.fill(1.0)
+        chances, taken = np.zeros(texts.size), np.zeros(texts.size, np.bool_)
+        left = 1.0
+        for text in order.tolist():
+            above = self._above(text)
+            taken[text] = True
+            if taken[above].any():  # met only if the one that it begins with is
+                continue
+            at = text - int(texts.levels[len(above)])
+            for part in self._parts[len(above)].values():
+                part.missed[at] = 0.0
+            for ancestor in above:
+                n = int(texts.level_of[ancestor])
+                at = ancestor - int(texts.levels[n])
+                first = at * size
+                q = self._q[int(texts.levels[n + 1]) - 1 + first :][:size]
+                for part in self._parts[n].values():
+                    missed = 1.0
+                    for after, count in part.below:
+                        missed *= float(q @ after.missed[first : first + size]) ** count
+                    part.missed[at] = missed
+            now = float(self._root.missed[0])
+            chances[text] = max(left - now, 0.0)
+            left = now
+        chances[0] = left
+        return chances
+
+    def _above(self, text: int) -> list[int]:
+        """The texts that a text begins with, from its parent to the root."""
+        found = []
+        while text:
+            text = int(self._texts.parent[text])
+            found.append(text)
+        return found
+
+
+class RandomTrees:
+    """The law of the trees of drafts, coinciding draws included.
+
+    Raises `ProblemTooLarge` for more than 20,000 draft tuples of a node, or 2,000,000 of all.
+    """
+
+    def __init__(self, texts: TextTree, draft: Laws, topology: Topology, make: SchemeMaker) -> None:
+        self._texts = texts
+        widest = max(topology.num_drafts.values())
+        tuples = count_power(texts.vocab_size, widest)
+        pairs = {(len(place), count) for place, count in topology.num_drafts.items()}
+        total = sum(
+            texts.vocab_size**n * count_power(texts.vocab_size, count) for n, count in pairs
+        )
+        if tuples > MAX_TUPLES or total > MAX_ALL_TUPLES:
+            raise ProblemTooLarge(
+                f"V = {texts.vocab_size} and {widest} drafts after a node make {readable(tuples)} "
+                f"draft tuples, {readable(total)} in all, over the limits of {MAX_TUPLES:,} and "
+                f"{MAX_ALL_TUPLES:,}: take fewer drafts"
+            )
+        self._places, rows = _places(topology, texts)
+        self._starts = np.zeros((len(rows), texts.size), np.int64)
+        self._counts = np.zeros((len(rows), texts.size), np.int64)
+        tokens: list[NDArray[np.int32]] = []
+        weights: list[Vector] = []
+        start = 0
+        for level, count in sorted(pairs):
+            below = product(range(texts.vocab_size), repeat=level)
+            for number, text in enumerate(below, start=int(texts.levels[level])):
+                draws, law = _tuples(make(draft(text), count).tuple_law(), widest)
+                self._starts[rows[count], number] = start
+                self._counts[rows[count], number] = law.size
+                start += law.size
+                tokens.append(draws)
+                weights.append(law)
+        self._tokens, self._weights = np.concatenate(tokens), np.concatenate(weights)
+
+    def first_met(self, order: Integers) -> Vector:
+        """Chance that each text is the first of an order that a tree holds; else the root."""
+        from mdsd_opt.trees.tree_kernels import first_met
+
+        texts = self._texts
+        chances = np.zeros(texts.size)
+        size = int(self._places[-1, 3] + texts.vocab_size ** self._places[-1, 0])
+        chances[0] = first_met(
+            order, texts.vocab_size, texts.levels, texts.level_of, self._places, self._starts,
+            self._counts, self._tokens, self._weights, np.ones(size),
+            np.zeros(texts.size, np.bool_), chances,
+        )  # fmt: skip
+        return chances
+
+
+def _places(topology: Topology, texts: TextTree) -> tuple[Integers, dict[int, int]]:
+    """The table of places that `first_met` takes, and the row of every number of drafts."""
+    rows = {count: n for n, count in enumerate(sorted(set(topology.num_drafts.values())))}
+    found: list[Place] = [()]
+    table = []
+    start = 0
+    for place in found:
+        count = topology.drafts_at(place)
+        table.append([len(place), count, len(found), start, rows.get(count, 0)])
+        start += texts.vocab_size ** len(place)
+        found.extend((*place, rank) for rank in range(count))
+    return np.array(table), rows
+
+
+def _tuples(law: tuple[Any, Vector], width: int) -> tuple[NDArray[np.int32], Vector]:
+    """Possible draws, a repeated one as -1, padded to the width; and their probabilities."""
+    draws, weights = law
+    possible = weights > 0.0
+    draws = np.array(draws[possible], np.int32)
+    for later in range(1, draws.shape[1]):
+        drawn_before = (draws[:, :later] == draws[:, later : later + 1]).any(axis=1)
+        draws[drawn_before, later] = -1
+    padded = np.full((len(draws), width), -1, np.int32)
+    padded[:, : draws.shape[1]] = draws
+    return padded, np.asarray(weights[possible], np.float64)
