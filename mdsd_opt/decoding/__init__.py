@@ -14,7 +14,6 @@ from mdsd_opt.decoding.generation import (
     generate,
     generate_batch,
     generate_steps,
-    set_targets,
 )
 from mdsd_opt.decoding.generation import weigh as weigh  # its old name
 from mdsd_opt.decoding.growth import grow_by_acceptance
@@ -28,7 +27,7 @@ from mdsd_opt.decoding.place_rates import (
     measured_rates,
     place_rates,
 )
-from mdsd_opt.trees.draft_tree import Node, grow
+from mdsd_opt.trees.draft_tree import Node, grow, set_targets
 from mdsd_opt.trees.optimum import TreeBound, tree_bound, tree_optimum
 from mdsd_opt.trees.plans import TreePlan, plan_tree
 from mdsd_opt.trees.rules import Accepted, Stop, TreeRule, get_rule, rule_names

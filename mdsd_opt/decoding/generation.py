@@ -20,7 +20,7 @@ from mdsd_opt.decoding.step_laws import check_tree, distance_of, relax_targets, 
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.solvers.frontier.relaxation import checked_relax
-from mdsd_opt.trees.draft_tree import Node, Tokens
+from mdsd_opt.trees.draft_tree import Node, Tokens, set_targets
 from mdsd_opt.trees.rules import TreeRule, get_rule
 from mdsd_opt.trees.topology import MAX_DEPTH, AutoTree, Tree, parse_topology
 
@@ -402,13 +402,6 @@ def _cut(tokens: Tokens, room: int, stop_tokens: Collection[int]) -> Tokens:
         if token in stop_tokens:
             return tokens[: n + 1]
     return tokens
-
-
-def set_targets(root: Node, laws: Callable[[Tokens], Floats]) -> Node:
-    """The root of a tree, every node of which has got its target law."""
-    for node in root.walk():
-        node.target = laws(node.tokens)
-    return root
 
 
 def weigh(root: Node, laws: Callable[[Tokens], Floats]) -> Node:

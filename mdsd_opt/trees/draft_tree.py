@@ -217,3 +217,10 @@ def settle(root: Node) -> None:
                 child.tokens = (*node.tokens, token)
                 node.children[token] = child
         nodes.extend(node.children.values())
+
+
+def set_targets(root: Node, laws: Callable[[Tokens], Floats]) -> Node:
+    """Give every node of a tree its target law, and return the root."""
+    for node in root.walk():
+        node.target = laws(node.tokens)
+    return root

@@ -35,11 +35,10 @@ from mdsd_opt.auditing.trees.report import TreeAuditReport, blind_spots
 from mdsd_opt.auditing.trees.texts import Laws, TableModel, Texts, drawn_trees, promised
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.decoding.generation import set_targets
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnsupportedScheme
-from mdsd_opt.trees.draft_tree import Node
+from mdsd_opt.trees.draft_tree import Node, set_targets
 from mdsd_opt.trees.draft_tree import drawn as drawn_tree
 from mdsd_opt.trees.optimum import tree_bound
 from mdsd_opt.trees.topology import Topology, ValuedTopology, parse_topology, valued

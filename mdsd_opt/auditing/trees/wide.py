@@ -32,10 +32,9 @@ from mdsd_opt.auditing.trees.report import TreeAuditReport
 from mdsd_opt.auditing.trees.texts import promised_row
 from mdsd_opt.base.array_types import Vector
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.decoding.generation import set_targets
 from mdsd_opt.drafts import DraftScheme, WithReplacement
 from mdsd_opt.drafts.by_name import SchemeMaker
-from mdsd_opt.trees.draft_tree import Node, drawn
+from mdsd_opt.trees.draft_tree import Node, drawn, set_targets
 from mdsd_opt.trees.topology import Topology, valued
 
 
