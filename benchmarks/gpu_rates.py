@@ -90,7 +90,7 @@ def kernel_launch(target: Any, draft: Any, num_drafts: int, drafts: str) -> Call
     if sides[0] is None or sides[1] is None:
         raise TypeError("logits that the kernels do not read")
     pair = Pair(sides[0], sides[1], scale, scale)
-    function = getattr(rates, drafts)
+    function = rates.BY_NAME[drafts]
     return lambda: function(runtime, pair, (num_drafts,)).rates
 
 

@@ -107,7 +107,7 @@ class Request:
         """Why the kernels cannot do it, for logits of these shapes; "" if they can."""
         if self.moves_tokens:
             return "the kernels do not put the draft's tokens at their places (draft_token_ids)"
-        if not self.declared.device:
+        if self.declared.device not in rates.BY_NAME:
             return f"there is no kernel of {self.names}"
         if not all(1e-6 < scale < 1e6 for scale in (self.target_scale, self.draft_scale)):
             return "the temperature is too large or too small for single precision"
@@ -136,8 +136,7 @@ class Request:
     ) -> RowRates:
         """Launch the kernels; several times where there are many numbers of drafts."""
         pair = self.pair(runtime, target, draft)
-        function: Callable[..., RowRates] = getattr(rates, self.declared.device)
-        step = rates.MAX_COUNTS
+        function, step = rates.BY_NAME[self.declared.device], rates.MAX_COUNTS
         parts = [
             function(runtime, pair, self.num_drafts[i : i + step])
             for i in range(0, len(self.num_drafts), step)

@@ -48,16 +48,17 @@ class Composition:
 
 @dataclass(frozen=True, slots=True)
 class OptimalKernels:
-    """Compiled code of the optimal verifier for batches of one scheme, by names.
+    """Names of the compiled code of the optimal verifier for batches of one scheme.
 
     Attributes
     ----------
     rates : str
         Function of `mdsd_opt.prefix_search.rates`, or ``"module:function"``, for the CPU.
     device : str
-        Function of `mdsd_opt.gpu.rates` for a CUDA device; empty if there is none.
+        Name of the device kernels that compute the same, which a room that has kernels looks up
+        in its own table; empty if there are none.
     decides_on_device : bool
-        Whether the kernels of `mdsd_opt.gpu.verification` decide for such drafts.
+        Whether device kernels decide for such drafts.
     """
 
     rates: str

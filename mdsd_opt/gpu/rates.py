@@ -194,11 +194,11 @@ def most_fixed_drafts(vocab_size: int, threads_per_row: int) -> int:
     return min(MAX_DRAFTS, _CANDIDATES // per_thread)
 
 
-def most_drafts(function: str, vocab_size: int, threads_per_row: int) -> int:
-    """Largest K that a function of this module takes."""
-    if function in (greedy.__name__, top_k.__name__):
+def most_drafts(name: str, vocab_size: int, threads_per_row: int) -> int:
+    """Largest K that the kernels of this name take."""
+    if name in ("greedy", "top_k"):
         return most_fixed_drafts(vocab_size, threads_per_row)
-    return MAX_RACE_DRAFTS if function == without_replacement.__name__ else MAX_DRAFTS
+    return MAX_RACE_DRAFTS if name == "without_replacement" else MAX_DRAFTS
 
 
 def kseq(runtime: DeviceRuntime, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
@@ -209,6 +209,17 @@ def kseq(runtime: DeviceRuntime, pair: Pair, num_drafts: Sequence[int]) -> RowRa
 def rrs(runtime: DeviceRuntime, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
     """Acceptance rates of recursive rejection sampling, drafts with replacement."""
     return _without_gaps(runtime, pair, num_drafts, REJECTION, 0)
+
+
+#: The kernels by the names that schemes and verifiers declare for a device.
+BY_NAME = {
+    "with_replacement": with_replacement,
+    "without_replacement": without_replacement,
+    "greedy": greedy,
+    "top_k": top_k,
+    "kseq": kseq,
+    "rrs": rrs,
+}
 
 
 def _without_gaps(

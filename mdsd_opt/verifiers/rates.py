@@ -24,9 +24,9 @@ class BatchRates:
         Instead of a formula: a function of `mdsd_opt.prefix_search.rates` by its name, or
         ``"module:function"``, as it imports numba.
     device : str
-        Function of `mdsd_opt.gpu.rates` that computes them on a CUDA device; empty if none does.
+        Name of the device kernels that compute them; empty if there are none.
     decides_on_device : bool
-        Whether the kernels of `mdsd_opt.gpu.verification` decide as this verifier.
+        Whether device kernels decide as this verifier.
     is_bound : bool
         Whether the rates are lower bounds.
     estimated_from : int, optional

@@ -14,13 +14,15 @@ import pytest
 
 import mdsd_opt
 from mdsd_opt import _old_names
+from mdsd_opt.drafts.by_name import all_schemes
+from mdsd_opt.gpu.rates import BY_NAME
 
 PACKAGE = Path(mdsd_opt.__file__).parent
 
 #: From the ground up; a module imports from its own room and from those before it.
 ROOMS = (
     *("base", "prefix_search", "drafts", "problem", "solvers", "verifiers", "cddlib_checks"),
-    *("gpu", "batch", "decoding", "serving", "auditing", "corpora", "cli"),
+    *("gpu", "batch", "trees", "serving", "auditing", "decoding", "corpora", "planning", "cli"),
 )
 
 #: Imported by any room.
@@ -58,6 +60,39 @@ def test_the_test_sees_an_import_that_runs_up(tmp_path: Path) -> None:
         path = tmp_path / "module.py"
         path.write_text(f"def f():\n    {told}\n", encoding="utf-8")
         assert [name for _, name in rooms_imported(path)] == ["cli"]
+
+
+def rooms_in_strings(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and room of every string, but for docstrings, that names a module of the package."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
+            for room in re.findall(r"\bmdsd_opt\.(\w+)[.:]", node.value):
+                yield node.lineno, room
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_string_names_a_module_above(room: str) -> None:
+    above = ROOMS[ROOMS.index(room) + 1 :]
+    paths = (PACKAGE / room).rglob("*.py")
+    found = [(path, *place) for path in paths for place in rooms_in_strings(path)]
+    assert not [f"{path}:{line}: {to}" for path, line, to in found if to in above]
+
+
+def test_the_test_sees_a_string_that_names_a_module(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text('"""See `mdsd_opt.gpu.pair`."""\n\nKERNEL = "mdsd_opt.gpu.rates:rrs"\n')
+    assert [*rooms_in_strings(path)] == [(3, "gpu")]
+
+
+def test_names_of_device_kernels_are_those_of_the_table() -> None:
+    """Rooms below name kernels by words, which the room that has them looks up."""
+    kinds = [getattr(kind, "optimal_kernels", None) for kind in all_schemes().values()]
+    verifiers = [mdsd_opt.verifiers.get(name) for name in mdsd_opt.verifiers.names()]
+    declared = {kernels.device for kernels in kinds if kernels is not None}
+    declared |= {rates.device for each in verifiers for rates in each.batch_rates.values()}
+    assert declared - {""} == set(BY_NAME)
 
 
 def test_folders_are_the_rooms() -> None:
