@@ -20,11 +20,12 @@ KERNEL_TESTS := $(patsubst %,tests/gpu/test_gpu_%.py,compile kernels ptx race ty
 # Processes begin with whole files, so that what a file prepares is seldom prepared by two.
 SHARED := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-# One room's tests alone: make test ROOM=solvers.
+# One room's tests alone: make test ROOM=solvers. All of them: make test TEST_OPTIONS=
 ROOM ?=
+TEST_OPTIONS ?= -m 'not exhaustive'
 
 test: $(VENV)/.test $(VENV)/.cdd  ## the test suite, all but what test-kernels runs
-	$(SHARED) $(ROOM:%=tests/%) $(KERNEL_TESTS:%=--ignore=%)
+	$(SHARED) $(ROOM:%=tests/%) $(KERNEL_TESTS:%=--ignore=%) $(TEST_OPTIONS)
 
 # Share of all instances to try: a full run takes some ten minutes on two cores.
 STRESS_SCALE ?= 1

@@ -222,10 +222,12 @@ class Findings:
         return LOSSY if wrong else EDGE
 
     def _edge_mass(self) -> float | None:
-        """Probability, at most, of outcomes that can never be right; None if none was met."""
+        """Probability, at most, of what can never be right, or what rounding has changed."""
         masses = [v.mass for v in self.edges[0].listed if v.mass is not None]
         if self.law is not None and self.law.impossible_mass:
             masses.append(self.law.impossible_mass)
+        if self.law is not None and self.law.tolerance < self.law.distance <= self.law.rounding:
+            masses.append(self.law.distance)
         return max(masses, default=None)
 
     def _passes(self, p_value: float | None) -> bool | None:

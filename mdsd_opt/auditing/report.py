@@ -116,9 +116,7 @@ HIDDEN_AT_MOST = 0.05
 
 def is_tolerable(report: Any, tolerated: float) -> bool:
     """Whether all that is wrong is an edge of a probability that is tolerated."""
-    rounds = report.tolerance is not None and report.total_variation > report.tolerance
-    mass = max(report.edge_mass or 0.0, report.total_variation if rounds else 0.0)
-    return bool(report.verdict_class == EDGE and mass <= tolerated)
+    return report.verdict_class == EDGE and (report.edge_mass or 0.0) <= tolerated
 
 
 def worst_class(classes: Iterable[str]) -> str:
@@ -251,7 +249,8 @@ class Report:
         Calls in which such a draw was made: 0 means that the edges were not probed, None that the
         driven law has them in it.
     edge_mass : float or None
-        Probability, at most, of outcomes that the target rules out; None if none was met.
+        Probability, at most, of outcomes that the target rules out, or what rounding has changed of
+        a driven law where that is more; None if neither was met.
     coverage : Coverage or None
         How often drafts were accepted and refused; None where that was not looked at.
     cause : str

@@ -23,11 +23,7 @@ WRONG = {kind: parts.made for kind, parts in BY_LAW.items()} | wrong_with_state(
 #: One of each sort; all of them are put to audits by `make test-stress`.
 SOME = (
     "residual cut at 1000",
-    "residual to the power 1.02",
-    "bonus cut at 200",
-    "ratio 1 % too high",
     "uniform of 256 levels",
-    "accepts p above .9",
     "one uniform for all decisions",
     "wrong after 20,000 calls",
 )

@@ -39,7 +39,8 @@ class DrivenText:
     tolerance : float
         How much of it is rounding.
     edge_mass : float or None
-        Probability of the texts that the target rules out, together.
+        Probability of the texts that the target rules out, together, or what rounding has changed
+        where that is more; None where neither was met.
     num_merged : int
         Nodes of the tree that were taken to be others.
     wrong, failed : ViolationLog
@@ -125,18 +126,21 @@ def driven_text(session: Session, options: Options, merges: bool, deadline: floa
         if leaf.mass > 0 and not texts.law[here].any():
             where = f" with {leaf.where}" if leaf.where else ""
             log_impossible(text, tables, f"{where}: probability {leaf.mass:.3g}", wrong)
-    ruled_out = float(law[texts.law == 0].sum())
-    rounding = COARSE if tree.coarse else FINE
+    distance = float(np.maximum(law - texts.law, 0.0).sum())
+    suggested = COARSE if tree.coarse else FINE
+    tolerance = suggested if options.tolerance is None else options.tolerance
+    edges = [float(law[texts.law == 0].sum())] * bool(wrong.count)
+    edges += [distance] * (tolerance < distance <= ROUNDING)
     return DrivenText(
         tables=tables,
         texts=texts,
         law=law,
-        distance=float(np.maximum(law - texts.law, 0.0).sum()),
-        tolerance=rounding if options.tolerance is None else options.tolerance,
+        distance=distance,
+        tolerance=tolerance,
         num_checks=tree.num_checks,
         num_merged=tree.num_merged,
         seconds=time.perf_counter() - began,
         wrong=wrong,
         failed=failed,
-        edge_mass=ruled_out if wrong.count else None,
+        edge_mass=max(edges, default=None),
     )
