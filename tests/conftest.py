@@ -6,11 +6,14 @@ import os
 import signal
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from mdsd_opt.cli import main
+
+HERE = Path(__file__).parent
 
 settings.register_profile("dev", deadline=None, max_examples=40)
 settings.register_profile(
@@ -21,6 +24,25 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+#: Folders whose tests need more than the others, or much longer: collected where they are named.
+BESIDE = ("pytorch", "models", "engines", "shipped", "servers", "cluster", "stress")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leave out a folder that stands beside, unless a path inside it was asked for."""
+    if collection_path.parent != HERE or collection_path.name not in BESIDE:
+        return None
+    asked = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
+    return None if any(path.is_relative_to(collection_path) for path in asked) else True
+
+
+def pytest_itemcollected(item):
+    """Mark a test by its folder."""
+    room = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
+    if room in BESIDE:
+        item.add_marker(room)
+
 
 # A shell's background job ignores Ctrl-C, and so would every program that a test starts there.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -6,10 +6,12 @@ import ast
 import contextlib
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
+import tomllib
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +23,8 @@ from support.fake_terminal import Terminal
 
 from mdsd_opt.base import kernels_expected, numba_cache
 from mdsd_opt.prefix_search import sum_kernels
+
+ROOT = Path(__file__).parents[2]
 
 HELPER = """
 from mdsd_opt.base.numba_cache import kernel
@@ -232,3 +236,13 @@ def test_kernels_keep_to_ieee_arithmetic() -> None:
     values = np.array([1.0, np.nan, 2.0]), np.array([1e300, 1e300, -1e300])
     assert np.isnan(sum_kernels.suffix_sums(values[0], 0.0)[0])
     assert sum_kernels.suffix_sums(values[1][::-1].copy(), 0.0)[0] == 1e300
+
+
+def test_the_newest_numba_that_is_allowed_is_the_one_tested() -> None:
+    """How numba keys its cache is no promise of its authors: each version is tried first."""
+    needs = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    (bound,) = (re.search(r"<0\.(\d+)", need) for need in needs if need.startswith("numba"))
+    pinned = re.search(r"^numba==0\.(\d+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert bound is not None
+    assert pinned is not None
+    assert int(bound[1]) == int(pinned[1]) + 1

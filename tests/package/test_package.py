@@ -157,7 +157,8 @@ class TestWheel:
         for optional in ("cdd", "cupy", "torch", "matplotlib", "dask", "ray"):
             assert optional not in core
         extras = set(metadata.get_all("Provides-Extra", []))
-        assert {"cdd", "gpu", "models", "cluster", "plot", "docs", "test"} <= extras
+        assert {"cdd", "gpu", "models", "cluster", "plot", "report"} <= extras
+        assert not {"docs", "test", "lint"} & extras  # groups of the project's own
 
 
 class TestSourceDistribution:

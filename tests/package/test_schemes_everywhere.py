@@ -190,7 +190,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
 #: They say what they are for instead.
 REFUSED = {"acceptance_interval", "check_condition"}
 
-#: It is asked in tests_models, which have PyTorch.
+#: It is asked in tests/models, which have PyTorch.
 ELSEWHERE = {"custom_generate"}
 
 #: Of means over some hundred steps; all else is exact, or certified to 1e-6.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```py\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 PAGES = sorted(

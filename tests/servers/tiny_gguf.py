@@ -1,6 +1,6 @@
 """Two tiny random models as GGUF files: a target, and a draft that is the target with noise.
 
-    python tests_servers/tiny_gguf.py FOLDER [NOISE]
+    python tests/servers/tiny_gguf.py FOLDER [NOISE]
 
 They say nothing, fast: what is audited is the engine's law, and not the models.
 """

@@ -38,7 +38,7 @@ GROUP = "sglang.srt.plugins"
 
 
 def entry_point() -> str:
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     (name,) = project["entry-points"][GROUP].values()
     return str(name)
 

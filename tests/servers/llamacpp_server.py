@@ -1,6 +1,6 @@
 """llama.cpp's server, from the wheel xllamacpp, on a free port of this machine.
 
-    python tests_servers/llamacpp_server.py MODEL [DRAFT] [--probabilistic] [--n-min N] ...
+    python tests/servers/llamacpp_server.py MODEL [DRAFT] [--probabilistic] [--n-min N] ...
 
 Prints its address and serves until its standard input ends; with a --port, until it is ended.
 """
