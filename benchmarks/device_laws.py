@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.decoding import Node, get_rule, parse_topology
 from mdsd_opt.decoding.step_laws import step_laws
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement
@@ -68,7 +69,9 @@ def main() -> None:
     gaps: list[tuple[float, float]] = []
     for number in range(given.rounds + 1):
         for on_device in (number % 2 == 0, number % 2 == 1):
-            laws = step_laws(*models, scheme_maker(given.scheme), rule, on_device, {}, {})
+            laws = step_laws(
+                *models, scheme_maker(given.scheme), rule, on_device, Sampling(), Sampling()
+            )
             rng = np.random.default_rng(number)
             moments = [clock()]
             root = grow(lambda texts, laws=laws: laws.drafts([], texts), topology, laws.make, rng)

@@ -26,8 +26,8 @@ import torch
 from transformers.generation.candidate_generator import CandidateGenerator
 from tree_rules import append, read
 
-from mdsd_opt.base.distributions import softmax
 from mdsd_opt.base.installed import loaded as attribute
+from mdsd_opt.base.sampling import softmax
 from mdsd_opt.corpora.intervals import mean_interval
 from mdsd_opt.decoding import PromptLookup, generate
 from mdsd_opt.decoding.automatic import growth_of

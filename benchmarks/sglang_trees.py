@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from tree_rules import append, read
 
-from mdsd_opt.base.distributions import softmax
+from mdsd_opt.base.sampling import softmax
 from mdsd_opt.corpora.intervals import mean_interval
 from mdsd_opt.decoding import Topology, get_rule, grow
 from mdsd_opt.decoding.models.loading import load_model, without_layers

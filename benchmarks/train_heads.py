@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn import functional
 from tree_rules import append, read
 
-from mdsd_opt.base.distributions import softmax
+from mdsd_opt.base.sampling import softmax
 from mdsd_opt.batch import acceptance_rates
 from mdsd_opt.corpora.intervals import mean_interval
 from mdsd_opt.decoding import Topology, best_first, by_position, get_rule, grow

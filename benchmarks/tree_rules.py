@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.distributions import softmax
+from mdsd_opt.base.sampling import softmax
 from mdsd_opt.corpora.intervals import mean_interval
 from mdsd_opt.decoding import PlannedTree, Topology, get_rule, grow, parse_topology, sparse
 from mdsd_opt.decoding.growth import first_plan

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import mdsd_opt as mo
-from mdsd_opt.base.distributions import filter_tokens
+from mdsd_opt.base.sampling import filter_tokens
 
 Verify = Callable[[Any, Any, Any, np.random.Generator], Any]
 

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from mdsd_opt.auditing.texts import audit_text as audit_text
     from mdsd_opt.auditing.trees import TreeAuditReport as TreeAuditReport
     from mdsd_opt.auditing.trees import audit_tree as audit_tree
-    from mdsd_opt.base.distributions import softmax as softmax
     from mdsd_opt.base.installed import show_versions as show_versions
     from mdsd_opt.base.sampling import Sampling as Sampling
+    from mdsd_opt.base.sampling import softmax as softmax
     from mdsd_opt.batch import acceptance_rates as acceptance_rates
     from mdsd_opt.batch import relaxed_rates as relaxed_rates
     from mdsd_opt.batch.top_logprobs import AcceptanceInterval as AcceptanceInterval
@@ -137,7 +137,7 @@ _HOME = {
     "relaxed_rates": "batch",
     "save_problem": "problem.files",
     "show_versions": "base.installed",
-    "softmax": "base.distributions",
+    "softmax": "base.sampling",
     "solve": "solvers",
 }
 

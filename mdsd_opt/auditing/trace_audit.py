@@ -27,7 +27,7 @@ from mdsd_opt.auditing.settings import Options, generator_of
 from mdsd_opt.auditing.trace_input import recorded_steps
 from mdsd_opt.auditing.trace_rows import FirstTokens, LaterTokens, first_tokens, later_tokens
 from mdsd_opt.base.array_types import Tokens, Vector
-from mdsd_opt.base.distributions import check_sampling_parameters, softmax
+from mdsd_opt.base.sampling import Sampling, softmax
 from mdsd_opt.errors import InvalidInput
 
 #: Cells of [0, 1]^L in which whole steps are counted, at most.
@@ -48,6 +48,7 @@ def audit_trace(
     top_k: int | None = None,
     top_p: float | None = None,
     min_p: float | None = None,
+    sampling: Sampling | None = None,
     rng: np.random.Generator | int = 0,
     false_alarm: float = 1e-6,
     power: float = 0.99,
@@ -87,8 +88,8 @@ def audit_trace(
         Of several tokens a step: after which node each draft was drawn, 0 for the root and i + 1
         for draft i. A chain unless given.
     logits : bool
-        `target` and `draft_law` are logits; the parameters from `temperature` to `min_p` say what
-        the engine promised to make of them, see `softmax`.
+        `target` and `draft_law` are logits; the parameters from `temperature` to `min_p`, or
+        `sampling` in place of them, say what the engine promised to make of them, see `softmax`.
     rng : numpy.random.Generator or int
         For the randomised transform.
     false_alarm, power, confidence : float
@@ -110,15 +111,14 @@ def audit_trace(
     InvalidInput
         Shapes do not fit, or a row is no distribution; the message names it.
     """
-    check_sampling_parameters(temperature, top_k, top_p, min_p)
-    if not logits and (temperature, top_k, top_p, min_p) != (1.0, None, None, None):
+    sides = Sampling.of_both(temperature, draft_temperature, top_k, top_p, min_p, sampling)
+    if not logits and sides != (Sampling(), Sampling()):
         raise InvalidInput(
             "temperature and filters apply to logits: pass logits=True, or leave them"
         )
-    cold = temperature if draft_temperature is None else draft_temperature
-    filtered = partial(softmax, top_k=top_k, top_p=top_p, min_p=min_p)
-    of_target = partial(filtered, temperature=temperature) if logits else _as_they_are
-    of_draft = partial(filtered, temperature=cold) if logits else _as_they_are
+    of_target, of_draft = (
+        partial(softmax, sampling=side) if logits else _as_they_are for side in sides
+    )
     steps = recorded_steps(target, draft_law, drafts, tokens, parents, scheme, of_target, of_draft)
     size = len(steps.tokens)
     options = Options(num_trials=size, false_alarm=false_alarm, power=power, confidence=confidence)

@@ -1,12 +1,23 @@
-"""How probabilities come from logits: temperature and filters, checked once."""
+"""How probabilities come from logits: temperature and filters, checked once.
+
+Filters apply in a fixed order: temperature, then top-k, then top-p, then min-p, each to the
+distribution the previous one left. Tokens tied with the last kept token are kept.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.distributions import check_sampling_parameters, softmax
+from mdsd_opt.base.arrays import Opened, refuse_bits
+from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +53,35 @@ class Sampling:
             object.__setattr__(self, "top_k", None)
 
     @classmethod
+    def chosen(
+        cls,
+        sampling: Sampling | None,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+    ) -> Sampling:
+        """The sampling that a caller gave, as one object or as four keywords, but not as both."""
+        if sampling is None:
+            return cls(temperature, top_k, top_p, min_p)
+        if not isinstance(sampling, Sampling):
+            raise InvalidInput(f"sampling is {sampling!r}: give mdsd_opt.Sampling(temperature=...)")
+        if (temperature, top_k, top_p, min_p) != (1.0, None, None, None):
+            raise InvalidInput("give sampling, or temperature, top_k, top_p and min_p, not both")
+        return sampling
+
+    @classmethod
     def of_both(
         cls,
-        temperature: float,
-        draft_temperature: float | None,
-        top_k: int | None,
-        top_p: float | None,
-        min_p: float | None,
+        temperature: float = 1.0,
+        draft_temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        sampling: Sampling | None = None,
     ) -> tuple[Sampling, Sampling]:
         """Sampling of the target, and of the draft, whose temperature is the same unless given."""
-        target = cls(temperature, top_k, top_p, min_p)
+        target = cls.chosen(sampling, temperature, top_k, top_p, min_p)
         if draft_temperature is None:
             return target, target
         return target, replace(target, temperature=draft_temperature)
@@ -71,4 +101,150 @@ class Sampling:
 
     def law(self, logits: Floats) -> Floats:
         """Probabilities of every row of logits."""
-        return softmax(logits, self.temperature, self.top_k, self.top_p, self.min_p)
+        return checked_softmax(logits, self.temperature, self.top_k, self.top_p, self.min_p)
+
+
+def softmax(
+    logits: Any,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    *,
+    sampling: Sampling | None = None,
+) -> Any:
+    r"""Probabilities of logits, :math:`p_i \propto \exp(\ell_i / T)`, filtered.
+
+    Parameters
+    ----------
+    logits : array_like, shape (..., V)
+        Any float or integer dtype, bfloat16 included; ``-inf`` marks an impossible token.
+    temperature : float
+        0 gives the one-hot of the largest logit (the lowest id of several).
+    top_k : int, optional
+        Keep the `top_k` likeliest tokens, and those tied with the last of them; all for 0 and -1.
+    top_p : float, optional
+        Keep the fewest likeliest tokens that together hold at least `top_p`, and ties.
+    min_p : float, optional
+        Keep tokens with at least `min_p` times the largest probability.
+    sampling : Sampling, optional
+        All of these in one, in their place.
+
+    Returns
+    -------
+    array, shape (..., V)
+        float64, each row summing to one, in the library of the input.
+
+    Raises
+    ------
+    InvalidDistribution
+        A row is all ``-inf`` or has a NaN or ``+inf``; the message names the row.
+    InvalidInput
+        A parameter is out of range, or there is no token at all.
+    """
+    chosen = Sampling.chosen(sampling, temperature, top_k, top_p, min_p)
+    opened = Opened.of(logits, "logits")
+    return opened.like(chosen.law(opened.numpy()))
+
+
+def checked_softmax(
+    logits: NDArray[Any],
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+) -> Floats:
+    """`softmax` of an array of NumPy, where the parameters have been checked."""
+    return filter_tokens(_softmax_rows(*_checked_logits(logits), temperature), top_k, top_p, min_p)
+
+
+def check_sampling_parameters(
+    temperature: float,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+) -> None:
+    """Raise `InvalidInput` unless the sampling parameters are in range."""
+    if not (isinstance(temperature, Real) and 0 <= temperature < np.inf):
+        raise InvalidInput(f"temperature is {temperature!r}: give a finite number, 0 or larger")
+    if top_k is not None and not (isinstance(top_k, Real) and top_k >= -1 and top_k % 1 == 0):
+        raise InvalidInput(
+            f"top_k is {top_k!r}: give an integer of at least 1; None, 0 or -1 for no such filter"
+        )
+    if top_p is not None and not (isinstance(top_p, Real) and 0 < top_p <= 1):
+        raise InvalidInput(f"top_p is {top_p!r}: give a number in (0, 1], or None")
+    if min_p is not None and not (isinstance(min_p, Real) and 0 <= min_p <= 1):
+        raise InvalidInput(f"min_p is {min_p!r}: give a number in [0, 1], or None")
+
+
+def _checked_logits(logits: NDArray[Any]) -> tuple[Floats, Floats]:
+    """Logits in float64 and the largest of each row, or an error that names the first bad row."""
+    refuse_bits(logits, "logits")
+    values = logits.astype(np.float64)
+    if values.ndim == 0 or values.shape[-1] == 0:
+        raise InvalidInput(f"logits has shape {values.shape}: the last axis must hold the tokens")
+    if values.size == 0:
+        return values, values[..., 0]
+    best: Floats = values.max(axis=-1)  # NaN if the row holds one
+    finite = np.isfinite(best)
+    if not finite.all():
+        row = np.argwhere(~finite)[0]
+        raise bad_row_error("logits", row, values[tuple(row)])
+    return values, best
+
+
+def bad_row_error(name: str, row: Sequence[int] | NDArray[Any], values: Any) -> InvalidDistribution:
+    """Say what is wrong with one row of logits."""
+    values = np.asarray(values, dtype=np.float64)
+    where = "" if len(row) == 0 else f" row {', '.join(str(int(i)) for i in row)}"
+    if np.isnan(values).any():
+        problem = f"has a NaN (first at token {int(np.flatnonzero(np.isnan(values))[0])})"
+    elif (values == np.inf).any():
+        problem = f"has a +inf (first at token {int(np.flatnonzero(values == np.inf)[0])})"
+    else:
+        problem = "is all -inf, so no token is possible"
+    return InvalidDistribution(f"{name}{where} {problem}. Check the model's output or its mask.")
+
+
+def _softmax_rows(values: Floats, best: Floats, temperature: float) -> Floats:
+    """Overwrites the values: the memory of large arrays costs as much as what is done to them."""
+    if temperature == 0:
+        first = values.argmax(axis=-1).reshape(-1)
+        values[...] = 0.0
+        values.reshape(-1, values.shape[-1])[np.arange(first.size), first] = 1.0
+        return values
+    with np.errstate(over="ignore"):  # huge gaps and tiny temperatures end at -inf: exp gives 0
+        values -= best[..., None]
+        if temperature != 1:
+            values /= temperature
+    np.exp(values, out=values)
+    values /= values.sum(axis=-1, keepdims=True)
+    return values
+
+
+def filter_tokens(
+    probabilities: Floats,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+) -> Floats:
+    """Apply top-k, top-p and min-p, in that order, and renormalise. Ties are kept."""
+    result = probabilities
+    if top_k is not None and 0 < top_k < result.shape[-1]:
+        last = np.partition(result, -top_k, axis=-1)[..., -top_k, None]
+        result = _renormalised(np.where(result >= last, result, 0.0))
+    if top_p is not None and top_p < 1:
+        descending = -np.sort(-result, axis=-1)
+        mass_before = np.cumsum(descending, axis=-1) - descending
+        kept = (mass_before < top_p).sum(axis=-1, keepdims=True)
+        last = np.take_along_axis(descending, kept - 1, axis=-1)
+        result = _renormalised(np.where(result >= last, result, 0.0))
+    if min_p is not None and min_p > 0:
+        floor = min_p * result.max(axis=-1, keepdims=True)
+        result = _renormalised(np.where(result >= floor, result, 0.0))
+    return result
+
+
+def _renormalised(weights: Floats) -> Floats:
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return weights

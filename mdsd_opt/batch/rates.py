@@ -32,6 +32,8 @@ def acceptance_rates(
     device: str | None = None,
     kind: str | None = None,
     draft_token_ids: Any = None,
+    *,
+    sampling: Sampling | None = None,
 ) -> Any:
     r"""Probability that the output token is among the drafts, for every row of logits.
 
@@ -89,6 +91,8 @@ def acceptance_rates(
     draft_token_ids : array_like of int, shape (draft's V,), optional
         The target's id of each of the draft's tokens, where its vocabulary is a part of the
         target's: its logits are put at their places. Of EAGLE's d2t: i + d2t[i].
+    sampling : Sampling, optional
+        Temperature and filters in one, in place of the four keywords.
 
     Returns
     -------
@@ -120,7 +124,7 @@ def acceptance_rates(
         drafts,
         verifier,
         counts,
-        *Sampling.of_both(temperature, draft_temperature, top_k, top_p, min_p),
+        *Sampling.of_both(temperature, draft_temperature, top_k, top_p, min_p, sampling),
         None if num_threads is None else checked_integer(num_threads, "num_threads"),
         progress,
         pad,

@@ -53,6 +53,7 @@ def relaxed_rates(
     pad: bool = False,
     kind: str | None = None,
     draft_token_ids: Any = None,
+    sampling: Sampling | None = None,
 ) -> Any:
     r"""The largest acceptance rates within a distance from the target, for every row of logits.
 
@@ -86,6 +87,8 @@ def relaxed_rates(
     temperature, draft_temperature, top_k, top_p, min_p, num_threads, progress, pad : optional
     kind, draft_token_ids : optional
         As for `acceptance_rates`; the distance is from the law that is sampled.
+    sampling : Sampling, optional
+        Temperature and filters in one, in place of the four keywords.
 
     Returns
     -------
@@ -132,7 +135,7 @@ def relaxed_rates(
         schemes[0],
         "optimal",
         counts,
-        *Sampling.of_both(temperature, draft_temperature, top_k, top_p, min_p),
+        *Sampling.of_both(temperature, draft_temperature, top_k, top_p, min_p, sampling),
         None if num_threads is None else checked_integer(num_threads, "num_threads"),
         progress,
         pad,

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import Opened, checked_token_ids, frozen, spread
-from mdsd_opt.base.distributions import bad_row_error
 from mdsd_opt.base.long_runs import available_threads, progress_bar, threaded
-from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.base.sampling import Sampling, bad_row_error
 from mdsd_opt.batch.row_functions import RowFunction, row_function
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, MdsdError
 from mdsd_opt.verifiers import Verifier

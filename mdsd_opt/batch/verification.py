@@ -48,6 +48,7 @@ def verify_batch(
     device: str | None = None,
     kind: str | None = None,
     relax: Mapping[str, float] | None = None,
+    sampling: Sampling | None = None,
 ) -> BatchVerdict:
     r"""Choose one output token for every row of logits, given its drafts.
 
@@ -89,6 +90,8 @@ def verify_batch(
         A budget for each row, as ``{"kl": 0.01}`` (or "tv", "chi2", "acceptance_rate", see
         `mdsd_opt.relax`): outputs follow the relaxed targets, the rates are theirs, and the verdict
         tells the distances of each row and of all together. On the CPU.
+    sampling : Sampling, optional
+        Temperature and filters in one, in place of the four keywords.
 
     Returns
     -------
@@ -118,7 +121,7 @@ def verify_batch(
     verifiers.get(verifier)  # an error of names comes before one of arrays
     if not 0 <= seed < 1 << 64 or not 0 <= step < 1 << 32:
         raise InvalidInput(f"seed is {seed} and step is {step}: give 64 and 32 bits at most")
-    samplings = Sampling.of_both(temperature, draft_temperature, top_k, top_p, min_p)
+    samplings = Sampling.of_both(temperature, draft_temperature, top_k, top_p, min_p, sampling)
     ids = Opened.of(drafts, "drafts")
     work = RowWork(scheme, verifier, ids.shape[-1:], *samplings, num_threads)
     batch = Batch.open(target_logits, draft_logits, work, device, kind)

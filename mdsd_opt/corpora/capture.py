@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt._version import __version__
-from mdsd_opt.base.distributions import softmax
 from mdsd_opt.base.files import file_sha256, read_bytes
 from mdsd_opt.base.files.arrays import read_safetensors, write_safetensors
+from mdsd_opt.base.sampling import softmax
 from mdsd_opt.corpora.corpus import (
     MANIFEST_NAME,
     RATES_KEY,

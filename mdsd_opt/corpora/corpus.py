@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mdsd_opt._version import __version__
-from mdsd_opt.base.distributions import check_sampling_parameters
 from mdsd_opt.base.files import atomic_write, file_sha256, file_size, read_json, unreadable
+from mdsd_opt.base.sampling import check_sampling_parameters
 from mdsd_opt.corpora.rates import combinations
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 

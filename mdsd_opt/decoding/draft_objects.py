@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import frozen
-from mdsd_opt.base.distributions import SMALLEST_PROBABILITY, checked_softmax
+from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
+from mdsd_opt.base.sampling import checked_softmax
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees.draft_tree import Tokens
 from mdsd_opt.verifiers.base import draw

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.decoding.automatic import growth_of
 from mdsd_opt.decoding.draft_objects import FeatureFeed
 from mdsd_opt.decoding.growth import Growth
@@ -154,6 +155,7 @@ def generate(
     on_device: bool = False,
     on_step: Callable[[Tokens, Metrics], None] | None = None,
     relax: Mapping[str, float] | None = None,
+    sampling: Sampling | None = None,
     **filters: Any,
 ) -> Generation:
     """Continue a prompt; the output follows the target exactly, whatever the draft.
@@ -191,6 +193,8 @@ def generate(
         `mdsd_opt.relax`): the output follows the closest laws within it instead of the target, and
         the metrics tell how far from the target that was. Rules for whole trees take trees with one
         number of drafts at each level; token-level verifiers all trees.
+    sampling : Sampling, optional
+        Temperature and filters in one, in place of `temperature` and `filters`.
     **filters
         `top_k`, `top_p`, `min_p`, on each side, as for `softmax`.
 
@@ -210,7 +214,7 @@ def generate(
     for new, metrics in generate_steps(
         target, draft, prompt, tree=tree, scheme=scheme, rule=rule, max_new_tokens=max_new_tokens,
         temperature=temperature, draft_temperature=draft_temperature, rng=rng,
-        stop_tokens=stop_tokens, on_device=on_device, relax=relax, **filters,
+        stop_tokens=stop_tokens, on_device=on_device, relax=relax, sampling=sampling, **filters,
     ):  # fmt: skip
         tokens += new
         if on_step is not None:
@@ -303,6 +307,7 @@ def generate_steps(
     stop_tokens: Collection[int] = (),
     on_device: bool = False,
     relax: Mapping[str, float] | None = None,
+    sampling: Sampling | None = None,
     **filters: Any,
 ) -> Iterator[tuple[Tokens, Metrics]]:
     """`generate` step by step: the tokens of each step, and the metrics of all so far.
@@ -325,12 +330,9 @@ def generate_steps(
         check_tree(tree, verifier)
     make = scheme_maker(scheme)
     rng = rng if isinstance(rng, np.random.Generator) else np.random.default_rng(rng)
-    sampling = {"temperature": temperature, **filters}
-    drafting = (
-        sampling if draft_temperature is None else {**sampling, "temperature": draft_temperature}
-    )
+    sides = Sampling.of_both(temperature, draft_temperature, sampling=sampling, **filters)
     feed = FeatureFeed(target, draft)
-    laws = step_laws(target, draft, make, verifier, on_device, sampling, drafting)
+    laws = step_laws(target, draft, make, verifier, on_device, *sides)
 
     text = [int(token) for token in prompt]
     start, metrics, context = len(text), Metrics(), _context_length(target, draft)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import Opened, as_logits, to_numpy
-from mdsd_opt.base.distributions import softmax
+from mdsd_opt.base.sampling import softmax
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees.draft_tree import Node

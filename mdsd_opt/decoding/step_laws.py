@@ -9,6 +9,7 @@ the sum.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import to_numpy
-from mdsd_opt.base.distributions import Distribution, check_sampling_parameters, checked_softmax
+from mdsd_opt.base.distributions import Distribution
+from mdsd_opt.base.sampling import Sampling, checked_softmax
 from mdsd_opt.decoding.draft_objects import OwnTokens, spread, token_ids_of
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.drafts import DraftScheme
@@ -36,9 +38,6 @@ from mdsd_opt.trees.topology import Place, Topology
 #: Rules that decide from sums over bins, by name.
 DEVICE_RULES = ("traversal_hull", "level_sequential", "optimal")
 
-#: Temperature and filters, as `softmax` takes them.
-Sampling = dict[str, Any]
-
 
 class HostLaws:
     """float64 arrays, for every rule and scheme: of V numbers, or as many as the draft has tokens.
@@ -49,9 +48,7 @@ class HostLaws:
     def __init__(
         self, target: Any, draft: Any, make: SchemeMaker, sampling: Sampling, drafting: Sampling
     ) -> None:
-        for parameters in (sampling, drafting):
-            check_sampling_parameters(**parameters)
-        self._make, self._sampling, self._drafting = make, sampling, drafting
+        self._make, self._sampling, self._drafting = make, asdict(sampling), asdict(drafting)
         self._target, self._draft = tree_logits(target), tree_logits(draft)
         token_ids = token_ids_of(draft)
         self._own = None if token_ids is None else OwnTokens(token_ids)
@@ -113,7 +110,7 @@ class DeviceLaws:
                 )
         self._target, self._draft, self._replaced = target, draft, replaced
         self._drafted, self._vocab_size = token_ids_of(draft), 0
-        self._sampling, self._drafting = sampling, drafting
+        self._sampling, self._drafting = asdict(sampling), asdict(drafting)
 
     def make(self, law: Any, num_drafts: int) -> Any:
         """The drafts of a node from a row of `drafts` and their number."""

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import Opened
-from mdsd_opt.base.distributions import bad_row_error
+from mdsd_opt.base.sampling import bad_row_error
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.gpu.runtime import DeviceLogits, DeviceRuntime, contiguous_strides
 

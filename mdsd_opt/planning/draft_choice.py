@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import Opened, as_logits, checked_token_ids, spread
 from mdsd_opt.base.checked import integers
-from mdsd_opt.base.distributions import softmax
 from mdsd_opt.base.files.logits import first_axis
 from mdsd_opt.base.long_runs import available_threads, map_rows
 from mdsd_opt.base.sampling import Sampling
@@ -147,26 +146,26 @@ class _Sample:
     target: NDArray[Any]
     draft: NDArray[Any]
     num_drafts: int
-    temperature: float
-    draft_temperature: float
-    filters: Mapping[str, Any]
+    of_target: Sampling
+    of_draft: Sampling
     num_threads: int
 
     def batched(self, scheme: str, factor: float = 1.0) -> Rates:
         """By `acceptance_rates`, at `factor` times the draft temperature."""
-        heats = {"draft_temperature": self.draft_temperature * factor, **self.filters}
-        common = {"num_threads": self.num_threads, "kind": "logits", **heats}
         given = self.target, self.draft, self.num_drafts, scheme
-        return np.asarray(acceptance_rates(*given, temperature=self.temperature, **common))
+        rates = acceptance_rates(
+            *given, sampling=self.of_target, draft_temperature=self.of_draft.temperature * factor,
+            num_threads=self.num_threads, kind="logits",
+        )  # fmt: skip
+        return np.asarray(rates)
 
     def solved(self, make: Callable[[NDArray[np.float64]], DraftScheme]) -> Rates:
         """By the solver, position by position: for schemes that have no batched rates."""
         from mdsd_opt.solvers import solve
 
         def rate(row: int) -> float:
-            target = softmax(self.target[row], self.temperature, **self.filters)
-            drafts = make(softmax(self.draft[row], self.draft_temperature, **self.filters))
-            problem = TransportProblem(target, drafts)
+            drafts = make(self.of_draft.law(self.draft[row]))
+            problem = TransportProblem(self.of_target.law(self.target[row]), drafts)
             return solve(problem, "subset_selection").acceptance_rate
 
         return np.array(map_rows(rate, len(self.target), self.num_threads, "compare_schemes"))
@@ -175,9 +174,8 @@ class _Sample:
         """Of draws without replacement, position by position."""
 
         def bound(row: int) -> float:
-            target = softmax(self.target[row], self.temperature, **self.filters)
-            q = softmax(self.draft[row], self.draft_temperature, **self.filters)
-            return inclusion_bound(TransportProblem(target, WithoutReplacement(q, self.num_drafts)))
+            drafts = WithoutReplacement(self.of_draft.law(self.draft[row]), self.num_drafts)
+            return inclusion_bound(TransportProblem(self.of_target.law(self.target[row]), drafts))
 
         return np.array(map_rows(bound, len(self.target), self.num_threads, "inclusion_bound"))
 
@@ -187,7 +185,7 @@ class _Sample:
         def rate(row: int) -> tuple[float, float]:
             best = best_draft_temperature(
                 self.target[row], self.draft[row], self.num_drafts,
-                temperature=self.temperature, kind="logits",
+                temperature=self.of_target.temperature, kind="logits",
             )  # fmt: skip
             return best.acceptance_rate, best.upper_bound
 
@@ -254,6 +252,7 @@ def compare_draft_schemes(
     progress: bool = False,
     kind: str | None = None,
     draft_token_ids: Any = None,
+    sampling: Sampling | None = None,
     **filters: Any,
 ) -> SchemeComparison:
     """Rank draft schemes by their optimal acceptance rate at equal K.
@@ -288,6 +287,8 @@ def compare_draft_schemes(
         What the rows are, see `acceptance_rates`.
     draft_token_ids : array_like of int, shape (draft's V,), optional
         The target's id of each of the draft's tokens, see `acceptance_rates`.
+    sampling : Sampling, optional
+        Temperature and filters in one, in place of `temperature` and `filters`.
     **filters
         `top_k`, `top_p`, `min_p`, on each side, as for `softmax`.
 
@@ -316,13 +317,17 @@ def compare_draft_schemes(
             f"target_logits has shape {target.shape}, draft_logits {draft.shape}: give both as "
             "(..., V), with at least one position"
         )
+    unknown = sorted(set(filters) - {"top_k", "top_p", "min_p"})
+    if unknown:
+        raise InvalidInput(f"unknown options {', '.join(unknown)}")
+    sides = Sampling.of_both(temperature, draft_temperature, sampling=sampling, **filters)
+    if best_temperature and replace(sides[0], temperature=1.0).masks_tokens:
+        raise InvalidInput("the best draft temperature is not found under top_k, top_p or min_p")
     sample = _Sample(
         target.reshape(-1, target.shape[-1]),
         draft.reshape(-1, draft.shape[-1]),
         num_drafts,
-        temperature,
-        temperature if draft_temperature is None else draft_temperature,
-        filters,
+        *sides,
         available_threads() if num_threads is None else num_threads,
     )
     if schemes is None and num_drafts > MAX_DRAFTS:
@@ -338,11 +343,6 @@ def compare_draft_schemes(
             raise UnknownName.among("draft scheme", name, [*ways, *SINGLE_MODEL_SCHEMES])
         ways[name] = partial(_Sample.batched, scheme=checked_scheme(name))
     chosen = {name: ways[name] for name in (ways if schemes is None else schemes)}
-    unknown = sorted(set(filters) - {"top_k", "top_p", "min_p"})
-    if unknown:
-        raise InvalidInput(f"unknown options {', '.join(unknown)}")
-    if best_temperature and Sampling(**filters).masks_tokens:
-        raise InvalidInput("the best draft temperature is not found under top_k, top_p or min_p")
     gaps: dict[str, float] = {}
     if best_temperature:
         chosen[_BEST_TEMPERED] = partial(_Sample.best_tempered, gaps=gaps)

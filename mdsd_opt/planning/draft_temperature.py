@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import Opened, as_logits
 from mdsd_opt.base.checked import checked_tolerance
-from mdsd_opt.base.distributions import softmax
+from mdsd_opt.base.sampling import softmax
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem

@@ -31,7 +31,8 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import Opened, as_logits, checked_token_ids, spread
-from mdsd_opt.base.distributions import Distribution, softmax
+from mdsd_opt.base.distributions import Distribution
+from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme
 from mdsd_opt.drafts.by_name import checked_scheme
 from mdsd_opt.errors import InvalidInput
@@ -85,6 +86,8 @@ class TransportProblem:
         pad: bool = False,
         kind: str | None = None,
         draft_token_ids: Any = None,
+        *,
+        sampling: Sampling | None = None,
     ) -> TransportProblem:
         """The problem of one position, from the logits of both models.
 
@@ -103,7 +106,10 @@ class TransportProblem:
             Pad the narrower vocabulary with impossible tokens instead of raising.
         kind, draft_token_ids : optional
             As for `mdsd_opt.acceptance_rates`.
+        sampling : Sampling, optional
+            Temperature and filters in one, in place of the four keywords.
         """
+        sides = Sampling.of_both(temperature, draft_temperature, top_k, top_p, min_p, sampling)
         checked_scheme(drafts)
         target, draft = (
             as_logits(Opened.of(side, name), kind).numpy()
@@ -124,10 +130,7 @@ class TransportProblem:
                 raise InvalidInput(unequal_vocabularies(target.size, draft.size))
             width = max(target.size, draft.size)
             target, draft = (spread(x, slice(x.size), width) for x in (target, draft))
-        if draft_temperature is None:
-            draft_temperature = temperature
-        p = softmax(target, temperature, top_k, top_p, min_p)
-        q = softmax(draft, draft_temperature, top_k, top_p, min_p)
+        p, q = sides[0].law(target), sides[1].law(draft)
         return cls(p, SINGLE_MODEL_SCHEMES[drafts](q, num_drafts))
 
     @property

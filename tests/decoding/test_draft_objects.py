@@ -164,7 +164,7 @@ class OneRow:
 def test_laws_of_own_tokens_are_those_that_a_scheme_would_check(size: int, scheme: str) -> None:
     row = np.random.default_rng(6).normal(0.0, 1.0, size)
     row[:2] = -720.0, -670.0  # below 1e-300 and above
-    sampling = {"temperature": 1.0}
+    sampling = mo.Sampling()
     draft = OneRow(row)
     laws = step_laws.HostLaws(draft, draft, scheme_maker(scheme), sampling, sampling)
     (law,) = laws.drafts([BEGINNING], [()])

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from mdsd_opt.base.distributions import softmax
 from mdsd_opt.base.files.logits import load_logits
+from mdsd_opt.base.sampling import softmax
 from mdsd_opt.data import sample_logits_path
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.distributions import softmax
+from mdsd_opt.base.sampling import softmax
 from mdsd_opt.corpora.corpus import RatesConfig
 from mdsd_opt.corpora.intervals import MeanInterval, mean_interval
 from mdsd_opt.corpora.reproduce.experiment import (
