@@ -3,7 +3,7 @@
 from mdsd_opt.auditing.audit_report import AuditReport, Standing
 from mdsd_opt.auditing.definitions import load_definitions
 from mdsd_opt.auditing.draft_audit import audit_drafts
-from mdsd_opt.auditing.randomness.serving import served
+from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.report import Check, Coverage, Interval, Level, TokenDeviation, Violation
 from mdsd_opt.auditing.subject import load_verifier
 from mdsd_opt.auditing.trace_audit import audit_trace

@@ -9,7 +9,7 @@ import numpy as np
 
 from mdsd_opt.auditing.driving import Tape
 from mdsd_opt.auditing.driving.tape import Tail
-from mdsd_opt.auditing.randomness.serving import served
+from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.subject import Failure, TreeVerify, answered, outcome_of
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.trees.draft_tree import Node

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.auditing.on_laws import OnTrees
 from mdsd_opt.auditing.portfolio import PortfolioReport, given_laws, standard_laws, wide_laws
-from mdsd_opt.auditing.randomness.serving import served
+from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.report import HIDDEN_AT_MOST, is_tolerable
 from mdsd_opt.auditing.settings import MAX_CALLS, Options, generator_of
 from mdsd_opt.auditing.subject import AlwaysFails, Failure, judged, outcome_of
@@ -23,11 +23,11 @@ from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
 from mdsd_opt.trees.draft_tree import Node
 from mdsd_opt.trees.topology import Topology
 
-Laws = NDArray[np.float64]
+Rows = NDArray[np.float64]
 Tokens = tuple[int, ...]
 
 #: p (n + 1, V), q (n, V) and n drafts -> the accepted ones and one more token.
-Chain = Callable[[Laws, Laws, Tokens], Any]
+Chain = Callable[[Rows, Rows, Tokens], Any]
 
 TAKES = ("probabilities", "logits", "log_probabilities")
 LIBRARIES = ("numpy", "torch")
@@ -223,12 +223,12 @@ class Caller:
         self._convert = _tensors if library == "torch" else _arrays
         self.rng, self._takes_rng = rng, "rng" in _parameters(verify)
 
-    def __call__(self, p: Laws, q: Laws, drafts: Tokens) -> Any:
+    def __call__(self, p: Rows, q: Rows, drafts: Tokens) -> Any:
         """The answer to one chain."""
         lead = None if self.batch else ...
         return self.on_arrays(p[lead], q[lead], np.array(drafts, dtype=np.int64)[lead])
 
-    def on_arrays(self, p: Laws, q: Laws, drafts: NDArray[np.int64]) -> Any:
+    def on_arrays(self, p: Rows, q: Rows, drafts: NDArray[np.int64]) -> Any:
         """The answer to arrays of laws and drafts, of any shape."""
         laws = [p, q]
         if self._logarithms:
@@ -325,7 +325,7 @@ def read_answers(
     return lambda p, q, drafts: tuple(read(call(p, q, drafts), drafts))
 
 
-def _answer(call: Chain, laws: Laws, drafts: Tokens, answers: list[tuple[Any, Tokens]]) -> None:
+def _answer(call: Chain, laws: Rows, drafts: Tokens, answers: list[tuple[Any, Tokens]]) -> None:
     """Call it with q in the first rows and p in the others, and keep what it says."""
     answers.append((call(laws[len(drafts) :], laws[: len(drafts)], drafts), drafts))
 

@@ -26,7 +26,7 @@ from mdsd_opt.auditing.output_checks import (
     place_checks,
     recurrence_checks,
 )
-from mdsd_opt.auditing.randomness.serving import served
+from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.report import Check, TokenDeviation
 from mdsd_opt.auditing.settings import Options, generator_of
 from mdsd_opt.auditing.subject import ViolationLog, describe

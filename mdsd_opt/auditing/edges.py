@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mdsd_opt.auditing.randomness.serving import Serving, served
+from mdsd_opt.auditing.randomness.interception import Serving, served
 from mdsd_opt.auditing.randomness.sources import EdgeSource
 from mdsd_opt.auditing.subject import (
     Failure,

@@ -13,8 +13,8 @@ import numpy as np
 
 from mdsd_opt.auditing.behaviour import behaviour
 from mdsd_opt.auditing.portfolio import (
-    Laws,
     PortfolioReport,
+    SmallLaws,
     Tried,
     WideLaws,
     standard_laws,
@@ -33,8 +33,7 @@ from mdsd_opt.auditing.subject import (
 )
 from mdsd_opt.auditing.trees.audit import TreeAudit
 from mdsd_opt.auditing.trees.report import TreeAuditReport
-from mdsd_opt.auditing.trees.texts import Laws as ModelLaws
-from mdsd_opt.auditing.trees.texts import promised
+from mdsd_opt.auditing.trees.texts import ModelLaws, promised
 from mdsd_opt.auditing.trees.wide import WideAudit
 from mdsd_opt.auditing.verifier_audit import audit
 from mdsd_opt.base.long_runs import progress_bar
@@ -231,7 +230,7 @@ def _on_single_tokens(
 
 def _repeated_decisions(
     verify: Any,
-    small: Sequence[Laws],
+    small: Sequence[SmallLaws],
     make: SchemeMaker,
     options: Options,
     rng: np.random.Generator,
@@ -283,7 +282,7 @@ class OnTrees:
         return self.verify(root, rng)
 
     def report(
-        self, small: Sequence[Laws], wide: Sequence[WideLaws], rng: np.random.Generator
+        self, small: Sequence[SmallLaws], wide: Sequence[WideLaws], rng: np.random.Generator
     ) -> PortfolioReport:
         """What all of them show; together they share the rate of false alarms."""
         shares = len(small) + len(wide)
@@ -336,7 +335,7 @@ class OnTrees:
     def _wide_calls(self, part: WideAudit) -> int:
         return WIDE_CALLS if part.vocab_size <= _VERY_WIDE else WIDE_CALLS // 3
 
-    def _audit(self, one: Laws, **changes: Any) -> TreeAudit:
+    def _audit(self, one: SmallLaws, **changes: Any) -> TreeAudit:
         options = replace(self.options, edge_probes=64, progress=False, **changes)
         tree = one.fitting(self.tree)
         return TreeAudit.of(
@@ -344,7 +343,7 @@ class OnTrees:
         )
 
     def _on_small(
-        self, one: Laws, replay: Replay | None, rng: np.random.Generator, deadline: float
+        self, one: SmallLaws, replay: Replay | None, rng: np.random.Generator, deadline: float
     ) -> TreeAuditReport:
         left = max(deadline - time.perf_counter(), 0.1)
         began = time.perf_counter()
@@ -366,7 +365,7 @@ class OnTrees:
 
     def _replayed(
         self,
-        small: Sequence[Laws],
+        small: Sequence[SmallLaws],
         wide: Sequence[WideAudit],
         rng: np.random.Generator,
         deadline: float,
@@ -388,7 +387,7 @@ class OnTrees:
         return replay
 
     def _notes(
-        self, replay: Replay | None, small: Sequence[Laws], deadline: float
+        self, replay: Replay | None, small: Sequence[SmallLaws], deadline: float
     ) -> tuple[str, ...]:
         notes: list[str] = []
         if replay is not None:
@@ -402,16 +401,16 @@ class OnTrees:
         return tuple(notes)
 
     def _cause(
-        self, small: Sequence[Laws], wide: Sequence[WideLaws], rng: np.random.Generator
+        self, small: Sequence[SmallLaws], wide: Sequence[WideLaws], rng: np.random.Generator
     ) -> str:
         """The cause whose signature fits; a side that is not filtered as was promised is named."""
         laws = small[0] if small else wide[0]
         if self.promise is not None and (side := self._broken_side(laws, rng)):
             return side
-        audit = self._audit(laws) if isinstance(laws, Laws) else self._wide_audit(laws)
+        audit = self._audit(laws) if isinstance(laws, SmallLaws) else self._wide_audit(laws)
         return behaviour(self.verify, audit.drawn, laws.vocab_size, rng)
 
-    def _broken_side(self, laws: Laws | WideLaws, rng: np.random.Generator) -> str:
+    def _broken_side(self, laws: SmallLaws | WideLaws, rng: np.random.Generator) -> str:
         """Whose filters are missing: with them applied beforehand, the rule is right."""
         for applied, told in (
             ((True, False), "the target is not filtered as was promised"),
@@ -423,7 +422,7 @@ class OnTrees:
         return ""
 
     def _with_sides(
-        self, laws: Laws | WideLaws, applied: tuple[bool, bool], rng: np.random.Generator
+        self, laws: SmallLaws | WideLaws, applied: tuple[bool, bool], rng: np.random.Generator
     ) -> TreeAuditReport:
         """The audit where the rule is shown some sides under the promise."""
         if isinstance(laws, WideLaws):

@@ -36,7 +36,7 @@ _WIDE, _LONG = 32, 2_048
 _CERTAIN = "certain target"
 
 
-class Laws(NamedTuple):
+class SmallLaws(NamedTuple):
     """A target and a draft model under a name, small enough for texts to be told apart."""
 
     name: str
@@ -66,7 +66,7 @@ class WideLaws(NamedTuple):
         return self.target[0].size
 
 
-def standard_laws(most_drafts: int, seed: int = 0) -> list[Laws]:
+def standard_laws(most_drafts: int, seed: int = 0) -> list[SmallLaws]:
     """The small laws that every rule is put to where none are given.
 
     Flat, random, peaked, sharp and nearly equal ones, some with zeros on either side, and a certain
@@ -87,13 +87,13 @@ def standard_laws(most_drafts: int, seed: int = 0) -> list[Laws]:
     target, draft = table(47), table(48)  # telling, see `audit_tree`
     peaked, sure = table(3, 0.3), _certain(target)
     return [
-        Laws("random", size, target, draft),
-        Laws("flat", size, table(1, 50.0), table(2, 50.0)),
-        Laws("peaked", size, peaked, _mixed(peaked, draft)),
-        Laws("sharp", size, _mixed(sure, target, 0.9), _mixed(sure, draft, 0.99)),
-        Laws("nearly equal", size, target, _mixed(target, draft, 0.95)),
-        Laws("zeros", size, _without(target, 0), _without(draft, 1), True),
-        Laws(_CERTAIN, size, sure, draft, True),
+        SmallLaws("random", size, target, draft),
+        SmallLaws("flat", size, table(1, 50.0), table(2, 50.0)),
+        SmallLaws("peaked", size, peaked, _mixed(peaked, draft)),
+        SmallLaws("sharp", size, _mixed(sure, target, 0.9), _mixed(sure, draft, 0.99)),
+        SmallLaws("nearly equal", size, target, _mixed(target, draft, 0.95)),
+        SmallLaws("zeros", size, _without(target, 0), _without(draft, 1), True),
+        SmallLaws(_CERTAIN, size, sure, draft, True),
     ]
 
 
@@ -241,11 +241,11 @@ class Tried:
         return NOT_JUDGED if self.report is None else str(self.report.verdict_class)
 
     @classmethod
-    def of(cls, laws: Laws | WideLaws, drafts: str, report: Any) -> Tried:
+    def of(cls, laws: SmallLaws | WideLaws, drafts: str, report: Any) -> Tried:
         """From the report; calls that refuse zeros count as such, where no other failed."""
         failed = [v for v in report.violations if v.kind in NO_ANSWERS]
         refused = report.verdict_class == NOT_JUDGED and all(_refuses(v) for v in failed)
-        if isinstance(laws, Laws) and laws.has_zeros and failed and refused:
+        if isinstance(laws, SmallLaws) and laws.has_zeros and failed and refused:
             return cls(laws.name, laws.vocab_size, drafts, None, failed[0].message, True)
         return cls(laws.name, laws.vocab_size, drafts, report)
 

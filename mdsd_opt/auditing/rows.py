@@ -13,7 +13,7 @@ import numpy as np
 from mdsd_opt.auditing.chains import READINGS, Caller, Tokens, chain_of, is_read
 from mdsd_opt.auditing.on_laws import WIDE_CALLS, put_together
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried, WideLaws
-from mdsd_opt.auditing.randomness.serving import served
+from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.settings import LEAST_CALLS, Options
 from mdsd_opt.auditing.subject import (
     AlwaysFails,

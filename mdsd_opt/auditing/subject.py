@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mdsd_opt.auditing.randomness.serving import Serving, served
+from mdsd_opt.auditing.randomness.interception import Serving, served
 from mdsd_opt.auditing.report import Violation
 from mdsd_opt.auditing.settings import LEAST_CALLS
 from mdsd_opt.base.array_types import Tokens

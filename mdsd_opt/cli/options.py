@@ -77,7 +77,7 @@ Address = Annotated[str | None, "Of a folder: a Dask or Ray cluster that runs."]
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
+class SamplingOptions:
     """How a verb's logits become probabilities."""
 
     temperature: Annotated[float, "Of the target; 0 is greedy."] = 1.0
@@ -111,7 +111,7 @@ class Asked:
     schemes: list[str]
     verifiers: list[str]
     num_drafts: list[int]
-    sampling: Sampling
+    sampling: SamplingOptions
     folder: Folder
     confidence: float
     threads: int | None
@@ -145,7 +145,7 @@ class Asked:
 
 
 def gathers_options(**helps: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a parameter that is a dataclass of options, such as `Sampling`, stand for its fields.
+    """Let a parameter that is a dataclass, such as `SamplingOptions`, stand for its fields.
 
     The command line has the fields in its place. Where the verb has a parameter of the name of a
     field, that is the option, and the field gets its value, too. `helps` are other words on some.

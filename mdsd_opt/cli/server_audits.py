@@ -80,7 +80,7 @@ class ServerOptions:
 def audited(
     asked: ServerOptions,
     others: list[Any],
-    sampling: options.Sampling,
+    sampling: options.SamplingOptions,
     seconds: float | None,
     false_alarm: float,
     seed: int,

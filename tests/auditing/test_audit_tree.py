@@ -14,7 +14,7 @@ from support.tree_rules import block, chain, drawn, path
 
 import mdsd_opt as mo
 from mdsd_opt.auditing.trees import TableModel, audit
-from mdsd_opt.auditing.trees.texts import Laws, Texts, drawn_trees
+from mdsd_opt.auditing.trees.texts import ModelLaws, Texts, drawn_trees
 from mdsd_opt.decoding import Node, get_rule, parse_topology
 from mdsd_opt.drafts.by_name import scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
@@ -297,7 +297,7 @@ def test_trees_are_those_of_the_oracle(tree: str, scheme: str) -> None:
         )
 
     found = drawn_trees(
-        Laws(target, "target"), Laws(draft, "draft"), topology, scheme_maker(scheme)
+        ModelLaws(target, "target"), ModelLaws(draft, "draft"), topology, scheme_maker(scheme)
     )
     ours = {key(root): probability for root, probability in found}
     theirs: dict[Any, float] = {}
@@ -311,7 +311,7 @@ def test_trees_are_those_of_the_oracle(tree: str, scheme: str) -> None:
 
 def test_texts_follow_the_target() -> None:
     target = Table(np.random.default_rng(0), 3, 4)
-    texts = Texts(Laws(target, "target"), 3)
+    texts = Texts(ModelLaws(target, "target"), 3)
     np.testing.assert_allclose(texts.law, target_law(target, 3).ravel(), atol=1e-15)
     assert [texts.text(n) for n in range(texts.law.size)] == list(np.ndindex(3, 3, 3))
     assert texts.place((1, 2)) == slice(15, 18)

@@ -11,7 +11,16 @@ from importlib.util import find_spec
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.cli.bench import LEFT_OUT, Record, Report, changes, flows, load_report, run, scaling
+from mdsd_opt.cli.bench import (
+    LEFT_OUT,
+    BenchReport,
+    Record,
+    changes,
+    flows,
+    load_report,
+    run,
+    scaling,
+)
 from mdsd_opt.cli.bench.solvers import build
 from mdsd_opt.cli.report.bench import markdown, save_report
 from mdsd_opt.errors import InvalidInput, UnknownName, UnreadableFile
@@ -28,7 +37,7 @@ def record(**given):
 
 
 def report(*records):
-    return Report(records, {"processor": "some", "load_average": None})
+    return BenchReport(records, {"processor": "some", "load_average": None})
 
 
 @pytest.mark.parametrize("name", ["solvers", "flows", "batches", "decisions", "polyhedra"])

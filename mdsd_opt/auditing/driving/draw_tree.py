@@ -29,7 +29,7 @@ from mdsd_opt.auditing.driving.tape import (
     UniformDraw,
     Value,
 )
-from mdsd_opt.auditing.randomness.serving import served
+from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.randomness.sources import Grid
 from mdsd_opt.errors import InvalidInput
 

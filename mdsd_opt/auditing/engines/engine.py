@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mdsd_opt.auditing.chains import Chain, Laws, Tokens, of_chains
+from mdsd_opt.auditing.chains import Chain, Rows, Tokens, of_chains
 from mdsd_opt.base.array_types import Integers
 from mdsd_opt.drafts.by_name import scheme_maker
 from mdsd_opt.trees.draft_tree import Node
@@ -57,7 +57,7 @@ class Engine:
     drafted: Drafted = CHAINS
 
     def __call__(
-        self, target: Laws, draft: Laws, drafts: Integers, rng: np.random.Generator
+        self, target: Rows, draft: Rows, drafts: Integers, rng: np.random.Generator
     ) -> int:
         """The first token that it gives for drafts in one place."""
         root = Node((), (), target=target)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.chains import Chain, Laws, Tokens
+from mdsd_opt.auditing.chains import Chain, Rows, Tokens
 from mdsd_opt.auditing.engines.engine import Adapter
 from mdsd_opt.auditing.engines.loading import (
     Race,
@@ -40,7 +40,7 @@ def _reject_sampling(*, block: bool) -> Chain:
         file_alone(PACKAGE, path, {}).chain_speculative_sampling_triton, block_verification=block
     )
 
-    def verify(p: Laws, q: Laws, drafts: Tokens) -> Tokens:
+    def verify(p: Rows, q: Rows, drafts: Tokens) -> Tokens:
         slots = len(drafts) + 1
 
         def integers(*values: int) -> Any:
@@ -98,7 +98,7 @@ def _at_temperature_one(reject: Callable[..., Any]) -> Chain:
 
     one = torch.ones(1)
 
-    def verify(p: Laws, q: Laws, drafts: Tokens) -> Tokens:
+    def verify(p: Rows, q: Rows, drafts: Tokens) -> Tokens:
         with np.errstate(divide="ignore"):
             target, draft = (torch.from_numpy(np.log(laws)).float() for laws in (p, q))
         accepted, last, _ = reject(

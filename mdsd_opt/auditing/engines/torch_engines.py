@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.chains import Chain, Laws, Tokens
+from mdsd_opt.auditing.chains import Chain, Rows, Tokens
 from mdsd_opt.auditing.engines.engine import Adapter, Drafted, Rule
 from mdsd_opt.auditing.engines.loading import file_alone, stand_in
 from mdsd_opt.errors import InvalidInput
@@ -24,11 +24,11 @@ def _transformers() -> Chain:
     import torch
     from transformers.generation.utils import _speculative_sampling
 
-    def logits(laws: Laws) -> torch.Tensor:
+    def logits(laws: Rows) -> torch.Tensor:
         with np.errstate(divide="ignore"):
             return torch.from_numpy(np.log(laws)).float()[None]
 
-    def verify(p: Laws, q: Laws, drafts: Tokens) -> Tokens:
+    def verify(p: Rows, q: Rows, drafts: Tokens) -> Tokens:
         tokens, _ = _speculative_sampling(torch.tensor([drafts]), logits(q), len(drafts), logits(p))
         return tuple(tokens[0].tolist())
 
@@ -45,7 +45,7 @@ def _lmdeploy() -> Chain:
     path = f"{_LMDEPLOY}.default.rejection_sampling".replace(".", "/") + ".py"
     sampler = file_alone("lmdeploy", path, stand_ins).DefaultRejectionSamplingImpl()
 
-    def verify(p: Laws, q: Laws, drafts: Tokens) -> Tokens:
+    def verify(p: Rows, q: Rows, drafts: Tokens) -> Tokens:
         bonus = torch.multinomial(torch.tensor(p[-1:]), 1)[0]
         with np.errstate(divide="ignore"):
             logits = torch.from_numpy(np.log(p[:-1]))[None]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.chains import Chain, Laws, Tokens
+from mdsd_opt.auditing.chains import Chain, Rows, Tokens
 from mdsd_opt.auditing.engines.engine import Adapter
 from mdsd_opt.auditing.engines.loading import (
     Race,
@@ -63,7 +63,7 @@ def _first_runner() -> Chain:
         all_greedy=False, all_random=True, temperature=torch.ones(1), generators={}
     )
 
-    def verify(p: Laws, q: Laws, drafts: Tokens) -> Tokens:
+    def verify(p: Rows, q: Rows, drafts: Tokens) -> Tokens:
         bonus = torch.multinomial(torch.from_numpy(p[-1:]).float(), 1)
         count = len(drafts)
         with np.errstate(divide="ignore"):
@@ -126,7 +126,7 @@ def _second_runner(*, block: bool) -> Chain:
     race = Race()
     sample = _loaded(race).rejection_sample
 
-    def verify(p: Laws, q: Laws, drafts: Tokens) -> Tokens:
+    def verify(p: Rows, q: Rows, drafts: Tokens) -> Tokens:
         slots = len(drafts) + 1
         race.vocab_size = p.shape[1]
         with np.errstate(divide="ignore"):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.by_place import ByPlace
 from mdsd_opt.auditing.output_checks import TEXTS, Cells, law_checks, merged_cells
-from mdsd_opt.auditing.randomness.serving import served
+from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.report import Check, Interval
 from mdsd_opt.auditing.settings import LEAST_CALLS, Options, detectable_bias
 from mdsd_opt.auditing.subject import ViolationLog

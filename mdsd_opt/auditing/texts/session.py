@@ -9,7 +9,7 @@ from typing import Any
 from mdsd_opt.auditing.subject import Failure, ViolationLog, judged, outcome_of
 from mdsd_opt.auditing.texts.rounds import DRAFT, TARGET
 from mdsd_opt.auditing.texts.toys import AnyTables, RowTables, Text, Toy
-from mdsd_opt.auditing.trees.texts import Laws, Texts, promised
+from mdsd_opt.auditing.trees.texts import ModelLaws, Texts, promised
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import MissingExtra
 
@@ -52,7 +52,7 @@ class Session:
     @property
     def texts(self) -> Texts:
         """All texts that are compared, with the law that they are to follow."""
-        return Texts(Laws(self.target, "the target"), self.tables.length)
+        return Texts(ModelLaws(self.target, "the target"), self.tables.length)
 
     def outcome(self, listener: Listener) -> Hashable:
         """The first tokens of a text, as many as are compared, or a `Failure`."""

@@ -17,7 +17,7 @@ from mdsd_opt.auditing.driving import Budget, OutOfTime, Tape, Undrivable, drive
 from mdsd_opt.auditing.edges import tree_edges
 from mdsd_opt.auditing.findings import Findings, FoundLaw
 from mdsd_opt.auditing.output_checks import TEXTS, law_checks, length_check, merged_cells
-from mdsd_opt.auditing.randomness.serving import served
+from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.report import NOT_DRIVEN, NOT_JUDGED
 from mdsd_opt.auditing.settings import COARSE, FINE, LEAST_CALLS, MAX_CALLS, Options, generator_of
 from mdsd_opt.auditing.subject import (
@@ -32,7 +32,7 @@ from mdsd_opt.auditing.subject import (
 )
 from mdsd_opt.auditing.trees.met import Met
 from mdsd_opt.auditing.trees.report import TreeAuditReport, blind_spots
-from mdsd_opt.auditing.trees.texts import Laws, TableModel, Texts, drawn_trees, promised
+from mdsd_opt.auditing.trees.texts import ModelLaws, TableModel, Texts, drawn_trees, promised
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.drafts import DraftScheme
@@ -232,15 +232,15 @@ class TreeAudit:
     """
 
     verify: TreeVerify
-    target: Laws
-    draft: Laws
+    target: ModelLaws
+    draft: ModelLaws
     topology: Topology
     shape: ValuedTopology
     make: SchemeMaker
     texts: Texts
     options: Options
     promise: Sampling | None = None
-    shown: tuple[Laws, Laws] | None = None
+    shown: tuple[ModelLaws, ModelLaws] | None = None
 
     @classmethod
     def of(
@@ -254,10 +254,10 @@ class TreeAudit:
         promise: Sampling | None = None,
     ) -> TreeAudit:
         """A rule on two models."""
-        p, q = Laws(target, "target"), Laws(draft, "draft")
+        p, q = ModelLaws(target, "target"), ModelLaws(draft, "draft")
         shown = None if promise is None else (p, q)
         if promise is not None:
-            p, q = (Laws(promised(law, promise), law.name) for law in (p, q))
+            p, q = (ModelLaws(promised(law, promise), law.name) for law in (p, q))
         texts = Texts(p, topology.depth + 1)
         once = _making_once(make)
         shape = valued(topology)

@@ -48,7 +48,7 @@ class TableModel:
         return rng.dirichlet(np.full(self.vocab_size, self.concentration))
 
 
-class Laws:
+class ModelLaws:
     """The laws of a model, asked for once and checked: each text has one of as many tokens."""
 
     def __init__(self, model: Callable[[Tokens], Any], name: str) -> None:
@@ -88,7 +88,7 @@ def promised_row(row: Vector, promise: Sampling) -> Vector:
 class Texts:
     """Texts of a length, numbered in lexicographic order; at most 200,000 (`ProblemTooLarge`)."""
 
-    def __init__(self, target: Laws, length: int) -> None:
+    def __init__(self, target: ModelLaws, length: int) -> None:
         count = count_power(target.vocab_size, length)
         if count > MAX_TEXTS:
             raise ProblemTooLarge(
@@ -140,7 +140,7 @@ class Texts:
 
 
 def drawn_trees(
-    target: Laws, draft: Laws, topology: Topology, make: SchemeMaker
+    target: ModelLaws, draft: ModelLaws, topology: Topology, make: SchemeMaker
 ) -> Iterator[tuple[Node, float]]:
     """Trees as `decoding.grow` draws them, with the target's laws at their nodes."""
     shape = valued(topology)
@@ -156,7 +156,7 @@ def drawn_trees(
 
 
 def _ways(
-    draft: Laws,
+    draft: ModelLaws,
     topology: Topology,
     make: SchemeMaker,
     waiting: list[Node],

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from mdsd_opt.base.long_runs import available_threads
 from mdsd_opt.cli.bench.record import (
+    BenchReport,
     Change,
     Record,
-    Report,
     Scaling,
     Settings,
     changes,
@@ -20,7 +20,15 @@ from mdsd_opt.cli.bench.record import (
 from mdsd_opt.errors import InvalidInput, UnknownName
 
 __all__ = [
-    "LEFT_OUT", "SUITE", "Change", "Record", "Report", "Scaling", "changes", "load_report", "run",
+    "LEFT_OUT",
+    "SUITE",
+    "BenchReport",
+    "Change",
+    "Record",
+    "Scaling",
+    "changes",
+    "load_report",
+    "run",
     "scaling",
 ]  # fmt: skip
 
@@ -53,7 +61,7 @@ def run(
     threads: int | None = None,
     seed: int = 0,
     progress: Callable[[Record], None] | None = None,
-) -> Report:
+) -> BenchReport:
     """What the benchmarks of these names in `SUITE` measure; all of them unless named.
 
     `progress` is called with every record as it is measured.
@@ -72,4 +80,4 @@ def run(
             records.append(record)
             if progress is not None:
                 progress(record)
-    return Report(tuple(records), where)
+    return BenchReport(tuple(records), where)

@@ -115,7 +115,7 @@ _KEY = ("benchmark", "route", "problem", "vocab_size", "num_drafts", "dtype", "t
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class BenchReport:
     """Measurements of one run, and where they were made."""
 
     records: tuple[Record, ...]
@@ -134,7 +134,7 @@ class Report:
         return as_csv([{**asdict(record), **self.circumstances} for record in self.records])
 
 
-def load_report(path: Path) -> Report:
+def load_report(path: Path) -> BenchReport:
     """A report that was saved as JSON."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -146,7 +146,7 @@ def load_report(path: Path) -> Report:
         raise UnreadableFile(
             f"{path} is no report of mdsd-opt bench --out FILE.json: {error}"
         ) from None
-    return Report(records, circumstances)
+    return BenchReport(records, circumstances)
 
 
 def circumstances() -> dict[str, Any]:
@@ -187,7 +187,7 @@ class Change:
         return self.times_slower > NOTABLE or self.worse_gap
 
 
-def changes(old: Report, new: Report) -> list[Change]:
+def changes(old: BenchReport, new: BenchReport) -> list[Change]:
     """What both runs have measured, the worst first; what did not finish in either is left out."""
     before = {record.key: record for record in old.records}
     found = []

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mdsd_opt.base.files import atomic_write
-from mdsd_opt.cli.bench.record import Change, Record, Report, Scaling, scaling
+from mdsd_opt.cli.bench.record import BenchReport, Change, Record, Scaling, scaling
 from mdsd_opt.cli.output import make_table
 from mdsd_opt.cli.view import Drawing, Section, View, new_figure
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def bench_view(report: Report, changes: Sequence[Change] = ()) -> View:
+def bench_view(report: BenchReport, changes: Sequence[Change] = ()) -> View:
     """The measurements of a run, and how they differ from those of an earlier one."""
     tables = [
         Section("" if n else "Measurements", None if n else MEANING, table=table, keys=NUM_KEYS)
@@ -56,7 +56,7 @@ _TOLD = ("processor", "cpus", "load_average", "python", "numpy", "numba", "mdsd_
 NUM_KEYS = 3
 
 
-def records_tables(report: Report) -> list[Table]:
+def records_tables(report: BenchReport) -> list[Table]:
     """A table for each problem of each benchmark, one line a measurement."""
     groups = groupby(report.records, key=lambda record: (record.benchmark, record.problem))
     return [_records_table(list(records)) for _, records in groups]
@@ -97,7 +97,7 @@ def _records_table(records: Sequence[Record]) -> Table:
     return table
 
 
-def conclusion(report: Report) -> list[str]:
+def conclusion(report: BenchReport) -> list[str]:
     """The quickest of each benchmark at its largest size, and the largest gap."""
     lines = []
     for benchmark, group in groupby(report.records, key=lambda record: record.benchmark):
@@ -194,7 +194,7 @@ def _lines(records: Sequence[Record]) -> dict[tuple[str, str, int], list[tuple[i
     return {key: list(points.items()) for key, points in best.items()}
 
 
-def bench_figure(report: Report) -> Figure:
+def bench_figure(report: BenchReport) -> Figure:
     """Time against V, a line for each route, a panel for each benchmark."""
     done = [record for record in report.records if record.median_ms is not None]
     panels = {
@@ -230,7 +230,7 @@ _CIRCUMSTANCES = (
 )  # fmt: skip
 
 
-def save_report(report: Report, path: Path) -> None:
+def save_report(report: BenchReport, path: Path) -> None:
     """Write a report, as CSV or Markdown where the name ends so, else as JSON."""
     if path.suffix == ".csv":
         text = report.as_csv()
@@ -242,7 +242,7 @@ def save_report(report: Report, path: Path) -> None:
         file.write(text.encode())
 
 
-def markdown(report: Report) -> str:
+def markdown(report: BenchReport) -> str:
     """The circumstances, a table for each benchmark, and how time grows with V."""
     where = report.circumstances
     told = [f"{name} {where[name]}" for name in _CIRCUMSTANCES if name in where]

@@ -75,7 +75,7 @@ def advise(
         str, typer.Option(help="Draft schemes, separated by commas.")
     ] = options.SCHEMES,
     verifier: Annotated[str, typer.Option(help="Whose acceptance rates are taken.")] = "optimal",
-    sampling: options.Sampling,
+    sampling: options.SamplingOptions,
     kind: options.Kind = None,
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     plot: options.Plot = None,

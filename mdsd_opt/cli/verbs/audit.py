@@ -108,7 +108,7 @@ def audit(
         "distance from the target, and how much farther than necessary it is.",
     ] = False,
     method: Annotated[str, "auto, enumeration, driven or sampling."] = "auto",
-    sampling: options.Sampling,
+    sampling: options.SamplingOptions,
     servers: server_audits.ServerOptions,
     false_alarm: Annotated[
         float, "Probability, at most, of calling a faultless verifier lossy."
@@ -248,7 +248,7 @@ class Allowed:
 
 
 def _laws_and_promise(
-    logits: Path | None, vocab_sizes: str | None, sampling: options.Sampling
+    logits: Path | None, vocab_sizes: str | None, sampling: options.SamplingOptions
 ) -> dict[str, Any]:
     """The laws to audit on, and what the function promises to do to them."""
     from mdsd_opt.base.sampling import Sampling

@@ -57,7 +57,7 @@ def capture(
     ] = None,
     verifiers: Annotated[str | None, "The same."] = None,
     num_drafts: Annotated[str | None, "The same."] = None,
-    sampling: options.Sampling,
+    sampling: options.SamplingOptions,
     threads: options.Threads = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
     progress: options.Progress = None,

@@ -52,7 +52,7 @@ def decode(
     ] = "planned16",
     scheme: Annotated[str, "How the drafts of a node are drawn."] = "with_replacement",
     tokens: Annotated[int, "New tokens for each prompt, at most."] = 64,
-    sampling: options.Sampling,
+    sampling: options.SamplingOptions,
     relax: Annotated[
         str | None,
         "Give up losslessness for acceptance: kl=0.01 lets each token's law be so many "

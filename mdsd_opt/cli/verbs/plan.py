@@ -25,7 +25,7 @@ def plan(
         "plan is for the most tokens a second.",
     ] = None,
     scheme: Annotated[str, "How the drafts of a node are drawn."] = "with_replacement",
-    sampling: options.Sampling,
+    sampling: options.SamplingOptions,
     plot: options.Plot = None,
     as_json: options.AsJson = False,
 ) -> None:

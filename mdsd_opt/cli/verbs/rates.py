@@ -42,7 +42,7 @@ def rates(
         "one of your own; or 'all'.",
     ] = options.VERIFIERS,
     num_drafts: Annotated[str, "Numbers of drafts, as 1-8 or 1,2,4."] = options.NUM_DRAFTS,
-    sampling: options.Sampling,
+    sampling: options.SamplingOptions,
     kind: options.Kind = None,
     pad: Annotated[
         bool, "Pad the narrower vocabulary with impossible tokens; its first are the other's."

@@ -24,7 +24,7 @@ def relax(
     num_drafts: Annotated[str, "Numbers of drafts, as 1-4 or 1,2,4."] = "1,2,4",
     scheme: Annotated[str, "How the drafts of the frontier are drawn."] = "with_replacement",
     positions: Annotated[int, "Positions taken, evenly spread, at most; 0 for all."] = 16,
-    sampling: options.Sampling,
+    sampling: options.SamplingOptions,
     plot: options.Plot = None,
     as_json: options.AsJson = False,
 ) -> None:
