@@ -1,4 +1,4 @@
-"""What an audit of single tokens or of drafts found, in numbers that say how sure they are."""
+"""Report of an audit of single tokens or of drafts, with numbers that say how sure it is."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from mdsd_opt.errors import InvalidInput
 #: Sizes of bias for which a report lists the trials needed to see them.
 BIAS_LADDER = (0.1, 0.03, 0.01, 0.003, 0.001)
 
-#: By how much rounding, and what is not proven of a frontier, may put a rate beyond it.
+#: Excess of a rate over a frontier that rounding and an unproven part of the frontier may cause.
 _ROUNDING = 2e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a rule stands against the frontier of acceptance and distance, see `mdsd_opt.relax`.
+    """Place of a rule relative to the frontier of acceptance and distance, see `mdsd_opt.relax`.
 
     Intervals are those of the report's own numbers, carried over; None where these are known.
 
@@ -128,7 +128,7 @@ class AuditReport(Report):
 
     @classmethod
     def of(cls, found: Findings, subject: str) -> AuditReport:
-        """The report of what was found about one subject."""
+        """Report of the findings about one subject."""
         law, accepted = found.law, found.accepted
         own: dict[str, Any] = {
             "subject": subject,
@@ -150,7 +150,7 @@ class AuditReport(Report):
         return found.report(cls, **own)
 
     def trials_needed(self, bias: float, power: float | None = None) -> int:
-        """Trials after which a bias of this total variation is found with the given power.
+        """Number of trials after which a bias of this total variation is found with `power`.
 
         Parameters
         ----------
@@ -179,7 +179,7 @@ class AuditReport(Report):
 
     @property
     def _lossy_as_meant(self) -> bool:
-        """Whether the output law is all that differs from a lossless rule's."""
+        """Whether the output law is the only difference from a lossless rule."""
         if self.standing is None or self.beyond_the_frontier:
             return False
         wrong = (*self.violations, *self.edge_violations)
@@ -189,7 +189,7 @@ class AuditReport(Report):
 
     @property
     def beyond_the_frontier(self) -> bool:
-        """Whether more is accepted than any law as near to the target allows.
+        """Whether more drafts are accepted than with any law as near to the target.
 
         No rule can do that with drafts of the law assumed. By sampling the intervals must not meet,
         which at 99% takes some six standard deviations.
@@ -203,7 +203,7 @@ class AuditReport(Report):
 
     @property
     def verdict(self) -> str:
-        """One sentence; where a law was enumerated, what that shows and what the trials show."""
+        """Verdict in one sentence; for an enumerated law, what it and the trials show."""
         if self.beyond_the_frontier:
             return (
                 "BEYOND THE FRONTIER: no law as near to the target allows so much acceptance; do "
@@ -299,7 +299,7 @@ class AuditReport(Report):
         return rows
 
     def _law_rows(self) -> list[tuple[str, str]]:
-        """Of the law first, then of the trials."""
+        """Rows about the law, then about the trials."""
         of = "of the stated law" if self.method == "enumeration" else self._up_to
         rows = []
         if self.law_proven_lossless is not None:
@@ -336,7 +336,7 @@ class AuditReport(Report):
         return f"{self.trial_bias:.3g} ({trials})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, in types that JSON knows (an infinite number becomes None)."""
+        """All fields as types that JSON knows (an infinite number becomes None)."""
         result = Report.to_dict(self)
         if self.num_cells > 1:
             result["trials_needed"] = {str(b): self.trials_needed(b) for b in BIAS_LADDER}

@@ -1,4 +1,4 @@
-"""From what an audit has counted to its report, whatever entry it came in by."""
+"""Findings of an audit, and the report made of them, whatever entry they came in by."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ R = TypeVar("R", bound=Report)
 
 
 class Accepted(NamedTuple):
-    """Counts of the trials that put out one of their drafts, and of all trials."""
+    """Number of trials that output one of their drafts, and number of all trials."""
 
     hits: int
     trials: int
 
     @property
     def rate(self) -> float:
-        """Fraction of trials that put out a draft."""
+        """Fraction of trials that output one of their drafts."""
         return self.hits / max(self.trials, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundLaw:
-    """A law of the outcomes that was enumerated, as stated or as found by driving.
+    """Law of the outcomes that was enumerated, as stated or as found by driving.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class FoundLaw:
 
     @property
     def method(self) -> str:
-        """Word of reports for how the law was found: "enumeration" or "driven"."""
+        """How the law was found, in a word: "enumeration" or "driven"."""
         return "enumeration" if self.num_checks is None else "driven"
 
     @property
@@ -80,7 +80,7 @@ class FoundLaw:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Findings:
-    """What an audit has found: a law, or what trials show, or both.
+    """Findings of an audit: a law, or the results of trials, or both.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class Findings:
     notes: tuple[str, ...] = ()
 
     def report(self, kind: type[R], **own: Any) -> R:
-        """A report of a kind, from the findings and what only this kind has."""
+        """Report of a given kind, from the findings and the fields that only this kind has."""
         options, law = self.options, self.law
         logs = [log for log in (self.wrong_tokens, self.wrong_drafts) if log is not None]
         p_value = self._p_value(self.wrong_tokens, of_drafts=False)
@@ -174,12 +174,12 @@ class Findings:
 
     @property
     def drafts_p_value(self) -> float | None:
-        """p-value of the checks of the drafts; None where these are not under audit."""
+        """p-value of the checks of the drafts; None if these are not under audit."""
         return self._p_value(self.wrong_drafts, of_drafts=True)
 
     @property
     def drafts_follow_law(self) -> bool | None:
-        """Whether nothing was found wrong with the drafts; None where they are not under audit."""
+        """Whether the drafts showed no fault; None if these are not under audit."""
         return self._passes(self.drafts_p_value)
 
     @property
@@ -198,7 +198,7 @@ class Findings:
 
     @property
     def _clean_class(self) -> str:
-        """Class of an audit that found nothing: a law that was driven is all there is to know."""
+        """Class of an audit that found nothing: a driven law leaves nothing unknown."""
         driven = self.law is not None and self.law.num_checks is not None
         return LOSSLESS if driven else NO_DEVIATION
 
@@ -222,7 +222,7 @@ class Findings:
         return LOSSY if wrong else EDGE
 
     def _edge_mass(self) -> float | None:
-        """Probability, at most, of outcomes that can never be right; None if none was met."""
+        """Upper bound of the probability of outcomes that are always wrong, or None."""
         masses = [v.mass for v in self.edges[0].listed if v.mass is not None]
         if self.law is not None and self.law.impossible_mass:
             masses.append(self.law.impossible_mass)

@@ -1,4 +1,4 @@
-"""Recorded steps of an engine that can't be called: did its tokens follow the target?"""
+"""Audits of recorded steps of an engine that can't be called: did its tokens follow the target?"""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from mdsd_opt.base.array_types import Tokens, Vector
 from mdsd_opt.base.distributions import check_sampling_parameters, softmax
 from mdsd_opt.errors import InvalidInput
 
-#: Cells of [0, 1]^L in which whole steps are counted, at most.
+#: Most cells of [0, 1]^L in which whole steps are counted.
 _MAX_CELLS = 64
 
 
@@ -53,7 +53,7 @@ def audit_trace(
     power: float = 0.99,
     confidence: float = 0.99,
 ) -> AuditReport:
-    r"""Settle from recorded steps whether an engine's tokens followed its target.
+    r"""Decide from recorded steps whether an engine's tokens followed its target.
 
     The emitted token of each step is transformed to
     :math:`u_n = \sum_{i \prec y_n} p_{n,i} + v_n\, p_{n,y_n}` with uniform noise :math:`v_n`: these
@@ -202,7 +202,7 @@ def _cells(points: Vector, most: int = _MAX_CELLS) -> tuple[Tokens, int]:
 def _later_checks(
     steps: LaterTokens, points: Vector, with_drafts: bool, rng: np.random.Generator
 ) -> list[Check]:
-    """Checks of the tokens after the first, of whole steps (N, L), and of what was accepted."""
+    """Checks of whole steps (N, L), of their tokens after the first, and of what was accepted."""
     ratio, rank = (rows[~np.isnan(rows).any(axis=1)] for rows in (steps.by_ratio, steps.by_rank))
     what = "tokens after the first that do not follow their laws"
     checks = place_checks(rank, rng, "later tokens, by rank", what)
@@ -229,7 +229,7 @@ def _later_checks(
 
 
 def _groups(rows: FirstTokens, ratio: bool) -> float:
-    """How often each group of tokens came, against the sum of its probabilities."""
+    """Number of tokens of each group, against the sum of its probabilities."""
     law, group = (rows.ratio_law, rows.ratio_group) if ratio else (rows.rank_law, rows.rank_group)
     hits = np.bincount(group, minlength=law.shape[1])
     bounds = [

@@ -1,4 +1,4 @@
-"""Audits of texts that were recorded, with the laws that were stated for their tokens."""
+"""Audits of recorded texts, with the laws that were stated for their tokens."""
 
 from __future__ import annotations
 
@@ -155,13 +155,13 @@ def _add_file(
 
 
 def _name_of(laws: Sequence[Law | None]) -> int:
-    """A name of a prompt that is not told: its first law is that of no other."""
+    """Name of a prompt that is not given, made from its first law."""
     first = laws[0] if laws else None
     return 0 if first is None else prefix_name([*first.ids[:4].tolist(), hash(float(first.p[0]))])
 
 
 def _texts(laws: Any, tokens: Any, draft: Any) -> Iterator[_Text]:
-    """The texts, with their laws as such."""
+    """Texts, with their laws as `Law` objects."""
     texts = _as_texts(tokens)
     if texts is None:
         texts, laws, draft = [tokens], [laws], None if draft is None else [draft]
@@ -181,7 +181,7 @@ def _texts(laws: Any, tokens: Any, draft: Any) -> Iterator[_Text]:
 
 
 def _as_texts(tokens: Any) -> Sequence[Any] | None:
-    """The texts; None for a single one."""
+    """List of texts; None for a single text."""
     if isinstance(tokens, np.ndarray):
         return None if tokens.ndim == 1 and tokens.dtype.kind in "iu" else list(tokens)
     listed = list(tokens)

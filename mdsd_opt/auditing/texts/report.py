@@ -1,4 +1,4 @@
-"""What an audit of a function that writes texts found."""
+"""Report of an audit of a function that writes texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mdsd_opt.auditing.texts.rounds import ACCEPTED, EXTRA, REFUSED
 from mdsd_opt.auditing.texts.text_law import After
 from mdsd_opt.auditing.texts.toys import AnyTables
 
-#: What is said where tokens of a kind never came.
+#: Sentences for tokens of a kind that never came.
 _NEVER = {
     ACCEPTED: "no draft was accepted",
     REFUSED: "no draft was refused",
@@ -48,13 +48,13 @@ class Trial:
 
     @classmethod
     def on(cls, tables: AnyTables, **found: Any) -> Trial:
-        """On a pair of tables."""
+        """Trial on a pair of tables."""
         size, length = tables.vocab_size, tables.length
         return cls(models=str(tables), vocab_size=size, length=length, **found)
 
     @property
     def how(self) -> str:
-        """How much was done."""
+        """Text of how much was done."""
         exact = f"driven, {self.num_checks:,} checks"
         return exact if self.method == "driven" else f"sampled, {self.num_trials:,} texts"
 
@@ -92,7 +92,7 @@ class TextAuditReport(Report):
 
     @property
     def verdict(self) -> str:
-        """One sentence, and what was not seen."""
+        """Verdict in one sentence, and what was not seen."""
         if said := self._class_verdict():
             return said
         if not self.clean:

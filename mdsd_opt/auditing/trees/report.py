@@ -1,4 +1,4 @@
-"""What an audit of whole texts found."""
+"""Report of an audit of whole texts."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class TreeAuditReport(Report):
 
     @property
     def coverage_unmet(self) -> bool:
-        """Whether something was never met, so that nothing is known of it."""
+        """Whether some situation never occurred, so that nothing is known of it."""
         return self.coverage is not None and bool(self.coverage.unmet)
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """Verdict in one sentence."""
         on = f" ({self.laws})" if self.laws else ""
         if said := self._class_verdict():
             return said + on
@@ -98,7 +98,7 @@ class TreeAuditReport(Report):
 
 
 def blind_spots(vocab_size: int, depth: int) -> tuple[str, ...]:
-    """What no audit can see on problems so small, in words."""
+    """Faults that no audit can see on problems so small, in words."""
     spots = []
     if vocab_size < 3:
         spots.append(
