@@ -1,4 +1,4 @@
-"""`verify_tree`: decisions about trees of drafts, in the signature that engines call already."""
+"""`verify_tree`: decisions about trees of drafts, in the signature that engines already call."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def verify_tree(
     draft_rows: Any | None = None,
     num_drawn: int = 1,
 ) -> None:
-    r"""Accept a path of every tree, and draw the token behind it; written in place.
+    r"""Accept a path of every tree, and draw the token after it; results are written in place.
 
     Names and order are those of SGLang's ``tree_speculative_sampling_target_only``. A node has any
     number of certain children, which the draft would propose again, and at most one that was drawn
@@ -117,7 +117,7 @@ def verify_tree_of_draws(
     uniform_samples_for_selection: Any,
     draft_rows: Any | None = None,
 ) -> None:
-    r"""Accept a path of every tree whose children are independent draws; written in place.
+    r"""Accept a path of every tree of independent draws; results are written in place.
 
     All children of a node were drawn from one law q, with replacement, and each draw is a node of
     its own, whether its token was drawn before or not. The rule is the optimal one on 256 closed
@@ -168,7 +168,7 @@ def verify_tree_of_draws(
 
 
 def _on(device: Any, usual: ModuleType, kernels: str) -> Any:
-    """The module with the kernels for tensors on a device, and the usual one for all others."""
+    """Module with the kernels for tensors on a device, or the usual one for all others."""
     if device.type != "cuda":  # what ROCm has is called so, too
         return usual
     try:

@@ -1,4 +1,4 @@
-"""The published rules that verify drafts, and under which name each is found here.
+"""Published rules that verify drafts, and the name of each here.
 
 `published.csv` beside this file is the one place that says so; the page of the documentation shows
 it, and a test holds it against the names that exist.
