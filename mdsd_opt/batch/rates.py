@@ -139,7 +139,7 @@ def check_device(device: str | None) -> None:
 
 
 def checked_counts(num_drafts: int | Sequence[int]) -> tuple[int, ...]:
-    """Every K that is asked for; `InvalidInput` unless there is one, and each is a number."""
+    """Numbers of drafts K; `InvalidInput` unless there is one, and each is a number."""
     given = tuple(num_drafts) if isinstance(num_drafts, Iterable) else (num_drafts,)
     if not given:
         raise InvalidInput("num_drafts is empty: give at least one number of drafts")
@@ -147,7 +147,7 @@ def checked_counts(num_drafts: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def checked_integer(value: Any, name: str, least: int = 1) -> int:
-    """The value as an int; `InvalidInput` for anything else, and below `least`."""
+    """Value as an int; `InvalidInput` for anything else, and below `least`."""
     try:
         number = operator.index(value)
     except TypeError:

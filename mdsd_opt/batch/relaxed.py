@@ -1,4 +1,4 @@
-"""What distances from the target buy, for batches of logits."""
+"""Acceptance rates at a distance from the target, for batches of logits."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Rates = Floats
 
 _SPREADS = ("equal", "best")
 
-#: Slopes that are tried first; what a mean budget asks for lies between two of them, and is then
+#: Slopes that are tried first; the one of a mean budget lies between two of them, and is then
 #: looked for between these, in so many parts, again and again.
 _SLOPES = tuple(np.geomspace(1e-6, 1e6, 24).tolist())
 _PARTS = 10
 _PASSES = 2
 
-#: Of a mean budget, what groups of tokens may hide and thereby waste.
+#: Share of a mean budget that groups of tokens may hide and thereby waste.
 _DOUBTFUL = 1e-3
 
 
@@ -54,7 +54,7 @@ def relaxed_rates(
     kind: str | None = None,
     draft_token_ids: Any = None,
 ) -> Any:
-    r"""The largest acceptance rates within a distance from the target, for every row of logits.
+    r"""Largest acceptance rates within a distance from the target, for every row of logits.
 
     The rate of `mdsd_opt.relax`, without the law: the largest a with
 

@@ -141,7 +141,7 @@ def _check_drafts(drafts: Opened, index_shape: tuple[int, ...]) -> None:
 
 
 def _checked_uniforms(uniforms: Any, index_shape: tuple[int, ...]) -> Floats:
-    """Random numbers as rows, shape (num_rows, 4), once they are seen to be some."""
+    """Random numbers as checked rows, shape (num_rows, 4)."""
     values = to_numpy(uniforms, "uniforms").astype(np.float64)
     width = len(Uniforms._fields)
     if values.shape != (*index_shape, width) or not ((values >= 0) & (values < 1)).all():
@@ -180,7 +180,7 @@ def _decided(
 
 
 class _Decisions:
-    """The rows of a batch and their drafts, and by what budget targets are relaxed, if any."""
+    """Rows of a batch and their drafts, and the budget by which targets are relaxed, if any."""
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class _Decisions:
     def columns(
         self, uniforms: Floats | None, randomness: Randomness, with_rates: bool
     ) -> dict[str, Column]:
-        """What a `BatchVerdict` holds of every row."""
+        """Fields of a `BatchVerdict` for every row."""
         if uniforms is None:
             uniforms = uniforms_of(randomness, np.arange(len(self._drafts)))
         tokens = self._tokens(uniforms)

@@ -1,4 +1,4 @@
-"""The papers' experiments, run on the logits at hand."""
+"""Experiments of papers, run on the logits at hand."""
 
 from __future__ import annotations
 
