@@ -1,4 +1,4 @@
-r"""The one door from logits and weights to validated probabilities.
+r"""Validated probabilities, made from logits and weights only here.
 
 Filters apply in a fixed order: temperature, then top-k, then top-p, then min-p, each to the
 distribution the previous one left. Tokens tied with the last kept token are kept.
@@ -19,8 +19,8 @@ from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import SUM_TOLERANCE, Opened, frozen, refuse_bits, to_numpy
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
-#: Smaller probabilities count as zero. They mean nothing, and near the end of the floating-point
-#: range ratios and exponential clocks would overflow.
+#: Smallest probability: smaller ones count as zero. They mean nothing, and near the end of the
+#: floating-point range ratios and exponential clocks would overflow.
 SMALLEST_PROBABILITY = 1e-300
 
 
@@ -70,7 +70,7 @@ def checked_softmax(
     top_p: float | None = None,
     min_p: float | None = None,
 ) -> Floats:
-    """`softmax` of an array of NumPy, where the parameters have been checked."""
+    """Same as `softmax` for an array of NumPy, with parameters that have been checked."""
     return filter_tokens(_softmax_rows(*_checked_logits(logits), temperature), top_k, top_p, min_p)
 
 
@@ -110,7 +110,7 @@ def _checked_logits(logits: NDArray[Any]) -> tuple[Floats, Floats]:
 
 
 def bad_row_error(name: str, row: Sequence[int] | NDArray[Any], values: Any) -> InvalidDistribution:
-    """Say what is wrong with one row of logits."""
+    """Error that says what is wrong with one row of logits."""
     values = np.asarray(values, dtype=np.float64)
     where = "" if len(row) == 0 else f" row {', '.join(str(int(i)) for i in row)}"
     if np.isnan(values).any():
@@ -123,7 +123,7 @@ def bad_row_error(name: str, row: Sequence[int] | NDArray[Any], values: Any) -> 
 
 
 def _softmax_rows(values: Floats, best: Floats, temperature: float) -> Floats:
-    """Overwrites the values: the memory of large arrays costs as much as what is done to them."""
+    """Softmax of rows, in place: the memory of large arrays costs as much as the computation."""
     if temperature == 0:
         first = values.argmax(axis=-1).reshape(-1)
         values[...] = 0.0
@@ -200,14 +200,14 @@ class Distribution:
 
     @classmethod
     def computed(cls, rational: tuple[Fraction, ...]) -> Distribution:
-        """Take Fractions that sum to one, however small; floats below 1e-300 are zero."""
+        """Distribution of Fractions that sum to one, however small; floats < 1e-300 are zero."""
         tiny = Fraction(SMALLEST_PROBABILITY)
         values = np.array([float(x) if x >= tiny else 0.0 for x in rational], dtype=np.float64)
         return cls(frozen(values), rational)
 
     @classmethod
     def as_it_is(cls, values: Floats) -> Distribution:
-        """Take what needs no look: floats that sum to one, none NaN, negative or below 1e-300."""
+        """Distribution of unchecked floats that sum to one, none NaN, negative or below 1e-300."""
         return cls(frozen(values), values)
 
     @property
@@ -228,7 +228,7 @@ class Distribution:
         return np.array_equal(self.given, other.given) or self.exact() == other.exact()
 
     def exact(self) -> tuple[Fraction, ...]:
-        """The given numbers as Fractions (a float is an exact dyadic), divided by their sum."""
+        """Given numbers as Fractions (a float is an exact dyadic), divided by their sum."""
         if isinstance(self.given, tuple):
             rational = self.given
         else:
@@ -238,7 +238,7 @@ class Distribution:
 
 
 def _nearest_floats(rational: tuple[Fraction, ...], name: str) -> Floats:
-    """Each Fraction as the nearest float; those that only Fractions can tell from 0 are refused."""
+    """Fractions as nearest floats; those that only Fractions can tell from 0 are refused."""
     for i, x in enumerate(rational):
         if 0 < x < SMALLEST_PROBABILITY:
             raise InvalidDistribution(
@@ -251,7 +251,7 @@ def _nearest_floats(rational: tuple[Fraction, ...], name: str) -> Floats:
 
 
 def _checked_sum(values: Floats, name: str) -> float:
-    """The sum of what may be probabilities, or an error that says why it is none."""
+    """Sum of possible probabilities, or an error that says why they are none."""
     if values.ndim != 1 or values.size == 0:
         raise InvalidDistribution(
             f"{name} has shape {values.shape}: give one probability for each token, shape (V,)"
@@ -292,7 +292,7 @@ def is_rational(weights: Any) -> bool:
 
 
 def mass_of_others(masses: NDArray[Any], tokens: Integers) -> Any:
-    """Sum of all masses but those of some tokens: no difference, in which a small rest is lost."""
+    """Sum of all masses but those of some tokens, without a difference, which loses small rests."""
     total, start = masses[:0].sum(), 0
     for token in sorted(set(tokens.tolist())):
         total = total + masses[start:token].sum()

@@ -76,7 +76,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Requested forms of a view; those that cannot be written are refused before the computation."""
+    """Requested forms of a view; those that cannot be written are refused beforehand."""
 
     as_json: bool = False
     as_csv: bool = False

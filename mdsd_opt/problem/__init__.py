@@ -1,4 +1,4 @@
-r"""The transport problem of multi-draft verification, stated once.
+r"""Transport problem of multi-draft verification, stated once.
 
 Given a target law p and a joint law of the drafts x = (x_1..x_K), choose the law of the output Y
 given the drafts, with Y ~ p exactly, to maximise the acceptance rate Pr(Y in {X_1..X_K}). With
@@ -86,7 +86,7 @@ class TransportProblem:
         kind: str | None = None,
         draft_token_ids: Any = None,
     ) -> TransportProblem:
-        """The problem of one position, from the logits of both models.
+        """Problem of one position, from the logits of both models.
 
         Parameters
         ----------
@@ -132,12 +132,12 @@ class TransportProblem:
 
     @property
     def target(self) -> Floats:
-        """p, read-only, shape (V,)."""
+        """Target p, read-only, shape (V,)."""
         return self._target.values
 
     @cached_property
     def exact_target(self) -> tuple[Fraction, ...]:
-        """The given target as Fractions, divided by their sum."""
+        """Target as given, in Fractions, divided by their sum."""
         return self._target.exact()
 
     @property
@@ -149,12 +149,12 @@ class TransportProblem:
         return self.drafts.num_drafts
 
     def cut_value(self, subset: Any) -> float:
-        """1 + P(H) - Q(H): an upper bound on the acceptance rate for every subset H."""
+        """Bound 1 + P(H) - Q(H) on the acceptance rate, from above, for every subset H."""
         contained = self.drafts.containment(subset)  # checks the subset
         return 1.0 + float(self.target[subset].sum()) - contained
 
     def exact_cut_value(self, subset: Any) -> Fraction:
-        """`cut_value` in exact arithmetic."""
+        """Same as `cut_value`, in exact arithmetic."""
         contained = self.drafts.exact_containment(subset)
         members = np.flatnonzero(subset).tolist()
         return 1 + sum((self.exact_target[i] for i in members), Fraction(0)) - contained

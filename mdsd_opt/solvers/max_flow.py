@@ -26,11 +26,11 @@ from mdsd_opt.solvers.method import DEFAULT_MAX_BYTES, Method, Needs
 #: Total mass of rounded problems. The sum of the target and of all set masses fits into int64.
 SCALE = 2**60
 
-#: Beyond these sizes nobody looks for a common denominator: Fractions would take seconds.
+#: Largest sizes for which a common denominator is computed: Fractions would take seconds.
 _EXACT_MAX_ENTRIES = 20_000
 _EXACT_MAX_TUPLES = 200_000
 
-#: Arcs up to which the method runs unless told otherwise.
+#: Most arcs, unless the caller sets another limit.
 DEFAULT_MAX_VARIABLES = 2**26
 
 #: Peak memory per arc and per draft set, listing the draft sets included (measured).
@@ -45,7 +45,7 @@ def solve(
     max_variables: int = DEFAULT_MAX_VARIABLES,
     max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Found:
-    r"""Maximum flow source -> token i (p_i) -> draft set S with i in S -> sink (W_S).
+    r"""Find the maximum flow source -> token i (p_i) -> draft set S with i in S -> sink (W_S).
 
     For any draft scheme of moderate size, where subset selection does not apply or a plan is
     wanted. Integer arithmetic from the first to the last step: target and set masses are rounded
@@ -198,7 +198,7 @@ def _found(law: SupportLaw, masses: IntegerMasses, result: _Flow, build_seconds:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IntegerMasses:
-    """p, shape (V,), and W, shape (num_supports,), in units of 1 / total, to which both sum up.
+    """Integers p, (V,), and W, (num_supports,), in units of 1 / total, to which both sum up.
 
     If these are not the given numbers exactly, rounding added so much mass to some entries and
     removed so much from others: alpha* of the integers exceeds alpha* by at most `added`, and falls
@@ -286,7 +286,7 @@ def largest_remainder(masses: Floats) -> tuple[Integers, float, float]:
 
 
 def _largest(values: Floats, count: int) -> Integers:
-    """Indices of the `count` largest values, the first of equal ones; no sort."""
+    """Indices of the `count` largest values, the first of equal ones; nothing is sorted."""
     if count <= 0:
         return np.empty(0, dtype=np.int64)
     threshold = np.partition(values, -count)[-count]

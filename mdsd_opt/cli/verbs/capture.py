@@ -152,7 +152,7 @@ def load_pair(
     target: str, draft: str, skip: list[int], revision: str | None, draft_revision: str | None,
     precision: str, device: str, attention: str | None = None, packed: bool = False,
 ) -> tuple[LoadedModel, LoadedModel]:  # fmt: skip
-    """Target and draft of one vocabulary; the draft is the target without the given layers, if any."""
+    """Target and draft of one vocabulary; with `skip`, the draft is the target without layers."""
     from mdsd_opt.decoding.models.loading import load_model, require_same_vocabulary, without_layers
 
     common: dict[str, Any] = {
