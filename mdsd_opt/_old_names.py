@@ -68,7 +68,7 @@ def name_of_today(name: str) -> str | None:
 
 
 class _OldNames:
-    """Finder and loader without a base: importing `importlib.abc` takes longer than all else here."""
+    """Finder and loader without a base: importing `importlib.abc` takes longer than the rest."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -26,7 +26,7 @@ from mdsd_opt.trees.topology import Topology
 Laws = NDArray[np.float64]
 Tokens = tuple[int, ...]
 
-#: p (n + 1, V), q (n, V) and n drafts -> the accepted ones and one more token.
+#: Maps p (n + 1, V), q (n, V) and n drafts to the accepted ones and one more token.
 Chain = Callable[[Laws, Laws, Tokens], Any]
 
 TAKES = ("probabilities", "logits", "log_probabilities")

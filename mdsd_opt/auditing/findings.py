@@ -69,7 +69,7 @@ class FoundLaw:
 
     @property
     def method(self) -> str:
-        """How the law was found, in a word: "enumeration" or "driven"."""
+        """Method by which the law was found: "enumeration" or "driven"."""
         return "enumeration" if self.num_checks is None else "driven"
 
     @property

@@ -52,7 +52,7 @@ class GreedyHooks:
     def renorm_draft_probs(
         self, original: Callable[..., Any], logits: Any, sampling_info: Any, is_chain: bool
     ) -> Any:
-        """q at the temperatures of the requests, as rejection sampling of chains has it."""
+        """Law q at the temperatures of the requests, as rejection sampling of chains has it."""
         self._may_sample = None
         each, left_over = divmod(logits.shape[0], max(len(sampling_info.temperatures), 1))
         if is_chain or each == 0 or left_over:

@@ -181,7 +181,7 @@ class DrawTree:
         return self._serving.restarting
 
     def leaves(self) -> Iterator[Leaf]:
-        """All leaves."""
+        """All leaves of the tree."""
         return self._leaves(self._root, 1.0, ())
 
     def outcomes(self) -> list[Leaf]:

@@ -107,7 +107,7 @@ class Sample(Written):
 
     @property
     def law(self) -> Vector:
-        """Observed frequencies."""
+        """Observed frequencies of the texts."""
         return np.bincount(self.numbers, minlength=self.texts.law.size) / max(self.numbers.size, 1)
 
     @property

@@ -51,11 +51,11 @@ class Tables:
     zeros: bool = False
 
     def target(self, text: Text) -> Vector:
-        """p after a text, shape (V,)."""
+        """Target law p after a text, shape (V,)."""
         return self._law(text, 0)
 
     def draft(self, text: Text) -> Vector:
-        """q after a text, shape (V,)."""
+        """Draft law q after a text, shape (V,)."""
         return self._law(text, 1)
 
     def _law(self, text: Text, model: int) -> Vector:
@@ -100,11 +100,11 @@ class RowTables:
         return self.rows[0].size
 
     def target(self, text: Text) -> Vector:
-        """p after a text, shape (V,)."""
+        """Target law p after a text, shape (V,)."""
         return self._law(text, self.rows)
 
     def draft(self, text: Text) -> Vector:
-        """q after a text, shape (V,)."""
+        """Draft law q after a text, shape (V,)."""
         return self._law(text, self.draft_rows)
 
     def _law(self, text: Text, rows: Sequence[Vector]) -> Vector:

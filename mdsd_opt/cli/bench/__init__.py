@@ -25,7 +25,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-#: What each benchmark measures, by name.
+#: Subject of each benchmark, by name.
 SUITE = {
     "solvers": "each method on growing transport problems: time, memory, certificate gap",
     "flows": "the same network by OR-tools, igraph, SciPy and POT, where they are installed",
@@ -35,7 +35,7 @@ SUITE = {
 }
 
 
-#: What a quick run of each benchmark leaves out, by name.
+#: Cases that a quick run of each benchmark leaves out, by name.
 LEFT_OUT = {
     "solvers": "more than 12 tokens (subset_selection: 2,048), K > 2, other drafts, CVXPY",
     "flows": "more than 12 tokens, K > 2, other drafts than with replacement",
