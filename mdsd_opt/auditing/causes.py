@@ -36,7 +36,7 @@ def cause(
         Observed frequencies, or a law that was found exactly; p.
     drafts : DraftScheme
     num_trials : int, optional
-        Of the frequencies.
+        Number of trials behind the frequencies.
 
     Returns
     -------

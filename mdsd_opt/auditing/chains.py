@@ -102,11 +102,11 @@ def audit_chain(
     seconds : float
         A limit for all laws together. The verdict names it where it was reached; budgets are calls.
     max_calls : int
-        For driving one law.
+        Most calls for driving one law.
     false_alarm : float
         Probability, at most, that sampling calls a lossless function lossy, on any of the laws.
     power : float
-        With which the `detectable_bias` of a sample is found.
+        Power with which the `detectable_bias` of a sample is found.
     driven_checks : int
         Random calls for each tuple of drafts that a driven law must foretell.
     progress : bool, optional
@@ -183,7 +183,7 @@ def assert_lossless(
     tolerate_edge : float
         Probability of impossible values up to which an edge passes.
     **options
-        Those of `audit_chain`.
+        Options of `audit_chain`.
 
     Returns
     -------

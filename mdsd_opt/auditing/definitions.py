@@ -44,18 +44,18 @@ def load_definitions(
     Parameters
     ----------
     path : path
-        Of a Python file; within an installed package, relative to where that is installed.
+        Path of a Python file; within an installed package, relative to where that is installed.
     *names : str
         Functions, classes or constants at the file's top level.
     package : str, optional
         Name of an installed distribution.
     **given
-        What stands in for other names that the definitions use.
+        Replacements of other names that the definitions use.
 
     Returns
     -------
     module
-        With the definitions as attributes.
+        Module with the definitions as attributes.
 
     Raises
     ------

@@ -77,7 +77,7 @@ def audit_drafts(
     Returns
     -------
     AuditReport
-        With ``lossless`` meaning "drawn from this law"; without acceptance rates.
+        Report with ``lossless`` meaning "drawn from this law"; without acceptance rates.
         `total_variation` compares the tuple law where it was enumerated, else the laws of the
         single drafts given the earlier ones, in 64 bins.
 
@@ -115,9 +115,9 @@ def audit_drafts(
 class DraftEvidence:
     """Evidence of draft tuples about their law, and the number of cells of the finest check.
 
-    Of the tuples that the scheme can draft, shape (n, K), and those that it cannot, which are
-    logged. Outcomes are indices of tuples where their law was enumerated, else bins of transformed
-    drafts; `probabilities` is the law of these.
+    The tuples that the scheme can draft have shape (n, K); those that it cannot are logged.
+    Outcomes are indices of tuples where their law was enumerated, else bins of transformed drafts;
+    `probabilities` is the law of these.
     """
 
     checks: tuple[Check, ...]

@@ -63,7 +63,8 @@ def edge_violations(
 ) -> tuple[ViolationLog, int]:
     """Test the subject at the edges of its draws, one at a time.
 
-    With the violations: the calls in which the draw that was to be put to an end was really made.
+    Beside the violations, the number of calls is returned in which the draw that was to be put to
+    an end was really made.
     """
     target = subject.problem.target
 

@@ -49,7 +49,8 @@ class FoundLaw:
     distance, tolerance : float
         Total variation from the law that is right, and how much of it is rounding for sure.
     rounding : float
-        How much of it may be rounding in a type that the audit did not see, such as float32 inside.
+        Part of it that may be rounding in a type that the audit did not see, such as float32
+        inside.
     excess : float
         Lower bound of the distance, whatever the calls that failed would have answered.
     num_checks : int or None
@@ -89,7 +90,7 @@ class Findings:
     distance : tuple of float and Interval
         Total variation of the outcomes sampled from their law.
     outcomes, cells : int
-        How many outcomes the finest check has put into how many cells; None without trials.
+        Numbers of outcomes and cells of the finest check; None without trials.
     certain : bool
         Whether the right law has one outcome alone.
     wrong_tokens, wrong_drafts : ViolationLog or None
@@ -99,7 +100,7 @@ class Findings:
     edges : tuple of ViolationLog and int or None
         Wrong outcomes at the edges of the uniforms, and how many calls were made there.
     coverage : Coverage or None
-        What the calls have met; None where nothing was called.
+        Coverage of the calls; None if nothing was called.
     cause : str
         The shape of the deviation, where it is one that was tested; empty if not.
     """

@@ -102,7 +102,7 @@ def audit_portfolio(
         "2x3", "chain2", ...: what is judged is the law of whole texts. Levels that are too many for
         a wide vocabulary are cut.
     scheme : str or callable
-        How drafts are drawn.
+        Scheme by which drafts are drawn.
     num_drafts : int
         K, where there is no tree.
     num_trials : int
@@ -112,15 +112,15 @@ def audit_portfolio(
     seconds : float
         A limit for all laws together. The verdict names it where it was reached; budgets are calls.
     max_calls : int
-        For driving one law.
+        Most calls for driving one law.
     false_alarm : float
         Probability, at most, that sampling calls a lossless rule lossy, on any of the laws.
     power : float
-        With which the `detectable_bias` of a sample is found.
+        Power with which the `detectable_bias` of a sample is found.
     driven_checks : int
         Random calls that each driven law must foretell.
     promise : Sampling, optional
-        With a `tree`: temperature and filters that the rule applies, see `mdsd_opt.audit_tree`.
+        Temperature and filters that the rule applies, with a `tree`, see `mdsd_opt.audit_tree`.
     progress : bool, optional
         Whether to draw a bar on stderr; by default on a terminal, if it takes longer than a second.
 

@@ -77,7 +77,7 @@ def standard_laws(most_drafts: int, seed: int = 0) -> list[Laws]:
     most_drafts : int
         Drafts after one node, of which the vocabularies hold three more.
     seed : int
-        Of the tables.
+        Seed of the tables.
     """
     size = max(4, most_drafts + 3)
 
@@ -110,7 +110,7 @@ def wide_laws(
         One law with a long tail of each size; a random law of 32 tokens and one with a long tail of
         2,048 unless given.
     seed : int
-        Of the laws.
+        Seed of the laws.
     """
     if vocab_sizes is not None:
         sizes: Any = vocab_sizes
@@ -216,9 +216,9 @@ class Tried:
     drafts : str
         The tree of drafts, or how many there were.
     report : Report or None
-        None where the rule refused these laws.
+        Report, or None if the rule refused these laws.
     refusal : str
-        What it said then.
+        Message of the refusal.
     deliberate : bool
         Whether it was meant: an error for bad input, on laws with zeros.
     """
@@ -282,11 +282,12 @@ class PortfolioReport(Report):
     detectable_bias : float
         The largest of those of all laws.
     coverage : Coverage
-        Of all laws together but for a certain target, of which nothing is learnt of acceptance.
+        Coverage of all laws together without those of a certain target, which show nothing of
+        acceptance.
     largest_vocab_size : int
-        Up to which V it was tried.
+        Largest V on which the rule was tried.
     drafts_from : str
-        How the drafts were drawn.
+        Scheme by which the drafts were drawn.
     seconds : float
     """
 

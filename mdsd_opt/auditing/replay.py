@@ -37,9 +37,9 @@ class Replay:
     counter : callable
         Calls of the function so far, those for other ends included.
     seed : int
-        Of the random numbers that come again.
+        Seed of the repeated random numbers.
     differing : list of int
-        Which calls gave another answer, counted from the first of all.
+        Calls that gave another answer, counted from the first of all.
     """
 
     cases: Sequence[Case]

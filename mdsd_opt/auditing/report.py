@@ -34,7 +34,7 @@ class Check:
     of_drafts : bool
         Whether it tests the drafts instead of the output.
     weight : float
-        Of the false-alarm rate it gets this share, in proportion to the weights of all.
+        Share of the false-alarm rate that the check gets, in proportion to the weights of all.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Violation:
         The draft tokens it happened with.
     message : str
     mass : float or None
-        Its probability, at most; None if it was met by sampling.
+        Upper bound of its probability; None if it was found by sampling.
     """
 
     kind: str
@@ -151,7 +151,7 @@ class Coverage:
     Attributes
     ----------
     levels : tuple of Level
-        By depth; a verifier of single tokens has one.
+        Levels by depth; a verifier of single tokens has one.
     """
 
     levels: tuple[Level, ...]
@@ -227,17 +227,17 @@ class Report:
     false_alarm : float
         Probability, at most, that something faultless is called lossy.
     power, confidence : float
-        Of `detectable_bias`; of the intervals.
+        Power of `detectable_bias`, and confidence of the intervals.
     p_value : float or None
-        Of all checks together (Bonferroni, by their weights); None where the law decided.
+        p-value of all checks together (Bonferroni, by their weights); None if the law decided.
     total_variation : float
         Distance of the law of the outcomes from the one that is right: of the stated or driven law
         where there is one, else an estimate from an event chosen on one half of the trials and
         measured on the other, which on average does not exceed the true distance.
     total_variation_interval : Interval or None
-        Of the outcomes sampled; None where there are none.
+        Interval from the sampled outcomes; None if there are none.
     first_token_variation : float or None
-        Of texts: the distance of the first token's law alone.
+        Distance of the first token's law alone, for audits of texts.
     tolerance : float or None
         Total variation put down to rounding; None by sampling.
     accept_length, optimal_accept_length : float or None
@@ -253,11 +253,11 @@ class Report:
     edge_mass : float or None
         Probability, at most, of outcomes that the target rules out; None if none was met.
     coverage : Coverage or None
-        How often drafts were accepted and refused; None where that was not looked at.
+        Counts of accepted and refused drafts; None if they were not kept.
     cause : str
         The shape of the deviation, where it has one that was tested; empty if not.
     notes : tuple of str
-        What the audit could not do, or found beside the law.
+        Remarks on what the audit could not do, or found beside the law.
     """
 
     verdict_class: str

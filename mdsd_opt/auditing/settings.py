@@ -52,7 +52,7 @@ class Options:
     max_calls : int
         Calls for driving one law, at most.
     seconds : float
-        For everything.
+        Time limit of the whole audit.
     num_drafts : int
         Draft tokens of a trial.
     tolerance : float or None

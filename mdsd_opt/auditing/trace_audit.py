@@ -76,21 +76,21 @@ def audit_trace(
         the drafts nor the acceptance rate are checked. Of several tokens: an array, by which the
         drafts after the root and after each draft were drawn; where none was drawn it is not read.
     drafts : array_like of int, shape (N, K) or (N, M)
-        In draw order, padded with -1. Shape (N, 0) if they were not recorded.
+        Draft tokens in draw order, padded with -1. Shape (N, 0) if they were not recorded.
     tokens : array_like of int, shape (N,) or (N, L)
-        What the engine emitted: the token after the accepted prefix of the step (one verification).
-        Of several tokens: the accepted drafts and one more, padded with -1.
+        Tokens that the engine emitted: the token after the accepted prefix of the step (one
+        verification), or, with several tokens, the accepted drafts and one more, padded with -1.
     scheme : str
-        How the drafts were sampled from `draft_law`: "with_replacement", "without_replacement",
-        "greedy" or "top_k".
+        Scheme by which the drafts were sampled from `draft_law`: "with_replacement",
+        "without_replacement", "greedy" or "top_k".
     parents : array_like of int, shape (M,), optional
-        Of several tokens a step: after which node each draft was drawn, 0 for the root and i + 1
-        for draft i. A chain unless given.
+        For several tokens a step, the node after which each draft was drawn, 0 for the root and i +
+        1 for draft i. A chain unless given.
     logits : bool
         `target` and `draft_law` are logits; the parameters from `temperature` to `min_p` say what
         the engine promised to make of them, see `softmax`.
     rng : numpy.random.Generator or int
-        For the randomised transform.
+        Generator for the randomised transform.
     false_alarm, power, confidence : float
         As in `audit`.
 

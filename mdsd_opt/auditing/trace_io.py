@@ -48,8 +48,8 @@ class Trace:
     parents : ndarray of int64, shape (M,), or None
         None if the file has none.
     metadata : mapping
-        What the file says about itself, such as ``{"scheme": "without_replacement", "logits": true,
-        "temperature": 0.8}``.
+        Description of the file by itself, such as
+        ``{"scheme": "without_replacement", "logits": true, "temperature": 0.8}``.
     """
 
     target: NDArray[Any]

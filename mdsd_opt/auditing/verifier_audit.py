@@ -138,9 +138,9 @@ def audit(
     false_alarm : float
         Probability, at most, that a lossless verifier is called lossy.
     power : float
-        With which the reported `detectable_bias` is found.
+        Power with which the reported `detectable_bias` is found.
     confidence : float
-        Of the intervals.
+        Confidence of the intervals.
     tolerance : float, optional
         Total variation that enumeration puts down to rounding: by default 1e-9, and 1e-6 for a
         driven callable that draws in float32 or coarser, by weights of float32, or runs races.

@@ -56,7 +56,7 @@ class Opened:
     def of(cls, array: Any, name: str = "array") -> Opened:
         """Opened array, or sequence of arrays; `InvalidInput` if it holds no numbers.
 
-        Of a sequence of tensors [B, V], one for each step, texts come first: [B, T, V].
+        A sequence of tensors [B, V], one for each step, becomes [B, T, V], texts first.
         """
         if isinstance(array, (list, tuple)) and array:
             array = _stacked(array, name)

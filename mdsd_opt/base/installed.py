@@ -51,7 +51,7 @@ def show_versions(file: TextIO | None = None) -> None:
     Parameters
     ----------
     file : text file, optional
-        Where to; standard output unless given.
+        Destination; standard output unless given.
     """
     known = versions()
     width = max(map(len, known))

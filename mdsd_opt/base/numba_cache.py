@@ -225,11 +225,11 @@ def say_once(message: str) -> None:
 class _Compilations(event.Listener):  # type: ignore[misc]  # numba has no types
     """Listener that reports compilations, which may seem to hang, and times and shortens them.
 
-    On a terminal it stands in a line that goes, with its number among the kernels that the process
-    expects to call and that nobody has compiled; elsewhere it is said once a process. Numba
-    compiles one function after the other; those that one calls are compiled within. Meanwhile no
-    garbage is collected: looking through what the compiler holds finds next to nothing, again and
-    again, for a tenth of the time.
+    On a terminal the report is a line that goes away, with its number among the kernels that the
+    process expects to call and that nobody has compiled; elsewhere it is printed once per process.
+    Numba compiles one function after the other; those that one calls are compiled within. Meanwhile
+    no garbage is collected: looking through what the compiler holds finds next to nothing, again
+    and again, for a tenth of the time.
     """
 
     def __init__(self) -> None:

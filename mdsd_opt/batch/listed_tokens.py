@@ -13,10 +13,10 @@ For a token that only the draft lists has at least the q of any that it does not
 counts no more than theirs; a token that only the target lists costs at least the p of any that it
 does not list, and its q counts as theirs: exchanging one for the other in H never makes it worse.
 
-By how much the logarithms of a list may be off is read off the numbers themselves. A list was
-written in some format: bfloat16, float16, float32, float64, or so many decimal places or digits.
-The coarsest in which all of its numbers can be written is taken, so that the true format is never
-coarser than that. Proofs, and what is assumed of servers: docs/theory/unknown-tails.md.
+The errors of a list's logarithms are read off the numbers themselves. A list was written in some
+format: bfloat16, float16, float32, float64, or so many decimal places or digits. The coarsest in
+which all of its numbers can be written is taken, so that the true format is never coarser than
+that. Proofs, and what is assumed of servers: docs/theory/unknown-tails.md.
 """
 
 from __future__ import annotations

@@ -74,8 +74,8 @@ def relaxed_rates(
     num_drafts : int or sequence of int
         K.
     drafts : str or sequence of str
-        How the drafts come from q: "with_replacement", "without_replacement", "greedy", "top_k",
-        or a name that is registered.
+        Scheme by which the drafts come from q: "with_replacement", "without_replacement", "greedy",
+        "top_k", or a name that is registered.
     tv, kl, chi2 : float or sequence of float
         The budget, at least 0, and exactly one of them. Several cost hardly more than one.
     spread : {"equal", "best"}
@@ -104,7 +104,8 @@ def relaxed_rates(
     UnknownName
         No such draft scheme or spread.
     ProblemTooLarge
-        So many drafts without replacement that a row would take more than about ten seconds.
+        There are so many drafts without replacement that a row would take more than about ten
+        seconds.
 
     Notes
     -----

@@ -31,7 +31,7 @@ from mdsd_opt.verifiers import Verifier
 class LogitRows:
     """One side of a batch, flattened to rows; `values` have shape (..., V), and two axes at least.
 
-    For messages: the argument they came from, the batch's shape, () for a single row, and what is
+    Messages use the argument they came from, the batch's shape, () for a single row, and the number
     added to the index of a row where a part of a larger batch begins.
     """
 

@@ -69,7 +69,7 @@ def verify_batch(
         without any the output is drawn from the target. In other schemes -1 is padding where the
         law drafts fewer.
     scheme : {"with_replacement", "without_replacement", "greedy", "top_k"}
-        How the drafts come from q.
+        Scheme by which the drafts come from q.
     verifier : str or Verifier
         A name of `mdsd_opt.verifiers.names`, ``"module:attribute"``, or a verifier.
     temperature, draft_temperature, top_k, top_p, min_p, num_threads, kind : optional
@@ -93,10 +93,10 @@ def verify_batch(
     Returns
     -------
     BatchVerdict
-        In the library of the target's logits. The optimum is between a rate and that rate with its
-        gap, up to the error of `acceptance_rates`, or 1e-6 on a device. On the CPU the optimal
-        verifier's gap is zero. On a device the rare residual draws that hit a draft come on top of
-        the rate, at most `gap` of them.
+        Verdicts in the library of the target's logits. The optimum is between a rate and that rate
+        with its gap, up to the error of `acceptance_rates`, or 1e-6 on a device. On the CPU the
+        optimal verifier's gap is zero. On a device the rare residual draws that hit a draft come on
+        top of the rate, at most `gap` of them.
 
     Raises
     ------

@@ -74,8 +74,8 @@ def check(
         as 0.1, are refused. K of them for claims about different drafts. By default (1, 2, .., V)
         divided by its sum.
     engine : str
-        What computes the polyhedra: "cddlib", "ppl", "auto" (the quicker one for the size, of those
-        that are installed), or "both", which must agree.
+        Library that computes the polyhedra: "cddlib", "ppl", "auto" (the quicker one for the size,
+        of those that are installed), or "both", which must agree.
     timeout : float
         Seconds for all parts together. One that does not finish is ended.
     memory : int, optional

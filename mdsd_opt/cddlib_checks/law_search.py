@@ -36,9 +36,9 @@ class LawCounterexample:
     laws : tuple of tuple of Fraction
         As the claim takes them, with weights that cannot be lowered one by one.
     excess : Fraction
-        What the claim returns, above zero.
+        Value of the claim, above zero.
     trial : int
-        Which of the trials found it, from 1, before it was shrunk.
+        Number of the trial that found it, from 1, before it was shrunk.
     """
 
     laws: tuple[Law, ...]
@@ -59,7 +59,7 @@ def optimum(problem: TransportProblem) -> Fraction:
     Parameters
     ----------
     problem : TransportProblem
-        Of fractions; floats are taken as the fractions that they are, divided by their sum.
+        Problem of fractions; floats are taken as the fractions that they are, divided by their sum.
 
     Raises
     ------

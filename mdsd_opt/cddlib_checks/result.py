@@ -58,7 +58,7 @@ class Counterexample:
         target has acceptance one, yet the claim excludes it. "suboptimal prefix", "not convex",
         "smaller acceptance", "unequal value" and "lossy" belong to the other claims.
     explanation : str
-        What fails, with its numbers.
+        Description of the failure, with its numbers.
     drafts : dict
         The draft scheme, as in problem files: numbers are strings of fractions.
     target : tuple of Fraction, optional
@@ -68,7 +68,7 @@ class Counterexample:
     subset : tuple of int, optional
         The tokens the failure is about.
     confirmed : str
-        By which independent exact computation.
+        Name of the independent exact computation that confirms it.
     """
 
     kind: str
@@ -157,7 +157,7 @@ class CheckResult:
     facets : tuple of Inequality
         The facets of the polytope in question, if there is one.
     scope : str
-        What exactly was settled.
+        Exact scope of the verdict.
     reason : str
         Why undecided, or which prover ran out of time although another settled the claim.
     sizes : dict of str to int

@@ -78,13 +78,14 @@ class CaptureSettings:
         Tokens the target adds to each prompt; fewer where it ends the text. 0: no sampling, the
         logits of the prompt's own tokens.
     temperature : float
-        Of the sampling; the logits are stored as the models give them.
+        Temperature of the sampling; the logits are stored as the models give them.
     seed : int
-        Of the sampling. Each prompt has its own stream, so that no other prompt changes its text.
+        Seed of the sampling. Each prompt has its own stream, so that no other prompt changes its
+        text.
     num_positions : int or None
         Evenly spaced positions to keep of each continuation; all if None.
     dtype : {"bfloat16", "float32"}
-        How logits are stored.
+        Type of the stored logits.
     pad : bool
         Whether the narrower model may be padded with logits of -inf; it reads its last token for
         one that it does not have.
@@ -143,7 +144,7 @@ def capture(
         Made if it is not there.
     settings : CaptureSettings, optional
     description : mapping, optional
-        What else the content depends on, such as the names of the models: JSON values.
+        Other facts that the content depends on, such as the names of the models: JSON values.
     force : bool
         Begin anew, over shards that another capture left there.
     progress : callable, optional
@@ -152,10 +153,10 @@ def capture(
     tell : callable, optional
         Called with a line about each shard that is captured again.
     rates : RatesConfig, optional
-        What to keep instead of logits. Shards hold as many prompts as with logits, so that a kill
-        loses no more.
+        Config of rates to keep instead of logits. Shards hold as many prompts as with logits, so
+        that a kill loses no more.
     num_threads : int, optional
-        Of the scoring, as in `mdsd_opt.acceptance_rates`.
+        Threads of the scoring, as in `mdsd_opt.acceptance_rates`.
 
     Returns
     -------

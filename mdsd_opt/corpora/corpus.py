@@ -260,7 +260,7 @@ class Corpus:
         Files that `mdsd_opt.base.files.logits.load_logits` reads; of `stored_rates`, if there are
         any.
     manifest : Manifest or None
-        Of a captured corpus.
+        Manifest of a captured corpus.
     """
 
     folder: Path

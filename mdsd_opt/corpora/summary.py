@@ -122,7 +122,7 @@ class CorpusSummary:
     Attributes
     ----------
     rows : tuple of RateRow
-        With intervals by prompt, and quantiles over positions.
+        Rows with intervals by prompt, and quantiles over positions.
     num_positions, num_shards, vocab_size : int
     interval_over : str
         "sequences", or "positions" where the shards do not say which prompt a position is of.
@@ -173,7 +173,7 @@ def corpus_rates(
     num_threads : int, optional
         Threads of each worker.
     confidence : float
-        Of the intervals, which take prompts, not positions, as independent.
+        Confidence of the intervals, which take prompts, not positions, as independent.
     progress : bool
         Show a progress bar on stderr.
     verify : bool

@@ -11,8 +11,8 @@ read : callable
     that the target has not read. A text's first step has no drafts, so that the prompt is read by
     the target alone, once.
 features : sequence of int
-    Which hidden states, side by side: 0 is the embedding, n what layer n has made, as in the
-    ``hidden_states`` of the transformers library.
+    Numbers of the hidden states, side by side: 0 is the embedding, n what layer n has made, as in
+    the ``hidden_states`` of the transformers library.
 begin : callable
     ``begin()`` is called before the first `read` of a text.
 """

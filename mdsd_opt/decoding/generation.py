@@ -49,9 +49,9 @@ class Metrics:
         Nodes of all trees.
     draft_seconds, target_seconds, verify_seconds : float
     kl, tv : float
-        How far the laws of the tokens of the output are from the target, summed: KL in nats, whose
-        mean is that of the whole text; total variation, of which that of the text is at most the
-        sum. 0 unless targets are relaxed.
+        Distances of the laws of the output's tokens from the target, summed: KL in nats, whose mean
+        is that of the whole text; total variation, of which that of the text is at most the sum. 0
+        unless targets are relaxed.
     """
 
     num_steps: int = 0
@@ -170,7 +170,8 @@ def generate(
     tree : Topology, PlannedTree, DynamicTree, AutoTree or str
         "4x3", "chain5", "sparse", "planned16", "dynamic24", "auto16".
     scheme : str or callable
-        How the drafts of a node are drawn: a name, or a function (q, num_drafts) -> scheme.
+        Scheme by which the drafts of a node are drawn: a name, or a function (q, num_drafts) ->
+        scheme.
     rule : TreeRule or str
         One of `rule_names()`.
     max_new_tokens : int
@@ -252,7 +253,7 @@ def generate_batch(
     Yields
     ------
     Generation
-        Of each prompt, once it is continued.
+        Generation of each prompt, once it is continued.
 
     Raises
     ------

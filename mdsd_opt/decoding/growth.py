@@ -113,12 +113,12 @@ def grow_by_acceptance(
 ) -> Node:
     """Grow a tree where acceptance is likeliest, under a budget of drafts.
 
-    Of each level only the likeliest nodes get drafts. The chance of a draft is its parent's times
+    Only the likeliest nodes of each level get drafts. The chance of a draft is its parent's times
     the rate of its place: that a drawn token is passed depends on its place, and hardly on its
     probability, since likelier tokens are drawn more often. The tokens that are drafted whatever
-    happens have the draft probability for a rate (EAGLE-2 does so). Which nodes get drafts
-    depends on earlier levels only, so that every rule stays lossless. Drafts are worth what their
-    places would be if none coincided: what did grow depends on the tokens.
+    happens have the draft probability for a rate (EAGLE-2 does so). Which nodes get drafts depends
+    on earlier levels only, so that every rule stays lossless. Drafts are worth what their places
+    would be if none coincided: what did grow depends on the tokens.
 
     Parameters
     ----------

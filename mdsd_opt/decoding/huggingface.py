@@ -76,10 +76,10 @@ def custom_generate(
     Parameters
     ----------
     model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs
-        From `generate`.
+        Arguments from `generate`.
     draft_model : transformers.PreTrainedModel or object
-        Of the same tokenizer; its vocabulary may be padded differently. Or any draft with a method
-        ``tree_logits(ids, continuations)``, such as `PromptLookup`, or a head that reads the
+        Model with the same tokenizer; its vocabulary may be padded differently. Or any draft with a
+        method ``tree_logits(ids, continuations)``, such as `PromptLookup`, or a head that reads the
         model's hidden states, see `mdsd_opt.decoding.draft_objects`.
     tree : Topology, PlannedTree, DynamicTree or str
         See `mdsd_opt.decoding.generate`.
@@ -98,7 +98,7 @@ def custom_generate(
     Returns
     -------
     torch.Tensor or transformers.generation.GenerateDecoderOnlyOutput
-        As `generate` does.
+        Output in the form of `generate`.
 
     Raises
     ------

@@ -22,9 +22,9 @@ def tree_logits(model: Any) -> TreeLogits:
     Parameters
     ----------
     model : object
-        With a method ``tree_logits(ids, continuations)``, which may do it in one pass; or with
-        ``logits(ids, rows)``, the logits after the prefixes that end at `rows`; or a plain function
-        from token ids to the logits of the next token.
+        Model with a method ``tree_logits(ids, continuations)``, which may do it in one pass; or
+        with ``logits(ids, rows)``, the logits after the prefixes that end at `rows`; or a plain
+        function from token ids to the logits of the next token.
 
     Raises
     ------
@@ -69,7 +69,7 @@ class PromptLookup:
     Parameters
     ----------
     vocab_size : int
-        Of the target.
+        Vocabulary size of the target.
     max_ngram : int
         Most tokens to look up.
     """

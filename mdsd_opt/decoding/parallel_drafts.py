@@ -24,7 +24,7 @@ def by_position(laws: Floats) -> DraftModel:
     Parameters
     ----------
     laws : ndarray, shape (L, V)
-        As probabilities; the first is of the next token. Trees have up to L levels.
+        Laws as probabilities; the first is of the next token. Trees have up to L levels.
     """
     laws = np.asarray(laws)
 

@@ -147,7 +147,7 @@ def confidence_rates(
     max_drafts : int
     scheme : str
     edges : sequence of float
-        Between the ranges of max q, ascending.
+        Limits between the ranges of max q, ascending.
     **options
         As for `place_rates`.
     """
@@ -188,7 +188,7 @@ class RunningRates:
     Parameters
     ----------
     table : ndarray, shape (K + 1, K)
-        Before anything is observed; it counts for 16 visits of a node.
+        Table before anything is observed; it counts for 16 visits of a node.
     """
 
     def __init__(self, table: RateTable) -> None:

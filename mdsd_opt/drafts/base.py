@@ -60,7 +60,7 @@ class DraftScheme(ABC):
     title : str
         The same as it is written for readers.
     entries : tuple of str
-        What a file holds of the scheme beside its name.
+        Entries of the scheme in a file beside its name.
     has_many_models : bool
         Whether each draft comes from a model of its own, with laws of shape (K, V).
     vocab_size : int
@@ -89,7 +89,7 @@ class DraftScheme(ABC):
     def independent_models(self) -> tuple[tuple[Distribution, int], ...] | None:
         """Models of independent drafts, with the number of draws from each; None for other schemes.
 
-        In draw order.
+        They are in draw order.
         """
         return None
 
@@ -225,7 +225,7 @@ class DraftScheme(ABC):
         ----------
         rng : numpy.random.Generator
         size : int, optional
-            How many tuples; None for one.
+            Number of tuples; None for one.
 
         Returns
         -------

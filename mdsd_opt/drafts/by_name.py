@@ -97,7 +97,7 @@ def checked_scheme(scheme: Any) -> str:
     UnknownName
         No such scheme; the message lists those that exist.
     InvalidInput
-        What ``"module:attribute"`` names cannot be loaded, or is no function.
+        The object of ``"module:attribute"`` cannot be loaded, or is no function.
     """
     if not isinstance(scheme, str) or not (":" in scheme or scheme in SINGLE_MODEL_SCHEMES):
         raise UnknownName.among("draft scheme", scheme, SINGLE_MODEL_SCHEMES)

@@ -19,8 +19,9 @@ _CHUNK = 1 << 21
 def inclusion_probabilities(drafts: DraftScheme) -> Floats:
     r"""Probabilities :math:`\pi_i = \Pr(i \in \{X_1, \dots, X_K\})`, shape (V,).
 
-    In closed form for independent drafts, tokens that are always drafted and mixtures; without
-    replacement by a quadrature, to about 1e-12. Of another law the draft sets are listed.
+    They are in closed form for independent drafts, tokens that are always drafted and mixtures;
+    without replacement a quadrature gives them to about 1e-12. For other laws the draft sets are
+    listed.
 
     Raises
     ------

@@ -169,9 +169,9 @@ def inclusion_masses(
 ) -> Vector:
     """Compute the integral for 1 .. K drafts, shape (K,); t and w are nodes and weights for K.
 
-    In place, shape (K, nodes), before and after the tokens of p and q are added: `rang` is the
-    probability that exactly n of all tokens rang by t, `hits` the sum over i in which exactly n of
-    the others rang.
+    Two arrays, shape (K, nodes), are updated in place as the tokens of p and q are added: `rang` is
+    the probability that exactly n of all tokens rang by t, `hits` the sum over i in which exactly n
+    of the others rang.
     """
     num_drafts, num_nodes = rang.shape
     rings = np.empty(num_nodes)

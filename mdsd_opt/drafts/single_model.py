@@ -72,9 +72,9 @@ class SingleModelDrafts(DraftScheme):
     Attributes
     ----------
     composition : Composition or None
-        How drafts come from q; None if in another way than that describes.
+        Composition of the drafts from q; None if it cannot describe them.
     optimal_kernels : OptimalKernels or None
-        What computes its optimal rates in batches; without it positions are taken one by one.
+        Kernels of its optimal rates in batches; without it positions are taken one by one.
     model : Distribution
     """
 

@@ -124,8 +124,8 @@ def race_curve(
 
     The last one holds what is never drafted.
 
-    Of each also `once` before it and the q of all tokens from it on; and the race before it, if
-    `kept`, of shape (number of buckets, K, nodes), has room.
+    For each bucket, `once` before it and the q of all tokens from it on are written as well; so is
+    the race before it, if `kept`, of shape (number of buckets, K, nodes), has room.
     """
     most = num_drafts[0]
     fill_terms(race, light_rate, step, first)

@@ -46,7 +46,7 @@ _LAST = 700.0
 def _grid(slowest: float, num_drafts: int, first: float, checks: bool) -> tuple[float, float, int]:
     """Step in x, first x and number of nodes; absolute error of Q and of inclusion about 1e-14.
 
-    With `checks` those to check others: twice as many, numbers of their own.
+    With `checks` the nodes are for checks of others: they are different, and twice as many.
     """
     k = float(num_drafts)
     # A Gamma(K) time is longer than this with a probability of 1e-14.
@@ -161,8 +161,8 @@ def most_heavy(vocab_size: int, num_drafts: int) -> int:
 def race_terms(slowest: float, num_drafts: int, checks: bool) -> tuple[float, float, float, int]:
     """Largest rate of light tokens, and step, first x and number of the nodes: none for K <= 2.
 
-    With `checks` those of another, finer race: what both say of Q differs by about the error of the
-    coarser of them.
+    With `checks` they are those of another, finer race: what both say of Q differs by about the
+    error of the coarser of them.
     """
     step, first, size = _grid(slowest, num_drafts, FROM_SQUARE, checks)
     light_rate = slowest / lightness(num_drafts) * (0.25 if checks else 1.0)

@@ -96,7 +96,7 @@ class TransportProblem:
         drafts : str
             "with_replacement", "without_replacement", "greedy" or "top_k".
         temperature, draft_temperature : float
-            Of the target and the draft; the draft's is the target's unless given.
+            Temperature of the target and the draft; the draft's is the target's unless given.
         top_k, top_p, min_p : optional
             Applied to each side separately, see `softmax`.
         pad : bool

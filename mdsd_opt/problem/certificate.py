@@ -91,7 +91,7 @@ def certify(
     exact : bool
         Compute the bounds in Fractions: the given numbers, divided by their sum.
     tolerance : float
-        How far a claim may be from the truth before it counts as violated.
+        Distance of a claim from the truth above which it counts as violated.
 
     Returns
     -------

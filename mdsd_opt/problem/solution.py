@@ -62,11 +62,11 @@ class TransportPlan:
     mass : ndarray of float64, shape (num_arcs,)
         C(i, S) for each element i of each set S.
     basis : PlanBasis, optional
-        From which the plan can be recomputed exactly.
+        Basis from which the plan can be recomputed exactly.
     numerators : ndarray of int64, shape (num_arcs,), optional
         The plan without rounding: C(i, S) is ``numerators / denominator``.
     denominator : int
-        Of the numerators.
+        Denominator of the numerators.
     """
 
     tokens: NDArray[np.int32]
@@ -111,7 +111,7 @@ class TransportPlan:
         Parameters
         ----------
         problem : TransportProblem
-            That the plan is of, and feasible for.
+            Problem of the plan, for which it is feasible.
 
         Raises
         ------
@@ -186,7 +186,7 @@ class Found:
     ----------
     acceptance_rate : float
     lower_bound, upper_bound : float
-        What the solver claims to enclose alpha* with.
+        Bounds of alpha* that the solver claims.
     subset : ndarray of bool, shape (V,), optional
         H with 1 + P(H) - Q(H) equal to `upper_bound`.
     plan : TransportPlan, optional
@@ -198,7 +198,7 @@ class Found:
         Proves `lower_bound` without a plan.
     status : Status
     message : str
-        What was chosen and why, in words; a backend's own words included.
+        Choices and their reasons, in words; a backend's own words included.
     stats : mapping
         Sizes, iterations, bounds and other facts of the run, by name.
     """

@@ -42,7 +42,7 @@ class NodeDrafts:
     tokens : int64, shape (n, K)
         The likeliest first, the one that was drawn last.
     scores : floating, shape (n, K)
-        By which trees may be pruned, times the score of the node.
+        Scores by which trees may be pruned, times the score of the node.
     laws : floating, shape (n, V)
         q', from which the last child was drawn; all at one token where it is certain.
     """

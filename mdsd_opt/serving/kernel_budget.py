@@ -28,7 +28,7 @@ class KernelUse:
     architecture : str
         Such as "sm_90" or "gfx942".
     registers : int
-        Of the vector unit, where there are others.
+        Registers of the vector unit, if there are others.
     stack : int
         Bytes.
     spills : int

@@ -34,7 +34,7 @@ class ScoredTree:
     laws : floating, shape (R, V)
         q' of the nodes that were expanded.
     rows : int64, shape (1, N)
-        Which of them a node was drawn from, -1 if it is certain.
+        Index of the one from which a node was drawn, -1 if it is certain.
     """
 
     texts: tuple[Tokens, ...]
@@ -61,9 +61,9 @@ def draft_tree(model: Model, children: Children, depth: int, num_nodes: int) -> 
     Parameters
     ----------
     model : callable
-        From texts (tuples of token ids) to the draft's laws, a tensor [n, V].
+        Function from texts (tuples of token ids) to the draft's laws, a tensor [n, V].
     children : callable
-        From laws [n, V] to `NodeDrafts`, such as `greedy_drafts` with K and a way to draw.
+        Function from laws [n, V] to `NodeDrafts`, such as `greedy_drafts` with K and a way to draw.
     depth : int
         Levels of drafts.
     num_nodes : int

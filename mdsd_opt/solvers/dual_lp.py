@@ -38,7 +38,7 @@ def solve(
     problem : TransportProblem
     backend : {"highs", "cvxpy"}
     solver : str
-        For backend "cvxpy": any installed solver.
+        Any installed solver, for backend "cvxpy".
     time_limit : float, optional
         Seconds.
     max_variables, max_bytes : int

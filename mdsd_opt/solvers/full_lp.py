@@ -105,10 +105,11 @@ def solve(
         the textbook LP over the V^K ordered tuples. "auto" takes pairs for two independent drafts,
         else supports.
     algorithm : {"auto", "simplex", "ipm"}
-        For backend "highs". "auto" runs the simplex, on pairs directly and else on the dual form
-        (at V = 40, K = 4: 14 s against 19 s of the interior point); "ipm" takes the primal form.
+        Algorithm of backend "highs". "auto" runs the simplex, on pairs directly and else on the
+        dual form (at V = 40, K = 4: 14 s against 19 s of the interior point); "ipm" takes the
+        primal form.
     solver : str
-        For backend "cvxpy": any installed solver.
+        Any installed solver, for backend "cvxpy".
     time_limit : float, optional
         Seconds.
     max_variables, max_bytes : int, optional

@@ -62,9 +62,9 @@ def solve_lp(
 ) -> LpResult:
     """Optimise over 0 <= x <= column_upper, row_lower <= A x <= row_upper.
 
-    By "simplex" or "ipm" (interior point, then crossover to a basis). HiGHS does not watch the time
-    while it presolves. Raises `SolverError` where it refused the model, ended without an optimum
-    for another reason than time, or its bindings do not load.
+    The algorithm is "simplex" or "ipm" (interior point, then crossover to a basis). HiGHS does not
+    watch the time while it presolves. Raises `SolverError` where it refused the model, ended
+    without an optimum for another reason than time, or its bindings do not load.
     """
     highspy = _bindings()
     num_rows, num_columns = matrix.shape

@@ -47,12 +47,12 @@ def solve(
 ) -> Found:
     r"""Find the maximum flow source -> token i (p_i) -> draft set S with i in S -> sink (W_S).
 
-    For any draft scheme of moderate size, where subset selection does not apply or a plan is
-    wanted. Integer arithmetic from the first to the last step: target and set masses are rounded
-    to multiples of :math:`2^{-60}`, and what that can change is part of the bounds. Fractions with
-    a common denominator up to :math:`2^{60}` are not rounded at all (if the problem is small).
-    Costs :math:`\sum_{j \le K} j \binom{V}{j}` arcs with replacement, about :math:`K V^K / K!`;
-    then a few passes over them.
+    Use it for any draft scheme of moderate size, if subset selection does not apply or a plan is
+    wanted. All steps are in integer arithmetic: target and set masses are rounded to multiples of
+    :math:`2^{-60}`, and what that can change is part of the bounds. Fractions with a common
+    denominator up to :math:`2^{60}` are not rounded at all (if the problem is small). Costs
+    :math:`\sum_{j \le K} j \binom{V}{j}` arcs with replacement, about :math:`K V^K / K!`; then a
+    few passes over them.
 
     Parameters
     ----------
@@ -66,8 +66,8 @@ def solve(
     Returns
     -------
     Found
-        With plan and subset: all tokens that mass left over cannot reach, the largest minimum cut.
-        Status LIMIT if time ran out.
+        Result with plan and subset: all tokens that mass left over cannot reach, the largest
+        minimum cut. Status LIMIT if time ran out.
 
     Raises
     ------

@@ -69,14 +69,14 @@ def solve(
     max_tiles : int
         Tiles after which the branch and bound stops with the bounds it has.
     time_limit : float, optional
-        In seconds; the bounds found so far are returned.
+        Limit in seconds; the bounds found so far are returned.
     max_variables, max_bytes : int
         Budget of the general routine: evaluations of Q, estimated as those along 100 orders.
 
     Returns
     -------
     Found
-        With the subset and a proof of the lower bound that `certify` recomputes; no plan.
+        Result with the subset and a proof of the lower bound that `certify` recomputes; no plan.
 
     Raises
     ------
@@ -266,8 +266,9 @@ def _to_corral(
 def _affine_weights(points: Vector) -> Vector:
     """Weights, summing to one, of the point nearest to the origin in the span of the points.
 
-    From the points themselves: their products would square the distance of two that are close. The
-    shortest point has what the others leave of one, so that the least weights are not rounded.
+    They are computed from the points themselves: their products would square the distance of two
+    that are close. The shortest point has what the others leave of one, so that the least weights
+    are not rounded.
     """
     base = int(np.argmin((points * points).sum(axis=1)))
     rest = np.arange(len(points)) != base

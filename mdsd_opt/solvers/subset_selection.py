@@ -1,6 +1,6 @@
 """Polynomial subset selection [Hu25]: the best prefix in order of the ratio.
 
-In floating point, and in exact arithmetic: the reference every other number is held against.
+It works in floating point and in exact arithmetic, and is the reference for every other number.
 """
 
 from __future__ import annotations

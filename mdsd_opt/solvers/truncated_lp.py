@@ -59,11 +59,11 @@ def solve(
     size : int, optional
         s, min(5, V) by default.
     rule : {"published", "ratio"}
-        Who wins in the other pairs: the token that is earlier in `order` [Khisti25], for which the
+        Winner in the other pairs: the token that is earlier in `order` [Khisti25], for which the
         loss is bounded, or the one of larger p / (q_1 + q_2), usually far better but without any
         bound: it may feed a token that is full already.
     order : {"surplus", "mass"}
-        Which tokens are free: largest :math:`p - q_1 q_2` [Khisti25], or largest
+        Order in which tokens become free: largest :math:`p - q_1 q_2` [Khisti25], or largest
         :math:`\max(p, (q_1 + q_2)/2)`.
     time_limit : float, optional
         Seconds for the LP.
@@ -82,7 +82,7 @@ def solve(
     Raises
     ------
     UnsupportedScheme
-        Not two drafts, or not independent.
+        The drafts are not two, or not independent.
     ProblemTooLarge
         The LP does not fit the budget.
     SolverError

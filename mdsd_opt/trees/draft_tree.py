@@ -37,15 +37,15 @@ class Node:
     merged : tuple of tuple of int
         Places of later draws that coincide with it, where the topology merges them.
     drafts : DraftScheme or None
-        How the drafts after it were drawn; None for a leaf.
+        Scheme of the drafts after it; None for a leaf.
     draws : ndarray of int64, shape (K,)
         They, in draw order; they may coincide.
     children : dict of int to Node
-        By token.
+        Children by token.
     target : ndarray, shape (V,)
         p after this node, once the target model has been asked.
     values : ndarray, shape (K,)
-        What the drafts are worth by their places, see `add_drafts`.
+        Values of the drafts by their places, see `add_drafts`.
     """
 
     tokens: Tokens
@@ -97,7 +97,7 @@ class Node:
         drafts : DraftScheme
         draws : ndarray of int64, shape (K,)
         values : ndarray, shape (K,), optional
-            What each place is worth: 1 and the drafts expected to be accepted below it, see
+            Value of each place: 1 and the drafts expected to be accepted below it, see
             `place_values`; by default all the same. They must be known before these drafts are
             drawn: a rule that favours a draft for its token is not lossless.
         merged : sequence of tuple of int, optional
@@ -106,7 +106,7 @@ class Node:
         Raises
         ------
         InvalidInput
-            Not one positive value for each draw.
+            There is not one positive value for each draw.
         """
         values = np.ones(draws.size) if values is None else values
         if values.shape != draws.shape or not all(value > 0.0 for value in values.tolist()):
@@ -149,7 +149,7 @@ def grow(
         Draft laws after some continuations, as probabilities [n, V].
     topology : Topology
     scheme : str or callable
-        How the drafts of a node are drawn.
+        Scheme by which the drafts of a node are drawn.
     rng : numpy.random.Generator
     rates : ndarray, shape (K + 1, K), optional
         Chances of the places, by which the drafts are valued: see `place_values`. Measured ones

@@ -49,7 +49,7 @@ class TreeBound:
     Attributes
     ----------
     lower, upper : float
-        What a rule reaches, and what none exceeds.
+        Value that a rule reaches, and value that none exceeds.
     status : Status
         OPTIMAL if they meet up to the tolerance, else LIMIT.
     stages : tuple of (float, float)
@@ -257,7 +257,8 @@ class _Programme:
     def _solved(self, objective: Vector, **programme: Any) -> Any | None:
         """Result of HiGHS; None if there is none by the deadline.
 
-        By interior points first: the simplex method may stall on chances that are very small.
+        Interior points are tried first: the simplex method may stall on chances that are very
+        small.
         """
         from scipy.optimize import linprog
 

@@ -47,7 +47,7 @@ class TreePlan:
     expected_accepted : float
         Drafts that a step accepts on average, by the rates of the plan.
     tokens_per_second : float or None
-        With the extra token of each step; None without a cost.
+        Rate with the extra token of each step; None without a cost.
     """
 
     topology: Topology
@@ -66,8 +66,8 @@ def plan_tree(
     Parameters
     ----------
     table : ndarray, shape (K + 1, K)
-        Of `place_rates`: [k, j] is the chance that the j-th most valuable of k drafts is passed.
-        Nodes have at most K drafts.
+        Table of `place_rates`: [k, j] is the chance that the j-th most valuable of k drafts is
+        passed. Nodes have at most K drafts.
     num_nodes : int
         Drafts of the tree, at most.
     max_depth : int, optional

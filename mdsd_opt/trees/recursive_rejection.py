@@ -3,7 +3,7 @@ r"""Recursive rejection: drafts are tried one after another, each against what t
 A draft x of law q is passed with :math:`\min(1, t_x / q_x)`; if it is not, the target becomes
 :math:`(t - q)_+ / (1 - \sum \min(t, q))`.
 
-That in float64 or in Fractions, as the target is given.
+The numbers are float64 or Fractions, as the target is given.
 
 The optimal token rule passes most to some draft, but its random levels favour the topmost token,
 not the most valuable place. Where one place is worth far more than the others, trying that one

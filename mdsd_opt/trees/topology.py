@@ -58,8 +58,9 @@ class Topology:
     Attributes
     ----------
     num_drafts : mapping of tuple to int
-        By the place of the node: the root is (), its first draft (0,). Nodes that are not named are
-        leaves. Draws may coincide; the node then has the place of the first of them.
+        Number of drafts by the place of the node: the root is (), its first draft (0,). Nodes that
+        are not named are leaves. Draws may coincide; the node then has the place of the first of
+        them.
     name : str
     merges : bool
         Draws that coincide are one node with the places of all of them: after it is drawn what
@@ -114,7 +115,7 @@ class DynamicTree:
         Drafts after each node that gets any.
     max_depth : int
     rates : ndarray, shape (K + 1, K), or callable, optional
-        Of `place_rates`, or of `confidence_rates`: a table for each draft law; by default
+        Table of `place_rates`, or of `confidence_rates`: a table for each draft law; by default
         `initial_rates`.
     """
 
@@ -138,7 +139,8 @@ class PlannedTree:
         Drafts of the whole tree, at most.
     max_depth : int
     table : ndarray, shape (K + 1, K), optional
-        Of `place_rates`, to begin with; by default `initial_rates`, for up to 8 drafts of a node.
+        Table of `place_rates`, to begin with; by default `initial_rates`, for up to 8 drafts of a
+        node.
     """
 
     num_nodes: int
@@ -305,12 +307,12 @@ def place_values(topology: Topology, table: RateTable | None = None) -> dict[Pla
     ----------
     topology : Topology
     table : ndarray, shape (K + 1, K), optional
-        Of `place_rates`; by default `initial_rates`.
+        Table of `place_rates`; by default `initial_rates`.
 
     Returns
     -------
     dict of tuple to ndarray, shape (K,)
-        By the place of the node, in draw order; 1 for a leaf.
+        Values by the place of the node, in draw order; 1 for a leaf.
 
     Raises
     ------

@@ -56,7 +56,7 @@ def value_bound(target: Vector, draft: Vector, values: Sequence[float]) -> Value
     draft : array_like, shape (V,)
         q, from which K drafts are drawn independently.
     values : sequence of float
-        Of each draft, of one or two different values; see `place_values`.
+        Values of the drafts, one or two different ones; see `place_values`.
 
     Raises
     ------

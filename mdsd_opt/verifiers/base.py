@@ -139,7 +139,7 @@ class Verifier(ABC):
         ----------
         problem : TransportProblem
         drafts : array_like of int, shape (K,)
-            In draw order, padded with -1.
+            Draft tokens in draw order, padded with -1.
         exact : bool
             Compute in Fractions; possible where the rule is rational.
 
@@ -222,7 +222,7 @@ class Verifier(ABC):
         ----------
         problem : TransportProblem
         drafts : array_like of int, shape (K,)
-            In draw order, padded with -1.
+            Draft tokens in draw order, padded with -1.
         rng : numpy.random.Generator or Uniforms
             A generator gives four uniforms to each call, used or not.
         relax : mapping, optional
@@ -264,12 +264,12 @@ class Verifier(ABC):
         target, draft : array_like, shape (N, V)
             Probabilities. For drafts from different models, draft has shape (N, K, V).
         drafts : array_like of int, shape (N, K)
-            In draw order, padded with -1.
+            Draft tokens in draw order, padded with -1.
         rng : numpy.random.Generator or ndarray, shape (N, 4)
             A generator, or the uniforms of each row in the order of `Uniforms`.
         scheme : str
-            How the drafts were sampled: "with_replacement", "without_replacement", "greedy" or
-            "top_k"; or "independent", each from a model of its own.
+            Scheme by which the drafts were sampled: "with_replacement", "without_replacement",
+            "greedy" or "top_k"; or "independent", each from a model of its own.
         num_threads : int, optional
             All processors, unless the batch is small; it does not change the result.
         relax : mapping, optional
@@ -311,7 +311,7 @@ class Verifier(ABC):
         uniforms : ndarray, shape (N, 4)
         num_threads : int
         name_of : callable
-            What messages call the row at a place.
+            Function that names the row at a place in messages.
         """
 
         def token_of(n: int) -> int:

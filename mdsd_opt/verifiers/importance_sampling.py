@@ -52,9 +52,9 @@ class ImportanceSampling(Verifier):
     size : int
         s, the number of tokens between which the LP decides; all of them if there are fewer.
     rule : {"published", "ratio"}
-        Who wins in the other pairs, see the method truncated_lp.
+        Winner in the other pairs, see the method truncated_lp.
     order : {"surplus", "mass"}
-        Which tokens the LP decides between: those of largest :math:`p - q_1 q_2`, or a truncated
+        Tokens that the LP decides between: those of largest :math:`p - q_1 q_2`, or a truncated
         alphabet of the likeliest ones.
     """
 

@@ -40,8 +40,8 @@ def get(verifier: str | Verifier, **options: Any) -> Verifier:
     verifier : str or Verifier
         A name, ``"module:attribute"``, or a verifier, which is returned as it is.
     **options
-        What the algorithm can be told, such as ``binned=True`` for ``"optimal"`` or ``size=8``
-        for ``"importance_sampling"``.
+        Options of the algorithm, such as ``binned=True`` for ``"optimal"`` or ``size=8`` for
+        ``"importance_sampling"``.
 
     Raises
     ------

@@ -118,7 +118,7 @@ class RecursiveRejection(Verifier):
         ----------
         problem : TransportProblem
         num_samples, seed : int
-            Of the Rao-Blackwellised estimate, if one is needed; it takes some 10 ms.
+            Size and seed of the Rao-Blackwellised estimate, if one is needed; it takes some 10 ms.
         """
         self.check(problem)
         laws = problem.drafts.independent_laws()

@@ -77,7 +77,7 @@ class RelaxedVerdict(NamedTuple):
     Attributes
     ----------
     token, accepted, draft_index
-        As in a `Verdict`.
+        Fields of a `Verdict`.
     relaxation : Relaxation
         The law that the token follows, and how far it is from the target.
     """
@@ -104,7 +104,7 @@ class BatchVerdict:
         No rule with the same output law has an acceptance rate that is higher by more than this; on
         request.
     kl, tv : array of float64, shape (...), or None
-        How far the law of each output is from the target, KL in nats; None where none is relaxed.
+        Distances of the law of each output from the target, KL in nats; None where none is relaxed.
     """
 
     tokens: Any

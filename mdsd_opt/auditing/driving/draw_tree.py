@@ -76,7 +76,7 @@ class Budget:
     ----------
     calls : int
     deadline : float
-        As `time.perf_counter` tells it.
+        Time by `time.perf_counter`.
     """
 
     def __init__(self, calls: int, deadline: float = math.inf) -> None:
@@ -381,7 +381,7 @@ def driven_tree(run: Run, checks: int, race_width: int, budget: Budget) -> DrawT
     Raises
     ------
     Undrivable
-        Also where the budget does not suffice.
+        Also if the budget does not suffice.
     """
     tape = Tape(race_width)
     try:

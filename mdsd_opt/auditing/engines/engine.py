@@ -36,14 +36,14 @@ class Engine:
     ----------
     name : str
     package, version : str
-        As installed.
+        Name and version of the installed package.
     function : str
-        Where it stands in the package.
+        Place of the function in the package.
     rebound : str
-        What had to be replaced for it to run here; empty if nothing was.
+        Replacements that were needed for it to run here; empty if nothing was.
     rule : callable
-        From the root of a drawn tree (`mdsd_opt.decoding.Node`) to the accepted drafts and one more
-        token.
+        Function from the root of a drawn tree (`mdsd_opt.decoding.Node`) to the accepted drafts and
+        one more token.
     drafted : Drafted
         The tree of its standard audits, and the name of the scheme.
     """

@@ -79,9 +79,9 @@ class EngineAudit:
     ----------
     engine : Engine
     texts : TreeAuditReport
-        Of texts of three tokens over three, after two levels of drafts.
+        Report on texts of three tokens over three, after two levels of drafts.
     zeros : AuditReport
-        Of one token, where drafts may have a target probability of zero.
+        Report on one token, where drafts may have a target probability of zero.
     seconds : float
     """
 

@@ -147,10 +147,10 @@ def served(
     Parameters
     ----------
     source : numpy.random.Generator, int or Source
-        Whom to ask; an integer is a seed.
+        Source of the answers; an integer is a seed.
     generators : sequence of torch.Generator, optional
-        Whose states are watched beside those of torch's default generators and of `random`: draws
-        from another thread, say, can't be served, but are noticed.
+        Generators whose states are watched beside those of torch's default generators and of
+        `random`: draws from another thread, say, can't be served, but are noticed.
 
     Raises
     ------

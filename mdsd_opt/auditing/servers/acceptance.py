@@ -19,7 +19,7 @@ class Acceptance:
     Attributes
     ----------
     drafted, accepted : int or None
-        None where the server counts none.
+        Counts of the server; None if it has none.
     by_position : tuple of float
     known_drafts, known_accepted : int
     """

@@ -26,7 +26,7 @@ class Answer:
     ----------
     tokens : list of int
     laws : list of (Law or None), or None
-        Of each token, where the answer tells them.
+        Law of each token, if the answer has it.
     prompt : list of int
         The tokens before it.
     drafted, accepted : int or None
@@ -58,7 +58,7 @@ class Request:
     ----------
     sampling : Sampling
     model : str or None
-        Its name, where a server has several.
+        Name of the model, if a server has several.
     logprobs : str
         Whether a server gives log-probabilities "raw" (before its sampler) or "processed".
     top : int

@@ -33,7 +33,7 @@ class Refused(ServerError):
     Attributes
     ----------
     status : int
-        Of HTTP.
+        HTTP status.
     """
 
     def __init__(self, message: str, status: int) -> None:
@@ -53,7 +53,7 @@ class Connection:
     key : str, optional
         Sent as a bearer token.
     transport : httpx.BaseTransport, optional
-        Of httpx, for tests.
+        Transport of httpx, for tests.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 r"""Evidence that tokens do not follow the laws stated for them, valid whenever one stops.
 
-What is tested is that each token follows the law p that is stated for it given the text before, up
-to a total variation of tau, the noise of arithmetic. A bet with gains g and the stake s multiplies
-its wealth by :math:`1 + s\,g(x)`. The mean of that is one under p, and at most
+The test is whether each token follows the law p that is stated for it given the text before, up to
+a total variation of tau, the noise of arithmetic. A bet with gains g and the stake s multiplies its
+wealth by :math:`1 + s\,g(x)`. The mean of that is one under p, and at most
 :math:`1 + \tau s w \le \exp(\tau s w)`, w the swing, under any law within tau of it, so that
 
 .. math::
@@ -78,7 +78,7 @@ class Shown(NamedTuple):
     prefix : int
         Names the text before the token, so that it is known again.
     position : int
-        Of the token in its text, from 0.
+        Position of the token in its text, from 0.
     before : int or None
         The token before.
     lookup : int or None
@@ -88,7 +88,7 @@ class Shown(NamedTuple):
     draft : Law or None
         The draft's law of this token.
     last_place : float or None
-        What `Evidence.add` gave at this position of the text before.
+        Result of `Evidence.add` at this position of the text before.
     """
 
     prefix: int
@@ -127,7 +127,7 @@ class Evidence:
     Parameters
     ----------
     seed : int
-        Of the uniform numbers that spread each token over its cell.
+        Seed of the uniform numbers that spread each token over its cell.
     """
 
     def __init__(self, seed: int) -> None:

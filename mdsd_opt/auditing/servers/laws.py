@@ -166,7 +166,7 @@ def law_of_logprobs(
         Token id to natural logarithm; of a list to which a server adds the token that came, the
         `count` likeliest alone are taken, as cells must not depend on what came.
     sampling : Sampling
-        What the request asked for.
+        Sampling of the request.
     is_raw : bool
         Whether the logarithms were taken before temperature and filters.
     count : int, optional

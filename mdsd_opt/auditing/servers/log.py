@@ -115,7 +115,7 @@ class Log:
     ----------
     path : path-like or None
     header : dict
-        What an audit is of: a log of another one is refused.
+        Subject of the audit: a log of another one is refused.
     learned : Learned
         Takes what is in the log already, and every record that is added.
     """

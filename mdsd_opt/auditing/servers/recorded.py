@@ -31,7 +31,7 @@ _KNOWN = (
 def id_of(name: Any) -> int:
     """Id in a name such as 'token_id:5'; for a text or bytes, a number that is always the same.
 
-    So that two servers, and a log of another day, mean the same token by it.
+    Two servers, and a log of another day, thus mean the same token by it.
     """
     if isinstance(name, int):
         return name
@@ -50,7 +50,7 @@ class Written:
     ----------
     tokens : list of int
     lists : sequence of mapping or None
-        Of each token's law the listed ids and their natural logarithms.
+        For each token's law, the listed ids and their natural logarithms.
     is_processed : bool
         Whether these were taken after the sampler, whatever the rest of the file says.
     prompt : list of int or None

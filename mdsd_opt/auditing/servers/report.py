@@ -32,7 +32,7 @@ class Measured:
     impossible : int
         Tokens that the law stated for them rules out.
     bets : tuple of (str, float)
-        Those that won most, with the common logarithm of their wealth.
+        Bets that won most, with the common logarithm of their wealth.
     """
 
     tokens: int = 0
@@ -68,7 +68,7 @@ class ServerReport(Report):
         Estimate, as a multiple of the temperature asked for.
     temperature_interval, top_excess_interval : Interval
     top_excess : float
-        How much more often than stated the likeliest token came.
+        Frequency of the likeliest token minus the stated one.
     drafted, accepted : int or None
         Draft tokens as the server counts them; None where it does not.
     accepted_by_position : tuple of float

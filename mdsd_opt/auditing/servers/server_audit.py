@@ -119,7 +119,7 @@ def audit_server(
     Parameters
     ----------
     url : str
-        Of the server, such as ``http://127.0.0.1:8080``.
+        Address of the server, such as ``http://127.0.0.1:8080``.
     against : str, optional
         The same server without speculation: gives laws and the control. Without it both are
         requests for one token to the server itself.
@@ -134,11 +134,12 @@ def audit_server(
     seconds : float
         A control may take as long again.
     sampling : Sampling, optional
-        What the requests ask for.
+        Sampling that the requests ask for.
     log : path, optional
         JSON lines of all that is learned; if it is there, the audit goes on from it.
     draft_sampling : Sampling, optional
-        How the server draws drafts, if not as it draws tokens; llama.cpp's keep the ten likeliest.
+        Sampling of the server's drafts, if it differs from that of its tokens; llama.cpp's keep the
+        ten likeliest.
     model : str, optional
         Name of the model, where a server has several; the first by default.
     length : int, optional
@@ -160,7 +161,7 @@ def audit_server(
         Total variation that is put down to arithmetic at least; what two answers on the same text
         differ by is measured, and counts where it is more.
     false_alarm, power, confidence : float
-        Of an accusation, of `detectable_bias`, of the intervals.
+        Error rate of an accusation, power of `detectable_bias`, confidence of the intervals.
     rng : int
         Seed of the audit's own choices. Requests have no seed.
     progress : bool, optional
@@ -177,7 +178,7 @@ def audit_server(
     InvalidInput
         Options that do not fit.
     MissingExtra
-        Without httpx, which the extra `server` brings.
+        The package httpx is missing, which the extra `server` brings.
     """
     wanted = Wanted(false_alarm=false_alarm, power=power, confidence=confidence)
     limits = Limits(

@@ -107,13 +107,13 @@ def audit_text(
     seconds : float
         A limit for everything; a note names it where it was reached. Budgets are calls.
     max_calls : int
-        For driving one law.
+        Most calls for driving one law.
     progress : bool, optional
         Whether to draw a bar on stderr; by default on a terminal, if it takes longer than a second.
     false_alarm : float
         Probability, at most, that sampling calls a lossless function lossy.
     power : float
-        With which the reported `detectable_bias` is found.
+        Power with which the reported `detectable_bias` is found.
     tolerance : float, optional
         Total variation of a driven law put down to rounding: by default 1e-9, and 1e-6 where
         anything is float32 or coarser.
@@ -123,7 +123,7 @@ def audit_text(
     Returns
     -------
     TextAuditReport
-        Where calls raise, or return no tokens, it is "not judged".
+        Report, "not judged" if calls raise, or return no tokens.
 
     Raises
     ------

@@ -34,10 +34,10 @@ class DrivenText:
     law : ndarray, shape (V**length,)
         Completed by the target; it sums to less than one where calls fail.
     distance : float
-        Its excess over the target's law, :math:`\sum_t \max(\Pr(t) - p(t), 0)`: total
-        variation, and where calls fail the least that it can be.
+        Excess over the target's law, :math:`\sum_t \max(\Pr(t) - p(t), 0)`: total variation, and
+        where calls fail the least that it can be.
     tolerance : float
-        How much of it is rounding.
+        Part of the distance that is rounding.
     edge_mass : float or None
         Probability of the texts that the target rules out, together.
     num_merged : int
@@ -102,8 +102,7 @@ def driven_text(session: Session, options: Options, merges: bool, deadline: floa
     Raises
     ------
     Undrivable
-        Also where the options' calls do not suffice, and after the deadline (of
-        `time.perf_counter`).
+        Also if the options' calls do not suffice, and after the deadline (of `time.perf_counter`).
     """
     began, texts, tables = time.perf_counter(), session.texts, session.tables
     assert isinstance(tables, Tables)

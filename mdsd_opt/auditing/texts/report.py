@@ -31,7 +31,7 @@ class Trial:
     method : str
         "driven" or "sampling".
     total_variation : float
-        Of the law of the text from the target's.
+        Distance of the law of the text from the target's.
     num_checks, num_trials : int
         Random calls that a driven law has foretold; texts that were sampled.
     seconds : float
@@ -66,18 +66,19 @@ class TextAuditReport(Report):
     Attributes
     ----------
     vocab_size, length : int
-        Of the laws on which the deviation was found, or of the longest texts without one.
+        Sizes of the laws on which the deviation was found, or of the longest texts without one.
     position : int or None
         The first token, counted from 0, whose law given those before it is not the target's; None
         where there is none, or where the sample does not tell which.
     after : tuple of After
-        What of it came after which kind of token, as observed; a description.
+        Parts of the deviation after each kind of token, as observed; a description.
     causes : tuple of str
-        Where something is wrong: generators that begin anew in call after call.
+        Possible causes of a fault: generators that begin anew in call after call.
     tried : tuple of Trial
     met : mapping
-        How many tokens of the sampled texts were accepted drafts, came for a refused one, or after
-        drafts that were all accepted, as far as the questions to the models show ("unknown": not).
+        Numbers of tokens of the sampled texts that were accepted drafts, came for a refused one, or
+        after drafts that were all accepted, as far as the questions to the models show ("unknown":
+        not).
     seconds : float
     """
 

@@ -48,7 +48,7 @@ class Written:
     Attributes
     ----------
     events : list of list of str
-        How the tokens came, see `Rounds.events`.
+        Kinds of the tokens, see `Rounds.events`.
     wrong, failed : ViolationLog
         Impossible texts; calls that gave none.
     restarting, notes : tuple of str
@@ -98,7 +98,7 @@ class Sample(Written):
     Attributes
     ----------
     numbers : ndarray of int64, shape (N,)
-        As `Texts` numbers them.
+        Numbers of the texts, by `Texts`.
     """
 
     texts: Texts

@@ -26,9 +26,9 @@ class After(NamedTuple):
     event : str
         "accepted", "refused", "extra" or "unknown" for the token before; "the start" of the text.
     share : float
-        Of the texts.
+        Share of the texts.
     total_variation : float
-        Of the next token's law given the text before, among these texts; noise included.
+        Distance of the next token's law given the text before, among these texts; noise included.
     """
 
     event: str

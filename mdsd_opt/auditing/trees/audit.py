@@ -98,25 +98,26 @@ def audit_tree(
         `random` and `numpy.random` are answered by the audit, see `mdsd_opt.audit`. The method
         ``verify`` of a rule of `mdsd_opt.decoding.get_rule` is such a callable.
     target, draft : callable
-        From a text (tuple of token ids) to the probabilities of the next token, shape (V,): p and
-        q. `mdsd_opt.auditing.trees.TableModel` makes random ones; below V = 3 and two levels much
-        cannot be seen, and the report says so.
+        Function from a text (tuple of token ids) to the probabilities of the next token, shape
+        (V,): p and q. `mdsd_opt.auditing.trees.TableModel` makes random ones; below V = 3 and two
+        levels much cannot be seen, and the report says so.
     tree : str or Topology
         "2x3" (drafts x depth), "chain2", ..., see `mdsd_opt.decoding.parse_topology`.
     rng : numpy.random.Generator or int
     num_trials : int
         Steps to be sampled, where the law is not found by driving.
     scheme : str or callable
-        How the drafts after a node are drawn.
+        Scheme by which the drafts after a node are drawn.
     method : str
         "driven": all trees are enumerated, and every decision is driven through chosen random
         numbers, exact up to the random checks that the report counts, where there are at most
         `max_trees` trees and the rule can be driven (a note says why not); "sampling"; "auto" is
         "driven".
     seconds : float, optional
-        For driving, and again for the sample of what was not driven by then; a note says so.
+        Time limit for driving, and again for the sample of what was not driven by then; a note says
+        so.
     max_calls : int
-        For driving the law.
+        Most calls for driving the law.
     promise : Sampling, optional
         Temperature and filters that the rule itself applies on both sides: nodes hold the laws of
         the models, drafts are drawn from `draft` under the promise, and texts are to follow
@@ -124,14 +125,14 @@ def audit_tree(
     false_alarm : float
         Probability, at most, that sampling calls a lossless rule lossy.
     power : float
-        With which the reported `detectable_bias` is found.
+        Power with which the reported `detectable_bias` is found.
     tolerance : float, optional
         Total variation put down to rounding: by default 1e-9, and 1e-6 where draws, or the weights
         they go by, are float32 or coarser, or races.
     max_trees : int
         Trees that are driven one by one.
     edge_probes : int
-        By sampling: calls at most with a draw at an end of what its type can hold, such as a
+        Most calls, with sampling, that have a draw at an end of what its type can hold, such as a
         uniform of 0. A driven law has the ends in it.
     driven_checks : int
         Random calls for each tree that its driven law must foretell.

@@ -18,9 +18,9 @@ class TreeAuditReport(Report):
     num_trees : int
         Trees of drafts that were enumerated; 0 by sampling.
     blind_spots : tuple of str
-        What no audit on these laws and this tree can see.
+        Faults that no audit on these laws and this tree can see.
     laws : str
-        Which laws this was found on, where these are not those given; empty if they are.
+        Name of the laws on which this was found; empty if they are the given ones.
     """
 
     length: int

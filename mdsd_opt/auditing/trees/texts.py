@@ -37,7 +37,7 @@ class TableModel:
     seed : int
         Another seed makes another model.
     concentration : float
-        Of the Dirichlet law they are drawn from; small ones make peaked laws.
+        Concentration of the Dirichlet law they are drawn from; small ones make peaked laws.
     """
 
     def __init__(self, vocab_size: int, seed: int = 0, concentration: float = 1.0) -> None:

@@ -50,7 +50,7 @@ class WideAudit:
         stands for all that come after it.
     topology : Topology
     make : callable
-        From q and K to the drafts.
+        Function from q and K to the drafts.
     options : Options
     promise : Sampling, optional
         Applied by the rule on both sides to what it is shown, see `mdsd_opt.audit_tree`.

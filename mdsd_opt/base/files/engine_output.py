@@ -36,9 +36,9 @@ _KNOWN = (
 class ScoredText:
     """Contents of one request.
 
-    Of each position the likeliest tokens and their log-probabilities, None where there is none, as
-    at the first token of a text; the text's tokens, if they are told; and whether tokens are named
-    by their ids, or by their text.
+    It has the likeliest tokens of each position and their log-probabilities, None where there is
+    none, as at the first token of a text; the text's tokens, if they are told; and whether tokens
+    are named by their ids, or by their text.
     """
 
     lists: Lists

@@ -27,7 +27,7 @@ def reproduce(name: str, logits: Logits, **options: Any) -> Reproduction:
         One of `EXPERIMENTS`.
     logits : Logits
     **options
-        Of the experiment: other temperatures, numbers of drafts.
+        Options of the experiment: other temperatures, numbers of drafts.
 
     Raises
     ------

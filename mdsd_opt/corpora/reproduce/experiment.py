@@ -56,7 +56,7 @@ class Logits:
         nowhere.
     workers, num_threads : int or None
     confidence : float
-        Of the intervals.
+        Confidence of the intervals.
     progress : bool
     verify : bool
         Hold each shard of a corpus against its sum in the manifest, once.
@@ -171,7 +171,7 @@ class Reproduction:
     Attributes
     ----------
     name, source : str
-        Of the experiment, and the paper's citation.
+        Name of the experiment, and the paper's citation.
     models : str
         Models of the logits at hand.
     num_positions, num_groups : int
@@ -179,7 +179,7 @@ class Reproduction:
     tables : tuple of ResultTable
     published : tuple of Published
     differences : tuple of str
-        From the paper's experiment.
+        Differences from the paper's experiment.
     """
 
     name: str

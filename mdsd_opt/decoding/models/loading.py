@@ -172,9 +172,9 @@ def load_model(
     skip : sequence of int
         Decoder layers to leave out.
     revision : str, optional
-        Of a model on the hub.
+        Revision of a model on the hub.
     dtype : str
-        Of weights and activations: "bfloat16", "float32", "float16".
+        Type of weights and activations: "bfloat16", "float32", "float16".
     device : str
         Such as "cpu" or "cuda"; "auto" spreads the layers over all that is there.
     attention : str, optional

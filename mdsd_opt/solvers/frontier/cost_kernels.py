@@ -78,10 +78,10 @@ def build_hull(
 ) -> int:  # fmt: skip
     """Fill the table of a hull, shape (ROWS, n + 1); return its number of edges.
 
-    Of the steps of a chain are given the target's mass, the first not zero, what each adds to Q,
-    and the KL that it may hide for each unit of acceptance gained in it, shape (n,) each; `start`
-    is Q of the tokens without mass in the target, which come before, `rest` the target's mass
-    behind, and `ends`, shape (n,), room.
+    The arguments hold, for the steps of a chain, the target's mass, the first not zero, what each
+    adds to Q, and the KL that it may hide for each unit of acceptance gained in it, shape (n,)
+    each; `start` is Q of the tokens without mass in the target, which come before, `rest` the
+    target's mass behind, and `ends`, shape (n,), room.
     """
     n = masses.size
     count = pool_falling(masses, gains, ends, hull[_BEFORE, :n], hull[_HEIGHT, :n])

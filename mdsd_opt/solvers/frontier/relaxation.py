@@ -50,7 +50,7 @@ class Relaxation:
     chi2 : float or Fraction
         The sum of (relaxed - target)^2 / target.
     gap : float
-        How much of `acceptance_rate` is not proven: no law that allows all of it is closer, and
+        Part of `acceptance_rate` that is not proven: no law that allows all of it is closer, and
         this one allows it but for the gap. Zero in exact arithmetic and where tokens have a prefix
         order (there but for rounding).
     """
@@ -106,7 +106,7 @@ def relax(
     Parameters
     ----------
     problem : TransportProblem
-        With any draft scheme.
+        Problem with any draft scheme.
     acceptance_rate : float, optional
         a, at least 0. Below the optimum of the problem the answer is the target itself.
     tv, kl, chi2 : float, optional
@@ -128,8 +128,8 @@ def relax(
         Not exactly one budget, one that is negative or NaN, or an acceptance rate that no law
         allows.
     ProblemTooLarge
-        Without a prefix order: more tokens than exact arithmetic takes, or than a draft law that is
-        known by its containment probabilities alone.
+        There are, without a prefix order, more tokens than exact arithmetic takes, or than a draft
+        law that is known by its containment probabilities alone.
 
     Notes
     -----

@@ -32,10 +32,10 @@ class RuleOutcome:
     Attributes
     ----------
     law : ndarray, shape (V,)
-        Of the output.
+        Law of the output.
     acceptance_rate : float
     distances : Distances
-        Of the law from the target.
+        Distances of the law from the target.
     """
 
     law: Vector

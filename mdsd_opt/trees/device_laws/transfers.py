@@ -51,8 +51,8 @@ def on_device(numbers: Any, device: Any) -> Any:
 class PromisedToken:
     """A token that the host does not know yet; never equal to another one, in order of making.
 
-    As an int, -1 until the promise is kept: a step that was interrupted never does. The tensor is
-    of int64 and shape ().
+    As an int it is -1 until the promise is kept, which an interrupted step never does. The tensor
+    is of int64 and shape ().
     """
 
     __slots__ = ("_number", "_value", "tensor")

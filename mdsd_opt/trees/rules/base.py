@@ -27,7 +27,7 @@ class Stop:
     ----------
     node : Node
     probability : float
-        Given the tree.
+        Probability given the tree.
     masses : ndarray, shape (V,), or None
         The extra token is drawn in proportion to their positive part; from p where they have none,
         or are None. Or a function that gives them: one way alone is taken.
@@ -71,7 +71,7 @@ class Accepted(NamedTuple):
     tokens : tuple of int
         The accepted drafts, and the extra token at the end.
     num_accepted : int
-        How many of them are drafts.
+        Number of them that are drafts.
     """
 
     tokens: tuple[int, ...]

@@ -25,9 +25,10 @@ class PublishedRule:
     lossless_for : str
         Drafts with which the output follows the target.
     here : str
-        What `get_rule` takes, or a class of `mdsd_opt.frontier.rules`; empty if it is not here.
+        Name that `get_rule` takes, or a class of `mdsd_opt.frontier.rules`; empty if it is not
+        here.
     note : str
-        What differs from the paper, or why it is not here.
+        Difference from the paper, or why it is not here.
     """
 
     name: str

@@ -66,19 +66,19 @@ class Optimal(Verifier):
     """Accept as often as any lossless rule can.
 
     Where the drafts have a prefix order (with and without replacement, greedy, top-K, any of these
-    beside a fixed set, mixtures over one draft model) by water levels, hull rule and residual, in
-    closed form: O(V) for a decision with and without replacement, else O(V log V), and as much for
-    `conditional_law`, which integrates over the mixing level. For all other draft laws by numbers
-    of the tokens that are fitted once for each problem and remembered: lossless whatever they are,
-    and at most `gap` below the optimum. For different draft models at any V these are heights (see
-    `ladder`), fitted in some ten passes of O(K^2 V); for other laws `potentials`, in some tens of
-    passes over the listed draft sets. A decision then costs O(K^3 + V).
-    Source: this package, on the subset selection of [Hu25].
+    beside a fixed set, mixtures over one draft model) it decides by water levels, hull rule and
+    residual, in closed form: O(V) for a decision with and without replacement, else O(V log V), and
+    as much for `conditional_law`, which integrates over the mixing level. For all other draft laws
+    it decides by numbers of the tokens that are fitted once for each problem and remembered:
+    lossless whatever they are, and at most `gap` below the optimum. For different draft models at
+    any V these are heights (see `ladder`), fitted in some ten passes of O(K^2 V); for other laws
+    `potentials`, in some tens of passes over the listed draft sets. A decision then costs O(K^3 +
+    V). Source: this package, on the subset selection of [Hu25].
 
     Parameters
     ----------
     gap : float
-        How far below the optimum what is fitted may stay.
+        Largest loss of the fitted rule against the optimum.
     """
 
     name: ClassVar[str] = "optimal"
@@ -101,7 +101,7 @@ class Optimal(Verifier):
     def acceptance_rate(self, problem: TransportProblem) -> float:
         """Optimum of the transport LP, alpha* = 1 + min_H [P(H) - Q(H)].
 
-        Without a prefix order a `CertifiedRate`: the rate of the fitted potentials, which its
+        Without a prefix order it is a `CertifiedRate`: the rate of the fitted potentials, which its
         ``gap`` tells from the optimum. Where there are too many draft tuples to enumerate, it
         leaves out the accepted part of the residual, which lies within the same gap.
         """

@@ -61,8 +61,9 @@ BlockRule = Callable[[int, int], Numbers]
 def death_levels(x: Numbers, w: Numbers, gains: Numbers) -> Numbers:
     """Level at which each boundary between tokens disappears, in [0, 1], shape (n + 1,).
 
-    From selection masses, weights, and what each token or group of tokens adds to Q, in prefix
-    order, shape (n,) each; float64 or Fractions. The outer boundaries 0 and n live to level 1.
+    The arguments are selection masses, weights, and what each token or group of tokens adds to Q,
+    in prefix order, shape (n,) each; float64 or Fractions. The outer boundaries 0 and n live to
+    level 1.
     """
     if x.dtype == object:
         return _exact_death_levels(x, w, gains)

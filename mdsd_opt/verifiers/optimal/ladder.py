@@ -90,8 +90,8 @@ def applies_to(problem: TransportProblem) -> bool:
 def fit(problem: TransportProblem, tolerance: float, subset: Flags | None = None) -> Ladder:
     """Heights whose acceptance rate should lie within `tolerance` of the optimum, see `gap`.
 
-    For a problem to which this `applies_to`; the subset H, shape (V,), is searched for unless
-    given.
+    The problem must be one that `applies_to` admits; the subset H, shape (V,), is searched for
+    unless given.
     """
     from mdsd_opt.verifiers.optimal.ladder_kernels import selection_law
 
