@@ -1,4 +1,4 @@
-"""How often audits give small p-values to lossless verifiers, and how often they find wrong ones.
+"""Calibration of audits: p-values of lossless verifiers, and how often wrong ones are found.
 
     python benchmarks/audit_calibration.py --audits 2000
 
@@ -26,7 +26,7 @@ EQUAL_SHARES = 6
 
 
 def slightly_wrong(p: Any, q: Any, share: float) -> Any:
-    """The output law if so many rejected drafts are replaced by the target, not by the residual."""
+    """Output law if so many rejected drafts are replaced by the target, not by the residual."""
     accepted = np.minimum(p, q)
     rejected = 1 - accepted.sum()
     residual = np.maximum(p - q, 0) / rejected
@@ -34,7 +34,7 @@ def slightly_wrong(p: Any, q: Any, share: float) -> Any:
 
 
 def p_values(problem: Any, law: Any, trials: int, rng: Any) -> tuple[float, float]:
-    """Of one audit: as reported, and by equal shares."""
+    """p-value of one audit, as reported and by equal shares."""
     tokens = rng.choice(law.size, trials, p=law)
     rate = float(np.minimum(problem.target, problem.drafts.q).sum())  # of a rule at its optimum
     above = statistics.at_most(int(rng.binomial(trials, rate)), trials, rate)

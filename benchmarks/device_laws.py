@@ -1,4 +1,4 @@
-"""A step of decoding without its models: laws and decision on the device, beside those on the host.
+"""A decoding step without its models: laws and decision on the device, beside those on the host.
 
     python benchmarks/device_laws.py --vocab-size 128256 --tree 4x3
 
@@ -28,7 +28,7 @@ from mdsd_opt.verifiers.optimal.binned import BinnedPlan
 
 
 class Noise:
-    """Logits of a model that is made of noise, a few rows of them."""
+    """Model whose logits are a few rows of noise."""
 
     def __init__(self, rows: torch.Tensor) -> None:
         self._rows = rows
@@ -38,7 +38,7 @@ class Noise:
         return self._rows[[sum(tokens) % len(self._rows) for tokens in continuations]]
 
     def tree_logits(self, ids: object, continuations: list[tuple[int, ...]]) -> np.ndarray:
-        """The same as an array."""
+        """Logits of `tree_tensor` as an array."""
         return self.tree_tensor(ids, continuations).float().numpy()
 
 
@@ -101,7 +101,7 @@ def main() -> None:
 
 
 def _gaps(root: Node) -> list[tuple[float, float]]:
-    """What each node with drafts passes less than the optimal rule, at most, by both plans."""
+    """Bounds, by both plans, of each node's loss in passed mass against the optimal rule."""
     laws: list[tuple[Any, Any]] = [(node.target, node.drafts) for node in root.walk()]
     found = []
     for law, drafts in laws:

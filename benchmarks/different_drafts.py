@@ -1,4 +1,4 @@
-"""Two and three different drafts on real logits: the optimum against every rule that takes them.
+"""Two and three different drafts on real logits: the optimum and every rule that takes them.
 
 The drafts are one draft model at several temperatures, the target has temperature 1; means over the
 bundled positions. "kseq" takes drafts of one model only: it is shown for as many draws at the one
@@ -27,7 +27,7 @@ from mdsd_opt.verifiers.importance_sampling import ImportanceSampling
 from mdsd_opt.verifiers.optimal import Optimal
 from mdsd_opt.verifiers.ratio_hull import RatioHull
 
-#: Temperatures of the drafts, in the order in which rules that go one by one see them.
+#: Temperatures of the drafts, in the order in which sequential rules take them.
 SETTINGS = ((1.0, 1.0), (0.7, 1.4), (1.0, 1.5), (0.5, 1.0), (0.7, 1.0, 1.4), (0.5, 1.0, 1.5))
 COLUMNS = ("optimum", "optimal", "ratio_hull", "is_ratio", "is_published", "rrs", "same_optimum",
            "same_kseq", "same_rrs")  # fmt: skip
@@ -53,7 +53,7 @@ Rates = dict[str, float]
 def rates_of(
     target: np.ndarray, draft: np.ndarray, temperatures: tuple[float, ...]
 ) -> tuple[Rates, Rates]:
-    """Acceptance rate by column, and costs."""
+    """Acceptance rates by column, and costs."""
     p = mo.softmax(target)
     models = [mo.softmax(draft, temperature=t) for t in temperatures]
     problem = mo.TransportProblem(p, mo.IndependentDrafts(models))
@@ -148,7 +148,7 @@ def reach_of(vocab_size: int, num_drafts: int, seed: int) -> Rates:
 
 
 def sort_seconds(values: np.ndarray) -> float:
-    """The best of three stable argsorts: what a fit is compared with."""
+    """Best time of three stable argsorts, with which a fit is compared."""
     times = []
     for _ in range(3):
         start = time.perf_counter()
@@ -158,7 +158,7 @@ def sort_seconds(values: np.ndarray) -> float:
 
 
 def print_reach(rows: dict[tuple[int, int], Rates]) -> None:
-    """In Markdown."""
+    """Print the reach as Markdown."""
     print("| V | K | tiles | solve ms | certify ms | gap | passes | heights ms | in sorts | gap "
           "| decision ms | ratio_hull ms | its loss |")  # fmt: skip
     print("|" + "---|" * 13)
@@ -185,7 +185,7 @@ def named(temperatures: tuple[float, ...]) -> str:
 
 
 def print_tables(tables: dict[str, Any]) -> None:
-    """In Markdown."""
+    """Print the tables as Markdown."""
     print("| drafts at temperatures | " + " | ".join(HEADINGS[c] for c in COLUMNS) + " |")
     print("|" + "---|" * (len(COLUMNS) + 1))
     for setting, row in tables["rates"].items():
@@ -208,7 +208,7 @@ def print_tables(tables: dict[str, Any]) -> None:
 
 
 def draw(tables: dict[str, Any], path: Path) -> None:
-    """Acceptance by setting on the left, losses of the truncated LP on the right."""
+    """Draw acceptance by setting on the left, losses of the truncated LP on the right."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 

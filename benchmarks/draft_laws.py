@@ -1,4 +1,4 @@
-"""Laws of draft sets that know q alone, beside what their marginals allow, and the best there is.
+"""Laws of draft sets that know q alone, beside bounds by their marginals, and the best law.
 
 On the bundled logits, cut to ten tokens, and on synthetic laws; every optimum is that of all
 subsets of ten tokens. Prints Markdown.
@@ -24,17 +24,17 @@ from mdsd_opt.drafts import DraftScheme
 Law = np.ndarray
 TOKENS, COUNTS = 10, (2, 4)
 
-#: The law that the others are compared with, pair by pair.
+#: Law that the others are compared with, pair by pair.
 BESIDE = "without replacement"
 
 
 def product_of_q(q: Law, k: int) -> DraftScheme:
-    """P(S) in proportion to the product of q over S, |S| = K."""
+    """Law with P(S) in proportion to the product of q over S, |S| = K."""
     return _weighed({s: prod(q[list(s)]) for s in combinations(range(q.size), k)}, q.size)
 
 
 def conditional_poisson(q: Law, k: int) -> DraftScheme:
-    """P(S) in proportion to a product of odds, with marginals min(1, c q) that sum to K."""
+    """Law with P(S) in proportion to a product of odds, with marginals min(1, c q) of sum K."""
     scale = brentq(lambda c: np.minimum(1.0, c * q).sum() - k, 0.0, 1e6) if k < q.size else 1.0
     wanted = np.clip(np.minimum(1.0, scale * q), 1e-9, 1 - 1e-9)
     odds, scheme = wanted / (1 - wanted), None
@@ -48,7 +48,7 @@ def conditional_poisson(q: Law, k: int) -> DraftScheme:
 
 
 def systematic(q: Law, k: int, orders: int = 200) -> DraftScheme:
-    """Tokens of q at the points (u + i) / K, in random orders of the tokens."""
+    """Law of tokens of q at the points (u + i) / K, in random orders of the tokens."""
     rng, masses = np.random.default_rng(0), {}
     for _ in range(orders):
         order = rng.permutation(q.size)
@@ -82,7 +82,7 @@ def optimum(p: Law, drafts: DraftScheme) -> float:
 
 
 def real(temperature: float) -> list[tuple[Law, Law]]:
-    """The bundled positions, each cut to the ten tokens of largest p + q."""
+    """Pairs of laws at the bundled positions, each cut to the ten tokens of largest p + q."""
     sample, pairs = np.load(sample_logits_path()), []
     for p, q in zip(
         *(mo.softmax(sample[x], temperature) for x in ("target", "draft")), strict=True
@@ -93,14 +93,14 @@ def real(temperature: float) -> list[tuple[Law, Law]]:
 
 
 def noisy(spread: float, count: int) -> list[tuple[Law, Law]]:
-    """q by normal logits of deviation 2, p = q exp(spread z), normalised."""
+    """Pairs of laws with q by normal logits of deviation 2, p = q exp(spread z), normalised."""
     rng = np.random.default_rng(1)
     logits = 2.0 * rng.standard_normal((count, TOKENS))
     return [(mo.softmax(x + spread * rng.standard_normal(TOKENS)), mo.softmax(x)) for x in logits]
 
 
 def dirichlet(count: int) -> list[tuple[Law, Law]]:
-    """p and q apart from each other, both flat on the simplex."""
+    """Pairs of independent laws p and q, both flat on the simplex."""
     rng = np.random.default_rng(2)
     return [tuple(rng.dirichlet(np.ones(TOKENS), 2)) for _ in range(count)]
 
@@ -137,7 +137,7 @@ def best_law(q: Law, k: int, targets: list[Law]) -> float:
 
 
 def best_by_marginals(q: Law, k: int, targets: list[Law]) -> float:
-    """Mean of sum min(p, pi) for the best marginals, chosen on these targets: no law is above."""
+    """Mean of sum min(p, pi) for the best marginals, chosen on these targets, an upper bound."""
     size, n = q.size, len(targets)
     first = np.arange(n)[:, None] * size + size + np.arange(size)
     rows = np.arange(n * size)
@@ -160,7 +160,7 @@ def best_by_marginals(q: Law, k: int, targets: list[Law]) -> float:
 
 
 def interval(values: Law) -> str:
-    """Mean and two standard errors."""
+    """Text of the mean and two standard errors."""
     return f"{values.mean():.3f} ± {2 * values.std() / np.sqrt(values.size):.3f}"
 
 

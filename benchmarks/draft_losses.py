@@ -1,4 +1,4 @@
-"""Which loss should train a draft? Four of them from the same weights, on the same positions.
+"""Comparison of four losses that train a draft, from the same weights, on the same positions.
 
 The draft of `examples/train_draft.py` is begun by cross-entropy, and trained further by each loss
 with several seeds. The rates of one, two and four drafts after texts that were kept aside are
@@ -40,7 +40,7 @@ BEGINNING = "at the start"
 
 
 def rates(model: OneLayer, texts: Texts) -> tuple[np.ndarray, np.ndarray]:
-    """Exact rates of independent drafts after each text aside, [positions, K], and its number."""
+    """Exact rates of independent drafts after held-out texts, [positions, K], and text numbers."""
     found, numbers = [], []
     for at in range(0, len(texts.aside), 16):
         part = texts.get(texts.aside[at : at + 16])
@@ -54,7 +54,7 @@ def rates(model: OneLayer, texts: Texts) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass
 class StepBudget:
-    """A budget of steps, not of seconds: losses that take longer are not read on fewer texts."""
+    """Budget of steps, not of seconds, so that slower losses do not read fewer texts."""
 
     steps: int
     taken: int = 0
@@ -73,7 +73,7 @@ class StepBudget:
 def trained(
     model: OneLayer, texts: Texts, options: argparse.Namespace, loss: str, budget: StepBudget
 ) -> float:
-    """Train until the budget is spent; the CPU seconds that took."""
+    """Train until the budget is spent; return the CPU seconds."""
     began = time.process_time()
     options = argparse.Namespace(**{**vars(options), "loss": loss})
     batches = budget.counted(texts.batches(options.rows, options.seed))
@@ -83,7 +83,7 @@ def trained(
 
 
 def measure(options: argparse.Namespace) -> None:
-    """A line of JSON for each loss and seed, and its rates by position in a file beside it."""
+    """Write a line of JSON for each loss and seed, and rates by position to a file beside it."""
     loaded, done = load_model(TARGET), {(x["loss"], x["seed"]) for x in lines(options)}
     texts = Texts(options.draft / "texts", options.aside)
     beginning = options.out / "beginning.safetensors"
@@ -113,7 +113,7 @@ def lines(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def report(options: argparse.Namespace) -> None:
-    """As Markdown: means over seeds, and differences from cross-entropy, intervals by text."""
+    """Print means over seeds, and differences from cross-entropy, as Markdown."""
     found: dict[str, list[np.ndarray]] = {}
     for line in lines(options):
         with np.load(options.out / f"{line['loss']}-{line['seed']}.npz") as kept:

@@ -1,4 +1,4 @@
-"""How often cdd in floating point finds a wrong number of vertices, where the truth is known: V!
+"""Frequency of wrong numbers of vertices by cdd in floating point, where the truth is V!.
 
 python benchmarks/floating_point_polyhedra.py [--trials 100]
 """
@@ -16,7 +16,7 @@ from mdsd_opt.cddlib_checks.subsets import containment_table, without_last_token
 
 
 def floating_point_vertices(rows: list[tuple[int, ...]]) -> int:
-    """Vertices the floating-point variant of cddlib finds: for this comparison only."""
+    """Number of vertices that cddlib finds in floating point, for this comparison only."""
     import cdd
 
     matrix = cdd.matrix_from_array([[float(x) for x in row] for row in rows],

@@ -1,4 +1,4 @@
-"""Seconds a token: plain, as the transformers library generates, and by drafts of one kind.
+"""Seconds per token: plain, as the transformers library generates, and by drafts of one kind.
 
     python benchmarks/generation_speed.py --draft train_draft:draft --out build/speed.jsonl
     python benchmarks/generation_speed.py --out build/speed.jsonl --report > speed.md
@@ -36,7 +36,7 @@ from mdsd_opt.decoding.models.tree_pass import TreeModel
 from mdsd_opt.trees.topology import parse_topology
 from mdsd_opt.verifiers.base import draw
 
-#: By its name in the table: tree, scheme, rule.
+#: Tree, scheme and rule, by the name in the table.
 DRAFTED = {
     "chain1": ("chain1", "with_replacement", "level_sequential"),
     "chain2": ("chain2", "with_replacement", "level_sequential"),
@@ -56,7 +56,7 @@ Ids = list[int]
 
 @dataclass
 class Passes:
-    """Of one model."""
+    """Counts of a model's passes."""
 
     count: int = 0
     tokens: int = 0
@@ -64,7 +64,7 @@ class Passes:
 
     @contextmanager
     def of(self, model: Any) -> Iterator[None]:
-        """Count meanwhile."""
+        """Count passes during the block."""
         forward = model.forward
 
         def counting(input_ids: Any = None, **rest: Any) -> Any:
@@ -84,14 +84,14 @@ class Passes:
 
 
 def _signature(function: Callable[..., Any]) -> Any:
-    """That of the model: the library looks at it."""
+    """Signature of the model's forward, which the library inspects."""
     import inspect
 
     return inspect.signature(function)
 
 
 def plain(loaded: Any, ids: Ids, count: int, temperature: float, seed: int) -> int:
-    """Continue a text by one pass a token."""
+    """Continue a text by one pass for each token."""
     model, rng, text = TreeModel(loaded), np.random.default_rng(seed), list(ids)
     for _ in range(count):
         (logits,) = model.tree_logits(text, [()])
@@ -114,7 +114,7 @@ def of_library(
 
 
 class Candidates(CandidateGenerator):  # type: ignore[misc]
-    """The library's assisted generation with a draft object: chains of its drafts."""
+    """Drafts for the library's assisted generation by a draft object, in chains."""
 
     requires_model_outputs = True
     model_kwargs_overrides: ClassVar[dict[str, Any]] = {"output_hidden_states": True}
@@ -148,7 +148,7 @@ class Candidates(CandidateGenerator):  # type: ignore[misc]
         return torch.cat([input_ids, torch.tensor([tokens])], 1), logits
 
     def update_candidate_strategy(self, *_: Any) -> None:
-        """The depth stays."""
+        """Keep the depth."""
 
 
 def assisted_by(
@@ -165,7 +165,7 @@ def assisted_by(
 
 
 class Drafted:
-    """Continue texts by drafts; what is learnt of trees in one serves the next."""
+    """Continues texts by drafts; what is learnt of trees in one text serves the next."""
 
     def __init__(self, make: Callable[[], Any], tree: str, scheme: str, rule: str) -> None:
         self._make, self._scheme, self._rule = make, scheme, rule
@@ -186,7 +186,7 @@ class Drafted:
 
 
 def ways_of(given: argparse.Namespace, loaded: Any) -> dict[str, Any]:
-    """What takes turns, by name."""
+    """Ways to generate that take turns, by name."""
     if given.draft.startswith("skip:"):
         smaller = without_layers(loaded, [int(layer) for layer in given.draft[5:].split(",")])
         make: Callable[[], Any] = partial(TreeModel, smaller)
@@ -242,7 +242,7 @@ def measure(given: argparse.Namespace) -> None:
 
 
 def report(path: Path) -> None:
-    """As Markdown: of plain decoding's speed, prompt by prompt."""
+    """Print the results as Markdown, relative to plain decoding's speed, prompt by prompt."""
     records = read(path)
     print("| T | way | times plain's speed | ms a token | passes a token | tokens read a pass "
           "| ms a pass | draft and rest, ms a token |")  # fmt: skip

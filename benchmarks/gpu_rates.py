@@ -33,7 +33,7 @@ _CHECKED_ROWS = 2  # by a loop over the tokens in Python
 
 
 class Clock:
-    """Times what is launched on CuPy's current stream, with a cold cache."""
+    """Clock for launches on CuPy's current stream, with a cold cache."""
 
     def __init__(self, rounds: int) -> None:
         import cupy
@@ -56,7 +56,7 @@ class Clock:
         return float(np.median(times[1:]))
 
     def copy_bandwidth(self) -> float:
-        """Bytes a second of a large copy, read and written both counted."""
+        """Bytes per second of a large copy, read and written both counted."""
         source = self.cupy.ones(1 << 30, np.uint8)
         target = self.cupy.empty_like(source)
         seconds = self.milliseconds(lambda: self.cupy.copyto(target, source)) / 1e3
@@ -76,7 +76,7 @@ def make_logits(cupy: Any, size: int, num_rows: int, dtype: str, seed: int) -> l
 
 
 def kernel_launch(target: Any, draft: Any, num_drafts: int, drafts: str) -> Callable[[], Any]:
-    """The kernel alone, without the check of the rows that a call ends with."""
+    """Launch of the kernel alone, without the check of the rows that a call ends with."""
     from mdsd_opt.base.arrays import Opened
     from mdsd_opt.gpu import interop, rates
     from mdsd_opt.gpu.pair import Pair
@@ -101,7 +101,7 @@ def softmaxes(xp: Any, target: Any, draft: Any) -> list[Any]:
 
 
 def by_argsort(xp: Any, target: Any, draft: Any, num_drafts: int) -> Any:
-    """Sort the ratios, gather both sides."""
+    """Rates by sorting the ratios and gathering both sides."""
     p, q = softmaxes(xp, target, draft)
     order = xp.argsort(p / q, axis=-1)
     p, q = (xp.take_along_axis(x, order, -1) for x in (p, q))
@@ -109,7 +109,7 @@ def by_argsort(xp: Any, target: Any, draft: Any, num_drafts: int) -> Any:
 
 
 def by_packed_sort(xp: Any, target: Any, draft: Any, num_drafts: int) -> Any:
-    """Sort ratio and q as one number of 64 bits, the ratio in the upper half; no gather."""
+    """Rates by sorting 64-bit numbers, the ratio in the upper half, without a gather."""
     p, q = softmaxes(xp, target, draft)
     packed = (p / q).view(np.uint32).astype(np.uint64) << np.uint64(32)
     packed |= q.view(np.uint32)
@@ -125,7 +125,7 @@ def prefix_rates(xp: Any, p: Any, q: Any, num_drafts: int) -> Any:
 
 
 def sort_routes(target: Any, draft: Any, num_drafts: int) -> dict[str, Callable[[], Any]]:
-    """Softmax on both sides, a sort of the ratios, two gathers, two cumulative sums."""
+    """Routes by softmax on both sides, a sort of the ratios, two gathers, two cumulative sums."""
     import cupy
 
     routes: dict[str, Callable[[], Any]] = {}
@@ -180,7 +180,7 @@ def measured(
     bandwidth: float,
     error: float | None = None,
 ) -> dict[str, Any]:
-    """One row of the table."""
+    """Row of the table."""
     num_rows, size = pair[0].shape
     moved = sum(x.nbytes for x in pair)
     return {
@@ -273,7 +273,7 @@ HEADINGS = ("V", "rows", "dtype", "K", "route", "median ms", "MB", "GB/s", "of c
 
 
 def markdown(document: dict[str, Any]) -> str:
-    """What was measured as a page."""
+    """Page of the measurements in Markdown."""
     used = ", ".join(
         f"{name} {version}"
         for name, version in document["versions"].items()

@@ -1,4 +1,4 @@
-"""First contact with a device: launch every kernel, and say how long a row takes.
+"""First test of a device: launch every kernel, and print the time of a row.
 
 No compiler, sorter or solver is needed beside CuPy and NumPy: the reference is a sort in float64.
 Every case is tried whatever became of those before it, and the exit status says whether one failed.
@@ -71,7 +71,7 @@ def microseconds(cupy: Any, launch: Callable[[], Any]) -> float:
 
 
 def cases(cupy: Any, target: NDArray[Any], draft: NDArray[Any]) -> dict[str, Callable[[], Any]]:
-    """What to launch, by name; each returns an array on the host with a number for every row."""
+    """Launches by name; each returns an array on the host with a number for every row."""
     pair = [cupy.asarray(x) for x in (target, draft)]
     num_drafts = min(_NUM_DRAFTS, target.shape[1])
     tokens = cupy.asarray(np.tile(np.arange(num_drafts), (len(target), 1)))
@@ -91,7 +91,7 @@ def decided(pair: list[Any], tokens: Any, scheme: str) -> Any:
 
 
 def run(cupy: Any, num_rows: int, size: int) -> bool:
-    """Every case on one batch; whether all went well."""
+    """Run every case on one batch; return whether all went well."""
     target, draft = make_logits(num_rows, size)
     expected = sorted_rates(target[:_CHECKED_ROWS], draft[:_CHECKED_ROWS])
     fine = True

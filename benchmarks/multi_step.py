@@ -1,4 +1,4 @@
-"""How far the rules for trees are from the exact optimum: random tables, all trees enumerated.
+"""Distance of the rules for trees from the exact optimum: random tables, all trees enumerated.
 
     python benchmarks/multi_step.py [--instances 12]
 
@@ -36,7 +36,7 @@ PATHS = (
 def tiny(
     cases: tuple[tuple[Topology, str, int], ...], rules: tuple[str, ...], instances: int
 ) -> None:
-    """Mean gap to the exact optimum, and the largest."""
+    """Print the mean and the largest gap to the exact optimum."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     from support.tables import Table, trees
 

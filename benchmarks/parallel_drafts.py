@@ -1,4 +1,4 @@
-"""Trees of a drafter with one law a position: certain ones beside trees that are drawn.
+"""Trees of a drafter with one law per position: certain ones beside trees that are drawn.
 
 Models of sixteen tokens and four positions, whose logits are those of the position plus those of
 the token before: the drafter has the marginal law of each position, the best there is for it. Of
@@ -31,7 +31,7 @@ DRAWN = "without_replacement"
 
 
 class Model:
-    """Logits after a text: of the position, and of the last token by its share of what is told."""
+    """Model whose logits mix those of the position and of the last token, by a given share."""
 
     def __init__(self, seed: int, dependence: float, temperature: float) -> None:
         rng = np.random.default_rng([seed, round(100 * dependence)])
@@ -62,7 +62,7 @@ def visited(model: Model, rng: np.random.Generator) -> Iterator[tuple[Array, Arr
 
 
 def planned(dependence: float, temperature: float) -> Topology:
-    """The plan for other models of the same kind."""
+    """Plan for other models of the same kind."""
     rng = np.random.default_rng(0)
     models = (Model(10_000 + n, dependence, temperature) for n in range(FITTED))
     rows = [pair for model in models for pair in visited(model, rng)]
@@ -74,7 +74,7 @@ def planned(dependence: float, temperature: float) -> Topology:
 
 
 def certain(model: Model, laws: Array) -> float:
-    """What the target's own draws accept of the likeliest texts: the sum of p over them."""
+    """Accepted drafts of the likeliest texts, by the target's own draws: the sum of p over them."""
     rng = np.random.default_rng(0)
     tree = grow(by_position(laws), best_first(laws, DRAFTS), "top_k", rng)
     return sum(model.probability(node.tokens) for node in tree.walk()[1:])
@@ -113,7 +113,7 @@ def main() -> None:
 
 
 def most(model: Model) -> float:
-    """The sum of p over the texts that are likeliest under the target: no certain tree has more."""
+    """Sum of p over the texts that are likeliest under the target, which bounds certain trees."""
     texts = [((token,), p) for token, p in enumerate(model(()).tolist())]
     found = 0.0
     for _ in range(DRAFTS):

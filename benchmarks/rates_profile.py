@@ -1,4 +1,4 @@
-"""Where the time of an acceptance rate goes, in units of two softmaxes: python rates_profile.py.
+"""Time of the parts of an acceptance rate, in units of two softmaxes: python rates_profile.py.
 
 Passes over the vocabulary are added one at a time, with replacement, K = 3, float32 logits, one
 thread; the rest is what opening buckets takes, and the search among them. PyTorch is needed.
@@ -23,7 +23,7 @@ PASSES = ("the largest logits", "powers of two", "buckets of p/q", "sums over bu
 
 @kernel
 def passes(p_row, q_row, count, scale, steps, block, keys, lanes, run):
-    """The first so many of the passes over a row."""
+    """Run the first so many of the passes over a row."""
     p_largest = largest_logit(p_row, lanes)
     q_largest = largest_logit(q_row, lanes)
     if count == 1:

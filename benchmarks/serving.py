@@ -21,7 +21,7 @@ from mdsd_opt.serving import verify_tree
 BATCHES, NODES, VOCABULARIES = (1, 8, 64), (8, 16, 64), (32_000, 128_256, 151_936)
 CHILDREN, DEPTH, REPEATS = 4, 5, 50
 
-#: As SGLang has it since it left sgl_kernel.
+#: Modules of SGLang's operation: the current one, and sgl_kernel, where it was before.
 SGLANG = "sglang.kernels.ops.speculative.sampling", "sgl_kernel.speculative"
 
 
@@ -80,7 +80,7 @@ def microseconds(torch: Any, run: Callable[[], None]) -> float:
 
 
 def decides_as_the_reference(torch: Any, arguments: list[Any]) -> bool:
-    """Whether the same call on the CPU writes the same."""
+    """Whether the same call on the CPU writes the same results."""
     on_host = [tensor.cpu() for tensor in arguments]
     verify_tree(*on_host)
     verify_tree(*arguments)
@@ -88,7 +88,7 @@ def decides_as_the_reference(torch: Any, arguments: list[Any]) -> bool:
 
 
 def operation_of_sglang() -> Callable[..., None] | None:
-    """SGLang's operation; None where it cannot be imported."""
+    """SGLang's operation; None if it cannot be imported."""
     for name in SGLANG:
         try:
             module = __import__(name, fromlist=["tree_speculative_sampling_target_only"])

@@ -1,4 +1,4 @@
-"""Acceptance of what `mdsd_opt.serving` verifies, on the bundled logits, as a table.
+"""Acceptance of the rules of `mdsd_opt.serving`, on the bundled logits, as a table.
 
 One node: top-K and greedy drafts by `verify_tree`, independent draws by `verify_tree_of_draws`,
 and draws without replacement by `verify_tree` (the last one as drawn, the others as certain) and
@@ -34,7 +34,7 @@ def by_bins(p: Any, q: Any, num_drafts: int) -> Any:
 
 
 def last_one_drawn(p: Any, q: Any, draws: Any) -> float:
-    """Acceptance where all draws but the last count as certain."""
+    """Acceptance if all draws but the last count as certain."""
     certain = draws[:-1]
     rest, target = q.copy(), p.copy()
     rest[certain] = target[certain] = 0.0
@@ -42,7 +42,7 @@ def last_one_drawn(p: Any, q: Any, draws: Any) -> float:
 
 
 def recursive_rejection(p: Any, q: Any, draws: Any) -> float:
-    """Acceptance where draws are tried one after another."""
+    """Acceptance if draws are tried one after another."""
     left = 1.0
     for token in draws:
         left *= 1.0 - min(1.0, p[token] / q[token])

@@ -1,4 +1,4 @@
-"""How many drafts trees as SGLang builds them accept on a real model's texts: top-K and greedy.
+"""Accepted drafts of trees as SGLang builds them, on a real model's texts: top-K and greedy.
 
 Trees are grown by `draft_tree`, with SGLang's scores; of each, the mean number of accepted drafts
 given the tree is exact. Every way drafts after the same texts, which follow the target. Drafts
@@ -35,7 +35,7 @@ from mdsd_opt.serving.scored_trees import ScoredTree, draft_tree
 Text = tuple[int, ...]
 Record = dict[str, Any]
 
-#: K, levels and nodes with the root; and a fixed tree of as many.
+#: Shapes by K, levels and nodes with the root, with a fixed tree of as many nodes.
 SHAPES = {
     "4, 3, 16": (4, 3, 16, Topology(
         {(): 4, (0,): 3, (1,): 2, (2,): 1, (3,): 1, (0, 0): 2, (0, 1): 1, (1, 0): 1}, "fixed",
@@ -55,7 +55,7 @@ WAYS = {
 
 
 class Unknown(Exception):
-    """Logits that were not asked for yet."""
+    """The logits were not asked for yet."""
 
 
 class Memory:
@@ -69,7 +69,7 @@ class Memory:
         self.ids, self._known, self._wanted = ids, {}, {}
 
     def read(self, texts: Any) -> None:
-        """One pass for all that is not known."""
+        """Read all unknown continuations in one pass."""
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
         if new:
             rows = self._model.tree_logits(self.ids, new)
@@ -82,7 +82,7 @@ class Memory:
         return np.stack([self._known[text] for text in texts])
 
     def after(self, made: dict[Any, Callable[[], Any]]) -> dict[Any, Any]:
-        """What functions give that ask for logits; each begins anew until all is known."""
+        """Results of functions that ask for logits; each begins anew until all are known."""
         found: dict[Any, Any] = {}
         while len(found) < len(made):
             for name in made.keys() - found.keys():
@@ -122,7 +122,7 @@ def accepted(tree: ScoredTree, target: Callable[[Any], np.ndarray]) -> float:
 def ways(
     shape: tuple[int, int, int, Topology], temperature: float, memory: Memory, seed: list[int]
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Of each way, what draws a tree: always the same one."""
+    """Names and functions that draw a tree, always the same one."""
     topk, steps, num_nodes, fixed = shape
 
     def grown(at: float, drawn: bool = True, **options: Any) -> Callable[[], ScoredTree]:
@@ -160,7 +160,7 @@ def ways(
 
 
 def step(target: Memory, draft: Memory, temperature: float, seed: list[int]) -> tuple[Record, Text]:
-    """Accepted drafts by shape and way, and what the target says next."""
+    """Accepted drafts by shape and way, and the text that the target continues with."""
 
     def law(texts: Any) -> np.ndarray:
         return softmax(target([tuple(text) for text in texts]), temperature)
@@ -227,7 +227,7 @@ def measure(options: argparse.Namespace) -> None:
 
 
 def report(path: Path) -> None:
-    """As Markdown."""
+    """Print the results as Markdown."""
     records = read(path)
     for shape in SHAPES:
         print(f"\nTrees of K, levels and nodes {shape}:\n")

@@ -14,7 +14,7 @@ Row = NDArray[np.longdouble]
 
 
 def probabilities(logits: NDArray[np.generic], temperature: float = 1.0) -> Row:
-    """Softmax; probabilities below 1e-300 count as zero, as everywhere in the package."""
+    """Softmax in which probabilities below 1e-300 are zero, as everywhere in the package."""
     values = np.asarray(logits, dtype=np.float64).astype(np.longdouble)
     weights = np.exp((values - values.max()) / np.longdouble(temperature))
     weights /= weights.sum()
@@ -25,7 +25,7 @@ def probabilities(logits: NDArray[np.generic], temperature: float = 1.0) -> Row:
 def with_replacement(
     p: Row, q: Row, num_drafts: int, order: NDArray[np.intp] | None = None
 ) -> float:
-    """1 + min over prefixes of P - q(H)^K, of the `prefix_order` if that is known."""
+    """Rate 1 + min over prefixes of P - q(H)^K, of the `prefix_order` if that is known."""
     order = prefix_order(p, q) if order is None else order
     inside = np.cumsum(q[order])
     value = np.cumsum(p[order]) - prod([inside] * num_drafts)  # faster than a power of 80 bits
@@ -33,7 +33,7 @@ def with_replacement(
 
 
 def without_replacement(p: Row, q: Row, num_drafts: int) -> float:
-    """1 + min over prefixes of P - Q, with Q by the exponential race on a fine grid of times.
+    """Rate 1 + min over prefixes of P - Q, with Q by the exponential race on a fine grid of times.
 
     Token by token, in O(V) vector operations: for vocabularies of some thousand tokens at most.
     """
@@ -61,7 +61,7 @@ def without_replacement(p: Row, q: Row, num_drafts: int) -> float:
 
 
 def greedy(p: Row, q: Row, num_drafts: int) -> float:
-    """P(T) + sum outside of min(p, q'), T the K - 1 likeliest tokens."""
+    """Rate P(T) + sum outside of min(p, q'), T the K - 1 likeliest tokens."""
     fixed = _likeliest(q, num_drafts - 1)
     rest = q.copy()
     rest[fixed] = 0
@@ -71,7 +71,7 @@ def greedy(p: Row, q: Row, num_drafts: int) -> float:
 
 
 def top_k(p: Row, q: Row, num_drafts: int) -> float:
-    """P of the K likeliest tokens."""
+    """Mass P of the K likeliest tokens."""
     return float(p[_likeliest(q, num_drafts)].sum())
 
 
@@ -82,7 +82,7 @@ def prefix_order(p: Row, q: Row) -> NDArray[np.intp]:
 
 
 def _likeliest(q: Row, count: int) -> NDArray[np.intp]:
-    """The likeliest tokens that are possible, of equal ones those of the lowest ids."""
+    """Likeliest tokens that are possible, of equal ones those of the lowest ids."""
     first = max(q.size - count, 0)
     least = np.partition(q, first)[first] if count else np.inf
     candidates = np.flatnonzero((q >= least) & (q > 0))

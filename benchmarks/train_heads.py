@@ -61,7 +61,7 @@ OPENINGS = (
     "Dear Anna, you asked me about {}.", "Chapter 3: {}.\n\nIt was",
 )  # fmt: skip
 
-#: The heads were trained, and the trees planned, on others.
+#: Prompts to measure on; heads are trained, and trees planned, on others.
 PROMPTS = (
     "The oldest tree in the park was planted",
     "Q: How do whales sleep?\nA:",
@@ -100,7 +100,7 @@ PROMPTS = (
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """A text of the target's own: `ids`, [n], and hidden states of all but the last, [n - 1, F]."""
+    """Text of the target's own: `ids`, [n], and hidden states of all but the last, [n - 1, F]."""
 
     ids: Tensor
     states: Tensor
@@ -146,7 +146,7 @@ class Laws:
         self._output, self._ids = output, token_ids
 
     def __call__(self, states: Tensor, temperature: float) -> Array:
-        """[n, F] to [n, S + 1]."""
+        """Laws [n, S + 1] of states [n, F]."""
         last = states[:, -self._output.shape[1] :].to(self._output.dtype)
         parts = [self.cut(x @ self._output.T, temperature) for x in last.split(256)]
         return np.concatenate(parts)
@@ -159,7 +159,7 @@ class Laws:
 
 
 class Heads(torch.nn.Module):
-    """A block for each of the next positions, over the target's own head for some tokens.
+    """Heads, a block for each of the next positions, over the target's head for some tokens.
 
     It reads the hidden states before the last token of a text, and that token. As a draft it is an
     object of the kind that `generate` takes.
@@ -203,16 +203,16 @@ class Heads(torch.nn.Module):
             yield state @ self.output.T
 
     def logits(self, states: Tensor, tokens: Tensor) -> Array:
-        """[n, HEADS, S] after tokens whose hidden states nobody knows yet."""
+        """Logits [n, HEADS, S] after tokens whose hidden states nobody knows yet."""
         with torch.inference_mode():
             return torch.stack(list(self(self.inputs(states, tokens))), 1).numpy()
 
     def begin(self) -> None:
-        """Nothing of a text has been read."""
+        """Forget the text that was read."""
         self._state: Tensor = torch.empty(0)
 
     def read(self, tokens: Text, features: Tensor) -> None:
-        """The hidden states of the text as far as the target has read it; the last is kept."""
+        """Take the hidden states of the text as far as the target has read it; the last is kept."""
         self._state = features[-1:]
 
     def tree_logits(self, ids: Sequence[int], continuations: Sequence[Text]) -> Array:
@@ -230,7 +230,7 @@ def opened(seed: int) -> tuple[list[str], list[str]]:
 
 
 def texts_of(loaded: Any, options: argparse.Namespace) -> dict[str, list[Sampled]]:
-    """The texts to train on, at temperature 1, and those to plan and to measure on, at each."""
+    """Texts to train on, at temperature 1, and those to plan and to measure on, at each."""
     path = options.out / "texts.pt"
     if path.exists():
         kept = torch.load(path)
@@ -260,7 +260,7 @@ def tell(what: str, began: float) -> None:
 
 
 def rows_of(texts: Sequence[Sampled], step: int = 1, whole: bool = False) -> list[list[int]]:
-    """Of each text the positions that a head may start from, in the prompt only where `whole`."""
+    """Positions of each text that a head may start from, in the prompt only with `whole`."""
     return [
         list(range(0 if whole else text.start - 1, len(text.states) - HEADS, step))
         for text in texts
@@ -268,14 +268,14 @@ def rows_of(texts: Sequence[Sampled], step: int = 1, whole: bool = False) -> lis
 
 
 def inputs_of(texts: Sequence[Sampled], rows: list[list[int]]) -> tuple[Tensor, Tensor]:
-    """The hidden states there, and the tokens after them."""
+    """Hidden states at these positions, and the tokens after them."""
     states = [text.states[at] for text, at in zip(texts, rows, strict=True)]
     tokens = [text.ids[1:][at] for text, at in zip(texts, rows, strict=True)]
     return torch.cat(states), torch.cat(tokens)
 
 
 def states_later(texts: Sequence[Sampled], rows: list[list[int]], ahead: int) -> Tensor:
-    """The hidden states that give the law of a head, `ahead` tokens on."""
+    """Hidden states that give the law of a head, `ahead` tokens on."""
     pairs = zip(texts, rows, strict=True)
     return torch.cat([text.states[[n + 1 + ahead for n in at]] for text, at in pairs])
 
@@ -283,7 +283,7 @@ def states_later(texts: Sequence[Sampled], rows: list[list[int]], ahead: int) ->
 def trained(
     loaded: Any, texts: dict[str, list[Sampled]], options: argparse.Namespace
 ) -> tuple[Heads, dict[str, Any]]:
-    """The heads, and what their training was."""
+    """Heads, and facts about their training."""
     output = loaded.model.get_output_embeddings().weight.detach()
     size, path = output.shape[1], options.out / "heads.pt"
     if path.exists():
@@ -345,7 +345,7 @@ def trained(
 
 
 def losses(heads: Heads, texts: Sequence[Sampled], laws: Laws) -> list[float]:
-    """Cross-entropy of each head, nats a token that can be drafted."""
+    """Cross-entropy of each head, in nats per token that can be drafted."""
     rows = rows_of(texts, ROW_STEP)
     logits = heads.logits(*inputs_of(texts, rows))
     found = []
@@ -367,7 +367,7 @@ def entropy(laws: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How trees of a temperature are made: chosen on other texts than they are measured on."""
+    """Plan for the trees of a temperature, chosen on other texts than it is measured on."""
 
     certain_at: float  # the temperature of the heads for trees that are certain
     drawn_at: float
@@ -375,17 +375,17 @@ class Plan:
     passed: Array  # [HEADS, RANGES, WIDEST], what the j-th draft of a node adds
 
     def rates(self, logits: Array) -> Array:
-        """Of each head the chances that its drafts are passed, by how sure it is."""
+        """Probabilities that each head's drafts are passed, by its certainty."""
         sure = entropy(drafted(logits, 1.0))
         ranges = [np.searchsorted(x, h) for x, h in zip(self.edges, sure, strict=True)]
         return self.passed[range(HEADS), ranges]
 
     def topology(self, logits: Array) -> Topology:
-        """The sixteen places that are likeliest to be passed."""
+        """Topology of the sixteen places that are likeliest to be passed."""
         return best_first(self.rates(logits), DRAFTS)
 
     def forecast(self, logits: Array) -> float:
-        """What would be accepted, were the rates the same after all texts."""
+        """Forecast of the accepted drafts, if the rates were the same after all texts."""
         rates = self.rates(logits)
         places = best_first(rates, DRAFTS).num_drafts.items()
         drafts = ((*place, rank) for place, count in places for rank in range(count))
@@ -401,7 +401,7 @@ def certain_tree(logits: Array, temperature: float) -> Any:
 
 
 def planned(heads: Heads, texts: Sequence[Sampled], laws: Laws, temperature: float) -> Plan:
-    """The plan, and for either kind of tree the temperature of the heads that is best for it."""
+    """Plan, and for either kind of tree the temperature of the heads that is best for it."""
     rows = rows_of(texts, ROW_STEP)
     logits = heads.logits(*inputs_of(texts, rows))
     targets = [laws(states_later(texts, rows, n), temperature) for n in range(HEADS)]
@@ -434,7 +434,7 @@ def planned(heads: Heads, texts: Sequence[Sampled], laws: Laws, temperature: flo
 
 
 def walk(root: Any, text: Sequence[int]) -> int:
-    """Tokens of the text that are in the tree."""
+    """Number of tokens of the text that are in the tree."""
     for n, token in enumerate(text):
         if token not in root.children:
             return n
@@ -443,7 +443,7 @@ def walk(root: Any, text: Sequence[int]) -> int:
 
 
 def weigh(roots: Sequence[Any], ask: Callable[[list[Text]], Array]) -> None:
-    """Let the target's laws be known at all nodes with drafts after them; others tell nothing."""
+    """Make the target's laws known at all nodes with drafts after them, by one request."""
     inner = {node.tokens for root in roots for node in root.walk() if node.children}
     texts = sorted(inner, key=lambda text: (len(text), text))
     laws = dict(zip(texts, ask(texts), strict=True))
@@ -453,7 +453,7 @@ def weigh(roots: Sequence[Any], ask: Callable[[list[Text]], Array]) -> None:
 
 
 def mass(node: Any) -> float:
-    """What walking along a certain tree accepts below a node: the sum of p."""
+    """Mean accepted drafts of a certain tree below a node: the sum of p."""
     children = node.children.items()
     return float(sum(node.target[token] * (1.0 + mass(child)) for token, child in children))
 
@@ -461,7 +461,7 @@ def mass(node: Any) -> float:
 def steps(
     target: Any, heads: Heads, laws: Laws, plan: Plan, text: Sampled, temperature: float, seed: int
 ) -> Iterator[dict[str, float]]:
-    """What trees accept at some positions of a text."""
+    """Accepted drafts of the trees at some positions of a text."""
     at = rows_of([text], ASIDE // 8)[0][:8]
     logits = heads.logits(text.states[at], text.ids[1:][at])
     for n, own in zip(at, logits, strict=True):
@@ -516,7 +516,7 @@ def measure(options: argparse.Namespace) -> None:
 
 
 def report(path: Path) -> None:
-    """As Markdown: by temperature, and by the thirds of the mean entropy of the four heads."""
+    """Print results as Markdown, by temperature and by thirds of the heads' mean entropy."""
     records = read(path)
     for record in records:
         if record["key"] == "training":

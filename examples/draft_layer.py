@@ -22,13 +22,13 @@ LEFT_OUT = 0.1  # of the numbers it reads in training, so that it knows its text
 
 
 def feature_layers(loaded: LoadedModel) -> tuple[int, ...]:
-    """Whose states the draft reads: after a quarter of the layers, after three fifths, the last."""
+    """Layers whose states the draft reads: after a quarter, after three fifths, the last."""
     count = int(loaded.model.config.num_hidden_layers)
     return max(1, round(0.27 * count)), max(1, round(0.6 * count)), count
 
 
 class Layer(nn.Module):
-    """A decoder layer of a Llama; whoever calls it keeps the keys and values."""
+    """Decoder layer of a Llama; whoever calls it keeps the keys and values."""
 
     def __init__(self, like: Any, config: Any) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Layer(nn.Module):
         return turned[:, :queries], turned[:, queries:], parts[:, queries + keys :]
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """The layer's output, from its input and what the heads have read, [B, heads, T, d]."""
+        """Output of the layer, from its input and what the heads have read, [B, heads, T, d]."""
         x = x + functional.linear(attended.transpose(1, 2).flatten(2), self.mixed)
         normed = rms(x, self.second, self.eps)
         gate, up = functional.linear(normed, self.gate_up).chunk(2, -1)
@@ -80,7 +80,7 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -
 
 
 def causal(new: int, known: int, like: Tensor) -> Tensor | None:
-    """The mask of `new` positions behind `known` ones; one position needs none."""
+    """Mask of `new` positions after `known` ones; one position needs none."""
     if new == 1:
         return None
     return like.new_full((new, known + new), -torch.inf).triu(known + 1)
@@ -94,7 +94,7 @@ def rotary_of(loaded: LoadedModel, dtype: torch.dtype) -> Tensor:
 
 
 class OneLayer(nn.Module):
-    """States that are near the target's own last one before its norm, from those a token before.
+    """Layer whose states are near the target's last one before its norm, from those a token before.
 
     The vector that the layer reads is a linear map of states, the target's or its own, and of the
     new token: its embedding, and what a table has of the target's state after it.
@@ -128,7 +128,7 @@ class OneLayer(nn.Module):
         self.eval()
 
     def normed(self, states: Tensor) -> Tensor:
-        """Each of the states that stand side by side, of mean square one."""
+        """States of mean square one, each of those that stand side by side."""
         parts = states.float().unflatten(-1, (-1, len(self.norm)))
         return functional.rms_norm(parts, parts.shape[-1:], eps=1e-5).flatten(-2)
 
@@ -138,11 +138,11 @@ class OneLayer(nn.Module):
         return self.normed(torch.cat([middle, last / self.norm], -1))
 
     def of_tokens(self, tokens: Tensor) -> Tensor:
-        """What is known of a token alone, [..., 2 D]."""
+        """Features of a token alone, [..., 2 D]."""
         return self.normed(torch.cat([self.embedding[tokens], self.table[tokens]], -1))
 
     def inputs(self, states: Tensor, tokens: Tensor, by_target: bool) -> Tensor:
-        """What the layer reads, [..., D], of the target's features or of states of its own."""
+        """Input of the layer, [..., D], from the target's features or from states of its own."""
         size = len(self.norm)
         read = self.from_target if by_target else self.from_itself
         parts = [
@@ -155,7 +155,7 @@ class OneLayer(nn.Module):
         return read(known[..., : -2 * size]) + self.from_token(known[..., -2 * size :])
 
     def cast(self, dtype: torch.dtype) -> OneLayer:
-        """The weights in another precision; what standardises their inputs stays in float32."""
+        """Cast the weights to another precision; what standardises inputs stays in float32."""
         for x in self.parameters():
             x.data = x.data.to(dtype)
         self.output, self.rotary = self.output.to(dtype), self.rotary.to(dtype)
@@ -182,11 +182,11 @@ class OneLayer(nn.Module):
         return states[1:]
 
     def state(self, x: Tensor, attended: Tensor) -> Tensor:
-        """The layer's output from its input and what its heads have read, of mean square one."""
+        """Output of the layer from its input and what its heads have read, of mean square one."""
         return self.normed(self.layer.finish(x, attended)).to(x.dtype)
 
     def logits(self, states: Tensor, tokens: int | None = None) -> Tensor:
-        """Of the tokens that can be drafted, or of so many of them, [..., S]."""
+        """Logits of the tokens that can be drafted, or of so many of them, [..., S]."""
         return functional.linear(states * self.scale, self.output[:tokens])
 
     @torch.no_grad()
@@ -213,7 +213,7 @@ class OneLayer(nn.Module):
 
 
 class TreeDrafts:
-    """A trained layer as a draft that `generate` takes; keys and values of the text are kept.
+    """Trained layer as a draft that `generate` takes; keys and values of the text are kept.
 
     What the target has read of the text is read once, with its states. Behind it stand the drafts
     of one tree, a level of it in a pass. Those that are accepted come again with the target's
@@ -227,13 +227,13 @@ class TreeDrafts:
         self.begin()
 
     def begin(self) -> None:
-        """Nothing of a text has been read."""
+        """Forget the text that was read."""
         self._unread: list[Tensor] = []
         self._known = 0  # positions of the text whose keys are kept
         self._nodes: dict[Text, tuple[int, Tensor]] = {}  # places of keys, and states
 
     def read(self, tokens: Text, features: Tensor) -> None:
-        """The target's states at tokens of the text, [n, F]; each waits for the token after it."""
+        """Take the target's states at tokens of the text, [n, F]; each waits for the next token."""
         self._unread.append(features)
 
     @torch.inference_mode()
@@ -274,7 +274,7 @@ class TreeDrafts:
         self, states: Tensor, tokens: Tensor, by_target: bool, positions: Sequence[int],
         mask: Tensor | None, start: int | None = None,
     ) -> Tensor:  # fmt: skip
-        """The layer's states, [n, D]; keys and values go to `start` and the places after it."""
+        """States of the layer, [n, D]; keys and values go to `start` and the places after it."""
         model, start = self.model, positions[0] if start is None else start
         end = start + len(tokens)
         if end > self._kept.shape[-2]:

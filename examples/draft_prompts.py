@@ -20,7 +20,7 @@ SUBJECTS = (
     "machine learning", "a village market", "cancer research", "the alphabet", "good manners",
 )  # fmt: skip
 
-#: Behind a subject, so that hardly two prompts are alike.
+#: Phrases after a subject, so that hardly two prompts are alike.
 SETTINGS = (
     "in Japan", "in the nineteenth century", "for beginners", "in winter", "and money", "at night",
     "in ancient Rome", "on a small island", "seen by a child", "in the year 2100", "in a big city",
@@ -50,7 +50,7 @@ OPENINGS = (
     "Yesterday the council discussed {}.", "In this chapter we look at {}.", "Why {}? Because",
 )  # fmt: skip
 
-#: Some end in the middle of a word's line, and some are hardly a beginning at all.
+#: Short beginnings, some of which end in the middle of a line.
 STARTS = (
     "The", "In", "A", "I", "It was", "When", "This", "If you", "We", "My", "On", "\"", "He", "She",
     "For", "As", "To", "1.", "##", "There is", "What", "How to", "You", "At", "After", "They",
@@ -93,7 +93,7 @@ VERBS = ("find", "parse", "sort", "load", "remove", "update", "print", "merge", 
 
 
 def prompts_for(count: int, rng: np.random.Generator) -> list[tuple[str, bool]]:
-    """As many prompts, drawn; whether each is a message in the chat format."""
+    """Random prompts, and whether each is a message in the chat format."""
     return [prompt_for(rng) for _ in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""Texts that a target writes by itself, with its hidden states: what a draft is trained on."""
+"""Texts that a target writes by itself, with its hidden states, to train a draft on."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Reader:
 
 
 def chosen(weights: Tensor, temperatures: Tensor, generator: torch.Generator) -> Tensor:
-    """One token a row by its temperature, [B], of weights at temperature 1, [B, V].
+    """One token per row by its temperature, [B], of weights at temperature 1, [B, V].
 
     By where a uniform falls in the cumulated weights: first among blocks of tokens, then in one.
     """
@@ -76,7 +76,7 @@ def chosen(weights: Tensor, temperatures: Tensor, generator: torch.Generator) ->
 
 
 def place(cumulated: Tensor, points: Tensor) -> Tensor:
-    """The first of the sums in each row that is larger than its point, else the last; [B, 1]."""
+    """First of the sums in each row that is larger than its point, else the last; [B, 1]."""
     found = torch.searchsorted(cumulated, points, right=True)
     return found.clamp_max(cumulated.shape[-1] - 1)
 
@@ -88,7 +88,7 @@ def written(
     length: int,
     seed: int,
 ) -> dict[str, Tensor]:
-    """Texts of `length` + 1 tokens that the target writes, and what a draft learns from them.
+    """Texts of `length` + 1 tokens that the target writes, with the states a draft learns from.
 
     All begin at once, with the tokens that the shortest prompt has; a longer one is followed as far
     as it goes. An end token is never written.
@@ -146,13 +146,13 @@ class Budget:
 
 
 def tell(what: str) -> None:
-    """A line of progress; on a terminal in place of the one before."""
+    """Print a line of progress; on a terminal in place of the one before."""
     ends = "\r" if sys.stderr.isatty() else "\n"
     print(f"{what:<78}", end=ends, file=sys.stderr, flush=True)
 
 
 def write_texts(loaded: LoadedModel, options: argparse.Namespace) -> None:
-    """Texts to train on, batch by batch until the budget is spent, into files of a folder."""
+    """Write texts to train on, batch by batch until the budget is spent, into files of a folder."""
     folder = options.out / "texts"
     folder.mkdir(parents=True, exist_ok=True)
     done = sorted(folder.glob("*.safetensors"))
@@ -183,12 +183,12 @@ def write_texts(loaded: LoadedModel, options: argparse.Namespace) -> None:
 
 
 def open_texts(path: Path) -> Any:
-    """An open file of texts; what is asked for is read, and nothing else."""
+    """Open file of texts, of which only the requested parts are read."""
     return safe_open(path, "pt")
 
 
 def table_of_tokens(loaded: LoadedModel, batch: int = 512) -> Tensor:
-    """The target's last state after each token of the vocabulary alone, behind token 0; [V, D]."""
+    """Last state of the target after each token of the vocabulary alone, behind token 0; [V, D]."""
     reader, size = Reader(loaded, batch, 2), loaded.model.config.hidden_size
     with torch.inference_mode():
         reader.read(torch.zeros(batch, 1, dtype=torch.long), 0)
@@ -225,7 +225,7 @@ class Texts:
 
 
 def likeliest_tokens(loaded: LoadedModel, texts: dict[str, Tensor], count: int) -> Tensor:
-    """The tokens that the target gives most probability to in these texts, the likeliest first."""
+    """Tokens to which the target gives most probability in these texts, the likeliest first."""
     output = loaded.model.get_output_embeddings().weight
     last = texts["features"][..., -output.shape[1] :][texts["normaliser"].isfinite()]
     with torch.inference_mode():

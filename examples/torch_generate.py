@@ -1,4 +1,4 @@
-"""`generate` of the transformers library with trees of drafts, in one more line.
+"""Trees of drafts in `generate` of the transformers library, in one more line.
 
     python examples/torch_generate.py TARGET DRAFT "Once upon a time"    # transformers' names
 
@@ -15,7 +15,7 @@ from mdsd_opt.decoding import custom_generate
 
 
 def continued(model: Any, draft: Any, inputs: Any, tree: str = "4x3", **options: Any) -> Any:
-    """The texts with what follows them, as `generate` returns them."""
+    """Texts with their continuations, as `generate` returns them."""
     return model.generate(
         **inputs, do_sample=True, **options,
         custom_generate=custom_generate, draft_model=draft, tree=tree,

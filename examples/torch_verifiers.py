@@ -36,17 +36,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-#: Bins of p/q: a race without replacement takes time for each.
+#: Number of bins of p/q: a race without replacement takes time for each.
 _BINS, _RACE_BINS = 2048, 512
-#: The vocabulary is read in so many parts, unless they were smaller than that.
+#: Number of parts in which the vocabulary is read, and their least size.
 _PARTS, _LEAST_PART = 8, 4096
-#: Tokens that are summed up to draw one.
+#: Number of tokens that are summed to draw one.
 _BLOCK = 64
 #: Steps of Newton's method, and those that are kept in a bracket.
 _NEWTON_STEPS, _BRACKET_STEPS = 4, 8
-#: In a race tokens are light up to this share of what the K - 1 likeliest leave.
+#: Share of the mass beside the K - 1 likeliest up to which tokens are light in a race.
 _LIGHT = 1 / 64
-#: Times of a race that are looked at together, for each draft.
+#: Number of times of a race that are processed together, for each draft.
 _TIMES = 64
 
 
@@ -63,7 +63,7 @@ class TreeVerdicts(NamedTuple):
 
 
 class _Decision(NamedTuple):
-    """What is accepted, and what is left of p for the output otherwise."""
+    """Acceptance of the drafts, and the rest of p for the output otherwise."""
 
     accept: Tensor  # [N, K]: probability that the output is this draft, by its acceptance
     ratio: Tensor  # [N, 1], or [N, B + 1] by bins: (p - ratio q)+ is left
@@ -97,7 +97,7 @@ def optimal(
     replacement: bool = True,
     generator: torch.Generator | None = None,
 ) -> Verdicts:
-    """The optimal rule: select a draft by the hull rule, then accept it with min(1, p/p_I)."""
+    """Optimal rule: select a draft by the hull rule, then accept it with min(1, p/p_I)."""
     return _verified(_hull_rule, target, draft, drafts, uniforms, replacement, generator)
 
 
@@ -156,7 +156,7 @@ def _verified(
     rule: _Rule, target: Tensor, draft: Tensor, drafts: Tensor, uniforms: Tensor | None,
     replacement: bool, generator: torch.Generator | None,
 ) -> Verdicts:  # fmt: skip
-    """Decide by a rule: one of the drafts by its chances, else a token of what is left."""
+    """Decide by a rule: one of the drafts by its probabilities, else a token of the rest."""
     drafts = drafts.long()
     if uniforms is None:
         uniforms = _uniforms(target, (len(target), 3), generator)
@@ -178,7 +178,7 @@ def _verified(
 def _recursive(
     p: Tensor, q: Tensor, drafts: Tensor, mixing: Tensor, replacement: bool
 ) -> _Decision:
-    """`rrs`: after k drafts (p - c q)+ is left, with a smaller c of those that were not put back.
+    """Decide by `rrs`: after k drafts (p - c q)+ is left, c smaller by those not put back.
 
     (p_k - q_k)+ is a multiple of (p - c' q)+, where c' - c is what q_k has of the mass left.
     """
@@ -210,7 +210,7 @@ def _recursive(
 
 
 class _Plan(NamedTuple):
-    """What `optimal` does at each position, whichever drafts come."""
+    """Plan of `optimal` at each position, whichever drafts come."""
 
     bins: Tensor  # [N, V]: the bin of every token
     sum_p: Tensor  # [N]
@@ -226,7 +226,7 @@ class _Plan(NamedTuple):
 def _hull_rule(
     p: Tensor, q: Tensor, drafts: Tensor, mixing: Tensor, replacement: bool
 ) -> _Decision:
-    """`optimal`: one draft of the block of bins around the topmost one, if p allows for it."""
+    """Decide by `optimal`: one draft of the block of bins around the topmost, if p allows it."""
     plan = _plan(p, q, drafts.shape[1], replacement)
     return _selected(plan, p, q, drafts, mixing, replacement)
 
@@ -284,7 +284,7 @@ def _selected(
 
 
 def _marginal(p: Tensor, q: Tensor, contained: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
-    """The optimal subset, all bins before a place, and the ratio of p_I to q in each bin.
+    """Optimal subset, all bins before a place, and the ratio of p_I to q in each bin.
 
     Inside the subset a ratio goes from the mean of its bin up to the largest p/q, and outside down
     to the least one, as far as prefix sums of p_I stay above containment: tokens there are then
@@ -326,7 +326,7 @@ def _marginal(p: Tensor, q: Tensor, contained: Tensor, edges: Tensor) -> tuple[T
 
 
 def _block(height: Tensor, outside: Tensor, split: Tensor, top: Tensor) -> tuple[Tensor, Tensor]:
-    """The edge of the lower hull of (-outside, height) over bin `top`, on its side of `split`.
+    """Edge of the lower hull of (-outside, height) over bin `top`, on its side of `split`.
 
     Newton's method for the slope at which the lowest points left and right of the bin are level, in
     a bracket after some steps. Sums from the end, as beside q = 1 tokens of q = 1e-20 are lost in
@@ -378,7 +378,7 @@ def _pivotal_shares(
 
 
 def _left(q: Tensor, drafts: Tensor, q_drafts: Tensor, sum_q: Tensor) -> Tensor:
-    """1 - q(X_1 .. X_i) for i = 0 .. K; no difference loses a small rest."""
+    """Mass 1 - q(X_1 .. X_i) for i = 0 .. K; no difference loses a small rest."""
     drawn = drafts.where(drafts >= 0, drafts[:, :1]).clamp(min=0)
     rest = _row_sums(q.scatter(1, drawn, 0.0)) / sum_q
     return _suffix_sums(q_drafts) + rest[:, None]
@@ -393,7 +393,7 @@ class _Race(NamedTuple):
 
 
 def _race(q: Tensor, num_drafts: int) -> tuple[_Race, Tensor]:
-    """The race, and q of the light tokens, [N, V]."""
+    """Race, and q of the light tokens, [N, V]."""
     size = min(q.shape[1], num_drafts - 1 + round(1.0 / _LIGHT))
     top, heavy = q.topk(size, 1)
     light = q.scatter(1, heavy, 0.0)
@@ -406,7 +406,7 @@ def _race(q: Tensor, num_drafts: int) -> tuple[_Race, Tensor]:
 def _contained(
     p: Tensor, q: Tensor, race: _Race, moments: Tensor, outside: Tensor, num_drafts: int
 ) -> Tensor:
-    r"""Q of prefixes of the bins: all of K draws without replacement are inside; [N, B + 1].
+    r"""Containment Q of prefixes of the bins in K draws without replacement; [N, B + 1].
 
     With a = q of the tokens outside and N_t the clocks inside that have rung by t,
 
@@ -441,7 +441,7 @@ def _contained(
 
 
 def _heavy_laws(rates: Tensor, times: Tensor, num_drafts: int) -> list[Tensor]:
-    """Pr(N_t = n) of the first 0 .. H tokens, n < K, by times [T, 1]: K times [N, T, H + 1]."""
+    """Laws Pr(N_t = n) of the first 0 .. H tokens, n < K, by times [T, 1]: K [N, T, H + 1]."""
     rung = -rates[:, None] * times
     law = [torch.nn.functional.pad(rung.exp(), (1, 0), value=1.0)]
     law.append(torch.nn.functional.pad(-torch.expm1(rung), (1, 0)))
@@ -458,7 +458,7 @@ def _heavy_laws(rates: Tensor, times: Tensor, num_drafts: int) -> list[Tensor]:
 
 
 def _light_laws(moments: Tensor, times: Tensor, num_drafts: int) -> list[Tensor]:
-    """Pr(N_t <= n) of light tokens, n < K, by times [T, 1]: K times [N, T, B + 1].
+    """Laws Pr(N_t <= n) of light tokens, n < K, by times [T, 1]: K times [N, T, B + 1].
 
     Power sums of exp(x) - 1 by its series, x = q t being small where it matters; then Newton's
     identities for the elementary symmetric polynomials of it.
@@ -482,7 +482,7 @@ def _light_laws(moments: Tensor, times: Tensor, num_drafts: int) -> list[Tensor]
 
 
 def _bin(p: Tensor, q: Tensor, bins: int) -> Tensor:
-    """Bins even in p / (p + 2 q); a last one of tokens that are never drafted."""
+    """Bins even in p / (p + 2 q), with a last one for tokens that are never drafted."""
     place = (p / (p + 2.0 * q)).mul_(bins).long().clamp_(max=bins - 1)
     return place.masked_fill_(q <= 0.0, bins)
 
@@ -491,7 +491,7 @@ def _bin_sums(
     p: Tensor, q: Tensor, bins: int, light: Tensor | None = None, unit: Tensor | None = None,
     num_powers: int = 0,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The bins, [N, V], and sums of p, q and powers of light tokens in a unit, [.., N, B + 1]."""
+    """Bins, [N, V], and sums of p, q and powers of light tokens in a unit, [.., N, B + 1]."""
     places = torch.empty(p.shape, dtype=torch.int16, device=p.device)
     sums = torch.zeros(2 + num_powers, len(p), bins + 1, dtype=torch.float64, device=p.device)
     for part in _parts(p):
@@ -509,7 +509,7 @@ def _bin_sums(
 
 
 def _excess(p: Tensor, q: Tensor, ratio: Tensor, bins: Tensor | None = None) -> Tensor:
-    """(p - ratio q)+ in float64, by one ratio or those of bins."""
+    """Excess (p - ratio q)+ in float64, by one ratio or those of bins."""
     ratio = ratio if bins is None else ratio.gather(1, bins.long())
     return torch.addcmul(p.double(), ratio, q.double(), value=-1.0).clamp_(min=0.0)
 
@@ -519,7 +519,7 @@ def _excess_sums(p: Tensor, q: Tensor, ratio: Tensor) -> Tensor:
 
 
 def _drawn(p: Tensor, q: Tensor, drafts: Tensor, decision: _Decision, uniform: Tensor) -> Tensor:
-    """Inverse CDF of what is left of p, over blocks of tokens and then in one of them.
+    """Token by inverse CDF of the rest of p, over blocks of tokens and then in one of them.
 
     From p where only rounding can ask for it. A token of probability zero is never drawn, whatever
     the uniform.
@@ -551,7 +551,7 @@ def _block_sums(law: Tensor) -> Tensor:
 
 
 def _passed(weights: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
-    """The weight at which sums of weights pass a number, and what of this is left there."""
+    """Index of the weight at which sums of weights pass a number, and the number's rest there."""
     reached = weights.cumsum(1)
     place = torch.searchsorted(reached, point[:, None], right=True).squeeze(1)
     place = place.minimum(_last_true(weights > 0.0))
@@ -565,7 +565,7 @@ def _uniforms(target: Tensor, shape: tuple[int, ...], generator: torch.Generator
 
 
 def _parts(rows: Tensor) -> list[slice]:
-    """The vocabulary in parts of whole blocks."""
+    """Slices of the vocabulary in parts of whole blocks."""
     size = max(-(-rows.shape[1] // (_PARTS * _BLOCK)) * _BLOCK, _LEAST_PART)
     return [slice(start, start + size) for start in range(0, rows.shape[1], size)]
 

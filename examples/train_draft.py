@@ -57,7 +57,7 @@ def draft(loaded: LoadedModel) -> TreeDrafts:
 
 @functools.lru_cache(maxsize=1)
 def trained_layer(loaded: LoadedModel, path: Path) -> OneLayer:
-    """The layer of a file, in the target's precision.
+    """Layer of a file, in the target's precision.
 
     Raises `UnreadableFile` where there is none, `InvalidInput` where it is another target's.
     """
@@ -79,7 +79,7 @@ def trained_layer(loaded: LoadedModel, path: Path) -> OneLayer:
 def laws_and_logits(
     model: OneLayer, texts: dict[str, Tensor], depth: int, tokens: int = TOKENS
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """For each number of drafts read, the target's laws of the first tokens that can be drafted,
+    """Laws of the target for each number of drafts read, on the first tokens that can be drafted,
     and the draft's logits.
     """
     features, normaliser = texts["features"], texts["normaliser"]
@@ -121,7 +121,7 @@ def overlaps(model: OneLayer, texts: dict[str, Tensor], depth: int = 4) -> list[
 
 
 def rate_at(share: float, step: int) -> float:
-    """Of the largest learning rate, when so much of the budget is spent; the first steps are small.
+    """Share of the largest learning rate, by the spent budget; the first steps are small.
 
     At first all steps have one direction, in which the linear start is soon lost.
     """
@@ -129,7 +129,7 @@ def rate_at(share: float, step: int) -> float:
 
 
 def optimisers_of(model: OneLayer) -> tuple[torch.optim.Optimizer, ...]:
-    """Muon [Muon] for matrices, with steps as large as AdamW's, and AdamW for all others."""
+    """Optimisers: Muon [Muon] for matrices, with steps as large as AdamW's, AdamW for others."""
     matrices = [x for x in model.parameters() if x.ndim > 1]
     others = [x for x in model.parameters() if x.ndim == 1]
     return (
@@ -139,7 +139,7 @@ def optimisers_of(model: OneLayer) -> tuple[torch.optim.Optimizer, ...]:
 
 
 def check_torch() -> None:
-    """Raise `InvalidInput` where PyTorch is too old to train a draft; it may decode with one."""
+    """Raise `InvalidInput` if PyTorch is too old to train a draft; it may decode with one."""
     if not hasattr(torch.optim, "Muon"):
         raise InvalidInput(f"a draft is trained with PyTorch 2.9 or later, not {torch.__version__}")
 
@@ -170,7 +170,7 @@ def steps(
 
 
 def begun(loaded: LoadedModel, texts: Texts, seed: int) -> OneLayer:
-    """A layer that is not trained yet: its linear maps are the best ones on some of the texts."""
+    """Untrained layer, whose linear maps are the best ones on some of the texts."""
     rows = np.random.default_rng(seed).permutation(len(texts.rows))[:192]
     sample = texts.get([texts.rows[n] for n in rows])
     model = OneLayer(loaded, likeliest_tokens(loaded, sample, TOKENS), table_of_tokens(loaded))
@@ -179,7 +179,7 @@ def begun(loaded: LoadedModel, texts: Texts, seed: int) -> OneLayer:
 
 
 def train(loaded: LoadedModel, options: argparse.Namespace) -> OneLayer:
-    """Train until the budget is spent; a run that was interrupted goes on from its last minute."""
+    """Train until the budget is spent; an interrupted run goes on from its last minute."""
     texts, path = Texts(options.out / "texts"), options.out / "training.pt"
     torch.manual_seed(options.seed)
     budget = Budget(60 * options.training_minutes)
@@ -237,7 +237,7 @@ def train(loaded: LoadedModel, options: argparse.Namespace) -> OneLayer:
 
 
 def note(folder: Path, found: dict[str, Any]) -> None:
-    """One measurement as a line of JSON, into a file of the folder."""
+    """Append one measurement as a line of JSON to a file of the folder."""
     with (folder / "measured.jsonl").open("a") as file:
         file.write(json.dumps(found) + "\n")
 
@@ -255,7 +255,7 @@ def unseen_texts(
 
 
 def measure(loaded: LoadedModel, model: OneLayer, options: argparse.Namespace) -> None:
-    """Exact rates on unseen prompts, with intervals by prompt; into the file of measurements.
+    """Write exact rates on unseen prompts, with intervals by prompt, to the measurements.
 
     alpha_1 to alpha_4 of drafts right after the text, and alpha_1 one to three drafts further on.
     """

@@ -24,7 +24,7 @@ Verify = Callable[[Any, Any, Any, np.random.Generator], Any]
 
 
 def drawn(weights: Any, uniform: float) -> int:
-    """A token in proportion to the weights; one of weight zero is never drawn."""
+    """Token drawn in proportion to the weights; one of weight zero is never drawn."""
     support = np.flatnonzero(weights)
     reached = np.cumsum(weights[support])
     place = int(np.searchsorted(reached, uniform * reached[-1], side="right"))
@@ -32,7 +32,7 @@ def drawn(weights: Any, uniform: float) -> int:
 
 
 def faultless(target: Any, draft: Any, drafts: Any, rng: np.random.Generator) -> int:
-    """Recursive rejection sampling as it should be: what the others deviate from."""
+    """Recursive rejection sampling as it should be, from which the others deviate."""
     residual = target
     for x in drafts:
         if rng.random() * draft[x] < residual[x]:
@@ -200,7 +200,7 @@ def _two_per_cent_off(rng: np.random.Generator, size: int) -> Any:
 
 
 def gallery() -> tuple[WrongVerifier, ...]:
-    """All of them."""
+    """All wrong verifiers."""
     three = mo.TransportProblem(TARGET, mo.WithReplacement(DRAFT, 3))
     short_target = filter_tokens(TARGET, top_p=0.85)
     short_draft = filter_tokens(DRAFT, top_p=0.85)

@@ -1,4 +1,4 @@
-"""Dotted names from before the rooms were laid out anew: they import the module of today.
+"""Dotted names from before the rooms were laid out anew: they import the current module.
 
 The same module stands under both names, so a class is one class whichever way it was reached.
 Names that documents and other people's scripts use stay; the others warn, for one release.
@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-#: Where these are today, for good: public under the short name.
+#: Current modules of names that stay: they are public under the short name.
 PUBLIC = {
     "mdsd_opt.capture": "mdsd_opt.corpora.capture",
     "mdsd_opt.draft_choice": "mdsd_opt.planning.draft_choice",
@@ -24,7 +24,7 @@ PUBLIC = {
     "mdsd_opt.tree_audit": "mdsd_opt.auditing.trees",
 }
 
-#: Where these are today; the old names go with the next release.
+#: Current modules of old names, which go with the next release.
 MOVED = {
     "mdsd_opt.arrays": "mdsd_opt.base.arrays",
     "mdsd_opt.bench": "mdsd_opt.cli.bench",
@@ -56,7 +56,7 @@ MOVED = {
 
 
 def name_of_today(name: str) -> str | None:
-    """The name that a module goes by today, or None if it never had another."""
+    """Current name of a module, or None if it never had another."""
     head, rest = name, ""
     while head:
         for table in (MOVED, PUBLIC):
@@ -68,7 +68,7 @@ def name_of_today(name: str) -> str | None:
 
 
 class _OldNames:
-    """A finder and a loader, though of no base: `importlib.abc` takes longer than all else here."""
+    """Finder and loader without a base: importing `importlib.abc` takes longer than the rest."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -92,7 +92,7 @@ class _OldNames:
 
 
 def install() -> None:
-    """Let old names be imported.
+    """Make old names importable.
 
     First of all finders: that of files would find a folder that moved by its old name's parent, and
     make a second module of each file in it.

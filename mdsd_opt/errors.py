@@ -1,4 +1,4 @@
-"""Every error the package raises on purpose.
+"""All errors that the package raises on purpose.
 
 Each one is also the builtin a Python user would catch (`ValueError`, `ImportError`, ...), and each
 message says what was given, what is wrong with it, and what to do.
@@ -60,7 +60,7 @@ class MissingExtra(MdsdError, ImportError):
 
 
 def install_line(extra: str) -> str:
-    """The command for what an extra brings, whether this came from a wheel or a checkout."""
+    """Command that installs an extra, whether the package came from a wheel or a checkout."""
     from importlib.metadata import PackageNotFoundError, requires
 
     try:

@@ -1,4 +1,4 @@
-"""Is a verifier lossless, do its drafts follow the law it assumes, how far is it from optimal?"""
+"""Audits: whether a verifier is lossless, its drafts follow their law, and how good it is."""
 
 from mdsd_opt.auditing.audit_report import AuditReport, Standing
 from mdsd_opt.auditing.definitions import load_definitions

@@ -1,4 +1,4 @@
-"""What an audit of single tokens or of drafts found, in numbers that say how sure they are."""
+"""Report of an audit of single tokens or of drafts, with numbers that say how sure it is."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from mdsd_opt.errors import InvalidInput
 #: Sizes of bias for which a report lists the trials needed to see them.
 BIAS_LADDER = (0.1, 0.03, 0.01, 0.003, 0.001)
 
-#: By how much rounding, and what is not proven of a frontier, may put a rate beyond it.
+#: Excess of a rate over a frontier that rounding and an unproven part of the frontier may cause.
 _ROUNDING = 2e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a rule stands against the frontier of acceptance and distance, see `mdsd_opt.relax`.
+    """Place of a rule relative to the frontier of acceptance and distance, see `mdsd_opt.relax`.
 
     Intervals are those of the report's own numbers, carried over; None where these are known.
 
@@ -36,15 +36,16 @@ class Standing:
     lossless_acceptance_rate : float
         alpha*.
     best_acceptance_rate : float
-        Of all rules whose output law is no farther from the target in total variation.
+        Largest rate of all rules whose output law is no farther from the target in total variation.
     best_acceptance_interval : Interval or None
     least_tv, least_kl : float
-        Of the output laws of all rules that accept as often; KL(output || target) in nats.
+        Least distances of the output laws of all rules that accept as often; KL(output || target)
+        in nats.
     least_tv_interval, least_kl_interval : Interval or None
     kl : float or None
         KL(output || target) of the rule; None where its law is not known.
     best_acceptance_rate_at_kl : float or None
-        Of all rules whose output law is no farther in KL.
+        Largest rate of all rules whose output law is no farther in KL.
     """
 
     lossless_acceptance_rate: float
@@ -75,8 +76,8 @@ class Standing:
 class AuditReport(Report):
     """Verdict of `audit`, `audit_drafts` or `audit_trace`.
 
-    By enumeration the class speaks of the calls: the stated law is proven or refuted apart, in
-    `law_proven_lossless`.
+    With enumeration the class is about the calls: the stated law is proven or refuted separately,
+    in `law_proven_lossless`.
 
     Attributes
     ----------
@@ -85,12 +86,12 @@ class AuditReport(Report):
     drafts_follow_law : bool or None
         Whether the drafts follow the law assumed; None where they are not under audit.
     drafts_p_value : float or None
-        Of all checks of the drafts together; a trace has both p-values, and `p_value` speaks of its
-        tokens alone.
+        p-value of all checks of the drafts together; a trace has both p-values, and `p_value` is
+        about its tokens alone.
     acceptance_interval : Interval or None
-        Of the outcomes sampled, whatever the method.
+        Interval from the sampled outcomes, whatever the method.
     tokens : tuple of TokenDeviation
-        Those that deviate most, largest first.
+        Tokens that deviate most, largest first.
     num_cells : int
         Groups of tokens that the chi-square check tells apart; where a law was enumerated, bins of
         outcomes ordered by it.
@@ -98,9 +99,9 @@ class AuditReport(Report):
         Largest bias that the trials alone could have missed: where a law was enumerated, of the
         calls against that law. A change within the groups is left to the check of single tokens.
     law_proven_lossless : bool or None
-        What enumeration settles, apart from any trial: whether the output law that follows from the
-        stated conditional law equals the target, to a total variation of `tolerance`. None where no
-        law was stated: by sampling, and of a driven law, which nothing proves.
+        Result of enumeration, independent of any trial: whether the output law that follows from
+        the stated conditional law equals the target, to a total variation of `tolerance`. None
+        where no law was stated: by sampling, and of a driven law, which nothing proves.
     impossible_mass : float or None
         Probability of tokens that the target rules out, under the stated (driven) law; None by
         sampling.
@@ -108,7 +109,7 @@ class AuditReport(Report):
         Share of the trials whose output is among the drafts, beside the rate of the law; None by
         sampling, where ``acceptance_rate`` is that share.
     sampler_p_value : float or None
-        Of the checks that the trials follow the enumerated law; None by sampling.
+        p-value of the checks that the trials follow the enumerated law; None by sampling.
     standing : Standing or None
         Against the frontier, of a rule that is lossy on purpose; None where that was not asked for.
     """
@@ -128,7 +129,7 @@ class AuditReport(Report):
 
     @classmethod
     def of(cls, found: Findings, subject: str) -> AuditReport:
-        """The report of what was found about one subject."""
+        """Report of the findings about one subject."""
         law, accepted = found.law, found.accepted
         own: dict[str, Any] = {
             "subject": subject,
@@ -150,14 +151,14 @@ class AuditReport(Report):
         return found.report(cls, **own)
 
     def trials_needed(self, bias: float, power: float | None = None) -> int:
-        """Trials after which a bias of this total variation is found with the given power.
+        """Number of trials after which a bias of this total variation is found with `power`.
 
         Parameters
         ----------
         bias : float
-            In (0, 1].
+            Total variation in (0, 1].
         power : float, optional
-            In (0, 1); the report's own unless given.
+            Power in (0, 1); the report's own unless given.
         """
         power = self.power if power is None else power
         if not (0 < bias <= 1 and 0 < power < 1):
@@ -172,14 +173,14 @@ class AuditReport(Report):
     def faultless(self) -> bool:
         """Whether nothing was found wrong, neither with the tokens nor with the drafts.
 
-        That a rule is lossy on purpose is nothing wrong.
+        A rule that is lossy on purpose is not at fault for that.
         """
         drafts_fit = self.drafts_follow_law is not False
         return (self.clean or self._lossy_as_meant) and drafts_fit
 
     @property
     def _lossy_as_meant(self) -> bool:
-        """Whether the output law is all that differs from a lossless rule's."""
+        """Whether the output law is the only difference from a lossless rule."""
         if self.standing is None or self.beyond_the_frontier:
             return False
         wrong = (*self.violations, *self.edge_violations)
@@ -189,7 +190,7 @@ class AuditReport(Report):
 
     @property
     def beyond_the_frontier(self) -> bool:
-        """Whether more is accepted than any law as near to the target allows.
+        """Whether more drafts are accepted than with any law as near to the target.
 
         No rule can do that with drafts of the law assumed. By sampling the intervals must not meet,
         which at 99% takes some six standard deviations.
@@ -203,7 +204,7 @@ class AuditReport(Report):
 
     @property
     def verdict(self) -> str:
-        """One sentence; where a law was enumerated, what that shows and what the trials show."""
+        """Verdict in one sentence; for an enumerated law, what it and the trials show."""
         if self.beyond_the_frontier:
             return (
                 "BEYOND THE FRONTIER: no law as near to the target allows so much acceptance; do "
@@ -299,7 +300,7 @@ class AuditReport(Report):
         return rows
 
     def _law_rows(self) -> list[tuple[str, str]]:
-        """Of the law first, then of the trials."""
+        """Rows about the law, then about the trials."""
         of = "of the stated law" if self.method == "enumeration" else self._up_to
         rows = []
         if self.law_proven_lossless is not None:
@@ -336,7 +337,7 @@ class AuditReport(Report):
         return f"{self.trial_bias:.3g} ({trials})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, in types that JSON knows (an infinite number becomes None)."""
+        """All fields as types that JSON knows (an infinite number becomes None)."""
         result = Report.to_dict(self)
         if self.num_cells > 1:
             result["trials_needed"] = {str(b): self.trials_needed(b) for b in BIAS_LADDER}

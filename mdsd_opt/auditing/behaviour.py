@@ -1,4 +1,4 @@
-"""What a wrong rule does: a cause is named only where its signature was tested."""
+"""Causes of a wrong rule's deviation: one is named only where its signature was tested."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from mdsd_opt.auditing.subject import Failure, TreeVerify, answered, outcome_of
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.trees.draft_tree import Node
 
-#: Calls that are looked at, and those at least that a signature has to hold in.
+#: Calls that are examined, and the least number of calls in which a signature has to hold.
 _CALLS, _LEAST = 400, 20
 
 
 class _Call(NamedTuple):
-    """A tree of drafts, the tokens that came, and how many numbers were drawn for them."""
+    """A tree of drafts, the tokens of the answer, and how many numbers were drawn for them."""
 
     root: Node
     tokens: tuple[int, ...]
@@ -45,7 +45,7 @@ def behaviour(
     vocab_size: int,
     rng: np.random.Generator,
 ) -> str:
-    """The causes of a deviation whose signatures hold in every call that could contradict them.
+    """Causes of a deviation whose signatures hold in every call that could contradict them.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def behaviour(
 
 
 def _forget_draft(root: Node) -> None:
-    """Put another draft law in the place of each: the drafts stay as they are."""
+    """Replace each draft law by another one, and keep the drafts."""
     for node in root.walk():
         if node.drafts is not None:
             q = node.drafts.propensity()[::-1].copy()

@@ -24,12 +24,12 @@ from mdsd_opt.auditing.report import Check, Interval
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import WithReplacement
 
-#: Classes of tokens in one order, at most; fewer of them let fewer calls see the same bias.
+#: Most classes of tokens in one order; fewer classes let fewer calls see the same bias.
 _CLASSES = 32
 
 
 class ByPlace:
-    """Texts that came, completed by the target.
+    """Texts that the rule gave, completed by the target.
 
     Parameters
     ----------
@@ -72,12 +72,12 @@ class ByPlace:
         return np.array(self._tokens, dtype=np.int64).reshape(self.size, len(self.target)).T
 
     def examined(self, rng: np.random.Generator, confidence: float) -> Examined:
-        """Put the texts to all checks."""
+        """Results of all checks of the texts."""
         return Examined(self, rng, confidence)
 
 
 class Examined:
-    """Checks of texts by place, and how far the worst place is away.
+    """Checks of texts by place, and the distance at the worst place.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ class Examined:
         return found
 
     def _pairs(self, rng: np.random.Generator) -> None:
-        """Checks that no token depends on the one before it, nor a text on earlier ones."""
+        """Check that no token depends on the one before it, nor a text on earlier ones."""
         laws, tokens = self._texts.target, self._tokens
         quarters = [merged_cells(p, by_rank(p), self._texts.size, 4) for p in laws]
         for n in range(len(quarters) - 1):
@@ -149,7 +149,7 @@ class Examined:
 
     @property
     def cause(self) -> str:
-        """The shape of the deviation at the worst place, where it has one that was tested."""
+        """Name of the deviation's shape at the worst place, if it has a shape that was tested."""
         texts = self._texts
         p, q = texts.target[self.place], texts.draft[self.place]
         frequencies = np.bincount(self._tokens[self.place], minlength=p.size) / max(texts.size, 1)

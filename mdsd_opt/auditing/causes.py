@@ -1,4 +1,4 @@
-"""What a wrong law looks like: a name is given only to a shape that was measured."""
+"""Shapes of wrong laws: a name is given only to a shape that was measured."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from mdsd_opt.drafts import DraftScheme
 
 Vector = NDArray[np.float64]
 
-#: Of the distance, what moving mass across one place of an order has to explain, and what the
-#: other order may explain at most beside it.
+#: Share of the distance that moving mass across one place of an order has to explain, and the
+#: share that the other order may explain at most beside it.
 _EXPLAINS, _ALSO_EXPLAINS = 0.95, 0.85
 
-#: Cells whose noise hides the shape are not looked at: distances in units of their noise.
+#: Distances below this multiple of their noise are too small to show a shape.
 _LEAST_SIGNAL = 5.0
 
-#: Expected outcomes beyond a rank, of which none came, that make a cut.
+#: Expected outcomes beyond a rank that, if none of them came, make a cut.
 _LEAST_MISSED = 30.0
 
 
@@ -36,7 +36,7 @@ def cause(
         Observed frequencies, or a law that was found exactly; p.
     drafts : DraftScheme
     num_trials : int, optional
-        Of the frequencies.
+        Number of trials behind the frequencies.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Functions that verify a chain of drafts, called as they are: one line instead of an adapter."""
+"""Audits of functions that verify a chain of drafts: one line instead of an adapter."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mdsd_opt.trees.topology import Topology
 Rows = NDArray[np.float64]
 Tokens = tuple[int, ...]
 
-#: p (n + 1, V), q (n, V) and n drafts -> the accepted ones and one more token.
+#: Maps p (n + 1, V), q (n, V) and n drafts to the accepted ones and one more token.
 Chain = Callable[[Rows, Rows, Tokens], Any]
 
 TAKES = ("probabilities", "logits", "log_probabilities")
@@ -34,7 +34,7 @@ LIBRARIES = ("numpy", "torch")
 
 _MOST_DRAFTS = 16
 
-#: Calls from which it is read what the answers mean, and the tokens of their laws.
+#: Calls that show how to read the answers, and the vocabulary size of their laws.
 _READ_CALLS, _READ_TOKENS = 64, 8
 
 
@@ -58,7 +58,7 @@ def audit_chain(
     driven_checks: int = 50,
     progress: bool | None = None,
 ) -> PortfolioReport:
-    r"""Settle whether a function that verifies a chain of drafts is lossless, on laws of all kinds.
+    r"""Decide whether a function that verifies a chain of drafts is lossless, on laws of all kinds.
 
     The law of the whole text counts, see `mdsd_opt.audit_tree`: accepted drafts and one more token,
     completed by the target. Small laws are driven through chosen random numbers and so exact; wide
@@ -102,11 +102,11 @@ def audit_chain(
     seconds : float
         A limit for all laws together. The verdict names it where it was reached; budgets are calls.
     max_calls : int
-        For driving one law.
+        Most calls for driving one law.
     false_alarm : float
         Probability, at most, that sampling calls a lossless function lossy, on any of the laws.
     power : float
-        With which the `detectable_bias` of a sample is found.
+        Power with which the `detectable_bias` of a sample is found.
     driven_checks : int
         Random calls for each tuple of drafts that a driven law must foretell.
     progress : bool, optional
@@ -174,7 +174,7 @@ def audit_chain(
 def assert_lossless(
     verify: Callable[..., Any], *, tolerate_edge: float = 1e-12, **options: Any
 ) -> PortfolioReport:
-    """Audit a function that verifies a chain of drafts, for a test of one's own.
+    """Audit a function that verifies a chain of drafts, in a test of one's own.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ def assert_lossless(
     tolerate_edge : float
         Probability of impossible values up to which an edge passes.
     **options
-        Those of `audit_chain`.
+        Options of `audit_chain`.
 
     Returns
     -------
@@ -202,12 +202,12 @@ def assert_lossless(
 
 
 def chain_of(num_drafts: int) -> Topology:
-    """The tree that is a chain of so many drafts."""
+    """Tree that is a chain of so many drafts."""
     return Topology(dict.fromkeys([(0,) * n for n in range(num_drafts)], 1), f"chain{num_drafts}")
 
 
 class Caller:
-    """The function, called with arrays of its library; gives what it answers, as it is."""
+    """Call the function with arrays of its library, and return its answer unchanged."""
 
     def __init__(
         self,
@@ -224,12 +224,12 @@ class Caller:
         self.rng, self._takes_rng = rng, "rng" in _parameters(verify)
 
     def __call__(self, p: Rows, q: Rows, drafts: Tokens) -> Any:
-        """The answer to one chain."""
+        """Answer to one chain."""
         lead = None if self.batch else ...
         return self.on_arrays(p[lead], q[lead], np.array(drafts, dtype=np.int64)[lead])
 
     def on_arrays(self, p: Rows, q: Rows, drafts: NDArray[np.int64]) -> Any:
-        """The answer to arrays of laws and drafts, of any shape."""
+        """Answer to arrays of laws and drafts, of any shape."""
         laws = [p, q]
         if self._logarithms:
             with np.errstate(divide="ignore"):
@@ -267,7 +267,7 @@ def _need_torch() -> None:
 
 
 def of_chains(name: str, chain: Chain) -> Callable[[Node], Tokens]:
-    """A function for chains, as a rule for trees: those of one branch."""
+    """Rule for trees of one branch, made of a function for chains."""
 
     def rule(root: Node) -> Tokens:
         nodes, q = [root], []
@@ -291,7 +291,7 @@ def of_chains(name: str, chain: Chain) -> Callable[[Node], Tokens]:
 def read_answers(
     call: Chain, num_drafts: int, rng: np.random.Generator, vocab_size: int = _READ_TOKENS
 ) -> Chain:
-    """The function with its answers read as tokens, in the way that fits most of some calls.
+    """Wrap the function so that its answers are read as tokens, in the way that fits most calls.
 
     Raises
     ------
@@ -326,7 +326,7 @@ def read_answers(
 
 
 def _answer(call: Chain, laws: Rows, drafts: Tokens, answers: list[tuple[Any, Tokens]]) -> None:
-    """Call it with q in the first rows and p in the others, and keep what it says."""
+    """Call the function with q in the first rows and p in the others, and keep its answer."""
     answers.append((call(laws[len(drafts) :], laws[: len(drafts)], drafts), drafts))
 
 
@@ -347,7 +347,7 @@ def is_read(
 
 
 def _items(answer: Any) -> Iterator[Any]:
-    """What a list, an array, or one with a leading axis of one holds; padding left out."""
+    """Items of a list, an array, or one with a leading axis of one, without padding."""
     row = answer
     if hasattr(row, "shape") or hasattr(row, "__array__"):
         row = to_numpy(row, "the answer").reshape(-1).tolist()
@@ -392,7 +392,7 @@ def _tokens_last(answer: Any, drafts: Tokens) -> list[int]:
     return list(_items(answer[-1]))
 
 
-#: Of several that fit equally well, the first is taken.
+#: Ways to read an answer; of several that fit equally well, the first is taken.
 READINGS: tuple[Callable[[Any, Tokens], Sequence[int]], ...] = (
     _count_and_last,
     _tokens,

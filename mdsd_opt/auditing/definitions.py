@@ -1,4 +1,4 @@
-"""Functions out of a file that cannot be imported: the statements they hang on run, in order."""
+"""Loads functions from a file that cannot be imported, and runs the statements they depend on."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from mdsd_opt.auditing.file_statements import (
 )
 from mdsd_opt.errors import InvalidInput
 
-#: One file at a time is watched while it runs.
+#: Only one file at a time is watched while it runs.
 _LOADING = threading.RLock()
 
 
 def load_definitions(
     path: str | PathLike[str], *names: str, package: str | None = None, **given: Any
 ) -> ModuleType:
-    """Execute some definitions of a file, and what of the file they hang on, without the rest.
+    """Execute some definitions of a file, and the statements they depend on, without the rest.
 
     They are bound to what running the whole file binds them to. Of the file's top level those
     statements run, unmodified and in order, that bind or may change a name that is needed, and
@@ -44,18 +44,18 @@ def load_definitions(
     Parameters
     ----------
     path : path
-        Of a Python file; within an installed package, relative to where that is installed.
+        Path of a Python file; within an installed package, relative to where that is installed.
     *names : str
         Functions, classes or constants at the file's top level.
     package : str, optional
         Name of an installed distribution.
     **given
-        What stands in for other names that the definitions use.
+        Replacements of other names that the definitions use.
 
     Returns
     -------
     module
-        With the definitions as attributes.
+        Module with the definitions as attributes.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def _located(path: str | PathLike[str], package: str | None) -> Path:
 
 
 def _refuse_foreign(kept: dict[Statement, set[str]], what: str) -> None:
-    """Raise where what is needed is bound by imports from other packages."""
+    """Raise if a needed name is bound by an import from another package."""
     foreign: dict[str, int] = {}
     for one, decided in kept.items():
         if isinstance(one.node, ast.Import | ast.ImportFrom):
@@ -124,19 +124,19 @@ def _refuse_foreign(kept: dict[Statement, set[str]], what: str) -> None:
 
 
 def _listed(names: Iterable[str]) -> str:
-    """The names in order, but for those that stand for others."""
+    """Sorted list of the names, without the placeholders."""
     return ", ".join(sorted(name for name in names if name.isidentifier())) or "what it binds"
 
 
 def _line_of(error: BaseException, path: str) -> int | None:
-    """The innermost line of the file that the error comes through."""
+    """Innermost line of the file that the error comes through."""
     stack = traceback.extract_tb(error.__traceback__)
     return next((at.lineno for at in reversed(stack) if at.filename == path), None)
 
 
 @contextmanager
 def _imports_watched(module: ModuleType) -> Iterator[list[ImportError]]:
-    """Refuse imports of other packages, and note it, as the module may have a way round.
+    """Refuse imports of other packages, and note each, as the module may catch the error.
 
     Meanwhile the module is where a dataclass looks up its annotations.
     """

@@ -1,4 +1,4 @@
-r"""The other half of losslessness: are the drafts really drawn from the law the verifier assumes?
+r"""Audits of drafts: are they really drawn from the law the verifier assumes?
 
 The conditional law of every draft given the earlier ones is known for every scheme. With F_k its
 distribution function in a fixed order of the tokens and v_k uniform noise,
@@ -35,7 +35,7 @@ from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput, UnservedDraw
 
-#: Tuples whose law is held against the frequencies one by one.
+#: Most tuples whose law is compared with the frequencies one by one.
 _MAX_TUPLES = 20_000
 
 #: Shares of the draft law at which prefix sets end.
@@ -52,7 +52,7 @@ def audit_drafts(
     power: float = 0.99,
     confidence: float = 0.99,
 ) -> AuditReport:
-    r"""Settle whether draft tuples follow the law of a scheme.
+    r"""Decide whether draft tuples follow the law of a scheme.
 
     A verifier is lossless for the draft law it is told. Checked are the law of each draft given
     the earlier ones (transformed to uniforms), consecutive drafts on a grid, drafts given those of
@@ -77,7 +77,7 @@ def audit_drafts(
     Returns
     -------
     AuditReport
-        With ``lossless`` meaning "drawn from this law"; without acceptance rates.
+        Report with ``lossless`` meaning "drawn from this law"; without acceptance rates.
         `total_variation` compares the tuple law where it was enumerated, else the laws of the
         single drafts given the earlier ones, in 64 bins.
 
@@ -113,11 +113,11 @@ def audit_drafts(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DraftEvidence:
-    """What draft tuples say about their law, and how many cells the finest check tells apart.
+    """Evidence of draft tuples about their law, and the number of cells of the finest check.
 
-    Of the tuples that the scheme can draft, shape (n, K), and those that it cannot, which are
-    logged. Outcomes are indices of tuples where their law was enumerated, else bins of transformed
-    drafts; `probabilities` is the law of these.
+    The tuples that the scheme can draft have shape (n, K); those that it cannot are logged.
+    Outcomes are indices of tuples where their law was enumerated, else bins of transformed drafts;
+    `probabilities` is the law of these.
     """
 
     checks: tuple[Check, ...]
@@ -129,7 +129,7 @@ class DraftEvidence:
 
 
 def examine(tuples: Tokens, drafts: DraftScheme, rng: np.random.Generator) -> DraftEvidence:
-    """Put draft tuples (N, K) to every check there is for their scheme."""
+    """Results of all checks of draft tuples (N, K) that exist for their scheme."""
     points, can_be_drawn = transform(drafts, tuples, rng)
     log = ViolationLog()
     for row in tuples[~can_be_drawn]:
@@ -155,7 +155,7 @@ def examine(tuples: Tokens, drafts: DraftScheme, rng: np.random.Generator) -> Dr
 def transform(
     drafts: DraftScheme, tuples: Tokens, rng: np.random.Generator
 ) -> tuple[Vector, Flags]:
-    """J random choices (N, J) in draft tuples (N, K), and which of these the scheme can draft.
+    """Random choices (N, J) behind draft tuples (N, K), and which tuples the scheme can draft.
 
     Rows of impossible tuples mean nothing. `UnsupportedScheme` where the law has to be listed and
     has too many tuples.
@@ -165,7 +165,7 @@ def transform(
 
 
 def drawn_tuples(sample: Any, drafts: DraftScheme, rng: np.random.Generator, size: int) -> Tokens:
-    """Call a sampler, in whichever form it comes, and check the shape of what it returns."""
+    """Call a sampler of any form, and check the shape of its result."""
     if isinstance(sample, DraftScheme):  # or a callable
         return sample.sample(rng, size)
     if not callable(sample):
@@ -234,7 +234,7 @@ def _token_checks(drafts: DraftScheme, tuples: Tokens) -> list[Check]:
 
 
 def _set_checks(drafts: DraftScheme, tuples: Tokens) -> list[Check]:
-    """Repeats within a tuple, and containment in prefix sets."""
+    """Checks of repeats within a tuple, and of containment in prefix sets."""
     result = []
     repeats = _repeat_probabilities(drafts)
     if repeats:
@@ -274,7 +274,7 @@ def _prefix_sets(propensity: Vector) -> list[Flags]:
 
 
 def _binned(uniforms: Vector) -> tuple[Tokens, Vector]:
-    """All transformed drafts in 64 bins, one after the other."""
+    """Bins (64 of them) of all transformed drafts, one after the other."""
     bins = 64
     points = uniforms.ravel()
     outcomes = np.minimum((points * bins).astype(np.int64), bins - 1)
@@ -282,7 +282,7 @@ def _binned(uniforms: Vector) -> tuple[Tokens, Vector]:
 
 
 def _as_tuples(drafts: DraftScheme, tuples: Tokens) -> tuple[Tokens, Vector]:
-    """Index of every tuple in the enumerated law, and the law."""
+    """Index of every tuple in the enumerated law, and that law."""
     listed, masses = drafts.tuple_law()
     merged: dict[tuple[int, ...], float] = {}
     for row, mass in zip(listed.tolist(), masses.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""Calls with one draw at an end of its range, such as a uniform of 0: where `<=` and `<` differ.
+"""Calls with one draw at an end of its range, such as a uniform of 0: there `<=` and `<` differ.
 
 A draft of target probability zero that is accepted when u <= p/q comes out once in 2**53 draws
 (once in 2**24 with float32 uniforms): no sample shows it, a chosen uniform does. The ends are those
@@ -32,23 +32,23 @@ from mdsd_opt.problem import TransportProblem
 if TYPE_CHECKING:
     from mdsd_opt.trees.draft_tree import Node
 
-#: Places in the sequence of draws that are put to an edge.
+#: Number of places in the sequence of draws that are put to an edge.
 _MAX_PLACES = 16
 
-#: Impossible tokens that are put among the drafts.
+#: Most impossible tokens that are put among the drafts.
 _MAX_IMPOSSIBLE = 4
 
 _SAMPLED_TUPLES = 8
 
-#: Each edge is tried with several random values of the other uniforms, to reach later tests.
+#: Number of random values of the other uniforms for each edge, to reach later tests.
 _REPEATS = 4
 
-#: Trees among which those are sought that hold impossible drafts, and how many are kept.
+#: Number of trees searched for impossible drafts, and how many with and without them are kept.
 _GROWN, _TELLING, _ORDINARY = 256, 16, 8
 
 
 class _Case(NamedTuple):
-    """Drafts, as a violation lists them and in words, and how a call with them is judged.
+    """Drafts, as a violation lists them and in words, and a judge of a call with them.
 
     The judge calls the verifier with a generator: kind of violation, "" for none, and what it did.
     """
@@ -61,9 +61,10 @@ class _Case(NamedTuple):
 def edge_violations(
     subject: Subject, rng: np.random.Generator, max_probes: int
 ) -> tuple[ViolationLog, int]:
-    """Drive the subject to the edges of its draws, one at a time.
+    """Test the subject at the edges of its draws, one at a time.
 
-    With the violations: the calls in which the draw that was to be put to an end was really made.
+    Beside the violations, the number of calls is returned in which the draw that was to be put to
+    an end was really made.
     """
     target = subject.problem.target
 
@@ -89,7 +90,7 @@ def tree_edges(
     rng: np.random.Generator,
     max_probes: int,
 ) -> tuple[ViolationLog, int]:
-    """Drive a rule for trees to the edges of its draws, on trees that `drawn` gives."""
+    """Test a rule for trees at the edges of its draws, on trees that `drawn` gives."""
     if max_probes <= 0:
         return ViolationLog(), 0
     grown = [drawn() for _ in range(_GROWN)]
@@ -125,7 +126,7 @@ def _holds_impossible(root: Node) -> bool:
 def _probed(
     cases: Sequence[_Case], places: Iterable[int], rng: np.random.Generator, max_probes: int
 ) -> tuple[ViolationLog, int]:
-    """Call each case with one draw at an end: each of the first ones, and those in these places."""
+    """Call each case with one draw at an end: each of the first draws, and those at `places`."""
     log = ViolationLog()
     source = EdgeSource(np.random.default_rng(int(rng.integers(2**32))))
     every_place = sorted({*range(_MAX_PLACES), *places})
@@ -159,7 +160,7 @@ def _probed(
 def _probe(
     case: _Case, source: EdgeSource, serving: Serving, place: int, upper: bool
 ) -> tuple[str, str]:
-    """Kind of violation of one call, "" for none, and what it did."""
+    """Kind of violation of one call ("" for none), and a description of what it did."""
     source.restart(place, upper)
     try:
         with serving.call(), np.errstate(all="ignore"):
@@ -171,7 +172,7 @@ def _probe(
 
 
 def _rarity(source: EdgeSource, state: Any, probe: Callable[[], tuple[str, str]], kind: str) -> int:
-    """Draws, as a power of two, of which one shows what was found: not all bits may count.
+    """Exponent n if one draw in 2**n shows the violation: not all bits may count.
 
     Each probe begins with the same state of the source's generator.
     """
@@ -188,13 +189,13 @@ def _rarity(source: EdgeSource, state: Any, probe: Callable[[], tuple[str, str]]
 
 
 def _end(source: EdgeSource) -> str:
-    """The end that a draw was put to, as a power of two where it is just below 1."""
+    """End of the range as text, as a power of two if it is just below 1."""
     below = 1.0 - source.value
     return f"1 - 2**{round(np.log2(below))}" if 0 < below < 0.01 else f"{source.value:.4g}"
 
 
 def _telling_tuples(problem: TransportProblem, rng: np.random.Generator) -> Tokens:
-    """Draft tuples with impossible tokens in every place, and some ordinary ones, (n, K)."""
+    """Draft tuples (n, K) with impossible tokens in every place, and some ordinary ones."""
     ordinary = problem.drafts.sample(rng, 512)
     holds = (ordinary >= 0) & (problem.target[ordinary] <= 0)
     sampled = ordinary[holds.any(axis=1)][: _MAX_IMPOSSIBLE * problem.num_drafts]

@@ -1,4 +1,4 @@
-"""The law of the output given the drafts, stated or driven out, and what follows from it."""
+"""Law of the output given the drafts, stated or found by driving, and its consequences."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 
 ConditionalLaw = Callable[[Tokens], Vector]
 
-#: Numbers that the laws of all draft tuples may take up together.
+#: Most numbers that the laws of all draft tuples may take up together.
 _MAX_STORED = 20_000_000
 
 
@@ -70,7 +70,7 @@ class EnumeratedLaw:
 
 
 def exposed_law(subject: Subject, verify: Any) -> ConditionalLaw | None:
-    """The conditional law that a verifier states about itself, if it does."""
+    """Conditional law that a verifier states about itself, or None."""
     problem = subject.problem
     if subject.verifier is not None:
         verifier = subject.verifier
@@ -91,7 +91,7 @@ def fits(subject: Subject, max_tuples: int) -> bool:
 def enumerate_law(
     subject: Subject, law: ConditionalLaw, max_tuples: int, progress: bool | None = None
 ) -> EnumeratedLaw:
-    """Output law and acceptance rate by enumeration of all draft tuples."""
+    """Output law and acceptance rate, by enumeration of all draft tuples."""
     problem = subject.problem
     if not fits(subject, max_tuples):
         raise ProblemTooLarge(
@@ -134,7 +134,7 @@ def _checked(law: Any, row: Tokens, vocab_size: int) -> Vector:
 
 
 class Found(NamedTuple):
-    """Something that must not happen, and does, with its probability given the drafts.
+    """Outcome that must not happen, and does, with its probability given the drafts.
 
     The token is one of probability zero; None where the call gave none.
     """
@@ -147,7 +147,7 @@ class Found(NamedTuple):
 
 
 class DrivenLaw:
-    """Law of a callable's output given a draft tuple: call it with the tuple.
+    """Law of a callable's output given a draft tuple, found when it is called with the tuple.
 
     Random runs, `checks` for each tuple, have to be foretold: `num_checks` counts them all. What is
     `found` must not happen; `coarse` is as of `DrawTree`. Driving ends with `Undrivable` where the
@@ -197,7 +197,7 @@ class DrivenLaw:
         return law
 
     def log_violations(self, law: EnumeratedLaw, log: ViolationLog) -> None:
-        """Write down what must not happen, with its probability.
+        """Log the outcomes that must not happen, with their probabilities.
 
         If no call ever gave a token, the callable is wrong for this use, not the engine:
         `Undrivable`.
@@ -213,7 +213,7 @@ class DrivenLaw:
                 _add_alone(found, log)
 
     def log_found(self, log: ViolationLog) -> None:
-        """Write down what was found until driving ended, of a law that is not known as a whole."""
+        """Log what was found before driving ended, of a law that is not known as a whole."""
         log.restarting = self.restarting
         for found in self._by_mass():
             _add_alone(found, log)

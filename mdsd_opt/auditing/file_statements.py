@@ -1,4 +1,4 @@
-"""The statements of a file that some of its names hang on: what binds them, and may change them."""
+"""Statements of a file that some of its names depend on: those that bind or may change them."""
 
 from __future__ import annotations
 import __future__
@@ -12,16 +12,16 @@ from collections.abc import Collection, Iterator
 from inspect import CO_OPTIMIZED
 from types import CodeType
 
-#: Besides Python's own, what imports of a file may bring in.
+#: Packages from which a file may import: Python's own and these.
 IMPORTED = frozenset(sys.stdlib_module_names) | {"numpy", "torch"}
 
-#: Stands for every name there is, as `exec` may bind it, or `*` of an unknown module.
+#: Stands for every name: `exec` may bind any, and so may `*` of an unknown module.
 ANY = "*"
 
-#: Stands for what is not told here: which packages are installed, what annotations evaluate to.
+#: Stands for facts outside the file: installed packages, values of annotations.
 UNTOLD = "?"
 
-#: Packages with settings that a call may change although its value is all that is taken.
+#: Packages with settings that a call may change, even where only its value is used.
 _SETTINGS = frozenset({"builtins", "decimal", "numpy", "random", "torch"})
 
 #: Attributes through which a frame or a function reaches the names of its module.
@@ -91,7 +91,7 @@ class Statement:
 
 
 class Statements:
-    """The statements of a file, and which of them are needed for some of its names.
+    """The statements of a file; finds those that are needed for some of its names.
 
     Where it cannot be told whether a statement changes what a name is bound to, it is needed. Only
     code of other packages is trusted to change nothing of the file but what is handed to it.
@@ -120,7 +120,7 @@ class Statements:
         self.effects = {one: self._effects(one) for one in self._all}
 
     def needed(self, names: Collection[str], given: Collection[str]) -> dict[Statement, set[str]]:
-        """The statements that the names hang on, in order, with the needed names each decides.
+        """Statements that the names depend on, in order, with the needed names that each decides.
 
         What is given by name needs none of them.
         """
@@ -149,7 +149,7 @@ class Statements:
         return {one: kept[one] for one in self._all if one in kept}
 
     def _effects(self, one: Statement) -> set[str]:
-        """Names whose values the statement may change as it runs, and what else it hangs on."""
+        """Names whose values the statement may change as it runs, and its other dependencies."""
         calls = self._calls(one)
         begin = one.names if calls else one.now
         own = {name for name in one.annotated if self._kinds.get(name, set()) - {"import"}}
@@ -166,7 +166,7 @@ class Statements:
         return changed
 
     def _stays(self, name: str, n: int, kept: Collection[Statement]) -> bool:
-        """Whether what `*` may bind to the name in statement n may be read."""
+        """Whether the value that `*` may give the name in statement n may be read later."""
         for one in self._all[n + 1 :]:
             plain = isinstance(one.node, _Definition | _Import | _Assignment)
             if plain and name in one.binds and name not in one.now:
@@ -176,7 +176,7 @@ class Statements:
         return not name.startswith(("<", "__"))
 
     def _classify(self, one: Statement) -> None:
-        """Tell what kinds of things the statement binds its names to."""
+        """Record what kinds of things the statement binds its names to."""
         kinds: dict[str, set[str]] = defaultdict(set)
         constant = set[int]()
         for part in _parts(one.node, functions=False):
@@ -195,7 +195,7 @@ class Statements:
             self._kinds[name] |= {"other"} if name in one.stored else kinds[name] or {"other"}
 
     def _constant(self, value: ast.AST | None) -> bool:
-        """Whether the value is one that nothing changes."""
+        """Whether the value is one that nothing can change."""
         match value:
             case ast.Constant() | ast.operator() | ast.unaryop() | ast.expr_context():
                 return True
@@ -210,7 +210,7 @@ class Statements:
         return False
 
     def _handed(self, node: _Definition) -> bool:
-        """Whether decorators get it that may call it: others than of Python, NumPy, PyTorch."""
+        """Whether decorators not of Python, NumPy or PyTorch get it, and so may call it."""
         parts = _parts(*node.decorator_list)
         return any(
             isinstance(part, ast.Lambda)
@@ -233,7 +233,7 @@ class Statements:
         )
 
     def _changed(self, one: Statement, names: set[str], functions: bool = True) -> set[str]:
-        """Those of the names in the statement whose values it may change, and what names it all."""
+        """Names in the statement whose values it may change, and placeholders for other names."""
         parts = list(_parts(one.node, functions=functions))
         called = {id(part.func) for part in parts if isinstance(part, ast.Call)}
         values = {p.id for p in parts if isinstance(p, ast.Name) and id(p) not in called}
@@ -270,7 +270,7 @@ class Statements:
 
 
 def imported(node: _Import) -> dict[str, str]:
-    """The names that an import binds, each with its package; "" where that is not imported."""
+    """Names that an import binds, each with its package ("" where that may not be imported)."""
     if isinstance(node, ast.Import):
         modules = {a.asname or a.name.partition(".")[0]: a.name for a in node.names}
     else:
@@ -289,7 +289,7 @@ def imported(node: _Import) -> dict[str, str]:
 
 
 def _single(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements, imports of several names as several, without what a file does as a script."""
+    """Statements, with imports of several names split, without the part that runs as a script."""
     for node in statements:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             continue
@@ -307,7 +307,7 @@ def _single(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _parts(*nodes: ast.AST, functions: bool = True) -> Iterator[ast.AST]:
-    """The nodes and all in them but annotations and, if not asked for, bodies of functions."""
+    """Nodes and their descendants, without annotations and, unless asked for, function bodies."""
     waiting = [*nodes]
     while waiting:
         node = waiting.pop()
@@ -326,7 +326,7 @@ def _names_in(*nodes: ast.AST, functions: bool = True) -> set[str]:
 
 
 def _handled(node: ast.AST) -> set[str]:
-    """Whose part is called or stored, and what is handed over whole."""
+    """Names of which a part is called or stored, and those that are passed as an argument."""
     found = set[str]()
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
         if isinstance(node, ast.Call):

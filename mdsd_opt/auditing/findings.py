@@ -1,4 +1,4 @@
-"""From what an audit has counted to its report, whatever entry it came in by."""
+"""Findings of an audit, and the report made of them, whatever entry they came in by."""
 
 from __future__ import annotations
 
@@ -29,27 +29,28 @@ R = TypeVar("R", bound=Report)
 
 
 class Accepted(NamedTuple):
-    """Counts of the trials that put out one of their drafts, and of all trials."""
+    """Number of trials that output one of their drafts, and number of all trials."""
 
     hits: int
     trials: int
 
     @property
     def rate(self) -> float:
-        """Fraction of trials that put out a draft."""
+        """Fraction of trials that output one of their drafts."""
         return self.hits / max(self.trials, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundLaw:
-    """A law of the outcomes that was enumerated, as stated or as found by driving.
+    """Law of the outcomes that was enumerated, as stated or as found by driving.
 
     Attributes
     ----------
     distance, tolerance : float
         Total variation from the law that is right, and how much of it is rounding for sure.
     rounding : float
-        How much of it may be rounding in a type that the audit did not see, such as float32 inside.
+        Part of it that may be rounding in a type that the audit did not see, such as float32
+        inside.
     excess : float
         Lower bound of the distance, whatever the calls that failed would have answered.
     num_checks : int or None
@@ -69,7 +70,7 @@ class FoundLaw:
 
     @property
     def method(self) -> str:
-        """Word of reports for how the law was found: "enumeration" or "driven"."""
+        """Method by which the law was found: "enumeration" or "driven"."""
         return "enumeration" if self.num_checks is None else "driven"
 
     @property
@@ -80,7 +81,7 @@ class FoundLaw:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Findings:
-    """What an audit has found: a law, or what trials show, or both.
+    """Findings of an audit: a law, or the results of trials, or both.
 
     Attributes
     ----------
@@ -89,7 +90,7 @@ class Findings:
     distance : tuple of float and Interval
         Total variation of the outcomes sampled from their law.
     outcomes, cells : int
-        How many outcomes the finest check has put into how many cells; None without trials.
+        Numbers of outcomes and cells of the finest check; None without trials.
     certain : bool
         Whether the right law has one outcome alone.
     wrong_tokens, wrong_drafts : ViolationLog or None
@@ -99,7 +100,7 @@ class Findings:
     edges : tuple of ViolationLog and int or None
         Wrong outcomes at the edges of the uniforms, and how many calls were made there.
     coverage : Coverage or None
-        What the calls have met; None where nothing was called.
+        Coverage of the calls; None if nothing was called.
     cause : str
         The shape of the deviation, where it is one that was tested; empty if not.
     """
@@ -125,7 +126,7 @@ class Findings:
     notes: tuple[str, ...] = ()
 
     def report(self, kind: type[R], **own: Any) -> R:
-        """A report of a kind, from the findings and what only this kind has."""
+        """Report of a given kind, from the findings and the fields that only this kind has."""
         options, law = self.options, self.law
         logs = [log for log in (self.wrong_tokens, self.wrong_drafts) if log is not None]
         p_value = self._p_value(self.wrong_tokens, of_drafts=False)
@@ -174,12 +175,12 @@ class Findings:
 
     @property
     def drafts_p_value(self) -> float | None:
-        """p-value of the checks of the drafts; None where these are not under audit."""
+        """p-value of the checks of the drafts; None if these are not under audit."""
         return self._p_value(self.wrong_drafts, of_drafts=True)
 
     @property
     def drafts_follow_law(self) -> bool | None:
-        """Whether nothing was found wrong with the drafts; None where they are not under audit."""
+        """Whether the drafts showed no fault; None if these are not under audit."""
         return self._passes(self.drafts_p_value)
 
     @property
@@ -198,7 +199,7 @@ class Findings:
 
     @property
     def _clean_class(self) -> str:
-        """Class of an audit that found nothing: a law that was driven is all there is to know."""
+        """Class of an audit that found nothing: a driven law leaves nothing unknown."""
         driven = self.law is not None and self.law.num_checks is not None
         return LOSSLESS if driven else NO_DEVIATION
 

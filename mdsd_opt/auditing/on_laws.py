@@ -1,4 +1,4 @@
-"""One rule on laws of every kind: single tokens, or whole texts."""
+"""Audits of one rule on laws of every kind: single tokens, or whole texts."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ from mdsd_opt.trees.topology import Topology, parse_topology
 #: Calls on each wide law at first; most faults show by then, and the rest comes after driving.
 _FIRST_CALLS = 2_000
 
-#: Calls on wide laws, each: a bias of .05 between classes of tokens is found with these.
+#: Calls on each wide law: with these, a bias of .05 between classes of tokens is found.
 WIDE_CALLS = 12_000
 
-#: Calls that are repeated, and rows of a vocabulary beyond which fewer calls have to do.
+#: Number of calls that are repeated, and the vocabulary size above which fewer calls are made.
 _REPEATED, _VERY_WIDE = 32, 50_000
 
-#: Times the usual calls in which those are looked at that a fault comes in, and what other laws
-#: then have to do with.
+#: Most calls, as a multiple of the usual number, that examine a law with a suspected fault, and
+#: the number of calls left for the other laws.
 _MOST_SUSPECT, _BESIDE_SUSPECT = 16, 4_000
 
-#: What cannot be driven on so many laws, the first ones, is sampled on the others at once.
+#: After so many laws that cannot be driven, the others are sampled at once.
 _HOPELESS = 2
 
-#: Calls that tell whose filters are missing, where the law is not driven.
+#: Calls that find whose filters are missing, if the law is not driven.
 _SIDE_CALLS = 4_000
 
 #: Trials of each law under schemes other than the one asked for.
@@ -85,7 +85,7 @@ def audit_portfolio(
     promise: Sampling | None = None,
     progress: bool | None = None,
 ) -> PortfolioReport:
-    r"""Settle whether a verifier is lossless on laws of all kinds, where no law is given.
+    r"""Decide whether a verifier is lossless on laws of all kinds, where no law is given.
 
     They are flat, random, peaked, sharp and nearly equal ones, some with zeros on either side, a
     certain target, a random law of 32 tokens and one of 2,048 with a long tail; the report says
@@ -101,7 +101,7 @@ def audit_portfolio(
         "2x3", "chain2", ...: what is judged is the law of whole texts. Levels that are too many for
         a wide vocabulary are cut.
     scheme : str or callable
-        How drafts are drawn.
+        Scheme by which drafts are drawn.
     num_drafts : int
         K, where there is no tree.
     num_trials : int
@@ -111,15 +111,15 @@ def audit_portfolio(
     seconds : float
         A limit for all laws together. The verdict names it where it was reached; budgets are calls.
     max_calls : int
-        For driving one law.
+        Most calls for driving one law.
     false_alarm : float
         Probability, at most, that sampling calls a lossless rule lossy, on any of the laws.
     power : float
-        With which the `detectable_bias` of a sample is found.
+        Power with which the `detectable_bias` of a sample is found.
     driven_checks : int
         Random calls that each driven law must foretell.
     promise : Sampling, optional
-        With a `tree`: temperature and filters that the rule applies, see `mdsd_opt.audit_tree`.
+        Temperature and filters that the rule applies, with a `tree`, see `mdsd_opt.audit_tree`.
     progress : bool, optional
         Whether to draw a bar on stderr; by default on a terminal, if it takes longer than a second.
 
@@ -235,7 +235,7 @@ def _repeated_decisions(
     options: Options,
     rng: np.random.Generator,
 ) -> Replay | None:
-    """Decisions to repeat; None of what the package ships, and of what draws its own drafts."""
+    """Decisions to repeat; None for the package's own verifiers and those that draw drafts."""
     if as_verifier(verify) is not None or _draws_itself(verify):
         return None
     calls, cases = [0], list[Case]()
@@ -260,7 +260,7 @@ def _draws_itself(verify: Any) -> bool:
 
 @dataclass(slots=True, eq=False)
 class OnTrees:
-    """A rule for trees of drafts on laws of every kind.
+    """Audit of a rule for trees of drafts on laws of every kind.
 
     Wide laws come first, with few calls, which show what is cut by rank or by size; then it is
     looked for answers that depend on earlier calls; small laws are driven, and so exact; the other
@@ -284,7 +284,7 @@ class OnTrees:
     def report(
         self, small: Sequence[SmallLaws], wide: Sequence[WideLaws], rng: np.random.Generator
     ) -> PortfolioReport:
-        """What all of them show; together they share the rate of false alarms."""
+        """Report of all laws; together they share the rate of false alarms."""
         shares = len(small) + len(wide)
         self.options = replace(self.options, false_alarm=self.options.false_alarm / shares)
         began, deadline = time.perf_counter(), self.options.deadline()
@@ -370,7 +370,7 @@ class OnTrees:
         rng: np.random.Generator,
         deadline: float,
     ) -> Replay | None:
-        """Calls on the first small and the first wide laws, repeated."""
+        """Repeated calls on the first small and the first wide laws."""
         if self.options.num_trials < _FIRST_CALLS:
             return None
         cases: list[Case] = []
@@ -403,7 +403,7 @@ class OnTrees:
     def _cause(
         self, small: Sequence[SmallLaws], wide: Sequence[WideLaws], rng: np.random.Generator
     ) -> str:
-        """The cause whose signature fits; a side that is not filtered as was promised is named."""
+        """Cause whose signature fits, or the side that is not filtered as was promised."""
         laws = small[0] if small else wide[0]
         if self.promise is not None and (side := self._broken_side(laws, rng)):
             return side
@@ -411,7 +411,7 @@ class OnTrees:
         return behaviour(self.verify, audit.drawn, laws.vocab_size, rng)
 
     def _broken_side(self, laws: SmallLaws | WideLaws, rng: np.random.Generator) -> str:
-        """Whose filters are missing: with them applied beforehand, the rule is right."""
+        """Side whose filters are missing: the rule is right if they are applied beforehand."""
         for applied, told in (
             ((True, False), "the target is not filtered as was promised"),
             ((False, True), "the draft is not filtered as was promised"),
@@ -424,7 +424,7 @@ class OnTrees:
     def _with_sides(
         self, laws: SmallLaws | WideLaws, applied: tuple[bool, bool], rng: np.random.Generator
     ) -> TreeAuditReport:
-        """The audit where the rule is shown some sides under the promise."""
+        """Report of an audit in which the given sides are filtered before the rule sees them."""
         if isinstance(laws, WideLaws):
             part = self._wide_audit(laws, applied)
             part.sample(_SIDE_CALLS, rng)
@@ -444,18 +444,18 @@ def _case(verify: TreeVerify, root: Node, vocab_size: int) -> Case:
 
 
 def _tried(laws: Any, name: str, drafts: str, judge: Callable[[], Any]) -> Tried:
-    """What became of one pair of laws, refusals included."""
+    """Result of one pair of laws, refusals included."""
     try:
         return Tried.of(laws, drafts, judge())
     except AlwaysFails as error:
         deliberate = error.deliberate and getattr(laws, "has_zeros", False)
         return Tried(name, laws.vocab_size, "", None, str(error), deliberate)
-    except ProblemTooLarge as error:  # of these laws, such drafts cannot be listed
+    except ProblemTooLarge as error:  # such drafts of these laws cannot be listed
         return Tried(name, laws.vocab_size, "", None, str(error), True)
 
 
 def put_together(tried: Sequence[Tried], began: float, **own: Any) -> PortfolioReport:
-    """The report of all laws that were tried, at least one of which was judged."""
+    """Report of all laws that were tried, at least one of which was judged."""
     if not any(one.report is not None for one in tried):
         raise InvalidInput(tried[0].refusal)
     undriven: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""The checks that tokens, or points on [0, 1], are put to."""
+"""Statistical checks of tokens and of points on [0, 1]."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from mdsd_opt.base.arrays import frozen
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.problem import TransportProblem
 
-#: Tokens that a report lists.
+#: Number of tokens that a report lists.
 LISTED_TOKENS = 10
 
-#: Bins on each side of the grid on which neighbours are compared.
+#: Number of bins on each side of the grid on which neighbours are compared.
 _GRID = 8
 
 #: Smallest expected count of a cell.
 MIN_EXPECTED = 5.0
 
-#: Cells beyond this number would only dilute the test.
+#: Most cells of a test: more would only dilute it.
 MAX_CELLS = 128
 
 
@@ -39,7 +39,7 @@ class Cells:
     probabilities: Vector  # of the cells, shape (k,)
 
     def counts(self, tokens: Integers) -> Integers:
-        """How often each cell was hit; no token may be impossible."""
+        """Number of outcomes in each cell; no token may be impossible."""
         return np.bincount(self.of_token[tokens], minlength=self.probabilities.size)
 
 
@@ -49,7 +49,7 @@ def merged_cells(
     num_trials: int,
     max_cells: int = MAX_CELLS,
 ) -> Cells:
-    """Likely tokens alone, unlikely ones merged with their neighbours in `order`, shape (V,).
+    """Cells of likely tokens alone, and of neighbours in `order`, shape (V,), merged if unlikely.
 
     Cells are numbered in that order, and every cell expects at least five of the trials (unless all
     tokens together do not).
@@ -99,7 +99,7 @@ def by_rank(target: Vector) -> Integers:
 
 
 class Words(NamedTuple):
-    """What the checks of one kind of outcome are called, and look for."""
+    """Names of the checks of one kind of outcome, and of what they look for."""
 
     cells: str
     any_change: str
@@ -197,12 +197,12 @@ def points_of(law: Vector, order: Integers, outcomes: Tokens, rng: np.random.Gen
 def succession_check(
     after: float, points: Vector, rng: np.random.Generator, name: str, looks_for: str
 ) -> Check:
-    """The check of independence: by one p-value, and of points from all earlier ones."""
+    """Check of independence: by one p-value, and of points from all earlier ones."""
     return Check(name, looks_for, min(1.0, 2.0 * min(after, statistics.recurrence(points, rng))))
 
 
 def deviations(counts: Integers, probabilities: Vector) -> tuple[TokenDeviation, ...]:
-    """The tokens that carry a deviation, by its size, with scores from exact binomial p-values."""
+    """Tokens that carry a deviation, largest first, with scores from exact binomial p-values."""
     trials = int(counts.sum())
     if trials == 0:
         return ()
@@ -231,7 +231,7 @@ def listed_deviations(
 
 
 def num_bins(points: int) -> int:
-    """Bins of [0, 1] in which this many points are counted."""
+    """Number of bins of [0, 1] in which this many points are counted."""
     return int(np.clip(points // 20, 2, 64))
 
 
@@ -262,7 +262,7 @@ def place_checks(
 def neighbour_checks(
     uniforms: Vector, rng: np.random.Generator, name: str, looks_for: str
 ) -> list[Check]:
-    """The check that each place of points (N, J) does not depend on the one before."""
+    """Check that each place of points (N, J) does not depend on the one before."""
     if len(uniforms) == 0 or uniforms.shape[1] < 2:
         return []
     column = np.minimum((uniforms * _GRID).astype(np.int64), _GRID - 1)
@@ -278,7 +278,7 @@ def neighbour_checks(
 def recurrence_checks(
     uniforms: Vector, rng: np.random.Generator, name: str, looks_for: str
 ) -> list[Check]:
-    """The check that no place of points (N, J) depends on what it was in earlier rows."""
+    """Check that no place of points (N, J) depends on its value in earlier rows."""
     if 0 in uniforms.shape:
         return []
     held = uniforms[: statistics.MAX_OUTCOMES // uniforms.shape[1]]
@@ -288,19 +288,19 @@ def recurrence_checks(
 
 
 def _smallest(checks: Sequence[Check]) -> Check:
-    """The oddest of some checks of one name, corrected for their number."""
+    """Oddest of some checks of one name, corrected for their number."""
     worst = min(checks, key=lambda check: check.p_value)
     return replace(worst, p_value=min(1.0, len(checks) * worst.p_value))
 
 
 def acceptance_check(p_value: float) -> Check:
-    """The check that no more is accepted than the optimum, of a p-value."""
+    """Check, from a p-value, that no more is accepted than the optimum."""
     looks_for = "acceptance above the optimum"
     return Check("acceptance", looks_for, p_value, weight=ACCEPTANCE_WEIGHT)
 
 
 def length_check(excess: float, width: float, trials: int) -> Check:
-    """The check that steps do not give more tokens than any lossless rule, by Hoeffding's bound.
+    """Check, by Hoeffding's bound, that steps give no more tokens than a lossless rule can.
 
     `excess` is the mean over the trials of what may lie above the optimum, `width` that of the
     range of one trial.

@@ -1,4 +1,4 @@
-"""Random laws of every kind that a rule may meet, and what it did on each of them."""
+"""Random laws of every kind that a rule may meet, and the results of a rule on each of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from mdsd_opt.trees.topology import Topology
 Vector = NDArray[np.float64]
 Model = Callable[[tuple[int, ...]], Vector]
 
-#: Tokens of the random wide law, and of the one with a long tail.
+#: Vocabulary sizes of the random wide law and of the one with a long tail.
 _WIDE, _LONG = 32, 2_048
 
 _CERTAIN = "certain target"
@@ -46,7 +46,7 @@ class SmallLaws(NamedTuple):
     has_zeros: bool = False
 
     def fitting(self, tree: Topology) -> Topology:
-        """The tree, without levels that make too many texts to tell apart."""
+        """Tree without the levels that make too many texts to tell apart."""
         depth = tree.depth
         while depth > 1 and self.vocab_size ** (depth + 1) > MAX_TEXTS:
             depth -= 1
@@ -67,7 +67,7 @@ class WideLaws(NamedTuple):
 
 
 def standard_laws(most_drafts: int, seed: int = 0) -> list[SmallLaws]:
-    """The small laws that every rule is put to where none are given.
+    """Small laws on which every rule is audited if none are given.
 
     Flat, random, peaked, sharp and nearly equal ones, some with zeros on either side, and a certain
     target.
@@ -77,7 +77,7 @@ def standard_laws(most_drafts: int, seed: int = 0) -> list[SmallLaws]:
     most_drafts : int
         Drafts after one node, of which the vocabularies hold three more.
     seed : int
-        Of the tables.
+        Seed of the tables.
     """
     size = max(4, most_drafts + 3)
 
@@ -110,7 +110,7 @@ def wide_laws(
         One law with a long tail of each size; a random law of 32 tokens and one with a long tail of
         2,048 unless given.
     seed : int
-        Of the laws.
+        Seed of the laws.
     """
     if vocab_sizes is not None:
         sizes: Any = vocab_sizes
@@ -177,7 +177,7 @@ def _mixed(one: Model, other: Model, share: float = 0.5) -> Model:
 
 
 def _without(model: Model, shift: int) -> Model:
-    """One token, another after each text, is impossible."""
+    """Model with one token, another after each text, made impossible."""
 
     def law(text: tuple[int, ...]) -> Vector:
         p = model(text).copy()
@@ -188,7 +188,7 @@ def _without(model: Model, shift: int) -> Model:
 
 
 def _certain(model: Model) -> Model:
-    """The likeliest token alone."""
+    """Model that gives all mass to its likeliest token."""
 
     def law(text: tuple[int, ...]) -> Vector:
         p = model(text)
@@ -198,16 +198,16 @@ def _certain(model: Model) -> Model:
     return law
 
 
-#: Tokens of the widest laws.
+#: Vocabulary size of the widest laws.
 _MOST_TOKENS = 262_144
 
-#: Beginnings of texts that are taken from rows of logits.
+#: Most beginnings of texts that are taken from rows of logits.
 _MOST_GIVEN = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tried:
-    """What became of one pair of laws.
+    """Result of one pair of laws.
 
     Attributes
     ----------
@@ -216,9 +216,9 @@ class Tried:
     drafts : str
         The tree of drafts, or how many there were.
     report : Report or None
-        None where the rule refused these laws.
+        Report, or None if the rule refused these laws.
     refusal : str
-        What it said then.
+        Message of the refusal.
     deliberate : bool
         Whether it was meant: an error for bad input, on laws with zeros.
     """
@@ -237,12 +237,12 @@ class Tried:
 
     @property
     def verdict_class(self) -> str:
-        """That of the report; "not judged" where there is none."""
+        """Verdict class of the report; "not judged" if there is none."""
         return NOT_JUDGED if self.report is None else str(self.report.verdict_class)
 
     @classmethod
     def of(cls, laws: SmallLaws | WideLaws, drafts: str, report: Any) -> Tried:
-        """From the report; calls that refuse zeros count as such, where no other failed."""
+        """Result from a report; refusals of zeros count as such if no other call failed."""
         failed = [v for v in report.violations if v.kind in NO_ANSWERS]
         refused = report.verdict_class == NOT_JUDGED and all(_refuses(v) for v in failed)
         if isinstance(laws, SmallLaws) and laws.has_zeros and failed and refused:
@@ -282,11 +282,12 @@ class PortfolioReport(Report):
     detectable_bias : float
         The largest of those of all laws.
     coverage : Coverage
-        Of all laws together but for a certain target, of which nothing is learnt of acceptance.
+        Coverage of all laws together without those of a certain target, which show nothing of
+        acceptance.
     largest_vocab_size : int
-        Up to which V it was tried.
+        Largest V on which the rule was tried.
     drafts_from : str
-        How the drafts were drawn.
+        Scheme by which the drafts were drawn.
     seconds : float
     """
 
@@ -298,7 +299,7 @@ class PortfolioReport(Report):
 
     @classmethod
     def of(cls, tried: Sequence[Tried], seconds: float, **own: Any) -> PortfolioReport:
-        """Put the reports together; at least one law was judged."""
+        """Report that combines the results; at least one law was judged."""
         judged = [one for one in tried if one.report is not None]
         worst = max(judged, key=_badness)
         parts = [one.report.coverage for one in judged if not one.certain]
@@ -330,7 +331,7 @@ class PortfolioReport(Report):
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """Verdict in one sentence."""
         refused = [one.law for one in self.tried if one.report is None]
         beside = f" Not tried, or refused: {', '.join(refused)}." if refused else ""
         kinds = f"{len(self.tried)} kind{'s' * (len(self.tried) > 1)} of laws"

@@ -1,4 +1,4 @@
-"""Does an answer depend on earlier calls? The same calls again, with the same random numbers.
+"""Repeats calls with the same random numbers: does an answer depend on earlier calls?
 
 A function without memory gives the same answer to the same laws, drafts and random numbers. One
 that does not is not wrong by that alone (it may have drawn its numbers ahead), but it cannot be
@@ -17,19 +17,19 @@ import numpy as np
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.subject import outcome_of
 
-#: Answers one call with the generator that it is given.
+#: Answers one call with the given generator.
 Case = Callable[[np.random.Generator], Hashable]
 
-#: Repeated calls at first, and after everything else.
+#: Number of repeated calls at first, and after everything else.
 CALLS, _MORE_CALLS = 8_192, 1_024
 
-#: Chances that a fault in every n-th call has to show.
+#: Number of chances that a fault in every n-th call has to show.
 _CHANCES = 4
 
 
 @dataclass(slots=True, eq=False)
 class Replay:
-    """Calls that are repeated, and where an answer was another one than before.
+    """Calls that are repeated, and those whose answer differed.
 
     Attributes
     ----------
@@ -37,9 +37,9 @@ class Replay:
     counter : callable
         Calls of the function so far, those for other ends included.
     seed : int
-        Of the random numbers that come again.
+        Seed of the repeated random numbers.
     differing : list of int
-        Which calls gave another answer, counted from the first of all.
+        Calls that gave another answer, counted from the first of all.
     """
 
     cases: Sequence[Case]
@@ -69,7 +69,7 @@ class Replay:
                     self.differing.append(self.counter())
 
     def note_after(self, deadline: float) -> tuple[str, ...]:
-        """What all repeated calls show, after a last look; nothing where there was no time."""
+        """Notes on all repeated calls, after a last round; empty if there was no time."""
         if not self.differing:
             self.run(_MORE_CALLS, deadline)
         return (self.note,) if self.calls else ()
@@ -85,7 +85,7 @@ class Replay:
 
     @property
     def note(self) -> str:
-        """What the repeated calls show, in a sentence."""
+        """Summary of the repeated calls, in a sentence."""
         if not self.differing:
             return (
                 f"no answer depended on earlier calls, in {self.calls:,} repeated ones: a fault in "

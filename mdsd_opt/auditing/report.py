@@ -1,4 +1,4 @@
-"""What reports of all audits are made of, and say in the same words."""
+"""Parts and sentences that the reports of all audits share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-#: Deviations of single tokens are told in standard deviations up to so many.
+#: Deviations of single tokens are reported in standard deviations up to this number.
 LARGEST_Z = 40.0
 
 
@@ -34,7 +34,7 @@ class Check:
     of_drafts : bool
         Whether it tests the drafts instead of the output.
     weight : float
-        Of the false-alarm rate it gets this share, in proportion to the weights of all.
+        Share of the false-alarm rate that the check gets, in proportion to the weights of all.
     """
 
     name: str
@@ -44,10 +44,10 @@ class Check:
     weight: float = 1.0
 
 
-#: The kind of a `Violation` that says why something else is wrong, and is none by itself.
+#: Kind of a `Violation` that explains another fault, and is none by itself.
 RESTART = "restart"
 
-#: Weight of the check that no more is accepted than the optimum: what is lossless mostly stays far
+#: Weight of the check that no more is accepted than the optimum: lossless rules mostly stay far
 #: below it, so that any share of the false-alarm rate is lost there.
 ACCEPTANCE_WEIGHT = 0.1
 
@@ -85,7 +85,7 @@ class Violation:
         The draft tokens it happened with.
     message : str
     mass : float or None
-        Its probability, at most; None if it was met by sampling.
+        Upper bound of its probability; None if it was found by sampling.
     """
 
     kind: str
@@ -94,17 +94,17 @@ class Violation:
     mass: float | None = None
 
 
-#: Kinds of `Violation` that say nothing of a law: the call gave no tokens.
+#: Kinds of `Violation` without evidence about a law: the call gave no tokens.
 NO_ANSWERS = ("exception", "not a token", "not tokens")
 
-#: How a note begins that says why a law was not driven.
+#: Beginning of a note that says why a law was not driven.
 NOT_DRIVEN = "not driven"
 
 #: Answers of `Report.verdict_class`.
 LOSSLESS, NO_DEVIATION, EDGE = "lossless", "no deviation", "edge"
 LOSSY, NOT_JUDGED = "lossy", "not judged"
 
-#: From best to worst.
+#: All verdict classes, from best to worst.
 CLASSES = (LOSSLESS, NO_DEVIATION, EDGE, NOT_JUDGED, LOSSY)
 
 #: Classes in which nothing was found wrong.
@@ -115,18 +115,18 @@ HIDDEN_AT_MOST = 0.05
 
 
 def is_tolerable(report: Any, tolerated: float) -> bool:
-    """Whether all that is wrong is an edge of a probability that is tolerated."""
+    """Whether the only fault is an edge of a probability that is tolerated."""
     return report.verdict_class == EDGE and (report.edge_mass or 0.0) <= tolerated
 
 
 def worst_class(classes: Iterable[str]) -> str:
-    """The worst of some classes of verdicts."""
+    """Worst of some classes of verdicts."""
     return max(classes, key=CLASSES.index)
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """How often drafts at one depth were accepted and refused.
+    """Number of accepted and refused drafts at one depth.
 
     Attributes
     ----------
@@ -144,19 +144,19 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What an audit has met: where nothing was met, nothing is known.
+    """Situations that an audit has met: it shows nothing about the others.
 
     Attributes
     ----------
     levels : tuple of Level
-        By depth; a verifier of single tokens has one.
+        Levels by depth; a verifier of single tokens has one.
     """
 
     levels: tuple[Level, ...]
 
     @property
     def unmet(self) -> tuple[str, ...]:
-        """What never happened, in words."""
+        """Situations that never occurred, in words."""
         several = len(self.levels) > 1
         spots = []
         for n, level in enumerate(self.levels, 1):
@@ -175,7 +175,7 @@ class Coverage:
 
     @classmethod
     def mean(cls, parts: Sequence[Coverage]) -> Coverage:
-        """What any of several audits has met, each of them counting alike."""
+        """Mean coverage of several audits, each of them counting alike."""
         by_depth = zip_longest(*(part.levels for part in parts), fillvalue=Level(0.0, 0.0, False))
         return cls(
             tuple(
@@ -225,17 +225,17 @@ class Report:
     false_alarm : float
         Probability, at most, that something faultless is called lossy.
     power, confidence : float
-        Of `detectable_bias`; of the intervals.
+        Power of `detectable_bias`, and confidence of the intervals.
     p_value : float or None
-        Of all checks together (Bonferroni, by their weights); None where the law decided.
+        p-value of all checks together (Bonferroni, by their weights); None if the law decided.
     total_variation : float
         Distance of the law of the outcomes from the one that is right: of the stated or driven law
         where there is one, else an estimate from an event chosen on one half of the trials and
         measured on the other, which on average does not exceed the true distance.
     total_variation_interval : Interval or None
-        Of the outcomes sampled; None where there are none.
+        Interval from the sampled outcomes; None if there are none.
     first_token_variation : float or None
-        Of texts: the distance of the first token's law alone.
+        Distance of the first token's law alone, for audits of texts.
     tolerance : float or None
         Total variation put down to rounding; None by sampling.
     accept_length, optimal_accept_length : float or None
@@ -252,11 +252,11 @@ class Report:
         Probability, at most, of outcomes that the target rules out, or what rounding has changed of
         a driven law where that is more; None if neither was met.
     coverage : Coverage or None
-        How often drafts were accepted and refused; None where that was not looked at.
+        Counts of accepted and refused drafts; None if they were not kept.
     cause : str
         The shape of the deviation, where it has one that was tested; empty if not.
     notes : tuple of str
-        What the audit could not do, or found beside the law.
+        Remarks on what the audit could not do, or found beside the law.
     """
 
     verdict_class: str
@@ -288,17 +288,17 @@ class Report:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing was found wrong, whatever could have stayed hidden."""
+        """Whether no fault was found, whatever could have stayed hidden."""
         return self.verdict_class in CLEAN
 
     @property
     def lossless(self) -> bool:
-        """Whether nothing deviates and a bias of less than .05 at most could have stayed hidden."""
+        """Whether nothing deviates and no bias of .05 could have stayed hidden."""
         return self.clean and self.detectable_bias < HIDDEN_AT_MOST
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """Verdict in one sentence."""
         raise NotImplementedError
 
     def rows(self) -> list[tuple[str, str]]:
@@ -306,7 +306,7 @@ class Report:
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, in types that JSON knows (an infinite number becomes None)."""
+        """All fields as types that JSON knows (an infinite number becomes None)."""
         return {**plain(self), "lossless": self.lossless, "verdict": self.verdict}
 
     def __str__(self) -> str:
@@ -319,7 +319,7 @@ class Report:
         return self.detectable_bias >= 1.0
 
     def _none_found(self, trials: str) -> str:
-        """Sentence of an audit that sampled and found no deviation."""
+        """Sentence for an audit that sampled and found no deviation."""
         if self._too_few:
             return "no deviation found, but there are too few trials to see one."
         return (
@@ -329,7 +329,7 @@ class Report:
 
     @property
     def _unmet(self) -> str:
-        """What no call has met, as a sentence; empty if nothing is missing."""
+        """Sentence about situations that no call has met; empty if nothing is missing."""
         unmet = () if self.coverage is None else self.coverage.unmet
         return f" Never met: {'; '.join(unmet)}." if unmet else ""
 
@@ -338,7 +338,7 @@ class Report:
         return f" ({self.cause})" if self.cause else ""
 
     def _class_verdict(self) -> str | None:
-        """What is said of edges and of calls that failed; None for the other classes."""
+        """Sentence about edges and failed calls; None for the other classes."""
         if self.verdict_class == EDGE:
             size = "" if self.edge_mass is None else f" of probability {self.edge_mass:.2g} at most"
             wrong = (*self.violations, *self.edge_violations)
@@ -354,7 +354,7 @@ class Report:
         return None
 
     def _outcomes_wrong(self, violations: Sequence[Violation]) -> str:
-        """The first outcome that can never be right, of these or at the edges; empty if none."""
+        """Sentence about the first outcome, here or at the edges, that is always wrong, or ""."""
         if self.num_violations and violations:
             found = f"{self.num_violations:,} impossible outcomes, e.g. {violations[0].message}"
             return found + self._restarts
@@ -363,14 +363,14 @@ class Report:
         return ""
 
     def _check_wrong(self, p_value: float, of_drafts: bool = False) -> str:
-        """The p-value of all checks of one kind, and which of them is the oddest."""
+        """Sentence with the p-value of all checks of one kind, and the oddest of them."""
         checks = [check for check in self.checks if check.of_drafts == of_drafts]
         worst = min(checks, key=lambda check: check.p_value / check.weight)
         return f"{p_text(p_value, 2)}, from the check of {worst.name}{self._restarts}"
 
     @property
     def _restarts(self) -> str:
-        """Generators that begin anew in every call; empty if there are none."""
+        """Sentence about generators that begin anew in every call, or ""."""
         return "".join(f"; {v.message}" for v in self.violations if v.kind == RESTART)
 
     @property
@@ -412,25 +412,25 @@ class Report:
 
 
 def carried(value: float, interval: Interval | None) -> str:
-    """A number, and where it lies if that is not known."""
+    """Text of a number, and of its interval if it is not known exactly."""
     if interval is None:
         return f"{value:.6g}"
     return f"{value:.6g} in [{interval.low:.6g}, {interval.high:.6g}]"
 
 
 def p_value_text(value: float, digits: int = 3) -> str:
-    """A p-value; one beyond floating point is no zero."""
+    """Text of a p-value; one too small for floating point is not shown as zero."""
     return "< 1e-300" if value < 1e-300 else f"{value:.{digits}g}"
 
 
 def p_text(value: float, digits: int = 3) -> str:
-    """As an equation, or as an inequality."""
+    """p-value as an equation, or as an inequality."""
     text = p_value_text(value, digits)
     return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
 def plain(value: Any) -> Any:
-    """A value in types that JSON knows."""
+    """Value as a type that JSON knows."""
     if isinstance(value, Interval):
         return {"low": plain(value.low), "high": plain(value.high)}
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""Chains in batches: rows of different laws and lengths, each judged by its own law."""
+"""Audits of chains in batches: rows of different laws and lengths, each judged by its own law."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from mdsd_opt.errors import InvalidInput
 if TYPE_CHECKING:
     from mdsd_opt.trees.draft_tree import Node
 
-#: Tokens of the laws, and rows at most.
+#: Vocabulary size of the laws, and the most rows of a batch.
 _VOCAB_SIZE, _MOST_ROWS = 16, 64
 
-#: Calls from which it is read what the answers mean.
+#: Number of calls that show how to read the answers.
 _READ_CALLS = 64
 
-#: The answers of a batch, one for each row.
+#: Splits the answer of a batch into answers for each row.
 Split = Callable[[Any, int], Sequence[Any]]
 
 
@@ -73,7 +73,7 @@ def _laws(row: int, length: int) -> WideLaws:
 
 
 class _Batch:
-    """Batches of chains, as the function takes them, and what came of each row."""
+    """Batches of chains, as the function takes them, and the results of each row."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class _Batch:
         self._read: Callable[[Any, Sequence[Tokens]], list[Tokens]] | None = None
 
     def _drawn(self, rng: np.random.Generator) -> list[Node]:
-        """A chain for each row, of its own length."""
+        """Draw a chain for each row, of its own length."""
         roots = [part.drawn(rng) for part in self.parts]
         for root, depth in zip(roots, self._lengths(rng), strict=True):
             _cut(root, depth)
@@ -104,7 +104,7 @@ class _Batch:
         return iter(rng.integers(1, self._num_drafts + 1, len(self.parts)).tolist())
 
     def _answer(self, roots: Sequence[Node]) -> Any:
-        """What the function answers to these rows, with NaN behind the end of each."""
+        """Answer of the function to these rows, with NaN after the end of each."""
         size, n = self.parts[0].vocab_size, self._num_drafts
         p = np.full((len(roots), n + 1, size), np.nan)
         q = np.full((len(roots), n, size), np.nan)
@@ -118,7 +118,7 @@ class _Batch:
         return self._caller.on_arrays(p, q, drafts)
 
     def learn_to_read(self, rng: np.random.Generator) -> None:
-        """Take the reading of the answers that fits most rows of some calls."""
+        """Choose the reading of the answers that fits most rows of some calls."""
         answers = []
         failure: Failure | None = None
         with served(rng) as serving:
@@ -155,7 +155,7 @@ class _Batch:
             )
 
     def sample(self, number: int, rng: np.random.Generator, deadline: float) -> int:
-        """Make calls while there is time, count what comes of each row, and say how many."""
+        """Make calls while there is time, count the results of each row, and return the number."""
         with served(rng) as serving:
             for n in range(number):
                 if n >= LEAST_CALLS and time.perf_counter() > deadline:
@@ -185,7 +185,7 @@ class _Batch:
         ]
 
     def _of_row(self, row: int, root: Node, rng: np.random.Generator) -> Any:
-        """The answer for one row, beside others that are drawn anew."""
+        """Answer for one row, beside others that are drawn anew."""
         roots = self._drawn(rng)
         roots[row] = root
         self._caller.rng = rng
@@ -194,7 +194,7 @@ class _Batch:
 
 
 def _cut(root: Node, depth: int) -> None:
-    """Leave out the drafts below a depth."""
+    """Remove the drafts below a depth."""
     for node in root.walk():
         if node.depth == depth:
             node.children, node.drafts = {}, None

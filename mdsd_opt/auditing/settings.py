@@ -1,4 +1,4 @@
-r"""How sure an audit shall be, validated once, and which bias a chi-square check then sees.
+r"""Settings of an audit, validated once, and the bias that a chi-square check then detects.
 
 If the law of k cells is off by a total variation of :math:`\delta`, the noncentrality of chi-square
 after N trials is :math:`N \sum_b d_b^2 / p_b \ge N (\sum_b |d_b|)^2 = 4 N \delta^2` by the
@@ -23,22 +23,22 @@ from mdsd_opt.auditing.report import Check
 from mdsd_opt.base.checked import checked_tolerance
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
 
-#: Draft tokens that an audit may draw; it holds all of them.
+#: Most draft tokens that an audit may draw; it holds all of them.
 MAX_DRAWN = 200_000_000
 
-#: Total variation put down to rounding, in float64 and where float32 has a part in it.
+#: Total variation attributed to rounding, in float64 and where float32 has a part in it.
 FINE, COARSE = 1e-9, 1e-6
 
-#: Calls that are made of each law even where time is up.
+#: Number of calls made on each law even if time is up.
 LEAST_CALLS = 200
 
-#: Calls for driving one law; those of a few uniforms take some thousands.
+#: Most calls for driving one law; those of a few uniforms take some thousands.
 MAX_CALLS = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What an audit was asked for, checked once.
+    """Options of an audit, checked once.
 
     Budgets are counts, so that a seed gives the same verdict on every machine; `seconds` is a limit
     beside them, which a report names where it was reached.
@@ -52,7 +52,7 @@ class Options:
     max_calls : int
         Calls for driving one law, at most.
     seconds : float
-        For everything.
+        Time limit of the whole audit.
     num_drafts : int
         Draft tokens of a trial.
     tolerance : float or None
@@ -110,16 +110,16 @@ class Options:
         return self.false_alarm / max(sum(check.weight for check in checks), 1.0)
 
     def deadline(self) -> float:
-        """Time of `time.perf_counter` at which an audit that begins now has to end."""
+        """Time by `time.perf_counter` at which an audit that begins now has to end."""
         return time.perf_counter() + self.seconds
 
     def up(self, what: str) -> str:
-        """Words for a limit of time that was reached before what was asked for was done."""
+        """Sentence about a time limit that was reached before the work was done."""
         return f"the time was up: {what}. Give more than seconds={self.seconds:g}"
 
 
 def generator_of(rng: Any) -> np.random.Generator:
-    """A generator as it is, or a fresh one from an integer seed."""
+    """The given generator, or a fresh one from an integer seed."""
     if isinstance(rng, np.random.Generator):
         return rng
     if isinstance(rng, (int, np.integer)) and not isinstance(rng, bool):
@@ -149,6 +149,6 @@ def unseen_bias(num_trials: int, power: float) -> float:
 
 
 def trials_needed(bias: float, num_cells: int, level: float, power: float) -> int:
-    """Trials after which every bias of this total variation is found with `power`."""
+    """Number of trials after which every bias of this total variation is found with `power`."""
     cells = max(num_cells, 2)
     return math.ceil(needed_noncentrality(cells - 1, level, power) / (4 * bias**2))

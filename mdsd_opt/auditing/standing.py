@@ -1,4 +1,4 @@
-"""A rule that is lossy on purpose against the frontier: what it gives away, and what it wastes."""
+"""Compares a rule that is lossy on purpose with the frontier: what it gives away and wastes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from mdsd_opt.solvers.frontier.distances import distances
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judge:
-    """The frontier of a problem, to hold reports against."""
+    """Frontier of a problem, with which reports are compared."""
 
     target: Vector
     costs: CostCurve
 
     @classmethod
     def of(cls, problem: TransportProblem) -> Judge:
-        """The frontier of a problem; `ProblemTooLarge` where it is out of reach for such drafts."""
+        """Judge of a problem; raises `ProblemTooLarge` if its frontier is out of reach."""
         return cls(problem.target, CostCurve.of(frontier_of(problem)))
 
     def standing(self, report: AuditReport, law: Vector | None = None) -> Standing | None:
-        """Where a rule stands, from its report and, where it was enumerated, its output law."""
+        """Place of a rule, from its report and, if it was enumerated, its output law."""
         rate, costs = report.acceptance_rate, self.costs
         if rate is None:
             return None
@@ -58,5 +58,5 @@ class Judge:
 
 
 def _mapped(function: Callable[[float], float], interval: Interval | None) -> Interval | None:
-    """Of a function that does not fall."""
+    """Image of an interval under a non-decreasing function."""
     return None if interval is None else Interval(function(interval.low), function(interval.high))

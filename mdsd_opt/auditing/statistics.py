@@ -17,16 +17,16 @@ from scipy import special
 from mdsd_opt.auditing.report import LARGEST_Z, Interval
 from mdsd_opt.base.array_types import Integers, Vector
 
-#: Levels of the tree that the coarse checks look at: eight groups.
+#: Number of levels of the tree that the coarse checks use: eight groups.
 COARSE_LEVELS = 3
 
-#: Outcomes that are held against earlier ones, at most.
+#: Most outcomes that are compared with earlier ones.
 MAX_OUTCOMES = 1 << 17
 
-#: Signs of the four quarters, each of them even.
+#: Sign patterns over the four quarters, each balanced.
 _SIGNS = np.array([[-1.0, -1.0, 1.0, 1.0], [1.0, -1.0, -1.0, 1.0], [1.0, -1.0, 1.0, -1.0]])
 
-#: Outcomes in the smallest windows.
+#: Number of outcomes in the smallest windows.
 _LEAST_SIZE = 8
 
 
@@ -64,7 +64,7 @@ def split_scores(
 def binomial_scores(
     hits: Integers, trials: Integers | int, share: Vector | float, rng: np.random.Generator
 ) -> Vector:
-    """Exactly standard normal scores of binomial counts (randomised), shape (N,).
+    """Standard normal scores of binomial counts (N,), exact by randomisation.
 
     Trials and share are those of each count, or numbers where they are the same for all.
     """
@@ -82,7 +82,7 @@ def binomial_scores(
 
 
 def binomial_at_most(hits: Any, trials: Any, share: Any) -> Vector:
-    """Probability of so many hits or fewer, with all digits however small it is."""
+    """Probability of at most `hits` hits, with all digits however small it is."""
     hits = np.asarray(hits)
     inside = (hits >= 0) & (hits < trials)
     tail = special.betaincc(
@@ -92,7 +92,7 @@ def binomial_at_most(hits: Any, trials: Any, share: Any) -> Vector:
 
 
 def binomial_above(hits: Any, trials: Any, share: Any) -> Vector:
-    """Probability of more hits, with all digits however small it is."""
+    """Probability of more than `hits` hits, with all digits however small it is."""
     hits = np.asarray(hits)
     inside = (hits >= 0) & (hits < trials)
     tail = special.betainc(np.where(inside, hits + 1, 1), np.where(inside, trials - hits, 1), share)
@@ -112,7 +112,7 @@ def two_sided(hits: Any, trials: Any, share: Any) -> Vector:
 
 
 def least_scores(hits: Any, trials: int, share: Vector) -> Vector:
-    r"""Normal scores that binomial counts reach at least where their tails underflow.
+    r"""Lower bounds of the normal scores of binomial counts whose tails underflow.
 
     The tail is at most :math:`e^{-D}`, :math:`D = n \mathrm{KL}(h/n \,\|\, p)`, and the normal tail
     beyond :math:`z = \sqrt{2 D - \log(4 \pi D)}` at least that, for z > 1.
@@ -124,7 +124,7 @@ def least_scores(hits: Any, trials: int, share: Vector) -> Vector:
 
 
 def at_most(hits: int, trials: int, share: float) -> float:
-    """p-value of so many hits if the probability of a hit is at most `share`."""
+    """p-value of a number of hits if the probability of a hit is at most `share`."""
     return float(binomial_above(hits - 1, trials, min(share, 1.0)))
 
 
@@ -169,7 +169,7 @@ def recurrence(points: Vector, rng: np.random.Generator) -> float:
 
 
 def _of_lags(signs: Vector) -> float:
-    """Do outcomes agree with the one so many trials before? For every lag.
+    """p-value for independence from the outcome any number of trials before.
 
     Products of even, independent signs at one distance are such signs themselves, and Hoeffding's
     bound holds for their sum. Lags get shares in proportion to 1 / L.
@@ -183,7 +183,7 @@ def _of_lags(signs: Vector) -> float:
 
 
 def _of_windows(signs: Vector, rng: np.random.Generator) -> float:
-    """Do windows of trials differ more than by chance, or less? Of sizes 8, 16, 32, ..."""
+    """p-value that windows of trials (8, 16, 32, ...) differ neither too much nor too little."""
     p_values, size = [], _LEAST_SIZE
     while 2 * size <= signs.size:
         windows = signs[: signs.size // size * size].reshape(-1, size)
@@ -195,7 +195,7 @@ def _of_windows(signs: Vector, rng: np.random.Generator) -> float:
 
 
 def poisson_binomial_bound(hits: int, probabilities: Vector) -> float:
-    r"""Chernoff bound, two-sided, for a sum of independent Bernoulli variables.
+    r"""Two-sided Chernoff bound for a sum of independent Bernoulli variables.
 
     :math:`\Pr(S \ge s) \le \min_{\theta \ge 0} e^{-\theta s} \prod_n (1 - p_n + p_n e^\theta)`, and
     the same for the lower tail.

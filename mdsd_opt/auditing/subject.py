@@ -1,4 +1,4 @@
-"""What is under audit, called kindly: its answers checked, its failures kept as outcomes."""
+"""Wrapper of a verifier under audit: its answers are checked, its failures kept as outcomes."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ NO_TOKEN = -1
 #: Rows in one call of a batched verifier.
 BATCH_ROWS = 1 << 16
 
-#: Violations that a report describes; the others are counted.
+#: Most violations that a report describes; the others are counted.
 MAX_LISTED = 8
 
-#: Calls between two words on progress.
+#: Number of calls between two progress updates.
 _CALLS_A_LINE = 256
 
-#: If all of the first calls raise, the callable is not a verifier at all.
+#: If so many first calls all raise, the callable is not a verifier at all.
 HOPELESS_CALLS = 10
 
-#: (root, rng) -> the accepted drafts and one more token.
+#: Maps (root, rng) to the accepted drafts and one more token.
 TreeVerify = Callable[["Node", np.random.Generator], Any]
 Simulation = Callable[[TransportProblem, np.random.Generator, int], tuple[Any, Any]]
 
 
-#: Errors with which a function refuses an input that it knows; others are mistakes.
+#: Errors by which a function refuses an input that it knows; others are mistakes.
 REFUSALS = ("ValueError", "AssertionError", "NotImplementedError")
 
 
 class AlwaysFails(InvalidInput):
-    """Every call fails: what is called is not what it was taken for, or refuses these laws."""
+    """Every call fails: the callable is not what it was taken for, or it refuses these laws."""
 
     def __init__(self, failure: Failure, how: str) -> None:
         super().__init__(f"verify fails on every call: it {failure.message}. {how}")
@@ -60,7 +60,7 @@ class AlwaysFails(InvalidInput):
 
 @dataclass(slots=True)
 class ViolationLog:
-    """The first few violations, and the number of all; generators that began anew in every call."""
+    """First few violations, and the number of all; generators that began anew in every call."""
 
     listed: list[Violation] = field(default_factory=list)
     kinds: Counter[str] = field(default_factory=Counter)
@@ -68,18 +68,18 @@ class ViolationLog:
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """Number of violations."""
         return self.kinds.total()
 
     def add(self, kind: str, drafts: Any, message: str, mass: float | None = None) -> None:
-        """Count one; list it if it is one of the first, or the first of its kind."""
+        """Count one violation; list it if it is one of the first, or the first of its kind."""
         if len(self.listed) < MAX_LISTED or not self.kinds[kind]:
             self.listed.append(Violation(kind, tuple(int(i) for i in drafts), message, mass))
         self.kinds[kind] += 1
 
 
 def draft_argument(drafts: DraftScheme) -> Any:
-    """What a callable is given as its second argument: q, a list of q_k, or the scheme itself."""
+    """Second argument for a callable: q, a list of q_k, or the scheme itself."""
     laws = [model.values for model in drafts.models]
     if not laws:
         return drafts
@@ -104,7 +104,7 @@ class Subject:
             )
 
     def call(self, drafts: Tokens, rng: np.random.Generator) -> Any:
-        """The raw answer to one draft tuple (a batch of one where the callable is batched)."""
+        """Raw answer to one draft tuple (a batch of one if the callable is batched)."""
         if self.verifier is not None:
             return self.verifier.verify(self.problem, drafts, rng).token
         if self.batched:
@@ -196,7 +196,7 @@ class Subject:
 def checked_tokens(
     answer: Any, drafts: Tokens, problem: TransportProblem, log: ViolationLog
 ) -> Tokens:
-    """Output tokens (N,) of many calls; `NO_TOKEN` where the answer is none."""
+    """Output tokens (N,) of many calls; `NO_TOKEN` where the answer is no token."""
     given = to_numpy(answer, "the tokens returned")
     if given.shape != (len(drafts),):
         raise InvalidInput(
@@ -217,7 +217,7 @@ def checked_tokens(
 
 
 def simulation(verify: Any, problem: TransportProblem) -> Simulation | None:
-    """The way to draw drafts and outputs together, of a verifier that knows no other."""
+    """Simulation of drafts and outputs together, for a verifier that has no other form."""
     verifier = as_verifier(verify)
     simulate: Simulation | None = getattr(
         verify if verifier is None else verifier, "simulate", None
@@ -253,7 +253,7 @@ def simulated(
 
 
 def judged(answer: Any, vocab_size: int) -> tuple[str, int, str]:
-    """Kind of violation ("" for none), token, and what is wrong with an answer."""
+    """Kind of violation ("" for none), token, and a description of the fault."""
     token = getattr(answer, "token", answer)
     if getattr(token, "ndim", 0) and getattr(token, "size", 0) == 1:
         token = to_numpy(token, "the token returned").reshape(-1)[0]
@@ -271,7 +271,7 @@ def judged(answer: Any, vocab_size: int) -> tuple[str, int, str]:
 
 
 def impossible(token: int, drafts: Tokens) -> tuple[str, Tokens, str]:
-    """A violation: a token of probability zero came out."""
+    """Fields of a violation: a token of probability zero came out."""
     return (
         "impossible token",
         drafts,
@@ -280,18 +280,18 @@ def impossible(token: int, drafts: Tokens) -> tuple[str, Tokens, str]:
 
 
 def describe(error: BaseException) -> str:
-    """An exception in one short line."""
+    """Text of an exception in one short line."""
     text = str(error).partition("\n")[0]
     return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
 
 
 def as_verifier(verify: Any) -> Verifier | None:
-    """A verifier, given as itself or by name; None for any other object."""
+    """Verifier, given as itself or by name; None for any other object."""
     return get(verify) if isinstance(verify, (str, Verifier)) else None
 
 
 def load_verifier(spec: str) -> Any:
-    """The verifier that a string names: one of this package, or ``module:function``.
+    """Verifier that a string names: one of this package, or ``module:function``.
 
     Raises
     ------
@@ -313,7 +313,7 @@ def load_verifier(spec: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An exception, or an answer that is none; its kind is that of a `Violation`.
+    """An exception, or an invalid answer; its kind is that of a `Violation`.
 
     Failures are told apart by their names. The message may hold numbers that were drawn.
     """
@@ -324,7 +324,7 @@ class Failure:
 
 
 def outcome_of(answer: Callable[[], Hashable]) -> Hashable:
-    """What a call answers, or how it failed."""
+    """Answer of a call, or its failure."""
     try:
         with np.errstate(all="ignore"):  # log(0) and the like
             return answer()
@@ -337,7 +337,7 @@ def outcome_of(answer: Callable[[], Hashable]) -> Hashable:
 def answered(
     verify: TreeVerify, root: Node, rng: np.random.Generator, vocab_size: int
 ) -> tuple[int, ...] | Failure:
-    """The tokens of one call, or what is wrong with them."""
+    """Tokens of one call, or its failure."""
     answer = verify(root, rng)
     given: Any = getattr(answer, "tokens", answer)  # an `Accepted` of this package, too
     try:
@@ -363,6 +363,6 @@ def answered(
 
 
 def described(root: Node) -> str:
-    """The drafts of a tree, in one short line."""
+    """Drafts of a tree, in one short line."""
     paths = [list(node.tokens) for node in root.walk() if not node.children]
     return f"drafts {', '.join(map(str, paths[:4]))}{', ...' if len(paths) > 4 else ''}"

@@ -1,4 +1,4 @@
-"""Recorded steps of an engine that can't be called: did its tokens follow the target?"""
+"""Audits of recorded steps of an engine that can't be called: did its tokens follow the target?"""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from mdsd_opt.base.array_types import Tokens, Vector
 from mdsd_opt.base.sampling import Sampling, softmax
 from mdsd_opt.errors import InvalidInput
 
-#: Cells of [0, 1]^L in which whole steps are counted, at most.
+#: Most cells of [0, 1]^L in which whole steps are counted.
 _MAX_CELLS = 64
 
 
@@ -54,7 +54,7 @@ def audit_trace(
     power: float = 0.99,
     confidence: float = 0.99,
 ) -> AuditReport:
-    r"""Settle from recorded steps whether an engine's tokens followed its target.
+    r"""Decide from recorded steps whether an engine's tokens followed its target.
 
     The emitted token of each step is transformed to
     :math:`u_n = \sum_{i \prec y_n} p_{n,i} + v_n\, p_{n,y_n}` with uniform noise :math:`v_n`: these
@@ -77,21 +77,21 @@ def audit_trace(
         the drafts nor the acceptance rate are checked. Of several tokens: an array, by which the
         drafts after the root and after each draft were drawn; where none was drawn it is not read.
     drafts : array_like of int, shape (N, K) or (N, M)
-        In draw order, padded with -1. Shape (N, 0) if they were not recorded.
+        Draft tokens in draw order, padded with -1. Shape (N, 0) if they were not recorded.
     tokens : array_like of int, shape (N,) or (N, L)
-        What the engine emitted: the token after the accepted prefix of the step (one verification).
-        Of several tokens: the accepted drafts and one more, padded with -1.
+        Tokens that the engine emitted: the token after the accepted prefix of the step (one
+        verification), or, with several tokens, the accepted drafts and one more, padded with -1.
     scheme : str
-        How the drafts were sampled from `draft_law`: "with_replacement", "without_replacement",
-        "greedy" or "top_k".
+        Scheme by which the drafts were sampled from `draft_law`: "with_replacement",
+        "without_replacement", "greedy" or "top_k".
     parents : array_like of int, shape (M,), optional
-        Of several tokens a step: after which node each draft was drawn, 0 for the root and i + 1
-        for draft i. A chain unless given.
+        For several tokens a step, the node after which each draft was drawn, 0 for the root and i +
+        1 for draft i. A chain unless given.
     logits : bool
         `target` and `draft_law` are logits; the parameters from `temperature` to `min_p`, or
         `sampling` in place of them, say what the engine promised to make of them, see `softmax`.
     rng : numpy.random.Generator or int
-        For the randomised transform.
+        Generator for the randomised transform.
     false_alarm, power, confidence : float
         As in `audit`.
 
@@ -202,7 +202,7 @@ def _cells(points: Vector, most: int = _MAX_CELLS) -> tuple[Tokens, int]:
 def _later_checks(
     steps: LaterTokens, points: Vector, with_drafts: bool, rng: np.random.Generator
 ) -> list[Check]:
-    """Checks of the tokens after the first, of whole steps (N, L), and of what was accepted."""
+    """Checks of whole steps (N, L), of their tokens after the first, and of what was accepted."""
     ratio, rank = (rows[~np.isnan(rows).any(axis=1)] for rows in (steps.by_ratio, steps.by_rank))
     what = "tokens after the first that do not follow their laws"
     checks = place_checks(rank, rng, "later tokens, by rank", what)
@@ -229,7 +229,7 @@ def _later_checks(
 
 
 def _groups(rows: FirstTokens, ratio: bool) -> float:
-    """How often each group of tokens came, against the sum of its probabilities."""
+    """Number of tokens of each group, against the sum of its probabilities."""
     law, group = (rows.ratio_law, rows.ratio_group) if ratio else (rows.rank_law, rows.rank_group)
     hits = np.bincount(group, minlength=law.shape[1])
     bounds = [

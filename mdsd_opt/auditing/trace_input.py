@@ -1,4 +1,4 @@
-"""What `audit_trace` is given, checked: steps of one token each, or of several."""
+"""Checked input of `audit_trace`: steps of one token each, or of several."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _require_in_vocabulary(ids: NDArray[Any], lowest: int, vocab_size: int, name
 
 
 class StepTree:
-    """Where the drafts of a step hang.
+    """Positions of the drafts of a step in its tree.
 
     Draft i is node i + 1, a child of the node ``parents[i]``; node 0 is the root. No parents make a
     chain. `children` of each node stand in draw order; `depth` is the most that can be accepted.
@@ -52,13 +52,13 @@ class StepTree:
         self.depth = max(levels)
 
     def drafts_after(self, node: int, drafts: Tokens) -> Tokens:
-        """Columns of the drafts (..., M) that were drawn after a node; none if none are known."""
+        """Columns of the drafts (..., M) that were drawn after a node; empty if none are known."""
         if not drafts.shape[-1]:
             return drafts
         return drafts[..., [child - 1 for child in self.children[node]]]
 
     def path(self, drafts: Tokens, accepted: Sequence[int]) -> list[int] | None:
-        """The nodes from the root on along accepted drafts; None if they are no path.
+        """Nodes from the root on along accepted drafts; None if they are no path.
 
         A token that was drawn several times is several nodes; any of them may go on.
         """
@@ -95,16 +95,16 @@ class RecordedSteps:
         return len(self.target.shape) == 3
 
     def drafts_after(self, n: int, node: int) -> Tokens:
-        """The drafts of a step that were drawn after a node."""
+        """Drafts of a step that were drawn after a node."""
         return self.tree.drafts_after(node, self.drafts[n])
 
     def law(self, n: int, node: int = 0) -> Vector:
-        """p at a node of a step."""
+        """Law p at a node of a step."""
         row = self.target[n][node] if self.several else self.target[n]
         return _probabilities(row, self.of_target, _named("target", n, node))
 
     def scheme(self, n: int, node: int = 0) -> DraftScheme | None:
-        """How the drafts after a node were drawn; None where that is not known or none were."""
+        """Scheme of the drafts after a node; None if it is not known or there are none."""
         if self.draft_law is None:
             return None
         if isinstance(self.draft_law, Sequence):
@@ -123,7 +123,7 @@ def _named(what: str, n: int, node: int) -> str:
 
 
 def _probabilities(row: Any, to_probabilities: ToProbabilities, name: str) -> Vector:
-    """A recorded row as a law, or an error that names the row."""
+    """Law of a recorded row, or an error that names the row."""
     try:
         return Distribution.of(to_probabilities(row), name).values
     except MdsdError as error:
@@ -141,7 +141,7 @@ def recorded_steps(
     of_target: ToProbabilities,
     of_draft: ToProbabilities,
 ) -> RecordedSteps:
-    """What `audit_trace` is given, checked."""
+    """Input of `audit_trace`, checked."""
     rows = target if hasattr(target, "shape") else to_numpy(target, "target")
     several = len(rows.shape) == 3
     if parents is not None and not several:
@@ -191,7 +191,7 @@ def recorded_steps(
 
 
 def _emitted(tokens: Any, size: int, most: int | None) -> Tokens:
-    """Tokens (N, L) of steps that give so many at most, or one each (None)."""
+    """Tokens (N, L) of steps that give at most `most` each, or one each (None)."""
     emitted = to_numpy(tokens, "tokens")
     if most is None:
         fits, wanted = emitted.shape == (size,), f"give one token id for each of the {size} steps"

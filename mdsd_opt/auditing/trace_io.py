@@ -1,4 +1,4 @@
-"""Recorded steps in a file."""
+"""Reads recorded steps from a file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FORMATS = {
 }
 
 
-#: What the metadata of a file may say about how the laws and the drafts were made.
+#: Options in the metadata of a file that say how the laws and the drafts were made.
 _OPTIONS = ("scheme", "temperature", "draft_temperature", "top_k", "top_p", "min_p")
 
 
@@ -48,8 +48,8 @@ class Trace:
     parents : ndarray of int64, shape (M,), or None
         None if the file has none.
     metadata : mapping
-        What the file says about itself, such as ``{"scheme": "without_replacement", "logits": true,
-        "temperature": 0.8}``.
+        Description of the file by itself, such as
+        ``{"scheme": "without_replacement", "logits": true, "temperature": 0.8}``.
     """
 
     target: NDArray[Any]
@@ -61,7 +61,7 @@ class Trace:
 
     @property
     def holds_logits(self) -> bool:
-        """Whether the rows are logits: as the metadata say, else whether the first is no law."""
+        """Whether the rows are logits: by the metadata, else by whether the first row is no law."""
         if isinstance(self.metadata.get("logits"), bool):
             return bool(self.metadata["logits"])
         row = np.asarray(self.target[0], dtype=np.float64)
@@ -129,7 +129,7 @@ def load_trace(path: str | os.PathLike[str]) -> Trace:
 
 
 def _ids(arrays: Arrays, key: str, shape: tuple[int | str, ...], name: str) -> Integers:
-    """Integers of a shape, in which a letter stands for any number."""
+    """Integers of a given shape, in which a letter stands for any number."""
     array = arrays[key]
     fits = array.ndim == len(shape) and (isinstance(shape[0], str) or shape[0] == len(array))
     if not fits or array.dtype.kind not in "iu":

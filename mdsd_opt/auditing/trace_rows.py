@@ -1,4 +1,4 @@
-r"""Recorded steps, transformed: everything the checks need, row by row, in memory for one row.
+r"""Recorded steps, transformed for the checks row by row, with one row in memory at a time.
 
 What a lossless step gives, completed by the target to a fixed length, follows the target's law of
 texts. A token that the completion adds would be transformed to a uniform of its own, whatever its
@@ -24,16 +24,16 @@ from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 
-#: Groups of tokens by rank under the target: 1st, 2nd to 10th, ...
+#: Bounds of the groups of tokens by rank under the target: 1st, 2nd to 10th, ...
 RANK_GROUPS = (1, 10, 100, 1_000)
 
-#: Groups of tokens by target / draft ratio.
+#: Bounds of the groups of tokens by target / draft ratio.
 RATIO_GROUPS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FirstTokens:
-    """The first token of each of N steps, transformed.
+    """First token of each of N steps, transformed.
 
     Transformed is the emitted token, randomised, under the target, with the tokens ordered by
     probability, and by target / draft ratio where draft laws are known; NaN for impossible tokens.
@@ -58,7 +58,7 @@ class FirstTokens:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaterTokens:
-    """The tokens after the first, transformed: as the first ones, of shape (N, L - 1).
+    """Tokens after the first, transformed like the first ones, of shape (N, L - 1).
 
     Places that a step did not reach hold uniform noise, and so do drafts that it did not draw.
     `lengths` (N,) are the tokens of each step. `overlaps` (N,) estimate without bias the drafts
@@ -73,7 +73,7 @@ class LaterTokens:
 
 
 def first_tokens(steps: RecordedSteps, rng: np.random.Generator) -> FirstTokens:
-    """Validate and transform what each step gives first."""
+    """Validate and transform the first token of each step."""
     wrong_tokens, wrong_drafts = ViolationLog(), ViolationLog()
     size, vocab_size = len(steps.tokens), int(steps.target.shape[-1])
     tokens, drafts = steps.tokens[:, 0], steps.tree.drafts_after(0, steps.drafts)
@@ -127,7 +127,7 @@ def later_tokens(
     wrong_tokens: ViolationLog,
     wrong_drafts: ViolationLog,
 ) -> LaterTokens:
-    """Validate and transform what each step gives after its first token."""
+    """Validate and transform the later tokens of each step."""
     tree, drafts, tokens = steps.tree, steps.drafts, steps.tokens
     size = len(tokens)
     lengths = (tokens >= 0).sum(axis=1)
@@ -172,14 +172,14 @@ def later_tokens(
 
 
 def _points(p: Vector, ratio: Vector | None, token: int, noise: Vector) -> Vector:
-    """Mass before the token, in the order by probability and by ratio, plus noise times p."""
+    """Mass before the token, ordered by probability and by ratio, plus noise times p."""
     ahead = _mass_before(-p, p, token)
     below = np.array([ahead, ahead if ratio is None else _mass_before(ratio, p, token)])
     return np.minimum(below + noise * p[token], 1.0)
 
 
 def _mass_before(order_by: Vector, p: Vector, token: int) -> float:
-    """Mass before the token in the order of `order_by` (ties: by token id)."""
+    """Mass before the token in the order of `order_by` (ties by token id)."""
     key = order_by[token]
     tied = np.flatnonzero(order_by == key)
     return float(p[order_by < key].sum() + p[tied[tied < token]].sum())
@@ -193,7 +193,7 @@ def _drafted(
     rng: np.random.Generator,
     wrong: ViolationLog,
 ) -> Vector:
-    """The drafts after a node of a step, transformed, shape (J,)."""
+    """Drafts after a node of a step, transformed, shape (J,)."""
     row = steps.drafts_after(n, node)
     points, possible = transform(scheme, row[None], rng)
     if not possible[0]:

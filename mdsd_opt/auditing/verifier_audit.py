@@ -1,4 +1,4 @@
-"""Is a verifier lossless? Its law by enumeration where it states one; its calls by sampling."""
+"""Audit of a verifier: its law by enumeration if it states one, its calls by sampling."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ Sampler = Callable[[np.random.Generator, int], Any]
 
 METHODS = ("auto", "enumeration", "driven", "sampling")
 
-#: Draws on which a verifier is held against the law it states about itself: enough to see .05.
+#: Number of draws for comparing a verifier with the law it states: enough to see a bias of .05.
 _SAMPLER_TRIALS = 16_384
 
-#: Trials where neither their number nor a time is given, and those drawn at once.
+#: Number of trials if neither it nor a time is given, and number of trials drawn at once.
 _DEFAULT_TRIALS, _CHUNK = 100_000, 65_536
 
 
@@ -84,7 +84,7 @@ def audit(
     lossy: bool = False,
     progress: bool | None = None,
 ) -> AuditReport:
-    r"""Settle whether a verifier is lossless: whether its output follows the target exactly.
+    r"""Decide whether a verifier is lossless: whether its output follows the target exactly.
 
     Lossless means :math:`\sum_x \Pr(x)\,\Pr(y \mid x) = p_y`. The law given the drafts may be
     anything (that freedom is what verifiers differ in), so no test of it can tell right from wrong:
@@ -138,9 +138,9 @@ def audit(
     false_alarm : float
         Probability, at most, that a lossless verifier is called lossy.
     power : float
-        With which the reported `detectable_bias` is found.
+        Power with which the reported `detectable_bias` is found.
     confidence : float
-        Of the intervals.
+        Confidence of the intervals.
     tolerance : float, optional
         Total variation that enumeration puts down to rounding: by default 1e-9, and 1e-6 for a
         driven callable that draws in float32 or coarser, by weights of float32, or runs races.
@@ -248,7 +248,7 @@ def audit(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Trials:
-    """Drafts (N, K), the tokens (N,) that came of them, and what went wrong."""
+    """Drafts (N, K), the tokens (N,) that were output, and failures."""
 
     problem: TransportProblem
     drafts: Tokens
@@ -262,7 +262,7 @@ class _Trials:
         drafts_too: bool,
         rng: np.random.Generator,
     ) -> Findings:
-        """What they show by themselves."""
+        """Findings from the samples alone."""
         p, found = self.problem.target, self._findings(options)
         valid = self.tokens[self.tokens != NO_TOKEN]
         counts = np.bincount(valid, minlength=p.size)
@@ -293,7 +293,7 @@ class _Trials:
         rounds: bool,
         rng: np.random.Generator,
     ) -> Findings:
-        """What the law shows that they should follow, and whether they do."""
+        """Findings from the law that the samples should follow, and whether they do."""
         p, valid = self.problem.target, self.tokens != NO_TOKEN
         tolerance = FINE if options.tolerance is None else options.tolerance
         difference = law.output - p
@@ -340,7 +340,7 @@ class _Trials:
         )
 
     def _findings(self, options: Options) -> Findings:
-        """What they show whatever they are held against."""
+        """Findings that do not depend on the law they are compared with."""
         p, valid = self.problem.target, self.tokens != NO_TOKEN
         tokens = self.tokens[valid]
         among = (self.drafts[valid] == tokens[:, None]).any(axis=1)
@@ -394,7 +394,7 @@ def _drawn_trials(
 
 
 def optimum(problem: TransportProblem) -> float | None:
-    """alpha*, or None if no solver here can tell."""
+    """Optimum alpha*, or None if no solver here can tell."""
     from mdsd_opt.solvers import solve
 
     try:

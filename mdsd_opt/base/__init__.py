@@ -1,4 +1,4 @@
-"""What every room stands on. Public are `mdsd_opt.softmax` and `mdsd_opt.show_versions` alone.
+"""Tools of every room. Public are `mdsd_opt.softmax` and `mdsd_opt.show_versions` alone.
 
 - `array_types`: arrays in annotations
 - `arrays`: arrays of any library, to NumPy and back; logits, log-probabilities or probabilities

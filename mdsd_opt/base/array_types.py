@@ -1,4 +1,4 @@
-"""Arrays of a kind, as annotations in every room call them; docstrings say their shapes."""
+"""Types of arrays for annotations in every room; docstrings give their shapes."""
 
 from __future__ import annotations
 

@@ -22,11 +22,11 @@ from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
 _LIBRARIES = ("torch", "jax", "cupy", "dask")
 
-#: Where the functions of a library are found, once somebody has imported it.
+#: Module with the functions of each library, once somebody has imported it.
 _MODULES = {"numpy": "numpy", "torch": "torch", "jax": "jax.numpy", "cupy": "cupy",
             "dask": "dask.array"}  # fmt: skip
 
-#: How far a sum of probabilities may be from one before it is an error instead of rounding.
+#: Largest distance of a sum of probabilities from one that counts as rounding, not as an error.
 SUM_TOLERANCE = 1e-3
 
 
@@ -46,7 +46,7 @@ def library_of(array: object) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Opened:
-    """An array of any library, looked up once; `name` is the argument it came from."""
+    """An array of any library, with its library; `name` is the argument it came from."""
 
     name: str
     array: Any
@@ -54,9 +54,9 @@ class Opened:
 
     @classmethod
     def of(cls, array: Any, name: str = "array") -> Opened:
-        """Look at an array, or at a sequence of them; `InvalidInput` if it holds no numbers.
+        """Opened array, or sequence of arrays; `InvalidInput` if it holds no numbers.
 
-        Of a sequence of tensors [B, V], one for each step, texts come first: [B, T, V].
+        A sequence of tensors [B, V], one for each step, becomes [B, T, V], texts first.
         """
         if isinstance(array, (list, tuple)) and array:
             array = _stacked(array, name)
@@ -72,7 +72,7 @@ class Opened:
         return tuple(self.array.shape)
 
     def numpy(self) -> NDArray[Any]:
-        """Bring it to the host, without a change of dtype."""
+        """Array on the host, without a change of dtype."""
         if self.library == "numpy":  # looked at when it was opened
             return np.asarray(self.array)
         if self.library == "torch":
@@ -84,7 +84,7 @@ class Opened:
         )
 
     def like(self, result: NDArray[Any]) -> Any:
-        """A result in the library of this array, and on its device."""
+        """Result in the library of this array, and on its device."""
         if self.library == "torch":
             tensor = sys.modules["torch"].from_numpy(np.asarray(result, order="C"))
             return tensor.to(self.array.device)
@@ -96,7 +96,7 @@ class Opened:
 
 
 def to_numpy(array: Any, name: str = "array") -> NDArray[Any]:
-    """Bring any array-like to NumPy, on the host, without a change of dtype.
+    """NumPy array of any array-like, on the host, without a change of dtype.
 
     Raises `InvalidInput` for what is no rectangular array of numbers (ragged lists, strings,
     objects).
@@ -105,7 +105,7 @@ def to_numpy(array: Any, name: str = "array") -> NDArray[Any]:
 
 
 def like(reference: object, result: NDArray[Any]) -> Any:
-    """Hand `result` back in the library (and on the device) that `reference` came from."""
+    """Convert `result` to the library (and the device) that `reference` came from."""
     return Opened("reference", reference, library_of(reference)).like(result)
 
 
@@ -130,12 +130,12 @@ def _checked(array: Any, name: str) -> NDArray[Any]:
 
 
 def _hides_numbers(array: Any) -> bool:
-    """Whether it is a masked array of NumPy's with something masked."""
+    """Whether the array is a masked one of NumPy's with something masked."""
     return isinstance(array, np.ndarray) and bool(np.any(getattr(array, "mask", False)))
 
 
 def _stacked(arrays: list[Any] | tuple[Any, ...], name: str) -> Any:
-    """Arrays in one; numbers and nested lists as they are."""
+    """One array of several; numbers and nested lists are returned as they are."""
     first, library = arrays[0], library_of(arrays[0])
     if library == "numpy" and not isinstance(first, np.ndarray):
         return arrays
@@ -152,7 +152,7 @@ def _stacked(arrays: list[Any] | tuple[Any, ...], name: str) -> Any:
 
 
 def _plain_tensor(tensor: Any, name: str) -> Any:
-    """A tensor whose numbers can be read, 8-bit floats in float32; an error for all others."""
+    """Tensor whose numbers can be read, 8-bit floats in float32; an error for all others."""
     torch = sys.modules["torch"]
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         problem = "inside torch.func (vmap, grad): call this outside, on the whole batch"
@@ -198,20 +198,20 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
 
 KINDS = ("logits", "logprobs", "probs")
 
-#: Rows that are looked at to see what they are.
+#: Number of rows that are examined to guess their kind.
 _ROWS_SEEN = 8
 
-#: Tokens of the first that are looked at before all are.
+#: Number of tokens of the first row that are examined before all are.
 _TOKENS_SEEN = 64
 
-#: How far from one a sum may be that is asked about: probabilities may have been rounded much.
+#: Distance of a sum from one up to which probabilities are suspected: they may be rounded much.
 _LOOKS_LIKE_ONE = 0.02
 
-#: Tokens that are summed at once.
+#: Number of tokens that are summed at once.
 _TOKENS_SUMMED = 1 << 18
 
-#: From which size on integers, by their bytes, look like the bits of floats: of normal ones, of 8
-#: bits of those from 1/8 on.
+#: Size from which integers, by their bytes, look like the bits of floats: of normal ones, for
+#: 8 bits of those from 1/8 on.
 _BITS_OF_FLOATS = {1: 1 << 5, 2: 1 << 10, 4: 1 << 23, 8: 1 << 52}
 
 
@@ -266,7 +266,7 @@ def refuse_bits(values: NDArray[Any], name: str) -> None:
 
 
 def _ask(given: Opened) -> None:
-    """Raise where rows look like probabilities, or like the largest of their logarithms."""
+    """Raise if rows look like probabilities, or like the largest of their logarithms."""
     first = _first_numbers(given)
     if given.shape[-1] == 1:  # of a single token the sum says nothing
         return
@@ -289,7 +289,7 @@ def _first_numbers(given: Opened) -> NDArray[np.float64]:
 
 
 def _first_rows(given: Opened) -> NDArray[np.float64]:
-    """The first rows along the last axis but one; never all of them, as a reshape might copy."""
+    """First rows along the last axis but one; never all of them, as a reshape might copy."""
     array = given.array[(0,) * (len(given.shape) - 2)]
     if len(given.shape) > 1:
         array = array[:_ROWS_SEEN]
@@ -309,7 +309,7 @@ def _are_cut(rows: NDArray[np.float64]) -> bool:
     return bool((cut & ((rows == -np.inf).mean(-1) > 0.5)).all())
 
 
-#: What lists of the likeliest tokens hold at least, of which somebody makes arrays.
+#: Least mass of a list of the likeliest tokens of which somebody would make an array.
 _LEAST_LISTED = 0.05
 
 _INTERVAL = "Of such lists mdsd_opt.acceptance_interval gives certified bounds"
@@ -356,7 +356,7 @@ def _check_row(row: NDArray[Any], number: int, given: Opened, kind: str) -> None
 
 
 def _significant_bits(dtype: np.dtype[Any]) -> int:
-    """Of a float; 53 of integers."""
+    """Number of significant bits of a float; 53 for integers."""
     if dtype.kind in "iub":
         return 53
     import ml_dtypes
@@ -394,7 +394,7 @@ def spread(rows: NDArray[Any], token_ids: Integers | slice, vocab_size: int) -> 
 
 
 def checked_token_ids(token_ids: Any, draft_size: int, vocab_size: int, name: str) -> Integers:
-    """The target's id of each of a draft's tokens, int64 of shape (draft_size,).
+    """Ids in the target of a draft's tokens, int64 of shape (draft_size,).
 
     Raises `InvalidInput` unless there is one for each, and all are tokens of the target.
     """

@@ -1,4 +1,4 @@
-"""Numbers, and arrays of a kind, that many functions take: validated once."""
+"""Checks of numbers, and of arrays of a kind, that many functions take."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mdsd_opt.errors import InvalidInput
 
 
 def checked_tolerance(name: str, value: Any, *, or_zero: bool = False) -> float:
-    """A finite number above 0; `InvalidInput` else: up to a NaN, everything would be as claimed."""
+    """Finite number above 0, else `InvalidInput`: up to a NaN, everything would be as claimed."""
     number: Any = value if isinstance(value, Real) else -1
     if 0 <= number <= float_info.max and (number > 0 or or_zero):
         return float(number)
@@ -25,7 +25,7 @@ def checked_tolerance(name: str, value: Any, *, or_zero: bool = False) -> float:
 
 
 def checked_amount(name: str, value: Any) -> Any:
-    """A number of at least 0, or infinity for no limit; `InvalidInput` if it is none."""
+    """Number of at least 0, or infinity for no limit; `InvalidInput` for anything else."""
     number: Any = value if isinstance(value, Real) else -1
     if 0 <= number <= float_info.max or number == inf:
         return value
@@ -33,7 +33,7 @@ def checked_amount(name: str, value: Any) -> Any:
 
 
 def floats(array: Any, name: str) -> Floats:
-    """Real numbers of any precision, in float64: what is beyond its range becomes infinite."""
+    """Real numbers of any precision, in float64: those beyond its range become infinite."""
     values = to_numpy(array, name)
     try:
         with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-"""The one door from weights to validated probabilities."""
+"""Validated probabilities, made from weights only here."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import SUM_TOLERANCE, frozen, to_numpy
 from mdsd_opt.errors import InvalidDistribution
 
-#: Smaller probabilities count as zero. They mean nothing, and near the end of the floating-point
-#: range ratios and exponential clocks would overflow.
+#: Smallest probability: smaller ones count as zero. They mean nothing, and near the end of the
+#: floating-point range ratios and exponential clocks would overflow.
 SMALLEST_PROBABILITY = 1e-300
 
 
@@ -52,14 +52,14 @@ class Distribution:
 
     @classmethod
     def computed(cls, rational: tuple[Fraction, ...]) -> Distribution:
-        """Take Fractions that sum to one, however small; floats below 1e-300 are zero."""
+        """Distribution of Fractions that sum to one, however small; floats < 1e-300 are zero."""
         tiny = Fraction(SMALLEST_PROBABILITY)
         values = np.array([float(x) if x >= tiny else 0.0 for x in rational], dtype=np.float64)
         return cls(frozen(values), rational)
 
     @classmethod
     def as_it_is(cls, values: Floats) -> Distribution:
-        """Take what needs no look: floats that sum to one, none NaN, negative or below 1e-300."""
+        """Distribution of unchecked floats that sum to one, none NaN, negative or below 1e-300."""
         return cls(frozen(values), values)
 
     @property
@@ -80,7 +80,7 @@ class Distribution:
         return np.array_equal(self.given, other.given) or self.exact() == other.exact()
 
     def exact(self) -> tuple[Fraction, ...]:
-        """The given numbers as Fractions (a float is an exact dyadic), divided by their sum."""
+        """Given numbers as Fractions (a float is an exact dyadic), divided by their sum."""
         if isinstance(self.given, tuple):
             rational = self.given
         else:
@@ -90,7 +90,7 @@ class Distribution:
 
 
 def _nearest_floats(rational: tuple[Fraction, ...], name: str) -> Floats:
-    """Each Fraction as the nearest float; those that only Fractions can tell from 0 are refused."""
+    """Fractions as nearest floats; those that only Fractions can tell from 0 are refused."""
     for i, x in enumerate(rational):
         if 0 < x < SMALLEST_PROBABILITY:
             raise InvalidDistribution(
@@ -103,7 +103,7 @@ def _nearest_floats(rational: tuple[Fraction, ...], name: str) -> Floats:
 
 
 def _checked_sum(values: Floats, name: str) -> float:
-    """The sum of what may be probabilities, or an error that says why it is none."""
+    """Sum of possible probabilities, or an error that says why they are none."""
     if values.ndim != 1 or values.size == 0:
         raise InvalidDistribution(
             f"{name} has shape {values.shape}: give one probability for each token, shape (V,)"
@@ -144,7 +144,7 @@ def is_rational(weights: Any) -> bool:
 
 
 def mass_of_others(masses: NDArray[Any], tokens: Integers) -> Any:
-    """Sum of all masses but those of some tokens: no difference, in which a small rest is lost."""
+    """Sum of all masses but those of some tokens, without a difference, which loses small rests."""
     total, start = masses[:0].sum(), 0
     for token in sorted(set(tokens.tolist())):
         total = total + masses[start:token].sum()

@@ -1,4 +1,4 @@
-"""What is installed here: versions, for bug reports and measurements, and what users name."""
+"""Installed versions, for bug reports and measurements, and objects that users name."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, TextIO
 from mdsd_opt._version import __version__
 from mdsd_opt.errors import InvalidInput
 
-#: Dependencies by the name they are imported or spoken of.
+#: Dependencies by the name they are imported by or known by.
 _DEPENDENCIES = (
     "numpy", "scipy", "numba", "highspy", "cvxpy", "safetensors", "ml_dtypes", "rich", "typer",
     "pycddlib", "pplpy", "normaliz", "ortools", "igraph", "pot", "matplotlib", "torch",
     "transformers", "jax", "dask", "ray", "cupy",
 )  # fmt: skip
 
-#: Distributions of another name that provide one.
+#: Distributions of another name that provide a dependency.
 _PROVIDERS = {"normaliz": ["pynormaliz"], "cupy": ["cupy", "cupy-cuda12x", "cupy-cuda13x"]}
 
 
@@ -46,12 +46,12 @@ def _installed(distribution: str) -> str | None:
 
 
 def show_versions(file: TextIO | None = None) -> None:
-    """Print `versions`, one a line.
+    """Print `versions`, one per line.
 
     Parameters
     ----------
     file : text file, optional
-        Where to; standard output unless given.
+        Destination; standard output unless given.
     """
     known = versions()
     width = max(map(len, known))
@@ -60,7 +60,7 @@ def show_versions(file: TextIO | None = None) -> None:
 
 
 def loaded(spec: str) -> Any:
-    """What ``"module:attribute"`` names; `InvalidInput` if there is no such module or attribute."""
+    """Object of ``"module:attribute"``; `InvalidInput` if there is no such module or attribute."""
     module, _, attribute = spec.partition(":")
     try:
         found: Any = importlib.import_module(module)

@@ -18,15 +18,15 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-#: Seconds that nobody waits for.
+#: Seconds below which a run shows no bar.
 _SHORT = 1.0
 
-#: The bar that is drawn now, if any: a terminal has room for one.
+#: Bar that is drawn now, if any: a terminal has room for one.
 _drawn: list[tuple[Progress, TaskID]] = []
 
 
 def available_threads() -> int:
-    """Processors this process may use."""
+    """Number of processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -35,7 +35,7 @@ def available_threads() -> int:
 def threaded(
     function: Callable[[Item], Result], items: Sequence[Item], num_threads: int, name: str
 ) -> Iterator[Result]:
-    """What the function gives for every item, in order; of several errors the first is raised."""
+    """Results of the function for all items, in order; of several errors the first is raised."""
     workers = min(num_threads, len(items))
     if workers <= 1:
         yield from map(function, items)
@@ -51,7 +51,7 @@ def threaded(
 def map_rows(
     function: Callable[[int], Result], num_rows: int, num_threads: int, name: str
 ) -> list[Result]:
-    """function(0), ..., function(num_rows - 1), see `threaded`."""
+    """Results function(0), ..., function(num_rows - 1), see `threaded`."""
     return list(threaded(function, range(num_rows), num_threads, name))
 
 
@@ -59,7 +59,7 @@ def map_rows(
 def progress_bar(
     title: str, total: int, wanted: bool | None, finished: int = 0
 ) -> Iterator[Callable[[int], None]]:
-    """Yield what to call with the number of steps done; without effect where no bar is wanted.
+    """Yield a function that takes the number of steps done; it does nothing without a bar.
 
     None: wanted on a terminal, if it takes longer than a second.
     """
@@ -71,7 +71,7 @@ def progress_bar(
 def token_progress_bar(
     title: str, total: int, wanted: bool | None, finished: int = 0
 ) -> Iterator[Callable[[int, int | None], None]]:
-    """`progress_bar`, called with steps and tokens done, which also shows tokens a second.
+    """Yield a function that takes steps and tokens done; the bar also shows tokens a second.
 
     Steps with 0 tokens were done in an earlier run: they count neither for the speed nor for the
     estimate of the end. None: tokens are not counted.
@@ -114,7 +114,7 @@ def token_progress_bar(
 
 @contextmanager
 def _shown(bar: Progress, task: TaskID, after: float) -> Iterator[None]:
-    """Draw a bar from so many seconds on."""
+    """Draw a bar after so many seconds."""
 
     def draw() -> None:
         bar.start()
@@ -138,7 +138,7 @@ def _shown(bar: Progress, task: TaskID, after: float) -> Iterator[None]:
 
 
 def line_of(doing: str, terminal: TextIO) -> Progress:
-    """A line of what is being done, with the seconds: not drawn yet, and wiped when it stops."""
+    """Line with the current work and its seconds: not drawn yet, and wiped when it stops."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -153,7 +153,7 @@ def line_of(doing: str, terminal: TextIO) -> Progress:
 
 @contextmanager
 def working(doing: str) -> Iterator[None]:
-    """Show on a terminal what is being done where nobody knows how long it takes.
+    """Show the current work on a terminal where nobody knows how long it takes.
 
     A line on stderr, with the seconds that have passed, which goes when it is done; where a bar is
     drawn, its title.

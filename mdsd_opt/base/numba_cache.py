@@ -1,4 +1,4 @@
-"""How kernels are compiled, and where the compiled code is kept.
+"""Compilation of kernels, and storage of the compiled code.
 
 Compiling takes seconds, loading compiled code milliseconds, so compiled code is kept on disk: in
 `NUMBA_CACHE_DIR` if it is set, else in the user's cache folder. The folder is named after what the
@@ -47,10 +47,10 @@ _log = logging.getLogger("mdsd_opt.numba")
 
 _PACKAGE = Path(__file__).parents[1]
 
-#: What kernels may import from, beside other kernels.
+#: Modules that kernels may import from, beside other kernels.
 OTHER_SOURCES = ("base/array_types.py", "base/distributions.py", "problem/water_filling.py")
 
-#: Folders of other versions that are left in place when a new one is made.
+#: Number of other versions' folders that are kept when a new one is made.
 _FOLDERS_KEPT = 7
 
 _COMPILING = "compiling kernels, once for this machine; seconds for the first command"
@@ -100,7 +100,7 @@ def kernel(
 
 
 def _take_literals_as_numbers(dispatcher: Any) -> None:
-    """Compile once for any number: numba would anew for every literal that calls name."""
+    """Compile once for any number: numba would compile anew for every literal that callers name."""
     find = dispatcher.get_call_template
 
     def find_for_numbers(args: Any, kws: Any) -> Any:
@@ -126,7 +126,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]  # numba has no types
         return str(cache_folder())
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Compiled code for a signature; None where there is none, or none that can be read."""
+        """Compiled code for a signature; None if there is none, or none that can be read."""
         # All of numba that compiled code needs; what it compiles with takes half a second to load.
         rtsys.initialize(target_context)
         try:
@@ -136,7 +136,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]  # numba has no types
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep compiled code, if there is a place for it."""
+        """Store compiled code, if there is a place for it."""
         path = self._path(sig, data.codegen)
         unfinished = path.with_suffix(f".{uuid.uuid4().hex}")
         try:
@@ -155,18 +155,18 @@ class KernelCache(caching._Cache):  # type: ignore[misc]  # numba has no types
         return cache_folder() / f"{name}-{_digest(repr(made_from).encode())}.code"
 
     def enable(self) -> None:
-        """Nothing to do: always enabled, and what is kept is never out of date."""
+        """Do nothing: the cache is always enabled, and its content is never out of date."""
 
     disable = flush = enable
 
 
 def kernel_name(function: Callable[..., Any]) -> str:
-    """Its file and its name, as the files of its compiled code begin."""
+    """File and name of the kernel, as the files of its compiled code begin."""
     return f"{Path(function.__code__.co_filename).stem}.{function.__qualname__}"
 
 
 def cache_folder() -> Path:
-    """The folder where this version of the kernels keeps its code; it need not exist."""
+    """Folder where this version of the kernels keeps its code; it need not exist."""
     return _cache_root() / _folder_name()
 
 
@@ -185,7 +185,7 @@ def _cache_root() -> Path:
 
 @functools.cache
 def _folder_name() -> str:
-    """Versions of all that compiles, and what the kernels say."""
+    """Name of the folder, from versions of all that compiles and the kernels' sources."""
     versions = (sys.version_info[:2], numba.__version__, llvmlite.__version__)
     sources = [*sorted(_PACKAGE.rglob("*_kernels.py")), *(_PACKAGE / x for x in OTHER_SOURCES)]
     content = b"".join(path.read_bytes() for path in sources)
@@ -193,7 +193,7 @@ def _folder_name() -> str:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make the folder; at its first making, drop those of versions that were used long ago."""
+    """Make the folder; when it is new, delete those of versions that were used long ago."""
     if folder.exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -218,18 +218,18 @@ def _is_ours(function: Any) -> bool:
 
 @functools.cache
 def say_once(message: str) -> None:
-    """Warn of something that need not be said again."""
+    """Log a warning that need not be repeated."""
     _log.warning("mdsd_opt: %s", message)
 
 
 class _Compilations(event.Listener):  # type: ignore[misc]  # numba has no types
-    """Say what is compiled, else the first call seems to hang, take the time, and save some.
+    """Listener that reports compilations, which may seem to hang, and times and shortens them.
 
-    On a terminal it stands in a line that goes, with its number among the kernels that the process
-    expects to call and that nobody has compiled; elsewhere it is said once a process. Numba
-    compiles one function after the other; those that one calls are compiled within. Meanwhile no
-    garbage is collected: looking through what the compiler holds finds next to nothing, again and
-    again, for a tenth of the time.
+    On a terminal the report is a line that goes away, with its number among the kernels that the
+    process expects to call and that nobody has compiled; elsewhere it is printed once per process.
+    Numba compiles one function after the other; those that one calls are compiled within. Meanwhile
+    no garbage is collected: looking through what the compiler holds finds next to nothing, again
+    and again, for a tenth of the time.
     """
 
     def __init__(self) -> None:
@@ -259,7 +259,7 @@ class _Compilations(event.Listener):  # type: ignore[misc]  # numba has no types
             say_once(_COMPILING)
 
     def _numbered(self) -> str:
-        """Which of the kernels that are still to be compiled it is, where that is known."""
+        """Number of the current kernel among those still to be compiled, if that is known."""
         if not self._count:
             kept = {path.name.partition("-")[0] for path in cache_folder().glob("*.code")}
             self._at_most = len(set(kernels_expected.expected) - kept)
@@ -281,13 +281,13 @@ event.register("numba:compile", _compilations)
 
 
 class LinkedLibrary(JITCodeLibrary):  # type: ignore[misc]  # numba has no types
-    """Code of a function that is only ever linked into that of others."""
+    """Code of a function that is only ever linked into the code of others."""
 
     def _optimize_final_module(self) -> None:
-        """The code it is linked into is optimised as a whole."""
+        """Skip optimisation: the code it is linked into is optimised as a whole."""
 
     def _finalize_final_module(self) -> None:
-        """No machine code is made; numba writes addresses to the variables of environments."""
+        """Make no machine code; numba writes addresses to the variables of environments."""
         self._finalize_dynamic_globals()
         names = [variable.name for variable in self._final_module.global_variables]
         self._codegen._add_module(

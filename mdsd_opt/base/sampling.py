@@ -1,8 +1,4 @@
-"""How probabilities come from logits: temperature and filters, checked once.
-
-Filters apply in a fixed order: temperature, then top-k, then top-p, then min-p, each to the
-distribution the previous one left. Tokens tied with the last kept token are kept.
-"""
+"""Sampling of probabilities from logits: temperature and filters, checked once."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    r"""How probabilities come from logits, :math:`p_i \propto \exp(\ell_i / T)`, filtered.
+    r"""Parameters of :math:`p_i \propto \exp(\ell_i / T)`, with filters.
 
     Parameters
     ----------
@@ -88,13 +84,13 @@ class Sampling:
 
     @property
     def masks_tokens(self) -> bool:
-        """Whether tokens are left out, so that there is more to do than to scale the logits."""
+        """Whether tokens are filtered out, so that scaling the logits is not enough."""
         filters = (self.top_k, self.top_p, self.min_p)
         return self.temperature == 0 or any(value is not None for value in filters)
 
     @property
     def scale(self) -> float:
-        """log2(e) / T, finite for every T."""
+        """Scale log2(e) / T, finite for every T."""
         if self.temperature == 0:  # one token is left: any scale will do
             return 1.0
         return math.log2(math.e) / max(float(self.temperature), 1e-300)

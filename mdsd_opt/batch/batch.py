@@ -1,4 +1,4 @@
-"""A batch of logits, opened once: whose arrays they are, and what is asked of every row."""
+"""A batch of logits, opened once: its arrays, and the work on every row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mdsd_opt.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """Logits of both sides as they were given, and what to compute of them on which device.
+    """Logits of both sides as they were given, and the work on them, with its device.
 
     Nothing is copied or converted before it is known where to.
     """
@@ -35,18 +35,18 @@ class Batch:
         device: str | None,
         kind: str | None = None,
     ) -> Batch:
-        """Look once at what was given, and take it as `as_logits` says, whose errors it raises."""
+        """Open both sides by `as_logits`, whose errors it raises."""
         target = as_logits(Opened.of(target_logits, "target_logits"), kind)
         return cls(work, target, as_logits(Opened.of(draft_logits, "draft_logits"), kind), device)
 
     @property
     def reference(self) -> Opened:
-        """The side in whose library results are handed back."""
+        """Side in whose library results are returned."""
         return self.draft if self.target.library == "numpy" else self.target
 
     @property
     def may_use_a_device(self) -> bool:
-        """Whether to ask for one: arrays of NumPy go there on request only."""
+        """Whether to ask for a device: arrays of NumPy go there on request only."""
         if self.device is None:
             return {self.target.library, self.draft.library} != {"numpy"}
         return self.device == "gpu"

@@ -1,4 +1,4 @@
-"""Rates and decisions on a CUDA device: what goes there, and how it comes back."""
+"""Rates and decisions on a CUDA device: transfers there and back."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def on_device(
     in_place: Callable[[DeviceRuntime, int, Opened], Any],
     in_chunks: Callable[[DeviceRuntime, NDArray[Any], NDArray[Any]], Any],
 ) -> Any | None:
-    """What is found on the device, or None where the CPU should work on the batch.
+    """Results of the device, or None if the CPU should work on the batch.
 
     Device None leaves arrays on the host to the CPU, and all that the kernels do not do; "gpu"
     raises instead. ``in_place(runtime, stream, reference)`` is for logits of which a side is on the
@@ -72,7 +72,7 @@ def on_device(
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to compute; a scale is log2(e) divided by the temperature."""
+    """Rates to compute; a scale is log2(e) divided by the temperature."""
 
     scheme: str
     verifier: str | Verifier
@@ -84,7 +84,7 @@ class Request:
 
     @classmethod
     def of(cls, work: RowWork) -> Request:
-        """What the work on rows is, as a device is told."""
+        """Request for the work on rows."""
         target, draft = work.target_sampling, work.draft_sampling
         filters = filter_settings(target, draft)
         moves_tokens = work.draft_token_ids is not None
@@ -95,16 +95,16 @@ class Request:
 
     @property
     def declared(self) -> BatchRates:
-        """What the verifier declares for these drafts."""
+        """Declaration of the verifier for these drafts."""
         return entry(self.scheme, self.verifier) or BatchRates()
 
     @property
     def names(self) -> str:
-        """Verifier and drafts, for messages."""
+        """Names of verifier and drafts, for messages."""
         return f"verifier {verifiers.get(self.verifier).name!r} with drafts {self.scheme!r}"
 
     def obstacle(self, threads_per_row: int, target: Sequence[int], draft: Sequence[int]) -> str:
-        """Why the kernels cannot do it, for logits of these shapes; "" if they can."""
+        """Reason why the kernels cannot handle logits of these shapes; "" if they can."""
         if self.moves_tokens:
             return "the kernels do not put the draft's tokens at their places (draft_token_ids)"
         if self.declared.device not in rates.BY_NAME:
@@ -147,7 +147,7 @@ class Request:
 
 
 def filter_settings(target: Sampling, draft: Sampling) -> FilterSettings | None:
-    """What the kernels have to leave out, None for nothing; filters are the same on both sides."""
+    """Filters that the kernels have to apply, or None; they are the same on both sides."""
     if not (target.masks_tokens or draft.masks_tokens):
         return None
     top_k = None if target.top_k is None else int(target.top_k)
@@ -179,7 +179,7 @@ def device_rates(target: Opened, draft: Opened, request: Request, device: str | 
 def _opened(
     runtime: DeviceRuntime, target: Opened, draft: Opened, stream: int, reference: Opened
 ) -> tuple[DeviceLogits, DeviceLogits] | None:
-    """Both sides as the kernels read them; None if they are of types that these do not read."""
+    """Both sides as the kernels read them; None if their types are not read."""
     p, q = (interop.opened(runtime, side, stream, reference) for side in (target, draft))
     return None if p is None or q is None else (p, q)
 
@@ -191,7 +191,7 @@ def rates_in_chunks(
     request: Request,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Any:
-    """Rates of arrays on the host, of any size, or what is in the way."""
+    """Rates of arrays on the host, of any size, or the reason why there are none."""
     obstacle = request.obstacle(runtime.threads_per_row, target.shape, draft.shape)
     if obstacle or not (interop.is_readable(target) and interop.is_readable(draft)):
         return obstacle or NOT_READ
@@ -218,14 +218,14 @@ def _check_sent(is_bad: Any, shape: tuple[int, ...], p: NDArray[Any], q: NDArray
 
 @dataclass(frozen=True, slots=True)
 class VerificationRequest:
-    """What to decide, by which random numbers; `rule` as for rates of one number of drafts."""
+    """Decisions to make, and their random numbers; `rule` as for rates of one number of drafts."""
 
     rule: Request
     randomness: Randomness
     with_rates: bool
 
     def obstacle(self, runtime: DeviceRuntime, target: Sequence[int], draft: Sequence[int]) -> str:
-        """Why the kernels cannot do it, for logits of these shapes; "" if it can."""
+        """Reason why the kernels cannot handle logits of these shapes; "" if they can."""
         if not self.rule.declared.decides_on_device:
             return f"no kernel decides by {self.rule.names}"
         return self.rule.obstacle(runtime.threads_per_row, target, draft)
@@ -293,7 +293,7 @@ def verify_in_chunks(
     request: VerificationRequest,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> BatchVerdict | str:
-    """Decisions for arrays on the host, of any size, or what is in the way.
+    """Decisions for arrays on the host, of any size, or the reason why there are none.
 
     The same as in one piece, to the bit: random numbers go by the row's number in the whole batch.
     """

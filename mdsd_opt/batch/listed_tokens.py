@@ -1,4 +1,4 @@
-r"""Lists of the likeliest tokens, and the subsets H that they leave to look at.
+r"""Lists of the likeliest tokens, and the subsets H that have to be examined for them.
 
 Where two laws are half known, the least of 1 + P(H) - Q(H) is found among few subsets. Tokens
 are of four kinds: listed on both sides, only the draft's (their p is open), only the target's
@@ -13,10 +13,10 @@ For a token that only the draft lists has at least the q of any that it does not
 counts no more than theirs; a token that only the target lists costs at least the p of any that it
 does not list, and its q counts as theirs: exchanging one for the other in H never makes it worse.
 
-By how much the logarithms of a list may be off is read off the numbers themselves. A list was
-written in some format: bfloat16, float16, float32, float64, or so many decimal places or digits.
-The coarsest in which all of its numbers can be written is taken, so that the true format is never
-coarser than that. Proofs, and what is assumed of servers: docs/theory/unknown-tails.md.
+The errors of a list's logarithms are read off the numbers themselves. A list was written in some
+format: bfloat16, float16, float32, float64, or so many decimal places or digits. The coarsest in
+which all of its numbers can be written is taken, so that the true format is never coarser than
+that. Proofs, and what is assumed of servers: docs/theory/unknown-tails.md.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from mdsd_opt.base.arrays import SUM_TOLERANCE
 from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
-#: By how much the mass of the tokens that are not listed may exceed what fits beside the others,
-#: beyond what rounding explains.
+#: Excess of the unlisted tokens' mass, over the room beside the others and beyond rounding, that is
+#: tolerated.
 _TOLERANCE = 1e-5
 
-#: vLLM writes this for -inf, which JSON has not.
+#: Value that vLLM writes for -inf, which JSON does not have.
 _NEVER = -9999.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Listed:
-    """One side: the likeliest tokens, and what is left for the others.
+    """List of one side: the likeliest tokens, and the rest for the others.
 
     `roundings`, shape (n,), are by how much each logarithm may be off: that of the last token
     listed, which has the largest, goes for all that are not. `shift`: all of them together.
@@ -105,7 +105,7 @@ class Listed:
         return cls(probabilities, cap, low, high - low, each, shift)
 
     def at_least(self) -> Listed:
-        """What all tokens have for certain; the slack is all that is left of one."""
+        """Lower bounds of all probabilities; the slack is all that is missing to one."""
         mass = np.array(list(self.probabilities.values()))
         margin = math.exp(-self.shift - float(self.roundings[mass.argmin()]))
         mass *= np.exp(-self.shift - self.roundings)
@@ -120,17 +120,17 @@ class Listed:
 
     @property
     def unlisted(self) -> float:
-        """What the probabilities leave of one."""
+        """Difference of the probabilities' sum from one."""
         left = 1.0 - math.fsum(self.probabilities.values())
         return min(max(left, self.tail), self.tail + self.slack)
 
     @property
     def tokens_of_tail(self) -> int:
-        """How many tokens it takes at least to hold the tail."""
+        """Least number of tokens that can hold the tail."""
         return math.ceil(self.tail / self.cap) if self.tail else 0
 
     def draws_errors(self, counts: Sequence[int], *, replaced: bool) -> Vector:
-        """Errors that chances of K draws may have, shape (len(counts),), but for slack and shift.
+        """Errors of the chances of K draws, shape (len(counts),), without slack and shift.
 
         A draw is off, in total variation, by no more than the mean error of the tokens that are
         left: after whichever draws before it.
@@ -144,7 +144,7 @@ class Listed:
 
 
 def _told_apart(logprobs: Mapping[Any, Any], name: str) -> Mapping[Any, Any]:
-    """The tokens that are likelier than any of which the text is not its own.
+    """Tokens that are likelier than any whose text is not unique.
 
     The bound on tokens that are not listed holds for those that are left out.
     """
@@ -166,7 +166,7 @@ def _told_apart(logprobs: Mapping[Any, Any], name: str) -> Mapping[Any, Any]:
 
 
 def _is_unclear(token: Hashable) -> bool:
-    """Whether a token is told by a text that others have: bytes that are no whole character."""
+    """Whether a token's text is shared by others: bytes that are no whole character."""
     return isinstance(token, str) and "\ufffd" in token
 
 
@@ -226,7 +226,7 @@ class Subsets:
 
     @classmethod
     def of(cls, target: Listed, draft: Listed, vocab_size: int | None) -> Subsets:
-        """The subsets that two lists leave; without a size of V there is room for both tails."""
+        """Subsets that two lists leave; without a size of V there is room for both tails."""
         p, q = target.probabilities, draft.probabilities
         common = [(p[token], q[token]) for token in p.keys() & q.keys()]
         common.sort(key=lambda pair: pair[0] / pair[1] if pair[1] else math.inf)
@@ -250,16 +250,16 @@ class Subsets:
         )  # fmt: skip
 
     def target_mass(self, most: bool) -> Vector:
-        """The largest or smallest p of H without its common tokens, shape (R,)."""
+        """Largest or smallest p of H without its common tokens, shape (R,)."""
         open_mass = _open_mass(self.target, self.target_open, self.num_target_open, most)
         return self.target_only_mass + open_mass
 
     def draft_open_mass(self, most: bool) -> Vector:
-        """The largest or smallest q of the tokens in H that the draft does not list, shape (R,)."""
+        """Largest or smallest q of the tokens in H that the draft does not list, shape (R,)."""
         return _open_mass(self.draft, self.draft_open, self.num_draft_open, most)
 
     def rows(self, chosen: Flags) -> Subsets:
-        """The subsets of some rows alone."""
+        """Subsets of some rows only."""
         return replace(
             self,
             num_draft_only=self.num_draft_only[chosen],
@@ -270,7 +270,7 @@ class Subsets:
 
 
 def _open_mass(side: Listed, inside: Vector, everywhere: int, most: bool) -> Vector:
-    """The largest or smallest mass of `inside` tokens that the side does not list.
+    """Largest or smallest mass of `inside` tokens that the side does not list.
 
     The largest has the slack, which may belong to any tokens.
     """
@@ -280,7 +280,7 @@ def _open_mass(side: Listed, inside: Vector, everywhere: int, most: bool) -> Vec
 
 
 def _numbers_taken(neither: int, target: Listed, draft: Listed) -> list[float]:
-    """Numbers of tokens that no side lists, for the H of least value: it has one of these.
+    """Candidate numbers of tokens that no side lists, one of which the H of least value has.
 
     Between these numbers the value is monotone or concave.
     """
@@ -295,24 +295,25 @@ _FORMATS: tuple[tuple[Any, int], ...] = (
     (ml_dtypes.bfloat16, 8), (np.float16, 11), (np.float32, 24),
 )  # fmt: skip
 
-#: Numbers that fit none of these.
+#: Significant bits of numbers that fit none of these.
 _DOUBLE_BITS = 53
 
-#: Numbers of fewer bits were computed in float32: log_softmax sums 16-bit logits in it, too.
+#: Significant bits of float32, in which shorter numbers were computed: log_softmax sums 16-bit
+#: logits in it, too.
 _SINGLE_BITS = 24
 
-#: In units of the last bit of one: what exp and log may be off, and the rounding of their sum.
+#: Error of exp and log, and of the rounding of their sum, in units of the last bit of one.
 _FUNCTIONS, _LOG_OF_SUM = 4.0, 32.0
 
-#: A sum over the vocabulary is made of so many running sums at least: lanes of a processor.
+#: Least number of running sums in a sum over the vocabulary: lanes of a processor.
 _RUNNING_SUMS = 8
 
-#: Tokens of a vocabulary of unknown size.
+#: Assumed vocabulary size, if it is unknown.
 _VOCAB_SIZE = 1 << 18
 
 
 def rounding(logprobs: Vector, vocab_size: int | None) -> tuple[Vector, float]:
-    """How far each logarithm may be off, shape (n,), and how far all of them together.
+    """Error of each logarithm, shape (n,), and of all of them together.
 
     Each by the rounding of the number itself, and of what it was computed from; together by the
     error of the logarithm of the sum over the vocabulary, by which all are shifted alike.
@@ -344,7 +345,7 @@ def _of_decimals(logprobs: Vector, telling: Vector) -> Vector:
 
 
 def _fits(logprobs: Vector, printed: Vector, dtype: Any) -> bool:
-    """Whether all are numbers of a format, as such, rounded when printed, or as short as can be."""
+    """Whether all are numbers of a format: exact, rounded when printed, or as short as can be."""
     with np.errstate(over="ignore", invalid="ignore"):
         numbers = logprobs.astype(dtype)
         far = np.abs(numbers.astype(np.float64) - logprobs) > printed  # false for infinities

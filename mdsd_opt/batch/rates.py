@@ -55,16 +55,17 @@ def acceptance_rates(
     num_drafts : int or sequence of int
         K. Several of them share the work and are the last axis of the result.
     drafts : {"with_replacement", "without_replacement", "greedy", "top_k"}
-        How the drafts come from q: K independent draws; K draws without replacement; the K - 1
-        likeliest tokens and one draw from the rest; the K likeliest tokens. Ties go to the lowest
-        token id.
+        Scheme by which the drafts come from q: K independent draws; K draws without replacement;
+        the K - 1 likeliest tokens and one draw from the rest; the K likeliest tokens. Ties go to
+        the lowest token id.
     verifier : str or Verifier
-        Which verification algorithm: a name of `mdsd_opt.verifiers.names`, ``"module:attribute"``,
-        or a verifier. Of "importance_sampling" [Khisti25] and "gumbel" [GLS] the rates are lower
-        bounds. A verifier of your own that declares no `batch_rates` for these drafts is asked for
-        its rate position by position.
+        Verification algorithm: a name of `mdsd_opt.verifiers.names`, ``"module:attribute"``, or a
+        verifier. Of "importance_sampling" [Khisti25] and "gumbel" [GLS] the rates are lower bounds.
+        A verifier of your own that declares no `batch_rates` for these drafts is asked for its rate
+        position by position.
     temperature, draft_temperature : float
-        Of the target, and of the draft if it differs. 0 leaves the likeliest token alone.
+        Temperature of the target, and of the draft if it differs. 0 leaves the likeliest token
+        alone.
     top_k, top_p, min_p : optional
         Filters, applied to either side in this order; see `mdsd_opt.softmax`.
     num_threads : int, optional
@@ -75,16 +76,16 @@ def acceptance_rates(
     pad : bool
         Take the tokens that the narrower vocabulary lacks as impossible on its side.
     seed : int
-        Of "rrs" without replacement, which is exact at K <= 2 and on small vocabularies (up to 223
-        tokens at K = 3), and otherwise an average over 256 sequences of rejected tokens: its
+        Seed of "rrs" without replacement, which is exact at K <= 2 and on small vocabularies (up to
+        223 tokens at K = 3), and otherwise an average over 256 sequences of rejected tokens: its
         standard error on the bundled real logits is 0.0002 a row on average, 0.0013 at most. The
         estimate of a row depends on nothing but the row, the seed and the largest K asked for.
     device : {None, "cpu", "gpu"}
-        Where to compute. None goes by the logits: those on a CUDA device stay there, if CuPy is
+        Device to compute on. None goes by the logits: those on a CUDA device stay there, if CuPy is
         installed and there are kernels for what is asked; all else is done by the CPU. "gpu" sends
         NumPy arrays to the device, too, in chunks, and raises where None would turn to the CPU.
     kind : {None, "logits", "logprobs", "probs"}
-        What the rows are. None takes them for logits, and asks where the first of them look like
+        Kind of the rows. None takes them for logits, and asks where the first of them look like
         probabilities: those are not negative and sum to one. Of probabilities and their logarithms
         every row has to sum to one, up to 1e-3 and the rounding of its numbers. Lists of the
         likeliest tokens do not: `acceptance_interval` takes those.
@@ -116,7 +117,8 @@ def acceptance_rates(
     NoDevice
         A device was asked for, and there is none; the message says what is missing.
     ProblemTooLarge
-        So many drafts without replacement that a row would take more than about ten seconds.
+        There are so many drafts without replacement that a row would take more than about ten
+        seconds.
     """
     check_device(device)
     counts = checked_counts(num_drafts)
@@ -143,7 +145,7 @@ def check_device(device: str | None) -> None:
 
 
 def checked_counts(num_drafts: int | Sequence[int]) -> tuple[int, ...]:
-    """Every K that is asked for; `InvalidInput` unless there is one, and each is a number."""
+    """Numbers of drafts K; `InvalidInput` unless there is one, and each is a number."""
     given = tuple(num_drafts) if isinstance(num_drafts, Iterable) else (num_drafts,)
     if not given:
         raise InvalidInput("num_drafts is empty: give at least one number of drafts")
@@ -151,7 +153,7 @@ def checked_counts(num_drafts: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def checked_integer(value: Any, name: str, least: int = 1) -> int:
-    """The value as an int; `InvalidInput` for anything else, and below `least`."""
+    """Value as an int; `InvalidInput` for anything else, and below `least`."""
     try:
         number = operator.index(value)
     except TypeError:

@@ -1,4 +1,4 @@
-"""What distances from the target buy, for batches of logits."""
+"""Acceptance rates at a distance from the target, for batches of logits."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Rates = Floats
 
 _SPREADS = ("equal", "best")
 
-#: Slopes that are tried first; what a mean budget asks for lies between two of them, and is then
+#: Slopes that are tried first; the one of a mean budget lies between two of them, and is then
 #: looked for between these, in so many parts, again and again.
 _SLOPES = tuple(np.geomspace(1e-6, 1e6, 24).tolist())
 _PARTS = 10
 _PASSES = 2
 
-#: Of a mean budget, what groups of tokens may hide and thereby waste.
+#: Share of a mean budget that groups of tokens may hide and thereby waste.
 _DOUBTFUL = 1e-3
 
 
@@ -55,7 +55,7 @@ def relaxed_rates(
     draft_token_ids: Any = None,
     sampling: Sampling | None = None,
 ) -> Any:
-    r"""The largest acceptance rates within a distance from the target, for every row of logits.
+    r"""Largest acceptance rates within a distance from the target, for every row of logits.
 
     The rate of `mdsd_opt.relax`, without the law: the largest a with
 
@@ -75,8 +75,8 @@ def relaxed_rates(
     num_drafts : int or sequence of int
         K.
     drafts : str or sequence of str
-        How the drafts come from q: "with_replacement", "without_replacement", "greedy", "top_k",
-        or a name that is registered.
+        Scheme by which the drafts come from q: "with_replacement", "without_replacement", "greedy",
+        "top_k", or a name that is registered.
     tv, kl, chi2 : float or sequence of float
         The budget, at least 0, and exactly one of them. Several cost hardly more than one.
     spread : {"equal", "best"}
@@ -107,7 +107,8 @@ def relaxed_rates(
     UnknownName
         No such draft scheme or spread.
     ProblemTooLarge
-        So many drafts without replacement that a row would take more than about ten seconds.
+        There are so many drafts without replacement that a row would take more than about ten
+        seconds.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""What computes the rates of which draft scheme and verifier: a table of what verifiers declare.
+"""Table of the functions that compute rates, by draft scheme and verifier, as verifiers declare.
 
 Kernels take rows of logits; formulas are asked row by row, after softmax. NumPy releases the GIL
 for all that takes time there, so that rows run in parallel as those of kernels do.
@@ -50,7 +50,7 @@ RowFunction = Callable[
 
 
 def entry(scheme: str, verifier: str | Verifier) -> BatchRates | None:
-    """What computes the rates; None if there is nothing for such drafts.
+    """Declared kernel or formula for the rates; None if there is none for such drafts.
 
     A verifier that is lossless for them and declares nothing is asked position by position.
     """
@@ -90,7 +90,7 @@ def is_estimated(scheme: str, verifier: str | Verifier, num_drafts: int) -> bool
 def row_function(
     scheme: str, verifier: str | Verifier, num_drafts: Sequence[int], seed: int
 ) -> RowFunction:
-    """What computes the rates of a draft scheme and a verifier on the CPU.
+    """Function that computes the rates of a draft scheme and a verifier on the CPU.
 
     Raises `UnknownName`, which lists those that exist, and `UnsupportedScheme` where both exist,
     but not together, or not for these numbers of drafts.
@@ -162,7 +162,7 @@ def _probabilities(stored: NDArray[Any], scale: float) -> tuple[Vector, float]:
 
 
 def position_by_position(rule: Verifier, scheme: str) -> RowFormula:
-    """The formula of a verifier that declares none: its own rate, one problem after another."""
+    """Formula of a verifier that declares none: its own rate, one problem after another."""
     make = SINGLE_MODEL_SCHEMES[scheme]
 
     def rates(p: Vector, q: Vector, counts: list[int], seed: int) -> list[float]:

@@ -30,7 +30,7 @@ from mdsd_opt.verifiers import Verifier
 class LogitRows:
     """One side of a batch, flattened to rows; `values` have shape (..., V), and two axes at least.
 
-    For messages: the argument they came from, the batch's shape, () for a single row, and what is
+    Messages use the argument they came from, the batch's shape, () for a single row, and the number
     added to the index of a row where a part of a larger batch begins.
     """
 
@@ -47,7 +47,7 @@ class LogitRows:
         return self.values.shape[-1]
 
     def read(self, start: int, stop: int, dtype: np.dtype[Any], vocab_size: int) -> NDArray[Any]:
-        """Rows start .. stop as a kernel wants them: contiguous, aligned, read-only, padded."""
+        """Rows start .. stop as a kernel needs them: contiguous, aligned, read-only, padded."""
         if self.values.flags.c_contiguous:
             rows = self.values.reshape(-1, self.vocab_size)[start:stop]
         else:
@@ -64,7 +64,7 @@ class LogitRows:
         return frozen(rows.view(dtype))
 
     def _masked(self, rows: NDArray[Any], start: int) -> Floats:
-        """Put -inf where a token is filtered out."""
+        """Rows with -inf where a token is filtered out."""
         values = rows.astype(np.float64)
         largest = values.max(axis=1)
         if not np.isfinite(largest).all():
@@ -72,7 +72,7 @@ class LogitRows:
         return np.where(self.sampling.law(values) > 0, values, -np.inf)
 
     def probabilities(self, row: int) -> Floats:
-        """One row in float64, counted in the flattened batch, shape (V,)."""
+        """Probabilities of one row, counted in the flattened batch, in float64, shape (V,)."""
         values = self.values[np.unravel_index(row, self.values.shape[:-1])].astype(np.float64)
         if not np.isfinite(values.max()):
             raise self.bad_row(row)
@@ -84,7 +84,7 @@ class LogitRows:
         return bad_row_error(self.name, self._index(row), values)
 
     def name_of(self, row: int) -> str:
-        """What messages call a row."""
+        """Name of a row in messages."""
         return ", ".join(map(str, self._index(row))) or "0"
 
     def _index(self, row: int) -> list[int]:
@@ -132,7 +132,7 @@ def paired_rows(
 
 
 def batch_shape(target: Sequence[int], draft: Sequence[int]) -> tuple[int, ...]:
-    """Shape of a batch without its vocabulary; `InvalidInput` where both sides do not fit."""
+    """Shape of a batch without its vocabulary; `InvalidInput` if both sides do not fit."""
     try:
         return np.broadcast_shapes(tuple(target)[:-1], tuple(draft)[:-1])
     except ValueError:
@@ -152,7 +152,7 @@ def _with_vocabulary(logits: Opened) -> NDArray[Any]:
 
 
 def common_dtype(target: LogitRows, draft: LogitRows) -> np.dtype[Any]:
-    """Float32 if both sides can be read so without loss, else float64."""
+    """Type float32 if both sides can be read so without loss, else float64."""
     names = {_float_name(target), _float_name(draft)}
     if not all(1e-6 < side.sampling.scale < 1e6 for side in (target, draft)):
         names = {"float64"}  # float32 arithmetic would not do
@@ -177,16 +177,16 @@ def _float_name(rows: LogitRows) -> str:
     return rows.values.dtype.name if native else "float64"
 
 
-#: Tokens a thread takes at once: some milliseconds of work, little enough to be shared evenly.
+#: Number of tokens a thread takes at once: milliseconds of work, little enough to be shared evenly.
 _TOKENS_PER_TASK = 1 << 20
 
-#: Batches of fewer tokens are not worth a thread.
+#: Least number of tokens per thread: smaller batches are not worth one.
 _TOKENS_PER_THREAD = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class RowWork:
-    """What to compute of every row; all but the rows themselves."""
+    """Work to do on every row, without the rows themselves."""
 
     scheme: str
     verifier: str | Verifier
@@ -201,11 +201,11 @@ class RowWork:
 
     @property
     def threads(self) -> int:
-        """Number of threads: as asked for, or as there are processors for this process."""
+        """Number of threads: as requested, or as many as there are processors for this process."""
         return available_threads() if self.num_threads is None else self.num_threads
 
     def row_function(self) -> RowFunction:
-        """What computes the rates; the errors of `row_functions.row_function` come from here."""
+        """Function that computes the rates; errors as `row_functions.row_function`."""
         return row_function(self.scheme, self.verifier, self.num_drafts, self.seed)
 
     def rows(
@@ -222,7 +222,7 @@ class RowWork:
     def run(
         self, function: RowFunction, num_columns: int, target: LogitRows, draft: LogitRows
     ) -> Floats:
-        """What a function finds for each row, shape (..., num_columns)."""
+        """Results of a function for each row, shape (..., num_columns)."""
         rates = np.empty((math.prod(target.index_shape), num_columns))
         one_by_one = getattr(function, "is_slow", False)
         size = 1 if one_by_one else self._rows_at_once(len(rates), target, draft)

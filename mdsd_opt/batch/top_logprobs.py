@@ -26,13 +26,13 @@ from mdsd_opt.drafts.base import checked_num_drafts
 from mdsd_opt.drafts.by_name import checked_scheme
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 
-#: How far computed values may be off.
+#: Largest error of computed values.
 _COMPUTED = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceInterval:
-    """Where the optimal acceptance rate lies, whatever the unknown tails are.
+    """Interval of the optimal acceptance rate, whatever the unknown tails are.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ def interval_ends(
     scheme: str,
     vocab_size: int | None,
 ) -> tuple[Floats, Listed, Listed]:
-    """Both ends for several K, shape (len(counts), 2), and what the lists say."""
+    """Both ends for several K, shape (len(counts), 2), and the lists of both sides."""
     made = SINGLE_MODEL_SCHEMES[checked_scheme(scheme)].composition
     if made is None or not made.is_random:
         kinds = SINGLE_MODEL_SCHEMES.items()
@@ -164,7 +164,7 @@ def _least_value(
     contained_in: Callable[[Subsets, list[int], bool], Floats],
     most_accepted: bool,
 ) -> Floats:
-    """min over H of 1 + P(H) - Q(H), for every K, with the tails that leave it large or small."""
+    """Minimum over H of 1 + P(H) - Q(H), for every K, with tails that make it large or small."""
     of_row = subsets.target_mass(most=most_accepted)
     # Q grows from row to row: of rows with the same p the last has the least value.
     last = np.append(of_row[1:] > of_row[:-1], True)
@@ -190,12 +190,12 @@ def _ends_of_all(
 #: error is about exp(-pi^2 / step); of the K-th ring it is as narrow as 1 / sqrt(K).
 _STEP, _STEP_OF_RING = 0.28, 0.5
 
-#: Rates outside H below this are taken for it: less is contained then, by less than it.
+#: Smaller rates outside H are replaced by this: less is contained then, by less than it.
 _LEAST_RATE = 1e-12
 
 
 def _with_replacement(subsets: Subsets, counts: list[int], most: bool) -> Floats:
-    """Q of every subset and K, shape (R, C + 1, len(counts))."""
+    """Containment Q of every subset and K, shape (R, C + 1, len(counts))."""
     fixed = np.concatenate([[0.0], np.cumsum(subsets.draft_only)])[subsets.num_draft_only]
     fixed = fixed + subsets.draft_open_mass(most)
     inside = fixed[:, None] + np.concatenate([[0.0], np.cumsum(subsets.common_q)])
@@ -203,7 +203,7 @@ def _with_replacement(subsets: Subsets, counts: list[int], most: bool) -> Floats
 
 
 def _without_replacement(subsets: Subsets, counts: list[int], most: bool) -> Floats:
-    """Q of every subset and K, shape (R, C + 1, len(counts)); no less, or no more, than it."""
+    """Bound of Q for every subset and K, from above or below, shape (R, C + 1, len(counts))."""
     outside = np.maximum(_mass_outside(subsets, most), 0.0)
     rate = np.maximum(outside, _LEAST_RATE)
     step = min(_STEP, _STEP_OF_RING / math.sqrt(max(counts)))
@@ -226,7 +226,7 @@ def _without_replacement(subsets: Subsets, counts: list[int], most: bool) -> Flo
 
 
 def _mass_outside(subsets: Subsets, most: bool) -> Floats:
-    """q of what is outside H, summed from it, never as 1 - sum; shape (R, C + 1)."""
+    """Mass q outside H, summed there, never as 1 - sum; shape (R, C + 1)."""
     rest = np.concatenate([np.cumsum(subsets.draft_only[::-1])[::-1], [0.0]])
     open_mass = subsets.draft.tail + subsets.draft.slack - subsets.draft_open_mass(most)
     fixed = rest[subsets.num_draft_only] + open_mass
@@ -239,7 +239,7 @@ def _nodes(slowest: float, step: float) -> Vector:
 
 
 def _rang_at_first(subsets: Subsets, t: Vector, num_drafts: int, most: bool) -> Floats:
-    """Pr(n clocks of H without its common tokens rang by t), shape (R, K, T)."""
+    """Probability that n clocks of H without its common tokens rang by t, shape (R, K, T)."""
     law = np.zeros((1, num_drafts, t.size))
     law[:, 0] = 1.0
     laws = [law]
@@ -263,7 +263,7 @@ def _with_token(law: Floats, q: float, t: Vector) -> Floats:
 
 
 def _poisson(mass: Vector, cap: float, t: Vector, num_drafts: int) -> Floats:
-    """Pr(n of infinitely many small tokens rang by t)."""
+    """Probability that n of infinitely many small tokens rang by t."""
     from scipy.special import gammaln, xlogy
 
     mean = mass[:, None, None] * t
@@ -272,7 +272,7 @@ def _poisson(mass: Vector, cap: float, t: Vector, num_drafts: int) -> Floats:
 
 
 def _at_cap(mass: Vector, cap: float, t: Vector, num_drafts: int) -> Floats:
-    """Pr(n rang by t) of as many tokens at the cap as the mass allows, and one with the rest."""
+    """Probability that n rang by t, of as many tokens at the cap as fit, and one with the rest."""
     from scipy.special import gammaln, xlogy
 
     full = np.floor(mass / cap) if cap else np.zeros_like(mass)

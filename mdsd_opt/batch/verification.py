@@ -70,7 +70,7 @@ def verify_batch(
         without any the output is drawn from the target. In other schemes -1 is padding where the
         law drafts fewer.
     scheme : {"with_replacement", "without_replacement", "greedy", "top_k"}
-        How the drafts come from q.
+        Scheme by which the drafts come from q.
     verifier : str or Verifier
         A name of `mdsd_opt.verifiers.names`, ``"module:attribute"``, or a verifier.
     temperature, draft_temperature, top_k, top_p, min_p, num_threads, kind : optional
@@ -96,10 +96,10 @@ def verify_batch(
     Returns
     -------
     BatchVerdict
-        In the library of the target's logits. The optimum is between a rate and that rate with its
-        gap, up to the error of `acceptance_rates`, or 1e-6 on a device. On the CPU the optimal
-        verifier's gap is zero. On a device the rare residual draws that hit a draft come on top of
-        the rate, at most `gap` of them.
+        Verdicts in the library of the target's logits. The optimum is between a rate and that rate
+        with its gap, up to the error of `acceptance_rates`, or 1e-6 on a device. On the CPU the
+        optimal verifier's gap is zero. On a device the rare residual draws that hit a draft come on
+        top of the rate, at most `gap` of them.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def _check_drafts(drafts: Opened, index_shape: tuple[int, ...]) -> None:
 
 
 def _checked_uniforms(uniforms: Any, index_shape: tuple[int, ...]) -> Floats:
-    """Random numbers as rows, shape (num_rows, 4), once they are seen to be some."""
+    """Random numbers as checked rows, shape (num_rows, 4)."""
     values = to_numpy(uniforms, "uniforms").astype(np.float64)
     width = len(Uniforms._fields)
     if values.shape != (*index_shape, width) or not ((values >= 0) & (values < 1)).all():
@@ -183,7 +183,7 @@ def _decided(
 
 
 class _Decisions:
-    """The rows of a batch and their drafts, and by what budget targets are relaxed, if any."""
+    """Rows of a batch and their drafts, and the budget by which targets are relaxed, if any."""
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ class _Decisions:
     def columns(
         self, uniforms: Floats | None, randomness: Randomness, with_rates: bool
     ) -> dict[str, Column]:
-        """What a `BatchVerdict` holds of every row."""
+        """Fields of a `BatchVerdict` for every row."""
         if uniforms is None:
             uniforms = uniforms_of(randomness, np.arange(len(self._drafts)))
         tokens = self._tokens(uniforms)

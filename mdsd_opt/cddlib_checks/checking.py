@@ -24,13 +24,13 @@ from mdsd_opt.cddlib_checks.result import CheckResult, Evidence
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
 
-#: All provers go through the 2**V subsets.
+#: Largest vocabulary: all provers go through the 2**V subsets.
 MAX_VOCAB_SIZE = 16
 
-#: Least seconds for a second look at what is settled.
+#: Least seconds for a second check of a settled claim.
 _SECOND_LOOK = 2.0
 
-#: Share of the trials that also goes to the control.
+#: Number of trials of which one also goes to the control.
 _CONTROL_SHARE = 10
 
 Progress = Callable[[str], None]
@@ -74,8 +74,8 @@ def check(
         as 0.1, are refused. K of them for claims about different drafts. By default (1, 2, .., V)
         divided by its sum.
     engine : str
-        What computes the polyhedra: "cddlib", "ppl", "auto" (the quicker one for the size, of those
-        that are installed), or "both", which must agree.
+        Library that computes the polyhedra: "cddlib", "ppl", "auto" (the quicker one for the size,
+        of those that are installed), or "both", which must agree.
     timeout : float
         Seconds for all parts together. One that does not finish is ended.
     memory : int, optional
@@ -128,7 +128,7 @@ def check_condition(
     memory: int | None = DEFAULT_MEMORY,
     progress: Progress | None = None,
 ) -> CheckResult:
-    """Is a list of inequalities exactly the condition for acceptance one?
+    """Check whether a list of inequalities is exactly the condition for acceptance one.
 
     p >= 0 and sum p = 1 need not be listed. A claim that is too weak is refuted by a vertex of its
     polytope with acceptance below one, one that is too strong by a target with acceptance one that
@@ -224,7 +224,7 @@ def _settle(
 
 
 def _labelled(found: Sequence[tuple[Job, Evidence]]) -> dict[str, int]:
-    """Sizes of all provers; of equal names the first keeps it, the others tell their prover."""
+    """Sizes of all provers; the first keeps an equal name, the others add their prover's."""
     sizes: dict[str, int] = {}
     for number, (job, evidence) in enumerate(found, start=1):
         for key, value in evidence.sizes.items():

@@ -23,15 +23,15 @@ from typing import Any, BinaryIO
 
 from mdsd_opt.errors import MdsdError, SolverError
 
-#: Address space of a child unless told otherwise, in bytes.
+#: Address space of a child, in bytes, unless the caller gives another.
 DEFAULT_MEMORY = 4 * 2**30
 
-#: Not ``-m``: the package has imported the module by then, and Python would warn.
+#: Command of a child, not ``-m``: the package has imported the module, and Python would warn.
 _START = "from mdsd_opt.cddlib_checks.child import main; main()"
 
 _HEADER = struct.Struct(">Q")
 
-#: Seconds after its deadline at which a child that nobody has ended, ends itself.
+#: Seconds after its deadline at which a child that still runs exits by itself.
 _GRACE = 10
 
 #: Longest wait between two calls of the progress callback, in seconds.
@@ -50,7 +50,7 @@ def run_in_child(
     memory: int | None = DEFAULT_MEMORY,
     tick: Callable[[float], None] | None = None,
 ) -> Any:
-    """``job(**arguments)`` computed in a child process.
+    """Result of ``job(**arguments)``, computed in a child process.
 
     The job is a function at the top level of an importable module; arguments and result are
     pickled. The timeout, in seconds, includes the start of the process; `memory` bounds the address
@@ -95,7 +95,7 @@ def _read_until(
     start: float,
     tick: Callable[[float], None] | None,
 ) -> bytes | None:
-    """All the child writes up to its end; None if the deadline comes first."""
+    """Output of the child up to its end; None if the deadline comes first."""
     assert child.stdout is not None
     data = bytearray()
     with selectors.DefaultSelector() as selector:
@@ -153,7 +153,7 @@ def _send(stream: BinaryIO, kind: str, content: Any) -> None:
 
 
 def _limit_memory(num_bytes: int) -> None:
-    """Bound the address space, where the system can."""
+    """Bound the address space, if the system can."""
     try:
         import resource
     except ImportError:  # Windows
@@ -164,7 +164,7 @@ def _limit_memory(num_bytes: int) -> None:
 
 
 def main() -> None:
-    """The child: run the job from standard input and report its result, or its error."""
+    """Run the job from standard input, and report its result or its error."""
     # Messages go to the real standard output; whatever the C library prints goes to stderr.
     stream = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-r"""Is a list of inequalities exactly the condition for acceptance one, for given drafts?
+r"""Checks whether a list of inequalities is exactly the condition for acceptance one.
 
 The targets with acceptance one are the Minkowski sum of :math:`W_S\,\mathrm{conv}\{e_i : i \in S\}`
 over the draft sets. A linear function is smallest on it where every set gives its mass to its
@@ -42,7 +42,7 @@ _TERM = re.compile(
 
 
 def subset_inequalities(containment: Sequence[Fraction], vocab_size: int) -> list[Inequality]:
-    """P(A) >= Q(A) for every A but the empty and the full set."""
+    """Inequalities P(A) >= Q(A) for every A but the empty and the full set."""
     return [
         Inequality.on_subset(vocab_size, members(mask), containment[mask])
         for mask in proper_subsets(vocab_size)
@@ -50,7 +50,7 @@ def subset_inequalities(containment: Sequence[Fraction], vocab_size: int) -> lis
 
 
 def acceptance_polytope(drafts: DraftScheme) -> Evidence:
-    """The subset inequalities against the definition, for these drafts and every target."""
+    """Compare the subset inequalities with the definition, for these drafts and every target."""
     table = containment_table(drafts.exact_support_law(), drafts.vocab_size)
     return claimed_condition(drafts, subset_inequalities(table, drafts.vocab_size))
 
@@ -106,7 +106,7 @@ def vertices_of(claimed: Sequence[Inequality], vocab_size: int) -> set[tuple[Fra
 
 
 def facets_of(claimed: Sequence[Inequality], vocab_size: int) -> tuple[Inequality, ...]:
-    """Those of the inequalities, and of p >= 0, that no others imply."""
+    """Inequalities, of these and of p >= 0, that no others imply."""
     positive = [Inequality.on_subset(vocab_size, (i,), Fraction(0)) for i in range(vocab_size)]
     by_row = {without_last_token(x.bound, x.coefficients): x for x in [*positive, *claimed]}
     kept = double_description.irredundant(by_row)

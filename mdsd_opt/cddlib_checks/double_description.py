@@ -18,12 +18,12 @@ from mdsd_opt.errors import MissingExtra, SolverError, UnknownName
 
 ENGINES = ("auto", "cddlib", "ppl", "both")
 
-#: What "both" and "auto" choose from; `run_with` takes Normaliz, too, for facets of cones.
+#: Engines that "both" and "auto" use; `run_with` takes Normaliz, too, for facets of cones.
 WITNESSES = ("cddlib", "ppl")
 
 
 class _Normaliz:
-    """The only door to Normaliz (PyNormaliz, GPL), in exact arithmetic: a rival in benchmarks."""
+    """Interface to Normaliz (PyNormaliz, GPL), in exact arithmetic: a rival in benchmarks."""
 
     @staticmethod
     def facets_of_cone(rays: Iterable[Sequence[int]]) -> tuple[set[Row], set[Row]]:
@@ -39,7 +39,7 @@ class _Normaliz:
 _MODULES = {"cddlib": with_cddlib, "ppl": with_ppl, "normaliz": _Normaliz}
 _PACKAGES = {"cddlib": "cdd", "ppl": "ppl", "normaliz": "PyNormaliz"}
 
-#: Entries of the matrix of rows from which PPL is the quicker one.
+#: Numbers of entries of the matrix of rows from which PPL is faster.
 _VERTICES_BY_PPL, _CONES_BY_PPL, _PROGRAMMES_BY_PPL = 400, 5000, 1000
 
 INSTALL = {
@@ -77,7 +77,7 @@ def require(engine: str) -> None:
 
 
 def run_with(engine: str, job: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-    """``job(**arguments)`` with every polyhedron by this engine."""
+    """Result of ``job(**arguments)`` with every polyhedron computed by this engine."""
     global _engine
     before, _engine = _engine, engine
     try:
@@ -118,7 +118,7 @@ def facets_of_cone(rays: Iterable[Sequence[int]]) -> tuple[set[Row], set[Row]]:
 
 
 def irredundant(rows: Iterable[Row]) -> set[Row]:
-    """The rows that no others imply; for a full-dimensional polyhedron these are its facets."""
+    """Rows that no others imply; for a full-dimensional polyhedron these are its facets."""
     return _by_engine("irredundant", False, list(rows))
 
 

@@ -29,7 +29,7 @@ SCHEMES = (WithReplacement.scheme, WithoutReplacement.scheme, IndependentDrafts.
 
 
 def drafts_for(scheme: str, vocab_size: int, num_drafts: int, draft: Any = None) -> DraftScheme:
-    """The drafts of a scheme that a check is about.
+    """Drafts of a scheme that a check is about.
 
     `draft` is q, shape (V,), of what `exact_number` takes; for independent drafts K of them; or a
     `DraftScheme` of that vocabulary and number of drafts. By default q is (1, 2, .., V) divided by
@@ -76,7 +76,7 @@ def battery(scheme: str, vocab_size: int, num_drafts: int) -> list[DraftScheme]:
 
 
 def conditional_poisson(odds: Sequence[Fraction], num_drafts: int) -> DraftSetLaw:
-    """K distinct drafts, each set with a probability in proportion to the product of its odds."""
+    """Law of K distinct drafts, each set with a probability in proportion to its odds' product."""
     drafted = [i for i, x in enumerate(odds) if x]
     sets = combinations(drafted, min(num_drafts, len(drafted)))
     masses = {s: prod((odds[i] for i in s), start=Fraction(1)) for s in sets}
@@ -85,7 +85,7 @@ def conditional_poisson(odds: Sequence[Fraction], num_drafts: int) -> DraftSetLa
 
 
 def mixed_numbers(q: Sequence[Fraction], num_drafts: int) -> MixtureDrafts:
-    """A mixture of 1 to K drafts, with or without replacement, all with the same probability."""
+    """Mixture of 1 to K drafts, with or without replacement, all with the same probability."""
     drafted = sum(x > 0 for x in q)
     parts: list[DraftScheme] = [WithReplacement(q, k) for k in range(1, num_drafts + 1)]
     parts += [WithoutReplacement(q, k) for k in range(2, min(num_drafts, drafted - 1) + 1)]
@@ -118,7 +118,7 @@ def rational_distribution(values: Any, vocab_size: int) -> list[Fraction]:
 
 
 def exact_number(x: Any) -> Fraction:
-    """The number that was written; `ValueError` for none, and for a float that rounds another.
+    """Number as written; `ValueError` for none, and for a float that rounds another.
 
     Text such as "0.1", "1/3" and ".5/2", Decimals and Fractions mean what they say. So does a float
     that is the decimal it prints, as 0.25; of 0.1 the bits hold another number.
@@ -163,7 +163,7 @@ def _normalised(weights: Sequence[int]) -> list[Fraction]:
 
 
 def exact_models(drafts: DraftScheme) -> list[tuple[Fraction, ...]]:
-    """q of each draft model: K of them for independent drafts, otherwise one."""
+    """Law q of each draft model: K of them for independent drafts, otherwise one."""
     return [model.exact() for model in drafts.models]
 
 
@@ -174,7 +174,7 @@ def mean_model(drafts: DraftScheme) -> list[Fraction]:
 
 
 def document(drafts: DraftScheme) -> dict[str, Any]:
-    """The drafts as in problem files."""
+    """Drafts in the form of problem files."""
     if drafts.models:
         return drafts.to_entry(lambda model: [str(x) for x in model.exact()])
     law = drafts.exact_support_law()
@@ -187,7 +187,7 @@ def document(drafts: DraftScheme) -> dict[str, Any]:
 
 
 def readable(drafts: DraftScheme) -> str:
-    """One phrase for scopes: "q = (1, 2, 3)/6 with replacement"."""
+    """Phrase for scopes: "q = (1, 2, 3)/6 with replacement"."""
     if not drafts.models:
         return repr(drafts)
     texts = [_over_common_denominator(q) for q in exact_models(drafts)]
@@ -197,7 +197,7 @@ def readable(drafts: DraftScheme) -> str:
 
 
 def scope_of(drafts: DraftScheme, targets: str = "every target") -> str:
-    """What a claim about given drafts was settled for, in words."""
+    """Scope for which a claim about given drafts was settled, in words."""
     return f"V = {drafts.vocab_size}, K = {drafts.num_drafts}, {readable(drafts)}, {targets}"
 
 

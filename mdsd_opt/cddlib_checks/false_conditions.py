@@ -23,7 +23,7 @@ from mdsd_opt.drafts import DraftScheme
 
 Threshold = Callable[[int], Fraction]
 
-#: Bounds of powers differ by about this relative amount.
+#: Relative difference, about, of the bounds of powers.
 _WIDTH = Fraction(1, 2**40)
 
 
@@ -59,7 +59,7 @@ def _of_one_model(drafts: DraftScheme, model: Sequence[Fraction]) -> list[Inequa
 
 
 def _dropped_subset(vocab_size: int) -> int:
-    """The first half of the tokens."""
+    """Mask of the first half of the tokens."""
     return (1 << max(1, vocab_size // 2)) - 1
 
 
@@ -114,12 +114,12 @@ def near_miss(drafts: DraftScheme, name: str) -> Evidence:
 
 
 def power_below(x: Fraction, exponent: Fraction) -> Fraction:
-    """A rational at most x**exponent, within about 1e-12 of it, relatively; x in [0, 1]."""
+    """Rational at most x**exponent, within about 1e-12 of it, relatively; x in [0, 1]."""
     return _bound(x, exponent, below=True)
 
 
 def power_above(x: Fraction, exponent: Fraction) -> Fraction:
-    """A rational at least x**exponent, within about 1e-12 of it, relatively; x in [0, 1]."""
+    """Rational at least x**exponent, within about 1e-12 of it, relatively; x in [0, 1]."""
     return _bound(x, exponent, below=False)
 
 
@@ -138,7 +138,7 @@ def _bound(x: Fraction, exponent: Fraction, below: bool) -> Fraction:
 
 
 def _short(value: Fraction, down: bool) -> Fraction:
-    """`value` rounded to 50 significant bits."""
+    """Given `value` rounded to 50 significant bits."""
     scale = 1 << (50 + max(0, value.denominator.bit_length() - value.numerator.bit_length()))
     scaled = value * scale
     whole = scaled.numerator // scaled.denominator
@@ -146,7 +146,7 @@ def _short(value: Fraction, down: bool) -> Fraction:
 
 
 def _is_bound(y: Fraction, x: Fraction, exponent: Fraction, below: bool) -> bool:
-    """y <= x**(a/b), that is y**b <= x**a; or >=."""
+    """Whether y <= x**(a/b), that is y**b <= x**a; or >= for bounds from above."""
     a, b = exponent.numerator, exponent.denominator
     left, right = y.numerator**b * x.denominator**a, x.numerator**a * y.denominator**b
     return left <= right if below else left >= right

@@ -20,7 +20,7 @@ from mdsd_opt.problem import TransportProblem
 Law = tuple[Fraction, ...]
 Weights = tuple[tuple[int, ...], ...]
 
-#: Tokens whose subsets are gone through: 4,096 of them.
+#: Most tokens, all of whose subsets are gone through: 4,096 of them.
 _MOST_TOKENS = 12
 
 #: Largest weight that is drawn.
@@ -36,9 +36,9 @@ class LawCounterexample:
     laws : tuple of tuple of Fraction
         As the claim takes them, with weights that cannot be lowered one by one.
     excess : Fraction
-        What the claim returns, above zero.
+        Value of the claim, above zero.
     trial : int
-        Which of the trials found it, from 1, before it was shrunk.
+        Number of the trial that found it, from 1, before it was shrunk.
     """
 
     laws: tuple[Law, ...]
@@ -51,7 +51,7 @@ class LawCounterexample:
 
 
 def optimum(problem: TransportProblem) -> Fraction:
-    r"""alpha* in exact arithmetic, certified, for any scheme of few tokens.
+    r"""Optimum alpha* in exact arithmetic, certified, for any scheme of few tokens.
 
     The least of the cuts :math:`1 + P(H) - Q(H)` over all H, and the value of an integer flow: the
     one is an upper bound and the other a lower one, so that their being equal is the proof.
@@ -59,7 +59,7 @@ def optimum(problem: TransportProblem) -> Fraction:
     Parameters
     ----------
     problem : TransportProblem
-        Of fractions; floats are taken as the fractions that they are, divided by their sum.
+        Problem of fractions; floats are taken as the fractions that they are, divided by their sum.
 
     Raises
     ------
@@ -140,7 +140,7 @@ def _excess(claim: Callable[..., Fraction], weights: Weights) -> Fraction:
 
 
 def _shrunk(claim: Callable[..., Fraction], weights: Weights) -> Weights:
-    """Lower weights for which the claim fails as well, until none is left that can be lowered."""
+    """Lower weights for which the claim fails as well, until none can be lowered further."""
     for simpler in _simpler(weights):
         if _excess(claim, simpler) > 0:
             return _shrunk(claim, simpler)
@@ -148,7 +148,7 @@ def _shrunk(claim: Callable[..., Fraction], weights: Weights) -> Weights:
 
 
 def _simpler(weights: Weights) -> Iterator[Weights]:
-    """The same with one weight gone, halved or lowered by one, the simplest first."""
+    """Same weights with one removed, halved or lowered by one, the simplest first."""
     for lowered in (lambda n: 0, lambda n: n // 2, lambda n: n - 1):
         for i, row in enumerate(weights):
             for j, n in enumerate(row):

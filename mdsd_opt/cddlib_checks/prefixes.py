@@ -1,4 +1,4 @@
-r"""q-convexity, and whether an optimal subset is always a prefix of the tokens sorted by p/w.
+r"""Checks of q-convexity, and of prefixes by p/w: is one of them always an optimal subset?
 
 [Hu25]: for all H and x, y outside it,
 :math:`[Q(H+x)-Q(H)]/w_x \le [Q(H+x+y)-Q(H+x)]/w_y`. It makes prefixes optimal: if y in H has a
@@ -31,7 +31,7 @@ from mdsd_opt.cddlib_checks.subsets import (
 )
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts
 
-#: Orders tried for each draw of the drafts beyond V = 4, where all of them are too many.
+#: Number of orders tried for each draw of the drafts beyond V = 4, where all would be too many.
 _SAMPLED_ORDERS = 24
 
 
@@ -44,7 +44,7 @@ def _scope(schemes: Sequence[DraftScheme]) -> str:
 def q_convexity(
     schemes: Sequence[DraftScheme], weights: Sequence[Fraction] | None = None
 ) -> Evidence:
-    """Compare all slopes, in exact arithmetic; in the mean of the draft models unless given."""
+    """Compare all slopes, in exact arithmetic, in the mean of the draft models unless given."""
     compared = 0
     for drafts in schemes:
         size = drafts.vocab_size
@@ -146,7 +146,7 @@ def prefix_falsifier(vocab_size: int, num_drafts: int, draws: int, seed: int = 0
 
 
 def _random_model(rng: random.Random, vocab_size: int) -> list[Fraction]:
-    """Tenths; every other model lacks some tokens, which is where prefixes fail most."""
+    """Random law in tenths; every other model lacks some tokens, where prefixes fail most."""
     total = 10
     while True:
         if rng.random() < 0.5:
@@ -163,7 +163,7 @@ def _random_model(rng: random.Random, vocab_size: int) -> list[Fraction]:
 def _search_order(
     drafts: DraftScheme, w: Sequence[Fraction], order: Sequence[int]
 ) -> tuple[Counterexample | None, int]:
-    """Whether, for a target with p/w ascending along `order`, another subset beats all prefixes.
+    """Target with p/w ascending along `order` on which another subset beats all prefixes, if any.
 
     For each other subset A, maximise t with P(A) - Q(A) + t <= P(H) - Q(H) for all prefixes H.
     """
@@ -192,7 +192,7 @@ def _search_order(
 
 
 def _target_rows(size: int, w: Sequence[Fraction], order: Sequence[int]) -> list[Row]:
-    """p >= 0, sum p = 1, p/w ascending; columns constant, p, t."""
+    """Rows of p >= 0, sum p = 1, p/w ascending; columns constant, p, t."""
     rows = []
     for i in range(size):
         rows.append(primitive([0, *(int(j == i) for j in range(size)), 0]))
@@ -205,7 +205,7 @@ def _target_rows(size: int, w: Sequence[Fraction], order: Sequence[int]) -> list
 
 
 def _gap(p: Sequence[Fraction], table: Sequence[Fraction], prefixes: Sequence[int]) -> Fraction:
-    """How far the best prefix stays above the best subset."""
+    """Distance of the best prefix above the best subset."""
     mass = masses_of_subsets(p)
     rate, _ = best_cut(p, table)
     return 1 + min(mass[h] - table[h] for h in prefixes) - rate
@@ -218,7 +218,7 @@ def _strictly_ordered(
     table: Sequence[Fraction],
     prefixes: Sequence[int],
 ) -> tuple[Fraction, ...]:
-    """A target nearby without ties of p/w, so that no other way to break ties saves the claim."""
+    """Nearby target without ties of p/w, so that no other order of ties saves the claim."""
     strict = [Fraction(0)] * len(p)
     for rank, i in enumerate(order, start=1):
         strict[i] = rank * w[i]
@@ -234,7 +234,7 @@ def _strictly_ordered(
 def prefix_counterexample(
     drafts: DraftScheme, p: tuple[Fraction, ...], order: Sequence[int]
 ) -> Counterexample | None:
-    """The proof that every prefix of `order` is suboptimal, or None if one is optimal."""
+    """Proof that every prefix of `order` is suboptimal, or None if one is optimal."""
     law = drafts.exact_support_law()
     table = containment_table(law, drafts.vocab_size)
     prefixes = list(accumulate((1 << i for i in order), initial=0))

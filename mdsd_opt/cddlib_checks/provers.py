@@ -1,4 +1,4 @@
-"""The provers of the registry: each settles one claim at one size and says for what exactly.
+"""Provers of the registry: each settles one claim at one size and states its exact scope.
 
 They run inside the child process. A prover takes the size and the drafts and returns `Evidence`:
 from polyhedra, or by enumeration in fractions of all draft tuples, all subsets or all pairs.
@@ -61,21 +61,21 @@ def _cone_evidence(finding: cones.ConeFinding, scope: str) -> Evidence:
 
 
 def acceptance_cone(vocab_size: int, num_drafts: int) -> Evidence:
-    """Facets of the cone of all (p, W) with acceptance one."""
+    """Compute the facets of the cone of all (p, W) with acceptance one."""
     sizes = _cone_sizes(vocab_size, num_drafts)
     finding = cones.acceptance_cone(vocab_size, sizes)
     return _cone_evidence(finding, _every_law(vocab_size, sizes))
 
 
 def value_cone(vocab_size: int, num_drafts: int) -> Evidence:
-    """Facets of the hypograph of the optimal acceptance."""
+    """Compute the facets of the hypograph of the optimal acceptance."""
     sizes = _cone_sizes(vocab_size, num_drafts)
     finding = cones.hypograph_cone(vocab_size, sizes)
     return _cone_evidence(finding, _every_law(vocab_size, sizes))
 
 
 def large_subsets_cone(vocab_size: int, num_drafts: int) -> Evidence:
-    """Facets of the cone whose draft sets all have K tokens."""
+    """Compute the facets of the cone whose draft sets all have K tokens."""
     size = min(num_drafts, vocab_size)
     finding = cones.acceptance_cone(vocab_size, [size], smallest_subset=size)
     scope = f"V = {vocab_size}: every law of {size} distinct drafts, every target"
@@ -87,7 +87,7 @@ def large_subsets_cone(vocab_size: int, num_drafts: int) -> Evidence:
 
 
 def large_subsets_polytope(drafts: DraftScheme) -> Evidence:
-    """Facets for given q without replacement against |A| >= K and p >= 0."""
+    """Compare facets for given q without replacement with |A| >= K and p >= 0."""
     size = drafts.vocab_size
     table = containment_table(drafts.exact_support_law(), size)
     scope = scope_of(drafts)
@@ -111,7 +111,7 @@ def large_subsets_polytope(drafts: DraftScheme) -> Evidence:
 
 
 def vertex_counts(drafts: DraftScheme) -> Evidence:
-    """Number of vertices by double description against the closed form."""
+    """Compare the number of vertices by double description with the closed form."""
     law = drafts.exact_support_law()
     size = drafts.vocab_size
     claimed = subset_inequalities(containment_table(law, size), size)
@@ -135,7 +135,7 @@ def vertex_counts(drafts: DraftScheme) -> Evidence:
 
 
 def dominates(better: DraftScheme, worse: DraftScheme) -> Evidence:
-    """alpha* of the one scheme is at least alpha* of the other, for every target.
+    """Check that alpha* of the one scheme is at least that of the other, for every target.
 
     Holds if and only if Q is nowhere larger: for H with a larger Q, the target that meets all
     subset inequalities of the other scheme and is smallest on H has acceptance one there and less
@@ -200,7 +200,7 @@ def projection(drafts: DraftScheme) -> Evidence:
 
 
 def _with_plan_of(rows: Iterable[Row], s: tuple[int, ...], mass: Fraction) -> list[Row]:
-    """Rows in p and C(., S): what the plan of S leaves of p satisfies the rows given.
+    """Rows in p and C(., S), by which the rest of p without the plan of S satisfies the given rows.
 
     The last token of S gets the mass of S less the variables of the others.
     """
@@ -216,7 +216,7 @@ def _with_plan_of(rows: Iterable[Row], s: tuple[int, ...], mass: Fraction) -> li
 
 
 def _subset_rows(law: SetLaw, vocab_size: int) -> list[Row]:
-    """P(A) >= Q(A) for all A but the empty one, for targets of any mass."""
+    """Rows of P(A) >= Q(A) for all A but the empty one, for targets of any mass."""
     table = containment_table(law, vocab_size)
     rows = {
         primitive([-table[mask], *(mask >> i & 1 for i in range(vocab_size))])
@@ -226,7 +226,7 @@ def _subset_rows(law: SetLaw, vocab_size: int) -> list[Row]:
 
 
 def lifted_vertices(drafts: DraftScheme) -> Evidence:
-    """Every vertex of the subset inequalities, for targets of any mass, has a plan.
+    """Check that every vertex of the subset inequalities, for targets of any mass, has a plan.
 
     A plan gives all mass of the sets within A to tokens of A, so that its target meets the subset
     inequalities, and what is added to a target leaves it a plan. So the projection of the plans is
@@ -274,7 +274,7 @@ def hull_rule_evidence(drafts: DraftScheme, targets: int, seed: int = 0) -> Evid
 def varied_targets(
     drafts: DraftScheme, count: int, rng: random.Random
 ) -> list[tuple[Fraction, ...]]:
-    """The draft itself, a point mass, and random ones with ties, zeros and mixed magnitudes."""
+    """Targets: the draft itself, a point mass, random ones with ties, zeros, mixed magnitudes."""
     size = drafts.vocab_size
     chosen = [tuple(exact_models(drafts)[0]), tuple(Fraction(int(i == 0)) for i in range(size))]
     while len(chosen) < count:
@@ -286,7 +286,7 @@ def varied_targets(
 
 
 def threshold_sets(drafts: DraftScheme, targets: int, seed: int = 0) -> Evidence:
-    r"""Every optimal subset of every one of the targets is a threshold set of its own weights.
+    r"""Check that every optimal subset of all targets is a threshold set of its own weights.
 
     Let H be optimal and :math:`c_k = \prod_{l \ne k} q_l(H)`. As Q is a product of measures, its
     increments at H are at most, and beyond H at least, those of its linear part, so that tokens
@@ -325,7 +325,7 @@ def misplaced(
     weights: Sequence[Fraction],
     mask: int,
 ) -> int | None:
-    """A token on the wrong side of sum_k c_k q_k, for these weights c and this subset."""
+    """Token on the wrong side of sum_k c_k q_k, for these weights c and this subset, or None."""
     for i, x in enumerate(p):
         threshold = sum((c * q[i] for c, q in zip(weights, models, strict=True)), Fraction(0))
         if (x > threshold) if mask >> i & 1 else (x < threshold):
@@ -334,7 +334,7 @@ def misplaced(
 
 
 def excess_supermodular(drafts: DraftScheme) -> Evidence:
-    r"""Whether :math:`(Q - c)_+` is supermodular, as the laws beyond lossless acceptance need it.
+    r"""Check that :math:`(Q - c)_+` is supermodular, as laws beyond lossless acceptance need it.
 
     Q is monotone and supermodular, and a convex function that does not fall keeps both. For two
     sets the inequality is piecewise linear in c, with kinks at four values of Q, below and above

@@ -26,7 +26,7 @@ from mdsd_opt.cddlib_checks.subsets import (
 )
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithoutReplacement, WithReplacement
 
-#: Gaps below this are taken for rounding.
+#: Gaps below this are attributed to rounding.
 _TOLERANCE = 1e-11
 
 
@@ -41,7 +41,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How to draw instances of a claim, to suspect one, and to settle the suspicion.
+    """Functions that draw instances of a claim, suspect one, and settle the suspicion.
 
     The gap is positive in floating point where the claim seems to fail; what confirms it is a
     counterexample in fractions, None if rounding misled. The control is another search, on a claim
@@ -57,7 +57,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class SliceResult:
-    """What a range of trials gave."""
+    """Results of a range of trials."""
 
     done: int
     caught: int
@@ -76,7 +76,7 @@ def run_slice(
     seconds: float,
     count_all: bool = False,
 ) -> SliceResult:
-    """Trials first .. last - 1; stops at the first counterexample unless all are to be counted."""
+    """Run trials first .. last - 1; stop at a first counterexample unless all are counted."""
     deadline = time.perf_counter() + seconds
     caught = false_alarms = 0
     found, found_at = None, -1
@@ -99,7 +99,7 @@ def run_slice(
 
 
 def _random_law(rng: np.random.Generator, size: int) -> tuple[Fraction, ...]:
-    """Integer weights, of one magnitude or of several."""
+    """Law of integer weights, of one magnitude or of several."""
     power = rng.choice([1, 2, 4], size) if rng.random() < 0.5 else 1
     weights = rng.integers(1, 11, size) ** power
     total = int(weights.sum())
@@ -117,7 +117,7 @@ def _different(rng: np.random.Generator, size: int, num_drafts: int) -> Instance
 
 
 def _near_boundary(rng: np.random.Generator, size: int, num_drafts: int) -> Instance:
-    """A vertex of the acceptance-one polytope, every other time moved a little."""
+    """Vertex of the acceptance-one polytope, every other time moved a little."""
     drafts = _single(rng, size, num_drafts).drafts
     vertex = priority_law(drafts.exact_support_law(), rng.permutation(size).tolist())
     share = Fraction(int(rng.integers(2)), int(10 ** rng.integers(1, 6)))
@@ -127,14 +127,14 @@ def _near_boundary(rng: np.random.Generator, size: int, num_drafts: int) -> Inst
 
 
 def _two_schemes(rng: np.random.Generator, size: int, num_drafts: int, more: int = 0) -> Instance:
-    """Draw drafts without replacement, and `more` drafts than these with it."""
+    """Instance of drafts without replacement, and of `more` drafts than these with it."""
     q = list(_random_law(rng, size))
     drafts = WithoutReplacement(q, num_drafts)
     return Instance(_random_law(rng, size), drafts, WithReplacement(q, num_drafts + more))
 
 
 def _masses(p: Any) -> Floats:
-    """P of every mask."""
+    """Masses P of every mask."""
     table = np.zeros(1)
     for x in p:
         table = np.concatenate([table, table + float(x)])
@@ -142,7 +142,7 @@ def _masses(p: Any) -> Floats:
 
 
 def _containment(drafts: DraftScheme) -> Floats:
-    """Q of every mask."""
+    """Containment Q of every mask."""
     models = drafts.independent_models
     if models is not None:
         return np.prod([_masses(model.values) ** count for model, count in models], axis=0)
@@ -218,18 +218,18 @@ def _confirm_containment(instance: Instance) -> Counterexample | None:
 
 
 def _verdict_gap(instance: Instance, small: bool = False) -> float:
-    """1 where the subsets and the maximum flow disagree about acceptance one."""
+    """One if the subsets and the maximum flow disagree about acceptance one, else 0."""
     claimed = _least_excess(instance, small) > -_TOLERANCE
     return float(claimed != (_flow_value(instance) > 1 - _TOLERANCE))
 
 
 def _formula_gap(instance: Instance, small: bool = False) -> float:
-    """How far the formula and the maximum flow are apart."""
+    """Difference of the formula and the maximum flow."""
     return abs(1 + _least_excess(instance, small) - _flow_value(instance))
 
 
 def _least_excess(instance: Instance, small: bool) -> float:
-    """P(A) - Q(A) at its least, over all subsets or the small ones, of at most one token."""
+    """Least P(A) - Q(A), over all subsets or the small ones, of at most one token."""
     values = _masses(instance.target) - _containment(instance.drafts)
     if small:
         values = values[np.bitwise_count(np.arange(values.size)) <= 1]

@@ -1,4 +1,4 @@
-"""All claims that can be checked: what they say, where they are from, and how they are settled."""
+"""All claims that can be checked: their statements, sources and proof methods."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from mdsd_opt.cddlib_checks.result import Evidence
 from mdsd_opt.cddlib_checks.two_values import two_values
 from mdsd_opt.drafts import DraftScheme, WithReplacement
 
-#: Draws of the draft models after which a falsifier gives up.
+#: Number of draws of the draft models after which a falsifier gives up.
 _DRAWS = 300
 
-#: V! orders with 2^V sets each: V = 5 takes 6,000 linear programmes, V = 6 already 82,000.
+#: Largest V for linear programmes in all V! orders with 2^V sets each: V = 5 takes 6,000 of them,
+#: V = 6 already 82,000.
 _PROGRAMMES_UP_TO = 5
 
 _CONE = "double description of the cone over (p, W)"
@@ -53,7 +54,7 @@ class Job:
     decides: bool = False
 
 
-#: From V, K and the draft that was given, if any, to the jobs that settle the claim.
+#: Maps V, K and the given draft, if any, to the jobs that settle the claim.
 Jobs = Callable[[int, int, Any], list[Job]]
 
 
@@ -82,7 +83,7 @@ class Conjecture:
     search: Search | None = field(default=None, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """What is said of it, for JSON."""
+        """Description of the claim, for JSON."""
         told = ("name", "statement", "source", "status", "method")
         return {name: getattr(self, name) for name in told}
 

@@ -1,4 +1,4 @@
-"""What a check returns, and the inequalities it speaks of."""
+"""Results of a check, and the inequalities in them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mdsd_opt.cddlib_checks.subsets import mask_of
 
 @dataclass(frozen=True, slots=True)
 class Inequality:
-    """sum_i c_i p_i >= bound, a claim about targets.
+    """Inequality sum_i c_i p_i >= bound, a claim about targets.
 
     Attributes
     ----------
@@ -25,12 +25,12 @@ class Inequality:
 
     @classmethod
     def on_subset(cls, vocab_size: int, tokens: Sequence[int], bound: Fraction) -> Inequality:
-        """P(tokens) >= bound."""
+        """Inequality P(tokens) >= bound."""
         mask = mask_of(tokens)
         return cls(tuple(Fraction(mask >> i & 1) for i in range(vocab_size)), bound)
 
     def slack(self, p: Sequence[Fraction]) -> Fraction:
-        """Left side minus right side: negative where the inequality is violated."""
+        """Left side minus right side: negative if the inequality is violated."""
         total = -self.bound
         for c, x in zip(self.coefficients, p, strict=True):
             if c:
@@ -58,7 +58,7 @@ class Counterexample:
         target has acceptance one, yet the claim excludes it. "suboptimal prefix", "not convex",
         "smaller acceptance", "unequal value" and "lossy" belong to the other claims.
     explanation : str
-        What fails, with its numbers.
+        Description of the failure, with its numbers.
     drafts : dict
         The draft scheme, as in problem files: numbers are strings of fractions.
     target : tuple of Fraction, optional
@@ -68,7 +68,7 @@ class Counterexample:
     subset : tuple of int, optional
         The tokens the failure is about.
     confirmed : str
-        By which independent exact computation.
+        Name of the independent exact computation that confirms it.
     """
 
     kind: str
@@ -80,7 +80,7 @@ class Counterexample:
     confirmed: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it for JSON: fractions become strings."""
+        """All fields for JSON: fractions become strings."""
         return {
             "kind": self.kind,
             "explanation": self.explanation,
@@ -104,7 +104,7 @@ class Counterexample:
 
 
 def approximate(x: Fraction) -> str:
-    """A fraction, and its decimal where it has one worth printing."""
+    """Text of a fraction, with its decimal if that is worth printing."""
     if x.denominator == 1:
         return str(x)
     text = str(x)
@@ -114,7 +114,7 @@ def approximate(x: Fraction) -> str:
 
 
 def describe_drafts(drafts: Mapping[str, Any]) -> str:
-    """The scheme of a problem file in one line."""
+    """Text of the scheme of a problem file in one line."""
     scheme = str(drafts.get("scheme", "")).replace("_", " ")
     q = drafts.get("q")
     if q and isinstance(q[0], list):
@@ -127,7 +127,7 @@ def describe_drafts(drafts: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What one prover found: proved within its scope (True), refuted, or not settled (None).
+    """Finding of one prover: proved within its scope (True), refuted, or not settled (None).
 
     The scope says for which V, K, drafts and targets.
     """
@@ -157,7 +157,7 @@ class CheckResult:
     facets : tuple of Inequality
         The facets of the polytope in question, if there is one.
     scope : str
-        What exactly was settled.
+        Exact scope of the verdict.
     reason : str
         Why undecided, or which prover ran out of time although another settled the claim.
     sizes : dict of str to int
@@ -179,16 +179,16 @@ class CheckResult:
 
     @property
     def counterexample(self) -> Counterexample | None:
-        """The first counterexample, or None."""
+        """First counterexample, or None."""
         return self.counterexamples[0] if self.counterexamples else None
 
     @property
     def verdict(self) -> str:
-        """holds, refuted or undecided."""
+        """Verdict in a word: holds, refuted or undecided."""
         return {True: "holds", False: "refuted", None: "undecided"}[self.holds]
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it for JSON: fractions become strings."""
+        """All fields for JSON: fractions become strings."""
         return {
             "name": self.name,
             "statement": self.statement,

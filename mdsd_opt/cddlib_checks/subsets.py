@@ -41,7 +41,7 @@ def draft_sets(vocab_size: int, sizes: Iterable[int]) -> list[tuple[int, ...]]:
 
 
 def containment_table(law: SetLaw, vocab_size: int) -> list[Fraction]:
-    """Q(H) for every mask H, by summing over subsets one token at a time."""
+    """Containment Q(H) for every mask H, by summing over subsets one token at a time."""
     table = [Fraction(0)] * (1 << vocab_size)
     for drafted, mass in law.items():
         table[mask_of(drafted)] += mass
@@ -54,7 +54,7 @@ def containment_table(law: SetLaw, vocab_size: int) -> list[Fraction]:
 
 
 def masses_of_subsets(p: Sequence[Number]) -> list[Number]:
-    """P(H) for every mask H."""
+    """Masses P(H) for every mask H."""
     table = [0 * p[0]] * (1 << len(p))
     for i, x in enumerate(p):
         for mask in range(1 << i):
@@ -63,7 +63,7 @@ def masses_of_subsets(p: Sequence[Number]) -> list[Number]:
 
 
 def best_cut(p: Sequence[Fraction], containment: Sequence[Fraction]) -> tuple[Fraction, int]:
-    """1 + min_H [P(H) - Q(H)] and the first mask that attains it."""
+    """Optimum 1 + min_H [P(H) - Q(H)] and the first mask that attains it."""
     least, mask = _least_excess(p, containment)
     return 1 + least, mask
 
@@ -71,7 +71,7 @@ def best_cut(p: Sequence[Fraction], containment: Sequence[Fraction]) -> tuple[Fr
 def best_cuts(
     points: Collection[Sequence[Fraction]], containment: Sequence[Fraction]
 ) -> Iterator[tuple[Fraction, int]]:
-    """`best_cut` of many targets, in integers over one denominator: tens of times as fast."""
+    """Results of `best_cut` for many targets, in integers over one denominator, much faster."""
     scale = lcm(*(x.denominator for x in chain(containment, *points)))
     scaled = [x.numerator * (scale // x.denominator) for x in containment]
     for p in points:
@@ -80,7 +80,7 @@ def best_cuts(
 
 
 def _least_excess(p: Sequence[Number], containment: Sequence[Number]) -> tuple[Number, int]:
-    """min_H [P(H) - Q(H)] and the first mask that attains it."""
+    """Least P(H) - Q(H) and the first mask that attains it."""
     mass = masses_of_subsets(p)
     values = [x - y for x, y in zip(mass, containment, strict=True)]
     least = min(values)
@@ -97,7 +97,7 @@ def priority_law(law: SetLaw, order: Sequence[int]) -> tuple[Fraction, ...]:
 
 
 def priority_laws(law: SetLaw, vocab_size: int) -> set[tuple[Fraction, ...]]:
-    """The laws of all orders of the tokens, without repeats.
+    """Laws of all orders of the tokens, without repeats.
 
     Built from the front: what the first tokens of an order get depends on their set alone, as
     Pr(some draft in S) = 1 - Q(complement of S).
@@ -121,12 +121,12 @@ def priority_laws(law: SetLaw, vocab_size: int) -> set[tuple[Fraction, ...]]:
 
 
 def describe(mask: int) -> str:
-    """{0, 2} for the mask of tokens 0 and 2."""
+    """Text such as {0, 2} for the mask of tokens 0 and 2."""
     return "{" + ", ".join(map(str, members(mask))) + "}"
 
 
 def primitive(row: Iterable[Fraction | int]) -> Row:
-    """The positive multiple with coprime integer entries; the zero row stays zero."""
+    """Positive multiple with coprime integer entries; the zero row stays zero."""
     entries = [Fraction(x) for x in row]
     scale = lcm(*(x.denominator for x in entries))
     integers = [x.numerator * (scale // x.denominator) for x in entries]
@@ -135,7 +135,7 @@ def primitive(row: Iterable[Fraction | int]) -> Row:
 
 
 def without_last_token(bound: Fraction, coefficients: Sequence[Fraction | int]) -> Row:
-    """c.p >= bound in the coordinates p_0..p_{V-2}, with p_{V-1} = 1 - the rest.
+    """Row of c.p >= bound in the coordinates p_0..p_{V-2}, with p_{V-1} = 1 - the rest.
 
     Keeping the equality sum p = 1 instead would leave every row defined only up to a multiple of
     it, and sets of rows could not be compared.
@@ -145,12 +145,12 @@ def without_last_token(bound: Fraction, coefficients: Sequence[Fraction | int]) 
 
 
 def with_last_token(point: Sequence[Fraction]) -> tuple[Fraction, ...]:
-    """p from its first V - 1 coordinates."""
+    """Law p from its first V - 1 coordinates."""
     return (*point, 1 - sum(point, Fraction(0)))
 
 
 def exact_acceptance(p: Sequence[Fraction], law: SetLaw) -> Fraction:
-    """alpha* of target p and a law of draft sets, by augmenting paths on integers of any size.
+    """Optimum alpha* of target p and a law of draft sets, by augmenting paths on integers.
 
     Shares nothing with double description or with the subset formula, so it can confirm what they
     find. The flow is a plan, which proves the value from below; the tokens that residual paths

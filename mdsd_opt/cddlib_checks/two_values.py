@@ -1,4 +1,4 @@
-r"""The formula for drafts of two values at one node (`decoding.value_bound`), for every target.
+r"""Formula for drafts of two values at one node (`decoding.value_bound`), for every target.
 
 In units of half of :math:`v_1 - v_2`, chains of n prefixes serve :math:`v_1` from 2n - 2 to 2n. At
 :math:`v_1 = 2n - 1` the formula is :math:`F(p) = C_n(p) + C_{n-1}(p)`. For given q it is settled
@@ -36,7 +36,7 @@ Rows = list[list[Fraction | int]]
 
 
 def two_values(drafts: WithReplacement, many: int, length: int) -> Evidence:
-    """The formula where 0 < `many` < K drafts are worth more, in chains of n = `length` > 1."""
+    """Check the formula if 0 < `many` < K drafts are worth more, in chains of n = `length` > 1."""
     q, few = drafts.exact_q, drafts.num_drafts - many
     scope = scope_of(drafts) + (
         f"; {many} worth v1 and {few} worth v2, {length - 1} <= v1 / (v1 - v2) <= {length}"
@@ -104,7 +104,7 @@ def _bounds(
 
 
 def _price_of_drafts(law: PairLaw, prices: Sequence[int], worth: int) -> Fraction:
-    """E max_k (v_k - y_{X_k})_+."""
+    """Mean price, E max_k (v_k - y_{X_k})_+."""
     return sum(
         (mass * max(worth - min(prices[i] for i in s), worth - 2 - min(prices[i] for i in r), 0)
          for (s, r), mass in law.items()), Fraction(0)

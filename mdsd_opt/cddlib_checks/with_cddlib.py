@@ -1,4 +1,4 @@
-"""The only door to cddlib, in exact rational arithmetic (GMP), for `double_description`.
+"""Interface to cddlib, in exact rational arithmetic (GMP), for `double_description`.
 
 The floating-point variant of cddlib is not used at all: on polytopes of this kind it returns wrong
 vertex counts without a warning.
@@ -26,7 +26,7 @@ def _matrix(rows: Iterable[Sequence[int | Fraction]], kind: str) -> Any:
 
 
 def generators(rows: Iterable[Row]) -> tuple[set[Point], set[Row]]:
-    """Vertices and extreme rays; `ArithmeticError` where there is a line."""
+    """Vertices and extreme rays; `ArithmeticError` if there is a line."""
     _, gmp = _cdd()
     found = gmp.copy_generators(gmp.polyhedron_from_matrix(_matrix(rows, "INEQUALITY")))
     if found.lin_set:
@@ -50,7 +50,7 @@ def facets_of_cone(rays: Iterable[Sequence[int]]) -> tuple[set[Row], set[Row]]:
 
 
 def irredundant(rows: Iterable[Row]) -> set[Row]:
-    """The rows that no others imply."""
+    """Rows that no others imply."""
     _, gmp = _cdd()
     listed = sorted(set(rows))
     if not listed or len(listed[0]) == 1:
@@ -60,7 +60,7 @@ def irredundant(rows: Iterable[Row]) -> set[Row]:
 
 
 def project_out_last(rows: Iterable[Row], count: int) -> set[Row]:
-    """Fourier elimination of the last `count` variables, redundant rows removed after each."""
+    """Rows after Fourier elimination of the last `count` variables, redundant ones removed."""
     _, gmp = _cdd()
     current = sorted(set(rows))
     for _ in range(count):
@@ -71,7 +71,7 @@ def project_out_last(rows: Iterable[Row], count: int) -> set[Row]:
 
 
 def maximise(rows: Iterable[Row], objective: Sequence[int]) -> tuple[Fraction, Point] | None:
-    """The largest value and a point; None if empty, `ArithmeticError` if unbounded."""
+    """Largest value and a point; None if empty, `ArithmeticError` if unbounded."""
     cdd, gmp = _cdd()
     matrix = gmp.matrix_from_array(
         list(rows),

@@ -1,4 +1,4 @@
-"""The only door to the Parma Polyhedra Library, in exact integer arithmetic (GMP).
+"""Interface to the Parma Polyhedra Library, in exact integer arithmetic (GMP).
 
 The same functions as in `with_cddlib`; on cones and vertices of more than some six tokens it is
 many times as fast.
@@ -34,13 +34,13 @@ def _ppl() -> Any:
 
 
 def _expression(coefficients: Sequence[int | Fraction], constant: int | Fraction = 0) -> Any:
-    """A positive multiple of constant + coefficients . x with integer entries."""
+    """Expression in integers that is a positive multiple of constant + coefficients . x."""
     scale = lcm(*(Fraction(x).denominator for x in (constant, *coefficients)))
     return _ppl().Linear_Expression([int(x * scale) for x in coefficients], int(constant * scale))
 
 
 def _polyhedron(rows: Sequence[Sequence[int | Fraction]]) -> Any:
-    """{x : b + a.x >= 0 for all rows (b, a)}."""
+    """Polyhedron {x : b + a.x >= 0 for all rows (b, a)}."""
     system = _ppl().Constraint_System()
     for b, *a in rows:
         system.insert(_expression(a, b) >= 0)
@@ -64,7 +64,7 @@ def _inequalities(polyhedron: Any) -> tuple[set[Row], set[Row]]:
 
 
 def generators(rows: Iterable[Row]) -> tuple[set[Point], set[Row]]:
-    """Vertices and extreme rays; `ArithmeticError` where there is a line."""
+    """Vertices and extreme rays; `ArithmeticError` if there is a line."""
     rows = list(rows)
     size = len(rows[0]) - 1
     points, rays = set(), set()
@@ -94,7 +94,7 @@ def facets_of_cone(rays: Iterable[Sequence[int]]) -> tuple[set[Row], set[Row]]:
 
 
 def irredundant(rows: Iterable[Row]) -> set[Row]:
-    """The rows that no others imply: a linear programme for each row.
+    """Rows that no others imply, by a linear programme for each row.
 
     Where these are many, that is many times as fast as generators.
     """
@@ -110,14 +110,14 @@ def irredundant(rows: Iterable[Row]) -> set[Row]:
 
 
 def project_out_last(rows: Iterable[Row], count: int) -> set[Row]:
-    """The polyhedron without its last `count` variables."""
+    """Rows of the polyhedron without its last `count` variables."""
     polyhedron = _polyhedron(sorted(set(rows)))
     polyhedron.remove_higher_space_dimensions(polyhedron.space_dimension() - count)
     return _inequalities(polyhedron)[0]
 
 
 def maximise(rows: Iterable[Row], objective: Sequence[int]) -> tuple[Fraction, Point] | None:
-    """The largest value and a point; None if empty, `ArithmeticError` if unbounded."""
+    """Largest value and a point; None if empty, `ArithmeticError` if unbounded."""
     programme = _ppl().MIP_Problem(len(objective))
     for b, *a in rows:
         programme.add_constraint(_expression(a, b) >= 0)

@@ -1,4 +1,4 @@
-"""The command line: results to stdout, progress and warnings to stderr.
+"""Command line: results go to stdout, progress and warnings to stderr.
 
 Exit codes: 0 fine, 1 a negative verdict, 2 bad input with one clear line, 3 undecided.
 """
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def _open_what_is_closed() -> None:
-    """Let streams that the caller has closed (``>&-``) lead nowhere.
+    """Redirect streams that the caller has closed (``>&-``) to nowhere.
 
     Python leaves None in their place, whereupon `print` writes errors among the results, and the
     next file that is opened gets a stream's number, and what libraries and children write to it.
@@ -75,7 +75,7 @@ def _fail(problem: object) -> None:
 
 
 def _discard_output() -> None:
-    """What is left in the buffer goes nowhere: a second attempt at exit would fail once more."""
+    """Discard the rest of the buffer: a second attempt at exit would fail once more."""
     with suppress(OSError, ValueError):  # stdout need not be a file of the system
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -1,4 +1,4 @@
-"""The verbs, gathered."""
+"""The application, with all verbs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each verb may have to compile: the kernels that it calls from Python."""
+"""Kernels that each verb may have to compile: those that it calls from Python."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FRONTIERS = (
     *(f"cost_kernels.{name}" for name in ("build_hull", "rate_at_slope", "point", "rate_within")),
 )
 
-#: By verb, with its usual options.
+#: Names of the kernels by verb, with its usual options.
 KERNELS: dict[str, tuple[str, ...]] = {
     "advise": (*_RATES, *_TREES),
     "audit": _DECISIONS,

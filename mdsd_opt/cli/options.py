@@ -1,4 +1,4 @@
-"""Options that several verbs share, with their help, and what is given by them."""
+"""Options that several verbs share, with their help, and the values made of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: Largest number of drafts that a table of rates takes.
 MAX_DRAFTS = 1000
 
-#: What rates are shown of unless somebody says so.
+#: Draft schemes whose rates are shown by default.
 SCHEMES = "with_replacement,without_replacement,greedy,top_k"
 VERIFIERS = "optimal,rrs,kseq"
 NUM_DRAFTS = "1-8"
@@ -78,7 +78,7 @@ Address = Annotated[str | None, "Of a folder: a Dask or Ray cluster that runs."]
 
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
-    """How a verb's logits become probabilities."""
+    """Settings by which a verb's logits become probabilities."""
 
     temperature: Annotated[float, "Of the target; 0 is greedy."] = 1.0
     draft_temperature: Annotated[float | None, "Of the draft; the target's unless given."] = None
@@ -89,7 +89,7 @@ class SamplingOptions:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """How the shards of a folder are scored."""
+    """Settings by which the shards of a folder are scored."""
 
     executor: Executor = None
     workers: Workers = None
@@ -105,7 +105,7 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What somebody wants to know, by the options, whatever kind of input it is to be found in."""
+    """Question of the user, by the options, for any kind of input."""
 
     paths: Sequence[Path]
     schemes: list[str]
@@ -128,7 +128,7 @@ class Asked:
 
     @property
     def of_rows(self) -> dict[str, Any]:
-        """The options that rows of logits take."""
+        """Options that rows of logits take."""
         return {**asdict(self.sampling), "pad": self.pad, "seed": self.seed}
 
     def refuse(self, names: Iterable[str], why: str) -> None:
@@ -192,12 +192,12 @@ def gathers_options(**helps: str) -> Callable[[Callable[..., None]], Callable[..
     return decorate
 
 
-#: Options of one letter, beside these of a word.
+#: One-letter options, beside these of a word.
 _SHORT = {"num_drafts": "-k"}
 
 
 def _as_option(name: str, hint: Any) -> Any:
-    """The annotation as Typer reads it, where it is a type and a text."""
+    """Annotation as Typer reads it, if it is a type and a text."""
     told = getattr(hint, "__metadata__", (None,))[0]
     if not isinstance(told, str):
         return hint
@@ -246,7 +246,7 @@ def parse_verifiers(text: str) -> list[str]:
 
 
 def _names(text: str) -> list[str]:
-    """Names with commas between them; what is not module:attribute may have dashes."""
+    """List of names with commas between them; all but module:attribute may have dashes."""
     given = (name.strip() for name in text.split(","))
     return [name if ":" in name else name.replace("-", "_") for name in given]
 
@@ -272,12 +272,12 @@ def parse_counts(text: str) -> list[int]:
 
 
 def given_sample(paths: Sequence[Path] | None, kind: str | None) -> LogitsSample:
-    """The logits of the files, whatever kind they hold; the bundled ones without files."""
+    """Logits of the files, of whatever kind; the bundled ones without files."""
     return stored_sample(paths).taken_as(kind if paths else "logits")
 
 
 def stored_sample(paths: Sequence[Path] | None) -> LogitsSample:
-    """What the files hold, as it is stored; the bundled logits without files."""
+    """Contents of the files, as they are stored; the bundled logits without files."""
     from mdsd_opt.base.files.logits import load_logits
     from mdsd_opt.data import sample_logits_path
 

@@ -1,4 +1,4 @@
-"""How verbs speak: tables to stdout, as broad as the terminal, remarks to stderr."""
+"""Output of verbs: tables to stdout, as broad as the terminal, remarks to stderr."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make_table(
     caption: str | None = None,
     grouped: bool = False,
 ) -> Table:
-    """A table of texts, numbers to the right: all but the `words`, by default the first column.
+    """Table of texts, numbers to the right: all but the `words`, by default the first column.
 
     Where it is `grouped`, lines with the same first cell are a part of it, which has it once.
     """
@@ -66,7 +66,7 @@ def show_table(table: Table, keys: int = 1, file: TextIO | None = None) -> None:
 
 
 def show_rows(rows: Sequence[tuple[str, str]]) -> None:
-    """Print labels and what is said under each; a terminal breaks lines between words."""
+    """Print labels with the text under each; a terminal breaks lines between words."""
     width = max(len(label) for label, _ in rows)
     if not sys.stdout.isatty():
         for label, value in rows:
@@ -96,7 +96,7 @@ def say(text: object, file: TextIO | None = None) -> None:
 
 
 def look_here_for_modules() -> None:
-    """Let ``module:attribute`` name a file in the folder where the user stands."""
+    """Let ``module:attribute`` name a file in the current folder."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -109,7 +109,7 @@ def remark(text: Any) -> None:
 
 @contextlib.contextmanager
 def warnings_as_remarks() -> Iterator[None]:
-    """Every warning meanwhile is one line to stderr, once."""
+    """Print every warning of the block as one line to stderr, once."""
     with warnings.catch_warnings():
         warnings.simplefilter("once")
         warnings.showwarning = lambda message, *_, **__: remark(message)
@@ -118,7 +118,7 @@ def warnings_as_remarks() -> Iterator[None]:
 
 @contextlib.contextmanager
 def notices_afterwards() -> Iterator[None]:
-    """Hold back what is written to stderr meanwhile: no notice in the middle of a text."""
+    """Hold back what is written to stderr in the block: no notice in the middle of a text."""
     held = io.StringIO()
     try:
         with contextlib.redirect_stderr(held):
@@ -135,7 +135,7 @@ def natural_width(table: Table) -> int:
 
 
 def parts_that_fit(table: Table, width: int, keys: int) -> list[Table]:
-    """The table as several, each with the first `keys` columns and as many others as fit.
+    """Split the table into several, each with the first `keys` columns and as many others as fit.
 
     Title and caption are left to the caller. Lines that say nothing in a part are left out of it. A
     key that is written once for several lines is written again where its line is left out.

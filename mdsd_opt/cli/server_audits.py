@@ -1,4 +1,4 @@
-"""mdsd-opt audit --server and --recorded: servers that run, and texts that they wrote."""
+"""mdsd-opt audit --server and --recorded: audits of running servers, and of texts they wrote."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """What is asked of servers."""
+    """Options of an audit of servers."""
 
     server: Annotated[
         str | None, "Address of a server that runs, http://HOST:PORT, in whatever language."
@@ -85,7 +85,7 @@ def audited(
     false_alarm: float,
     seed: int,
 ) -> tuple[ServerReport, str]:
-    """The report, and what it is of; `others` are the subjects of other audits."""
+    """Report, and a name of its subject; `others` are the subjects of other audits."""
     if (asked.server is None) == (asked.recorded is None) or others.count(None) != len(others):
         raise InvalidInput("give --server or --recorded alone")
     from mdsd_opt.auditing.servers import audit_server, audit_tokens

@@ -1,4 +1,4 @@
-"""What a verb found, as a `View`, and how it is shown: on a terminal, as JSON, CSV or a page.
+"""Results of a verb as a `View`, and its forms: on a terminal, as JSON, CSV or a page.
 
 A page is one HTML file, tables and picture in it; nothing is fetched from anywhere.
 """
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 _FORMATS = (".png", ".svg", ".pdf")
 
-#: A column of a paper, in inches, and the size of its small letters.
+#: Width of a column of a paper, in inches, and the size of its small letters.
 COLUMN, SMALL = 3.4, 7
 
-#: Of the title of a picture.
+#: Letters per inch in the title of a picture.
 _LETTERS_AN_INCH = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Section:
-    """A part of a view: any of prose, labelled values, and a table or tree."""
+    """Part of a view: any of prose, labelled values, and a table or tree."""
 
     heading: str | None = None  # on a page; None for what is for terminals alone
     text: str | None = None  # "" is an empty line
@@ -53,7 +53,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drawing:
-    """A picture that is drawn when somebody asks for it."""
+    """Picture that is drawn when somebody asks for it."""
 
     draw: Callable[[], Figure]
     shows: str = ""  # under it, on a page
@@ -62,7 +62,7 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """What a verb found, in every form that it can be shown in."""
+    """Results of a verb, in every form that they can be shown in."""
 
     title: str = ""  # of a page
     tables: Sequence[Section] = ()
@@ -76,7 +76,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a view is to be shown; what cannot be written is refused before anything is computed."""
+    """Requested forms of a view; those that cannot be written are refused beforehand."""
 
     as_json: bool = False
     as_csv: bool = False
@@ -118,12 +118,12 @@ def present(view: View, form: Form) -> None:
 
 
 def as_json(document: Mapping[str, Any]) -> str:
-    """Readable JSON, no NaN."""
+    """JSON text, readable and without NaN."""
     return json.dumps(document, indent=2, allow_nan=False)
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows with the header of the first; None is an empty field."""
+    """CSV text of rows, with the header of the first; None is an empty field."""
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
@@ -164,7 +164,7 @@ def check_plot_path(path: str | os.PathLike[str]) -> None:
 
 
 def new_figure(**options: Any) -> Any:
-    """An empty matplotlib figure, whose parts will keep clear of each other."""
+    """Empty matplotlib figure, whose parts will keep clear of each other."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -172,7 +172,7 @@ def new_figure(**options: Any) -> Any:
     return Figure(layout="constrained", **options)
 
 
-#: Widest that a picture is shown.
+#: Pixels per inch at which a picture is shown at most.
 _PIXELS_AN_INCH = 100
 
 _PAGES = (".html", ".htm")
@@ -188,7 +188,7 @@ def check_page_path(path: str | os.PathLike[str]) -> None:
 
 
 def save_page(path: str | os.PathLike[str], view: View) -> None:
-    """Write a view as a page that begins with what was found."""
+    """Write a view as a page that begins with the findings."""
     from rich.table import Table
 
     findings = view.findings or [part for part in view.conclusion if isinstance(part, str)]
@@ -218,7 +218,7 @@ def save_page(path: str | os.PathLike[str], view: View) -> None:
 
 
 def _cells(table: Table, page_title: str) -> dict[str, Any]:
-    """What a terminal is shown, without what the title of the page says already."""
+    """Cells that a terminal is shown, without what the title of the page already says."""
     from rich.text import Text
 
     cells = [[Text.from_markup(str(cell)).plain for cell in x.cells] for x in table.columns]
@@ -237,7 +237,7 @@ def _cells(table: Table, page_title: str) -> dict[str, Any]:
 
 
 def _svg(figure: Figure) -> str:
-    """A picture with its letters as outlines, so that no font is needed."""
+    """SVG of a picture with its letters as outlines, so that no font is needed."""
     import matplotlib
 
     file = io.BytesIO()

@@ -1,4 +1,4 @@
-"""A line on a terminal where a verb has said nothing for a second, whatever it is doing."""
+"""A line on a terminal that shows the current work once a verb has been silent for a second."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from mdsd_opt.base.long_runs import line_of
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-#: Seconds without a word before the line comes, and between two looks.
+#: Seconds of silence before the line comes, and between two checks.
 _SILENCE, _LOOK = 1.0, 0.25
 
-#: After such a text the cursor stands at the beginning of a line, where nothing is lost.
+#: Ends of texts after which the cursor stands at the beginning of a line, where nothing is lost.
 _LINE_ENDS = ("\n", "\r", "\x1b[2K", "\x1b[?25h")
 
 
 class _Stream:
-    """A stream that tells what is written to it before it is."""
+    """Wrapper of a stream that notifies `line` before each write."""
 
     def __init__(self, stream: TextIO, line: _Line) -> None:
         self._stream = stream
@@ -37,7 +37,7 @@ class _Stream:
 
 
 class _Line:
-    """The line: it goes as soon as anything else is written."""
+    """The line, which goes as soon as anything else is written."""
 
     def __init__(self, doing: str, terminal: TextIO) -> None:
         self._doing = doing
@@ -61,7 +61,7 @@ class _Line:
                 self._shown = None
 
     def watch(self, is_over: threading.Event) -> None:
-        """Show it whenever it is time, until all is over."""
+        """Show the line whenever it is time, until all is over."""
         while not is_over.wait(_LOOK):
             with self._lock:
                 is_silent = time.monotonic() - self._last > _SILENCE
@@ -75,7 +75,7 @@ class _Line:
 
 @contextmanager
 def waiting(doing: str) -> Iterator[None]:
-    """Show what is being done, with the seconds, where nothing else has been said for one."""
+    """Show the work in progress, with its seconds, after a second of silence."""
     if not sys.stderr.isatty():
         yield
         return

@@ -1,4 +1,4 @@
-"""Capture logits: a target continues prompts, and target and draft both read the texts.
+"""Capture of logits: a target continues prompts, and target and draft both read the texts.
 
 The models are anything that satisfies `LanguageModel`; those of the transformers library come from
 `mdsd_opt.decoding.models.loading`.
@@ -43,7 +43,7 @@ _DTYPES = ("bfloat16", "float32")
 
 
 class LanguageModel(Protocol):
-    """What a capture asks of a model."""
+    """Interface of a model that a capture reads."""
 
     @property
     def vocab_size(self) -> int:
@@ -55,13 +55,13 @@ class LanguageModel(Protocol):
     def continuation(
         self, ids: Sequence[int], count: int, choose: Callable[[NDArray[Any]], int]
     ) -> list[int]:
-        """At most `count` tokens after `ids`, each what `choose` makes of its logits."""
+        """At most `count` tokens after `ids`, each chosen by `choose` from its logits."""
 
 
 def continue_by_logits(
     model: LanguageModel, ids: Sequence[int], count: int, choose: Callable[[NDArray[Any]], int]
 ) -> list[int]:
-    """`LanguageModel.continuation` of a model that has nothing better: one pass for each token."""
+    """Continuation for a model that has no faster one: one pass for each token."""
     text = list(ids)
     for _ in range(count):
         text.append(choose(model.logits(text, [len(text) - 1])[0]))
@@ -70,7 +70,7 @@ def continue_by_logits(
 
 @dataclass(frozen=True, slots=True)
 class CaptureSettings:
-    """How logits are captured.
+    """Settings by which logits are captured.
 
     Attributes
     ----------
@@ -78,13 +78,14 @@ class CaptureSettings:
         Tokens the target adds to each prompt; fewer where it ends the text. 0: no sampling, the
         logits of the prompt's own tokens.
     temperature : float
-        Of the sampling; the logits are stored as the models give them.
+        Temperature of the sampling; the logits are stored as the models give them.
     seed : int
-        Of the sampling. Each prompt has its own stream, so that no other prompt changes its text.
+        Seed of the sampling. Each prompt has its own stream, so that no other prompt changes its
+        text.
     num_positions : int or None
         Evenly spaced positions to keep of each continuation; all if None.
     dtype : {"bfloat16", "float32"}
-        How logits are stored.
+        Type of the stored logits.
     pad : bool
         Whether the narrower model may be padded with logits of -inf; it reads its last token for
         one that it does not have.
@@ -125,7 +126,7 @@ def capture(
     rates: RatesConfig | None = None,
     num_threads: int | None = None,
 ) -> Manifest:
-    """Write a corpus of logits; go on with one that is there, begun with the same settings.
+    """Write a corpus of logits, or continue one that was begun with the same settings.
 
     With `rates` every position is scored as soon as its logits are there, and its rates are kept
     instead of them: the same numbers, bit for bit, as `corpus_rates` finds in the stored logits.
@@ -143,7 +144,7 @@ def capture(
         Made if it is not there.
     settings : CaptureSettings, optional
     description : mapping, optional
-        What else the content depends on, such as the names of the models: JSON values.
+        Other facts that the content depends on, such as the names of the models: JSON values.
     force : bool
         Begin anew, over shards that another capture left there.
     progress : callable, optional
@@ -152,10 +153,10 @@ def capture(
     tell : callable, optional
         Called with a line about each shard that is captured again.
     rates : RatesConfig, optional
-        What to keep instead of logits. Shards hold as many prompts as with logits, so that a kill
-        loses no more.
+        Config of rates to keep instead of logits. Shards hold as many prompts as with logits, so
+        that a kill loses no more.
     num_threads : int, optional
-        Of the scoring, as in `mdsd_opt.acceptance_rates`.
+        Threads of the scoring, as in `mdsd_opt.acceptance_rates`.
 
     Returns
     -------
@@ -219,7 +220,7 @@ def capture(
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """The prompts of one shard, from the number of the first of them."""
+    """Prompts of one shard, from the number of the first of them."""
 
     path: Path
     first: int
@@ -230,7 +231,7 @@ class _Piece:
 
 
 def _begin(folder: Path, described: Mapping[str, Any], num_shards: int, force: bool) -> Manifest:
-    """The manifest to go on with; the folder is made, or cleared if forced."""
+    """Manifest to continue with; the folder is made, or cleared if forced."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -267,7 +268,7 @@ def _begin(folder: Path, described: Mapping[str, Any], num_shards: int, force: b
 def _found(
     piece: _Piece, listed: Sequence[ShardEntry], settings: str, tell: Callable[[str], None]
 ) -> ShardEntry | None:
-    """The entry of a shard that is complete already; None, and told why, if it is to be captured.
+    """Entry of a shard that is complete already; None, with a remark, if it has to be captured.
 
     A shard that the manifest does not list, or without a sum, as one that was written just before
     a kill, is known by the digest of its settings.
@@ -327,7 +328,7 @@ def _logits(model: LanguageModel, text: Sequence[int], rows: Sequence[int]) -> N
 
 
 def _chooser(temperature: float, rng: np.random.Generator) -> Callable[[NDArray[Any]], int]:
-    """Sample a token from logits, one uniform number each."""
+    """Function that samples a token from logits, by one uniform number each."""
     return lambda x: draw(softmax(np.asarray(x, dtype=np.float64), temperature), rng.random())
 
 
@@ -338,8 +339,7 @@ def _places(start: int, stop: int, count: int | None) -> list[int]:
     return sorted({int(x) for x in np.linspace(start, stop - 1, count).round()})
 
 
-#: What is kept of the logits of both models at some positions, by the name of the array; the last
-#: argument says in errors where they are.
+#: Maps logits of both models to the arrays that are kept, by name; errors say where the rows are.
 _Keeper = Callable[[NDArray[Any], NDArray[Any], str], dict[str, NDArray[Any]]]
 
 
@@ -407,7 +407,7 @@ _MAX_BYTES = 1 << 30
 
 
 def read_prompts(path: str | os.PathLike[str]) -> list[str]:
-    """Prompts of a file, one a line; in .jsonl the field ``prompt`` (or ``text``) of each.
+    """Prompts of a file, one per line; in .jsonl the field ``prompt`` (or ``text``) of each.
 
     Raises
     ------
@@ -431,7 +431,7 @@ def read_prompts(path: str | os.PathLike[str]) -> list[str]:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """The text of a file.
+    """Text of a file.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A corpus: a folder of shards, each a file of logits or of rates alone, and its manifest.
+"""A corpus: a folder of shards, each a file of logits or of rates alone, with a manifest.
 
 And what is to be computed of each of its positions: a `RatesConfig`.
 """
@@ -21,7 +21,7 @@ from mdsd_opt.errors import InvalidInput, UnreadableFile
 
 
 class Column(NamedTuple):
-    """What one column of scored rates holds."""
+    """Meaning of one column of scored rates."""
 
     scheme: str
     verifier: str
@@ -30,7 +30,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RatesConfig:
-    """Draft schemes, verifiers, numbers of drafts, and how probabilities come from logits.
+    """Draft schemes, verifiers, numbers of drafts, and settings for probabilities from logits.
 
     Two configs that are equal give the same numbers, whatever executor computes them; results are
     kept under `digest`, so that those of different configs never mix.
@@ -68,7 +68,7 @@ class RatesConfig:
         num_drafts: Iterable[int],
         **options: Any,
     ) -> RatesConfig:
-        """Build a config from any iterables; `options` are the other attributes."""
+        """Config from any iterables; `options` are the other attributes."""
         return replace(cls(tuple(schemes), tuple(verifiers), tuple(num_drafts)), **options)
 
     @property
@@ -79,11 +79,11 @@ class RatesConfig:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The attributes that are keyword arguments of `acceptance_rates`."""
+        """Attributes that are keyword arguments of `acceptance_rates`."""
         return {field.name: getattr(self, field.name) for field in fields(self)[3:]}
 
     def within(self, stored: RatesConfig) -> RatesConfig:
-        """What of this config is there in rates that were stored under another one.
+        """Part of this config that rates stored under another one contain.
 
         Raises
         ------
@@ -110,17 +110,17 @@ class RatesConfig:
 
     @property
     def digest(self) -> str:
-        """Sixteen hexadecimal digits that stand for this config and this version of the package."""
+        """Sixteen hexadecimal digits that identify this config and this version of the package."""
         described = json.dumps({**asdict(self), "version": __version__}, sort_keys=True)
         return hashlib.sha256(described.encode()).hexdigest()[:16]
 
 
-#: Where a manifest says it, among its settings.
+#: Key of the stored config among a manifest's settings.
 RATES_KEY = "rates"
 
 
 def stored_config(settings: Mapping[str, Any]) -> RatesConfig | None:
-    """What the shards of a manifest with these settings hold rates of; None if they hold logits."""
+    """Config of the rates in shards with these settings; None if they hold logits."""
     described = settings.get(RATES_KEY)
     if described is None:
         return None
@@ -140,7 +140,7 @@ _FORMAT = "mdsd-opt corpus 1"
 
 @dataclass(frozen=True, slots=True)
 class ShardEntry:
-    """One shard that is complete: a file in the corpus' folder, and the prompts it holds."""
+    """Complete shard: a file in the corpus' folder, and the prompts it holds."""
 
     name: str
     num_positions: int
@@ -167,7 +167,7 @@ class Manifest:
         return len(self.shards) == self.num_shards
 
     def as_json(self) -> str:
-        """What its file holds."""
+        """Manifest as JSON text."""
         document = {
             "format": _FORMAT,
             "complete": self.is_complete,
@@ -179,13 +179,13 @@ class Manifest:
         return json.dumps(document, indent=1)
 
     def save(self, folder: Path) -> None:
-        """Write it into the corpus' folder, atomically."""
+        """Write the manifest into the corpus' folder, atomically."""
         with atomic_write(folder / MANIFEST_NAME) as file:
             file.write(self.as_json().encode() + b"\n")
 
 
 def load_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a folder; None if it has none, an error if it is broken."""
+    """Manifest of a folder; None if it has none, an error if it is broken."""
     path = folder / MANIFEST_NAME
     if not path.exists():
         return None
@@ -215,7 +215,7 @@ def require_sum(path: str | os.PathLike[str], sha256: str) -> None:
 
 
 def identity(path: str | os.PathLike[str]) -> str:
-    """What changes when a shard is replaced: name, size and time of the last change."""
+    """Identity of a shard, which changes when it is replaced: name, size, time of last change."""
     size = file_size(path)
     return json.dumps([Path(path).name, size, Path(path).stat().st_mtime_ns])
 
@@ -227,7 +227,7 @@ class VerifiedShards:
         self._seen: set[tuple[str, str, str]] = set()
 
     def add(self, path: Path, sha256: str) -> None:
-        """Note that a shard agreed."""
+        """Record that a shard agreed."""
         self._seen.add(_key(path, sha256))
 
     def has(self, path: Path, sha256: str) -> bool:
@@ -235,7 +235,7 @@ class VerifiedShards:
         return _key(path, sha256) in self._seen
 
     def require(self, path: Path, sha256: str) -> None:
-        """`require_sum`, once."""
+        """Run `require_sum` once for each shard."""
         if not self.has(path, sha256):
             key = _key(path, sha256)  # of before: a change meanwhile must not pass
             require_sum(path, sha256)
@@ -251,7 +251,7 @@ _SHARD_SUFFIXES = (".safetensors", ".npz")
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Shards in the order in which they count.
+    """Shards of a folder, in the order in which they count.
 
     Attributes
     ----------
@@ -260,7 +260,7 @@ class Corpus:
         Files that `mdsd_opt.base.files.logits.load_logits` reads; of `stored_rates`, if there are
         any.
     manifest : Manifest or None
-        Of a captured corpus.
+        Manifest of a captured corpus.
     """
 
     folder: Path
@@ -269,18 +269,18 @@ class Corpus:
 
     @property
     def sums(self) -> Mapping[str, str]:
-        """SHA-256 of the shards by name, of those whose sum the manifest has."""
+        """SHA-256 of the shards by name, for those whose sum the manifest has."""
         shards = () if self.manifest is None else self.manifest.shards
         return {shard.name: shard.sha256 for shard in shards if shard.sha256}
 
     @property
     def stored_rates(self) -> RatesConfig | None:
-        """What the shards hold rates of, where a capture kept no logits."""
+        """Config of the rates in the shards, if a capture kept no logits."""
         return None if self.manifest is None else stored_config(self.manifest.settings)
 
 
 def open_corpus(folder: str | os.PathLike[str]) -> Corpus:
-    """List the shards of a folder: those of its manifest, or else every logits file in it.
+    """Corpus of a folder: the shards of its manifest, or else every logits file in it.
 
     Raises
     ------

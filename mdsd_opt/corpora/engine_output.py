@@ -1,4 +1,4 @@
-"""Acceptance rates from what engines and servers wrote: accepted tokens counted, tokens listed."""
+"""Acceptance rates from outputs of engines and servers: accepted tokens counted, tokens listed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mdsd_opt.problem.solution import weighted_count
 
 @dataclass(frozen=True, slots=True)
 class AcceptedRate:
-    """How often one of K drafts was accepted.
+    """Rate at which one of K drafts was accepted.
 
     Attributes
     ----------
@@ -126,12 +126,12 @@ def accepted_rates(
     return found
 
 
-#: Places that no engine drafts for in one step; that are many for the only step of a log.
+#: Places that no engine drafts for in one step, and that are many for the only step of a log.
 _TOO_DEEP, _DEEP = 256, 16
 
 
 def _refuse_totals(counts: Integers, depths: Integers) -> None:
-    """Raise `InvalidInput` where a step drafts for so many places that it is the sum of many."""
+    """Raise `InvalidInput` if a step has so many places that it must be the sum of many."""
     deepest = int(depths.max())
     if deepest <= (_DEEP if counts.size == 1 else _TOO_DEEP):
         return
@@ -181,7 +181,7 @@ class IntervalRow:
 
 @dataclass(frozen=True, slots=True)
 class RateIntervals:
-    """What the log-probabilities of two files say."""
+    """Intervals from the log-probabilities of two files."""
 
     rows: tuple[IntervalRow, ...]
     num_positions: int
@@ -199,7 +199,7 @@ def rate_intervals(
     confidence: float,
     progress: bool,
 ) -> RateIntervals:
-    """Intervals of every scheme and K from two files of JSON lines, text by text.
+    """Intervals for every scheme and K from two files of JSON lines, text by text.
 
     A text whose lists hold the same tokens at every position and on both sides has them all.
     """

@@ -1,4 +1,4 @@
-"""Who scores the shards: this process and its children, ranks of torchrun, or a cluster.
+"""Executors that score the shards: this process and its children, ranks of torchrun, or a cluster.
 
 An executor is a function that runs all tasks it is given, in any order, and reports each one. Tasks
 are idempotent (see `mdsd_opt.corpora.scoring.score_shard`), so it may run one twice or lose a
@@ -35,7 +35,7 @@ from mdsd_opt.corpora.corpus import RatesConfig
 from mdsd_opt.corpora.scoring import ShardRates, load_rates, score_shard
 from mdsd_opt.errors import InvalidInput, MdsdError, MissingExtra, UnknownName, WorkerDied
 
-#: Executors by name, with what they are for.
+#: Executors by name, with their purposes.
 EXECUTORS = {
     "local": "this machine: one process with threads, or --workers processes",
     "torchrun": "ranks that torchrun (or anything that sets RANK and WORLD_SIZE) has started",
@@ -44,7 +44,7 @@ EXECUTORS = {
 }
 
 
-#: As long as a process group of torch waits by default.
+#: Seconds that a process group of torch waits by default.
 RANK_TIMEOUT = 600.0
 
 
@@ -60,15 +60,15 @@ class Task:
     is_verified: bool = False
 
     def result(self) -> ShardRates | None:
-        """Its rates, if they are there already."""
+        """Rates of the shard, if they are stored already."""
         return load_rates(self.path_in, self.path_out, self.config, self.sha256)
 
     def with_threads(self, share: int) -> Task:
-        """The task with this number of threads, unless it has one."""
+        """Task with this number of threads, unless it has one."""
         return replace(self, num_threads=self.num_threads or share)
 
     def run(self) -> str:
-        """Score it and return its name."""
+        """Score the shard and return its name."""
         score_shard(
             self.path_in,
             self.path_out,
@@ -82,7 +82,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where an executor runs: in processes here, or on a cluster that runs already."""
+    """Place where an executor runs: in processes here, or on a cluster that runs already."""
 
     workers: int | None = None
     address: str | None = None
@@ -90,11 +90,11 @@ class Placement:
 
     @property
     def num_workers(self) -> int:
-        """Processes to start here where no cluster is given."""
+        """Number of processes to start here if no cluster is given."""
         return available_threads() if self.workers is None else self.workers
 
 
-#: Called as ``executor(tasks, placement, done)``; ``done(name)`` after each shard.
+#: Called as ``executor(tasks, placement, done)``; calls ``done(name)`` after each shard.
 Executor = Callable[[Sequence[Task], Placement, Callable[[str], None]], None]
 
 
@@ -157,7 +157,7 @@ def _begin_worker() -> None:
 
 
 def end_a_little_later(ignored: Any) -> None:
-    """Send the signal again where it came in a place that can raise nothing: a destructor."""
+    """Send SIGTERM again if a destructor swallowed it."""
     if ignored.exc_type is SystemExit:
         threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGTERM)).start()
     else:
@@ -264,12 +264,12 @@ def _require_listener(address: str) -> None:
 
 _POLL_SECONDS = 0.2
 
-#: Ranks that a message names.
+#: Number of ranks that a message names.
 _NAMED = 8
 
 
 def rank() -> int:
-    """Rank of this process, as the environment says."""
+    """Rank of this process, from the environment."""
     return _ranks()[0]
 
 
@@ -352,7 +352,7 @@ _FAILED = "failed"
 
 @contextmanager
 def signs_of_life(folder: Path, rank: int, timeout: float) -> Iterator[None]:
-    """Give them while the block runs, ten or more in each `timeout` seconds."""
+    """Write signs of life while the block runs, ten or more in each `timeout` seconds."""
     path, run = _sign_of(folder, rank), secrets.token_hex(8)
     ended = threading.Event()
 
@@ -392,7 +392,7 @@ class Peer:
         self._changed = time.monotonic()
 
     def look(self) -> float:
-        """Seconds since the last sign, or since it is watched; infinite once it left."""
+        """Seconds since the last sign, or since the watch began; infinite once it left."""
         content = self._read()
         if content != self._content:
             self._content, self._changed = content, time.monotonic()
@@ -410,7 +410,7 @@ def _sign_of(folder: Path, rank: int) -> Path:
     return folder / f".rank-{rank}.alive"
 
 
-#: What runs them, by name, and the library that it takes.
+#: Functions of the executors by name, each with the library that it needs.
 _EXECUTORS: dict[str, tuple[Executor, str | None]] = {
     "local": (run_here, None),
     "torchrun": (run_as_rank, None),
@@ -420,7 +420,7 @@ _EXECUTORS: dict[str, tuple[Executor, str | None]] = {
 
 
 def executor(name: str) -> Executor:
-    """The executor of a name, once its library is seen to be installed."""
+    """Executor of this name, if its library is installed."""
     if name not in EXECUTORS:
         raise UnknownName.among("executor", name, EXECUTORS)
     run, library = _EXECUTORS[name]

@@ -14,7 +14,7 @@ from mdsd_opt.problem.solution import weighted_count
 #: Degrees of freedom up to which Student's quantile is summed here.
 _FEW_DEGREES = 200
 
-#: The last place of what is shown.
+#: Last decimal place that is shown.
 _SHOWN = 1e-4
 
 
@@ -28,7 +28,7 @@ class MeanInterval:
     num_groups: int  # independent: sequences, or positions if sequences are unknown
 
     def within(self, least: float, most: float) -> MeanInterval:
-        """The interval without what lies outside of where the mean can be."""
+        """Interval cut to the range where the mean can be."""
         return replace(self, low=max(self.low, least), high=min(self.high, most))
 
     @property
@@ -37,7 +37,7 @@ class MeanInterval:
 
     @property
     def shown(self) -> str:
-        """0.7234 ± 0.0051; 0.3333 [0.00, 1.00] if it ends where it has to; or the mean alone."""
+        """Text such as 0.7234 ± 0.0051, or 0.3333 [0.00, 1.00] at the ends, or the mean alone."""
         width = self.half_width
         if width != width:
             return f"{self.mean:.4f}"
@@ -54,7 +54,7 @@ class MeanInterval:
 def mean_interval(
     values: NDArray[np.float64], groups: NDArray[np.int64] | None = None, confidence: float = 0.95
 ) -> MeanInterval:
-    r"""Mean over positions, with an interval that takes the sequences, not the tokens, as samples.
+    r"""Mean over positions, with an interval that takes sequences, not tokens, as samples.
 
     Positions of one sequence resemble each other, so the variance is that of a ratio of group
     totals, :math:`\frac{G}{G-1} \sum_g (\sum_{i \in g} (x_i - \bar x))^2 / N^2`, with Student's t
@@ -86,7 +86,7 @@ def interval_of_groups(
 
 @functools.cache
 def students_quantile(degrees: int, confidence: float) -> float:
-    r"""t with :math:`\Pr(|T| \le t)` the confidence, for Student's T of so many degrees of freedom.
+    r"""Quantile t with :math:`\Pr(|T| \le t)` the confidence, for Student's T.
 
     With few of them from the finite sums for :math:`\theta = \arctan(t / \sqrt{n})` (26.7.3 and
     26.7.4 in Abramowitz and Stegun's Handbook), as importing SciPy takes a tenth of a second.
@@ -109,7 +109,7 @@ def students_quantile(degrees: int, confidence: float) -> float:
 
 
 def interval_note(num_groups: int, unit: str, confidence: float = 0.95) -> str:
-    """Which intervals a table has; that it has none, if there is only one group."""
+    """Sentence on a table's intervals, or on their absence if there is only one group."""
     if num_groups < 2:
         return f"no intervals, which take several {unit}"
     return f"{100 * confidence:g}% intervals over {num_groups} {unit}"

@@ -24,7 +24,7 @@ from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.verifiers import get
 
-#: A gap between rrs and the optimum below this is within the error of batched rates.
+#: Least gap between rrs and the optimum that exceeds the error of batched rates.
 _LEAST_GAP = 1e-6
 
 
@@ -78,7 +78,7 @@ def rate_rows(
     progress: bool = False,
     **options: Any,
 ) -> list[RateRow]:
-    """One row for each scheme, verifier and K that go together.
+    """Rows for each scheme, verifier and K that go together.
 
     `kind` is what the arrays of the sample hold; the options are those of `acceptance_rates`:
     temperature, top_k, num_threads, pad, ...
@@ -131,7 +131,7 @@ def rates_of_rows(
     options: Mapping[str, Any],
     where: str | None = None,
 ) -> Iterator[NDArray[np.float64]]:
-    """Rates (positions, K) of every combination; errors say `where` the rows are."""
+    """Rates (positions, K) of every combination; errors say which rows (`where`) are meant."""
     for scheme, verifier, counts in combined:
         try:
             rates = acceptance_rates(
@@ -168,7 +168,7 @@ def combinations(
 def refusals(
     schemes: Sequence[str], verifiers: Sequence[str], num_drafts: Sequence[int]
 ) -> dict[str, str]:
-    """Why a verifier has no row at all, by its name."""
+    """Reasons why verifiers have no row at all, by name."""
     rated = {verifier for _, verifier, _ in combinations(schemes, verifiers, num_drafts)}
     reasons = {}
     for name in verifiers:
@@ -185,7 +185,7 @@ def _condition(verifier: str) -> str:
 
 
 def with_gaps(rows: Sequence[RateRow]) -> list[RateRow]:
-    """The rows, each with the share of the gap between rrs and the optimum that it closes."""
+    """Rows with the share of the gap between rrs and the optimum that each closes."""
     means = {(row.scheme, row.num_drafts, row.verifier): row.acceptance.mean for row in rows}
     result = []
     for row in rows:

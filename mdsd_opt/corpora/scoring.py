@@ -1,4 +1,4 @@
-"""One shard: rates of every position, written once; or stored by a capture instead of logits."""
+"""Scores of one shard: rates of every position, written once, or stored by a capture."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def load_rates(
     config: RatesConfig,
     sha256: str | None = None,
 ) -> ShardRates | None:
-    """The result of `score_shard`; None if it is missing, broken, or of another shard or config.
+    """Result of `score_shard`; None if it is missing, broken, or of another shard or config.
 
     With `sha256`, also None unless it was computed from a shard of this sum.
     """
@@ -125,7 +125,7 @@ def rates_by_column(
     where: str,
     num_threads: int | None = None,
 ) -> NDArray[np.float64]:
-    """The columns of a config for rows of logits, [N, C]; errors say `where` the rows are."""
+    """Columns of a config for rows of logits, [N, C]; errors say which rows (`where`) are meant."""
     combined = combinations(config.schemes, config.verifiers, config.num_drafts)
     options = {**config.options, "num_threads": num_threads}
     return np.concatenate(list(rates_of_rows(target, draft, combined, options, where)), axis=1)
@@ -133,7 +133,7 @@ def rates_by_column(
 
 @dataclass(frozen=True, slots=True)
 class StoredShard:
-    """A shard whose rates are there, in the place of a `Task` that has run."""
+    """A shard whose rates are stored, in place of a `Task` that has run."""
 
     path_in: Path
     config: RatesConfig  # what is wanted of it
@@ -141,7 +141,7 @@ class StoredShard:
     vocab_size: int  # of the logits, which are gone
 
     def result(self) -> ShardRates:
-        """The columns that are wanted."""
+        """Requested columns of the rates."""
         arrays, _ = read_safetensors(self.path_in)
         rates = arrays.get("rates")
         if rates is None:

@@ -1,4 +1,4 @@
-"""All shards of a corpus scored, and their rates summed up in bounded memory."""
+"""Scores of all shards of a corpus, summed up in bounded memory."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from mdsd_opt.corpora.scoring import StoredShard
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem.solution import weighted_count
 
-#: Prompts that are told apart. Further ones are pooled with these: the pools are independent of
-#: each other as the prompts are, so the interval stays valid, on this many samples.
+#: Most prompts that are told apart. Further ones are pooled with these: the pools are independent
+#: of each other as the prompts are, so the interval stays valid, on this many samples.
 MAX_GROUPS = 1 << 14
 
-#: Cells of the histogram behind the quantiles.
+#: Number of cells of the histogram behind the quantiles.
 NUM_BINS = 10_000
 
 
@@ -50,7 +50,7 @@ class RunningSummary:
         self.num_values = 0
 
     def add(self, values: NDArray[np.float64], groups: NDArray[np.int64] | None = None) -> None:
-        """Take in values, shape (n, C), and the prompt of each row; without it rows are loose."""
+        """Add values, shape (n, C), and the prompt of each row; without it rows are loose."""
         n = len(values)
         if n == 0:
             return
@@ -109,7 +109,7 @@ class RunningSummary:
         return result
 
 
-#: Rows of scored rates that are summed up in one go.
+#: Number of rows of scored rates that are summed up at once.
 _ROWS = 1 << 15
 
 _LEVELS = {"q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
@@ -122,7 +122,7 @@ class CorpusSummary:
     Attributes
     ----------
     rows : tuple of RateRow
-        With intervals by prompt, and quantiles over positions.
+        Rows with intervals by prompt, and quantiles over positions.
     num_positions, num_shards, vocab_size : int
     interval_over : str
         "sequences", or "positions" where the shards do not say which prompt a position is of.
@@ -173,7 +173,7 @@ def corpus_rates(
     num_threads : int, optional
         Threads of each worker.
     confidence : float
-        Of the intervals, which take prompts, not positions, as independent.
+        Confidence of the intervals, which take prompts, not positions, as independent.
     progress : bool
         Show a progress bar on stderr.
     verify : bool
@@ -270,7 +270,7 @@ def score_corpus(
 def _stored(
     corpus: Corpus, config: RatesConfig, sums: Mapping[str, str], verified: VerifiedShards
 ) -> list[StoredShard]:
-    """The shards of a corpus that holds rates; all of the config must be among them."""
+    """Shards of a corpus that holds rates; all of the config must be among them."""
     stored, manifest = corpus.stored_rates, corpus.manifest
     assert stored is not None
     assert manifest is not None
@@ -291,7 +291,7 @@ def _stored(
 def _summed_up(
     tasks: Sequence[Task | StoredShard], config: RatesConfig, confidence: float, num_reused: int
 ) -> CorpusSummary:
-    """Sum up the results in the order of the shards, whatever order they were computed in."""
+    """Summary of the results in the order of the shards, whatever order they were computed in."""
     summary = RunningSummary(len(config.columns))
     vocab_size = 0
     over: set[str] = set()

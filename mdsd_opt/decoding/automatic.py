@@ -1,4 +1,4 @@
-r"""Trees that are chosen while decoding, by what is passed and what steps cost; or none at all.
+r"""Trees, or none, chosen while decoding by the drafts that are passed and the cost of steps.
 
 A step costs a pass of the draft model for each level, and a pass of the target over the tree. Both
 are timed, and what is passed is counted; every so often `plan_tree` looks for the tree that brings
@@ -34,30 +34,30 @@ from mdsd_opt.trees.topology import (
     rates_from_alphas,
 )
 
-#: Share of the time that tries may cost.
+#: Share of the time that tries may take.
 _TRIED = 0.005
 
-#: Steps of one kind, the median of whose seconds counts.
+#: Number of steps of one kind whose median of seconds counts.
 _WINDOW = 9
 
-#: Steps of a tree that is tried; in the first a draft model reads what it has missed.
+#: Number of steps of a tree that is tried; in the first a draft model reads what it has missed.
 _TRY = 3
 
-#: Steps between two plans.
+#: Number of steps between two plans.
 _STAY = 8
 
-#: Steps of trees by which forecasts are held to account, and what counts beside them.
+#: Number of recent steps against which forecasts are checked, and tokens counted beside theirs.
 _RECENT, _BESIDE = 48, 8.0
 
-#: What a tree counts for after one more: texts change.
+#: Weight of a tree after one more: texts change.
 _REMEMBERED = 0.99
 
-#: Chance that one draft is passed before any was seen, and for how many visits that counts.
+#: Prior chance that one draft is passed, and the number of visits it counts for.
 _FIRST_RATE, _FIRST_VISITS = 0.5, 2.0
 
 
 class PooledRates(RunningRates):
-    r"""Running rates of late, that go by all nodes for numbers of drafts that few of them had.
+    r"""Recent running rates; numbers of drafts that few nodes had take their rates from all nodes.
 
     There :math:`\alpha_K = 1 - (1 - a)^D`, with the a by which as many drafts would have been
     passed as there were. D is the number of different drafts among K, by how many there were of
@@ -94,7 +94,7 @@ class PooledRates(RunningRates):
         self._nodes += visits
 
     def _of_one(self) -> float:
-        """a, by bisection."""
+        """Rate a of one draft, by bisection."""
         passed = self._passes.sum() + _FIRST_VISITS * _FIRST_RATE
         counts, low, high = np.arange(self.max_drafts + 1), 0.0, 1.0 - 1e-6
         for _ in range(30):
@@ -112,13 +112,13 @@ class RunningCosts:
         self._of_rows: dict[int, deque[float]] = defaultdict(lambda: deque(maxlen=_WINDOW))
 
     def add(self, drafts: int, levels: int, seconds: tuple[float, float]) -> None:
-        """Count a step: what its draft took, and what the target and the rule did."""
+        """Count a step: the seconds of its draft, and those of the target and the rule."""
         if levels:
             self._of_level.append(seconds[0] / levels)
         self._of_rows[drafts].append(seconds[1])
 
     def __call__(self, drafts: int, levels: int) -> float:
-        """Between and beyond the numbers of drafts that were met by straight lines."""
+        """Seconds of a step, by straight lines between and beyond the counts that occurred."""
         sizes = sorted(self._of_rows)
         seconds = [float(np.median(self._of_rows[n])) for n in sizes]
         rows = float(np.interp(drafts, sizes, seconds))
@@ -129,7 +129,7 @@ class RunningCosts:
 
 
 class AutoGrowth(Growth):
-    """The tree that brings most tokens a second, or none; see `AutoTree`."""
+    """Tree that brings most tokens per second, or none; see `AutoTree`."""
 
     def __init__(self, tree: AutoTree) -> None:
         super().__init__(k_ary(2, 2))
@@ -172,7 +172,7 @@ class AutoGrowth(Growth):
         self._is_plain = next(self._course)
 
     def _steps(self) -> Iterator[bool]:
-        """Step after step whether it is plain; the others are of the tree that was taken last."""
+        """Whether each step is plain, one after the other; the others use the tree taken last."""
         yield from [False] * _TRY
         yield from [True] * _TRY
         due = 0.0
@@ -199,7 +199,7 @@ class AutoGrowth(Growth):
 
 
 def growth_of(tree: Tree | Growth) -> Growth:
-    """How the trees of successive steps are drawn; what has been learnt stays learnt."""
+    """Policy by which the trees of successive steps are drawn; it keeps what it has learnt."""
     if isinstance(tree, Growth):
         return tree
     if isinstance(tree, AutoTree):

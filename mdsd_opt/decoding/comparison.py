@@ -1,4 +1,4 @@
-"""Several rules on the same prompts, a step each in turn, so that none has the better machine.
+"""Comparison of several rules on the same prompts, a step each in turn, on a machine alike for all.
 
 Nor is the loading of kernels timed: `warm_up` decodes from models made of noise before.
 """
@@ -34,7 +34,7 @@ Begin = Callable[[str, int], Iterator[tuple[Tokens, Metrics]]]
 
 @dataclass(slots=True)
 class ComparedRule:
-    """What a rule has brought so far, prompt by prompt; and why it decodes no further, if so."""
+    """Results of a rule so far, prompt by prompt; and why it decodes no further, if so."""
 
     rule: str
     prompts: list[Metrics] = field(default_factory=list)
@@ -51,7 +51,7 @@ def compare_rules(
     begin: Begin,
     advance: Callable[[int], None] = lambda tokens: None,
 ) -> None:
-    """Decode prompts by every rule that is not refused; what is done stands in the rows.
+    """Decode prompts by every rule that is not refused; results are kept in the rows.
 
     Each round is one step of each rule, and each round begins with another rule. A rule that fails
     is refused from then on, and the others go on. The rows are updated after every step, so that
@@ -85,12 +85,12 @@ def compare_rules(
 
 
 def rotated(rows: Sequence[ComparedRule], number: int) -> list[ComparedRule]:
-    """The rows with another one first in every round."""
+    """Rows with another one first in every round."""
     first = number % len(rows)
     return [*rows[first:], *rows[:first]]
 
 
-#: Few, but enough to accept, to reject and to come by the rarer branches of a rule.
+#: Number of steps: few, but enough to accept, to reject and to reach a rule's rarer branches.
 _STEPS = 8
 
 _ROWS = 7
@@ -126,7 +126,7 @@ def warm_up(
 
 
 def _counts(topology: Topology | DynamicTree) -> list[int]:
-    """The numbers of drafts that nodes have."""
+    """Numbers of drafts that nodes have."""
     if isinstance(topology, DynamicTree):
         return [topology.num_drafts]
     return sorted(set(topology.num_drafts.values()))

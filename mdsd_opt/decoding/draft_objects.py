@@ -11,8 +11,8 @@ read : callable
     that the target has not read. A text's first step has no drafts, so that the prompt is read by
     the target alone, once.
 features : sequence of int
-    Which hidden states, side by side: 0 is the embedding, n what layer n has made, as in the
-    ``hidden_states`` of the transformers library.
+    Numbers of the hidden states, side by side: 0 is the embedding, n what layer n has made, as in
+    the ``hidden_states`` of the transformers library.
 begin : callable
     ``begin()`` is called before the first `read` of a text.
 """
@@ -34,15 +34,15 @@ from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees.draft_tree import Tokens
 from mdsd_opt.verifiers.base import draw
 
-#: Rows of so many tokens are read by compiled code, or looked at for the likeliest one alone.
+#: Vocabulary size from which rows are read by compiled code, or only for the likeliest token.
 MANY_TOKENS = 4096
 
-#: Room for that: tokens that are weighed at once, and maxima that are sought side by side.
+#: Sizes of buffers: tokens that are weighed at once, and maxima that are sought side by side.
 _BLOCK, _LANES = 1024, 256
 
 
 def token_ids_of(draft: Any) -> Integers | None:
-    """The part of the vocabulary that a draft has; None where it has the whole.
+    """Part of the vocabulary that a draft has; None if it has the whole.
 
     Raises
     ------
@@ -90,14 +90,14 @@ def _unfit(given: int, token_ids: Integers, vocab_size: int) -> InvalidInput:
 
 
 def _is_read_at_once(logits: NDArray[Any], temperature: float = 1.0, **filters: Any) -> bool:
-    """Whether `OwnTokens` reads such rows: long ones, unless filters look at all tokens."""
+    """Whether `OwnTokens` reads such rows: long ones, unless filters need all tokens."""
     return logits.shape[-1] >= MANY_TOKENS and (
         temperature == 0 or not set(filters.values()) - {None}
     )
 
 
 class OwnTokens:
-    """A draft's own tokens, numbered from 0, and one token for all that it does not have.
+    """Draft's own tokens, numbered from 0, and one token for all that it does not have.
 
     What is never drafted is one token to a verifier: a rule that is lossless for the sum of its
     probabilities stays so if the token is then drawn from p among all of them. So laws are as short
@@ -123,7 +123,7 @@ class OwnTokens:
         return laws
 
     def of_target(self, law: Floats) -> Floats:
-        """A law of the target, shape (V,), with the sum of the others; shape (S + 1,).
+        """Law (V,) of the target as probabilities of own tokens and of all others, (S + 1,).
 
         It uses up what it is given.
         """
@@ -135,7 +135,7 @@ class OwnTokens:
         return found
 
     def draft_laws(self, logits: NDArray[Any], **sampling: Any) -> Floats:
-        """`of_draft` of the softmax of logits, [n, S]."""
+        """Result of `of_draft` on the softmax of logits, [n, S]."""
         laws = np.empty((len(logits), self._ids.size + 1))
         if logits.shape[-1] == self._ids.size and _is_read_at_once(logits, **sampling):
             pairs = zip(logits, laws, strict=True)
@@ -144,7 +144,7 @@ class OwnTokens:
         return self.of_draft(checked_softmax(logits, **sampling))
 
     def target_law(self, row: NDArray[Any], **sampling: Any) -> Floats:
-        """`of_target` of the softmax of a row of logits, shape (V,)."""
+        """Result of `of_target` on the softmax of a row of logits, shape (V,)."""
         if _is_read_at_once(row, **sampling):
             self._fit(row.size)
             law = np.empty(self._ids.size + 1)
@@ -175,7 +175,7 @@ class OwnTokens:
         return bool(own_masses(row, scale, *tokens, np.empty(_LANES, dtype), self._room, masses))
 
     def _fit(self, vocab_size: int) -> None:
-        """Take this for the size of the target's vocabulary."""
+        """Use this as the size of the target's vocabulary."""
         if vocab_size == self._vocab_size:
             return
         if self._ids.max() >= vocab_size:
@@ -186,7 +186,7 @@ class OwnTokens:
         self._others = np.flatnonzero(missing)
 
     def ids(self, drafts: Tokens) -> Tokens:
-        """What the target calls some drafts."""
+        """The target's ids of some drafts."""
         return tuple([self._names[token] for token in drafts])
 
     def has(self, token: int) -> bool:
@@ -194,12 +194,12 @@ class OwnTokens:
         return token < len(self._names)
 
     def other(self, law: Floats, uniform: float) -> int:
-        """One of the tokens that the draft does not have, in proportion to a law, shape (V,)."""
+        """A token that the draft does not have, drawn in proportion to a law, shape (V,)."""
         return int(self._others[draw(law[self._others], uniform)])
 
 
 class FeatureFeed:
-    """Tells a draft what the target has made of a text, as far as it has read it."""
+    """Passes the target's hidden states of a text to a draft, as far as it has been read."""
 
     def __init__(self, target: Any, draft: Any) -> None:
         self._reads = hasattr(draft, "read")
@@ -218,7 +218,7 @@ class FeatureFeed:
             draft.begin()
 
     def tell(self, text: Sequence[int]) -> None:
-        """Let the draft read what is new, once a step; before it is asked for drafts."""
+        """Let the draft read what is new, once a step, before it is asked for drafts."""
         if not self._reads or self._told_of == len(text):
             return
         self._told_of = len(text)

@@ -1,4 +1,4 @@
-"""Decoding with trees of drafts, step after step, and what it brings."""
+"""Decoding with trees of drafts, step after step, and its metrics."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from mdsd_opt.trees.topology import MAX_DEPTH, AutoTree, Tree, parse_topology
 
 
 class ContextEnds(UserWarning):
-    """A text ends because a model reads no more tokens."""
+    """The text ends because a model reads no more tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """What some steps of decoding have brought.
+    """Counts and times of some steps of decoding.
 
     Attributes
     ----------
@@ -50,9 +50,9 @@ class Metrics:
         Nodes of all trees.
     draft_seconds, target_seconds, verify_seconds : float
     kl, tv : float
-        How far the laws of the tokens of the output are from the target, summed: KL in nats, whose
-        mean is that of the whole text; total variation, of which that of the text is at most the
-        sum. 0 unless targets are relaxed.
+        Distances of the laws of the output's tokens from the target, summed: KL in nats, whose mean
+        is that of the whole text; total variation, of which that of the text is at most the sum. 0
+        unless targets are relaxed.
     """
 
     num_steps: int = 0
@@ -74,7 +74,7 @@ class Metrics:
 
     @property
     def acceptance_rate(self) -> float:
-        """The old name of `first_token_acceptance_rate`; it goes with the next release."""
+        """Old name of `first_token_acceptance_rate`; it goes with the next release."""
         _warn_of_old_name("Metrics.acceptance_rate", "Metrics.first_token_acceptance_rate")
         return self.first_token_acceptance_rate
 
@@ -85,7 +85,7 @@ class Metrics:
 
     @property
     def accepted_per_step(self) -> float:
-        """Drafts per target call that were accepted, what the end of the output cut off too."""
+        """Accepted drafts per target call, including those that the end of the output cut off."""
         return self.num_passed / self.num_steps if self.num_steps else float("nan")
 
     @property
@@ -106,7 +106,7 @@ class Metrics:
 
     @property
     def verify_share(self) -> float:
-        """Part of the time that is the verifier's."""
+        """Share of the time that the verifier takes."""
         return self.verify_seconds / self.seconds if self.seconds else float("nan")
 
     def __add__(self, other: Metrics) -> Metrics:
@@ -114,7 +114,7 @@ class Metrics:
         return Metrics(*(one + two for one, two in pairs))
 
     def to_dict(self) -> dict[str, float | int | None]:
-        """JSON-ready: the counts, and what follows from them."""
+        """JSON-ready counts, and the rates that follow from them."""
         derived = ("first_token_acceptance_rate", "accept_length", "accepted_per_step",
                    "seconds_per_token", "verify_share", "kl_per_token", "tv_per_token")  # fmt: skip
         values = {name: getattr(self, name) for name in (*self.__slots__, *derived)}
@@ -124,7 +124,7 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """Tokens after the prompt, what they took, and why they end.
+    """Tokens after the prompt, with metrics, and the reason why they end.
 
     Attributes
     ----------
@@ -172,7 +172,8 @@ def generate(
     tree : Topology, PlannedTree, DynamicTree, AutoTree or str
         "4x3", "chain5", "sparse", "planned16", "dynamic24", "auto16".
     scheme : str or callable
-        How the drafts of a node are drawn: a name, or a function (q, num_drafts) -> scheme.
+        Scheme by which the drafts of a node are drawn: a name, or a function (q, num_drafts) ->
+        scheme.
     rule : TreeRule or str
         One of `rule_names()`.
     max_new_tokens : int
@@ -256,7 +257,7 @@ def generate_batch(
     Yields
     ------
     Generation
-        Of each prompt, once it is continued.
+        Generation of each prompt, once it is continued.
 
     Raises
     ------
@@ -310,7 +311,7 @@ def generate_steps(
     sampling: Sampling | None = None,
     **filters: Any,
 ) -> Iterator[tuple[Tokens, Metrics]]:
-    """`generate` step by step: the tokens of each step, and the metrics of all so far.
+    """Iterate over the steps of `generate`: the tokens of each step, and the metrics so far.
 
     A `Growth` in place of the tree goes on where it was at the end of an earlier text.
     """
@@ -392,13 +393,13 @@ def generate_steps(
 
 
 def _context_length(*models: Any) -> int:
-    """Tokens that all models read, as far as they say."""
+    """Number of tokens that all models read, as far as they say."""
     lengths = (getattr(model, "context_length", None) for model in models)
     return min((length for length in lengths if length is not None), default=sys.maxsize)
 
 
 def _cut(tokens: Tokens, room: int, stop_tokens: Collection[int]) -> Tokens:
-    """The tokens of a step, up to a stop token, and no more than there is room for."""
+    """Tokens of a step, up to a stop token, and no more than there is room for."""
     tokens = tokens[:room]
     for n, token in enumerate(tokens):
         if token in stop_tokens:
@@ -407,7 +408,7 @@ def _cut(tokens: Tokens, room: int, stop_tokens: Collection[int]) -> Tokens:
 
 
 def weigh(root: Node, laws: Callable[[Tokens], Floats]) -> Node:
-    """The old name of `set_targets`; it goes with the next release."""
+    """Old name of `set_targets`; it goes with the next release."""
     _warn_of_old_name("decoding.weigh", "decoding.set_targets")
     return set_targets(root, laws)
 

@@ -1,4 +1,4 @@
-"""Which trees are drawn step after step: fixed ones, planned ones, and those that grow."""
+"""Policies for the trees of successive steps: fixed ones, planned ones, and those that grow."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from mdsd_opt.trees.topology import (
     valued,
 )
 
-#: Drafts of a node in a plan from no table, at most.
+#: Most drafts of a node in a plan without a table.
 MAX_DRAFTS = 8
 
-#: Steps until the first new plan; each later one comes after twice as many.
+#: Number of steps until the first new plan; each later one comes after twice as many.
 _FIRST_REPLAN = 8
 
 
 class Growth:
-    """How the trees of successive steps are drawn: of one topology, unless it is overridden."""
+    """Policy for the trees of successive steps: of one topology, unless it is overridden."""
 
     def __init__(self, topology: Topology, table: RateTable | None = None) -> None:
         self.take(topology, table)
@@ -58,16 +58,16 @@ class Growth:
         return drawn(model, self.shape, make, rng)
 
     def begin(self) -> None:
-        """A text begins."""
+        """Begin a text."""
 
     def observe(
         self, root: Node, accepted: Sequence[int], seconds: tuple[float, float] = (0.0, 0.0)
     ) -> None:
-        """Learn from a step that is over, and from what its draft took, and all else of it."""
+        """Learn from a finished step, and from the seconds of its draft and of the rest."""
 
 
 class PlannedGrowth(Growth):
-    """A plan by the rates so far, which value the drafts, too."""
+    """Plan by the rates so far, which also value the drafts."""
 
     def __init__(self, tree: PlannedTree) -> None:
         table = _first_table(tree)
@@ -87,7 +87,7 @@ class PlannedGrowth(Growth):
 
 
 class DynamicGrowth(Growth):
-    """`grow_by_acceptance`, from which nothing is learnt."""
+    """Growth by `grow_by_acceptance`, which learns nothing."""
 
     def __init__(self, tree: DynamicTree) -> None:
         self._tree = tree
@@ -100,7 +100,7 @@ class DynamicGrowth(Growth):
 
 
 def first_plan(tree: PlannedTree) -> TreePlan:
-    """The plan before anything is observed."""
+    """Plan before anything is observed."""
     return plan_tree(_first_table(tree), tree.num_nodes, tree.max_depth)
 
 
@@ -113,12 +113,12 @@ def grow_by_acceptance(
 ) -> Node:
     """Grow a tree where acceptance is likeliest, under a budget of drafts.
 
-    Of each level only the likeliest nodes get drafts. The chance of a draft is its parent's times
+    Only the likeliest nodes of each level get drafts. The chance of a draft is its parent's times
     the rate of its place: that a drawn token is passed depends on its place, and hardly on its
     probability, since likelier tokens are drawn more often. The tokens that are drafted whatever
-    happens have the draft probability for a rate (EAGLE-2 does so). Which nodes get drafts
-    depends on earlier levels only, so that every rule stays lossless. Drafts are worth what their
-    places would be if none coincided: what did grow depends on the tokens.
+    happens have the draft probability for a rate (EAGLE-2 does so). Which nodes get drafts depends
+    on earlier levels only, so that every rule stays lossless. Drafts are worth what their places
+    would be if none coincided: what did grow depends on the tokens.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ def informed(
     scheme: str,
     settings: dict[str, Any],
 ) -> tuple[Tree, float | None]:
-    """The tree with the rates of the models on some texts, and the forecast by them.
+    """Tree with the rates of the models on some texts, and the forecast by them.
 
     A tree is planned, and grown, by the rates measured, but for one that finds them itself. The
     forecast is of accepted drafts a step; None where the tree is not known beforehand. Settings are

@@ -1,4 +1,4 @@
-"""Trees of drafts behind `generate` of the transformers library, by its argument `custom_generate`.
+"""Decoding by trees of drafts in `generate` of the transformers library, by `custom_generate`.
 
 The target's law at every node is what `generate` itself would sample from: the float32 logits,
 after all of its logits processors.
@@ -40,7 +40,7 @@ _STATEFUL = {
     "UnbatchedClassifierFreeGuidanceLogitsProcessor",
 }  # fmt: skip
 
-#: What `generate` prepares for every causal model, and what is not needed here.
+#: Arguments that `generate` prepares for every causal model and that are not needed here.
 _PREPARED = {
     "attention_mask", "position_ids", "use_cache", "logits_to_keep", "cache_position", *CACHE_NAMES,
 }  # fmt: skip
@@ -63,7 +63,7 @@ def custom_generate(
     tokenizer: Any = None,
     **model_kwargs: Any,
 ) -> Any:
-    """Decoding by trees of drafts, for ``model.generate(..., custom_generate=custom_generate)``.
+    """Decode by trees of drafts, for ``model.generate(..., custom_generate=custom_generate)``.
 
     The text has the law of `generate` without it, whatever the draft model: the target's law is
     that of the logits after all logits processors, and the draft's logits get the same ones. They
@@ -76,10 +76,10 @@ def custom_generate(
     Parameters
     ----------
     model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs
-        From `generate`.
+        Arguments from `generate`.
     draft_model : transformers.PreTrainedModel or object
-        Of the same tokenizer; its vocabulary may be padded differently. Or any draft with a method
-        ``tree_logits(ids, continuations)``, such as `PromptLookup`, or a head that reads the
+        Model with the same tokenizer; its vocabulary may be padded differently. Or any draft with a
+        method ``tree_logits(ids, continuations)``, such as `PromptLookup`, or a head that reads the
         model's hidden states, see `mdsd_opt.decoding.draft_objects`.
     tree : Topology, PlannedTree, DynamicTree or str
         See `mdsd_opt.decoding.generate`.
@@ -98,7 +98,7 @@ def custom_generate(
     Returns
     -------
     torch.Tensor or transformers.generation.GenerateDecoderOnlyOutput
-        As `generate` does.
+        Output in the form of `generate`.
 
     Raises
     ------
@@ -150,7 +150,7 @@ def custom_generate(
 
 
 class _Processed:
-    """A model whose logits have been through the processors, at every node of a tree."""
+    """A model whose logits are processed at every node of a tree."""
 
     def __init__(self, inner: Any, processors: Any, input_ids: Any, row: int, padding: int) -> None:
         self._inner, self._processors = inner, processors
@@ -164,11 +164,11 @@ class _Processed:
         return getattr(self._inner, "context_length", None)
 
     def keep_hidden_states(self, layers: Sequence[int]) -> None:
-        """See `TreeModel`."""
+        """Keep hidden states, see `TreeModel`."""
         self._inner.keep_hidden_states(layers)
 
     def hidden_states(self, ids: Sequence[int], start: int = 0) -> Any:
-        """See `TreeModel`."""
+        """Hidden states, see `TreeModel`."""
         return self._inner.hidden_states(ids, start)
 
     def tree_logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
@@ -176,7 +176,7 @@ class _Processed:
         return self.tree_tensor(ids, continuations).cpu().numpy()
 
     def tree_tensor(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
-        """`tree_logits` as a tensor."""
+        """Tensor with the values of `tree_logits`."""
         return self._scored(self._inner.tree_tensor(ids, continuations), ids, continuations)
 
     def _scored(self, logits: Any, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
@@ -213,20 +213,20 @@ class _Processed:
         return token_ids(rows, self._prompt.device).clamp_(min=0)
 
     def seen(self, tokens: Tokens) -> _Scores:
-        """Scores at a node of the tree asked for last."""
+        """Scores at a node of the last tree."""
         self._seen = {known(node): scores for node, scores in self._seen.items()}
         return self._seen[tokens]
 
 
 def _is_row_by_row(processor: Any) -> bool:
-    """Whether rows may be processed in other batches; not with something for each prompt."""
+    """Whether the processor treats rows alike in other batches, with nothing for each prompt."""
     if getattr(processor, "prompt_ignore_length", None) is not None:
         return False
     return type(processor).__name__ in _ROW_BY_ROW
 
 
 class _ProcessedObject(_Processed):
-    """A draft that is no language model, its logits spread over the model's vocabulary."""
+    """A draft that is no language model, with logits spread over the model's vocabulary."""
 
     def __init__(self, draft: Any, vocab_size: int, *given: Any) -> None:
         super().__init__(draft, *given)
@@ -278,7 +278,7 @@ class _Batch:
         self.target: _Processed
 
     def steps(self, row: int, room: int, **options: Any) -> Iterator[tuple[Tokens, Metrics]]:
-        """What each step after one of the prompts gives, see `generate_steps`."""
+        """Results of each step after one of the prompts, see `generate_steps`."""
         import torch
 
         from mdsd_opt.decoding.models.tree_pass import TreeModel
@@ -297,7 +297,7 @@ class _Batch:
         )
 
     def text(self, row: int, tokens: Sequence[int]) -> Any:
-        """A prompt, as it was given, and what follows; [1, T]."""
+        """A prompt, as it was given, and its continuation; [1, T]."""
         import torch
 
         new = torch.as_tensor(list(tokens), dtype=torch.long, device=self._ids.device)
@@ -305,7 +305,7 @@ class _Batch:
 
 
 def _arguments_of_generate() -> dict[str, Any]:
-    """The local names of the `generate` that has called `custom_generate`; empty without one."""
+    """Local names of the `generate` that has called `custom_generate`; empty without one."""
     frame = inspect.currentframe()
     for _ in range(2):
         frame = frame.f_back if frame is not None else None
@@ -316,7 +316,7 @@ def _require_honoured(
     model: Any, draft_model: Any, input_ids: Any, processors: Any, config: Any,
     given: dict[str, Any], outside: dict[str, Any],
 ) -> None:  # fmt: skip
-    """Raise `InvalidInput` for what this loop would not do, by its name.
+    """Raise `InvalidInput` for a setting that this loop would not follow, by its name.
 
     `given` is what `generate` has prepared, `outside` what it was given.
     """
@@ -360,7 +360,7 @@ def _require_honoured(
 
 
 def _static_length(cache: Any) -> int | None:
-    """Tokens that a static cache has room for; None for any other cache."""
+    """Number of tokens that a static cache has room for; None for any other cache."""
     from transformers import StaticCache
 
     if not isinstance(cache, StaticCache):
@@ -369,7 +369,7 @@ def _static_length(cache: Any) -> int | None:
 
 
 def _left_paddings(mask: Any, input_ids: Any) -> list[int]:
-    """Tokens before each prompt that no one attends to."""
+    """Number of tokens before each prompt that no one attends to."""
     if mask is None:
         return [0] * input_ids.shape[0]
     mask = mask.bool()
@@ -388,7 +388,7 @@ def _room(stopping_criteria: Any, length: int) -> int:
 
 
 def _until_stop(text: Any, new: Tokens, stopping_criteria: Any) -> list[int]:
-    """The tokens up to the first after which a criterion ends the text."""
+    """Tokens up to the first after which a criterion ends the text."""
     import torch
 
     for n, token in enumerate(new):
@@ -403,7 +403,7 @@ def _stopped(text: Any, stopping_criteria: Any) -> bool:
 
 
 def _beside(input_ids: Any, rows: list[list[int]], config: Any) -> Any:
-    """The prompts with what follows them, padded on the right as `generate` does."""
+    """Prompts with their continuations, padded on the right as `generate` does."""
     import torch
 
     longest = max(map(len, rows))

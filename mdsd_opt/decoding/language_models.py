@@ -1,4 +1,4 @@
-"""Logits after many continuations of one text, from any kind of model; one of them asks nothing."""
+"""Logits after many continuations of one text, from any kind of model, and a draft by lookup."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees.draft_tree import Tokens
 
-#: (text, continuations) -> logits after each, [n, V].
+#: Maps (text, continuations) to the logits after each, [n, V].
 TreeLogits = Callable[[Sequence[int], Sequence[Tokens]], NDArray[Any]]
 
 
 def tree_logits(model: Any) -> TreeLogits:
-    """How to ask a model for the logits after many continuations.
+    """Function that gives a model's logits after many continuations.
 
     Parameters
     ----------
     model : object
-        With a method ``tree_logits(ids, continuations)``, which may do it in one pass; or with
-        ``logits(ids, rows)``, the logits after the prefixes that end at `rows`; or a plain function
-        from token ids to the logits of the next token.
+        Model with a method ``tree_logits(ids, continuations)``, which may do it in one pass; or
+        with ``logits(ids, rows)``, the logits after the prefixes that end at `rows`; or a plain
+        function from token ids to the logits of the next token.
 
     Raises
     ------
@@ -69,7 +69,7 @@ class PromptLookup:
     Parameters
     ----------
     vocab_size : int
-        Of the target.
+        Vocabulary size of the target.
     max_ngram : int
         Most tokens to look up.
     """
@@ -82,7 +82,7 @@ class PromptLookup:
         self._vocab_size, self._max_ngram = vocab_size, max_ngram
 
     def tree_logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> NDArray[Any]:
-        """0 for the token it is certain of, -inf for the others; [n, V]."""
+        """Logits [n, V]: 0 for the token that is certain, -inf for the others."""
         logits = np.full((len(continuations), self._vocab_size), -np.inf)
         for row, tokens in zip(logits, continuations, strict=True):
             row[self._next([*ids, *tokens])] = 0.0

@@ -1,4 +1,4 @@
-"""A row of the target's logits, as far as a draft with a part of the vocabulary needs its law."""
+"""Law of a row of the target's logits, as far as a draft with part of the vocabulary needs it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def own_masses(
     row: NDArray[Any], scale: float, ids: Integers, places: Integers, lanes: NDArray[Any],
     room: Matrix, masses: Vector,
 ) -> bool:  # fmt: skip
-    """Write the probability of every own token, and behind them that of all others.
+    """Write the probability of every own token, and after them that of all others.
 
     What is below 1e-300 is zero. The law of the whole row never stands in memory, to which it would
     go at half the speed. `ids` are the own tokens in ascending order, `places` where each of them
@@ -51,7 +51,7 @@ def own_masses(
 
 @kernel(inner=True)
 def _is_ascending(places: Integers) -> bool:
-    """Whether tokens stand where they are numbered."""
+    """Whether every token stands at the place of its number."""
     ascending = True
     for i in range(places.size):
         ascending &= places[i] == i

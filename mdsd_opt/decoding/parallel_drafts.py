@@ -19,12 +19,12 @@ from mdsd_opt.trees.topology import Place, Topology
 
 
 def by_position(laws: Floats) -> DraftModel:
-    """The draft model that has one law for each position, for `grow`.
+    """Draft model that has one law for each position, for `grow`.
 
     Parameters
     ----------
     laws : ndarray, shape (L, V)
-        As probabilities; the first is of the next token. Trees have up to L levels.
+        Laws as probabilities; the first is of the next token. Trees have up to L levels.
     """
     laws = np.asarray(laws)
 
@@ -35,7 +35,7 @@ def by_position(laws: Floats) -> DraftModel:
 
 
 def best_first(laws: Floats, num_nodes: int, cost: Cost | None = None) -> Topology:
-    r"""The tree of the texts that are likeliest under the laws of the positions.
+    r"""Tree of the texts that are likeliest under the laws of the positions.
 
     It is for the scheme ``"top_k"``: the k-th draft of a node is the k-th likeliest token of its
     position. No lossless rule accepts more of it than :math:`\sum_w p(w)` over its texts w, which

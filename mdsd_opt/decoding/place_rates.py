@@ -1,4 +1,4 @@
-"""How often the drafts of each place are passed: from logits, and from steps that were made."""
+"""Rates at which the drafts of each place are passed, from logits and from decoded steps."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees.draft_tree import Node
 from mdsd_opt.trees.topology import RateTable, initial_rates, rates_from_alphas
 
-#: Visits that the table before any observation counts for.
+#: Number of visits that the table before any observation counts for.
 PRIOR_VISITS = 16.0
 
-#: Positions of a text that are measured, from its end.
+#: Most positions of a text that are measured, from its end.
 _MOST_POSITIONS = 64
 
 
@@ -70,7 +70,7 @@ def measured_rates(
     scheme: str = "without_replacement",
     **options: Any,
 ) -> RateTable:
-    """`place_rates` of two models on some texts, where they are short nearer to `initial_rates`.
+    """Same as `place_rates` for two models on some texts; short ones are nearer to `initial_rates`.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ class ConfidenceRates:
     tables: tuple[RateTable, ...]
 
     def __call__(self, law: Floats) -> RateTable:
-        """The table after a node of this draft law."""
+        """Table after a node of this draft law."""
         return self.tables[int(np.searchsorted(self.edges, law.max(), side="right"))]
 
 
@@ -139,7 +139,7 @@ def confidence_rates(
     edges: Sequence[float] = (0.3, 0.6, 0.9),
     **options: Any,
 ) -> ConfidenceRates:
-    """`place_rates` for each range of confidence; where few positions are in it, nearer to all's.
+    """Same as `place_rates` for each range of confidence; rare ranges are nearer to the mean.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def confidence_rates(
     max_drafts : int
     scheme : str
     edges : sequence of float
-        Between the ranges of max q, ascending.
+        Limits between the ranges of max q, ascending.
     **options
         As for `place_rates`.
     """
@@ -188,7 +188,7 @@ class RunningRates:
     Parameters
     ----------
     table : ndarray, shape (K + 1, K)
-        Before anything is observed; it counts for 16 visits of a node.
+        Table before anything is observed; it counts for 16 visits of a node.
     """
 
     def __init__(self, table: RateTable) -> None:
@@ -197,7 +197,7 @@ class RunningRates:
 
     @property
     def table(self) -> RateTable:
-        """The mean so far, shape (K + 1, K)."""
+        """Mean so far, shape (K + 1, K)."""
         return self._passes / self._visits[:, None]
 
     @property
@@ -210,7 +210,7 @@ class RunningRates:
         self._visits += visits
 
     def observe(self, root: Node, accepted: Sequence[int]) -> None:
-        """Count the nodes that a step has come to, and which of their drafts it has passed.
+        """Count the nodes that a step has reached, and the drafts of each that it has passed.
 
         Parameters
         ----------
@@ -225,7 +225,7 @@ class RunningRates:
                 self._passes[count, node.children[token].place[-1]] += 1.0
 
     def _come_to(self, root: Node, accepted: Sequence[int]) -> Iterator[tuple[Node, int | None]]:
-        """The nodes with drafts that a step came to, and which draft of each it has passed."""
+        """Nodes with drafts that a step reached, and the draft of each that it has passed."""
         node = root
         for token in (*accepted, None):
             if not 0 < node.draws.size <= self.max_drafts:

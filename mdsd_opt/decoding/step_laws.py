@@ -1,4 +1,4 @@
-"""The laws of a step: where the draft's come from, and how the target's get into the tree.
+"""Laws of a step: the draft's from their source, and the target's on their way into the tree.
 
 Relaxed, the law after a node is the closest one for the drafts drawn there; at a leaf it stays.
 Whether a step goes on after a token is decided before the next one is known, so that the mean
@@ -35,12 +35,12 @@ from mdsd_opt.trees.draft_tree import Node, Tokens, settle
 from mdsd_opt.trees.rules import Accepted, TopDown, TreeRule
 from mdsd_opt.trees.topology import Place, Topology
 
-#: Rules that decide from sums over bins, by name.
+#: Names of the rules that decide from sums over bins.
 DEVICE_RULES = ("traversal_hull", "level_sequential", "optimal")
 
 
 class HostLaws:
-    """float64 arrays, for every rule and scheme: of V numbers, or as many as the draft has tokens.
+    """Laws as float64 arrays, for every rule and scheme, over V tokens or those of the draft.
 
     Where a draft has tokens of its own the trees are of these, see `OwnTokens`.
     """
@@ -57,18 +57,18 @@ class HostLaws:
         self._rows: dict[Tokens, NDArray[Any]] = {}
 
     def make(self, law: Floats, num_drafts: int) -> DraftScheme:
-        """The drafts of a node from a row of `drafts` and their number."""
+        """Drafts of a node from a row of `drafts` and their number."""
         given: Any = Distribution.as_it_is(law) if self._as_it_is else law
         return self._make(given, num_drafts)
 
     def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> Floats:
-        """The draft's laws after some continuations of a text, one a row."""
+        """Draft laws after some continuations of a text, one per row."""
         logits = self._draft(text, [self._ids(tokens) for tokens in continuations])
         law = checked_softmax if self._own is None else self._own.draft_laws
         return law(to_numpy(logits, "logits"), **self._drafting)
 
     def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
-        """Give every node its target law, for when a rule looks at it."""
+        """Give every node its target law, computed when a rule reads it."""
         given = self._target(text, [self._ids(node.tokens) for node in nodes])
         logits = to_numpy(given, "logits")
         self._rows = {node.tokens: row for node, row in zip(nodes, logits, strict=True)}
@@ -76,7 +76,7 @@ class HostLaws:
             node.target_by(partial(self._law, node.tokens))
 
     def output(self, outcome: Accepted, rng: np.random.Generator) -> Tokens:
-        """The tokens of a step, as the target calls them."""
+        """Tokens of a step, as the target's ids."""
         if self._own is None:
             return outcome.tokens
         *drafts, last = outcome.tokens
@@ -94,7 +94,7 @@ class HostLaws:
 
 
 class DeviceLaws:
-    """Integer weights where the logits are; the host gets tables of the nodes with drafts.
+    """Laws as integer weights on the logits' device; the host gets tables of nodes with drafts.
 
     The models have a method ``tree_tensor(ids, continuations)``, as `TreeModel` does.
     """
@@ -113,17 +113,17 @@ class DeviceLaws:
         self._sampling, self._drafting = asdict(sampling), asdict(drafting)
 
     def make(self, law: Any, num_drafts: int) -> Any:
-        """The drafts of a node from a row of `drafts` and their number."""
+        """Drafts of a node from a row of `drafts` and their number."""
         return BinnedDrafts(law, num_drafts, self._replaced)
 
     def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> Any:
-        """Weights of the draft's laws after some continuations of a text, one a row."""
+        """Weights of the draft's laws after some continuations of a text, one per row."""
         own = self._draft.tree_tensor(text, continuations)
         logits = spread(own, self._drafted, self._vocab_size)
         return integer_weights(logits, **self._drafting)
 
     def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
-        """Give every node its target law; and the first, the root, the tokens of its tree."""
+        """Give every node its target law, and the root the tokens of its tree."""
         logits = self._target.tree_tensor(text, [node.tokens for node in nodes])
         self._vocab_size = logits.shape[-1]
         if nodes[0].drafts is None:  # a text's first step
@@ -159,7 +159,7 @@ class DeviceLaws:
             settle(nodes[0])
 
     def output(self, outcome: Accepted, rng: np.random.Generator) -> Tokens:
-        """The tokens of a step."""
+        """Tokens of a step."""
         return outcome.tokens
 
 
@@ -172,7 +172,7 @@ def step_laws(
     sampling: Sampling,
     drafting: Sampling,
 ) -> HostLaws | DeviceLaws:
-    """The laws on the host or on the device; errors as `require_device_rule`."""
+    """Laws on the host or on the device; errors as `require_device_rule`."""
     if not on_device:
         return HostLaws(target, draft, make, sampling, drafting)
     replaced = require_device_rule(make, rule)
@@ -196,7 +196,7 @@ def require_device_rule(make: SchemeMaker, rule: TreeRule) -> bool:
 
 
 class Distance(NamedTuple):
-    """How far one token's law is from the target, or those of several together."""
+    """Distance of one token's law from the target, or of several tokens' law together."""
 
     kl: float = 0.0
     tv: float = 0.0
@@ -231,7 +231,7 @@ def _is_even(topology: Topology) -> bool:
 
 
 def relax_targets(root: Node, budget: Mapping[str, float]) -> dict[Tokens, Distance]:
-    """Relax the law after every node that has drafts; the distances, by the node's tokens.
+    """Relax the law after every node that has drafts; return the distances by the node's tokens.
 
     The nodes of the tree have targets; the budget is that of `mdsd_opt.relax`, for each token.
     """
@@ -245,6 +245,6 @@ def relax_targets(root: Node, budget: Mapping[str, float]) -> dict[Tokens, Dista
 
 
 def distance_of(tokens: Tokens, distances: Mapping[Tokens, Distance]) -> Distance:
-    """Distance of the tokens that a step puts out, together."""
+    """Distance of the tokens that a step outputs, together."""
     met = [distances.get(tokens[:n], Distance()) for n in range(len(tokens))]
     return Distance(sum(x.kl for x in met), sum(x.tv for x in met))

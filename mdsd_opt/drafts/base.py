@@ -1,4 +1,4 @@
-"""What every draft scheme can say about itself."""
+"""Interface of every draft scheme."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ ExactSupportLaw = dict[tuple[int, ...], Fraction]
 #: Weight of a component of a mixture, and its draft models with the number of draws from each.
 IndependentDraws = tuple[Any, list[tuple[Distribution, int]]]
 
-#: A scheme as a file holds it: names and numbers, lists and other entries.
+#: A scheme in the form of a file: names and numbers, lists and other entries.
 Entry = dict[str, Any]
 
-#: Draft tuples of a scheme without a formula of its own that are listed.
+#: Most draft tuples that are listed for a scheme without a formula of its own.
 _MAX_LISTED = 200_000
 
 
 class EntryReader(Protocol):
-    """A place in a file; what is asked of it is checked, errors name the place.
+    """A place in a file, whose entries are checked when read; errors name the place.
 
     ``entry[name]`` is the entry of that name in it, `items` those of a list; `vector` gives an
     array or a list of Fractions; `error` makes what to raise where the place is wrong.
@@ -51,7 +51,7 @@ class EntryReader(Protocol):
 
 
 class DraftScheme(ABC):
-    """The joint law of the K draft tokens X_1..X_K.
+    """Joint law of the K draft tokens X_1..X_K.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class DraftScheme(ABC):
     title : str
         The same as it is written for readers.
     entries : tuple of str
-        What a file holds of the scheme beside its name.
+        Entries of the scheme in a file beside its name.
     has_many_models : bool
         Whether each draft comes from a model of its own, with laws of shape (K, V).
     vocab_size : int
@@ -77,19 +77,19 @@ class DraftScheme(ABC):
 
     @property
     def models(self) -> tuple[Distribution, ...]:
-        """Draft models that say, with K, all there is to the scheme; () if it takes more."""
+        """Draft models that determine the scheme together with K; () if it takes more."""
         return ()
 
     @property
     def random_draws(self) -> RandomDraws | None:
-        """The scheme as K draws at random from one law; None if it is something else."""
+        """K draws at random from one law, if the scheme is of this form, else None."""
         return None
 
     @property
     def independent_models(self) -> tuple[tuple[Distribution, int], ...] | None:
-        """Models of independent drafts, with the number of draws from each; None if it is not so.
+        """Models of independent drafts, with the number of draws from each; None for other schemes.
 
-        In draw order.
+        They are in draw order.
         """
         return None
 
@@ -102,7 +102,7 @@ class DraftScheme(ABC):
 
     @property
     def prefix_form(self) -> PrefixDraftScheme | None:
-        """The scheme itself, if an order of the tokens is known that holds an optimal prefix."""
+        """The scheme itself, if some order of the tokens has an optimal prefix, else None."""
         return None
 
     @property
@@ -112,7 +112,7 @@ class DraftScheme(ABC):
 
     @property
     def beside_fixed(self) -> DraftScheme | None:
-        r"""The drafts beside tokens that are always drafted; None if there are no others.
+        r"""Drafts beside tokens that are always drafted; None if there are no others.
 
         With T these tokens, :math:`\alpha^* = p(T) + \alpha^*_S(p \text{ with } p_T := 0)`, S the
         scheme beside them.
@@ -131,11 +131,11 @@ class DraftScheme(ABC):
         return np.flatnonzero(drawn & ~np.isin(tokens, fixed) if fixed.size else drawn)
 
     def mixture_parts(self, exact: bool = False) -> list[tuple[Any, DraftScheme]]:
-        """Schemes of which one is chosen at random, with their probabilities; [] if none is."""
+        """Schemes of which one is chosen at random, with their probabilities; [] for others."""
         return []
 
     def to_entry(self, written: Callable[[Distribution], Any]) -> Entry:
-        """What a file holds of the scheme.
+        """Entry of the scheme in a file.
 
         Parameters
         ----------
@@ -151,13 +151,13 @@ class DraftScheme(ABC):
 
     @classmethod
     def from_entry(cls, entry: EntryReader) -> DraftScheme:
-        """The scheme that a file describes."""
+        """Scheme that a file's entry describes."""
         raise UnsupportedScheme(f"drafts of type {cls.__name__} have no file format")
 
     def miniature(
         self, law: Callable[[Distribution, int], Any], vocab_size: int, num_drafts: int
     ) -> DraftScheme:
-        """A scheme of the same kind over few tokens, with K at most `num_drafts`.
+        """Scheme of the same kind over few tokens, with K at most `num_drafts`.
 
         Parameters
         ----------
@@ -185,17 +185,17 @@ class DraftScheme(ABC):
 
     @abstractmethod
     def exact_containment(self, subset: Any) -> Fraction:
-        """`containment` in exact arithmetic."""
+        """Same as `containment`, in exact arithmetic."""
 
     def with_finer_quadrature(self) -> DraftScheme:
-        """These drafts with Q computed from other, finer nodes; themselves if it needs none.
+        """Same drafts with Q computed from other, finer nodes; themselves if it needs none.
 
         What both say of Q differs by about the error of the coarser of them.
         """
         return self
 
     def prefix_containment(self, order: Integers) -> Floats:
-        """Q of every prefix of `order`, the empty one included, shape (len(order) + 1,)."""
+        """Containment Q of every prefix of `order`, the empty one included, (len(order) + 1,)."""
         subset = np.zeros(self.vocab_size, dtype=np.bool_)
         contained = [self._containment(subset)]
         for i in order.tolist():
@@ -204,7 +204,7 @@ class DraftScheme(ABC):
         return np.array(contained)
 
     def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
-        """`prefix_containment` in exact arithmetic."""
+        """Same as `prefix_containment`, in exact arithmetic."""
         subset = np.zeros(self.vocab_size, dtype=np.bool_)
         contained = [self.exact_containment(subset)]
         for i in order:
@@ -213,7 +213,7 @@ class DraftScheme(ABC):
         return contained
 
     def prefix_curve(self, order: Integers, exact: bool) -> Numbers:
-        """`prefix_containment`, or if `exact` the same in Fractions, an object array."""
+        """Values of `prefix_containment`, or if `exact` the same in Fractions, an object array."""
         if exact:
             return np.array(self.exact_prefix_containment(order.tolist()), dtype=object)
         return self.prefix_containment(order)
@@ -225,7 +225,7 @@ class DraftScheme(ABC):
         ----------
         rng : numpy.random.Generator
         size : int, optional
-            How many tuples; None for one.
+            Number of tuples; None for one.
 
         Returns
         -------
@@ -272,7 +272,7 @@ class DraftScheme(ABC):
         return bool(self.uniform_intervals(tokens[None]).possible[0])
 
     def _draws(self, tokens: Integers) -> bool:
-        """Whether the tuple is possible as it stands: `tuple_law` has one order of each set."""
+        """Whether the tuple is possible in this order: `tuple_law` has one order of each set."""
         return self.is_possible(tokens)
 
     def uniform_intervals(self, tuples: Integers) -> UniformIntervals:
@@ -293,12 +293,12 @@ class DraftScheme(ABC):
         return masses_in_list(np.array(list(listed.values())), chosen)
 
     def draw_masses(self, tuples: Integers) -> UniformIntervals:
-        """The same as `uniform_intervals`, under its old name, for one release."""
+        """Old name of `uniform_intervals`, kept for one release."""
         warnings.warn("draw_masses is now uniform_intervals", DeprecationWarning, stacklevel=2)
         return self.uniform_intervals(tuples)
 
     def rechecked(self) -> DraftScheme:
-        """The same as `with_finer_quadrature`, under its old name, for one release."""
+        """Old name of `with_finer_quadrature`, kept for one release."""
         warnings.warn("rechecked is now with_finer_quadrature", DeprecationWarning, stacklevel=2)
         return self.with_finer_quadrature()
 
@@ -327,13 +327,13 @@ class DraftScheme(ABC):
         return float(p[law.tokens] @ law.mass[law.arc_support])
 
     def propensity(self) -> Floats:
-        """Larger for tokens that are drafted more often than others, shape (V,)."""
+        """Numbers that are larger for tokens that are drafted more often, shape (V,)."""
         law = self.support_law()
         held = law.mass[law.arc_support]
         return np.bincount(law.tokens, weights=held, minlength=self.vocab_size).astype(np.float64)
 
     def independent_draws(self, exact: bool) -> list[IndependentDraws] | None:
-        """The scheme as a mixture of independent draws; None if it is none."""
+        """Mixture of independent draws that is the scheme; None if there is none."""
         models = self.independent_models
         return None if models is None else [(1, list(models))]
 
@@ -373,7 +373,7 @@ class DraftScheme(ABC):
         return tuples
 
     def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
-        """`tuple_law` in exact arithmetic, padded with -1; tuples without mass are left out."""
+        """Same as `tuple_law`, in exact arithmetic, padded with -1, without massless tuples."""
         return {
             members + (-1,) * (self.num_drafts - len(members)): mass
             for members, mass in self.exact_support_law().items()
@@ -387,7 +387,7 @@ class DraftScheme(ABC):
 
 
 class PrefixDraftScheme(DraftScheme):
-    r"""A scheme for which some optimal subset is a prefix of one fixed order of the tokens.
+    r"""Scheme for which some optimal subset is a prefix of one fixed order of the tokens.
 
     The order sorts by the ratio of the target to `weights`, ascending; tokens that are always
     drafted come first, tokens that are never drafted are left out. It holds whenever Q is
@@ -397,19 +397,19 @@ class PrefixDraftScheme(DraftScheme):
     @property
     @abstractmethod
     def weights(self) -> Floats:
-        """w, shape (V,): within a block of equal ratio, drafts follow w."""
+        """Weights w, shape (V,): within a block of equal ratio, drafts follow w."""
 
     @property
     @abstractmethod
     def exact_weights(self) -> tuple[Fraction, ...]:
-        """`weights` in exact arithmetic."""
+        """Same as `weights`, in exact arithmetic."""
 
     @property
     def prefix_form(self) -> PrefixDraftScheme:
         return self
 
     def prefix_order(self, masses: Floats) -> Integers:
-        """Order of the tokens in which prefixes are to be compared.
+        """Order of the tokens in which prefixes have to be compared.
 
         Parameters
         ----------
@@ -427,14 +427,14 @@ class PrefixDraftScheme(DraftScheme):
         return np.concatenate([self.always_drafted, free[np.argsort(ratio, kind="stable")]])
 
     def exact_prefix_order(self, masses: Sequence[Fraction]) -> list[int]:
-        """`prefix_order` with exact comparisons."""
+        """Same as `prefix_order`, with exact comparisons."""
         w = self.exact_weights
         free = [i for i in range(self.vocab_size) if w[i] > 0]
         free.sort(key=lambda i: masses[i] / w[i])
         return self.always_drafted.tolist() + free
 
     def ordered(self, masses: Numbers) -> tuple[Integers, Numbers]:
-        """`prefix_order` of the masses, and Q of its prefixes; exact where masses are Fractions.
+        """Order of the tokens and Q of its prefixes; exact if the masses are Fractions.
 
         The masses, shape (V,), are float64, or Fractions in an object array.
         """
@@ -447,10 +447,10 @@ class PrefixDraftScheme(DraftScheme):
 
     @abstractmethod
     def prefix_containment(self, order: Integers) -> Floats:
-        """Q of every prefix of `order`, the empty one included, shape (len(order) + 1,)."""
+        """Containment Q of every prefix of `order`, the empty one included, (len(order) + 1,)."""
 
     def prefix_slopes(self, order: Integers) -> Floats:
-        """[Q(H_j) - Q(H_{j-1})] / w_j along `order`, without cancellation, shape (len(order),).
+        """Slopes [Q(H_j) - Q(H_{j-1})] / w_j along `order`, without cancellation, (len(order),).
 
         Raises
         ------
@@ -460,15 +460,15 @@ class PrefixDraftScheme(DraftScheme):
         raise UnsupportedScheme(f"{self.scheme} drafts have always-drafted tokens without weight")
 
     def prefix_containment_and_slopes(self, order: Integers) -> tuple[Floats, Floats]:
-        """`prefix_containment` and `prefix_slopes`, in one pass where one finds both."""
+        """Results of `prefix_containment` and `prefix_slopes`, in one pass if it finds both."""
         return self.prefix_containment(order), self.prefix_slopes(order)
 
     @abstractmethod
     def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
-        """`prefix_containment` in exact arithmetic."""
+        """Same as `prefix_containment`, in exact arithmetic."""
 
 
-#: More drafts have no use, and their number no room in the integers of the kernels.
+#: Largest number of drafts: more have no use, and no room in the integers of the kernels.
 MAX_NUM_DRAFTS = 2**31 - 1
 
 
@@ -493,15 +493,15 @@ def inverse_cdf(q: Floats, rng: np.random.Generator, shape: tuple[int, ...]) -> 
     return tokens_at(q, rng.random(shape))
 
 
-#: Tokens of a block, whose masses are summed before any token is looked for.
+#: Number of tokens of a block, whose masses are summed before any token is searched.
 _BLOCK = 256
 
-#: Draws that look for their block one after another.
+#: Most draws that search their block one after another.
 _FEW_DRAWS = 16
 
 
 def tokens_at(law: Floats, uniforms: Any) -> Any:
-    """Inverse CDF of masses (V,); a token of mass zero is never drawn, whatever the uniform."""
+    """Tokens by inverse CDF of masses (V,); a token of mass zero is never drawn."""
     if law.size <= _BLOCK or np.size(uniforms) > _FEW_DRAWS:
         cumulative = law.cumsum()
         index = cumulative.searchsorted(uniforms * cumulative[-1], side="right")
@@ -517,6 +517,6 @@ def tokens_at(law: Floats, uniforms: Any) -> Any:
 
 
 def _first_beyond(cumulative: Floats, aim: float) -> int:
-    """The first place whose running sum passes the aim; rounding does not lead behind the end."""
+    """First place whose running sum passes the aim; rounding does not lead beyond the end."""
     index = int(cumulative.searchsorted(aim, side="right"))
     return index if index < cumulative.size else int(cumulative.searchsorted(cumulative[-1]))

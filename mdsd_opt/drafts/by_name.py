@@ -19,7 +19,7 @@ from mdsd_opt.errors import InvalidInput, UnknownName
 
 _PACKAGE = "mdsd_opt.drafts"
 
-#: Those that come first in lists, in this order; the others follow by name.
+#: Names that come first in lists, in this order; the others follow by name.
 _FIRST = ("with_replacement", "without_replacement", "greedy", "top_k", "independent")
 
 #: Makes a scheme from a draft law and the number of drafts.
@@ -47,7 +47,7 @@ for _module in pkgutil.iter_modules(importlib.import_module(_PACKAGE).__path__):
 #: Schemes described by one draft distribution and K, by name.
 SINGLE_MODEL_SCHEMES: dict[str, type[SingleModelDrafts]] = _by_name(_declared(SingleModelDrafts))
 
-#: Schemes that take more to describe them.
+#: Schemes that need more for their description, by name.
 _OTHER_SCHEMES: dict[str, type[DraftScheme]] = {
     name: kind
     for name, kind in _by_name(_declared(DraftScheme)).items()
@@ -56,12 +56,12 @@ _OTHER_SCHEMES: dict[str, type[DraftScheme]] = {
 
 
 def all_schemes() -> dict[str, type[DraftScheme]]:
-    """Every scheme that has a name, those of one model first."""
+    """All schemes that have a name, those of one model first."""
     return {**SINGLE_MODEL_SCHEMES, **_OTHER_SCHEMES}
 
 
 def scheme_maker(scheme: str | SchemeMaker) -> SchemeMaker:
-    """A scheme by name ("with_replacement", ...), or a function (q, num_drafts) -> scheme."""
+    """Maker of a scheme of this name ("with_replacement", ...); functions are returned as given."""
     return scheme if callable(scheme) else SINGLE_MODEL_SCHEMES[checked_scheme(scheme)]
 
 
@@ -72,32 +72,32 @@ def has_many_models(scheme: str) -> bool:
 
 
 def batch_maker(scheme: str) -> tuple[Callable[[Any, int], DraftScheme], bool]:
-    """What makes the scheme of each position of a batch, and whether it takes laws (K, V) there."""
+    """Maker of the scheme of each position of a batch, and whether it takes laws (K, V) there."""
     if has_many_models(scheme):
         return lambda models, num_drafts: IndependentDrafts(models), True
     return scheme_maker(scheme), False
 
 
 def composition_of(maker: SchemeMaker) -> Composition | None:
-    """How drafts come from q, where a scheme says so; None for functions."""
+    """Composition of the drafts from q, if a scheme declares it; None for functions."""
     return getattr(maker, "composition", None)
 
 
 def title_of(scheme: str) -> str:
-    """A scheme as it is written for readers; its name where it has no other title."""
+    """Title of a scheme for readers; its name if it has no other title."""
     kind = all_schemes().get(scheme)
     return (kind and kind.title) or scheme
 
 
 def checked_scheme(scheme: Any) -> str:
-    """The name of a scheme that is known; ``"module:attribute"`` is, once it is loaded.
+    """Name of a scheme that is known; ``"module:attribute"`` is known once it is loaded.
 
     Raises
     ------
     UnknownName
         No such scheme; the message lists those that exist.
     InvalidInput
-        What ``"module:attribute"`` names cannot be loaded, or is no function.
+        The object of ``"module:attribute"`` cannot be loaded, or is no function.
     """
     if not isinstance(scheme, str) or not (":" in scheme or scheme in SINGLE_MODEL_SCHEMES):
         raise UnknownName.among("draft scheme", scheme, SINGLE_MODEL_SCHEMES)
@@ -107,7 +107,7 @@ def checked_scheme(scheme: Any) -> str:
 
 
 def register(name: str, next_law: NextLaw) -> None:
-    """Make a way of drafting known by a name, wherever the name of a draft scheme is taken.
+    """Register a way of drafting by a name, which is then known wherever a scheme's name is.
 
     Parameters
     ----------

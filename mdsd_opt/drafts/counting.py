@@ -1,4 +1,4 @@
-"""Sizes of exponential lists, known before anything is listed, and the limits they are held to.
+"""Sizes of exponential lists, known before anything is listed, and their limits.
 
 Counts end at `COUNTLESS`: the true ones would have thousands of digits and take as long to compute
 as a hopeless list takes to refuse.
@@ -12,14 +12,14 @@ from math import comb, lgamma, log
 
 from mdsd_opt.errors import ProblemTooLarge
 
-#: Every count from here on is this number.
+#: Largest count: larger ones are replaced by it.
 COUNTLESS = 10**100
 
 #: Most numbers that a list in floating point, and one in Fractions, may take to compute.
 MAX_TERMS = 10**10
 MAX_EXACT_TERMS = 10**8
 
-#: Work on powers in Fractions: their number times the square of their length in bits.
+#: Most work on powers in Fractions: their number times the square of their length in bits.
 MAX_EXACT_WORK = 10**12
 
 #: Most passes of Python over all the sets of one size.
@@ -27,7 +27,7 @@ MAX_PASSES = 10**6
 
 
 def count_choices(num_tokens: int, size: int) -> int:
-    """num_tokens choose size."""
+    """Binomial coefficient: num_tokens choose size."""
     if not 0 <= size <= num_tokens:
         return 0
     logarithm = lgamma(num_tokens + 1) - lgamma(size + 1) - lgamma(num_tokens - size + 1)
@@ -37,14 +37,14 @@ def count_choices(num_tokens: int, size: int) -> int:
 
 
 def count_power(base: int, exponent: int) -> int:
-    """base ** exponent."""
+    """Power base ** exponent."""
     if base > 1 and exponent * log(base) > log(COUNTLESS) + 1:
         return COUNTLESS
     return min(base**exponent, COUNTLESS)
 
 
 def count_arrangements(num_tokens: int, size: int) -> int:
-    """Ordered ways to draw `size` of the tokens without replacement."""
+    """Number of ordered ways to draw `size` of the tokens without replacement."""
     count = 1
     for left in range(num_tokens, num_tokens - size, -1):
         count *= left
@@ -65,7 +65,7 @@ def count_subsets(num_tokens: int, sizes: Sequence[int]) -> tuple[int, int]:
 
 
 def readable(count: int) -> str:
-    """A count in few characters."""
+    """Text of a count in few characters."""
     if count >= COUNTLESS:
         return "over 1e+100"
     return f"{count:,}" if count < 10**15 else f"{float(count):.3g}"

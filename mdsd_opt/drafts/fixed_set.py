@@ -123,10 +123,10 @@ class HoldsFixed(DraftScheme):
 
 
 class FixedSetDrafts(HoldsFixed, OneDraft):
-    """A set T that is always drafted, then perhaps one token drawn from q outside T."""
+    """Set T that is always drafted, then perhaps one token drawn from q outside T."""
 
     def _likeliest(self, count: int) -> Integers:
-        """The `count` likeliest tokens of positive probability, ties towards the lowest id."""
+        """Likeliest `count` tokens of positive probability, ties towards the lowest id."""
         positive = self.q[self.q > 0]  # many zeros are many ties, over which selection is slow
         count = min(count, positive.size)
         least = np.partition(positive, -count)[-count]
@@ -135,7 +135,7 @@ class FixedSetDrafts(HoldsFixed, OneDraft):
 
     @cached_property
     def last_draw(self) -> Floats:
-        """q', the law of the token drawn outside T, shape (V,); all zero if there is none."""
+        """Law q' of the token drawn outside T, shape (V,); all zero if there is none."""
         return np.zeros(self.vocab_size)
 
     @cached_property
@@ -152,7 +152,7 @@ class FixedSetDrafts(HoldsFixed, OneDraft):
 
     @cached_property
     def beside_fixed(self) -> WithReplacement | None:
-        """One draw from q'."""
+        """One draw from q', or None."""
         if not self.last_draw.any():
             return None
         fixed = set(self.always_drafted.tolist())
@@ -181,7 +181,7 @@ class FixedSetDrafts(HoldsFixed, OneDraft):
         return [([self.always_drafted.size], self.last_draw)] if one else []
 
     def support_law(self) -> SupportLaw:
-        """The law of the draft set, without a loop: there may be as many sets as tokens."""
+        """Law of the draft set, without a loop: there may be as many sets as tokens."""
         if self.beside_fixed is None:
             return super().support_law()
         fixed, last = self.always_drafted, np.flatnonzero(self.last_draw > 0)
@@ -299,7 +299,7 @@ class FixedPlusDrafts(HoldsFixed):
 
     @property
     def always_drafted(self) -> Integers:
-        """D, and what joined it."""
+        """Tokens D, and those that joined them."""
         return self._fixed
 
     @property
@@ -307,7 +307,7 @@ class FixedPlusDrafts(HoldsFixed):
         return self.drafts
 
     def random_places(self, tokens: Integers) -> Integers:
-        """All places behind D, as a draft may hit D again."""
+        """Indices of the drafts after the fixed set, as a draft may hit D again."""
         return self._fixed.size + np.flatnonzero(tokens[self._fixed.size :] >= 0)
 
     def to_entry(self, written: Callable[[Distribution], Any]) -> Entry:
@@ -356,7 +356,7 @@ class FixedPlusDrafts(HoldsFixed):
 
 
 class SortedFixedPlusDrafts(FixedPlusDrafts, PrefixDraftScheme):
-    """A fixed set beside drafts that have a prefix order; D comes first in it."""
+    """Fixed set beside drafts that have a prefix order; D comes first in it."""
 
     drafts: PrefixDraftScheme
 
@@ -375,7 +375,7 @@ class SortedFixedPlusDrafts(FixedPlusDrafts, PrefixDraftScheme):
 
 
 def _joined(tokens: Sequence[int], drafts: Any) -> tuple[list[int], Any]:
-    """The fixed tokens with those that the drafts begin with, and what the drafts add to them."""
+    """Fixed tokens with those that the drafts begin with, and the remaining drafts."""
     listed = list(tokens)
     while isinstance(drafts, DraftScheme) and drafts.begins_with_fixed:
         fixed, drafts = split_fixed(drafts)
@@ -384,7 +384,7 @@ def _joined(tokens: Sequence[int], drafts: Any) -> tuple[list[int], Any]:
 
 
 def split_fixed(drafts: DraftScheme) -> tuple[Integers, DraftScheme]:
-    """The tokens that are always drafted, and the scheme beside them, which may draft nothing."""
+    """Tokens that are always drafted, and the scheme beside them, which may draft nothing."""
     beside = drafts.beside_fixed
     if beside is None:
         beside = DraftSetLaw(drafts.vocab_size, {(): 1})

@@ -1,4 +1,4 @@
-"""How likely each token is to be among the drafts."""
+"""Probability of each token to be among the drafts."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from mdsd_opt.drafts.base import DraftScheme
 from mdsd_opt.drafts.inclusion_masses import light_laws, sum_of_others
 from mdsd_opt.prefix_search.random_draws import RandomDraws
 
-#: Tokens that ring so rarely by the last node are taken by a series in their rate.
+#: Expected rings by the last node below which a token is added by a series in its rate.
 _LIGHT = 1e-3
 
-#: Numbers that are held at once.
+#: Most numbers that are held at once.
 _CHUNK = 1 << 21
 
 
 def inclusion_probabilities(drafts: DraftScheme) -> Floats:
-    r""":math:`\pi_i = \Pr(i \in \{X_1, \dots, X_K\})`, shape (V,).
+    r"""Probabilities :math:`\pi_i = \Pr(i \in \{X_1, \dots, X_K\})`, shape (V,).
 
-    In closed form for independent drafts, tokens that are always drafted and mixtures; without
-    replacement by a quadrature, to about 1e-12. Of another law the draft sets are listed.
+    They are in closed form for independent drafts, tokens that are always drafted and mixtures;
+    without replacement a quadrature gives them to about 1e-12. For other laws the draft sets are
+    listed.
 
     Raises
     ------
@@ -70,7 +71,7 @@ def _without_replacement(draws: RandomDraws) -> Floats:
 
 
 def _by_race(q: Floats, most: int) -> Floats:
-    r""":math:`\int q_i e^{-q_i t} \Pr(N_{-i}(t) < K)\,dt`, N the number of other clocks that rang.
+    r"""Integral :math:`\int q_i e^{-q_i t} \Pr(N_{-i}(t) < K)\,dt`, N counts the other clocks.
 
     All terms are positive: the law of the others is a product over all tokens but one, along a
     tree of partial products, and never divided by a factor.
@@ -108,7 +109,7 @@ def _by_race(q: Floats, most: int) -> Floats:
 
 
 def _all_but_one(rings: Floats, first: Floats) -> tuple[Floats, Floats]:
-    """Laws of how many rang, of K numbers, without each token, and of all: (n, K, T) and (K, T).
+    """Laws of the number that rang, up to K: without each token (n, K, T), and of all (K, T).
 
     `rings`, shape (n, T), are the chances of the tokens, `first`, shape (K, T), the law of others.
     """
@@ -142,7 +143,7 @@ def _product(one: Floats, other: Floats) -> Floats:
 
 
 def _series(q: Floats, whole: Floats, t: Floats, w: Floats) -> Floats:
-    r"""The integral for tokens of small :math:`x = e^{q t} - 1`, by the law of all tokens.
+    r"""Integral for tokens of small :math:`x = e^{q t} - 1`, by the law of all tokens.
 
     The law of the others is :math:`e^{q t} \sum_m (-x)^m f_{n-m}`, so that no exponential is left:
     :math:`\pi = q \int \sum_m (-x)^m F_{K-1-m}`, F the sums of f. Powers of x to the third.

@@ -10,18 +10,18 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Vector
 
-#: Tokens that ring so rarely by the last node are added all at once, by the series below.
+#: Expected rings by the last node below which tokens are added together, by the series below.
 _LIGHT = 1e-3
 
-#: Of which no more may ring on average, or that none does has no probability in float64.
+#: Largest mean number of rings of these tokens: beyond it, the chance of none is 0 in float64.
 _MOST_RINGS = 600.0
 
-#: Powers of q t that are kept: the next is below 1e-24.
+#: Number of powers of q t that are kept: the next is below 1e-24.
 _DEGREE = 8
 
 
 def inclusion_masses(q: Vector, p: Vector, num_drafts: Sequence[int]) -> list[float]:
-    """sum of p_i Pr(i is drafted) for each of several K; the quadrature is shared."""
+    """Sums of p_i Pr(i is drafted) for each of several K; the quadrature is shared."""
     support = int((q > 0).sum())
     most = max((k for k in num_drafts if k < support), default=1)
     by_quadrature = _race_masses(q, p, most) if most > 2 else None
@@ -59,7 +59,7 @@ def _race_masses(q: Vector, p: Vector, most: int) -> Vector:
 
 
 def light_laws(p: Vector, q: Vector, t: Vector, most: int) -> tuple[Vector, Vector]:
-    r"""The laws the kernel begins with: tokens that hardly ring, all at once, (most, nodes) each.
+    r"""Laws that the kernel begins with, of all tokens that hardly ring, (most, nodes) each.
 
     With :math:`x_i = e^{q_i t} - 1` the number that rang has the generating function
     :math:`G(z) = \prod_i e^{-q_i t} (1 + x_i z)`, of which Newton's identities give the
@@ -90,7 +90,7 @@ def light_laws(p: Vector, q: Vector, t: Vector, most: int) -> tuple[Vector, Vect
 
 @functools.cache
 def _powers_of_expm1() -> Vector:
-    """Row m: coefficients of (e^y - 1)^m at y^0, y^1, ..."""
+    """Coefficients of (e^y - 1)^m at y^0, y^1, ... in row m."""
     first = np.array([0.0, *(1.0 / math.factorial(s) for s in range(1, _DEGREE))])
     rows = [np.eye(_DEGREE)[0]]
     for _ in range(1, _DEGREE):
@@ -99,7 +99,7 @@ def _powers_of_expm1() -> Vector:
 
 
 def sum_of_others(values: Vector) -> Vector:
-    """Sum without each entry; without the largest as a sum, so that it is not lost in rounding."""
+    """Sum without each entry; without the largest as a sum, so that no small rest is lost."""
     others: Vector = values.sum() - values
     largest = int(values.argmax())
     others[largest] = values[:largest].sum() + values[largest + 1 :].sum()

@@ -31,7 +31,7 @@ from mdsd_opt.errors import InvalidDistribution
 
 
 class ProductDrafts(DraftScheme):
-    """K independent drafts: the law of a tuple is a product."""
+    """Scheme of K independent drafts: the law of a tuple is a product."""
 
     @property
     @abstractmethod
@@ -130,7 +130,7 @@ class IndependentDrafts(ProductDrafts):
 
     @cached_property
     def q(self) -> Floats:
-        """q_1 .. q_K, shape (K, V)."""
+        """Laws q_1 .. q_K, shape (K, V)."""
         return frozen(np.stack([model.values for model in self.models]))
 
     @cached_property
@@ -202,7 +202,7 @@ class IndependentDrafts(ProductDrafts):
 
 
 def _surjections(num_drafts: int, size: int) -> Iterator[tuple[int, ...]]:
-    """Which column each draft takes, so that every column of a set is taken by some draft."""
+    """Assignments of drafts to columns such that each column of a set is taken by some draft."""
     for columns in product(range(size), repeat=num_drafts):
         if len(set(columns)) == size:
             yield columns

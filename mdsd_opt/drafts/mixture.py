@@ -69,7 +69,7 @@ class MixtureDrafts(DraftScheme):
 
     @property
     def mixture_weights(self) -> Floats:
-        """m_c, shape (number of components,)."""
+        """Weights m_c, shape (number of components,)."""
         return self._law.values
 
     @cached_property
@@ -136,7 +136,7 @@ class MixtureDrafts(DraftScheme):
         return result
 
     def next_law(self, earlier: Integers) -> Floats:
-        """Each component's, weighted by how likely the component made the drafts so far."""
+        """Next law of each component, weighted by its probability given the drafts so far."""
         likelihood = self.mixture_weights.copy()
         laws = np.zeros((len(self.components), self.vocab_size))
         for c, component in enumerate(self.components):
@@ -236,7 +236,7 @@ class SortedMixtureDrafts(MixtureDrafts, PrefixDraftScheme):
         return self.components[0].exact_q
 
     def uniform_intervals(self, tuples: Integers) -> UniformIntervals:
-        """Components weighted by how likely they made the drafts so far; padding comes last."""
+        """Intervals with components weighted by the drafts so far; padding comes last."""
         size = len(tuples)
         below = np.zeros(tuples.shape)
         mass = np.zeros(tuples.shape)
@@ -267,7 +267,7 @@ class SortedMixtureDrafts(MixtureDrafts, PrefixDraftScheme):
 
 
 def _share_an_order(components: Any) -> bool:
-    """Whether all draw from one q, and none drafts its whole support for certain."""
+    """Whether all components draw from one q, and none drafts its whole support for certain."""
     try:
         schemes = [scheme for _, scheme in components]
     except (TypeError, ValueError):

@@ -28,15 +28,15 @@ from mdsd_opt.base.array_types import Integers, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.sum_kernels import add_carrying, suffix_sums
 
-#: Up to this many drafts the whole law is updated; beyond, only what is not negligible of it.
+#: Most drafts for which the whole law is updated; beyond, negligible parts of it are left out.
 _WHOLE_LAW = 8
 
-#: Probabilities below this count as zero where the law is not updated as a whole.
+#: Probability below which parts count as zero if the law is not updated as a whole.
 _NEGLIGIBLE = 1e-40
 
 
 def rates_left(q: Vector, num_drafts: int) -> float:
-    """1 minus the K-1 largest q, as the sum of the others: the slowest rate that matters."""
+    """Slowest rate that matters: 1 minus the K-1 largest q, as the sum of the others."""
     if num_drafts == 1:
         return float(q.sum())
     positive = q[q > 0.0]  # many zeros are many ties, over which selection is slow
@@ -48,7 +48,7 @@ def rates_left(q: Vector, num_drafts: int) -> float:
 def prefix_curve(
     q: Vector, outside: float, num_drafts: int, t: Vector, w: Vector
 ) -> tuple[Vector, Vector]:
-    r"""Q of every prefix of q (already in order), and its slopes.
+    r"""Containment Q of every prefix of q (already in order), and its slopes.
 
     `outside` is the rate of all tokens not in q. The slope of token x after prefix H is
     :math:`[Q(H + x) - Q(H)] / q_x = \sum_{n<K} S_n(H + x) - (1 - q(H)) \sum_{1 \le n<K} I_n`, with
@@ -167,11 +167,11 @@ def _narrow_windows(rang: Matrix, begin: Integers, end: Integers) -> None:
 def inclusion_masses(
     p: Vector, q: Vector, t: Vector, w: Vector, rang: Matrix, hits: Matrix
 ) -> Vector:
-    """The integral for 1 .. K drafts, shape (K,); t and w are nodes and weights for K.
+    """Compute the integral for 1 .. K drafts, shape (K,); t and w are nodes and weights for K.
 
-    In place, shape (K, nodes), before and after the tokens of p and q are added: `rang` is the
-    probability that exactly n of all tokens rang by t, `hits` the sum over i in which exactly n of
-    the others rang.
+    Two arrays, shape (K, nodes), are updated in place as the tokens of p and q are added: `rang` is
+    the probability that exactly n of all tokens rang by t, `hits` the sum over i in which exactly n
+    of the others rang.
     """
     num_drafts, num_nodes = rang.shape
     rings = np.empty(num_nodes)

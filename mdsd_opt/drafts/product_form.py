@@ -1,4 +1,4 @@
-r"""Schemes made of independent draws: Q is a polynomial in the masses q_r(H).
+r"""Schemes made of independent draws, for which Q is a polynomial in the masses q_r(H).
 
 With the different models q_1 .. q_R,
 
@@ -25,7 +25,7 @@ from mdsd_opt.drafts.counting import require_short_powers
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProductForm:
-    """f and the models it is evaluated on; float64, or Fractions in object arrays.
+    """Polynomial f and the models it is evaluated on; float64, or Fractions in object arrays.
 
     q has shape (R, V); the weights, shape (C,), are m_c; `powers`, shape (C, R), is how often
     component c draws from model r.
@@ -36,11 +36,11 @@ class ProductForm:
     powers: Integers
 
     def value(self, x: NDArray[Any]) -> Any:
-        """f(x), x of shape (R,)."""
+        """Value f(x), x of shape (R,)."""
         return (self.weights * self._powers(x).prod(axis=1)).sum()
 
     def values(self, points: Floats) -> Floats:
-        """f at many points, (n, R) -> (n,)."""
+        """Values of f at many points, (n, R) -> (n,)."""
         values = np.zeros(len(points))
         for weight, powers in zip(self.weights, self.powers, strict=True):
             drawn = powers > 0
@@ -84,7 +84,7 @@ def _products_before(factors: NDArray[Any]) -> NDArray[Any]:
 
 
 def _power_slope(low: Any, high: Any, n: int) -> Any:
-    """(high^n - low^n) / (high - low), without cancellation in floating point."""
+    """Quotient (high^n - low^n) / (high - low), without cancellation in floating point."""
     if n <= 1 or high <= low:
         return n * low ** max(n - 1, 0)
     if not isinstance(low, float):
@@ -95,7 +95,7 @@ def _power_slope(low: Any, high: Any, n: int) -> Any:
 
 
 def product_form(drafts: DraftScheme | None, exact: bool = False) -> ProductForm | None:
-    """The polynomial of a scheme; None if it is not made of independent draws, or there is none.
+    """Polynomial of a scheme; None if it is not made of independent draws.
 
     Models that neither float64 nor Fractions tell apart are one, so both have equal rows.
     """

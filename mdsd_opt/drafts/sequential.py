@@ -1,4 +1,4 @@
-"""Drafts of a law of one's own: of the next draft, given those before it."""
+"""Drafts by a law of one's own: of the next draft, given those before it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from mdsd_opt.errors import InvalidDistribution, ProblemTooLarge
 #: that drafting ends here.
 NextLaw = Callable[[NDArray[np.float64], NDArray[np.int64]], Any]
 
-#: Draft tuples that are listed.
+#: Most draft tuples that are listed.
 _MAX_TUPLES = 200_000
 
-#: By how much a sum of probabilities may exceed one.
+#: Largest excess over one of a sum of probabilities.
 _ROUNDING = 1e-9
 
 

@@ -20,7 +20,7 @@ from mdsd_opt.errors import InvalidDistribution
 
 
 class DraftSetLaw(DraftScheme):
-    r"""An explicit law over sets: :math:`Q(H) = \sum_{S \subseteq H} m(S)`.
+    r"""Explicit law over sets: :math:`Q(H) = \sum_{S \subseteq H} m(S)`.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class DraftSetLaw(DraftScheme):
 
     @cached_property
     def possible_sets(self) -> frozenset[tuple[int, ...]]:
-        """The sets of positive mass, tokens ascending."""
+        """Sets of positive mass, tokens ascending."""
         pairs = zip(self._sets, self._law.values.tolist(), strict=True)
         return frozenset(members for members, mass in pairs if mass > 0)
 
@@ -94,7 +94,7 @@ class DraftSetLaw(DraftScheme):
         return sum((self.exact_masses[s] for s in held), Fraction(0))
 
     def prefix_containment(self, order: Integers) -> Floats:
-        """A set is held from the place of its last token on; not at all if one is missing."""
+        """Containment Q of prefixes: a set counts from the place of its last token on."""
         place = np.full(self.vocab_size, order.size + 1, dtype=np.int64)
         place[order] = np.arange(1, order.size + 1)
         tokens, starts, empty = self._flat_sets
@@ -106,7 +106,7 @@ class DraftSetLaw(DraftScheme):
 
     @cached_property
     def _flat_sets(self) -> tuple[Integers, Integers, Flags]:
-        """The tokens of all sets, where each set starts, and which sets are empty."""
+        """Tokens of all sets, the start of each set, and flags of empty sets."""
         sizes = np.array([len(s) for s in self._sets])
         tokens = np.array([i for s in self._sets for i in s], dtype=np.int64)
         return tokens, np.cumsum(sizes) - sizes, sizes == 0
@@ -126,13 +126,13 @@ class DraftSetLaw(DraftScheme):
         return ascends and self.is_possible(tokens)
 
     def as_listed(self, tuples: Integers) -> Integers:
-        """The tuples with the tokens of each set ascending, padding last."""
+        """Tuples with the tokens of each set ascending, padding last."""
         last = np.iinfo(np.int64).max
         rows = np.sort(np.where(tuples < 0, last, tuples), axis=1)
         return np.where(rows == last, -1, rows)
 
     def uniform_intervals(self, tuples: Integers) -> UniformIntervals:
-        """One choice, of the set; a set may be listed in any order."""
+        """Intervals of one choice, of the set, which may be listed in any order."""
         law = self.support_law()
         place = {members: n for n, members in enumerate(law.sets())}
         chosen = [place.get(tuple(sorted(row[row >= 0].tolist())), -1) for row in tuples]

@@ -1,4 +1,4 @@
-"""What schemes with a single draft model share, and what they say by their name alone."""
+"""Common parts of schemes with a single draft model, and declarations by their names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mdsd_opt.prefix_search.random_draws import RandomDraws
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """How K drafts come from one q: its likeliest tokens for certain, then draws from the rest.
+    """Composition of K drafts from one q: its likeliest tokens for certain, then draws.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Composition:
         return self.num_random is None
 
     def num_fixed(self, num_drafts: int) -> int:
-        """How many of K drafts are the likeliest tokens."""
+        """Number of drafts, among K, that are the likeliest tokens."""
         return 0 if self.num_random is None else num_drafts - self.num_random
 
 
@@ -67,14 +67,14 @@ class OptimalKernels:
 
 
 class SingleModelDrafts(DraftScheme):
-    """A scheme that one draft distribution q and K describe.
+    """Scheme that one draft distribution q and K describe.
 
     Attributes
     ----------
     composition : Composition or None
-        How drafts come from q; None if in another way than that describes.
+        Composition of the drafts from q; None if it cannot describe them.
     optimal_kernels : OptimalKernels or None
-        What computes its optimal rates in batches; without it positions are taken one by one.
+        Kernels of its optimal rates in batches; without it positions are taken one by one.
     model : Distribution
     """
 
@@ -108,7 +108,7 @@ class SingleModelDrafts(DraftScheme):
 
 
 class OneDraft(SingleModelDrafts, PrefixDraftScheme):
-    """K drafts from one draft distribution q, whose ratios p/q order the tokens."""
+    """Scheme of K drafts from one draft distribution q, whose ratios p/q order the tokens."""
 
     @property
     def models(self) -> tuple[Distribution, ...]:

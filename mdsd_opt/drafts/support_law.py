@@ -1,4 +1,4 @@
-"""The law of the draft SET, in compressed rows: all that acceptance depends on.
+"""Law of the draft SET, in compressed rows: all that acceptance depends on.
 
 Whether the output is one of the drafts is a question about the set of drafts, not about their
 order or multiplicity, so the transport LP needs one constraint for each set ("support"), far fewer
@@ -44,7 +44,7 @@ class SupportLaw:
     def from_groups(
         cls, vocab_size: int, groups: Sequence[tuple[NDArray[Any], Floats]]
     ) -> SupportLaw:
-        """Join groups of equally large sets, each [n, m] tokens and [n] masses; drop massless."""
+        """Law from groups of equally large sets, each [n, m] tokens and [n] masses; zeros go."""
         kept = [(sets[mass > 0], mass[mass > 0]) for sets, mass in groups]
         sizes = [np.full(len(sets), sets.shape[1], dtype=np.int64) for sets, _ in kept]
         offsets = np.concatenate([[0], np.cumsum(np.concatenate(sizes))]).astype(np.int64)
@@ -54,7 +54,7 @@ class SupportLaw:
 
     @classmethod
     def from_sets(cls, vocab_size: int, masses: Mapping[tuple[int, ...], float]) -> SupportLaw:
-        """Take ascending tuples of tokens and their masses; sort by size, then in lexical order."""
+        """Law from ascending tuples of tokens and masses, sorted by size, then in lexical order."""
         groups = []
         for size in sorted({len(members) for members in masses}):
             rows = sorted(members for members in masses if len(members) == size)
@@ -72,11 +72,11 @@ class SupportLaw:
 
     @property
     def arc_support(self) -> Integers:
-        """Which set each entry of `tokens` belongs to, shape (num_arcs,)."""
+        """Index of each entry's set, shape (num_arcs,)."""
         return np.repeat(np.arange(self.num_supports), np.diff(self.offsets))
 
     def sets(self) -> Iterator[tuple[int, ...]]:
-        """The sets as tuples of ascending token ids."""
+        """Sets as tuples of ascending token ids."""
         tokens = self.tokens.tolist()
         bounds = self.offsets.tolist()
         for start, stop in pairwise(bounds):
@@ -100,7 +100,7 @@ def subsets_of_size(num_tokens: int, size: int) -> NDArray[np.int32]:
 
 
 def all_tuples(num_tokens: int, size: int) -> NDArray[np.int32]:
-    """All of range(num_tokens) ** size, lexicographic, shape (num_tokens ** size, size)."""
+    """Elements of range(num_tokens) ** size, lexicographic, shape (num_tokens ** size, size)."""
     tuples = np.empty((num_tokens**size, size), dtype=np.int32)
     rest = np.arange(len(tuples))
     for column in reversed(range(size)):
@@ -119,5 +119,5 @@ def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
 
 
 def multinomial(counts: Sequence[int]) -> int:
-    """(sum counts)! / prod(counts!)."""
+    """Coefficient (sum counts)! / prod(counts!)."""
     return factorial(sum(counts)) // prod(map(factorial, counts))

@@ -14,7 +14,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Tokens, Vector
 
-#: Up to this many tokens, sums over the tokens before each one are quicker than a sort.
+#: Most tokens for which sums over the tokens before each one are quicker than a sort.
 _FEW = 16
 
 
@@ -31,16 +31,16 @@ class UniformIntervals(NamedTuple):
 
     @classmethod
     def of_choices(cls, below: Vector, mass: Vector) -> UniformIntervals:
-        """Tuples that are possible if all their choices are."""
+        """Intervals of tuples that are possible if all their choices are."""
         return cls(below, mass, all_hold(mass > 0))
 
     def where(self, condition: Flags) -> UniformIntervals:
-        """Impossible where the condition does not hold."""
+        """Intervals that are impossible where the condition does not hold."""
         return self._replace(possible=self.possible & condition)
 
 
 def all_hold(condition: Flags) -> Flags:
-    """Whether it holds at every place of the tuple."""
+    """Whether the condition holds at every place of the tuple."""
     return np.asarray(condition.all(axis=1))
 
 
@@ -65,7 +65,7 @@ def _mass_before(q: Vector, tokens: Tokens) -> Vector:
 
 
 def successive_masses_in(q: Vector, tuples: Tokens) -> tuple[Vector, Vector]:
-    """`masses_in` of q without the tokens drawn before, renormalised."""
+    """Masses by `masses_in` of q without the tokens drawn before, renormalised."""
     below, mass = masses_in(q, tuples)
     result_below, result_mass = np.zeros_like(below), np.zeros_like(mass)
     for k in range(tuples.shape[1]):
@@ -89,5 +89,5 @@ def successive_masses_in(q: Vector, tuples: Tokens) -> tuple[Vector, Vector]:
 
 
 def masses_in_list(law: Vector, chosen: Sequence[int]) -> UniformIntervals:
-    """One choice for each tuple, out of a list; -1 for a tuple that is not in it."""
+    """Intervals of one choice for each tuple, from a list; -1 for a tuple that is not in it."""
     return UniformIntervals.of_choices(*masses_in(law, np.array(chosen, dtype=np.int64)[:, None]))

@@ -27,10 +27,10 @@ from mdsd_opt.drafts.single_model import Composition, OneDraft, OptimalKernels
 from mdsd_opt.drafts.support_law import SupportLaw, compositions, multinomial, subsets_of_size
 from mdsd_opt.drafts.uniform_intervals import UniformIntervals, masses_in
 
-#: Drafts up to which the masses of draft sets, sums of multinomial terms, stay within float64.
+#: Most drafts for which the masses of draft sets, sums of multinomial terms, stay within float64.
 _MAX_LISTED_DRAFTS = 1000
 
-#: Drafts up to which slopes are summed term by term.
+#: Most drafts for which slopes are summed term by term.
 _MAX_SUMMED_DRAFTS = 64
 
 
@@ -142,7 +142,7 @@ class WithReplacement(ProductDrafts, OneDraft):
         return law
 
     def _require_listable(self, num_tokens: int, cost: int, limit: int) -> None:
-        """`cost` of each term, that is, of each multiset of drafts."""
+        """Raise if a list is too long, at `cost` for each term, that is, multiset of drafts."""
         k, sizes = self.num_drafts, min(self.num_drafts, num_tokens)
         passes, _ = count_subsets(k - 1, range(sizes))
         if num_tokens > 1 and k > _MAX_LISTED_DRAFTS:
@@ -154,7 +154,7 @@ class WithReplacement(ProductDrafts, OneDraft):
 
 
 def _power_slopes(before: Floats, after: Floats, exponent: int) -> Floats:
-    """(b^K - a^K) / (b - a), K a^(K-1) where a = b, by the relative step from b back to a."""
+    """Slopes (b^K - a^K) / (b - a), K a^(K-1) if a = b, by the relative step from b back to a."""
     step = np.divide(after - before, after, out=np.zeros_like(after), where=after > 0)
     with np.errstate(divide="ignore"):  # a step from zero: all of b^K
         rise = -np.expm1(exponent * np.log1p(-step))

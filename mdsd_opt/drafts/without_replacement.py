@@ -35,15 +35,15 @@ from mdsd_opt.prefix_search.random_draws import RandomDraws
 #: Bound on the memory of one chunk of exponential clocks or of support masses, in elements.
 _CHUNK = 1 << 22
 
-#: So many draws are found one after another sooner than by selecting them all at once.
+#: Number of draws that are found one after another sooner than by selecting them all at once.
 _FEW_DRAFTS = 16
 
-#: Bounds on the draft sets listed in exact arithmetic, about a minute each. The sum over them that
+#: Most draft sets listed in exact arithmetic, about a minute each. The sum over them that
 #: containment is has a denominator that grows with every one.
 _MAX_SUMMED = 15_000
 _MAX_LISTED = 400_000
 
-#: So many terms of the sets' masses are summed sooner than the kernels of the race are loaded.
+#: Number of terms of the sets' masses that are summed sooner than the race's kernels are loaded.
 _FEW_TERMS = 2_000
 
 
@@ -99,7 +99,7 @@ class WithoutReplacement(OneDraft):
 
     @property
     def _num_drawn(self) -> int:
-        """How many tokens are drafted: there may be fewer than K."""
+        """Number of tokens that are drafted: there may be fewer than K."""
         return min(self.num_drafts, self._successive.support_size)
 
     @property
@@ -141,7 +141,7 @@ class WithoutReplacement(OneDraft):
         return comb(self.support.size, self._num_drawn) << self._num_drawn <= _FEW_TERMS
 
     def _listed_containment(self, order: Integers) -> Floats:
-        """Q of every prefix where there are few draft sets: each counts from its last token on."""
+        """Containment Q of every prefix with few draft sets: each counts from its last token on."""
         place = np.full(self.vocab_size, order.size, dtype=np.int64)
         place[order] = np.arange(order.size)
         law = self.support_law()
@@ -179,7 +179,7 @@ class WithoutReplacement(OneDraft):
         return self.exact_prefix_containment(np.flatnonzero(self._as_subset(subset)).tolist())[-1]
 
     def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
-        """Q of every prefix; the cost grows like len(order)**(K - 1).
+        """Exact Q of every prefix; the cost grows like len(order)**(K - 1).
 
         Raises
         ------
@@ -267,7 +267,7 @@ class WithoutReplacement(OneDraft):
         return count_subsets(self.support.size, [self._num_drawn])
 
     def require_listable(self) -> None:
-        """Count the steps of the recursion of every draft set over its own subsets."""
+        """Raise if the recursion of every draft set over its own subsets takes too many steps."""
         if self.drafts_whole_support:
             return
         passes = self.num_drafts * count_power(2, self.num_drafts)
@@ -338,13 +338,13 @@ class WithoutReplacement(OneDraft):
 
 
 def _all_drafted(is_support: Flags, support_size: int) -> Floats:
-    """Q of every prefix when the whole support is drafted: 1 once all of it is in, else 0."""
+    """Containment Q of prefixes if the whole support is drafted: 1 once all of it is in, else 0."""
     held = np.concatenate([[0], np.cumsum(is_support)])
     return (held == support_size).astype(np.float64)
 
 
 class _RemainingMass:
-    """1 - q(drawn) for fewer than K drawn tokens, with no cancellation.
+    """Mass 1 - q(drawn) for fewer than K drawn tokens, with no cancellation.
 
     Split q into the K-1 largest tokens and a tail. A drawn tail token leaves an undrawn top token
     that is at least as large, so subtracting it from the tail loses nothing of the result.
@@ -359,7 +359,7 @@ class _RemainingMass:
         self.tail = float(q[by_size[num_drafts - 1 :][::-1]].sum())
 
     def __call__(self, drawn: NDArray[Any]) -> Floats:
-        """drawn: token indices, shape (n, k), distinct in each row."""
+        """Masses without the drawn tokens, indices of shape (n, k), distinct in each row."""
         rest = np.full(len(drawn), self.tail)
         for column in drawn.T:
             rest -= np.where(self.in_top[column], 0.0, self.q[column])
@@ -370,7 +370,7 @@ class _RemainingMass:
 
 
 def _set_masses(sets: NDArray[np.int32], remaining: _RemainingMass) -> Floats:
-    """Pr(the draws are this set, in any order) by recursion over its subsets, shape (n,)."""
+    """Probability that the draws are this set, in any order, by recursion over subsets, (n,)."""
     size = sets.shape[1]
     mass: dict[int, Floats] = {0: np.ones(len(sets))}
     for members in sorted(range(1, 1 << size), key=int.bit_count):
@@ -385,7 +385,7 @@ def _set_masses(sets: NDArray[np.int32], remaining: _RemainingMass) -> Floats:
 
 
 class _ExactSetLaw:
-    """Pr(the first |A| draws are A, in any order) in Fractions, memoised over subsets."""
+    """Probability that the first |A| draws are A, in Fractions, memoised over subsets."""
 
     def __init__(self, q: Sequence[Fraction]) -> None:
         self.q = q

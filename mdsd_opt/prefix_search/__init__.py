@@ -1,4 +1,4 @@
-"""One search for the best prefix of the tokens in order of p/q.
+"""Search for the best prefix of the tokens in order of p/q.
 
 Collect tokens in buckets of the ratio, bound what a prefix that ends inside a bucket can gain
 (`bucket_kernels`), and open the buckets that may. For drafts without replacement the race of

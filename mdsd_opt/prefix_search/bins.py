@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Integers, Vector
 
-#: Of one position, the bin of what is never drafted among them.
+#: Number of bins of one position, including the one of tokens that are never drafted.
 NUM_BINS = 2048
 
-#: n/m in the middle of the bins.
+#: Ratio n/m in the middle of the bins.
 HALF = 2.0
 
 # A race takes time for every group: runs of bins hold at most this mass and so many bins.
@@ -31,7 +31,7 @@ _RUN_BINS = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RaceSums:
-    """The draft's weights at one position, by bins.
+    """Sums of the draft's weights at one position, by bins.
 
     `slowest` is the weight of all tokens but the K - 1 heaviest, `others` of all but the heaviest.
     Up to the weight `unit` tokens are light: `moments`, shape (B, COLUMNS), has from column MOMENT
@@ -65,12 +65,12 @@ class Bins:
 
 
 def steps_of(num_bins: int, dtype: Any) -> NDArray[Any]:
-    """What `bucket_kernels.even_keys` takes to put tokens in all of these bins but the last."""
+    """Steps by which `bucket_kernels.even_keys` uses all of these bins but the last."""
     return np.array([HALF, num_bins - 1, num_bins - 2, 0], dtype)
 
 
 def ratios_at(t: Vector) -> Vector:
-    """n/m where t is 0 to 1."""
+    """Ratio n/m where t is 0 to 1."""
     with np.errstate(divide="ignore"):
         return HALF * t / (1.0 - t)
 
@@ -78,7 +78,7 @@ def ratios_at(t: Vector) -> Vector:
 def race_sums_of_row(
     weights: Vector, bins: NDArray[Any], num_drafts: int, num_bins: int
 ) -> RaceSums:
-    """A pass over a row for the heaviest tokens, and one for the sums.
+    """Sums of a row for the race, by a pass for the heaviest tokens, and one for the sums.
 
     Weights and bins have shape (V,); K is below the number of tokens with a weight.
     """
@@ -97,7 +97,7 @@ def race_sums_of_row(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BinGroups:
-    """What is drafted, in ascending order of p/q.
+    """Groups of drafted tokens, in ascending order of p/q.
 
     `lowest` and `highest` are bounds of it, shape (n,) as p and q; `contained`, shape (n + 1,), is
     the probability that all drafts lie in the first 0, 1, ... groups, `above`, shape (n + 1,), the
@@ -115,13 +115,13 @@ class BinGroups:
 
 
 def groups_of(bins: Bins, num_drafts: int, replaced: bool) -> BinGroups:
-    """The groups for K draws with replacement or without; a single draw is the same either way."""
+    """Groups for K draws with replacement or without; a single draw is the same either way."""
     made = replaced_groups if replaced or num_drafts == 1 else raced_groups
     return made(bins, num_drafts)
 
 
 def replaced_groups(bins: Bins, num_drafts: int) -> BinGroups:
-    """Every bin for itself; draws with replacement."""
+    """Groups of one bin each, for draws with replacement."""
     drafted = np.flatnonzero(bins.q > 0.0)
     below = np.append(0.0, np.cumsum(bins.q[drafted]))
     contained = np.minimum(below / below[-1], 1.0) ** num_drafts
@@ -129,7 +129,7 @@ def replaced_groups(bins: Bins, num_drafts: int) -> BinGroups:
 
 
 def raced_groups(bins: Bins, num_drafts: int) -> BinGroups:
-    """Runs of small bins; draws without replacement that leave something."""
+    """Groups of runs of small bins, for draws without replacement that leave something."""
     from mdsd_opt.prefix_search import race_group_kernels as kernels
     from mdsd_opt.prefix_search.race_kernels import RACE_ROWS, race_terms
     from mdsd_opt.prefix_search.random_draws import require_race
@@ -156,7 +156,7 @@ def raced_groups(bins: Bins, num_drafts: int) -> BinGroups:
 
 
 def _grouped(bins: Bins, firsts: Integers, p: Vector, q: Vector, contained: Vector) -> BinGroups:
-    """Groups from one first bin up to the next, with sums that stand at the first."""
+    """Groups from one first bin up to the next, with sums that are stored at the first."""
     never = bins.q.size - 1
     place = np.repeat(np.arange(-1, firsts.size), np.diff(firsts, prepend=0, append=never + 1))
     place[never] = -1

@@ -1,4 +1,4 @@
-"""Buckets of the ratio of two rows of weights, what a prefix that ends inside one can reach.
+"""Buckets of the ratio of two rows of weights, and bounds for prefixes that end inside one.
 
 All ratios are of p over q. Ranking needs no probabilities: weights are as good, whose ratios are
 those of probabilities but for a constant of the row. There are three kinds of buckets:
@@ -33,7 +33,7 @@ _TOGETHER = 1024  # tokens whose bins are found before they are added
 
 
 def bucket_grid(first: float, per_octave: float, size: int, dtype: Any) -> tuple[Any, Vector]:
-    """Buckets of log-ratios from first + b / per_octave on; the first and the last are open-ended.
+    """Grid of log-ratios from first + b / per_octave on; the first and last bucket are open-ended.
 
     Returns the grid, shape (4,): what `bucket_keys` multiplies and adds, the last bucket and the
     first, in the dtype of log-ratios; and the ratio at the lower edge of every bucket, with
@@ -47,7 +47,7 @@ def bucket_grid(first: float, per_octave: float, size: int, dtype: Any) -> tuple
 
 @kernel(inner=True)
 def bucket_keys(log_ratios: Any, grid: Any, keys: Keys) -> None:
-    """Bucket of every token; computed in the precision of the log-ratios."""
+    """Write the bucket of every token, computed in the precision of the log-ratios."""
     factor = grid[0]
     offset = grid[1]
     last = grid[2]
@@ -73,7 +73,7 @@ def even_buckets(size: int, error: float) -> Matrix:
 
 @kernel(inner=True)
 def even_keys(p: Any, q: Any, steps: Any, keys: Keys) -> None:
-    """Bucket of every token by t = p / (p + c q); the first where both are zero, or NaN.
+    """Write the bucket of every token by t = p / (p + c q); the first for zeros and NaN.
 
     `steps` holds c, the number of buckets, the last one and zero, in the dtype of the weights.
     """
@@ -90,7 +90,7 @@ def even_keys(p: Any, q: Any, steps: Any, keys: Keys) -> None:
 
 @kernel
 def row_table(target: Any, draft: Any, steps: Any, bins: Any, ends: Any, table: Any) -> None:
-    """Bins of all tokens of a row, the sums of both laws in each, and the ends of t there.
+    """Write the bins of all tokens of a row, the sums of both laws in each, and the ends of t.
 
     `target` and `draft`, shape (V,), are n and m: probabilities, or integer weights; `steps` are as
     `even_keys` takes them, for all bins but the last, which holds what is never drafted. Written
@@ -124,7 +124,7 @@ def row_table(target: Any, draft: Any, steps: Any, bins: Any, ends: Any, table: 
 def octave_keys(
     p: Vector, q: Vector, ratios: Vector, shift: int, half: int, first: int, ends: Any, keys: Keys
 ) -> None:
-    """Bucket of some tokens, by the bits of p/q above `shift`, `half` added to round them.
+    """Write the bucket of some tokens, by the bits of p/q above `shift`; `half` rounds them.
 
     Buckets count from the bits `first` on. `ends` are the least and the largest bucket of tokens
     that may be drafted, beyond which ratios are put there, too, that of p = 0, and that of q = 0.
@@ -267,7 +267,7 @@ def sort_columns(columns: Matrix, start: int, stop: int) -> None:
 
 @kernel(inner=True)
 def power(base: float, exponent: int) -> float:
-    """min(base, 1) ** exponent: Q of a prefix with q(H) = base, for draws with replacement."""
+    """Power min(base, 1) ** exponent: Q of a prefix with q(H) = base, with replacement."""
     base = min(base, 1.0)
     result = 1.0
     while exponent > 0:
@@ -299,7 +299,7 @@ def kink(
 
 @kernel(inner=True)
 def contained_at(exponent: int, q_mass: float, share: float, before: float, after: float) -> float:
-    """At least Q at the kink, at q(H) = q_mass and this share of the group's q.
+    """Lower bound of Q at the kink, at q(H) = q_mass and this share of the group's q.
 
     `exponent` is the K of the power that Q is, or zero for the chord of Q from `before` the group
     to `after` it. The kink is the same for every K.

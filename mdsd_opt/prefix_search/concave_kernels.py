@@ -8,7 +8,7 @@ from mdsd_opt.base.numba_cache import kernel
 
 @kernel
 def pool_falling(widths: Vector, gains: Vector, ends: Integers, width: Vector, gain: Vector) -> int:
-    """Blocks of falling gain/width; how many there are.
+    """Form blocks of falling gain/width; return their number.
 
     Widths and gains, shape (n,), are not negative; there is as much room for the end, the width and
     the gain of each block.

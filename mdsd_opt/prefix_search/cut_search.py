@@ -1,4 +1,4 @@
-r"""The search for the best prefix: buckets are opened until the cut is certain; and its bounds.
+r"""Search for the best prefix, which opens buckets until the cut is certain, and bounds.
 
 Any subset H bounds the optimum from above by 1 + P(H) - Q(H). A selection marginal x with
 :math:`x(G) \ge Q(G) - d` on every prefix G in order of x/q bounds it from below by
@@ -22,7 +22,7 @@ from mdsd_opt.prefix_search.random_draws import RandomDraws, require_race
 from mdsd_opt.prefix_search.ratio_groups_kernels import NUM_BUCKETS, P, Q
 from mdsd_opt.prefix_search.sum_kernels import BLOCK, accurate_sum
 
-#: By how much less than the best cut found some prefix may be better.
+#: Most by which some prefix may be better than the best cut found.
 CUT_SLACK = 1e-15
 
 
@@ -37,7 +37,7 @@ def ratio_keys(p: Vector, q: Vector, tokens: Integers, packed: bool) -> Integers
 
 
 class Containment:
-    """Q of the prefixes of one row, by the buckets of its tokens.
+    """Containment Q of the prefixes of one row, by the buckets of its tokens.
 
     With replacement Q(H) = q(H)^K; without, all of the first K clocks to ring lie in H. `buckets`,
     shape (V,), holds the bucket of every token, `sums`, shape (NUM_BUCKETS, 2), the sums of p and
@@ -93,7 +93,7 @@ class Containment:
         )  # fmt: skip
 
     def at(self, tokens: Integers) -> Vector:
-        """Q at the tokens of buckets that are opened, given in order; not asked for twice."""
+        """Values of Q at the tokens of opened buckets, given in order; each is asked for once."""
         left, contained = np.empty((2, tokens.size))
         if self.exponent == 0:  # else it is known from q
             race.race_opened(
@@ -109,7 +109,7 @@ def _bucket_sums(p: Vector, q: Vector, buckets: Keys, carries: bool) -> Matrix:
 
 
 def contained_in(draws: RandomDraws, subset: Flags, checks: bool = False) -> float:
-    """Q of any subset: its tokens share the first bucket, and the others the last."""
+    """Containment Q of any subset: its tokens share the first bucket, and the others the last."""
     buckets = np.where(subset, np.uint16(0), np.uint16(kernels.NEVER_DRAFTED))
     found = Containment(draws, draws.q, buckets, opens=False, carries=True, checks=checks)
     if found.exponent > 0:
@@ -149,22 +149,22 @@ class Groups:
 
     @property
     def sums_p(self) -> Vector:
-        """P of the prefixes, shape (n + 1,)."""
+        """Masses P of the prefixes, shape (n + 1,)."""
         return self.ends[kernels.P]
 
     @property
     def sums_q(self) -> Vector:
-        """q of the prefixes, shape (n + 1,)."""
+        """Masses q of the prefixes, shape (n + 1,)."""
         return self.ends[kernels.Q]
 
     @property
     def contained(self) -> Vector:
-        """Q of the prefixes, shape (n + 1,)."""
+        """Containment Q of the prefixes, shape (n + 1,)."""
         return self.ends[kernels.CONTAINED]
 
     @property
     def ratios(self) -> Vector:
-        """p/q of every group, never out of order, however little of it shows in the sums, (n,)."""
+        """Ratio p/q of every group, always in order, even if too small for the sums, (n,)."""
         return self.ends[kernels.RATIO, :-1]
 
     def places(self, keys: Integers) -> Integers:
@@ -201,7 +201,7 @@ class CutSearch:
         self._arrange()
 
     def _arrange(self) -> None:
-        """Make the groups, and cut."""
+        """Make the groups, and find the cut."""
         of = self.containment
         self.groups = Groups.with_room(self._num_closed + self._keys.size)
         self.split = kernels.arrange(
@@ -219,11 +219,11 @@ class CutSearch:
 
     @property
     def difference(self) -> float:
-        """P - Q at the cut."""
+        """Difference P - Q at the cut."""
         return float(self.groups.sums_p[self.split] - self.groups.contained[self.split])
 
     def subset(self) -> Flags:
-        """The prefix below the cut, shape (V,)."""
+        """Prefix below the cut, shape (V,)."""
         buckets, tokens = self.groups.buckets[: self.split], self.groups.tokens[: self.split]
         is_inside = np.zeros(NUM_BUCKETS, np.bool_)
         is_inside[buckets[buckets >= 0]] = True
@@ -232,14 +232,14 @@ class CutSearch:
         return subset
 
     def narrow(self) -> None:
-        """Take the bounds on the ratios in doubtful buckets from their tokens; doubt them anew."""
+        """Compute bounds on the ratios in doubtful buckets from their tokens; doubt them anew."""
         self.ratio_bounds = self.ratio_bounds[0].copy(), self.ratio_bounds[1].copy()
         tokens = self._doubtful_tokens()
         kernels.narrow(self.p, self.q, self.containment.buckets, tokens, *self.ratio_bounds)
         self.is_doubtful[:] = False
 
     def open(self) -> None:
-        """Open the doubtful buckets, which are not doubtful any more, and cut anew."""
+        """Open the doubtful buckets, which are certain from then on, and find the cut anew."""
         keys, tokens = self._doubtful_keys()
         contained = self.containment.at(tokens)
         if self._keys.size > 0:
@@ -273,7 +273,7 @@ class CutSearch:
 
 
 def best_cut(p: Vector, draws: RandomDraws, checks: bool = False) -> CutSearch:
-    """The search with buckets opened until no cut is better by more than `CUT_SLACK`.
+    """Search with buckets opened until no cut is better by more than `CUT_SLACK`.
 
     With ``checks=True`` a quadrature for Q is a finer one.
     """
@@ -286,7 +286,7 @@ def best_cut(p: Vector, draws: RandomDraws, checks: bool = False) -> CutSearch:
 
 
 def upper_bound(p: Vector, draws: RandomDraws, subset: Flags) -> float:
-    """1 + P(H) - Q(H), widened."""
+    """Upper bound 1 + P(H) - Q(H), widened."""
     contained = contained_in(draws, subset)
     doubt = 0.0
     if draws.by_quadrature:
@@ -295,7 +295,7 @@ def upper_bound(p: Vector, draws: RandomDraws, subset: Flags) -> float:
 
 
 def lower_bound(p: Vector, draws: RandomDraws, x: Vector) -> float:
-    """The sum of min(p, x), less what x lacks of Q on some prefix and of a sum of one; widened."""
+    """Lower bound: sum of min(p, x), less what x lacks of Q on some prefix and of one; widened."""
     cut = best_cut(x, draws)
     shortfall, doubt = -cut.difference, CUT_SLACK
     if draws.by_quadrature:

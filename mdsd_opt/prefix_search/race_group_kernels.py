@@ -1,4 +1,4 @@
-"""Groups of tokens in the race: what it needs to know of each to add it at once, and Q at its end.
+"""Groups of tokens in the race: the sums by which each is added at once, and Q at its end.
 
 Groups are the buckets of p/q of a row, in order; the race may be kept before each, to go on inside.
 """
@@ -19,8 +19,8 @@ from mdsd_opt.prefix_search.race_kernels import (
 from mdsd_opt.prefix_search.sum_kernels import add_carrying
 from mdsd_opt.prefix_search.weigh_kernels import likeliest_tokens
 
-#: Tokens after which the running sums are put aside and begun anew: adding equal numbers always
-#: rounds the same way, and long runs of them are common (ties, bfloat16).
+#: Number of tokens after which the running sums are put aside and begun anew: adding equal numbers
+#: always rounds the same way, and long runs of them are common (ties, bfloat16).
 _RUN = 32_768
 
 # Columns of the sums kept of every group of tokens: 8 to fill a cache line.
@@ -96,7 +96,7 @@ def add_group(
 
 @kernel
 def race_rates(q: Vector, num_drafts: int, likeliest: Integers) -> tuple[float, float]:
-    """The slowest rate that matters, and that of all tokens but the likeliest.
+    """Slowest rate that matters, and the rate of all tokens but the likeliest.
 
     `likeliest` is room for the ids of the likeliest `num_drafts` tokens.
     """
@@ -109,7 +109,7 @@ def race_sums(
     p: Vector, q: Vector, buckets: Keys, light_rate: float, run: Matrix, moments: Matrix,
     first_heavy: Integers, next_heavy: Integers, heavy: Vector,
 ) -> None:  # fmt: skip
-    """Sums of p, and what the race asks for, over every bucket."""
+    """Write sums of p, and those that the race needs, over every bucket."""
     collect_groups(p, q, buckets, light_rate, run, moments, first_heavy, next_heavy, heavy)
 
 
@@ -124,8 +124,8 @@ def race_curve(
 
     The last one holds what is never drafted.
 
-    Of each also `once` before it and the q of all tokens from it on; and the race before it, if
-    `kept`, of shape (number of buckets, K, nodes), has room.
+    For each bucket, `once` before it and the q of all tokens from it on are written as well; so is
+    the race before it, if `kept`, of shape (number of buckets, K, nodes), has room.
     """
     most = num_drafts[0]
     fill_terms(race, light_rate, step, first)

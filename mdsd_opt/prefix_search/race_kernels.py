@@ -1,4 +1,4 @@
-r"""How a prefix of tokens fares in the race of K drafts without replacement.
+r"""Race of K drafts without replacement: the probability that a prefix holds all of them.
 
 Give every token an exponential clock of rate q_i; the drafts are the first K to ring. All of them
 lie in H unless a clock outside rings while fewer than K inside have rung:
@@ -38,7 +38,7 @@ FROM_CONSTANT = -3.6
 #: Largest `race_work`: some ten seconds a pass, about a minute with a certificate.
 MAX_RACE_WORK = 2.5e10
 
-#: Times and rates of float64 end here: no rate is slower than exp(-_LAST).
+#: Logarithm at which times and rates of float64 end: no rate is slower than exp(-_LAST).
 _LAST = 700.0
 
 
@@ -46,7 +46,7 @@ _LAST = 700.0
 def _grid(slowest: float, num_drafts: int, first: float, checks: bool) -> tuple[float, float, int]:
     """Step in x, first x and number of nodes; absolute error of Q and of inclusion about 1e-14.
 
-    With `checks` those to check others: twice as many, numbers of their own.
+    With `checks` the nodes are for checks of others: they are different, and twice as many.
     """
     k = float(num_drafts)
     # A Gamma(K) time is longer than this with a probability of 1e-14.
@@ -62,7 +62,7 @@ def _grid(slowest: float, num_drafts: int, first: float, checks: bool) -> tuple[
 
 @kernel
 def race_work(tokens: int, num_drafts: int, slowest: float) -> float:
-    """Tokens x drafts x nodes, of as many tokens added one at a time; 0 where forms are closed."""
+    """Number of tokens x drafts x nodes, of tokens added one at a time; 0 for closed forms."""
     return float(tokens) * num_drafts * race_terms(slowest, num_drafts, False)[3]
 
 
@@ -87,18 +87,18 @@ def fill_nodes(times: Vector, weights: Vector, step: float, first: float) -> Non
         weights[j] = step * times[j] * (1.0 + np.exp(-x))
 
 
-#: Power sums kept of light tokens; what they leave out is below 1e-13.
+#: Number of power sums kept of light tokens; the omitted ones are below 1e-13.
 MOMENTS = 5
 
-#: Laws of the number of new tokens that rang end where they are below this.
+#: Probability below which laws of the number of new tokens that rang are cut off.
 _NEGLIGIBLE = 1e-30
 
-#: Drafts up to which one more token changes the whole law; beyond, the law where it is not below
-#: the other number.
+#: Most drafts for which one more token changes the whole law; beyond, it changes the law where that
+#: is not below the other number.
 _WHOLE_LAW = 24
 _OUT_OF_BAND = 1e-25
 
-#: No probability is kept below this: arithmetic is slow where float64 ends.
+#: Least probability that is kept: arithmetic is slow where float64 ends.
 _FLOOR = 1e-140
 
 _LOG2_E = 1.4426950408889634
@@ -143,7 +143,7 @@ def rates_beside(q: Vector, likeliest: Integers, num_drafts: int) -> tuple[float
 
 @kernel
 def lightness(num_drafts: int) -> float:
-    """By how much the rate of a light token is less than the slowest rate that matters.
+    """Factor between the slowest rate that matters and the largest rate of a light token.
 
     The more drafts, the later the last of them rings, and the more the moments leave out. For
     K > 64 half of this suffices for the looser bound on the error.
@@ -153,16 +153,16 @@ def lightness(num_drafts: int) -> float:
 
 @kernel
 def most_heavy(vocab_size: int, num_drafts: int) -> int:
-    """No more tokens than this have to be added one at a time: light ones weigh more."""
+    """Upper bound of the number of tokens that have to be added one at a time."""
     return min(vocab_size, int(lightness(num_drafts)) + num_drafts)
 
 
 @kernel
 def race_terms(slowest: float, num_drafts: int, checks: bool) -> tuple[float, float, float, int]:
-    """Rate up to which tokens are light, step, first x and number of the nodes: none for K <= 2.
+    """Largest rate of light tokens, and step, first x and number of the nodes: none for K <= 2.
 
-    With `checks` those of another, finer race: what both say of Q differs by about the error of the
-    coarser of them.
+    With `checks` they are those of another, finer race: what both say of Q differs by about the
+    error of the coarser of them.
     """
     step, first, size = _grid(slowest, num_drafts, FROM_SQUARE, checks)
     light_rate = slowest / lightness(num_drafts) * (0.25 if checks else 1.0)
@@ -183,7 +183,7 @@ def fill_terms(race: Matrix, light_rate: float, step: float, first: float) -> No
 
 @kernel(inner=True)
 def start_race(rang: Matrix, num_drafts: int) -> None:
-    """No token, no clock has rung."""
+    """Set the law for no token: no clock has rung."""
     for n in range(num_drafts):
         for j in range(rang.shape[1]):
             rang[n, j] = 1.0 if n == 0 else 0.0
@@ -214,7 +214,7 @@ def add_token(
 
 @kernel(contract=True, inner=True)
 def _ring(rang: Matrix, num_drafts: int, q: float, race: Matrix) -> None:
-    """The law of N_t with one more token."""
+    """Update the law of N_t by one more token."""
     nodes = race.shape[1]
     _silence(q, race, _SILENT)
     for n in range(num_drafts - 1, 0, -1):
@@ -229,7 +229,7 @@ def _ring(rang: Matrix, num_drafts: int, q: float, race: Matrix) -> None:
 
 @kernel(inner=True)
 def _ring_in_band(rang: Matrix, num_drafts: int, q: float, race: Matrix) -> None:
-    """Do as `_ring`, at the nodes alone where Pr(N_t = n) or Pr(N_t = n - 1) is not negligible.
+    """Update the law as `_ring`, but only where Pr(N_t = n) or Pr(N_t = n - 1) is not negligible.
 
     The later, the more have rung: these nodes are a run for each n, and both its ends move on with
     n. With its mean below K the deviation of N_t is below sqrt(K), so that the runs hold about
@@ -255,7 +255,7 @@ def _ring_in_band(rang: Matrix, num_drafts: int, q: float, race: Matrix) -> None
 
 @kernel(contract=True, inner=True)
 def _mix(exactly: Vector, fewer: Vector, silent: Vector) -> None:
-    """The law at one number, from that at one fewer."""
+    """Update the law at one number, from that at one fewer."""
     for j in range(exactly.size):
         mixed = fewer[j] + silent[j] * (exactly[j] - fewer[j])
         exactly[j] = mixed if mixed > _FLOOR else _FLOOR
@@ -331,7 +331,7 @@ def escape(
     rang: Matrix, once: float, outside: float, race: Matrix, num_drafts: Integers, count: int,
     probabilities: Vector,
 ) -> None:  # fmt: skip
-    """1 - Q(H) for the first `count` numbers of drafts, ascending; `outside` = 1 - q(H)."""
+    """Write 1 - Q(H) for the first `count` numbers of drafts, ascending; `outside` = 1 - q(H)."""
     nodes = race.shape[1]
     most = num_drafts[count - 1]
     if most > 2:

@@ -1,4 +1,4 @@
-"""What the search for the best prefix is about: K draws from one law; how many are too many."""
+"""Subject of the search for the best prefix: K draws from one law, and limits on them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import numpy as np
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.errors import ProblemTooLarge
 
-#: So many tokens are sorted and summed before a kernel would be loaded.
+#: Number of tokens that are sorted and summed before a kernel would be loaded.
 FEW_TOKENS = 64
 
-#: Draws without replacement up to which the race before every bucket, some MB for each draw, is
+#: Most draws without replacement for which the race before every bucket, some MB for each draw, is
 #: kept to save a sort.
 _MOST_RACED = 32
 
 
 @dataclass(frozen=True, eq=False)
 class RandomDraws:
-    """K draws from q, shape (V,), one after another.
+    """Scheme of K draws from q, shape (V,), one after another.
 
     Where a token cannot be drawn twice, each draw is from what those before it left.
     """
@@ -62,7 +62,7 @@ def saves_sorting(draws: RandomDraws | None) -> TypeGuard[RandomDraws]:
 
 
 def require_race(tokens: int, num_drafts: int, slowest: float) -> None:
-    """Raise `ProblemTooLarge` where Q without replacement would take more than about ten seconds.
+    """Raise `ProblemTooLarge` if Q without replacement would take more than about ten seconds.
 
     So many tokens are added to the race one at a time; `slowest` is 1 minus the K - 1 largest q.
     """

@@ -1,4 +1,4 @@
-"""Optimal rates of rows of logits, for many K at once, in room that is made here.
+"""Optimal rates of rows of logits, for many K at once, with buffers that are made here.
 
 Every function is a `batch.row_functions.RowFunction`.
 """
@@ -17,7 +17,7 @@ from mdsd_opt.prefix_search.race_group_kernels import COLUMNS
 from mdsd_opt.prefix_search.random_draws import require_race
 from mdsd_opt.prefix_search.sum_kernels import BLOCK
 
-#: First bucket for drafts without replacement, and octaves that the buckets cover.
+#: Logarithm of the first bucket for drafts without replacement, and octaves of all buckets.
 _FIRST = -22.0
 _OCTAVES = 34
 
@@ -26,7 +26,7 @@ def with_replacement_rates(
     target: NDArray[Any], draft: NDArray[Any], target_scale: float, draft_scale: float,
     num_drafts: Integers, rates: Matrix, totals: Matrix,
 ) -> None:  # fmt: skip
-    """Acceptance rates of rows of logits."""
+    """Write acceptance rates of rows of logits, for drafts with replacement."""
     from mdsd_opt.prefix_search import rates_with_replacement_kernels as kernels
 
     vocab_size = target.shape[1]
@@ -53,7 +53,7 @@ def without_replacement_rates(
     target: NDArray[Any], draft: NDArray[Any], target_scale: float, draft_scale: float,
     num_drafts: Integers, rates: Matrix, totals: Matrix,
 ) -> None:  # fmt: skip
-    """Acceptance rates of rows of logits; `ProblemTooLarge` for too many drafts and tokens."""
+    """Write acceptance rates of rows of logits; `ProblemTooLarge` for too large ones."""
     from mdsd_opt.prefix_search import rates_without_replacement_kernels as kernels
 
     vocab_size = target.shape[1]
@@ -92,7 +92,7 @@ def _deterministic_rates(
     target: NDArray[Any], draft: NDArray[Any], target_scale: float, draft_scale: float,
     num_drafts: Integers, rates: Matrix, totals: Matrix, last_is_drawn: bool,
 ) -> None:  # fmt: skip
-    """Acceptance rates of rows of logits whose first drafts are the likeliest tokens."""
+    """Write acceptance rates of rows of logits whose first drafts are the likeliest tokens."""
     from mdsd_opt.prefix_search import rates_deterministic_kernels as kernels
 
     vocab_size = target.shape[1]

@@ -25,7 +25,7 @@ def rates_of_rows(
     target_scale: float, draft_scale: float, num_drafts: Integers, rates: Matrix, totals: Matrix,
     last_is_drawn: bool, columns: Matrix, likeliest: Integers,
 ) -> None:  # fmt: skip
-    """The rates, in the room given for the work."""
+    """Write the rates, with the given buffers."""
     p, q, exponents = columns[0], columns[1], columns[2]
     for row in range(target.shape[0]):
         p_total = weigh_row(target[row], target_scale, exponents, p)

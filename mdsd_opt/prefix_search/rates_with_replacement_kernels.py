@@ -50,13 +50,13 @@ from mdsd_opt.prefix_search.weigh_kernels import (
 SINGLE = (4e-7, 1e-9, 2.0**52 / SINGLE_UNIT)
 DOUBLE = (1e-12, 1e-15, 2.0**52)
 
-#: How well ratios within a bucket are known.
+#: Relative error of ratios within a bucket.
 _RATIO_ERROR = 1e-12
 
-#: Of probabilities. The best cut is at p/q between zero and K.
+#: Factor c between probabilities. The best cut is at p/q between zero and K.
 _C = 2.0
 
-#: One block of tokens in so many is weighed to see what c is between weights.
+#: Number of blocks of which one is weighed, to estimate c between weights.
 _SAMPLED = 16
 
 #: Share of the tokens in open buckets from which one draft is settled by a pass over all of them.
@@ -64,8 +64,8 @@ _MOST = 0.25
 
 _SORTED_DIRECTLY = 24  # opened groups up to this size are sorted, not divided
 
-#: Tokens after which the running sums of the buckets are put aside and begun anew: adding equal
-#: numbers always rounds the same way, and long runs of them are common (ties, bfloat16).
+#: Number of tokens after which the running sums of the buckets are put aside and begun anew: adding
+#: equal numbers always rounds the same way, and long runs of them are common (ties, bfloat16).
 _RUN = 16 * BLOCK
 
 # Rows of groups of tokens: what is inside, the sums over all groups before, the extreme ratios (of
@@ -82,7 +82,7 @@ def rates_of_rows(
     grouped: Matrix, run: Matrix, buckets: Matrix, cells: Matrix, ends: Integers,
     is_open: Flags, marks: NDArray[np.uint8], best: Vector,
 ) -> None:  # fmt: skip
-    """The rates, in the room given for the work. `bounds` are those of `even_buckets`."""
+    """Write the rates, with the given buffers. `bounds` are those of `even_buckets`."""
     num_buckets = is_open.size
     for row in range(target.shape[0]):
         p_row, q_row = target[row], draft[row]
@@ -178,7 +178,7 @@ def _sum_below(p: NDArray[Any], q: NDArray[Any], p_unit: float, q_unit: float) -
 
 @kernel(inner=True)
 def _asks_for_one(num_drafts: Integers) -> bool:
-    """Not by `min` of the array: numba loads SciPy for that, in every process."""
+    """Whether one draft is asked for, without `min`: numba would load SciPy in every process."""
     for k in num_drafts:
         if k == 1:
             return True
@@ -196,7 +196,7 @@ def _settle_one_draft(num_drafts: Integers, value: float, best: Vector) -> None:
 def _rough_total(
     row: NDArray[Any], largest: float, scale: float, largest_weight: float, block: NDArray[Any]
 ) -> float:
-    """What the weights of a row sum to, from one block of tokens in sixteen.
+    """Estimated sum of the weights of a row, from one block of tokens in sixteen.
 
     Each token stands for sixteen, but no heavy one: the heaviest is counted apart.
     """
@@ -251,7 +251,7 @@ def _fill_buckets(
 def _scan_ends(
     groups: Matrix, p_mass: float, q_mass: float, num_drafts: Integers, best: Vector
 ) -> None:
-    """Masses before every group, and the least objective of the prefixes that end with one."""
+    """Write masses before every group; find the least objective of prefixes that end with one."""
     for g in range(groups.shape[1]):
         groups[_P_BEFORE, g] = p_mass
         groups[_Q_BEFORE, g] = q_mass
@@ -271,7 +271,7 @@ def _scan_ends(
 
 @kernel(inner=True)
 def _least(values: Vector) -> float:
-    """The least of some numbers, which are overwritten: halves against each other, as vectors."""
+    """Least of some numbers, which are overwritten: halves against each other, as vectors."""
     size = values.size
     while size > 1:
         half = (size + 1) // 2
@@ -284,7 +284,7 @@ def _least(values: Vector) -> float:
 
 @kernel(inner=True)
 def _raise_to_power(groups: Matrix, exponent: int) -> None:
-    """`bucket_kernels.power` of the masses of q in one row, for all groups at once."""
+    """Compute `bucket_kernels.power` of the masses of q in one row, for all groups at once."""
     base = groups[_Q_KINK]
     square = groups[_SQUARE]
     result = groups[_POWER]
@@ -306,7 +306,7 @@ def _doubt_groups(
     groups: Matrix, ratio_error: float, slack: float, num_drafts: Integers, best: Vector,
     is_doubtful: Flags,
 ) -> bool:  # fmt: skip
-    """Flag the groups inside which a prefix may end that is better; whether there are any."""
+    """Flag the groups inside which a prefix may end that is better; return if there are any."""
     for g in range(groups.shape[1]):
         groups[_P_KINK, g], groups[_Q_KINK, g], _ = kink(
             groups[_LOWEST, g], groups[_HIGHEST, g], ratio_error, groups[_P_BEFORE, g],

@@ -44,15 +44,15 @@ from mdsd_opt.prefix_search.race_kernels import (
 from mdsd_opt.prefix_search.sum_kernels import range_sum
 from mdsd_opt.prefix_search.weigh_kernels import drop_impossible, likeliest_tokens, weigh_row
 
-#: A group of tokens is closed when it cannot lower the minimum by more than this.
+#: Least decrease of the minimum for which a group of tokens is kept open.
 _SLACK = 1e-14
 
-#: Ratios are known up to a few rounding errors.
+#: Relative error of ratios: a few rounding errors.
 _RATIO_ERROR = 1e-12
 
 _SORTED_DIRECTLY = 64  # opened groups up to this size are sorted, not divided
 
-#: Numbers kept of the states before the cells of a bucket: the more of them, the fewer cells.
+#: Most numbers kept of the states before a bucket's cells: the more of them, the fewer cells.
 _STATES = 1 << 19
 
 
@@ -65,7 +65,7 @@ def rates_of_rows(
     heavy: Matrix, chains: Integers, subsets: Integers, likeliest: Integers,
     is_open: Flags, marks: NDArray[np.uint8], work: Matrix,
 ) -> tuple[int, int, float]:  # fmt: skip
-    """Rates of the rows up to the first that takes too long; its tokens, drafts, slowest rate.
+    """Write rates up to the first row that takes too long; return its tokens, drafts, slowest rate.
 
     The numbers of drafts ascend. All else is room for the work, much of it for buckets and, behind
     these, for the cells of one.
@@ -198,7 +198,7 @@ def _scan_ends(
     places: Integers, count: int, p_mass: Vector, outside: Vector, escapes: Matrix, best: Vector,
     states: Matrix, num_kept: int, once_before: Vector,
 ) -> None:  # fmt: skip
-    """P, 1 - q and 1 - Q at the ends of groups, and the least P - Q = P - 1 + (1 - Q) there.
+    """Write P, 1 - q and 1 - Q at the ends of groups, and the least P - Q = P - 1 + (1 - Q).
 
     `rang` is advanced from before the first group; p_mass[0] and outside[-1] are given. The states
     before the first `num_kept` groups are kept.

@@ -1,4 +1,4 @@
-"""Drafted tokens in groups of similar p/q: buckets at first, single tokens where it matters.
+"""Drafted tokens in groups of similar p/q: buckets at first, single tokens if necessary.
 
 A bucket holds the ratios between two neighbouring values of their leading bits, 64 to an octave.
 Opening it replaces one closed group by its tokens.
@@ -16,12 +16,12 @@ from mdsd_opt.prefix_search.sum_kernels import add_carrying, add_to_columns
 
 Tokens = NDArray[np.int32]
 
-#: Tokens that fit beside a ratio in one key.
+#: Most tokens whose id fits beside a ratio in one key.
 MAX_TOKENS = 1 << 18
 TOKEN_MASK = MAX_TOKENS - 1
 
-#: Ratios are rounded to the nearest that the upper bits can hold, a relative 3e-11: ratios that are
-#: equal but for their rounding errors are tied, and in one bucket.
+#: Half of the lower bits: ratios are rounded to the nearest that the upper bits can hold, a
+#: relative 3e-11, so that ratios equal but for rounding errors are tied, and in one bucket.
 HALF = MAX_TOKENS >> 1
 
 _SHIFT = 46  # of a float64: leaves sign, exponent and 6 bits of the fraction
@@ -35,10 +35,10 @@ EDGES = ((np.arange(NUM_BUCKETS) + _LOWEST) << _SHIFT).view(np.float64)
 EDGES[0] = 0.0
 EDGES[NEVER_DRAFTED] = np.inf
 
-#: Ratios that differ relatively by no more may be tied.
+#: Largest relative difference of ratios that may be tied.
 RATIO_ERROR = 6e-11
 
-#: Bounds on the ratios in each bucket: ratios are rounded before they are put there.
+#: Lower bounds of the ratios in each bucket: ratios are rounded before they are put there.
 LOWEST = EDGES[:-1] * (1.0 - RATIO_ERROR)
 HIGHEST = EDGES[1:] * (1.0 + RATIO_ERROR)
 
@@ -52,7 +52,7 @@ P, Q, CONTAINED, RATIO = 0, 1, 2, 3
 
 @kernel
 def fill_buckets(p: Vector, q: Vector, ratios: Vector, buckets: Keys) -> None:
-    """Bucket of every token; everything below 2**-22 or from 2**14 on is in the outermost.
+    """Write the bucket of every token; below 2**-22 or from 2**14 on it is the outermost.
 
     `ratios` is room for some tokens at once.
     """
@@ -66,7 +66,7 @@ def fill_buckets(p: Vector, q: Vector, ratios: Vector, buckets: Keys) -> None:
 
 @kernel
 def sum_buckets(p: Vector, q: Vector, buckets: Keys, lost: Matrix, sums: Matrix) -> None:
-    """Sums of p and of q over every bucket.
+    """Write sums of p and of q over every bucket.
 
     `lost`, of shape (NUM_BUCKETS, 2), is room for what the sums lose in rounding until it is given
     back; it takes twice as long, and is left out where there is none.
@@ -89,13 +89,13 @@ def sum_buckets(p: Vector, q: Vector, buckets: Keys, lost: Matrix, sums: Matrix)
 
 @kernel
 def open_tokens(buckets: Keys, is_open: Flags, marks: NDArray[np.uint8], tokens: Tokens) -> int:
-    """Write the ids of all tokens in open buckets, ascending, to room for V + 1; how many."""
+    """Write ids of all tokens in open buckets, ascending, to room for V + 1; return how many."""
     return tokens_in(buckets, is_open, marks, tokens)
 
 
 @kernel
 def ratio_keys(p: Vector, q: Vector, tokens: Integers, packed: bool, keys: Integers) -> None:
-    """Integers in the order of p/q of some tokens; q > 0 there.
+    """Write integers in the order of p/q of some tokens; q > 0 there.
 
     Packed keys sort by p/q, rounded, and then by token, of up to `MAX_TOKENS`.
     """
@@ -111,7 +111,7 @@ def ratio_keys(p: Vector, q: Vector, tokens: Integers, packed: bool, keys: Integ
 def narrow(
     p: Vector, q: Vector, buckets: Keys, tokens: Tokens, lowest: Vector, highest: Vector
 ) -> None:
-    """Bounds on the ratios of the buckets of some tokens, which are all that these hold."""
+    """Write bounds on the ratios of the buckets of some tokens, which are all that these hold."""
     for i in tokens:
         lowest[buckets[i]] = np.inf
         highest[buckets[i]] = 0.0
@@ -190,7 +190,7 @@ def arrange(
 def lowest_in_group(
     sums: Vector, ends: Matrix, g: int, lowest: float, highest: float, exponent: int
 ) -> tuple[float, float, float]:
-    """P, q and at least Q at the kink of a closed group, whose own sums are p and q.
+    """Masses P, q and a lower bound of Q at the kink of a closed group with own sums p and q.
 
     A difference of prefix sums would lose them, and Q may grow from 0 to 1 where q is 1e-30.
     """

@@ -1,4 +1,4 @@
-"""Sums of long rows, with little error in each."""
+"""Sums of long rows, each with a small error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numba.extending import intrinsic
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.base.numba_cache import kernel
 
-#: Tokens handled at once: a few float64 buffers of this length stay in the first-level cache.
+#: Number of tokens handled at once: a few float64 buffers of it stay in the first-level cache.
 BLOCK = 1024
 
 
@@ -60,7 +60,7 @@ def sum_of_others(values: Vector, places: Integers, count: int) -> float:
 
 @kernel(inner=True)
 def add_carrying(total: float, value: float, lost: float) -> tuple[float, float]:
-    """Sum of two numbers, and what it has lost in rounding, to be given back at the next call.
+    """Sum of two numbers, and its rounding error, to be given to the next call.
 
     In a long run of equal numbers each addition rounds the same way.
     """
@@ -71,7 +71,7 @@ def add_carrying(total: float, value: float, lost: float) -> tuple[float, float]
 
 @kernel
 def suffix_sums(values: Vector, after: float) -> Vector:
-    """after + the sum of the values from each place to the end, shape (n + 1,)."""
+    """Sums of `after` and the values from each place to the end, shape (n + 1,)."""
     sums = np.empty(values.size + 1)
     sums[values.size] = after
     lost = 0.0
@@ -117,7 +117,7 @@ _SIZE_OF_A_NUMBER = 8
 
 @intrinsic
 def add_to_columns(typing_context: Any, sums: Any, row: Any, first: Any, second: Any) -> Any:
-    """Add to sums[row, 0] and sums[row, 1], by one addition of vectors in place of two of numbers.
+    """Add to sums[row, 0] and sums[row, 1], by one addition of vectors instead of two of numbers.
 
     float64, of shape (n, 2), contiguous, row >= 0.
     """

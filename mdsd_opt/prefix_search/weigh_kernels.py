@@ -1,4 +1,4 @@
-r"""Rows of logits to unnormalised weights.
+r"""Conversion of rows of logits to unnormalised weights.
 
 Everything is in base 2 and float64, whatever the logits are stored in. With S = log2(e) / T, T the
 temperature, the exponent of a logit l is :math:`y = S l - M`, for an integer M that makes the
@@ -30,10 +30,10 @@ from mdsd_opt.prefix_search.sum_kernels import BLOCK, range_sum
 Singles = NDArray[np.float32]
 Row = NDArray[Any]
 
-#: Exponents are clamped here; the weight of a clamped exponent is exactly zero.
+#: Least exponent; the weight of a clamped exponent is exactly zero.
 LOWEST_EXPONENT = -1075.0
 
-#: Adding it to a small float64 leaves the nearest integer in the lowest bits.
+#: Number whose sum with a small float64 has the nearest integer in the lowest bits.
 _TO_INTEGER = 6755399441055744.0  # 1.5 * 2**52
 
 # 2**r on [-1/2, 1/2], Chebyshev interpolation of degree 10: relative error 3e-16.
@@ -52,7 +52,7 @@ _C10 = 7.072585949269223e-09
 
 @kernel(contract=True, inner=True)
 def scaled_exp2(y: float) -> float:
-    """2**(y + 52) for y in [-1075, 0], and zero at -1075 (and up to half a unit above it)."""
+    """Power 2**(y + 52) for y in [-1075, 0], and zero at -1075 (and up to half a unit above it)."""
     shifted = y + _TO_INTEGER
     r = y - (shifted - _TO_INTEGER)
     f = _C10
@@ -70,7 +70,7 @@ def scaled_exp2(y: float) -> float:
     return f * np.int64((np.float64(shifted).view(np.int64) + 1075) << 52).view(np.float64)
 
 
-#: Up to here an exponent's integer fits into the lowest bits of a float32.
+#: Largest shift at which an exponent's integer fits into the lowest bits of a float32.
 LARGEST_SHIFT = 2.0**20
 
 _LANES = 256
@@ -129,10 +129,10 @@ def weigh_row(row: Row, scale: float, exponents: Vector, weights: Vector) -> flo
     return range_sum(weights, 0, weights.size)
 
 
-#: Weights of single precision are this many times smaller than those of double precision.
+#: Ratio of the weights of double precision to those of single precision.
 SINGLE_UNIT = 2.0**29
 
-#: Below this exponent the weight is exactly zero.
+#: Exponent below which the weight is exactly zero.
 _LOWEST_SINGLE_EXPONENT = -149.75
 
 _SINGLE_TO_INTEGER = np.float32(12582912.0)  # 1.5 * 2**23, see `_TO_INTEGER`
@@ -149,7 +149,7 @@ _G5 = np.float32(0.0001545316294512069)
 
 @intrinsic
 def _fused(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
-    """a * b + c in float32, rounded once."""
+    """Value a * b + c in float32, rounded once."""
     signature = types.float32(types.float32, types.float32, types.float32)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -185,7 +185,7 @@ def weigh_single(row: Singles, largest: float, scale: float, weights: Singles) -
 
 
 def weigh_block(row: Any, largest: float, scale: float, exponents: Any, weights: Any) -> None:
-    """`weigh`, or its float32 twin, which needs no room for exponents, if the row is float32."""
+    """Run `weigh`, or its float32 twin, which needs no room for exponents, on a float32 row."""
     raise NotImplementedError("only called from compiled code")
 
 
@@ -245,7 +245,7 @@ def likeliest_tokens(exponents: Vector, weights: Vector, most: int, tokens: Inte
 
 @kernel
 def decode_halves(bits: NDArray[np.uint16], numbers: NDArray[np.float32]) -> None:
-    """Float32 of float16 given by its bits, several times as fast as NumPy."""
+    """Convert float16 given by its bits to float32, several times as fast as NumPy."""
     for i in range(bits.size):
         stored = np.uint32(bits[i])
         # Put exponent and fraction where float32 has them, and mend the exponent's bias (15 against

@@ -1,4 +1,4 @@
-r"""The transport problem of multi-draft verification, stated once.
+r"""Transport problem of multi-draft verification, stated once.
 
 Given a target law p and a joint law of the drafts x = (x_1..x_K), choose the law of the output Y
 given the drafts, with Y ~ p exactly, to maximise the acceptance rate Pr(Y in {X_1..X_K}). With
@@ -89,7 +89,7 @@ class TransportProblem:
         *,
         sampling: Sampling | None = None,
     ) -> TransportProblem:
-        """The problem of one position, from the logits of both models.
+        """Problem of one position, from the logits of both models.
 
         Parameters
         ----------
@@ -99,7 +99,7 @@ class TransportProblem:
         drafts : str
             "with_replacement", "without_replacement", "greedy" or "top_k".
         temperature, draft_temperature : float
-            Of the target and the draft; the draft's is the target's unless given.
+            Temperature of the target and the draft; the draft's is the target's unless given.
         top_k, top_p, min_p : optional
             Applied to each side separately, see `softmax`.
         pad : bool
@@ -135,12 +135,12 @@ class TransportProblem:
 
     @property
     def target(self) -> Floats:
-        """p, read-only, shape (V,)."""
+        """Target p, read-only, shape (V,)."""
         return self._target.values
 
     @cached_property
     def exact_target(self) -> tuple[Fraction, ...]:
-        """The given target as Fractions, divided by their sum."""
+        """Target as given, in Fractions, divided by their sum."""
         return self._target.exact()
 
     @property
@@ -152,12 +152,12 @@ class TransportProblem:
         return self.drafts.num_drafts
 
     def cut_value(self, subset: Any) -> float:
-        """1 + P(H) - Q(H): an upper bound on the acceptance rate for every subset H."""
+        """Bound 1 + P(H) - Q(H) on the acceptance rate, from above, for every subset H."""
         contained = self.drafts.containment(subset)  # checks the subset
         return 1.0 + float(self.target[subset].sum()) - contained
 
     def exact_cut_value(self, subset: Any) -> Fraction:
-        """`cut_value` in exact arithmetic."""
+        """Same as `cut_value`, in exact arithmetic."""
         contained = self.drafts.exact_containment(subset)
         members = np.flatnonzero(subset).tolist()
         return 1 + sum((self.exact_target[i] for i in members), Fraction(0)) - contained

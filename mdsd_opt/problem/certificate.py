@@ -50,7 +50,7 @@ from mdsd_opt.problem.water_filling import running_sums, water_fill
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Proven bounds on alpha*, and which claims of the solution failed.
+    """Proven bounds on alpha*, and the claims of the solution that failed.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Certificate:
 
     @property
     def gap(self) -> float | Fraction:
-        """upper - lower; never negative up to rounding."""
+        """Difference upper - lower; never negative up to rounding."""
         return self.upper - self.lower
 
     @property
@@ -91,7 +91,7 @@ def certify(
     exact : bool
         Compute the bounds in Fractions: the given numbers, divided by their sum.
     tolerance : float
-        How far a claim may be from the truth before it counts as violated.
+        Distance of a claim from the truth above which it counts as violated.
 
     Returns
     -------
@@ -137,7 +137,7 @@ def certify(
 
 
 def _cut(problem: TransportProblem, subset: Flags) -> float:
-    """1 + P(H) - Q(H), widened by how far a second evaluation of Q is from the first."""
+    """Value 1 + P(H) - Q(H), widened by the difference of two evaluations of Q."""
     drafts, draws = problem.drafts, problem.drafts.random_draws
     if saves_sorting(draws):
         from mdsd_opt.prefix_search.cut_search import upper_bound
@@ -161,7 +161,7 @@ def claim_violations(
     upper: float | Fraction,
     tolerance: float,
 ) -> list[str]:
-    """Claims that contradict the proven bounds, or that the evidence given does not reach.
+    """Claims that contradict the proven bounds, or that the given evidence does not reach.
 
     Bounds between which a solver leaves its own tolerance meet up to that and the one given here.
     """
@@ -195,7 +195,7 @@ def claim_violations(
 
 
 def _shown_by(problem: TransportProblem, solution: Found) -> str:
-    """What the lower bound rests on, in words."""
+    """Evidence for the lower bound, in words."""
     if solution.plan is not None:
         return "the plan proves"
     if solution.proof is not None:
@@ -206,7 +206,7 @@ def _shown_by(problem: TransportProblem, solution: Found) -> str:
 
 
 def _proven(problem: TransportProblem, proof: object, exact: bool) -> float | Fraction | None:
-    """1 + the bound of a proof on P(H) - Q(H); None if it is no proof about this problem."""
+    """One plus the bound of a proof on P(H) - Q(H); None if it proves nothing for this problem."""
     fixed, drafts = split_fixed(problem.drafts)
     target = np.array(problem.exact_target, dtype=object) if exact else problem.target
     p = target.copy()
@@ -225,7 +225,7 @@ def _proven(problem: TransportProblem, proof: object, exact: bool) -> float | Fr
 
 
 def _marginal_bound(problem: TransportProblem, solution: Found, exact: bool) -> float | Fraction:
-    """What the selection marginal reaches: the claimed one, or the water-filled of the subset."""
+    """Rate that the selection marginal reaches: the claimed one, or that of the subset."""
     drafts, draws = problem.drafts.prefix_form, None if exact else problem.drafts.random_draws
     assert drafts is not None
     p: Numbers = np.array(problem.exact_target, dtype=object) if exact else problem.target
@@ -257,12 +257,12 @@ def _marginal_bound(problem: TransportProblem, solution: Found, exact: bool) -> 
     return min(max(0.0, float(reached)), 1.0)
 
 
-#: What a solution may leave out. Its proof is read where it is held against the problem.
+#: Fields that a solution may leave out. Its proof is read where it is checked.
 _OPTIONAL = ("subset", "selection", "plan")
 
 
 def read_solution(solution: Any, vocab_size: int) -> tuple[Found | None, list[str]]:
-    """The solution in these types, or None and what of it cannot be read so."""
+    """Solution in these types, or None, and descriptions of what cannot be read."""
     if not isinstance(solution, Found):
         raise InvalidInput(f"solution is a {type(solution).__name__}: give what solve returns")
     readers: dict[str, Callable[[Any], Any]] = {
@@ -286,7 +286,7 @@ def read_solution(solution: Any, vocab_size: int) -> tuple[Found | None, list[st
 
 
 def read_rate(name: str, value: Any) -> float:
-    """A finite number, or `InvalidInput`."""
+    """Finite number; `InvalidInput` for anything else."""
     try:
         rate = float(value) if isinstance(value, Real) else np.nan
     except OverflowError:  # of an integer
@@ -297,7 +297,7 @@ def read_rate(name: str, value: Any) -> float:
 
 
 def read_status(status: Any) -> Status:
-    """A status, or `InvalidInput`."""
+    """Status; `InvalidInput` for anything else."""
     if not isinstance(status, Status):
         raise InvalidInput(f"status is {status!r}, not a Status")
     return status

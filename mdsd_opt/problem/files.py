@@ -103,7 +103,7 @@ def load_problem(path: str | os.PathLike[str]) -> TransportProblem:
 
 
 def _with_plain_vectors(node: Any, arrays: dict[str, Floats] | None, place: str = "") -> Any:
-    """The document with Fractions as strings and arrays as lists, or moved to `arrays`."""
+    """Document with Fractions as strings and arrays as lists, or moved to `arrays`."""
     if isinstance(node, dict):
         plain = {
             name: _with_plain_vectors(child, arrays, f"{place}.{name}".lstrip("."))
@@ -150,7 +150,7 @@ def _binary_document(path: str | os.PathLike[str], suffix: str) -> Any:
 
 
 def _put(document: Any, place: list[str], array: NDArray[Any], source: str) -> None:
-    """Hang an array into the document at its dotted place."""
+    """Store an array in the document at its dotted place."""
     node = document
     for name in place[:-1]:
         node = _child(node, name)
@@ -172,7 +172,7 @@ def _child(node: Any, name: str) -> Any:
 
 
 class _Entry:
-    """A place in a document, checked while it is turned into objects; errors name file and place.
+    """A place in a document, checked while it becomes an object; errors name file and place.
 
     An `EntryReader`.
     """
@@ -186,7 +186,7 @@ class _Entry:
         return UnreadableFile(f"{self._source}: {self._place or 'the problem'} {problem}")
 
     def require_known(self, known: tuple[str, ...]) -> None:
-        """Refuse entries that nobody would read: a misspelt one would be ignored in silence."""
+        """Refuse entries that nobody would read: a misspelt one would be ignored silently."""
         for name in self._named():
             if name not in known:
                 close = difflib.get_close_matches(name, known, n=1)
@@ -268,6 +268,6 @@ class _Entry:
 
 
 def _kind(node: Any) -> str:
-    """What a JSON value is, in words."""
+    """Name of a JSON value's type."""
     names = {dict: "an object", list: "a list", str: "a string", bool: "true or false"}
     return names.get(type(node), "null" if node is None else f"{node!r:.40}")

@@ -1,6 +1,6 @@
-r"""An upper bound by how likely each token is to be drafted, whatever the law does besides.
+r"""Upper bound from the probability of each token to be drafted, whatever the law is besides.
 
-Of the accepted mass no token has more than p_i, nor more than :math:`\pi_i = \Pr(i \in S)`, so that
+No token has more of the accepted mass than p_i, nor more than :math:`\pi_i = \Pr(i \in S)`, so that
 :math:`\alpha^* \le \sum_i \min(p_i, \pi_i)`. It is the cut of [Hu25] with the union bound
 :math:`\Pr(S \text{ meets } A) \le \pi(A)`, at its best :math:`A = \{p > \pi\}`.
 """
@@ -14,7 +14,7 @@ from mdsd_opt.problem import TransportProblem
 
 
 def inclusion_bound(problem: TransportProblem) -> float:
-    r"""The bound :math:`\alpha^* \le \min(1, \sum_i \min(p_i, \pi_i))` by marginals of the drafts.
+    r"""Bound :math:`\alpha^* \le \min(1, \sum_i \min(p_i, \pi_i))` by marginals of the drafts.
 
     Every law of draft sets in which token i is drafted with probability
     :math:`\pi_i = \Pr(i \in \{X_1, \dots, X_K\})` stays below it.
@@ -26,7 +26,7 @@ def inclusion_bound(problem: TransportProblem) -> float:
     Returns
     -------
     float
-        Up to rounding of about 1e-12.
+        Bound, up to rounding of about 1e-12.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-r"""Proofs of lower bounds on min_H [P(H) - Q(H)] that a solution can bring along.
+r"""Proofs of lower bounds on min_H [P(H) - Q(H)] that a solution can contain.
 
 *Boxes*, for draws from different models: Q(H) = f(q_1(H), .., q_R(H)), f a polynomial without
 negative coefficients (`ProductForm`), from which two facts follow. Let H be an optimal subset and
@@ -42,18 +42,18 @@ from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.product_form import ProductForm
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 
-#: How far rounding may move a token over a threshold or a point over a face, in float64.
+#: Distance by which rounding may move a token over a threshold or a point over a face, in float64.
 _SLACK = 1e-13
 
-#: All chains up to this many rows; beyond it only the cyclic ones, both ways round.
+#: Most rows for which all chains are tried; beyond it only the cyclic ones are, both ways round.
 _ALL_CHAINS_UP_TO = 4
 
 _MAX_CONTRACTIONS = 100
 
-#: Low and high corner.
+#: Low and high corner of a tile.
 Tile = tuple[tuple[float, ...], tuple[float, ...]]
 
-#: Fractions that a cover may take to compute.
+#: Most Fractions that a cover may take to compute.
 MAX_EXACT_STEPS = 10**7
 
 
@@ -70,7 +70,7 @@ class BoxCover:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TileBound:
-    """What is known about the subsets whose point lies in one tile.
+    """Facts about the subsets whose point lies in one tile.
 
     No such subset that is optimal has a smaller P(H) - Q(H) than `lower`; `value` is that of
     `subset`, which need not lie in the tile. `low` and `high`, shape (R,), are the box after
@@ -131,7 +131,7 @@ def _bounded(
     held_mass: Any,
     held: NDArray[Any],
 ) -> TileBound:
-    """The best chain from below, its threshold set from above."""
+    """Bound of a tile: the best chain from below, its threshold set from above."""
     slopes = form.chain_slopes(low, high, np.array(_orders(low.size)))
     gains = mass - slopes @ q
     lower = held_mass - form.value(low) - slopes @ (held - low)
@@ -154,7 +154,7 @@ def _orders(num_rows: int) -> Sequence[tuple[int, ...]]:
 
 
 def cover_bound(p: NDArray[Any], form: ProductForm, cover: BoxCover) -> Any:
-    """The bound that the tiles prove; None unless they lie in the unit cube and cover it."""
+    """Bound that the tiles prove; None unless they lie in the unit cube and cover it."""
     size = len(form.q)
     tiles = read_tiles(cover, size)
     if tiles is None:
@@ -173,7 +173,7 @@ def cover_bound(p: NDArray[Any], form: ProductForm, cover: BoxCover) -> Any:
 
 
 def read_tiles(cover: BoxCover, size: int) -> list[Tile] | None:
-    """The corners of every tile; None unless 0 <= low <= high <= 1, where f has its slopes."""
+    """Corners of every tile; None unless 0 <= low <= high <= 1, where f has its slopes."""
     try:
         low = floats(cover.low, "the low corners")
         high = floats(cover.high, "the high corners")
@@ -204,7 +204,7 @@ def _corner(values: tuple[float, ...], dtype: Any) -> NDArray[Any]:
 
 
 def are_covering(low: tuple[float, ...], high: tuple[float, ...], tiles: Sequence[Tile]) -> bool:
-    """Whether the tiles cover the box: cut it along a face of a tile until tiles hold the parts."""
+    """Whether the tiles cover the box, which is cut along faces until tiles hold the parts."""
     pending = [(low, high, list(tiles))]
     while pending:
         low, high, near = pending.pop()
@@ -230,7 +230,7 @@ def _holds(tile: Tile, low: tuple[float, ...], high: tuple[float, ...]) -> bool:
 def _cut(
     low: tuple[float, ...], high: tuple[float, ...], tiles: Sequence[Tile]
 ) -> tuple[int, float]:
-    """A face inside the box that runs through the fewest tiles."""
+    """Face inside the box that runs through the fewest tiles."""
     faces = {
         (r, x)
         for tile in tiles

@@ -1,4 +1,4 @@
-"""What a solver hands back: a claim, to be proved by a certificate."""
+"""Results of solvers: claims, to be proved by a certificate."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture
 
-#: Entries of a plan as one array, at most: 80 MB.
+#: Most entries of a plan as one array: 80 MB.
 _MAX_DENSE = 10**7
 
 
 class Status(enum.Enum):
-    """How a solver ended."""
+    """Outcome of a solver's run."""
 
     OPTIMAL = "optimal: the bounds meet up to the solver's tolerance"
     LIMIT = "stopped at a limit: only the bounds hold; allow more time or take another method"
@@ -42,7 +42,7 @@ def weighted_count(index: NDArray[Any], weights: Floats, size: int) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanBasis:
-    """A basis of the transport LP: which arcs and which slacks are basic."""
+    """Basis of the transport LP: which arcs and which slacks are basic."""
 
     arcs: Flags
     token_slacks: Flags
@@ -51,7 +51,7 @@ class PlanBasis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TransportPlan:
-    """A sparse transport plan C(i, S), one entry for each (token, draft set) arc.
+    """Sparse transport plan C(i, S), one entry for each (token, draft set) arc.
 
     Attributes
     ----------
@@ -62,11 +62,11 @@ class TransportPlan:
     mass : ndarray of float64, shape (num_arcs,)
         C(i, S) for each element i of each set S.
     basis : PlanBasis, optional
-        From which the plan can be recomputed exactly.
+        Basis from which the plan can be recomputed exactly.
     numerators : ndarray of int64, shape (num_arcs,), optional
         The plan without rounding: C(i, S) is ``numerators / denominator``.
     denominator : int
-        Of the numerators.
+        Denominator of the numerators.
     """
 
     tokens: NDArray[np.int32]
@@ -78,7 +78,7 @@ class TransportPlan:
 
     @property
     def arc_support(self) -> Integers:
-        """Which draft set each arc belongs to, shape (num_arcs,)."""
+        """Index of each arc's draft set, shape (num_arcs,)."""
         return np.repeat(np.arange(self.offsets.size - 1), np.diff(self.offsets))
 
     @property
@@ -101,7 +101,7 @@ class TransportPlan:
             )
 
     def dense(self, problem: TransportProblem) -> Floats:
-        r"""The joint law of drafts and output, shape (V,) * K + (V,).
+        r"""Joint law of drafts and output, shape (V,) * K + (V,).
 
         Entry :math:`(x_1, \dots, x_K, y)` is the probability that these are the drafts, in draw
         order, and y comes out: the mass of every draft set is spread over its tuples as the drafts
@@ -111,7 +111,7 @@ class TransportPlan:
         Parameters
         ----------
         problem : TransportProblem
-            That the plan is of, and feasible for.
+            Problem of the plan, for which it is feasible.
 
         Raises
         ------
@@ -180,13 +180,13 @@ class TransportDual:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Found:
-    """What a method has computed; `Solution` says the same and who computed it in what time.
+    """Raw result of a method; `Solution` adds the method's name and its seconds.
 
     Attributes
     ----------
     acceptance_rate : float
     lower_bound, upper_bound : float
-        What the solver claims to enclose alpha* with.
+        Bounds of alpha* that the solver claims.
     subset : ndarray of bool, shape (V,), optional
         H with 1 + P(H) - Q(H) equal to `upper_bound`.
     plan : TransportPlan, optional
@@ -198,7 +198,7 @@ class Found:
         Proves `lower_bound` without a plan.
     status : Status
     message : str
-        What was chosen and why, in words; a backend's own words included.
+        Choices and their reasons, in words; a backend's own words included.
     stats : mapping
         Sizes, iterations, bounds and other facts of the run, by name.
     """
@@ -217,7 +217,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Solution(Found):
-    """A claimed optimum (or bounds), with what it takes to prove it.
+    """A claimed optimum (or bounds), with the evidence to prove it.
 
     All of `Found`, with rates in [0, 1] and arrays that are read-only.
 
@@ -232,7 +232,7 @@ class Solution(Found):
 
     @classmethod
     def of(cls, found: Found, method: str, solve_seconds: float) -> Solution:
-        """Rounding must not lead a rate out of [0, 1]."""
+        """Solution with all rates clipped to [0, 1], which rounding may leave."""
         given = {x.name: getattr(found, x.name) for x in fields(found)}
         for name in ("acceptance_rate", "lower_bound", "upper_bound"):
             given[name] = min(max(given[name], 0.0), 1.0)
@@ -243,7 +243,7 @@ class Solution(Found):
 
     @property
     def dual(self) -> TransportDual | None:
-        """The prices of `upper_bound`, by the subset; None where there is no subset."""
+        """Prices of `upper_bound`, by the subset; None if there is no subset."""
         if self.subset is None:
             return None
         sets = None

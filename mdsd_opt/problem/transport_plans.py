@@ -1,4 +1,4 @@
-"""Transport plans: whether they are feasible, what is left of one made so, and the exact plan.
+"""Transport plans: checks of feasibility, feasible parts, and the exact plan.
 
 The basic arcs of a vertex form a forest on tokens and draft sets. A node whose slack is not basic
 has its whole mass on its arcs, so peeling off such nodes with one arc left fixes the masses one by
@@ -27,7 +27,7 @@ _UNFIT = "the plan's arrays do not fit together"
 
 
 def read_plan(plan: Any, vocab_size: int) -> TransportPlan:
-    """A plan with integers in int64 and masses in float64; `InvalidInput` if parts do not fit."""
+    """Plan with integers in int64 and masses in float64; `InvalidInput` if parts do not fit."""
     if not isinstance(plan, TransportPlan):
         raise InvalidInput(f"the plan is a {type(plan).__name__}: give a TransportPlan")
     tokens = integers(plan.tokens, f"{_UNFIT}: tokens")
@@ -93,7 +93,7 @@ def plan_violations(problem: TransportProblem, plan: TransportPlan, tolerance: f
 
 
 def support_masses(problem: TransportProblem, plan: TransportPlan) -> Floats:
-    """W_S of the plan's draft sets, from the problem, as `taken_masses` from the law."""
+    """Masses W_S of the plan's draft sets, from the problem, as `taken_masses` from the law."""
     law = problem.drafts.support_law()
     if _same_sets(law, plan):
         return law.mass
@@ -102,14 +102,14 @@ def support_masses(problem: TransportProblem, plan: TransportPlan) -> Floats:
 
 
 def exact_support_masses(problem: TransportProblem, plan: TransportPlan) -> list[Fraction]:
-    """`support_masses` in exact arithmetic."""
+    """Same as `support_masses`, in exact arithmetic."""
     return taken_masses(problem.drafts.exact_support_law(), plan, Fraction(0))
 
 
 def taken_masses(
     law: dict[tuple[int, ...], Mass], plan: TransportPlan, nothing: Mass
 ) -> list[Mass]:
-    """The mass of each draft set of the plan, taken out of the law; `nothing` if it has none.
+    """Mass of each draft set of the plan, removed from the law; `nothing` if it has none.
 
     So a set that is listed twice, in whatever order, gets its mass once, at its first place.
     """
@@ -122,12 +122,12 @@ def _same_sets(law: SupportLaw, plan: TransportPlan) -> bool:
 
 
 def feasible_mass(problem: TransportProblem, plan: TransportPlan) -> Floats:
-    """The plan's masses, each scaled down by what its token or its draft set exceeds."""
+    """Masses of the plan, each scaled down by the excess of its token or its draft set."""
     return clip_to_marginals(plan, problem.target, support_masses(problem, plan))
 
 
 def clip_to_marginals(plan: TransportPlan, target: Floats, support_mass: Floats) -> Floats:
-    """C(i, S) min(1, p_i / C(i, .), W_S / C(., S)): feasible, and C itself if C is."""
+    """Masses C(i, S) min(1, p_i / C(i, .), W_S / C(., S)): feasible, and C itself if C is."""
     mass = np.maximum(plan.mass, 0.0)
     arc_support = plan.arc_support
     by_token = weighted_count(plan.tokens, mass, target.size)
@@ -152,7 +152,7 @@ def feasible_masses(problem: TransportProblem, plan: TransportPlan) -> list[Frac
 
 
 def clipped_masses(problem: TransportProblem, plan: TransportPlan) -> list[Fraction]:
-    """C(i, S) min(1, p_i / C(i, .), W_S / C(., S)), each mass taken as the exact dyadic."""
+    """Masses C(i, S) min(1, p_i / C(i, .), W_S / C(., S)), each taken as the exact dyadic."""
     allowed_masses = exact_support_masses(problem, plan)
     p = problem.exact_target
     bounds = plan.offsets.tolist()
@@ -205,7 +205,7 @@ def basis_masses(problem: TransportProblem, plan: TransportPlan) -> list[Fractio
 
 
 def integer_flow_masses(problem: TransportProblem, plan: TransportPlan) -> list[Fraction] | None:
-    """numerators / denominator of each arc, or None unless that plan is exactly feasible."""
+    """Exact masses, numerators / denominator, or None unless that plan is exactly feasible."""
     numerators, scale = plan.numerators, plan.denominator
     if numerators is None or numerators.min(initial=0) < 0:
         return None

@@ -1,4 +1,4 @@
-r"""The optimal law of the selected draft, by two water levels.
+r"""Optimal law of the selected draft, by two water levels.
 
 For a subset H with F = Q(H), raise the target inside H and cap it outside:
 
@@ -28,13 +28,13 @@ import numpy as np
 from mdsd_opt.base.array_types import Flags, Numbers
 from mdsd_opt.drafts import PrefixDraftScheme
 
-#: Below so many tokens a sort is as fast, and nothing is compiled for it.
+#: Vocabulary size below which a sort is as fast, and nothing is compiled for it.
 _MANY_TOKENS = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SelectionMarginal:
-    """p_I with its water levels c and c'; `values` are of shape (V,)."""
+    """Marginal p_I with its water levels c and c'; `values` are of shape (V,)."""
 
     values: Numbers
     raise_level: Any
@@ -42,7 +42,7 @@ class SelectionMarginal:
 
 
 def water_level(sums: Numbers, ratios: Numbers, mass: Any, rising: bool) -> tuple[int, Any]:
-    """How many places come to stand on one water level, so that all hold `mass`, and the level.
+    """Number of places that share one water level, so that all hold `mass`, and the level.
 
     `sums`, shape (2, n + 1), are those of p and of w over the first 0..n places, or the last for a
     level that falls, and `ratios`, shape (n,), p/w of each place, ascending. A level rises where
@@ -69,7 +69,7 @@ def water_level(sums: Numbers, ratios: Numbers, mass: Any, rising: bool) -> tupl
 
 
 def level_without_order(p: Numbers, w: Numbers, mass: float, rising: bool) -> float:
-    """The level of `water_level` for float64 in any order, shape (n,) both; w > 0.
+    """Level of `water_level` for float64 in any order, shape (n,) both; w > 0.
 
     Newton's method on a function of the level that is linear in pieces, and convex for one that
     rises: after one step the level goes one way until it has arrived [Michelot86].
@@ -91,7 +91,7 @@ def level_without_order(p: Numbers, w: Numbers, mass: float, rising: bool) -> fl
 def fill(
     p: Numbers, w: Numbers, split: int, inside: Any, outside: Any
 ) -> tuple[Numbers, int, Any, int, Any]:
-    """p_I of places in order of p/w of which the first `split` are H.
+    """Marginal p_I of places in order of p/w of which the first `split` are H.
 
     p and w, shape (n,), are in ascending order of p/w in H, and off H; `inside` and `outside` are
     the masses p_I is to have there. Returns p_I, shape (n,); how many places are raised to c w, the
@@ -118,7 +118,7 @@ def running_sums(values: Numbers) -> Numbers:
 def water_fill(
     p: Numbers, drafts: PrefixDraftScheme, subset: Flags, inside: Any
 ) -> SelectionMarginal:
-    """The marginal for a subset H with ``inside`` = Q(H); p may be sub-normalised.
+    """Marginal for a subset H with ``inside`` = Q(H); p may be sub-normalised.
 
     p is the target, in float64, or in Fractions for exact arithmetic, and the drafts give the
     weights w and the tokens that are always drafted. `inside` is the mass p_I is to have on H, of

@@ -1,4 +1,4 @@
-"""The door of the tree operations: tensors of an engine, checked by shape and type alone.
+"""Arguments of the tree operations: tensors of an engine, checked by shape and type alone.
 
 Nothing here looks at a value, which would wait for the device.
 """
@@ -27,7 +27,7 @@ class DraftTrees:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outputs:
-    """Where decisions are written: predicts [bs N], accept_index [bs, S], accept_token_num [bs]."""
+    """Tensors for the decisions: predicts [bs N], accept_index [bs, S], accept_token_num [bs]."""
 
     predicts: Any
     accept_index: Any
@@ -36,7 +36,7 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Laws:
-    """What is drawn from what.
+    """Target and draft laws, and the row of each child.
 
     `target`, [bs, N, V], is the law after every node and `drafts`, [R, V], hold the laws of sampled
     children. `rows`, [bs, N], says of a child which row of `drafts` it was drawn from, -1 where it
@@ -50,7 +50,7 @@ class Laws:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Thresholds:
-    """From which p a child is taken anyway, and by what p is divided; 1 and 1 lose nothing."""
+    """Value of p from which a child is always taken, and divisor of p; 1 and 1 lose nothing."""
 
     single: float = 1.0
     acc: float = 1.0
@@ -86,7 +86,7 @@ def checked_call(
     draft_rows: Any | None = None,
     num_drawn: int = 1,
 ) -> TreeCall:
-    """The arguments of `verify_tree`; `InvalidInput` if one does not fit the others."""
+    """Arguments of `verify_tree`; `InvalidInput` if one does not fit the others."""
     trees = _trees(candidates, retrive_index, retrive_next_token, retrive_next_sibling)
     outputs = _outputs(trees, predicts, accept_index, accept_token_num)
     laws = _laws(trees, target_probs, draft_probs, draft_rows)
@@ -101,7 +101,7 @@ def checked_call(
 
 
 def checked_levels(call: TreeCall, levels: Any) -> Any:
-    """Coins of another kind for every node; `InvalidInput` unless they are as the first ones."""
+    """Further coins for every node; `InvalidInput` unless they have the form of the first ones."""
     like = tuple(call.coins.shape), "float32", call.coins.device
     _require("uniform_samples_for_selection", levels, *like)
     return levels
@@ -154,7 +154,7 @@ def _thresholds(single: float, acc: float) -> Thresholds:
 
 
 def _require(name: str, tensor: Any, shape: tuple[int, ...], dtype: str, device: Any) -> None:
-    """`InvalidInput` unless a tensor is what the operation reads, laid out in order."""
+    """Raise `InvalidInput` unless a tensor is what the operation reads, laid out in order."""
     wanted = f"{dtype} {list(shape)} on {device}"
     if not hasattr(tensor, "is_contiguous"):
         raise InvalidInput(f"{name} is of {type(tensor).__name__}; pass a torch tensor: {wanted}")

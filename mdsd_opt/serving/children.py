@@ -10,7 +10,7 @@ from mdsd_opt.serving.arguments import DraftTrees, Laws
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Children:
-    """Children of one node a request, [bs, C]; where `exists` is false there is none."""
+    """Children of one node per request, [bs, C]; where `exists` is false there is none."""
 
     nodes: Any
     exists: Any
@@ -19,7 +19,7 @@ class Children:
 
 
 def all_children(trees: DraftTrees) -> Any:
-    """Children of every node, [bs, N, C], -1 behind the last."""
+    """Children of every node, [bs, N, C], with -1 after the last."""
     import torch
 
     found, child = [], trees.first_child
@@ -31,7 +31,7 @@ def all_children(trees: DraftTrees) -> Any:
 
 
 def children_of(node: Any, children: Any, trees: DraftTrees, laws: Laws) -> Children:
-    """Children of one node a request, `node` of shape [bs]."""
+    """Children of one node per request, `node` of shape [bs]."""
     import torch
 
     bs, num_nodes = trees.tokens.shape

@@ -1,4 +1,4 @@
-r"""Greedy drafts in tensors: the likeliest tokens for certain, and one that is drawn beside them.
+r"""Greedy drafts in tensors: the likeliest tokens for certain, and one more that is drawn.
 
 The children of a node are T, the K - 1 likeliest tokens of q, and one token drawn from
 :math:`q'(t) = q(t) / (1 - q(T))` outside T: the scheme "greedy", whose optimal rule is what
@@ -22,14 +22,14 @@ from typing import Any
 
 from mdsd_opt.errors import InvalidInput
 
-#: Laws [n, V] -> one token drawn from each, int64 [n].
+#: Draws one token from each of the laws [n, V]; int64 [n].
 Draw = Callable[[Any], Any]
 
 #: Total variation, outside T, between target and draft that the choice of drafts allows for.
 DISAGREEMENT = 0.3
 
-#: Scores lie between these, so that a product with one is smaller, yet not 0, in float32, too: of a
-#: node and its children, none are equal, and none is kept without its parent.
+#: Bounds of the scores, so that a product with one is smaller, yet not 0, in float32, too: a node
+#: and its children have different scores, and none is kept without its parent.
 _LEAST, _MOST = 2.0**-14, 1.0 - 2.0**-23
 
 
@@ -42,7 +42,7 @@ class NodeDrafts:
     tokens : int64, shape (n, K)
         The likeliest first, the one that was drawn last.
     scores : floating, shape (n, K)
-        By which trees may be pruned, times the score of the node.
+        Scores by which trees may be pruned, times the score of the node.
     laws : floating, shape (n, V)
         q', from which the last child was drawn; all at one token where it is certain.
     """
@@ -60,7 +60,7 @@ def greedy_drafts(
     may_sample: Any | None = None,
     disagreement: float = DISAGREEMENT,
 ) -> NodeDrafts:
-    r"""The K - 1 likeliest tokens of each node, and one drawn from q', or the K likeliest.
+    r"""The K - 1 likeliest tokens of each node and one drawn from q', or the K likeliest.
 
     Let t be the likeliest token outside T, a = q'(t) and :math:`\rho = 1 - p(T)`. Top-K drafts
     accept p(t) beside p(T), greedy ones :math:`\sum_{x \notin T} \min(p(x), q'(x))`. The latter is
@@ -127,7 +127,7 @@ def greedy_drafts(
 
 
 def rows_of_children(kept: Any, num_drafts: int, num_rows: int) -> Any:
-    """The row of q' of each node of a tree, as `mdsd_opt.serving.verify_tree` takes them.
+    """Row of q' for each node of a tree, as `mdsd_opt.serving.verify_tree` takes them.
 
     Parameters
     ----------

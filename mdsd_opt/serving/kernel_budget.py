@@ -1,4 +1,4 @@
-"""What the kernels ask of a device: compiled ahead of time, and read off their machine code."""
+"""Resources that the kernels need on a device, read off code that is compiled ahead of time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from mdsd_opt.errors import InvalidInput, MissingExtra
 
-#: A100, H100 and B200 by compute capability, and MI300.
+#: Compute capabilities of A100, H100 and B200, and the architecture of MI300.
 ARCHITECTURES = (80, 90, 100, "gfx942")
 
 _PURPOSE = "mdsd_opt.serving.kernel_budget"
@@ -20,7 +20,7 @@ _PURPOSE = "mdsd_opt.serving.kernel_budget"
 
 @dataclass(frozen=True, slots=True)
 class KernelUse:
-    """What one thread of a kernel takes.
+    """Resources that one thread of a kernel takes.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class KernelUse:
     architecture : str
         Such as "sm_90" or "gfx942".
     registers : int
-        Of the vector unit, where there are others.
+        Registers of the vector unit, if there are others.
     stack : int
         Bytes.
     spills : int
@@ -43,7 +43,7 @@ class KernelUse:
 
 
 def kernel_budget(architectures: Sequence[int | str] = ARCHITECTURES) -> list[KernelUse]:
-    """Registers, stack and spills of every kernel of the room; needs no device.
+    """Registers, stack and spills of every kernel of the room; no device is needed.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def kernel_budget(architectures: Sequence[int | str] = ARCHITECTURES) -> list[Ke
 
 
 def _kernels() -> Iterator[tuple[str, Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """Names, functions, types of arguments, constants and options, as they are launched."""
+    """Names, functions, types of arguments, constants and options, as at their launches."""
     from mdsd_opt.serving import triton_selection, triton_walk
     from mdsd_opt.serving.selection import NUM_BINS
 

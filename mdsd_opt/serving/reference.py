@@ -1,4 +1,4 @@
-"""The walk down a tree of drafts in PyTorch, on any device: what the kernel has to decide, too.
+"""Reference walk down a tree of drafts in PyTorch, on any device; the kernel decides the same.
 
 Shapes are static and nothing waits for the device. Probabilities are compared in float32, in the
 order of the siblings; sums over the vocabulary are of float64, so that their order does not matter.
@@ -55,7 +55,7 @@ def walk(call: TreeCall, selection: Selection | None = None) -> None:
 
 
 def _choose(met: Children, node: Any, call: TreeCall, selection: Selection | None) -> Any:
-    """The child that is taken, -1 for none; the row that was refused, -1 for none; and how much.
+    """Child that is taken or -1, row that was refused or -1, and the factor of its law.
 
     Drawn children come first: x ~ q is taken if u q(x) < p(x), where q has been scaled to the mass
     of what is left of p, for all that was not drawn before. If it is refused, p loses this q, and
@@ -110,13 +110,13 @@ def _choose(met: Children, node: Any, call: TreeCall, selection: Selection | Non
 
 
 def _is_new(met: Children) -> Any:
-    """Which children have a token that no sibling before them has: an equal one took all of it."""
+    """Whether each child's token differs from those of all siblings before it."""
     equal = (met.tokens[:, :, None] == met.tokens[:, None, :]) & met.exists[:, None, :]
     return met.exists & ~equal.tril(-1).any(2)
 
 
 def _left(call: TreeCall, node: Any, row: Any, scale: Any, selection: Selection | None) -> Any:
-    """The positive part of p - scale q, [bs, V], where a row was refused; else p."""
+    """Positive part of p - scale q, [bs, V], if a row was refused; else p."""
     import torch
 
     p = call.laws.target[torch.arange(node.shape[0], device=node.device), node]
@@ -129,7 +129,7 @@ def _left(call: TreeCall, node: Any, row: Any, scale: Any, selection: Selection 
 
 
 def _selected_law(p: Any, q: Any, node: Any, call: TreeCall, selection: Selection) -> Any:
-    """The law of the selected draft, from p and q of some tokens at one node a request."""
+    """Law of the selected draft, from p and q of some tokens at one node per request."""
     import torch
 
     bs, num_nodes = call.coins.shape
@@ -138,7 +138,7 @@ def _selected_law(p: Any, q: Any, node: Any, call: TreeCall, selection: Selectio
 
 
 def _without(weights: Any, tokens: Any, spent: Any) -> Any:
-    """Weights of float64, without those of spent tokens."""
+    """Weights of float64 without those of spent tokens."""
     import torch
 
     vocab_size = weights.shape[1]
@@ -148,7 +148,7 @@ def _without(weights: Any, tokens: Any, spent: Any) -> Any:
 
 
 def _drawn(weights: Any, p: Any, coins: Any) -> Any:
-    """A token in proportion to weights; to p, should rounding have left no weight.
+    """Token drawn in proportion to weights, or to p if rounding has left no weight.
 
     It is the first token at which the sums of weights exceed the coin times the total. Where a
     rounding leaves none, it is the last one with a weight.
@@ -165,7 +165,7 @@ def _drawn(weights: Any, p: Any, coins: Any) -> Any:
 
 
 def _write(into: Any, places: Any, values: Any, where: Any) -> None:
-    """Put values at places, where that is asked for."""
+    """Write values at places where the condition holds."""
     import torch
 
     into[places] = torch.where(where, values.to(into.dtype), into[places])

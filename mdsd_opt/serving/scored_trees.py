@@ -14,10 +14,10 @@ from mdsd_opt.serving.drafting import NodeDrafts, rows_of_children
 
 Tokens = tuple[int, ...]
 
-#: Draft laws after some texts, as a tensor [n, V].
+#: Maps some texts to draft laws, as a tensor [n, V].
 Model = Callable[[Sequence[Tokens]], Any]
 
-#: q after n nodes, [n, V] -> their children.
+#: Maps q after n nodes, [n, V], to their children.
 Children = Callable[[Any], NodeDrafts]
 
 
@@ -34,7 +34,7 @@ class ScoredTree:
     laws : floating, shape (R, V)
         q' of the nodes that were expanded.
     rows : int64, shape (1, N)
-        Which of them a node was drawn from, -1 if it is certain.
+        Index of the one from which a node was drawn, -1 if it is certain.
     """
 
     texts: tuple[Tokens, ...]
@@ -53,7 +53,7 @@ class _Drafted(NamedTuple):
 
 
 def draft_tree(model: Model, children: Children, depth: int, num_nodes: int) -> ScoredTree:
-    """A tree of the best-scored nodes.
+    """Tree of the best-scored nodes.
 
     The K best of each level are expanded, and the N - 1 best of all that were drafted are kept. Of
     equal scores, the first drafted counts more.
@@ -61,9 +61,9 @@ def draft_tree(model: Model, children: Children, depth: int, num_nodes: int) -> 
     Parameters
     ----------
     model : callable
-        From texts (tuples of token ids) to the draft's laws, a tensor [n, V].
+        Function from texts (tuples of token ids) to the draft's laws, a tensor [n, V].
     children : callable
-        From laws [n, V] to `NodeDrafts`, such as `greedy_drafts` with K and a way to draw.
+        Function from laws [n, V] to `NodeDrafts`, such as `greedy_drafts` with K and a way to draw.
     depth : int
         Levels of drafts.
     num_nodes : int
@@ -126,5 +126,5 @@ def draft_tree(model: Model, children: Children, depth: int, num_nodes: int) -> 
 
 
 def _best(nodes: list[_Drafted], num: int) -> list[int]:
-    """Places of the best scores, the first of equal ones."""
+    """Indices of the best scores, the first of equal ones."""
     return sorted(range(len(nodes)), key=lambda place: -nodes[place].score)[:num]

@@ -1,4 +1,4 @@
-r"""Which of several draws is tried at every node, in PyTorch: what the kernels have to find, too.
+r"""Selection among several draws at every node, in PyTorch; the kernels find the same.
 
 The optimal rule on closed bins of p/q (`mdsd_opt.verifiers.optimal`), for K children that were
 drawn independently from q. Sums over the bins are of integers, so that their order does not matter.
@@ -20,19 +20,20 @@ from mdsd_opt.prefix_search.bins import HALF
 from mdsd_opt.serving.arguments import TreeCall
 from mdsd_opt.serving.children import all_children
 
-#: The last holds what is never drafted. With 2,048 acceptance is .0004 higher at best.
+#: Number of bins, the last for tokens that are never drafted. With 2,048 acceptance is .0004 higher
+#: at best.
 NUM_BINS = 256
 
-#: Sums over bins are of integers in these units of probability; below it a token has none.
+#: Sums over bins are integers in these units of probability; smaller tokens count as none.
 UNIT = 2.0**44
 
-#: Tangents from one half of a hull to the other, in turn: two or three are usual.
+#: Most tangents between the two halves of a hull, in turn: two or three are usual.
 MOST_STEPS = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """What the plan says of every node, by rows b N + i.
+    """Plan of every node, by rows b N + i.
 
     `ratios`, float32 [bs N, bins], are those of the selected draft's law to q, and `chosen`, int64
     [bs N], is the child that is selected, -1 where none was drawn.
@@ -55,7 +56,7 @@ def bins_of(p: Any, q: Any) -> Any:
 
 
 def select(call: TreeCall, levels: Any) -> Selection:
-    """The plan of every node; `levels`, float32 [bs, N], are the levels s."""
+    """Plan of every node; `levels`, float32 [bs, N], are the levels s."""
     import torch
 
     trees, laws = call.trees, call.laws
@@ -84,7 +85,7 @@ def select(call: TreeCall, levels: Any) -> Selection:
 
 
 def bin_sums(p: Any, q: Any, bins: Any) -> tuple[Any, Any]:
-    """Integer sums over the bins, [M, bins]; what is drafted at all has at least one unit."""
+    """Integer sums over the bins, [M, bins]; a token that is drafted has at least one unit."""
     import torch
 
     of_p = (p.double() * UNIT).long()
@@ -95,7 +96,7 @@ def bin_sums(p: Any, q: Any, bins: Any) -> tuple[Any, Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curves:
-    """Before every bin Q in units, F and R, [M, bins]; the ratios of the bins; the cut, [M, 1].
+    """Values before every bin: Q in units, F and R, [M, bins]; ratios of the bins; cut, [M, 1].
 
     R and the ratios are written down piece by piece, not summed: a kernel finds the same numbers.
     """
@@ -108,7 +109,7 @@ class Curves:
 
 
 def curves_of(target_sums: Any, draft_sums: Any, num_drafts: Any, most_drafts: int) -> Curves:
-    """The plan from integer sums, [M, bins], for so many drafts, [M], which are at most a few."""
+    """Plan from integer sums, [M, bins], for so many drafts, [M], which are at most a few."""
     import torch
 
     n = torch.arange(NUM_BINS, device=target_sums.device)[None]
@@ -151,7 +152,7 @@ def _quotient(a: Any, b: Any) -> Any:
 
 
 def start_of_block(curves: Curves, top: Any, levels: Any) -> Any:
-    """The first bin of the block around bin `top`, both [M].
+    """First bin of the block around bin `top`, both [M].
 
     The edge of the hull over a bin is what tangents from either side agree on. The cut is a vertex
     at every level.
@@ -176,5 +177,5 @@ def start_of_block(curves: Curves, top: Any, levels: Any) -> Any:
 
 
 def _slopes(below: Any, height: Any, place: Any) -> Any:
-    """Slopes of the lines from all places to one, [M, bins]; what is at that place is not read."""
+    """Slopes of the lines from all places to one, [M, bins]; that place's own value is unused."""
     return (height - height.gather(1, place)) / (below - below.gather(1, place))

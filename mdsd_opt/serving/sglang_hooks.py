@@ -1,4 +1,4 @@
-"""What greedy drafts need of SGLang's EAGLE workers: hooks around its own functions.
+"""Hooks around functions of SGLang's EAGLE workers that greedy drafts need.
 
 SGLang drafts a level with ``fast_topk``, prunes by products of scores, and hands zeros to the tree
 operation in place of draft probabilities. Here the last child of each node is drawn, its law goes
@@ -22,7 +22,7 @@ from mdsd_opt.serving.verification import verify_tree
 
 logger = logging.getLogger(__name__)
 
-#: The attribute of a verify input that holds `DrawnChildren`.
+#: Attribute of a verify input that holds `DrawnChildren`.
 _ATTRIBUTE = "mdsd_opt_drawn_children"
 
 
@@ -36,7 +36,7 @@ class DrawnChildren:
 
 @dataclass(slots=True, eq=False)
 class GreedyHooks:
-    """Hooks of one process, where drafting and verification take turns.
+    """Hooks of one process, in which drafting and verification alternate.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class GreedyHooks:
     def renorm_draft_probs(
         self, original: Callable[..., Any], logits: Any, sampling_info: Any, is_chain: bool
     ) -> Any:
-        """q at the temperatures of the requests, as rejection sampling of chains has it."""
+        """Law q at the temperatures of the requests, as rejection sampling of chains has it."""
         self._may_sample = None
         each, left_over = divmod(logits.shape[0], max(len(sampling_info.temperatures), 1))
         if is_chain or each == 0 or left_over:
@@ -72,7 +72,7 @@ class GreedyHooks:
     def draft_extend_for_prefill(
         self, original: Callable[..., Any], worker: Any, *args: Any, **named: Any
     ) -> Any:
-        """The first level of a new request; its laws go where those of chains would go."""
+        """Draft the first level of a new request; its laws go where those of chains would go."""
         self._laws.clear()
         draft_input = original(worker, *args, **named)
         self._hand_on(draft_input)
@@ -86,13 +86,13 @@ class GreedyHooks:
         batch_result: Any,
         **named: Any,
     ) -> None:
-        """The first level after a step."""
+        """Draft the first level after a step."""
         self._laws.clear()
         original(worker, batch, batch_result, **named)
         self._hand_on(batch_result.next_draft_input)
 
     def _hand_on(self, draft_input: Any) -> None:
-        """Laws of the first level, behind each the scores it was made with, [bs, V + K].
+        """Pass on laws of the first level, each followed by its scores, [bs, V + K].
 
         The engine keeps them by request; requests whose first level was made elsewhere have none,
         and those of the request before may be found in their place. The scores tell.
@@ -106,7 +106,7 @@ class GreedyHooks:
     def draft_forward(
         self, original: Callable[..., Any], worker: Any, forward_batch: Any
     ) -> tuple[Any, Any, Any, Any]:
-        """The levels below: their laws are its fourth result, [bs, (depth - 1) K, V]."""
+        """Draft the levels below: their laws are the fourth result, [bs, (depth - 1) K, V]."""
         import torch
 
         self._laws.clear()
@@ -124,7 +124,7 @@ class GreedyHooks:
         *,
         with_topology: bool = False,
     ) -> Any:
-        """The tree, with the laws of its drawn children."""
+        """Tree with the laws of its drawn children."""
         draft_input = batch.spec_info
         verify_input, parents, kept = original(worker, batch, with_topology=True)
         if worker.topk > 1 and kept is not None:
@@ -135,7 +135,7 @@ class GreedyHooks:
     def eagle_sample(
         self, original: Callable[..., Any], verify_input: Any, *args: Any, **named: Any
     ) -> Any:
-        """All that stands around the tree operation: penalties, temperature, top-k, top-p."""
+        """Run all steps around the tree operation: penalties, temperature, top-k, top-p."""
         self._drawn = getattr(verify_input, _ATTRIBUTE, None)
         try:
             return original(verify_input, *args, **named)
@@ -143,7 +143,7 @@ class GreedyHooks:
             self._drawn = None
 
     def tree_operation(self, original: Callable[..., Any], *args: Any, **named: Any) -> None:
-        """`verify_tree` for trees with drawn children, and SGLang's operation for all others."""
+        """Run `verify_tree` for trees with drawn children, else SGLang's operation."""
         if self._drawn is None:
             original(*args, **named)
             return
@@ -155,7 +155,7 @@ class GreedyHooks:
         verify_tree(*args, **{**named, "draft_probs": laws, "draft_rows": self._drawn.rows})
 
     def execute(self, runner: Any, forward_batch: Any) -> None:
-        """Before a captured drafting pass: what it reads of the requests, see `_top_ks`."""
+        """Copy the requests' settings before a captured drafting pass, see `_top_ks`."""
         info = forward_batch.sampling_info
         if info is not None:
             num_requests = len(info.temperatures)
@@ -164,7 +164,7 @@ class GreedyHooks:
 
 
 def _top_ks(sampling_info: Any) -> Any:
-    """1 where nothing is to be drawn: at temperature 0, and for requests with a seed."""
+    """Top-k of the requests, 1 where nothing is to be drawn: at temperature 0, or with a seed."""
     import torch
 
     if sampling_info.sampling_seed is not None:
@@ -173,7 +173,7 @@ def _top_ks(sampling_info: Any) -> Any:
 
 
 def _drawn_children(draft_input: Any, below: Any, kept: Any, worker: Any) -> DrawnChildren | None:
-    """The laws of the first level and of those below, in the target's vocabulary."""
+    """Laws of the first level and of those below, in the target's vocabulary."""
     import torch
 
     first = _first_level(draft_input, len(kept), worker.topk)

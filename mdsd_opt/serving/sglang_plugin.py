@@ -21,14 +21,14 @@ logger = logging.getLogger(__name__)
 VARIABLE = "MDSD_OPT_SGLANG"
 GREEDY = "greedy"
 
-#: Versions whose functions the hooks fit.
+#: Versions of SGLang whose functions the hooks fit.
 VERSIONS = ("0.5.23",)
 
 _FOLDER = "sglang.srt.speculative"
 _WORKER, _UTILS = f"{_FOLDER}.eagle_worker_v2", f"{_FOLDER}.eagle_utils"
 _RUNNER = f"{_FOLDER}.eagle_draft_cuda_graph_runner.EAGLEDraftCudaGraphRunner"
 
-#: Of `GreedyHooks`, around which functions they stand.
+#: Methods of `GreedyHooks`, with the functions that they wrap.
 _AROUND = {
     f"{_WORKER}.renorm_draft_probs": "renorm_draft_probs",
     f"{_WORKER}.fast_topk": "fast_topk",
@@ -92,7 +92,7 @@ def _register_hooks() -> None:
 
 
 def _make_own(module: ModuleType, name: str) -> None:
-    """Give a module a function of its own for one that others have imported, too.
+    """Give a module its own copy of a function that others have imported, too.
 
     The registry puts a hook wherever the function stands, and ``fast_topk`` also chooses the nodes
     that are expanded, and the experts of a model.

@@ -1,4 +1,4 @@
-"""Which of several draws is tried at every node, as Triton kernels: the rule of `selection`.
+"""Selection among several draws at every node, as Triton kernels: the rule of `selection`.
 
 Two launches over all nodes that have children: sums over bins of p/q by atomic additions of
 integers, and a plan from them. Every number is found by the operations of `selection`, in float64.
@@ -16,10 +16,10 @@ from mdsd_opt.prefix_search.bins import HALF as _HALF
 from mdsd_opt.serving import selection
 from mdsd_opt.serving.arguments import TreeCall
 
-#: Tokens that are looked at together.
+#: Number of tokens that are processed together.
 BLOCK = 2048
 
-#: So that products are rounded before they are added, as in `selection`.
+#: Options by which products are rounded before they are added, as in `selection`.
 SUM_OPTIONS = {"num_warps": 8, "enable_fp_fusion": False}
 PLAN_OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}
 
@@ -38,7 +38,7 @@ def bins_of(p, q, NUM_BINS: tl.constexpr):
 
 @triton.jit
 def _row_of_children(rows, node_row, child, num_nodes, BY_CHILD: tl.constexpr):
-    """The row of draft laws that the children of a node were drawn from, the first as all."""
+    """Row of draft laws from which the children of a node were drawn, all as the first."""
     if BY_CHILD:
         return tl.load(rows + node_row // num_nodes * num_nodes + child)
     else:
@@ -69,7 +69,7 @@ def sum_bins(
 
 @triton.jit
 def _at(values, n, place):
-    """One of some values."""
+    """Value at one place."""
     return tl.sum(tl.where(n == place, values, 0.0), axis=0)
 
 
@@ -80,7 +80,7 @@ def _quotient(a, b):
 
 @triton.jit
 def _slopes(below, height, n, place):
-    """Slopes of the lines from all places to one; what is at that place is not read."""
+    """Slopes of the lines from all places to one; the value at that place is not read."""
     run = below - _at(below, n, place)
     return (height - _at(height, n, place)) / tl.where(run == 0.0, 1.0, run)
 
@@ -96,7 +96,7 @@ def plan_nodes(
     candidates, first_child, next_sibling, levels, target, drafts, rows, sums, ratios, chosen,
     num_nodes, vocab_size, BY_CHILD: tl.constexpr, NUM_BINS: tl.constexpr,
 ):  # fmt: skip
-    """Ratios of the selected draft's law to q in the bins of one node, and who is selected."""
+    """Ratios of the selected draft's law to q in the bins of one node, and the selected child."""
     node_row = tl.program_id(0).to(tl.int64)
     root_row = node_row // num_nodes * num_nodes
     first = tl.load(first_child + node_row)
@@ -181,7 +181,7 @@ def plan_nodes(
 
 
 def select(call: TreeCall, levels: Any) -> selection.Selection:
-    """The plan of every node; `levels`, float32 [bs, N], are the levels s."""
+    """Plan of every node; `levels`, float32 [bs, N], are the levels s."""
     trees, laws = call.trees, call.laws
     bs, num_nodes, vocab_size = laws.target.shape
     num_bins, device = selection.NUM_BINS, laws.target.device

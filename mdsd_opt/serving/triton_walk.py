@@ -1,4 +1,4 @@
-"""The walk down a tree of drafts as a Triton kernel: one program a request.
+"""Walk down a tree of drafts as a Triton kernel: one program per request.
 
 Decisions are those of `reference` for the same coins: probabilities are compared in float32 in the
 order of the siblings, sums over the vocabulary are of float64. V is read once for each drawn child
@@ -15,10 +15,10 @@ from mdsd_opt.serving.arguments import TreeCall
 from mdsd_opt.serving.selection import NUM_BINS, Selection
 from mdsd_opt.serving.triton_selection import bins_of
 
-#: Tokens that are looked at together.
+#: Number of tokens that are processed together.
 BLOCK = 4096
 
-#: So that products are rounded before they are added or compared, as the reference has it.
+#: Options by which products are rounded before they are added or compared, as in the reference.
 OPTIONS = {"num_warps": 16, "enable_fp_fusion": False}
 
 
@@ -26,7 +26,7 @@ OPTIONS = {"num_warps": 16, "enable_fp_fusion": False}
 def _left(
     target, drafts, ratios, p_row, q_row, scale, tokens, vocab_size, NUM_BINS: tl.constexpr
 ):  # fmt: skip
-    """The positive part of p - scale q; p where q_row is -1.
+    """Positive part of p - scale q; p where q_row is -1.
 
     With bins ratios to q take the place of the scale: q becomes the law of the selected draft.
     """
@@ -41,7 +41,7 @@ def _left(
 
 @triton.jit
 def _next_spent(candidates, next_sibling, child, start, vocab_size):
-    """The lowest token from `start` on of a child and its later siblings; V for none."""
+    """Lowest token from `start` on of a child and its later siblings; V for none."""
     lowest = child * 0 + vocab_size
     while child != -1:
         token = tl.load(candidates + child)
@@ -55,7 +55,7 @@ def _block_left(
     target, drafts, ratios, p_row, q_row, scale, candidates, next_sibling, child, start, spent,
     vocab_size, NUM_BINS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """What is left of p on a block, without the tokens of `child` and its later siblings."""
+    """Remaining mass of p on a block, without the tokens of `child` and its later siblings."""
     tokens = start + tl.arange(0, BLOCK)
     weights = _left(target, drafts, ratios, p_row, q_row, scale, tokens, vocab_size, NUM_BINS)
     if spent < start + BLOCK:
@@ -70,7 +70,7 @@ def _total_left(
     target, drafts, ratios, p_row, q_row, scale, candidates, next_sibling, child, vocab_size,
     NUM_BINS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """What is left of p on all tokens but those of `child` and its later siblings."""
+    """Remaining mass of p on all tokens but those of `child` and its later siblings."""
     sums = tl.zeros([BLOCK], tl.float64)
     spent = _next_spent(candidates, next_sibling, child, 0, vocab_size)
     for start in range(0, vocab_size, BLOCK):
@@ -89,7 +89,7 @@ def _draw(
     target, drafts, ratios, p_row, q_row, scale, candidates, next_sibling, child, goal, vocab_size,
     NUM_BINS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The first token with a weight at which the sums of weights exceed the goal.
+    """First token with a weight at which the sums of weights exceed the goal.
 
     The block is found first. Where a rounding leaves no such token, it is the last with a weight.
     """
@@ -123,7 +123,7 @@ def _draw(
 
 @triton.jit
 def _row_of_child(rows, node_row, child, BY_CHILD: tl.constexpr):
-    """The row of draft laws that a child was drawn from: its own, or that of its parent."""
+    """Row of draft laws from which a child was drawn: its own, or that of its parent."""
     if BY_CHILD:
         return tl.load(rows + child)
     else:
@@ -135,7 +135,7 @@ def _child_left(
     target, drafts, ratios, p_row, q_row, scale, candidates, next_sibling, first, child, vocab_size,
     NUM_BINS: tl.constexpr,
 ):  # fmt: skip
-    """What is left of p on a child's token; nothing where a sibling before it has that token."""
+    """Remaining mass of p on a child's token; 0 if a sibling before it has that token."""
     token = tl.load(candidates + child)
     weight = _left(target, drafts, ratios, p_row, q_row, scale, token, vocab_size, NUM_BINS)
     if weight > 0.0:

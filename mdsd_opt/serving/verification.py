@@ -1,4 +1,4 @@
-"""`verify_tree`: decisions about trees of drafts, in the signature that engines call already."""
+"""`verify_tree`: decisions about trees of drafts, in the signature that engines already call."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def verify_tree(
     draft_rows: Any | None = None,
     num_drawn: int = 1,
 ) -> None:
-    r"""Accept a path of every tree, and draw the token behind it; written in place.
+    r"""Accept a path of every tree, and draw the token after it; results are written in place.
 
     Names and order are those of SGLang's ``tree_speculative_sampling_target_only``. A node has any
     number of certain children, which the draft would propose again, and at most one that was drawn
@@ -50,7 +50,7 @@ def verify_tree(
     accept_index : int32 [bs, S], written
         Places of the root and of the accepted nodes, at most S - 1; what lies behind stays.
     accept_token_num : int32 [bs], written
-        How many nodes were accepted, without the root.
+        Number of accepted nodes, without the root.
     candidates, retrive_index, retrive_next_token, retrive_next_sibling : int64 [bs, N]
         Token of each node, its place in `predicts`, its first child and its next sibling, which
         are nodes of its request; node 0 is the root, -1 is none.
@@ -70,14 +70,14 @@ def verify_tree(
         p is at least `threshold_single`, and p is divided by `threshold_acc` where it is compared
         with a coin.
     deterministic : bool
-        For the signature; decisions are a function of the arguments either way.
+        Unused, part of the signature; decisions are a function of the arguments either way.
     draft_rows : int64 [bs, N], optional
         [b, c] is the row of `draft_probs` that **child c** was drawn from, -1 if c is certain.
         Rows may be shared, by requests as well; what stands at the root is not read.
     num_drawn : int
-        How many children of a node may have been drawn, at most: one after another, without
-        replacement, from one row, children in the order of the draws. They are tried by recursive
-        rejection, which is lossless but accepts less than is possible from two on.
+        Most children of a node that may have been drawn: one after another, without replacement,
+        from one row, children in the order of the draws. They are tried by recursive rejection,
+        which is lossless but accepts less than is possible from two on.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def verify_tree_of_draws(
     uniform_samples_for_selection: Any,
     draft_rows: Any | None = None,
 ) -> None:
-    r"""Accept a path of every tree whose children are independent draws; written in place.
+    r"""Accept a path of every tree of independent draws; results are written in place.
 
     All children of a node were drawn from one law q, with replacement, and each draw is a node of
     its own, whether its token was drawn before or not. The rule is the optimal one on 256 closed
@@ -168,7 +168,7 @@ def verify_tree_of_draws(
 
 
 def _on(device: Any, usual: ModuleType, kernels: str) -> Any:
-    """The module with the kernels for tensors on a device, and the usual one for all others."""
+    """Module with the kernels for tensors on a device, or the usual one for all others."""
     if device.type != "cuda":  # what ROCm has is called so, too
         return usual
     try:

@@ -32,12 +32,12 @@ from mdsd_opt.solvers.subset_selection import exact_optimum
 
 __all__ = ["Method", "exact_optimum", "methods", "solve"]
 
-#: Each is the name of its file.
+#: Names of the methods, each the name of its file.
 _NAMES = ("subset_selection", "full_lp", "dual_lp", "max_flow", "submodular", "truncated_lp")
 
 
 def methods() -> dict[str, Method]:
-    """Every method by name, with what it is for, costs and needs (`str` gives a sentence)."""
+    """Methods by name, with what each is for, costs and needs (`str` gives a sentence)."""
     return {name: _method(name) for name in _NAMES}
 
 
@@ -93,7 +93,7 @@ def _run(problem: TransportProblem, name: str, options: dict[str, Any]) -> Solut
 
 
 def _seconds_compiled() -> float:
-    """What this process has spent on compiling kernels; it need not have loaded the compiler."""
+    """Seconds this process has spent on compiling kernels; the compiler is not loaded for it."""
     kernels = sys.modules.get("mdsd_opt.base.numba_cache")
     return 0.0 if kernels is None else kernels.seconds_compiled()
 
@@ -119,7 +119,7 @@ def _require_known(
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A method, the limits it has a use for, and why it was chosen."""
+    """A method, the limits that apply to it, and why it was chosen."""
 
     method: str
     limits: Mapping[str, Any]
@@ -127,7 +127,7 @@ class Choice:
 
 
 def choose(problem: TransportProblem, limits: Mapping[str, Any]) -> Choice:
-    """The best method for a problem, from its draft scheme and its size alone.
+    """Best method for a problem, from its draft scheme and its size alone.
 
     ================================================= ================== =================
     drafts                                            method             limits

@@ -16,7 +16,7 @@ from mdsd_opt.base.array_types import Vector
 from mdsd_opt.errors import MissingExtra, SolverError, UnknownName
 from mdsd_opt.solvers.highs_backend import TOLERANCE, LpResult, SparseMatrix
 
-#: HiGHS has absolute tolerances, so it gets large numbers; others scale by themselves.
+#: Factors of the numbers: HiGHS has absolute tolerances, so it gets large ones; others scale.
 _SCALES = {"HIGHS": 1e6}
 _TOLERANCES = {
     "HIGHS": {"primal_feasibility_tolerance": TOLERANCE, "dual_feasibility_tolerance": TOLERANCE}
@@ -94,7 +94,7 @@ def _unsolved(matrix: SparseMatrix, message: str) -> LpResult:
 
 @contextlib.contextmanager
 def _silent_stdout() -> Iterator[None]:
-    """Keep what solvers in C write out of results: HiGHS 1.16 announces itself, verbose or not."""
+    """Keep output of C solvers out of results: HiGHS 1.16 announces itself, verbose or not."""
     _flush()
     try:
         kept = os.dup(1)
@@ -112,7 +112,7 @@ def _silent_stdout() -> Iterator[None]:
 
 
 def _flush() -> None:
-    """Write what Python and C hold back."""
+    """Write the buffers of Python and C."""
     sys.stdout.flush()
     if os.name == "posix":
         ctypes.CDLL(None).fflush(None)

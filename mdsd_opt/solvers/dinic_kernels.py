@@ -21,7 +21,7 @@ from mdsd_opt.base.numba_cache import kernel
 
 Levels = NDArray[np.int32]
 
-#: Level of a set with free capacity when there is none within reach.
+#: Level of a set from which no free capacity can be reached.
 UNREACHED = 2**31 - 1
 
 
@@ -51,7 +51,7 @@ def fill_greedily(
     set_left: Integers,
     flow: Integers,
 ) -> None:
-    """A first flow: every set is served by those of its tokens that have most to spare.
+    """Fill a first flow: every set is served by those of its tokens that have most to spare.
 
     To spare means a large ratio of p_i to the mass of all sets that hold i, a priority rule close
     to an optimal one, so that hardly more than one phase is left to do.
@@ -89,7 +89,7 @@ def label_tokens(
     level: Levels,
     queue: Levels,
 ) -> int:
-    """Distance of every token from those with mass left, by breadth first; -1 if out of reach.
+    """Compute each token's distance from those with mass left; -1 if it is out of reach.
 
     Returns the first level on which a token meets a set with free capacity, or `UNREACHED`, when
     the flow is maximal. Tokens beyond that level may stay unlabelled.
@@ -130,7 +130,7 @@ def saturate_level(
     level: Levels,
     last_level: int,
 ) -> int:
-    """A blocking flow along shortest paths; returns the number of augmentations.
+    """Add a blocking flow along shortest paths; return the number of augmentations.
 
     `level` comes from `label_tokens`, which returned `last_level`; dead ends lose their level.
     """

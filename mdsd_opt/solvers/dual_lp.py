@@ -1,4 +1,4 @@
-"""The dual of the transport LP: prices of tokens and of draft sets."""
+"""Dual of the transport LP: prices of tokens and of draft sets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mdsd_opt.solvers.formulations import rounded_subset, support_network
 from mdsd_opt.solvers.full_lp import BACKENDS, Backend, feasible_plan
 from mdsd_opt.solvers.method import DEFAULT_MAX_BYTES, Method, Needs
 
-#: Arcs that still solve in about a minute on one core.
+#: Most arcs, which still solve in about a minute on one core.
 _MAX_VARIABLES = 1_000_000
 _BYTES = {"highs": 1000, "cvxpy": 3000}
 
@@ -38,7 +38,7 @@ def solve(
     problem : TransportProblem
     backend : {"highs", "cvxpy"}
     solver : str
-        For backend "cvxpy": any installed solver.
+        Any installed solver, for backend "cvxpy".
     time_limit : float, optional
         Seconds.
     max_variables, max_bytes : int

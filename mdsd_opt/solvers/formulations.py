@@ -40,7 +40,7 @@ class TransportNetwork:
         return self.tokens.size
 
     def packing_matrix(self) -> SparseMatrix:
-        """Rows: tokens, then events; columns: arcs."""
+        """Matrix with rows for tokens, then events; columns are arcs."""
         arc = np.arange(self.num_arcs)
         return SparseMatrix(
             shape=(self.target.size + self.mass.size, self.num_arcs),
@@ -50,18 +50,18 @@ class TransportNetwork:
         )
 
     def covering_matrix(self) -> SparseMatrix:
-        """The transpose: rows are arcs, columns the prices of tokens and events."""
+        """Transposed matrix: rows are arcs, columns the prices of tokens and events."""
         packing = self.packing_matrix()
         return SparseMatrix(packing.shape[::-1], packing.columns, packing.rows, packing.values)
 
 
 def support_network(problem: TransportProblem, law: SupportLaw) -> TransportNetwork:
-    """One event for each draft set."""
+    """Network with one event for each draft set."""
     return TransportNetwork(problem.target, law.mass, law.tokens, law.arc_support)
 
 
 def tuple_network(problem: TransportProblem) -> tuple[TransportNetwork, NDArray[np.int32]]:
-    """One event for each ordered draft tuple; also the tuples, sorted in themselves, [n, K]."""
+    """Network with one event for each ordered draft tuple, and the tuples, each sorted, [n, K]."""
     tuples, mass = problem.drafts.tuple_law()
     possible = mass > 0
     tuples, mass = np.sort(tuples[possible], axis=1), mass[possible]
@@ -74,7 +74,7 @@ def tuple_network(problem: TransportProblem) -> tuple[TransportNetwork, NDArray[
 def on_supports(
     network: TransportNetwork, tuples: NDArray[np.int32], flow: Vector, law: SupportLaw
 ) -> Vector:
-    """Add up a flow on tuples over the tuples of each draft set; one mass for each arc of `law`."""
+    """Sums of a flow on tuples over the tuples of each draft set, one for each arc of `law`."""
     places = {members: s for s, members in enumerate(law.sets())}
     support_of = np.array([places[tuple(sorted({*row} - {-1}))] for row in tuples.tolist()])
     # Within a set tokens ascend in both, so an arc is found by its set and token.
@@ -116,7 +116,7 @@ def pair_lp(
     second: NDArray[np.integer],
     pair_mass: Vector,
 ) -> PackingLp:
-    """Build the LP: columns t_1..t_V, then x of every pair, first < second.
+    """Packing LP with columns t_1..t_V, then x of every pair, first < second.
 
     `fixed`, shape (V,), is the mass that each token is selected with anyway.
     """

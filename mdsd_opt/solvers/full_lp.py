@@ -1,4 +1,4 @@
-"""The full K-draft transport LP, primal, by HiGHS or CVXPY."""
+"""Solver for the full K-draft transport LP, primal, by HiGHS or CVXPY."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FORMULATIONS = ("auto", "supports", "pair", "tuples")
 ALGORITHMS = ("auto", "simplex", "ipm")
 BACKENDS = ("highs", "cvxpy")
 
-#: Sizes that still solve in about a minute on one core, by formulation.
+#: Most variables, by formulation, which still solve in about a minute on one core.
 _MAX_VARIABLES = {"supports": 1_000_000, "pair": 2_500_000, "tuples": 300_000}
 #: Memory for each variable, in bytes: measured peaks, rounded up.
 _BYTES = {"highs": 1000, "cvxpy": 3000}
@@ -37,7 +37,7 @@ _BYTES = {"highs": 1000, "cvxpy": 3000}
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """What solves the LP: options of `solve`."""
+    """Backend that solves the LP: options of `solve`."""
 
     backend: str = "highs"
     algorithm: str = "auto"
@@ -53,7 +53,7 @@ class Backend:
         return highs_backend.maximise(*lp, algorithm, presolve=inner, time_limit=self.time_limit)
 
     def cover(self, network: TransportNetwork) -> LpResult:
-        """The dual form, min p.u + W.v with u_i + v_S >= 1 on every arc; row duals are masses."""
+        """Solve the dual form, min p.u + W.v, u_i + v_S >= 1 on every arc; row duals are masses."""
         if self.backend == "cvxpy":
             return _covered_by_cvxpy(network, self.solver, self.time_limit)
         return _covered_by_highs(network, self.time_limit)
@@ -105,10 +105,11 @@ def solve(
         the textbook LP over the V^K ordered tuples. "auto" takes pairs for two independent drafts,
         else supports.
     algorithm : {"auto", "simplex", "ipm"}
-        For backend "highs". "auto" runs the simplex, on pairs directly and else on the dual form
-        (at V = 40, K = 4: 14 s against 19 s of the interior point); "ipm" takes the primal form.
+        Algorithm of backend "highs". "auto" runs the simplex, on pairs directly and else on the
+        dual form (at V = 40, K = 4: 14 s against 19 s of the interior point); "ipm" takes the
+        primal form.
     solver : str
-        For backend "cvxpy": any installed solver.
+        Any installed solver, for backend "cvxpy".
     time_limit : float, optional
         Seconds.
     max_variables, max_bytes : int, optional
@@ -170,7 +171,7 @@ METHOD = Method(
 def feasible_plan(
     problem: TransportProblem, law: SupportLaw, mass: Vector, basis: PlanBasis | None = None
 ) -> TransportPlan:
-    """The masses of the arcs as a plan, clipped to the marginals."""
+    """Plan with the masses of the arcs, clipped to the marginals."""
     plan = TransportPlan(law.tokens, law.offsets, mass, basis=basis)
     return replace(plan, mass=frozen(clip_to_marginals(plan, problem.target, law.mass)))
 
@@ -225,7 +226,7 @@ def _on_tuples(problem: TransportProblem, law: SupportLaw, chosen: Backend) -> P
 
 
 def _solve_network(network: TransportNetwork, chosen: Backend) -> PrimalDual:
-    """The packing LP of a network, or its dual form, for masses and prices."""
+    """Solve the packing LP of a network, or its dual form, for masses and prices."""
     num_tokens = network.target.size
     bounds = np.concatenate([network.target, network.mass])
     basis = None

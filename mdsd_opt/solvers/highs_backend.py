@@ -1,4 +1,4 @@
-"""Linear programmes by HiGHS, arrays passed directly and every return value checked.
+"""Linear programmes by HiGHS, with arrays passed directly and every return value checked.
 
 HiGHS reports a refusal only in return values: a rejected model followed by `run` claims optimality
 of the empty model. And it meets constraints to within an absolute tolerance, while masses of
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mdsd_opt.base.array_types import Flags, Vector
 from mdsd_opt.errors import SolverError
 
-#: Feasibility HiGHS is asked for, primal and dual; the smallest it allows.
+#: Feasibility tolerance for HiGHS, primal and dual; the smallest it allows.
 TOLERANCE = 1e-10
 
 
@@ -32,7 +32,7 @@ class SparseMatrix:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LpResult:
-    """What HiGHS found: a point, shape (num_columns,), and duals of the rows, shape (num_rows,).
+    """Result of HiGHS: a point, shape (num_columns,), and duals of the rows, shape (num_rows,).
 
     Both are zero where there are none; a dual is the change of the objective for one more unit of a
     right-hand side. The final basis is given if the algorithm ends in one; `optimal` is False if
@@ -62,9 +62,9 @@ def solve_lp(
 ) -> LpResult:
     """Optimise over 0 <= x <= column_upper, row_lower <= A x <= row_upper.
 
-    By "simplex" or "ipm" (interior point, then crossover to a basis). HiGHS does not watch the time
-    while it presolves. Raises `SolverError` where it refused the model, ended without an optimum
-    for another reason than time, or its bindings do not load.
+    The algorithm is "simplex" or "ipm" (interior point, then crossover to a basis). HiGHS does not
+    watch the time while it presolves. Raises `SolverError` where it refused the model, ended
+    without an optimum for another reason than time, or its bindings do not load.
     """
     highspy = _bindings()
     num_rows, num_columns = matrix.shape
@@ -135,7 +135,7 @@ def solve_lp(
 
 
 def _bindings() -> Any:
-    """The module highspy, whose symbols clash with another HiGHS that was loaded before it."""
+    """Module highspy, whose symbols clash with another HiGHS that was loaded before it."""
     try:
         import highspy
     except ImportError as error:
@@ -161,12 +161,12 @@ def _accepted(status: Any, what: str) -> None:
         raise SolverError(f"HiGHS refused {what}")
 
 
-#: Size that the largest bound is scaled to.
+#: Value that the largest bound is scaled to.
 _LARGEST_BOUND = 1e6
 
 
 class PackingLp(NamedTuple):
-    """The arrays of one LP, as `maximise` takes them."""
+    """Arrays of one LP, as `maximise` takes them."""
 
     objective: Vector
     matrix: SparseMatrix

@@ -26,11 +26,11 @@ from mdsd_opt.solvers.method import DEFAULT_MAX_BYTES, Method, Needs
 #: Total mass of rounded problems. The sum of the target and of all set masses fits into int64.
 SCALE = 2**60
 
-#: Beyond these sizes nobody looks for a common denominator: Fractions would take seconds.
+#: Largest sizes for which a common denominator is computed: Fractions would take seconds.
 _EXACT_MAX_ENTRIES = 20_000
 _EXACT_MAX_TUPLES = 200_000
 
-#: Arcs up to which the method runs unless told otherwise.
+#: Most arcs, unless the caller sets another limit.
 DEFAULT_MAX_VARIABLES = 2**26
 
 #: Peak memory per arc and per draft set, listing the draft sets included (measured).
@@ -45,14 +45,14 @@ def solve(
     max_variables: int = DEFAULT_MAX_VARIABLES,
     max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Found:
-    r"""Maximum flow source -> token i (p_i) -> draft set S with i in S -> sink (W_S).
+    r"""Find the maximum flow source -> token i (p_i) -> draft set S with i in S -> sink (W_S).
 
-    For any draft scheme of moderate size, where subset selection does not apply or a plan is
-    wanted. Integer arithmetic from the first to the last step: target and set masses are rounded
-    to multiples of :math:`2^{-60}`, and what that can change is part of the bounds. Fractions with
-    a common denominator up to :math:`2^{60}` are not rounded at all (if the problem is small).
-    Costs :math:`\sum_{j \le K} j \binom{V}{j}` arcs with replacement, about :math:`K V^K / K!`;
-    then a few passes over them.
+    Use it for any draft scheme of moderate size, if subset selection does not apply or a plan is
+    wanted. All steps are in integer arithmetic: target and set masses are rounded to multiples of
+    :math:`2^{-60}`, and what that can change is part of the bounds. Fractions with a common
+    denominator up to :math:`2^{60}` are not rounded at all (if the problem is small). Costs
+    :math:`\sum_{j \le K} j \binom{V}{j}` arcs with replacement, about :math:`K V^K / K!`; then a
+    few passes over them.
 
     Parameters
     ----------
@@ -66,8 +66,8 @@ def solve(
     Returns
     -------
     Found
-        With plan and subset: all tokens that mass left over cannot reach, the largest minimum cut.
-        Status LIMIT if time ran out.
+        Result with plan and subset: all tokens that mass left over cannot reach, the largest
+        minimum cut. Status LIMIT if time ran out.
 
     Raises
     ------
@@ -198,7 +198,7 @@ def _found(law: SupportLaw, masses: IntegerMasses, result: _Flow, build_seconds:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IntegerMasses:
-    """p, shape (V,), and W, shape (num_supports,), in units of 1 / total, to which both sum up.
+    """Integers p, (V,), and W, (num_supports,), in units of 1 / total, to which both sum up.
 
     If these are not the given numbers exactly, rounding added so much mass to some entries and
     removed so much from others: alpha* of the integers exceeds alpha* by at most `added`, and falls
@@ -286,7 +286,7 @@ def largest_remainder(masses: Floats) -> tuple[Integers, float, float]:
 
 
 def _largest(values: Floats, count: int) -> Integers:
-    """Indices of the `count` largest values, the first of equal ones; no sort."""
+    """Indices of the `count` largest values, the first of equal ones; nothing is sorted."""
     if count <= 0:
         return np.empty(0, dtype=np.int64)
     threshold = np.partition(values, -count)[-count]

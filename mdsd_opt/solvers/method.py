@@ -1,4 +1,4 @@
-"""What a method says of itself, and how large one may get before it is refused with advice."""
+"""Description of a method, and the size from which it is refused with advice."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.solution import Found
 
-#: The options of "auto": those that all methods without a prefix order share.
+#: Options of "auto": those that all methods without a prefix order share.
 LIMITS = ("time_limit", "max_variables", "max_bytes")
 
-#: Memory a method may be estimated to take, in bytes.
+#: Most memory that a method may be estimated to take, in bytes.
 DEFAULT_MAX_BYTES = 8 * 1024**3
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """What a method is for, what it costs, and what it needs."""
+    """Purpose, cost and needs of a method."""
 
     purpose: str
     cost: str
@@ -32,7 +32,7 @@ class Method:
 
     @property
     def options(self) -> list[str]:
-        """Names of the options it takes."""
+        """Names of the method's options."""
         return [name for name in inspect.signature(self.solve).parameters if name != "problem"]
 
     def __str__(self) -> str:
@@ -41,7 +41,7 @@ class Method:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What a method would take on a problem, known before anything is built, and what it may take.
+    """Estimated size of a method on a problem, before anything is built, and its budget.
 
     Estimated are `variables` and `num_bytes`; the budget is `max_variables` and `max_bytes`;
     `lists_draft_sets` says whether the method works on the law of the draft sets.
@@ -79,7 +79,7 @@ class Needs:
 
 
 def _advice(problem: TransportProblem) -> str:
-    """The polynomial method that the scheme allows, if there is one."""
+    """Name of the polynomial method that the scheme allows, as advice, if there is one."""
     if problem.drafts.prefix_form is not None:
         return "method='subset_selection' solves this size"
     if product_form(problem.drafts.beside_fixed) is not None:

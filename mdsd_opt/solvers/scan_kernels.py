@@ -1,4 +1,4 @@
-"""One pass over the vocabulary: over prefixes, and against a linear form of the models."""
+"""Passes over the vocabulary: over prefixes, and against a linear form of the models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mdsd_opt.prefix_search.sum_kernels import BLOCK, block_sum
 
 @kernel
 def smallest_prefix_difference(p: Floats, contained: Floats) -> tuple[float, int]:
-    """min over j of P_j - Q_j and the first j that attains it.
+    """Minimum over j of P_j - Q_j and the first j that attains it.
 
     p is in prefix order, shape (n,); contained holds Q of every prefix, shape (n + 1,). The sum P_j
     is compensated (Neumaier), so it is exact to rounding at any length.
@@ -39,13 +39,13 @@ def smallest_prefix_difference(p: Floats, contained: Floats) -> tuple[float, int
 
 _SHIFT = 48  # of a float64: leaves sign, exponent and 4 bits of the fraction
 _LOWEST = (1023 - 28) << 4  # these bits of 2**-28
-#: Buckets of ratios below one, 16 to an octave.
+#: Number of buckets of ratios below one, 16 to an octave.
 NUM_BUCKETS = 28 << 4
 
 
 @kernel
 def sum_ratio_buckets(p: Vector, q: Matrix, slopes: Vector, sums: Matrix) -> None:
-    """Sums of the rows of q, shape (R, V), and of p over buckets of p / (slopes . q) < 1.
+    """Add the rows of q, shape (R, V), and p to sums over buckets of p / (slopes . q) < 1.
 
     `sums` is of shape (NUM_BUCKETS + 1, R + 1), its last row for ratios that are not below one.
     """
@@ -69,7 +69,7 @@ def sum_ratio_buckets(p: Vector, q: Matrix, slopes: Vector, sums: Matrix) -> Non
 
 @kernel
 def below_threshold(p: Vector, q: Matrix, slopes: Vector, is_below: Flags, sums: Vector) -> None:
-    """Mark the tokens with p < slopes . q; sums of the R rows of q and of p over them."""
+    """Mark the tokens with p < slopes . q; write sums of the R rows of q and of p over them."""
     for r in range(sums.size):
         sums[r] = 0.0
     num_rows = q.shape[0]
@@ -90,7 +90,7 @@ def below_threshold(p: Vector, q: Matrix, slopes: Vector, is_below: Flags, sums:
 
 @kernel
 def near_threshold(p: Vector, q: Matrix, slopes: Vector, curvature: float, tokens: Integers) -> int:
-    """Write the tokens with |p - slopes . q| <= curvature (sum of q)^2; return how many."""
+    """Write the tokens with |p - slopes . q| <= curvature (sum of q)^2; return their number."""
     count = 0
     ones = np.ones(slopes.size)
     linear, total = np.empty(BLOCK), np.empty(BLOCK)
@@ -109,7 +109,7 @@ def near_threshold(p: Vector, q: Matrix, slopes: Vector, curvature: float, token
 
 @kernel(contract=True, inner=True)
 def _combine(q: Matrix, slopes: Vector, start: int, combined: Vector) -> None:
-    """slopes . q for as many tokens as there is room for."""
+    """Compute slopes . q for as many tokens as there is room for."""
     for i in range(combined.size):
         combined[i] = 0.0
     for r in range(slopes.size):
@@ -121,7 +121,7 @@ def _combine(q: Matrix, slopes: Vector, start: int, combined: Vector) -> None:
 
 @kernel
 def take_columns(q: Matrix, tokens: Integers, taken: Matrix) -> None:
-    """taken[i] = q[:, tokens[i]]."""
+    """Copy taken[i] = q[:, tokens[i]]."""
     for r in range(q.shape[0]):
         row = q[r]
         for i in range(tokens.size):

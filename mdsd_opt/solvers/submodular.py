@@ -1,4 +1,4 @@
-r"""Submodular minimisation: the optimum where no order of the tokens holds an optimal subset.
+r"""Submodular minimisation, for schemes where no order of the tokens has an optimal prefix.
 
 Either branch and bound over the masses that an optimal subset has under each draft model, or the
 minimum-norm point of a base polytope, by Wolfe's algorithm (Fujishige; Wolfe 1976): for a
@@ -34,13 +34,13 @@ from mdsd_opt.solvers.method import DEFAULT_MAX_BYTES, Method, Needs
 #: Subset, lower bound on min P(H) - Q(H), its proof, facts of the run.
 Outcome = tuple[NDArray[np.bool_], float, BoxCover | OrderMixture, dict[str, Any]]
 
-#: Evaluations of the containment oracle that the general routine may be estimated to need.
+#: Most evaluations of the containment oracle that the general routine may be estimated to need.
 DEFAULT_MAX_VARIABLES = 1_000_000
 
-#: Orders along which the general routine is estimated to evaluate Q; seldom more than twenty.
+#: Number of orders along which Q is estimated to be evaluated; seldom more than twenty.
 _ORDERS = 100
 
-#: Weights below this leave the mixture.
+#: Weights below this are removed from the mixture.
 _NEGLIGIBLE = 1e-13
 
 
@@ -53,7 +53,7 @@ def solve(
     max_variables: int = DEFAULT_MAX_VARIABLES,
     max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Found:
-    r"""Optimum :math:`1 + \min_H [P(H) - Q(H)]` for any Q; -Q is submodular for every draft law.
+    r"""Find the optimum :math:`1 + \min_H [P(H) - Q(H)]` for any Q; -Q is submodular for every law.
 
     Drafts from different models, and mixtures of such, also beside a fixed set: branch and bound
     over the point :math:`(q_1(H), .., q_K(H))` with chain bounds, any V. Usually some ten passes
@@ -69,14 +69,14 @@ def solve(
     max_tiles : int
         Tiles after which the branch and bound stops with the bounds it has.
     time_limit : float, optional
-        In seconds; the bounds found so far are returned.
+        Limit in seconds; the bounds found so far are returned.
     max_variables, max_bytes : int
         Budget of the general routine: evaluations of Q, estimated as those along 100 orders.
 
     Returns
     -------
     Found
-        With the subset and a proof of the lower bound that `certify` recomputes; no plan.
+        Result with the subset and a proof of the lower bound that `certify` recomputes; no plan.
 
     Raises
     ------
@@ -110,7 +110,7 @@ _MESSAGES = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to stop; see `solve`."""
+    """Limits at which the search stops; see `solve`."""
 
     tolerance: float = 1e-9
     max_tiles: int = 20_000
@@ -243,7 +243,7 @@ def min_norm_point(
 def _to_corral(
     orders: list[Integers], points: Vector, weights: Vector
 ) -> tuple[list[Integers], Vector, Vector]:
-    """Wolfe's minor cycle: drop points until the nearest point of their span is inside them."""
+    """Run Wolfe's minor cycle: drop points until the nearest point of their span is inside them."""
     while True:
         target = _affine_weights(points)
         if (target > _NEGLIGIBLE).all():
@@ -266,8 +266,9 @@ def _to_corral(
 def _affine_weights(points: Vector) -> Vector:
     """Weights, summing to one, of the point nearest to the origin in the span of the points.
 
-    From the points themselves: their products would square the distance of two that are close. The
-    shortest point has what the others leave of one, so that the least weights are not rounded.
+    They are computed from the points themselves: their products would square the distance of two
+    that are close. The shortest point has what the others leave of one, so that the least weights
+    are not rounded.
     """
     base = int(np.argmin((points * points).sum(axis=1)))
     rest = np.arange(len(points)) != base

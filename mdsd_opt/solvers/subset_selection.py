@@ -1,6 +1,6 @@
 """Polynomial subset selection [Hu25]: the best prefix in order of the ratio.
 
-In floating point, and in exact arithmetic: the reference every other number is held against.
+It works in floating point and in exact arithmetic, and is the reference for every other number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mdsd_opt.solvers.method import Method
 
 
 def solve(problem: TransportProblem) -> Found:
-    r"""Exact optimum :math:`1 + \min_j [P(H_j) - Q(H_j)]` over the prefixes H_j of one order.
+    r"""Find the optimum :math:`1 + \min_j [P(H_j) - Q(H_j)]` over the prefixes H_j of one order.
 
     The method of choice wherever a prefix order exists: any V, any K. Drafts with replacement, and
     up to 32 without, take O(V): tokens are collected in buckets of the ratio, and only buckets that
@@ -53,7 +53,7 @@ def solve(problem: TransportProblem) -> Found:
 
 
 def by_search(p: Floats, draws: RandomDraws) -> Found:
-    """The best prefix, found without a sort."""
+    """Best prefix, found without a sort."""
     from mdsd_opt.prefix_search.cut_search import best_cut
 
     cut = best_cut(p, draws)
@@ -62,7 +62,7 @@ def by_search(p: Floats, draws: RandomDraws) -> Found:
 
 
 def by_sorting(p: Floats, drafts: PrefixDraftScheme) -> Found:
-    """The best prefix of all, one after another."""
+    """Best prefix, found by comparing all, one after another."""
     order, _, length, difference = best_prefix(p, drafts)
     subset = np.zeros(p.size, dtype=np.bool_)
     subset[order[:length]] = True
@@ -93,7 +93,7 @@ METHOD = Method(
 
 
 def exact_optimum(problem: TransportProblem) -> tuple[Fraction, Flags]:
-    """alpha* as a Fraction, and the shortest optimal prefix.
+    """Optimum alpha* as a Fraction, and the shortest optimal prefix.
 
     Takes the given numbers as exact rationals divided by their sum. Feasible for V up to some
     thousands (without replacement the cost grows like V**(K-1)).

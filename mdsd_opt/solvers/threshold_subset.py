@@ -1,4 +1,4 @@
-r"""A subset that is good, nearly always best, for draws from different models; in a few passes.
+r"""Search for a good subset, nearly always the best, for draws from different models.
 
 With x = (q_r(H)) and Q(H) = f(x) (`ProductForm`), an optimal H holds the tokens with
 :math:`p_i < \nabla f(x) \cdot q_i` (`lower_bounds.boxes`). So start with the best prefix of the
@@ -19,13 +19,13 @@ from mdsd_opt.drafts.product_form import ProductForm
 
 _MAX_PASSES = 40
 
-#: Gains below this are rounding.
+#: Gains below this are attributed to rounding.
 _LEAST_GAIN = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ThresholdSubset:
-    """H with its point q_r(H), shape (R,), and its value P(H) - Q(H)."""
+    """Subset H with its point q_r(H), shape (R,), and its value P(H) - Q(H)."""
 
     subset: Flags
     point: Vector
@@ -63,7 +63,7 @@ def _best_prefix(p: Vector, form: ProductForm) -> ThresholdSubset:
 
 
 def _settled(p: Vector, form: ProductForm, start: ThresholdSubset) -> ThresholdSubset:
-    """The last of the threshold sets, each of the point before it, that gains."""
+    """Last threshold set of a sequence, each set of the point before it, that still gains."""
     best = start
     for _ in range(_MAX_PASSES):
         found = _threshold_set(p, form, best.point)
@@ -82,7 +82,7 @@ def _threshold_set(p: Vector, form: ProductForm, point: Vector) -> ThresholdSubs
 
 
 def _flipped(p: Vector, form: ProductForm, given: ThresholdSubset) -> ThresholdSubset | None:
-    """The subset with the one token put in or left out that gains most; None if none gains.
+    """Subset with one token added or removed that gains most; None if none gains.
 
     A token may gain only if its distance from the threshold is below the curvature of f over it.
     """

@@ -1,4 +1,4 @@
-r"""The truncated LP of Khisti et al. for two drafts: a lower bound with a bound on its loss.
+r"""Truncated LP of Khisti et al. for two drafts: a lower bound with a bound on its loss.
 
 Two drafts X_1 ~ q_1 and X_2 ~ q_2 make the pair {i, j} with mass
 :math:`w_{ij} = q_1(i) q_2(j) + q_1(j) q_2(i)`. The truncated LP of [Khisti25] chooses freely
@@ -25,10 +25,10 @@ from mdsd_opt.solvers.formulations import pair_lp
 from mdsd_opt.solvers.highs_backend import LpResult
 from mdsd_opt.solvers.method import DEFAULT_MAX_BYTES, Method, Needs
 
-#: Variables up to which the LP runs unless told otherwise: about size 1,000.
+#: Most variables, unless the caller sets another limit: about size 1,000.
 DEFAULT_MAX_VARIABLES = 600_000
 
-#: Vocabulary up to which a plan over all V^2 / 2 pairs comes with the solution.
+#: Largest vocabulary for which a plan over all V^2 / 2 pairs comes with the solution.
 PLAN_MAX_VOCAB = 2000
 
 _DEFAULT_SIZE = 5
@@ -47,7 +47,7 @@ def solve(
     max_variables: int = DEFAULT_MAX_VARIABLES,
     max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Found:
-    r"""The best :math:`\sum_i \min(p_i, p_I(i))` if only pairs of s tokens are free to decide.
+    r"""Find the best :math:`\sum_i \min(p_i, p_I(i))` if only pairs of s tokens are free to decide.
 
     A reproduction of [Khisti25] and something to compare with: subset selection is as cheap and
     exact. Takes K=2 drafts of one model or of two. Costs O(V log V) and an LP in
@@ -59,11 +59,11 @@ def solve(
     size : int, optional
         s, min(5, V) by default.
     rule : {"published", "ratio"}
-        Who wins in the other pairs: the token that is earlier in `order` [Khisti25], for which the
+        Winner in the other pairs: the token that is earlier in `order` [Khisti25], for which the
         loss is bounded, or the one of larger p / (q_1 + q_2), usually far better but without any
         bound: it may feed a token that is full already.
     order : {"surplus", "mass"}
-        Which tokens are free: largest :math:`p - q_1 q_2` [Khisti25], or largest
+        Order in which tokens become free: largest :math:`p - q_1 q_2` [Khisti25], or largest
         :math:`\max(p, (q_1 + q_2)/2)`.
     time_limit : float, optional
         Seconds for the LP.
@@ -82,7 +82,7 @@ def solve(
     Raises
     ------
     UnsupportedScheme
-        Not two drafts, or not independent.
+        The drafts are not two, or not independent.
     ProblemTooLarge
         The LP does not fit the budget.
     SolverError
@@ -166,7 +166,7 @@ def check_names(rule: str, order: str) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairRule:
-    """How one of two drafts is selected, and the law p_I this gives the selected token, shape (V,).
+    """Selection of one of two drafts, and the law p_I of the selected token, shape (V,).
 
     `share`, shape (s, s), is the mass of the pair of two free tokens that goes to the first of
     them.
@@ -197,7 +197,7 @@ class PairRule:
 def pair_rule(
     p: Floats, q1: Floats, q2: Floats, size: int, rule: str = "published", order: str = "surplus"
 ) -> PairRule:
-    """The rule the truncated LP finds for two independent drafts; options as in `solve`."""
+    """Rule that the truncated LP finds for two independent drafts; options as in `solve`."""
     pairs = _truncated(p, q1, q2, min(size, p.size), rule, order)
     selection = pairs.fixed_selection()
     share, _ = _choose(pairs, selection[pairs.free], None)
@@ -260,7 +260,7 @@ def _choose(
 
 
 def _suggested_subset(pairs: TruncatedPairs, selection: Floats, shadow_price: Floats) -> Flags:
-    """Tokens that accept all the target has: more selected mass would gain them nothing."""
+    """Tokens that accept all mass of the target: more selected mass would gain them nothing."""
     subset = pairs.p < selection
     subset[pairs.free] = shadow_price < 0.5
     return subset
@@ -269,7 +269,7 @@ def _suggested_subset(pairs: TruncatedPairs, selection: Floats, shadow_price: Fl
 def _plan(
     problem: TransportProblem, pairs: TruncatedPairs, selection: Floats, share: Floats
 ) -> TransportPlan:
-    """The selection rule as a plan: selected mass, cut down to what the target accepts."""
+    """Plan from the selection rule: selected mass, cut down to what the target accepts."""
     law = problem.drafts.support_law()
     mass = np.repeat(law.mass, np.diff(law.offsets))
     pair = np.flatnonzero(np.diff(law.offsets) == 2)
@@ -290,7 +290,7 @@ def _plan(
 
 @dataclass(frozen=True, eq=False)
 class TruncatedPairs:
-    """A transport problem with two drafts, in which few pairs are left to decide.
+    """Transport problem with two drafts, in which few pairs are left to decide.
 
     The LP decides between the `free` tokens, shape (s,); in any other pair the token that is later
     in `order`, shape (V,), wins.
@@ -311,7 +311,7 @@ class TruncatedPairs:
 
     @property
     def free_pair_mass(self) -> Floats:
-        """w_ij between the free tokens, zero on the diagonal, shape (s, s)."""
+        """Masses w_ij between the free tokens, zero on the diagonal, shape (s, s)."""
         one_way = np.outer(self.q1[self.free], self.q2[self.free])
         mass = one_way + one_way.T
         np.fill_diagonal(mass, 0.0)
@@ -332,7 +332,7 @@ class TruncatedPairs:
         return won
 
     def loss_bounds(self) -> tuple[float, float]:
-        r"""What deciding the other pairs as well can gain, if free tokens win against all others.
+        r"""Possible gains from deciding the other pairs, if free tokens win against the rest.
 
         .. math:: \sum_{i \text{ not free}} (p_i - q_1 q_2)_+ \quad\text{[Khisti25]}\qquad
                   \sum_{i \text{ not free}} \min\bigl((p_i - q_1 q_2)_+, q_1 + q_2 - 2 q_1 q_2\bigr)
@@ -349,7 +349,7 @@ class TruncatedPairs:
 
 
 def _lost(masses: Vector, free: Tokens) -> Vector:
-    """Sum before each place; before a free one, of which the places are given, of bound ones."""
+    """Sum of all masses before a bound place, and of the bound ones before a free place."""
     before = np.concatenate([[0.0], np.cumsum(masses[:-1])])
     start, total = 0, 0.0
     for place in free.tolist():
@@ -368,7 +368,7 @@ def ascending_ratio(p: Vector, q1: Vector, q2: Vector) -> Tokens:
 
 
 def stable_order(values: Vector) -> Tokens:
-    """What a stable argsort gives; NumPy's own takes several times as long.
+    """Order of a stable argsort; NumPy's own takes several times as long.
 
     The leading bits of a value and its place are sorted as one integer. Values that differ in other
     bits alone are sorted afterwards.

@@ -18,7 +18,7 @@ from mdsd_opt.solvers import solve
 _TOKENS = 6
 _MOST_DRAFTS = 4
 
-#: One problem may be solved before the method comes to its last kernel.
+#: Number of runs: one problem may be solved before the method reaches its last kernel.
 _ROUNDS = 4
 
 
@@ -34,7 +34,7 @@ def warm_up(problem: TransportProblem, method: str, **options: Any) -> None:
 
 
 def tiny_like(problem: TransportProblem, seed: int = 0) -> TransportProblem:
-    """A problem with the same draft scheme and kind of numbers, over six tokens."""
+    """Problem with the same draft scheme and kind of numbers, over six tokens."""
     if problem.vocab_size <= _TOKENS:
         return problem
     law = partial(_few, seed)
@@ -43,7 +43,7 @@ def tiny_like(problem: TransportProblem, seed: int = 0) -> TransportProblem:
 
 
 def _few(seed: int, law: Distribution, size: int) -> list[Any]:
-    """Any law of few outcomes, the same for equal laws; in Fractions if this one was given so."""
+    """Any law of few outcomes, the same for equal laws; in Fractions if this one is."""
     rng = np.random.default_rng([seed, zlib.crc32(law.values.tobytes())])
     weights = rng.integers(1, 1000, size).tolist()
     total = sum(weights)

@@ -1,4 +1,4 @@
-"""Trees of drafts as mathematics: no language model is asked for anything here.
+"""Mathematics of trees of drafts: no language model is called here.
 
 Data flows: `topology` (shapes, and what places are worth) and the laws of two models, drawn by
 `draft_tree`, go to `rules` (what of a tree is accepted), which give tokens. `token_split` and

@@ -20,7 +20,7 @@ from mdsd_opt.trees.topology import Place, RateTable, Topology, ValuedTopology, 
 Law = Floats
 Tokens = tuple[int, ...]
 
-#: Draft law after a text (the prompt's continuation), of all texts at once: [n, V].
+#: Maps texts (continuations of the prompt) to the draft laws after them, [n, V].
 DraftModel = Callable[[Sequence[Tokens]], NDArray[Any]]
 
 
@@ -37,15 +37,15 @@ class Node:
     merged : tuple of tuple of int
         Places of later draws that coincide with it, where the topology merges them.
     drafts : DraftScheme or None
-        How the drafts after it were drawn; None for a leaf.
+        Scheme of the drafts after it; None for a leaf.
     draws : ndarray of int64, shape (K,)
         They, in draw order; they may coincide.
     children : dict of int to Node
-        By token.
+        Children by token.
     target : ndarray, shape (V,)
         p after this node, once the target model has been asked.
     values : ndarray, shape (K,)
-        What the drafts are worth by their places, see `add_drafts`.
+        Values of the drafts by their places, see `add_drafts`.
     """
 
     tokens: Tokens
@@ -59,7 +59,7 @@ class Node:
     _make_target: Callable[[], Law] | None = None
 
     def target_by(self, make: Callable[[], Law]) -> None:
-        """Let p be made when it is first looked at: rules do not come to all nodes of a tree."""
+        """Compute p when it is first read: rules do not visit all nodes of a tree."""
         self._make_target = make
         del self.target
 
@@ -74,7 +74,7 @@ class Node:
         return len(self.tokens)
 
     def next_places(self, topology: Topology) -> list[Place]:
-        """Places of the drafts that are drawn after it."""
+        """Places of the drafts that are drawn after the node."""
         return [
             (*place, rank)
             for place in (self.place, *self.merged)
@@ -88,7 +88,7 @@ class Node:
         values: Law | None = None,
         merged: Sequence[Place] | None = None,
     ) -> list[Node]:
-        """Hang the draws below this node; return the new nodes.
+        """Attach the draws below this node; return the new nodes.
 
         Draws that coincide hang at the place of the first, unless they are merged.
 
@@ -97,7 +97,7 @@ class Node:
         drafts : DraftScheme
         draws : ndarray of int64, shape (K,)
         values : ndarray, shape (K,), optional
-            What each place is worth: 1 and the drafts expected to be accepted below it, see
+            Value of each place: 1 and the drafts expected to be accepted below it, see
             `place_values`; by default all the same. They must be known before these drafts are
             drawn: a rule that favours a draft for its token is not lossless.
         merged : sequence of tuple of int, optional
@@ -106,7 +106,7 @@ class Node:
         Raises
         ------
         InvalidInput
-            Not one positive value for each draw.
+            There is not one positive value for each draw.
         """
         values = np.ones(draws.size) if values is None else values
         if values.shape != draws.shape or not all(value > 0.0 for value in values.tolist()):
@@ -149,7 +149,7 @@ def grow(
         Draft laws after some continuations, as probabilities [n, V].
     topology : Topology
     scheme : str or callable
-        How the drafts of a node are drawn.
+        Scheme by which the drafts of a node are drawn.
     rng : numpy.random.Generator
     rates : ndarray, shape (K + 1, K), optional
         Chances of the places, by which the drafts are valued: see `place_values`. Measured ones
@@ -166,7 +166,7 @@ def grow(
 def drawn(
     model: DraftModel, shape: ValuedTopology, make: SchemeMaker, rng: np.random.Generator
 ) -> Node:
-    """`grow` by a topology whose values are known."""
+    """Draw a tree like `grow`, by a topology whose values are known."""
     root = Node((), ())
     level = [root]
     while level:
@@ -182,7 +182,7 @@ def drawn(
 
 
 def hang(node: Node, drafts: DraftScheme, draws: Integers, shape: ValuedTopology) -> list[Node]:
-    """`add_drafts` by a topology and its values; returns the new nodes."""
+    """Attach draws by a topology and its values, like `add_drafts`; return the new nodes."""
     topology, values = shape
     if topology.merges and draws.dtype == object:
         raise InvalidInput(
@@ -197,14 +197,14 @@ def hang(node: Node, drafts: DraftScheme, draws: Integers, shape: ValuedTopology
 
 
 def draw_all(made: list[Any], rng: np.random.Generator) -> list[NDArray[Any]]:
-    """Draws of each node of a level; promised ones where the host would have to wait for them."""
+    """Draws of each node of a level; promised ones if the host would have to wait for them."""
     if isinstance(made[0], BinnedDrafts):  # no scheme: weights on a device
         return sampled(made, rng)
     return [drafts.sample(rng) for drafts in made]
 
 
 def settle(root: Node) -> None:
-    """Put tokens into a tree of promised ones, once they are kept.
+    """Replace promised tokens in a tree, once they are known.
 
     Draws that coincide then hang at the place of the first.
     """

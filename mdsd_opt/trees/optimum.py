@@ -1,4 +1,4 @@
-r"""The most drafts that any lossless rule can accept from a small tree, between two bounds.
+r"""Most drafts that any lossless rule can accept from a small tree, between two bounds.
 
 With :math:`m(w)` the probability that the output begins with the accepted drafts w,
 
@@ -38,18 +38,18 @@ from mdsd_opt.problem.solution import Status
 from mdsd_opt.trees.text_tree import Laws, TextTree, TreeLaw, tree_law
 from mdsd_opt.trees.topology import Topology
 
-#: Level sets that one price adds.
+#: Most level sets that one price adds.
 _MOST_SETS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class TreeBound:
-    """Accepted drafts of one step, by the best lossless rule.
+    """Mean number of accepted drafts of one step, by the best lossless rule, in bounds.
 
     Attributes
     ----------
     lower, upper : float
-        What a rule reaches, and what none exceeds.
+        Value that a rule reaches, and value that none exceeds.
     status : Status
         OPTIMAL if they meet up to the tolerance, else LIMIT.
     stages : tuple of (float, float)
@@ -145,7 +145,7 @@ def tree_optimum(
 
 
 class _Search:
-    """Two programmes that price texts for one another, and the best bounds so far."""
+    """Search by two programmes that price texts for one another, with the best bounds so far."""
 
     def __init__(self, texts: TextTree, trees: TreeLaw, deadline: float) -> None:
         self._texts, self._trees = texts, trees
@@ -159,7 +159,7 @@ class _Search:
         return self.upper - self.lower
 
     def advance(self) -> bool:
-        """A stage; False if there is nothing to go on from.
+        """Run one stage; return False if there is nothing to go on from.
 
         Where one programme was not solved, which chances near the solver's tolerance may do, the
         other one goes on: its prices are rows and columns for both.
@@ -208,7 +208,7 @@ class _Search:
             self._above.add(self._texts.outermost(inside), float(met[end]))
 
     def _earned(self, rewards: Vector) -> float:
-        """Rewards of texts that follow the target, stopped when it is best."""
+        """Mean reward of texts that follow the target and are stopped at the best time."""
         texts, worth = self._texts, rewards.copy()
         worth[0] = 0.0
         for n in range(texts.depth, 0, -1):
@@ -217,7 +217,7 @@ class _Search:
         return float(worth[0])
 
     def _reached(self, reach: Vector) -> float:
-        """What a rule accepts that passes on no more than a way to stop allows."""
+        """Mean number of drafts accepted by a rule that passes on no more than `reach` allows."""
         texts, passed = self._texts, np.ones(self._texts.size)
         for n in range(1, texts.depth + 1):
             here = texts.level(n)
@@ -225,12 +225,12 @@ class _Search:
         return float(passed[1:].sum())
 
 
-#: Rounds that a row or column is kept without being used.
+#: Number of rounds that a row or column is kept without being used.
 _PATIENCE = 12
 
 
 class _Programme:
-    """A linear programme of m for all texts but the root, with rounds since each row was used."""
+    """Linear programme of m for all texts but the root, with rounds since each row was used."""
 
     def __init__(self, texts: TextTree, deadline: float) -> None:
         from scipy.sparse import coo_array
@@ -255,9 +255,10 @@ class _Programme:
         self._idle: list[int] = []
 
     def _solved(self, objective: Vector, **programme: Any) -> Any | None:
-        """The result of HiGHS; None if there is none by the deadline.
+        """Result of HiGHS; None if there is none by the deadline.
 
-        By interior points first: the simplex method may stall on chances that are very small.
+        Interior points are tried first: the simplex method may stall on chances that are very
+        small.
         """
         from scipy.optimize import linprog
 
@@ -270,7 +271,7 @@ class _Programme:
         return None
 
     def _kept(self, used: Vector) -> list[bool]:
-        """Which of the rows go on."""
+        """Whether each row is kept."""
         idle = [0 if use > 1e-12 else n + 1 for n, use in zip(self._idle, used, strict=True)]
         kept = [n <= _PATIENCE for n in idle]
         self._idle = [n for n in idle if n <= _PATIENCE]
@@ -278,7 +279,7 @@ class _Programme:
 
 
 class FromAbove(_Programme):
-    """The programme with the antichains found so far: every solution prices the texts."""
+    """Programme with the antichains found so far: every solution prices the texts."""
 
     def __init__(self, texts: TextTree, deadline: float) -> None:
         super().__init__(texts, deadline)
@@ -317,19 +318,19 @@ class FromAbove(_Programme):
 
 
 class FromBelow(_Programme):
-    """The programme that mixes the ways to stop found so far: m is at most what it reaches."""
+    """Programme that mixes the ways to stop found so far: m is at most what a mixture reaches."""
 
     def __init__(self, texts: TextTree, deadline: float) -> None:
         super().__init__(texts, deadline)
         self._columns: list[Vector] = []
 
     def add(self, reach: Vector) -> None:
-        """Probability that a way to stop stops at a text or below, shape (N,)."""
+        """Add a way to stop, by the probabilities that it stops at a text or below, shape (N,)."""
         self._columns.append(reach)
         self._idle.append(0)
 
     def solve(self) -> tuple[Vector, Vector] | None:
-        """What the best mixture reaches, and prices, each of shape (N,)."""
+        """Probabilities that the best mixture reaches, and prices, each of shape (N,)."""
         from scipy.sparse import csr_array, eye_array, hstack, vstack
 
         size, count = self._size, len(self._columns)

@@ -1,4 +1,4 @@
-r"""The topology of a draft tree that accepts most drafts, or brings most tokens a second.
+r"""Topology of a draft tree that accepts most drafts, or brings most tokens per second.
 
 With :math:`a_{Kk}` the rates of the places,
 
@@ -29,16 +29,16 @@ CostByDepth = Callable[[int, int], float]
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
-#: Drafts of a plan, at most.
+#: Most drafts of a plan.
 MAX_NODES = 4096
 
-#: Of the sums that a plan goes through, 8 bytes each.
+#: Most numbers in the sums that a plan goes through, 8 bytes each.
 _MAX_NUMBERS = 5 * 10**7
 
 
 @dataclass(frozen=True, slots=True)
 class TreePlan:
-    """A topology, and what it is expected to bring.
+    """A topology, and its expected results.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class TreePlan:
     expected_accepted : float
         Drafts that a step accepts on average, by the rates of the plan.
     tokens_per_second : float or None
-        With the extra token of each step; None without a cost.
+        Rate with the extra token of each step; None without a cost.
     """
 
     topology: Topology
@@ -61,13 +61,13 @@ def plan_tree(
     max_depth: int | None = None,
     cost: Cost | CostByDepth | None = None,
 ) -> TreePlan:
-    """The best topology within a number of drafts, exactly, by dynamic programming.
+    """Best topology within a number of drafts, exactly, by dynamic programming.
 
     Parameters
     ----------
     table : ndarray, shape (K + 1, K)
-        Of `place_rates`: [k, j] is the chance that the j-th most valuable of k drafts is passed.
-        Nodes have at most K drafts.
+        Table of `place_rates`: [k, j] is the chance that the j-th most valuable of k drafts is
+        passed. Nodes have at most K drafts.
     num_nodes : int
         Drafts of the tree, at most.
     max_depth : int, optional
@@ -127,7 +127,7 @@ def plan_tree(
 def _plan_by_depth(
     rates: RateTable, levels: list[_Level], num_nodes: int, cost: CostByDepth
 ) -> TreePlan:
-    """The plan that brings most tokens a second where levels cost, too."""
+    """Plan that brings most tokens per second if levels cost, too."""
 
     def speed(drafts: int, depth: int) -> float:
         def seconds(number: int) -> float:
@@ -143,7 +143,7 @@ def _plan_by_depth(
 
 
 def _of_two_arguments(cost: Cost | CostByDepth | None) -> CostByDepth | None:
-    """The cost if it asks for levels, too."""
+    """Cost if it takes levels as a second argument, or None."""
     if not callable(cost):
         return None
     try:
@@ -156,7 +156,7 @@ def _of_two_arguments(cost: Cost | CostByDepth | None) -> CostByDepth | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Level:
-    """What a node with some levels below it can bring; the arrays of `best_below`."""
+    """Best results of a node with some levels below it; the arrays of `best_below`."""
 
     below: Floats
     best: Floats
@@ -164,7 +164,7 @@ class _Level:
     sums: Floats
 
     def shares(self, rates: RateTable, drafts: int) -> list[int]:
-        """Drafts below each draft of a node that may use so many, in falling order."""
+        """Number of drafts below each draft of a node that may use so many, in falling order."""
         while self.counts[drafts] == 0 and drafts > 0:  # fewer bring as much
             drafts -= 1
         count = int(self.counts[drafts])
@@ -179,7 +179,7 @@ class _Level:
 
 
 def _levels(rates: RateTable, num_nodes: int, depth: int | None) -> list[_Level]:
-    """What each number of levels below a node can bring; one entry if there is no limit."""
+    """Best results by the number of levels below a node; one entry if there is no limit."""
     from mdsd_opt.trees.tree_kernels import best_below
 
     size = num_nodes + 1
@@ -196,7 +196,7 @@ def _levels(rates: RateTable, num_nodes: int, depth: int | None) -> list[_Level]
 def _topology(
     rates: RateTable, levels: list[_Level], num_nodes: int, depth: int | None
 ) -> Topology:
-    """Read the choices from the root down."""
+    """Topology read from the choices, from the root down."""
     places: dict[Place, int] = {}
     waiting: list[tuple[Place, int]] = [((), num_nodes)]
     while waiting:
@@ -222,7 +222,7 @@ def _sizes(num_nodes: int, cost: Cost | CostByDepth | None) -> range:
 
 
 def seconds_of(cost: Cost | CostByDepth) -> Callable[[int], float]:
-    """Seconds of a step by its number of drafts; errors where that is no duration."""
+    """Seconds of a step by its number of drafts; raises if a value is no duration."""
     if callable(cost):
         of = cast(Callable[[int], float], cost)
     else:
@@ -247,7 +247,7 @@ def _measured(cost: Mapping[int, float] | Sequence[float]) -> Mapping[int, float
 
 
 def _checked(table: RateTable) -> RateTable:
-    """The table with falling rows: the most valuable draft is the likeliest to be passed."""
+    """Table with falling rows: the most valuable draft is the likeliest to be passed."""
     rates = np.array(table, np.float64)
     if rates.ndim != 2 or rates.shape[1] < 1 or rates.shape[0] != rates.shape[1] + 1:
         raise InvalidInput(

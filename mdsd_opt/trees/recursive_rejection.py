@@ -3,7 +3,7 @@ r"""Recursive rejection: drafts are tried one after another, each against what t
 A draft x of law q is passed with :math:`\min(1, t_x / q_x)`; if it is not, the target becomes
 :math:`(t - q)_+ / (1 - \sum \min(t, q))`.
 
-That in float64 or in Fractions, as the target is given.
+The numbers are float64 or Fractions, as the target is given.
 
 The optimal token rule passes most to some draft, but its random levels favour the topmost token,
 not the most valuable place. Where one place is worth far more than the others, trying that one
@@ -24,23 +24,23 @@ from mdsd_opt.verifiers.rejection import accepted, without
 
 Law = NDArray[Any]
 
-#: From here on one-pass forms are used, which cost milliseconds instead of tens.
+#: Vocabulary size from which one-pass forms are used, which take milliseconds instead of tens.
 MANY_TOKENS = 4096
 
-#: Buckets of p/q that are as one here: that leaves 16 to an octave.
+#: Number of buckets of p/q that are merged here: 16 to an octave are left.
 _TOGETHER = 4
 
-#: Differences of forecasts that rounding makes.
+#: Differences of forecasts up to this are rounding.
 _NOTHING = 1e-9
 
 
 def draft_law(drafts: Any, target: Law) -> Law:
-    """q of drafts from one model, in the numbers of the target."""
+    """Law q of drafts from one model, in the numbers of the target."""
     return np.array(drafts.exact_q, dtype=object) if target.dtype == object else drafts.q
 
 
 def after_refusal(target: Law, demand: float, q: Law) -> tuple[Law, float, float]:
-    r"""What is left of a target of mass at most one where a draft of law q was refused.
+    r"""Rest of a target of mass at most one after a draft of law q was refused.
 
     Returns the target, its mass, of which 1 stays 1, and the probability that a draft is refused,
     :math:`1 - \sum \min(t, q)`.
@@ -55,7 +55,7 @@ def after_refusal(target: Law, demand: float, q: Law) -> tuple[Law, float, float
 
 
 def whole_support_masses(target: Law, q: Law, draws: Integers) -> Law:
-    """Probability that each draft is passed where every token of q is drawn, once; shape (K,).
+    """Probability that each draft is passed if every token of q is drawn once; shape (K,).
 
     A refused token has no target left, and the last one is passed with all that is left: each is
     passed with its target on average over the draws, whatever their order, the first ones first.
@@ -76,7 +76,7 @@ def whole_support_masses(target: Law, q: Law, draws: Integers) -> Law:
 def tried_one_by_one(
     target: Law, demand: float, drafts: DraftScheme | None, values: Values
 ) -> list[int]:
-    r"""Indices of the draws to be tried one by one, in this order; none for other schemes.
+    r"""Indices of the draws to be tried one by one, in this order; empty for other schemes.
 
     With replacement the most valuable places come first, without replacement those drawn first. As
     many are tried as make
@@ -105,7 +105,7 @@ def tried_one_by_one(
 
 
 def best_number(target: Law, demand: float, q: Law, values: Values) -> int:
-    """How many tries the forecast is largest for; `values` in the order of the tries."""
+    """Number of tries with the largest forecast; `values` in the order of the tries."""
     target, q = by_ratio(target, q)
     most, tried, left = 0.0, 0.0, 1.0
     for j in range(values.size):
@@ -123,7 +123,7 @@ def best_number(target: Law, demand: float, q: Law, values: Values) -> int:
 
 
 def by_ratio(target: Law, q: Law) -> tuple[Law, Law]:
-    """Masses of t and q over the drafted tokens, or over groups of similar t/q; in order of it."""
+    """Masses of t and q over the drafted tokens, or over groups of similar t/q, in that order."""
     if q.size >= MANY_TOKENS:
         from mdsd_opt.prefix_search import ratio_groups_kernels as kernels
         from mdsd_opt.prefix_search.sum_kernels import BLOCK

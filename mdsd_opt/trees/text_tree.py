@@ -21,16 +21,16 @@ from mdsd_opt.trees.topology import Place, Topology
 
 Laws = Callable[[Tokens], Floats]
 
-#: Texts: V = 16, three levels.
+#: Most texts: V = 16, three levels.
 MAX_TEXTS = 5_000
 
-#: Draft tuples of one node, and of all nodes.
+#: Most draft tuples of one node, and of all nodes.
 MAX_TUPLES = 20_000
 MAX_ALL_TUPLES = 2_000_000
 
 
 class TextTree:
-    """The texts up to a length; the root, 0, is the empty one.
+    """All texts up to a length; the root, 0, is the empty one.
 
     Their number N is `size`; more than 5,000 are `ProblemTooLarge`. `levels`, shape (depth + 2,),
     is where each level begins, and the end; `level_of` and `parent` have shape (N,), as has `p`,
@@ -59,7 +59,7 @@ class TextTree:
         self.p: Vector = np.concatenate([[1.0], *laws])
 
     def level(self, n: int) -> slice:
-        """The texts of n tokens."""
+        """Slice of the texts of n tokens."""
         return slice(int(self.levels[n]), int(self.levels[n + 1]))
 
     def summed_up(self, values: Vector) -> Vector:
@@ -70,7 +70,7 @@ class TextTree:
         return total
 
     def summed_down(self, values: Vector) -> Vector:
-        """Sum over each text and all that it begins with."""
+        """Sum over each text and all texts that it begins with."""
         total = values.copy()
         for n in range(1, self.depth + 1):
             here = self.level(n)
@@ -82,19 +82,19 @@ class TextTree:
         return values.reshape(-1, self.vocab_size).sum(axis=1)
 
     def outermost(self, inside: Flags) -> Integers:
-        """Texts of a set that goes on to the end that begin with no other one of it."""
+        """Texts of a set, closed under continuation, that begin with no other text of it."""
         return np.flatnonzero(inside & ~inside[self.parent])
 
 
 class TreeLaw(Protocol):
-    """A law of trees of drafts, as far as bounds need it."""
+    """Law of trees of drafts, as far as bounds need it."""
 
     def first_met(self, order: Integers) -> Vector:
-        """Chance that each text is the first of an order that a tree holds; else the root."""
+        """Chance of each text to be the first of an order in a tree; the rest is the root's."""
 
 
 def tree_law(texts: TextTree, draft: Laws, topology: Topology, make: SchemeMaker) -> TreeLaw:
-    """The law of the trees that `grow` draws; errors as `RandomTrees` and `MergedTrees`."""
+    """Law of the trees that `grow` draws; errors as `RandomTrees` and `MergedTrees`."""
     if topology.merges:
         return MergedTrees(texts, draft, topology, make)
     return RandomTrees(texts, draft, topology, make)
@@ -102,7 +102,7 @@ def tree_law(texts: TextTree, draft: Laws, topology: Topology, make: SchemeMaker
 
 @dataclass(slots=True, eq=False)
 class _Part:
-    """Equal parts of a topology: what is drawn after a place.
+    """Equal parts of a topology: the drafts after a place.
 
     `below` are the parts after its drafts, with their numbers; `missed`, one for each text of the
     level, is the chance that nothing of the order so far is at or below a text drawn there.
@@ -113,7 +113,7 @@ class _Part:
 
 
 class MergedTrees:
-    r"""The law of the trees whose coinciding draws are merged, drawn with replacement.
+    r"""Law of the trees whose coinciding draws are merged, drawn with replacement.
 
     What is drawn after a place does not depend on which draws coincide: the tree is the union of
     independent ones, and misses a set with the product of their chances,
@@ -138,7 +138,7 @@ class MergedTrees:
         self._root = self._part(topology, ())
 
     def _part(self, topology: Topology, place: Place) -> _Part:
-        """The part after a place; equal ones of a level are one object."""
+        """Part after a place; equal ones of a level are one object."""
         below = Counter(
             id(self._part(topology, (*place, n))) for n in range(topology.drafts_at(place))
         )
@@ -153,7 +153,7 @@ class MergedTrees:
         return level[key]
 
     def first_met(self, order: Integers) -> Vector:
-        """Chance that each text is the first of an order that a tree holds; else the root."""
+        """Chance of each text to be the first of an order in a tree; the rest is the root's."""
         texts, size = self._texts, self._texts.vocab_size
         for level in self._parts:
             for part in level.values():
@@ -185,7 +185,7 @@ class MergedTrees:
         return chances
 
     def _above(self, text: int) -> list[int]:
-        """The texts that a text begins with, from its parent to the root."""
+        """Texts that a text begins with, from its parent to the root."""
         found = []
         while text:
             text = int(self._texts.parent[text])
@@ -194,7 +194,7 @@ class MergedTrees:
 
 
 class RandomTrees:
-    """The law of the trees of drafts, coinciding draws included.
+    """Law of the trees of drafts, coinciding draws included.
 
     Raises `ProblemTooLarge` for more than 20,000 draft tuples of a node, or 2,000,000 of all.
     """
@@ -231,7 +231,7 @@ class RandomTrees:
         self._tokens, self._weights = np.concatenate(tokens), np.concatenate(weights)
 
     def first_met(self, order: Integers) -> Vector:
-        """Chance that each text is the first of an order that a tree holds; else the root."""
+        """Chance of each text to be the first of an order in a tree; the rest is the root's."""
         from mdsd_opt.trees.tree_kernels import first_met
 
         texts = self._texts
@@ -246,7 +246,7 @@ class RandomTrees:
 
 
 def _places(topology: Topology, texts: TextTree) -> tuple[Integers, dict[int, int]]:
-    """The table of places that `first_met` takes, and the row of every number of drafts."""
+    """Table of places that `first_met` takes, and the row of every number of drafts."""
     rows = {count: n for n, count in enumerate(sorted(set(topology.num_drafts.values())))}
     found: list[Place] = [()]
     table = []

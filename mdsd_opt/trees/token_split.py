@@ -1,4 +1,4 @@
-r"""The optimal token rule at a node that is itself passed with some probability only.
+r"""Optimal token rule at a node that is itself passed with some probability only.
 
 With r the probability that the node is to be passed, the target of its drafts is r p:
 sub-normalised, and the rule stays the same. :math:`\alpha(r) = \min_H [1 - Q(H) + r P(H)]` of the
@@ -40,7 +40,7 @@ _NO_TOKENS = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenSplit:
-    """What goes on to the drafts of a node.
+    """Masses that go on to the drafts of a node.
 
     `masses` are the probabilities that the drafted tokens are passed, given the draws, at most 1 in
     sum; `kept` is I, shape (V,), their mean over the draws.
@@ -59,7 +59,7 @@ class TokenSplit:
 def token_split(
     target: Law, drafts: DraftScheme | None, draws: Integers, values: Values
 ) -> TokenSplit:
-    """What goes on to the drafts of a node, of a target r p, shape (V,), of mass at most one.
+    """Masses that go on to the drafts of a node from a target r p, shape (V,), of mass at most one.
 
     Nothing does at a leaf, where drafts are None. `values`, shape (K,), is what each place is
     worth, known before the draws. Raises `UnsupportedScheme` for drafts without a prefix order.
@@ -118,7 +118,7 @@ def _by_token(draws: Integers, masses: Law) -> dict[int, float]:
 def split_with_tries(
     target: Law, demand: float, drafts: DraftScheme | None, draws: Integers, values: Values
 ) -> TokenSplit:
-    """`token_split` after `tried_one_by_one`, as one plan; with replacement only.
+    """Result of `token_split` after `tried_one_by_one`, as one plan; with replacement only.
 
     What a try leaves is a problem of the same kind, whatever was drawn. Without replacement it
     depends on the draw that was refused, and its mean has no closed form: no try is made.

@@ -1,4 +1,4 @@
-r"""The shape of a draft tree: how many drafts are drawn at which node, and what they are worth.
+r"""Shape of a draft tree: the number of drafts at each node, and their values.
 
 A draft is worth itself, and what is accepted below it. With :math:`a_{Kk}` the chance that the k-th
 most valuable of K drafts is passed, the best first,
@@ -32,10 +32,10 @@ RateTable = Floats
 #: One table for every node, or a function from its draft law to one.
 Rates = RateTable | Callable[[Floats], RateTable]
 
-#: Levels of a tree; no model reads its drafts as far ahead.
+#: Most levels of a tree; no model reads its drafts as far ahead.
 MAX_DEPTH = 1000
 
-#: Drafts of the sparse default: more where acceptance is likely, as in EAGLE's static tree.
+#: Number of drafts in the sparse default: more where acceptance is likely, as in EAGLE's tree.
 _SPARSE: dict[Place, int] = {
     (): 4, (0,): 3, (1,): 2, (2,): 1, (3,): 1,
     (0, 0): 3, (0, 1): 2, (0, 2): 1, (1, 0): 2, (1, 1): 1, (2, 0): 1,
@@ -53,13 +53,14 @@ _FORMS = (
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """How many drafts are drawn after each node.
+    """Number of drafts drawn after each node.
 
     Attributes
     ----------
     num_drafts : mapping of tuple to int
-        By the place of the node: the root is (), its first draft (0,). Nodes that are not named are
-        leaves. Draws may coincide; the node then has the place of the first of them.
+        Number of drafts by the place of the node: the root is (), its first draft (0,). Nodes that
+        are not named are leaves. Draws may coincide; the node then has the place of the first of
+        them.
     name : str
     merges : bool
         Draws that coincide are one node with the places of all of them: after it is drawn what
@@ -87,11 +88,11 @@ class Topology:
 
     @property
     def num_nodes(self) -> int:
-        """Drafts in the tree, if none coincide."""
+        """Number of drafts in the tree, if none coincide."""
         return sum(self.num_drafts.values())
 
     def cut(self, depth: int) -> Topology:
-        """The same without levels below that depth, at least one of which stays."""
+        """Same topology without levels below that depth, at least one of which stays."""
         if depth >= self.depth:
             return self
         kept = {place: count for place, count in self.num_drafts.items() if len(place) < depth}
@@ -114,7 +115,7 @@ class DynamicTree:
         Drafts after each node that gets any.
     max_depth : int
     rates : ndarray, shape (K + 1, K), or callable, optional
-        Of `place_rates`, or of `confidence_rates`: a table for each draft law; by default
+        Table of `place_rates`, or of `confidence_rates`: a table for each draft law; by default
         `initial_rates`.
     """
 
@@ -130,7 +131,7 @@ class DynamicTree:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTree:
-    """The plan that accepts most, see `plan_tree`; made anew as steps tell what is passed.
+    """Plan that accepts most, see `plan_tree`; it is renewed as steps show what is passed.
 
     Attributes
     ----------
@@ -138,7 +139,8 @@ class PlannedTree:
         Drafts of the whole tree, at most.
     max_depth : int
     table : ndarray, shape (K + 1, K), optional
-        Of `place_rates`, to begin with; by default `initial_rates`, for up to 8 drafts of a node.
+        Table of `place_rates`, to begin with; by default `initial_rates`, for up to 8 drafts of a
+        node.
     """
 
     num_nodes: int
@@ -152,7 +154,7 @@ class PlannedTree:
 
 @dataclass(frozen=True, slots=True)
 class AutoTree:
-    """The tree that brings most tokens a second, or plain decoding where that brings more.
+    """Tree that brings most tokens per second, or plain decoding if that brings more.
 
     It is chosen while decoding, by what is passed and what steps take. The first 50 tokens or so
     find that out; later something else is tried for half a hundredth of the time.
@@ -176,12 +178,12 @@ class AutoTree:
             raise InvalidInput(f"{self}: give at least 1 of each")
 
 
-#: What trees can be drawn by.
+#: Kinds of trees that can be drawn.
 Tree = Topology | DynamicTree | PlannedTree | AutoTree
 
 
 def k_ary(num_drafts: int, depth: int) -> Topology:
-    """`num_drafts` after every node, `depth` levels of them."""
+    """Topology of `num_drafts` after every node, on `depth` levels."""
     if num_drafts < 1 or depth < 1:
         raise InvalidInput(f"{num_drafts} drafts, depth {depth}: give at least 1 of both")
     if count_power(num_drafts, depth) > 100_000 or depth > MAX_DEPTH:
@@ -194,7 +196,7 @@ def k_ary(num_drafts: int, depth: int) -> Topology:
 
 
 def balanced(num_drafts: int, num_nodes: int) -> Topology:
-    """`num_drafts` after every node, level by level, until there are `num_nodes` drafts."""
+    """Topology of `num_drafts` after every node, level by level, up to `num_nodes` drafts."""
     if num_drafts < 1 or num_nodes < 1:
         raise InvalidInput(f"{num_drafts} drafts, {num_nodes} nodes: give at least 1 of both")
     places: dict[Place, int] = {}
@@ -209,7 +211,7 @@ def balanced(num_drafts: int, num_nodes: int) -> Topology:
 
 
 def sparse(num_nodes: int | None = None) -> Topology:
-    """More drafts along the first draws, fewer beside them.
+    """Topology with more drafts along the first draws, fewer beside them.
 
     Parameters
     ----------
@@ -232,12 +234,12 @@ def sparse(num_nodes: int | None = None) -> Topology:
 
 
 def chain(depth: int) -> Topology:
-    """The tree of one draft after another."""
+    """Topology of one draft after another."""
     return Topology(k_ary(1, depth).num_drafts, f"chain{depth}")
 
 
 def whole_paths(num_paths: int, depth: int) -> Topology:
-    """Several paths of drafts, each drawn from its beginning; equal beginnings are drawn once.
+    """Topology of several paths, each drawn from its beginning; equal beginnings are drawn once.
 
     After a node that n of the paths go through, n drafts are drawn.
     """
@@ -255,7 +257,7 @@ def whole_paths(num_paths: int, depth: int) -> Topology:
 
 
 def parse_topology(text: str) -> Tree:
-    """A tree by its name, such as "4x3", "chain5", "paths3x4", "sparse16", or "planned16"."""
+    """Tree by its name, such as "4x3", "chain5", "paths3x4", "sparse16", or "planned16"."""
     if text == "sparse":
         return sparse()
     if match := re.fullmatch(r"(chain|sparse|planned|dynamic|auto)(\d{1,4})", text):
@@ -276,7 +278,7 @@ _SIZED: dict[str, Callable[[int], Tree]] = {
 
 
 def initial_rates(max_drafts: int, first: float = 0.75) -> RateTable:
-    r"""A table before anything is measured: :math:`\alpha_k = 1 - (1 - a_1)^k`.
+    r"""Table before anything is measured: :math:`\alpha_k = 1 - (1 - a_1)^k`.
 
     Parameters
     ----------
@@ -293,7 +295,7 @@ def initial_rates(max_drafts: int, first: float = 0.75) -> RateTable:
 
 
 def rates_from_alphas(alphas: Floats) -> RateTable:
-    """The table whose places are passed in draw order, from the rates of 1, 2, ... drafts."""
+    """Table whose places are passed in draw order, from the rates of 1, 2, ... drafts."""
     passed = np.maximum(np.diff(alphas, prepend=0.0), 0.0)  # rounding may leave less than nothing
     return np.tril(np.tile(passed, (alphas.size + 1, 1)), -1)
 
@@ -305,12 +307,12 @@ def place_values(topology: Topology, table: RateTable | None = None) -> dict[Pla
     ----------
     topology : Topology
     table : ndarray, shape (K + 1, K), optional
-        Of `place_rates`; by default `initial_rates`.
+        Table of `place_rates`; by default `initial_rates`.
 
     Returns
     -------
     dict of tuple to ndarray, shape (K,)
-        By the place of the node, in draw order; 1 for a leaf.
+        Values by the place of the node, in draw order; 1 for a leaf.
 
     Raises
     ------
@@ -332,7 +334,7 @@ def place_values(topology: Topology, table: RateTable | None = None) -> dict[Pla
 
 
 def in_draw_order(topology: Topology, table: RateTable | None = None) -> Topology:
-    """The same tree with the most valuable drafts of every node drawn first.
+    """Same tree with the most valuable drafts of every node drawn first.
 
     Draws may coincide, and the first then has the place: it is to be the best one.
     """
@@ -350,14 +352,14 @@ def in_draw_order(topology: Topology, table: RateTable | None = None) -> Topolog
 
 
 class ValuedTopology(NamedTuple):
-    """A topology whose most valuable drafts are drawn first, and its `place_values`."""
+    """Topology whose most valuable drafts are drawn first, and its `place_values`."""
 
     topology: Topology
     values: dict[Place, RateTable]
 
 
 def valued(topology: Topology, table: RateTable | None = None) -> ValuedTopology:
-    """`in_draw_order`, and the values there. Arguments as `place_values`."""
+    """Topology by `in_draw_order`, and the values there. Arguments as `place_values`."""
     topology = in_draw_order(topology, table)
     return ValuedTopology(topology, place_values(topology, table))
 
@@ -369,5 +371,5 @@ def expected_accepted(topology: Topology, table: RateTable | None = None) -> flo
 
 
 def _expected(values: RateTable, table: RateTable) -> float:
-    """W of a node: the most valuable place is the likeliest to be passed."""
+    """Value W of a node: the most valuable place is the likeliest to be passed."""
     return float(np.sort(values) @ np.sort(table[values.size, : values.size]))

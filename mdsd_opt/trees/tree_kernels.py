@@ -15,7 +15,7 @@ from mdsd_opt.verifiers.optimal.acceptance_rule_kernels import (
 
 @kernel
 def best_below(rates: Any, below: Any, best: Any, counts: Any, sums: Any) -> None:
-    """Largest W of a node that may use up to b drafts, for b = 0, 1, ...
+    """Compute the largest W of a node that may use up to b drafts, for b = 0, 1, ...
 
     `rates`, shape (K + 1, K), fall in every row; `below`, shape (n + 1,), is W of its drafts, and
     may be `best` itself, where there is no limit of depth. Out: `best` and `counts`, both of shape
@@ -58,7 +58,7 @@ def first_met(
     order: Any, vocab_size: int, levels: Any, level_of: Any, places: Any, starts: Any, counts: Any,
     tokens: Any, weights: Any, misses: Any, taken: Any, chances: Any
 ) -> float:  # fmt: skip
-    """Chance that each text is the first of an order that is in the tree; returns that of none.
+    """Compute each text's chance to be the first of an order in the tree; return that of none.
 
     Texts are numbered level by level from the root, 0, those of a level in order of their tokens;
     `order` is without the root, `levels`, shape (L + 2,), has the first text of every level.
@@ -114,7 +114,7 @@ def rank_chances(
     target: Any, q: Any, num_drafts: int, sums: Any, blocks: Any, links: Any, keys: Any,
     entries: Any, levels: Any, spans: Any, lives: Any, chances: Any,
 ) -> None:  # fmt: skip
-    """What `recursive_rejection.rank_chances` returns, added to zeros in `chances`, shape (K,).
+    """Add the result of `recursive_rejection.rank_chances` to zeros in `chances`, shape (K,).
 
     `target` and `q` have shape (n,), `sums` (5, n + 1); `blocks`, `links`, `keys`, `entries` and
     `levels` are those of `death_levels`, `spans` and `lives` of `spans_of_blocks`: room for all of

@@ -1,4 +1,4 @@
-r"""The most that drafts of two values can bring at one node, over all lossless rules.
+r"""Most that drafts of two values can bring at one node, over all lossless rules.
 
 K independent drafts from q; m1 of them are worth :math:`v_1`, the other m2 are worth
 :math:`v_2 < v_1`. With :math:`d = v_1 - v_2`, :math:`n = \lceil v_1 / d \rceil` and
@@ -25,13 +25,13 @@ from mdsd_opt.base.checked import floats
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, ProblemTooLarge
 
-#: Nested prefixes, at most: they are many where the values are nearly the same.
+#: Most nested prefixes: they are many where the values are nearly the same.
 MAX_PREFIXES = 10_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueBound:
-    r"""The optimum, and what proves that nothing brings more.
+    r"""The optimum, and a proof that nothing brings more.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ def value_bound(target: Vector, draft: Vector, values: Sequence[float]) -> Value
     draft : array_like, shape (V,)
         q, from which K drafts are drawn independently.
     values : sequence of float
-        Of each draft, of one or two different values; see `place_values`.
+        Values of the drafts, one or two different ones; see `place_values`.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def value_bound(target: Vector, draft: Vector, values: Sequence[float]) -> Value
 
 
 def _lorenz(target: Vector, draft: Vector) -> tuple[Integers, Vector, Vector]:
-    """Tokens that are drafted by p/q, and the masses of their prefixes under q and p."""
+    """Drafted tokens by p/q, and the masses of their prefixes under q and p."""
     drawn = np.flatnonzero(draft > 0.0)
     order = drawn[np.argsort(target[drawn] / draft[drawn], kind="stable")]
     a = np.concatenate([[0.0], np.cumsum(draft[order])])
@@ -118,7 +118,7 @@ def _lorenz(target: Vector, draft: Vector) -> tuple[Integers, Vector, Vector]:
 def _shortest_chain(
     a: Vector, masses: Vector, many: int, few: int, count: int
 ) -> tuple[float, list[int]]:
-    """The minimum over chains of prefixes, and the lengths of the prefixes.
+    """Minimum over chains of prefixes, and the lengths of the prefixes.
 
     That the prefixes are nested need not be asked for: by the rearrangement inequality no order
     of the same numbers is better.
@@ -139,7 +139,7 @@ def _shortest_chain(
 
 
 def _lowest(y: Vector, f: Vector, slopes: Vector) -> Integers:
-    """Where f - slope y is least, for ascending slopes: a tangent of the lower hull."""
+    """Places where f - slope y is least, for ascending slopes: tangents of the lower hull."""
     hull: list[int] = []
     for i in range(y.size):
         if hull and y[i] <= y[hull[-1]]:  # no wider than the one before: the lower one stays

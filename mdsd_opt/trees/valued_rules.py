@@ -1,4 +1,4 @@
-r"""Which draft of a block goes on, when drafts are worth different amounts by their places.
+r"""Choice of the draft of a block that goes on, if drafts at different places differ in value.
 
 Given that the topmost draft lies in block B, let S be the places of the drafts in B.
 
@@ -35,17 +35,17 @@ from mdsd_opt.verifiers.optimal.acceptance_rule import (
 
 Values = NDArray[np.float64]
 
-#: Values are forecasts: from this share of the largest on they count as equal to it.
+#: Share of the largest value from which a value counts as equal to it: values are forecasts.
 _AS_GOOD = 0.9
 
 
 def as_good(values: Values) -> NDArray[np.bool_]:
-    """Which of some places are worth as much as the most valuable one, up to a tenth."""
+    """Whether each place is worth as much as the most valuable one, up to a tenth."""
     return values >= _AS_GOOD * values.max()
 
 
 def valued_rule(is_replaced: bool, drawn: Drawn, values: Values) -> BlockRule:
-    """A rule within blocks that favours valuable places, with the law of `block_rule`.
+    """Rule within blocks that favours valuable places, with the law of `block_rule`.
 
     `is_replaced`: whether the drafts are drawn with replacement; `values`, shape (K,), are of the
     places, and positive.
@@ -77,7 +77,7 @@ def _with_swaps(drawn: Drawn, values: Values, rule: BlockRule) -> BlockRule:
 
     @cache
     def exchanged(j: int, k: int) -> tuple[Any, BlockRule]:
-        """w(x') / w(x), and the rule for x'."""
+        """Ratio w(x') / w(x), and the rule for x'."""
         order = np.arange(drawn.tokens.size)
         order[[j, k]] = k, j
         other = replace(drawn, tokens=drawn.tokens[order], places=drawn.places[order])
@@ -89,7 +89,7 @@ def _with_swaps(drawn: Drawn, values: Values, rule: BlockRule) -> BlockRule:
 
     @cache
     def ranked(lowest: int) -> tuple[int, list[int]]:
-        """The best place whose token lies at `lowest` or above, and those not as good."""
+        """Best place whose token lies at `lowest` or above, and those not as good."""
         worth = np.where(drawn.places >= lowest, values, 0.0)
         return int(worth.argmax()), np.flatnonzero((worth > 0.0) & ~as_good(worth)).tolist()
 

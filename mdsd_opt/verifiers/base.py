@@ -1,4 +1,4 @@
-"""What every verification algorithm can say about itself, and how it decides."""
+"""Interface of every verification algorithm, and the way it decides."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from mdsd_opt.verifiers.verdicts import (
     verdict,
 )
 
-#: Draft tuples that an enumeration may visit.
+#: Most draft tuples that an enumeration may visit.
 MAX_TUPLES = 2_000_000
 
-#: Those that are enumerated for an acceptance rate where that saves an estimate or a bound.
+#: Most tuples that are enumerated for an acceptance rate to save an estimate or a bound.
 MAX_RATED_TUPLES = 3000
 
 #: Size of a batch, in probabilities of one side, from which threads are started.
@@ -48,7 +48,7 @@ Made = TypeVar("Made")
 
 
 class Remembered(Generic[Made]):
-    """What is made of a problem, once, and kept as long as the problem is.
+    """Cache of a function of a problem, kept as long as the problem.
 
     A copy, and what another process receives, remembers nothing: `make` is to be importable.
     """
@@ -90,11 +90,11 @@ class Verifier(ABC):
 
     @property
     def batch_rates(self) -> Mapping[str, BatchRates]:
-        """What computes its rates in batches, by draft scheme; others go position by position."""
+        """Kernels or formulas of its rates in batches, by draft scheme; others go by position."""
         return {}
 
     def configured(self, **options: Any) -> Verifier:
-        """The algorithm with other options than its usual ones."""
+        """Same algorithm with other options than its usual ones."""
         return type(self)(**options)
 
     def supports(self, drafts: DraftScheme) -> bool:
@@ -130,7 +130,7 @@ class Verifier(ABC):
 
     @abstractmethod
     def acceptance_rate(self, problem: TransportProblem) -> float:
-        """Pr(output in draft set), residual hits included."""
+        """Probability that the output is in the draft set, residual hits included."""
 
     def conditional_law(self, problem: TransportProblem, drafts: Any, exact: bool = False) -> Law:
         """Law of the output token given these drafts.
@@ -139,7 +139,7 @@ class Verifier(ABC):
         ----------
         problem : TransportProblem
         drafts : array_like of int, shape (K,)
-            In draw order, padded with -1.
+            Draft tokens in draw order, padded with -1.
         exact : bool
             Compute in Fractions; possible where the rule is rational.
 
@@ -153,7 +153,7 @@ class Verifier(ABC):
         return self.decide(problem, tokens, exact).law(tokens, problem.vocab_size)
 
     def output_law(self, problem: TransportProblem, exact: bool = False) -> Law:
-        """Law of the output token by enumeration of all draft tuples, shape (V,).
+        """Law of the output token, by enumeration of all draft tuples, shape (V,).
 
         It equals the target if and only if the algorithm is lossless.
 
@@ -170,7 +170,7 @@ class Verifier(ABC):
         return total
 
     def enumerated_acceptance_rate(self, problem: TransportProblem, exact: bool = False) -> Any:
-        """`acceptance_rate` by enumeration of all draft tuples."""
+        """Acceptance rate by enumeration of all draft tuples."""
         total: Any = Fraction(0) if exact else 0.0
         for weight, tokens in self._enumerated(problem, exact):
             law = self.decide(problem, tokens, exact).law(tokens, problem.vocab_size)
@@ -180,7 +180,7 @@ class Verifier(ABC):
     def rate_with_residual_hits(
         self, problem: TransportProblem, bound: float, num_samples: int, seed: int
     ) -> float:
-        """The acceptance rate, given its bound without residual hits: enumerated or an `Estimate`.
+        """Acceptance rate, given its bound without residual hits: enumerated or an `Estimate`.
 
         An estimate averages the exact probability of a hit over `num_samples` draft tuples.
         """
@@ -222,7 +222,7 @@ class Verifier(ABC):
         ----------
         problem : TransportProblem
         drafts : array_like of int, shape (K,)
-            In draw order, padded with -1.
+            Draft tokens in draw order, padded with -1.
         rng : numpy.random.Generator or Uniforms
             A generator gives four uniforms to each call, used or not.
         relax : mapping, optional
@@ -264,12 +264,12 @@ class Verifier(ABC):
         target, draft : array_like, shape (N, V)
             Probabilities. For drafts from different models, draft has shape (N, K, V).
         drafts : array_like of int, shape (N, K)
-            In draw order, padded with -1.
+            Draft tokens in draw order, padded with -1.
         rng : numpy.random.Generator or ndarray, shape (N, 4)
             A generator, or the uniforms of each row in the order of `Uniforms`.
         scheme : str
-            How the drafts were sampled: "with_replacement", "without_replacement", "greedy" or
-            "top_k"; or "independent", each from a model of its own.
+            Scheme by which the drafts were sampled: "with_replacement", "without_replacement",
+            "greedy" or "top_k"; or "independent", each from a model of its own.
         num_threads : int, optional
             All processors, unless the batch is small; it does not change the result.
         relax : mapping, optional
@@ -311,7 +311,7 @@ class Verifier(ABC):
         uniforms : ndarray, shape (N, 4)
         num_threads : int
         name_of : callable
-            What messages call the row at a place.
+            Function that names the row at a place in messages.
         """
 
         def token_of(n: int) -> int:
@@ -349,7 +349,7 @@ class Verifier(ABC):
 
 
 def possible_token(p: Floats, tokens: Integers) -> int:
-    """The likeliest draft, or token if all drafts are impossible.
+    """Likeliest draft, or token if all drafts are impossible.
 
     For the case that a rule selects a token of probability zero and no residual is left, which
     takes rounding or a uniform at the very end of its range.
@@ -360,7 +360,7 @@ def possible_token(p: Floats, tokens: Integers) -> int:
 
 
 def draw(law: Law, uniform: float) -> int:
-    """One token by inverse CDF; none whose probability is zero, or negative by rounding."""
+    """Token drawn by inverse CDF; never one whose probability is zero, or negative by rounding."""
     masses = law.astype(np.float64, copy=False)
     return int(tokens_at(np.maximum(masses, 0.0) if masses.min() < 0 else masses, uniform))
 
@@ -412,16 +412,16 @@ def checked_batch(
 
 
 def target_of(problem: TransportProblem, exact: bool) -> Law:
-    """p as float64, or as an object array of Fractions."""
+    """Target p as float64, or as an object array of Fractions."""
     return np.array(problem.exact_target, dtype=object) if exact else problem.target
 
 
 def positive_part(values: Law) -> Law:
-    """max(values, 0) elementwise, for floats and Fractions."""
+    """Elementwise max(values, 0), for floats and Fractions."""
     return np.where(values > 0, values, values * 0)
 
 
 def normalised(values: Law) -> Law | None:
-    """values / sum, or None where the sum is zero."""
+    """Quotient values / sum, or None if the sum is zero."""
     total = values.sum()
     return values / total if total > 0 else None

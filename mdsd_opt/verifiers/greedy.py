@@ -17,7 +17,7 @@ from mdsd_opt.verifiers.verdicts import Decision
 
 
 class Greedy(Verifier):
-    r"""Accept the last draft with probability min(1, p/q'), else draw from what is left of p.
+    r"""Accept the last draft with probability min(1, p/q'), else draw from the rest of p.
 
     T is drafted for certain, the last draft follows q' outside T, and the residual :math:`(p -
     q')_+` keeps all of p on T, where it is accepted. Rate :math:`p(T) + \sum_{i \notin T} \min(p_i,

@@ -33,23 +33,24 @@ from mdsd_opt.verifiers.verdicts import Decision
 
 DEFAULT_SAMPLES = 2000
 
-#: Terms up to which the rational law is computed.
+#: Most terms for which the rational law is computed.
 _MAX_TERMS = 20_000
 
-#: The law given rarer drafts is a small difference of large terms, so Fractions are used.
+#: Probability of drafts below which the law is a small difference of large terms, so that
+#: Fractions are used.
 _RARE = 1e-4
 
 _CHUNK = 1 << 22  # exponentials drawn at a time
 
-#: Exponentials of one sample.
+#: Most exponentials of one sample.
 _MAX_CLOCKS = 1 << 26
 
-#: sum of c exp(-r t) as {r: c}, in floats or Fractions.
+#: Sum of c exp(-r t) as {r: c}, in floats or Fractions.
 ExponentialSum = dict[Any, Any]
 
 
 class GumbelList(Verifier):
-    r"""X^k is the first arrival at rates q on clocks k, Y the first at rates p on the earliest.
+    r"""Verify by clocks: X^k arrives first at rates q on clock k, Y at rates p on the earliest.
 
     With :math:`S_i^k` independent exponentials, :math:`X^k = \arg\min_i S_i^k / q_i` and :math:`Y =
     \arg\min_i \min_k S_i^k / p_i`: the drafts are i.i.d. from q and Y follows p. The method draws
@@ -96,14 +97,14 @@ class GumbelList(Verifier):
         return drafts, output
 
     def acceptance_bound(self, problem: TransportProblem) -> float:
-        """The lower bound of [GLS], which is the acceptance rate at K = 1; O(V log V)."""
+        """Lower bound of [GLS], which is the acceptance rate at K = 1; O(V log V)."""
         self.check(problem)
         return gumbel_bounds(problem.target, draft_of(problem, False), [problem.num_drafts])[0]
 
     def acceptance_rate(
         self, problem: TransportProblem, num_samples: int = DEFAULT_SAMPLES, seed: int = 0
     ) -> float:
-        """The rate in closed form for few tokens, else an `Estimate` by simulation."""
+        """Rate in closed form for few tokens, else an `Estimate` by simulation."""
         self.check(problem)
         p, q, k = problem.target, draft_of(problem, exact=False), problem.num_drafts
         if k == 1:
@@ -138,7 +139,7 @@ class GumbelList(Verifier):
 
 
 def gumbel_bounds(p: Vector, q: Vector, num_drafts: Iterable[int]) -> list[float]:
-    """The bound for several K, with all inner sums from one sort by p/q."""
+    """Lower bounds for several K, with all inner sums from one sort by p/q."""
     ratio = np.divide(p, q, out=np.full_like(p, np.inf), where=q > 0)
     order = np.argsort(ratio)
     p, q, ratio = p[order], q[order], ratio[order]
@@ -153,7 +154,7 @@ def gumbel_bounds(p: Vector, q: Vector, num_drafts: Iterable[int]) -> list[float
 
 
 def joint_masses(p: Sequence[Any], q: Sequence[Any], drafts: Sequence[int]) -> list[Any]:
-    """Pr(X = drafts, Y = j) for every token j; about K V (V + 1)^K operations.
+    """Joint probability Pr(X = drafts, Y = j) for every token j; about K V (V + 1)^K operations.
 
     p and q are floats or Fractions, and drafts have q > 0.
     """
@@ -178,7 +179,7 @@ def joint_masses(p: Sequence[Any], q: Sequence[Any], drafts: Sequence[int]) -> l
 
 
 def acceptance(p: Sequence[Any], q: Sequence[Any], num_drafts: int) -> Any:
-    """Pr(Y is a draft): 1 minus that of no row having it; about V (V + 1)^(K - 1) operations."""
+    """Probability that Y is a draft: 1 minus that of no row having it; V (V + 1)^(K - 1) steps."""
     one = p[0] * 0 + 1
     total = one
     for j in range(len(p)):
@@ -196,7 +197,7 @@ def acceptance(p: Sequence[Any], q: Sequence[Any], num_drafts: int) -> Any:
 def draft_probability(
     p: Sequence[Any], q: Sequence[Any], x: int, until: Any = None
 ) -> ExponentialSum:
-    """G_x(t), or the same integral up to `until`; q_x is positive."""
+    """Sum G_x(t), or the same integral up to `until`; q_x is positive."""
     bends = sorted(
         (bend, q[i] / q[x])
         for i in range(len(p))
@@ -224,7 +225,7 @@ def draft_probability(
 
 
 def _winning_row(p: Sequence[Any], q: Sequence[Any], j: int, x: int) -> ExponentialSum:
-    """Pr(draft x | the row holds the output j), as a function of t."""
+    """Probability Pr(draft x | the row holds the output j), as a function of t."""
     if x == j:
         excess = (q[i] / q[j] * p[j] - p[i] for i in range(len(p)) if i != j and q[i] > 0)
         return {sum((e for e in excess if e > 0), p[j] * 0): p[j] * 0 + 1}

@@ -20,13 +20,13 @@ from mdsd_opt.verifiers.verdicts import Decision
 
 DEFAULT_SAMPLES = 2000
 
-#: Drafts up to which the rounds are played.
+#: Most drafts for which the rounds are played.
 _MAX_ROUNDS = 200
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Tournament:
-    """One pair rule for each round, the winner so far against the next draft; then p against p_I.
+    """Pair rules of the rounds, the winner so far against the next draft; then p against p_I.
 
     `selection` is p_I, `share` min(1, p/p_I), `residual` the law after a rejection.
     """
@@ -52,9 +52,9 @@ class ImportanceSampling(Verifier):
     size : int
         s, the number of tokens between which the LP decides; all of them if there are fewer.
     rule : {"published", "ratio"}
-        Who wins in the other pairs, see the method truncated_lp.
+        Winner in the other pairs, see the method truncated_lp.
     order : {"surplus", "mass"}
-        Which tokens the LP decides between: those of largest :math:`p - q_1 q_2`, or a truncated
+        Tokens that the LP decides between: those of largest :math:`p - q_1 q_2`, or a truncated
         alphabet of the likeliest ones.
     """
 
@@ -77,7 +77,7 @@ class ImportanceSampling(Verifier):
         return {"with_replacement": BatchRates(self._batch_bounds, is_bound=True)}
 
     def _batch_bounds(self, p: Vector, q: Vector, counts: list[int], seed: int) -> list[float]:
-        """`acceptance_bound` for several K, from the rounds of one tournament."""
+        """Values of `acceptance_bound` for several K, from the rounds of one tournament."""
         played = _rounds(p, [q] * max(counts), *self._options)
         laws = [q, *(rule.selection for rule in played)]
         return [min(float(np.minimum(p, laws[k - 1]).sum()), 1.0) for k in counts]
@@ -94,7 +94,7 @@ class ImportanceSampling(Verifier):
         return Decision(selected * tournament.share[drafts], tournament.residual)
 
     def acceptance_bound(self, problem: TransportProblem) -> float:
-        """sum min(p, p_I): the acceptance rate without residual hits."""
+        """Sum of min(p, p_I): the acceptance rate without residual hits."""
         self.check(problem)
         selection = self._tournament(problem).selection
         return min(float(np.minimum(problem.target, selection).sum()), 1.0)
@@ -102,7 +102,7 @@ class ImportanceSampling(Verifier):
     def acceptance_rate(
         self, problem: TransportProblem, num_samples: int = DEFAULT_SAMPLES, seed: int = 0
     ) -> float:
-        """The bound plus residual hits; they are estimated if K > 2 and there are many tuples."""
+        """Bound plus residual hits, which are estimated if K > 2 and there are many tuples."""
         bound = self.acceptance_bound(problem)
         tournament = self._tournament(problem)
         if problem.num_drafts == 1:
@@ -135,7 +135,7 @@ def _tournament_of(problem: TransportProblem, size: int, rule: str, order: str) 
 def _rounds(
     p: Vector, models: Sequence[Vector], size: int, rule: str, order: str
 ) -> Iterator[PairRule]:
-    """The winner so far against the next draft, again and again."""
+    """Pair rules of the winner so far against the next draft, again and again."""
     selection = models[0]
     for q in models[1:]:
         played = pair_rule(p, selection, q, size, rule, order)

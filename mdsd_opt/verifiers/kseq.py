@@ -1,4 +1,4 @@
-"""K-SEQ of SpecTr: K equal accept tests against a scaled draft law."""
+"""K-SEQ of SpecTr: K equal acceptance tests against a scaled draft law."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class KSeq(Verifier):
         return _lossless_fraction(self._scale(problem), p, q, problem.num_drafts)
 
     def acceptance_rate(self, problem: TransportProblem) -> float:
-        """1 - (1 - beta)^K at the best rho; the residual never hits a draft."""
+        """Rate 1 - (1 - beta)^K at the best rho; the residual never hits a draft."""
         self.check(problem)
         return kseq_rates(problem.target, draft_of(problem, False), [problem.num_drafts])[0]
 
@@ -80,12 +80,12 @@ def kseq_rates(p: Vector, q: Vector, num_drafts: Sequence[int]) -> list[float]:
 
 
 def acceptance_scale(p: Vector, q: Vector, num_drafts: int) -> float:
-    """rho*, O(V log V)."""
+    """Best scale rho*, in O(V log V)."""
     return float(_best_scales(RatioSums(p, q), np.array([num_drafts]))[0])
 
 
 def _best_scales(sums: RatioSums, num_drafts: Integers) -> Vector:
-    """rho* of each K, by bisection until two neighbouring floats are left; the upper is lossless.
+    """Best scale rho* of each K, by bisection to two neighbouring floats; the upper is lossless.
 
     rho beta(rho) = sum min(p, rho q) grows with rho and 1 - (1 - beta)^K falls, so there is one
     root.
@@ -109,7 +109,7 @@ def _best_scales(sums: RatioSums, num_drafts: Integers) -> Vector:
 
 
 def _some_test_passes(beta: Any, num_drafts: Any) -> Any:
-    """1 - (1 - beta)^K, without cancellation in floating point."""
+    """Probability 1 - (1 - beta)^K, without cancellation in floating point."""
     if isinstance(beta, Fraction):
         require_short_powers([beta], num_drafts)
         return 1 - (1 - beta) ** num_drafts
@@ -118,7 +118,7 @@ def _some_test_passes(beta: Any, num_drafts: Any) -> Any:
 
 
 def _lossless_fraction(scale: float, p: Law, q: Law, num_drafts: int) -> Fraction:
-    """rho, raised by little more than its rounding until the rule is exactly lossless."""
+    """Scale rho, raised by little more than its rounding until the rule is exactly lossless."""
     for step in (0, 1, 4, 64, 4096):
         rho = min(Fraction(scale) * (1 + Fraction(step, 1 << 52)), Fraction(num_drafts))
         beta = np.minimum(p / rho, q).sum()

@@ -18,13 +18,13 @@ from mdsd_opt.verifiers.base import Remembered, Verifier, target_of
 from mdsd_opt.verifiers.rejection import nothing_accepted, residual_law
 from mdsd_opt.verifiers.verdicts import Decision, Law
 
-#: This formulation ends in a basis, from which the plan can be taken without rounding.
+#: Options of methods; this formulation ends in a basis, which gives the plan without rounding.
 _OPTIONS: dict[str, dict[str, Any]] = {"full_lp": {"formulation": "supports"}}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rule:
-    """Pr(accept token | set) for the sets that accept any; the output law after a rejection."""
+    """Probability to accept each token of a set that accepts any; output law after a rejection."""
 
     shares: dict[tuple[int, ...], dict[int, Any]]
     residual: Law

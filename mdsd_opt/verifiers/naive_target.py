@@ -18,7 +18,7 @@ from mdsd_opt.verifiers.verdicts import Decision
 
 
 class NaiveTarget(Verifier):
-    r"""Sample p; accepted if the token happens to be drafted.
+    r"""Sample p; the token is accepted if it happens to be drafted.
 
     Acceptance :math:`\sum_i p_i \Pr(i \in \{X_1..X_K\})`. Lossless for any draft law, optimal for
     drafts that are certain (top-K). Cost O(V), for the rate and for a decision; the rate costs

@@ -1,4 +1,4 @@
-"""What a verifier says of its rates: what computes them in batches, and how far off they may be."""
+"""Declarations of a verifier's rates: how batches compute them, and how exact they are."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from mdsd_opt.base.array_types import Vector
 from mdsd_opt.drafts.single_model import SingleModelDrafts
 
-#: (p, q, every K, seed) -> rates of one row, for these K.
+#: Maps (p, q, every K, seed) to the rates of one row, for these K.
 RowFormula = Callable[[Vector, Vector, list[int], int], Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRates:
-    """What computes the rates of a verifier for the drafts of one scheme: a formula or a kernel.
+    """Formula or kernel for the rates of a verifier with the drafts of one scheme.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class BatchRates:
 
 
 def optimal_rates(kinds: Iterable[type[SingleModelDrafts]]) -> dict[str, BatchRates]:
-    """The rates of the optimum by the names of schemes, of those that declare kernels for it."""
+    """Rates of the optimum by scheme, for those that declare kernels for it."""
     return {
         kind.scheme: BatchRates(
             kernel=kind.optimal_kernels.rates,
@@ -72,7 +72,7 @@ class Estimate(float):
 
 
 class CertifiedRate(float):
-    """The acceptance rate of a rule that is not quite optimal; arithmetic gives plain floats.
+    """Acceptance rate of a rule that is not quite optimal; arithmetic gives plain floats.
 
     The optimum is at most `gap` higher.
     """

@@ -26,7 +26,7 @@ DEFAULT_SAMPLES = 2000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RatioHullLaw:
-    """What the rule of one problem is made of.
+    """Order, levels and laws of the rule for one problem.
 
     `position` is the place of each token in the order (-1: never drafted), `selection` p_Z.
     """
@@ -71,20 +71,20 @@ class RatioHull(Verifier):
         return Decision(accept, hull.residual)
 
     def acceptance_bound(self, problem: TransportProblem) -> float:
-        """sum min(p, p_Z): the acceptance rate without residual hits."""
+        """Sum of min(p, p_Z): the acceptance rate without residual hits."""
         self.check(problem)
         return min(float(np.minimum(problem.target, self._hull(problem).selection).sum()), 1.0)
 
     def acceptance_rate(
         self, problem: TransportProblem, num_samples: int = DEFAULT_SAMPLES, seed: int = 0
     ) -> float:
-        """The bound plus residual hits, which are estimated if there are many draft tuples."""
+        """Bound plus residual hits, which are estimated if there are many draft tuples."""
         bound = self.acceptance_bound(problem)
         return self.rate_with_residual_hits(problem, bound, num_samples, seed)
 
 
 def hull_of(problem: TransportProblem) -> RatioHullLaw:
-    """The hull of the drafted tokens in order of p / w, and the law of its selection."""
+    """Hull of the drafted tokens in order of p / w, and the law of its selection."""
     from mdsd_opt.verifiers.optimal.choice_kernels import chosen_law
 
     p = problem.target

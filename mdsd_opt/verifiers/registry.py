@@ -18,7 +18,7 @@ from mdsd_opt.verifiers.base import Verifier
 
 _PACKAGE = "mdsd_opt.verifiers"
 
-#: Those that come first in lists, in this order; the others follow by name.
+#: Names that come first in lists, in this order; the others follow by name.
 _FIRST = (
     "optimal", "naive_target", "single_draft", "rrs", "kseq", "spechub", "greedy",
     "importance_sampling", "ratio_hull", "gumbel", "lp",
@@ -33,15 +33,15 @@ def names() -> tuple[str, ...]:
 
 
 def get(verifier: str | Verifier, **options: Any) -> Verifier:
-    """A verification algorithm by name.
+    """Verification algorithm of a name.
 
     Parameters
     ----------
     verifier : str or Verifier
         A name, ``"module:attribute"``, or a verifier, which is returned as it is.
     **options
-        What the algorithm can be told, such as ``binned=True`` for ``"optimal"`` or ``size=8``
-        for ``"importance_sampling"``.
+        Options of the algorithm, such as ``binned=True`` for ``"optimal"`` or ``size=8`` for
+        ``"importance_sampling"``.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def get(verifier: str | Verifier, **options: Any) -> Verifier:
 
 
 def register(verifier: Verifier) -> None:
-    """Make a verifier known by its name, wherever the name of one is taken.
+    """Register a verifier by its name, which is then known wherever one is taken.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def _found(verifier: Any) -> Verifier:
 
 
 def checked(found: Any, given: str) -> Verifier:
-    """What was given for a verifier; `InvalidInput` if it is none, or has no name or schemes."""
+    """The given verifier; `InvalidInput` if it is none, or has no name or schemes."""
     if not isinstance(found, Verifier):
         kind, of = (
             ("the class", found) if isinstance(found, type) else ("an object of", type(found))
@@ -119,7 +119,7 @@ def checked(found: Any, given: str) -> Verifier:
 
 @functools.cache
 def built_in_names() -> tuple[str, ...]:
-    """Those of the files here, from their sources: importing them all would import numba."""
+    """Names of the verifiers in this folder, from their sources: imports would need numba."""
     folder = importlib.import_module(_PACKAGE).__path__
     found = [entry.name for entry in pkgutil.iter_modules(folder) if _declares_one(entry.name)]
     places = {name: place for place, name in enumerate(_FIRST)}

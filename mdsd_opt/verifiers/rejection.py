@@ -1,4 +1,4 @@
-"""Speculative sampling of one token, which most rules are made of, and sums for its rates."""
+"""Speculative sampling of one token, the basis of most rules, and sums for its rates."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from mdsd_opt.verifiers.verdicts import Law
 
 
 def draft_of(problem: TransportProblem, exact: bool) -> Law:
-    """q of drafts from one model, or from several, shape (K, V); as float64 or as Fractions."""
+    """Law q of drafts from one model, or from several, (K, V); as float64 or as Fractions."""
     drafts: Any = problem.drafts
     return np.array(drafts.exact_q, dtype=object) if exact else drafts.q
 
 
 def nothing_accepted(drafts: Integers, p: Law) -> Law:
-    """A zero for each draft, of the kind of numbers that p holds."""
+    """Array of zeros, one for each draft, of the kind of numbers that p holds."""
     return np.zeros(drafts.size, dtype=p.dtype) + p[0] * 0
 
 
 def accepted(p: Any, q: Any) -> Any:
-    """min(1, p/q) for one token; zero where p is, whatever q."""
+    """Ratio min(1, p/q) for one token; zero if p is zero, whatever q."""
     if p >= q:
         return p * 0 + (1 if p > 0 else 0)
     return p / q
 
 
 def without(q: Law, drawn: int | Integers) -> Law:
-    """Law of the next draft where these tokens are not drawn again; zero where none is left."""
+    """Law of the next draft if these tokens are not drawn again; zero if none is left."""
     rest = q.copy()
     rest[drawn] = 0
     total = rest.sum()
@@ -49,7 +49,7 @@ def residual_law(p: Law, taken: Law) -> Law:
 
 
 class RatioSums:
-    r""":math:`\sum \min(p, c q)` and :math:`\sum (p - c q)_+` for any c >= 1, O(log V) each.
+    r"""Sums :math:`\sum \min(p, c q)` and :math:`\sum (p - c q)_+` for any c >= 1, O(log V) each.
 
     p and q, shape (V,), are not negative. `order` holds the tokens with q > 0: first those with p
     < q, `num_below` of them, which no such c tells apart and nobody sorts, then the others by
@@ -75,12 +75,12 @@ class RatioSums:
         self._never_drafted = float(p[q <= 0].sum())
 
     def overlap(self, scale: Any) -> Any:
-        r""":math:`\sum \min(p, c q)` at a scale c or at each of an array of them."""
+        r"""Sum :math:`\sum \min(p, c q)` at a scale c or at each of an array of them."""
         place = np.searchsorted(self._ratio, scale, side="right")
         return self._p_below[place] + scale * self._q_above[place]
 
     def surplus(self, scale: Any) -> Any:
-        r""":math:`\sum (p - c q)_+` at a scale c or at each of an array of them."""
+        r"""Sum :math:`\sum (p - c q)_+` at a scale c or at each of an array of them."""
         place = np.searchsorted(self._ratio, scale, side="right")
         drafted = np.maximum(self._p_above[place] - scale * self._q_above[place], 0.0)
         return drafted + self._never_drafted

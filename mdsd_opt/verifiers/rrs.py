@@ -1,4 +1,4 @@
-r"""Recursive rejection sampling: one draft after another, against what is left of the target.
+r"""Recursive rejection sampling: one draft after another, against the rest of the target.
 
 Its rates without replacement: with q\\x for q without x, renormalised, and p' for the residual,
 
@@ -47,7 +47,7 @@ from mdsd_opt.verifiers.verdicts import Decision, Law
 
 DEFAULT_SAMPLES = 2000
 
-#: In batches: sequences of an estimate; visits up to which a row is computed exactly instead.
+#: Number of sequences of an estimate in batches, and visits up to which a row is exact instead.
 _BATCH_SAMPLES = 256
 _BATCH_MAX_VISITS = 50_000
 
@@ -56,20 +56,20 @@ _MAX_SEQUENCES = 10_000
 
 MAX_VISITS = 4_000_000
 
-#: Drafts without replacement up to which sequences are sampled; each one costs about K^2.
+#: Most drafts without replacement for which sequences are sampled; each one costs about K^2.
 _MAX_SAMPLED_DRAFTS = 1000
 
-#: Steps of the recursion for independent drafts: K V.
+#: Most steps of the recursion for independent drafts, K V.
 _MAX_STEPS = 10**9
 
 _STEPS_OF_A_CALL = 10_000
 
-#: Independent repetitions of the stratified sampling, from which the standard error comes.
+#: Number of repetitions of the stratified sampling, from which the standard error comes.
 _REPETITIONS = 8
 
 
 class RecursiveRejection(Verifier):
-    r"""Accept X_j with probability min(1, p_j/q_j), else go on with what p_j has beyond q_j.
+    r"""Accept X_j with probability min(1, p_j/q_j), else go on with the excess of p_j over q_j.
 
     That is :math:`p_{j+1} \propto (p_j - q_j)_+`. With replacement q_j = q (the multi-step sampling
     of [SpecInfer]); without replacement q_j is q without the tokens drawn, renormalised ([RSD],
@@ -112,13 +112,13 @@ class RecursiveRejection(Verifier):
     def acceptance_rate(
         self, problem: TransportProblem, num_samples: int = DEFAULT_SAMPLES, seed: int = 0
     ) -> float:
-        """Pr(some draft is accepted); an `Estimate` where the exact recursion is out of reach.
+        """Probability that some draft is accepted; an `Estimate` if exact recursion is too long.
 
         Parameters
         ----------
         problem : TransportProblem
         num_samples, seed : int
-            Of the Rao-Blackwellised estimate, if one is needed; it takes some 10 ms.
+            Size and seed of the Rao-Blackwellised estimate, if one is needed; it takes some 10 ms.
         """
         self.check(problem)
         laws = problem.drafts.independent_laws()
@@ -132,7 +132,7 @@ class RecursiveRejection(Verifier):
 
 
 def _draft_laws(problem: TransportProblem, exact: bool) -> Callable[[int, Integers], Law]:
-    """(k, tokens drawn before) -> law of draft k."""
+    """Function from k and the tokens drawn before to the law of draft k."""
     drafts = problem.drafts
     q = draft_of(problem, exact)
     if drafts.has_many_models:
@@ -150,13 +150,13 @@ def _rates_with_replacement(p: Vector, q: Vector, counts: list[int], seed: int) 
 def _rates_without_replacement(
     p: Vector, q: Vector, counts: list[int], seed: int
 ) -> Sequence[float]:
-    """The random numbers depend on the seed and on the row itself, not on its place in a batch."""
+    """Rates by random numbers that depend on the seed and the row, not on its place in a batch."""
     seeds = [seed, zlib.crc32(p.tobytes()), zlib.crc32(q.tobytes())]
     return without_replacement_rates(p, q, counts, _BATCH_SAMPLES, seeds, _BATCH_MAX_VISITS)[0]
 
 
 def independent_rate(p: Vector, models: Sequence[Vector]) -> float:
-    r"""1 - prod_j sum (p_j - q_j)_+ for drafts that do not depend on each other, O(K V)."""
+    r"""Rate 1 - prod_j sum (p_j - q_j)_+ of drafts that do not depend on each other, O(K V)."""
     steps = len(models) * (p.size + _STEPS_OF_A_CALL)
     if steps > _MAX_STEPS:
         raise ProblemTooLarge(
@@ -167,7 +167,7 @@ def independent_rate(p: Vector, models: Sequence[Vector]) -> float:
 
 
 def independent_rates(p: Vector, models: Iterable[Vector]) -> list[float]:
-    """`independent_rate` of the first draft, the first two, and so on."""
+    """Values of `independent_rate` for the first draft, the first two, and so on."""
     undecided = 1.0
     left = p
     rates = []
@@ -235,7 +235,7 @@ def _exact_rate(p: Vector, q: Vector, num_drafts: int, sums: RatioSums | None = 
 
 
 def _second_overlaps(sums: RatioSums, total: float, rest: Vector) -> Vector:
-    r"""sum_i min(p'_i, q_i / (1 - q_x)) for every rejected x, from sums of p and q and 1 - q_x.
+    r"""Sums of min(p'_i, q_i / (1 - q_x)) for every rejected x, from sums of p and q and 1 - q_x.
 
     With T the total of (p - q)_+ and s = 1 / (1 - q_x), the residual p' = (p - q)_+ / T is in the
     order of p/q, too: :math:`\sum \min(p', s q) = [\sum \min(p, (1 + s T) q) - \sum \min(p, q)] /
@@ -341,7 +341,7 @@ class _Rejections:
         self._bulk_drawn = np.sort(np.column_stack([self._bulk_drawn, found]), axis=1)
 
     def _find(self, aim: Vector, full: Tokens, end: Tokens, step: Vector, after: Vector) -> Tokens:
-        """The bulk token at which the weight before it and its own pass the aim."""
+        """Bulk token at which the weight before it and its own pass the aim."""
         q_full, p_full = self._q_sums[full], self._p_sums[full]
         share = np.divide(aim, step, out=np.zeros_like(aim), where=step > 0)
         among_full = np.searchsorted(self._q_sums, share, side="right") - 1

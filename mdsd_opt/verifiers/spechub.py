@@ -11,7 +11,7 @@ from mdsd_opt.verifiers.greedy import Greedy
 
 
 class SpecHub(Greedy):
-    """The likeliest token and one drawn from the rest, verified as greedy drafts at K = 2.
+    """Verify the likeliest token and one drawn from the rest, as greedy drafts at K = 2.
 
     The draft pairs of [SpecHub] all hold the likeliest token (the hub), and its transport plan is
     the optimal one for that law, which [Hu25] shows to be the greedy scheme at K = 2. Lossless and

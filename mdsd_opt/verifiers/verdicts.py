@@ -1,4 +1,4 @@
-"""What goes into a verification and what comes out of it: uniforms, verdicts, and the law of both.
+"""Inputs and results of a verification: uniforms, verdicts, and the law of the decision.
 
 Given the drafts, each algorithm accepts draft k with some probability and otherwise draws from one
 residual law. That `Decision` is all there is to know: the conditional law, the output law, the
@@ -21,12 +21,12 @@ from mdsd_opt.solvers.frontier.relaxation import Relaxation, checked_relax, rela
 
 Law = NDArray[Any]
 
-#: How far rounding in float64 may leave a law from a distribution.
+#: Largest distance of a law from a distribution that rounding in float64 may cause.
 _ROUNDING = 1e-9
 
 
 class Uniforms(NamedTuple):
-    """The random numbers of one verification, each uniform on [0, 1) and used for one thing only.
+    """Random numbers of one verification, each uniform on [0, 1) and used for one thing only.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Uniforms(NamedTuple):
 
     @classmethod
     def of(cls, rng: np.random.Generator | Uniforms) -> Uniforms:
-        """Take the next four uniforms of a generator, or the given ones as they are."""
+        """Next four uniforms of a generator, or the given ones as they are."""
         if isinstance(rng, Uniforms):
             return rng
         return cls(*rng.random(4).tolist())
@@ -77,7 +77,7 @@ class RelaxedVerdict(NamedTuple):
     Attributes
     ----------
     token, accepted, draft_index
-        As in a `Verdict`.
+        Fields of a `Verdict`.
     relaxation : Relaxation
         The law that the token follows, and how far it is from the target.
     """
@@ -104,7 +104,7 @@ class BatchVerdict:
         No rule with the same output law has an acceptance rate that is higher by more than this; on
         request.
     kl, tv : array of float64, shape (...), or None
-        How far the law of each output is from the target, KL in nats; None where none is relaxed.
+        Distances of the law of each output from the target, KL in nats; None where none is relaxed.
     """
 
     tokens: Any
@@ -121,18 +121,18 @@ class BatchVerdict:
 
     @property
     def total_kl(self) -> float:
-        """KL of all outputs together; 0 where none is relaxed."""
+        """Kullback-Leibler divergence of all outputs together; 0 if none is relaxed."""
         return 0.0 if self.kl is None else float(self.kl.sum())
 
     @property
     def total_tv(self) -> float:
-        """No less than the total variation of all outputs together; 0 where none is relaxed."""
+        """Upper bound of the total variation of all outputs together; 0 if none is relaxed."""
         return 0.0 if self.tv is None else min(float(self.tv.sum()), 1.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decision:
-    """The law of the output given the drafts.
+    """Law of the output given the drafts.
 
     Attributes
     ----------
@@ -158,7 +158,7 @@ class Decision:
 
 
 def proper(law: Law) -> Law:
-    """A law in float64 that rounding left a little off, made non-negative with sum one.
+    """Law in float64, made non-negative with sum one after rounding.
 
     Fractions stay as they are, and so does what is off by more than rounding: that is a fault of
     its rule, which must stay in sight.
@@ -170,7 +170,7 @@ def proper(law: Law) -> Law:
 
 
 def verdict(token: int, tokens: Integers) -> Verdict:
-    """A verdict from the output token and the drafts."""
+    """Verdict from the output token and the drafts."""
     ids = tokens.tolist()
     return Verdict(token, token in ids, ids.index(token) if token in ids else None)
 
@@ -182,7 +182,7 @@ def first_places(drafts: Integers, tokens: Integers) -> Integers:
 
 
 class RelaxedProblems:
-    """The problems of rows, relaxed by a budget if there is one, and what that cost.
+    """Problems of rows, relaxed by a budget if there is one, and the distances.
 
     `problem_of` makes the problem of a row, given its place.
     """
@@ -207,10 +207,10 @@ class RelaxedProblems:
 
     @property
     def distances(self) -> dict[str, Vector]:
-        """The "kl" and "tv" of the rows, shape (num_rows,) each; nothing without a budget."""
+        """Values "kl" and "tv" of the rows, shape (num_rows,) each; empty without a budget."""
         return {} if self._budget is None else {"kl": self._found[0], "tv": self._found[1]}
 
     @property
     def rates(self) -> Vector:
-        """The largest acceptance rates of the relaxed rows, shape (num_rows,)."""
+        """Largest acceptance rates of the relaxed rows, shape (num_rows,)."""
         return self._found[2]

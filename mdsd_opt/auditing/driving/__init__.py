@@ -1,4 +1,4 @@
-r"""The law of a callable's outcome, found by calling it at chosen random numbers.
+r"""Driving: the law of a callable's outcome is found by calling it at chosen random numbers.
 
 As a function of each uniform that it draws, a verifier is a step function: accept below a
 threshold, one token of an inverse CDF after the other. The steps are found by bisection, one draw

@@ -1,4 +1,4 @@
-"""The tree of an engine's draws: at each node one draw, below it one branch for each step of it."""
+"""Tree of an engine's draws: each node is one draw, with one branch for each of its steps."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ from mdsd_opt.errors import InvalidInput
 #: Calls the engine with the tape as its source, and returns what came of it.
 Run = Callable[[Tape], Hashable]
 
-#: Outcome and draws, for each continuation; the first alone where nothing more is drawn.
+#: Outcome and draws for each continuation; only the first one if nothing more is drawn.
 Signature = tuple[tuple[Hashable, tuple[Draw, ...]], ...]
 
-#: Bits to which steps are found; narrower types to their own grid.
+#: Steps are found to so many bits; those of narrower types, to their own grid.
 _RESOLUTION = 45
 
-#: Where in each step the rest is explored.
+#: Position inside each step at which the later draws are explored.
 _INSIDE = 0.421
 
-#: Tries of each leaf near the ends of its steps.
+#: Number of runs near the ends of its steps for each leaf.
 _CORNERS = 4
 
-#: Counterexamples that may become continuations.
+#: Number of counterexamples that may become continuations.
 _MAX_REFINEMENTS = 12
 
-#: Calls between two looks at the engine's own generators.
+#: Number of calls between two checks of the engine's own generators.
 _CALLS_A_LOOK = 256
 
 
@@ -66,17 +66,17 @@ class Undrivable(InvalidInput):
 
 
 class OutOfTime(Undrivable):
-    """Driving has reached the limit of time, not one of the engine's own."""
+    """Driving has reached the time limit of the audit, which is not one of the engine's own."""
 
 
 class Budget:
-    """Calls that driving one law may take, and the time at which it ends in any case.
+    """Number of calls that driving one law may take, and the time at which it ends in any case.
 
     Parameters
     ----------
     calls : int
     deadline : float
-        As `time.perf_counter` tells it.
+        Time by `time.perf_counter`.
     """
 
     def __init__(self, calls: int, deadline: float = math.inf) -> None:
@@ -93,7 +93,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Values of a draw after which all goes the same way, and their probability.
+    """Values of a draw that all have the same consequences, and their probability.
 
     They are points of a uniform's grid, `stop` not included; of a category or a race, `start` is
     its number.
@@ -106,7 +106,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """Where the engine draws no more: the outcome, its probability, the draws on the way."""
+    """End of a run, where nothing more is drawn: outcome, probability, draws on the way."""
 
     outcome: Hashable
     mass: float
@@ -114,7 +114,7 @@ class Leaf:
 
     @property
     def where(self) -> str:
-        """The rare draws on the way here, in words; empty if there are none."""
+        """Rare draws on the way here, in words; empty if there are none."""
         parts = []
         for place, (draw, step) in enumerate(self.path):
             if isinstance(draw, UniformDraw) and step.stop - step.start == 1:
@@ -127,7 +127,7 @@ class Leaf:
 
 @dataclass(slots=True)
 class Node:
-    """A draw with what comes of each step of it; without a draw, an outcome."""
+    """A draw with one child for each of its steps; an outcome if there is no draw."""
 
     draw: Draw | None = None
     outcome: Hashable = None
@@ -136,14 +136,14 @@ class Node:
 
 
 class DrawTree:
-    """The tree that foretells `checks` random runs: built again until none contradicts it.
+    """Tree that predicts `checks` random runs: it is built again until none contradicts it.
 
     Its `num_checks` are the runs that it has foretold, corners included. It is `coarse` if any draw
     has less than 53 bits, any weight was found by bisection, or anything was computed in float32 by
     PyTorch: then rounding shows in the seventh digit. Raises `Undrivable`.
     """
 
-    #: Points at which a uniform is tried before bisection.
+    #: Number of points at which a uniform is tried before bisection.
     points = 17
 
     def __init__(self, run: Run, checks: int, tape: Tape, budget: Budget, seed: int = 0) -> None:
@@ -151,7 +151,7 @@ class DrawTree:
         self._rng = np.random.default_rng(seed)
         self._tails = [Tail(seed), Tail(seed, 0.0), Tail(seed, 1.0), Tail(seed + 1)]
         self._known: dict[tuple[tuple[Value, ...], int], tuple[Hashable, tuple[Draw, ...]]] = {}
-        #: By place, numbers in [0, 1] of counterexamples: steps may lie between points of the grid.
+        #: Numbers in [0, 1] of counterexamples by place: steps may lie between points of the grid.
         self._tried: defaultdict[int, list[float]] = defaultdict(list)
         self._calls = 0
         self.coarse = False
@@ -177,15 +177,15 @@ class DrawTree:
 
     @property
     def restarting(self) -> tuple[str, ...]:
-        """Generators that began anew, from the same seed, in call after call."""
+        """Generators that began anew, from the same seed, in one call after the other."""
         return self._serving.restarting
 
     def leaves(self) -> Iterator[Leaf]:
-        """All leaves."""
+        """All leaves of the tree."""
         return self._leaves(self._root, 1.0, ())
 
     def outcomes(self) -> list[Leaf]:
-        """Every outcome once, likeliest first, each with the path to its heaviest leaf."""
+        """All outcomes once, likeliest first, each with the path to its heaviest leaf."""
         merged: dict[Hashable, Leaf] = {}
         for leaf in sorted(self.leaves(), key=lambda leaf: -leaf.mass):
             first = merged.get(leaf.outcome)
@@ -222,7 +222,7 @@ class DrawTree:
         return self._known[key]
 
     def _signature(self, values: tuple[Value, ...]) -> Signature:
-        """What tells values of the last draw apart."""
+        """Value by which values of the last draw are told apart."""
         first = self._at(values, 0)
         if len(first[1]) <= len(values):  # nothing is drawn after it
             return (first,)
@@ -309,7 +309,7 @@ class DrawTree:
         return steps, [winning_row(weights, k, within) for k in tokens]
 
     def _counterexample(self, root: Node, checks: int) -> Tail | None:
-        """A continuation made of the first run that the tree does not foretell."""
+        """Continuation made of the first run that the tree does not predict."""
         self.num_checks = 0
         plans: Iterator[list[int] | None] = (None for _ in range(checks))
         corners = (path for path in self._paths(root, []) for _ in range(_CORNERS))
@@ -329,7 +329,7 @@ class DrawTree:
             yield from self._paths(child, [*path, n])
 
     def _foretold(self, node: Node, plan: list[int] | None) -> tuple[tuple[Value, ...], Hashable]:
-        """Random values, or ones at the ends of the steps of a path; and their outcome."""
+        """Values at random, or at the ends of the steps of a path, and the outcome they lead to."""
         values: list[Value] = []
         while node.draw is not None:
             chosen = None if plan is None else plan[len(values)]
@@ -367,7 +367,7 @@ class DrawTree:
 
 
 def _width(grid: Grid) -> int:
-    """Points of a grid within which a step is found."""
+    """Number of points of a grid within which a step is found."""
     return 1 << max(grid.bits - _RESOLUTION, 0)
 
 
@@ -376,12 +376,12 @@ def _range(draw: RaceDraw) -> Range:
 
 
 def driven_tree(run: Run, checks: int, race_width: int, budget: Budget) -> DrawTree:
-    """The tree of an engine; rows of so many uniforms are taken for races if they can be.
+    """Tree of an engine; rows of so many uniforms are taken for races if possible.
 
     Raises
     ------
     Undrivable
-        Also where the budget does not suffice.
+        Also if the budget does not suffice.
     """
     tape = Tape(race_width)
     try:

@@ -1,4 +1,4 @@
-r"""Weights of a race: a row of exponentials e of which :math:`\arg\max_i w_i / e_i` decides.
+r"""Weights of a race: a row of exponentials e decides by :math:`\arg\max_i w_i / e_i`.
 
 With all others late, i beats j as long as :math:`e_i < e_j w_i / w_j`: bisection of :math:`e_i`
 finds the ratio. Rows stay within what generators return, where clamped logarithms are logarithms.
@@ -17,19 +17,19 @@ from mdsd_opt.base.array_types import Vector
 
 Row = tuple[float, ...]
 
-#: What a row leads to, in a form that can be compared.
+#: Maps a row to its result, in a form that can be compared.
 Signature = Callable[[Row], Any]
 
-#: Relative width to which ratios are found: neighbouring numbers of float32.
+#: Relative width to which ratios are found: that of neighbouring numbers of float32.
 _RESOLUTION = 2e-8
 
-#: Rows that must go as the weights say, at random and with all tokens near a tie.
+#: Number of rows whose result the weights have to predict, random ones and near ties.
 _TRIALS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Exponentials to work with: very early, usual, very late.
+    """Exponentials to try: very early, usual, very late.
 
     `comparisons` are those of a token compared with, and the earliest of the other: for tokens of
     similar weight, for a much heavier one, and for one beside which others are much heavier. What
@@ -43,12 +43,12 @@ class Range:
 
 
 EXPONENTIAL = Range(6e-8, 1.0, 16.0, ((1e-3, 6e-8), (1.0, 6e-8), (1e-7, 6e-12)))
-#: Handed out as exp(-e) in float32, where e below 1e-5 has few digits.
+#: Range for rows handed out as exp(-e) in float32, where e below 1e-5 has few digits.
 UNIFORM = Range(1e-5, 6.0, 85.0, ((6.0, 1e-5),))
 
 
 class NoRace(Exception):
-    """The exponentials are used in some other way."""
+    """The exponentials are not used as in a race."""
 
 
 def race_weights(signature: Signature, width: int, within: Range, seed: int) -> Vector | None:
@@ -58,14 +58,14 @@ def race_weights(signature: Signature, width: int, within: Range, seed: int) -> 
 
 
 def winning_row(weights: Vector, token: int, within: Range) -> Row:
-    """A row that this token wins, and no other nearly does."""
+    """A row that this token wins clearly."""
     row = _tied(weights, within)
     row[token] /= 50.0
     return tuple(row.tolist())
 
 
 def _tied(weights: Vector, within: Range) -> Vector:
-    """All possible tokens at once, at most at the usual time."""
+    """A row in which all possible tokens tie, none later than the usual time."""
     return np.where(weights > 0, weights / weights.max(), 1.0) * within.usual
 
 
@@ -92,7 +92,7 @@ class _Race:
         return w / w.sum()
 
     def _measured(self) -> Vector:
-        """Weights in units of that of the heaviest token whose outcome is not the usual one."""
+        """Weights relative to the heaviest token whose outcome is not the usual one."""
         first = np.array([seen == self._base for seen in self._alone])
         late = np.where(first, self._within.late, self._within.usual)
         rival = self._of(late)
@@ -111,7 +111,7 @@ class _Race:
         return w
 
     def _ratio(self, i: int, j: int) -> float:
-        """w_i / w_j; 0 if i never wins."""
+        """Ratio w_i / w_j; 0 if i never wins."""
         within = self._within
 
         def wins(reference: float, e: float) -> bool:

@@ -1,4 +1,4 @@
-"""A source whose first answers are given, and whose others come from a continuation."""
+"""Source whose first answers are given, while a continuation gives the others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mdsd_opt.auditing.randomness.sources import (
 )
 from mdsd_opt.base.array_types import Integers, Vector
 
-#: Draws in one call that can be explored; a race counts as one.
+#: Most draws in one call that can be explored; a race counts as one.
 MAX_DRAWS = 12
 
 #: Integers drawn one by one are explored up to this number.
@@ -29,14 +29,14 @@ _MAX_INTEGERS = 1024
 
 @dataclass(frozen=True, slots=True)
 class UniformDraw:
-    """A uniform; its values are the integers below `grid.size`."""
+    """Draw of a uniform; its values are the integers below `grid.size`."""
 
     grid: Grid
 
 
 @dataclass(frozen=True, slots=True)
 class CategoryDraw:
-    """One of some categories, of known weights; `rounded` ones were computed in float32."""
+    """Draw of a category with known weights; `rounded` ones were computed in float32."""
 
     weights: tuple[float, ...]
     rounded: bool = False
@@ -44,7 +44,7 @@ class CategoryDraw:
 
 @dataclass(frozen=True, slots=True)
 class RaceDraw:
-    """A row of exponentials; its values are such rows. `uniform`: handed out as exp(-e)."""
+    """Draw of a row of exponentials; its values are rows. `uniform`: handed out as exp(-e)."""
 
     width: int
     uniform: bool = False
@@ -56,7 +56,7 @@ Value = int | tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What draws are answered by place: as in the script, else a constant, else random numbers.
+    """Fallback answers by place: a script's, else a constant, else random numbers.
 
     The script holds numbers in [0, 1], as the constant is, or rows of exponentials.
     """
@@ -81,7 +81,7 @@ class Tail:
         return _row(self.seed, place, width)
 
 
-#: The function under audit, which is being called meanwhile, may find another one in its place.
+#: NumPy's own function, kept here because the function under audit may run with another one.
 _default_rng = np.random.default_rng
 
 
@@ -112,7 +112,7 @@ class Tape:
         self.restart((), Tail(0))
 
     def restart(self, values: Sequence[Value], tail: Tail) -> None:
-        """Answer these values first, then by the tail."""
+        """Answer these values first, then those of the tail."""
         self._values, self._tail = values, tail
         self.seen: list[Draw] = []
         self.answered: list[float | tuple[float, ...]] = []  # in the form of `Tail.script`

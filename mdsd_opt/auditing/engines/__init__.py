@@ -1,4 +1,4 @@
-"""Functions that installed engines ship, as callables that an audit takes."""
+"""Functions of installed engines, as callables that an audit takes."""
 
 from mdsd_opt.auditing.engines.engine import Engine
 from mdsd_opt.auditing.engines.registry import EngineAudit, audit_engine, get, names, takes_long

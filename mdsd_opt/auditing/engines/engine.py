@@ -1,4 +1,4 @@
-"""A shipped function that verifies drafts, behind one form of call."""
+"""A shipped function that verifies drafts, behind one calling convention."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from mdsd_opt.drafts.by_name import scheme_maker
 from mdsd_opt.trees.draft_tree import Node
 from mdsd_opt.trees.topology import Topology
 
-#: The root of a drawn tree, with the target's laws at its nodes -> the same.
+#: Maps the root of a drawn tree, with the target's laws at its nodes, to tokens.
 Rule = Callable[[Node], Tokens]
 
 
 class Drafted(NamedTuple):
-    """The trees that an engine is audited on, and how their drafts are drawn."""
+    """Trees that an engine is audited on, and the scheme of their drafts."""
 
     tree: Topology
     scheme: str = "with_replacement"
@@ -30,20 +30,20 @@ CHAINS = Drafted(Topology({(): 1, (0,): 1}, "chain2"))
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A shipped function, ready to be called: for `audit` itself, `verify` for `audit_tree`.
+    """Shipped function, ready to be called: for `audit` itself, `verify` for `audit_tree`.
 
     Attributes
     ----------
     name : str
     package, version : str
-        As installed.
+        Name and version of the installed package.
     function : str
-        Where it stands in the package.
+        Place of the function in the package.
     rebound : str
-        What had to be replaced for it to run here; empty if nothing was.
+        Replacements that were needed for it to run here; empty if nothing was.
     rule : callable
-        From the root of a drawn tree (`mdsd_opt.decoding.Node`) to the accepted drafts and one more
-        token.
+        Function from the root of a drawn tree (`mdsd_opt.decoding.Node`) to the accepted drafts and
+        one more token.
     drafted : Drafted
         The tree of its standard audits, and the name of the scheme.
     """
@@ -59,7 +59,7 @@ class Engine:
     def __call__(
         self, target: Rows, draft: Rows, drafts: Integers, rng: np.random.Generator
     ) -> int:
-        """The first token that it gives for drafts in one place."""
+        """First token that the engine gives for drafts in one place."""
         root = Node((), (), target=target)
         scheme = scheme_maker(self.drafted.scheme)(draft, len(drafts))
         for child in root.add_drafts(scheme, np.asarray(drafts)):
@@ -67,13 +67,13 @@ class Engine:
         return self.rule(root)[0]
 
     def verify(self, root: Node, rng: np.random.Generator) -> Tokens:
-        """The tokens that it gives for a tree."""
+        """Tokens that the engine gives for a tree."""
         return self.rule(root)
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """How a shipped function is found and called: the fields of an `Engine`, before it is loaded.
+    """Description of a shipped function before it is loaded: the fields of an `Engine`.
 
     Either of `chain` and `rule` loads it. `takes_long` says that the standard audits take more than
     ten minutes.
@@ -89,7 +89,7 @@ class Adapter:
     takes_long: bool = False
 
     def loaded(self, name: str, version: str) -> Engine:
-        """The function, ready to be called."""
+        """Engine with its function loaded, ready to be called."""
         if self.chain is not None:
             rule = of_chains(name, self.chain())
         else:

@@ -1,4 +1,4 @@
-"""Find a shipped function in an installed package, without importing all of an engine.
+"""Finds a shipped function in an installed package, without importing all of an engine.
 
 A Triton kernel makes random numbers for itself: it hashes a seed, a position and a token. Under
 Triton's interpreter these hashes are functions of Python that the kernel looks up when it calls
@@ -25,7 +25,7 @@ from mdsd_opt.errors import InvalidInput, MissingExtra
 
 
 def installed_version(package: str, tested: tuple[str, ...], any_version: bool) -> str:
-    """The version that is installed: one of those tested, or any, with a warning.
+    """Installed version: one of those tested, or any, with a warning.
 
     Raises `MissingExtra` where none is, and `InvalidInput` for others without `any_version`.
     """
@@ -51,7 +51,7 @@ def installed_version(package: str, tested: tuple[str, ...], any_version: bool) 
 
 
 def file_alone(package: str, path: str, stand_ins: dict[str, ModuleType]) -> ModuleType:
-    """One file of a package as a module, with other modules standing in while it is imported.
+    """One file of a package as a module, imported while other modules stand in.
 
     The package is called as where it was installed from; stand-ins go by their full names.
     """
@@ -103,7 +103,7 @@ def interpret_triton(package: str) -> None:
 
 
 def as_scalar(value: float) -> Any:
-    """A float32 as the interpreter hands it on."""
+    """A float32 as Triton's interpreter passes it on."""
     import triton.language as tl
     from triton.runtime.interpreter import TensorHandle
 
@@ -111,7 +111,7 @@ def as_scalar(value: float) -> Any:
 
 
 def as_block(values: Any) -> Any:
-    """A row of float32 as the interpreter hands it on."""
+    """A row of float32 as Triton's interpreter passes it on."""
     import triton.language as tl
     from triton.runtime.interpreter import TensorHandle
 
@@ -120,14 +120,14 @@ def as_block(values: Any) -> Any:
 
 
 def coin(*where: Any, **options: Any) -> Any:
-    """A uniform."""
+    """Draw one uniform."""
     import torch
 
     return as_scalar(float(torch.rand(1)))
 
 
 class Race:
-    """Uniforms of a race: those of the first tokens, of which a kernel makes its Gumbel noise.
+    """Uniforms of a race for the first tokens, from which a kernel makes its Gumbel noise.
 
     They are :math:`u = 1 - e^{-x}` for exponentials x, of which the earliest wins, and of which the
     small ones have all their digits. `vocab_size` is set before each call; other places of a block
@@ -148,7 +148,7 @@ class Race:
 
 @contextmanager
 def rebound(*changes: tuple[Any, str, Any]) -> Iterator[None]:
-    """Other values of attributes, for a while."""
+    """Set other values of attributes for the duration of the block."""
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
     for owner, name, value in changes:
         setattr(owner, name, value)
@@ -160,6 +160,6 @@ def rebound(*changes: tuple[Any, str, Any]) -> Iterator[None]:
 
 
 def log1p(values: Any) -> Any:
-    """log(1 + x) of a row, which devices have in a library of their own."""
+    """Elementwise log(1 + x) of a row; on devices it is in a library of their own."""
     with np.errstate(all="ignore"):
         return as_block(np.log1p(values.handle.data))

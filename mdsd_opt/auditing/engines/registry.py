@@ -1,4 +1,4 @@
-"""Engines by name, and the audits that every engine is put to.
+"""Engines by name, and the audits that every engine has to pass.
 
 These are of one token with zeros in the target, and of whole texts.
 """
@@ -28,7 +28,7 @@ ADAPTERS: dict[str, Adapter] = (
     torch_engines.ADAPTERS | vllm_engines.ADAPTERS | sglang_engines.ADAPTERS
 )
 
-#: Two tokens have no target: is one of them ever accepted?
+#: The target gives two tokens no mass; the test is whether one of them is ever accepted.
 _TARGET, _DRAFT = (0.5, 0.5, 0.0, 0.0), (0.1, 0.2, 0.3, 0.4)
 
 #: Tables (seeds of target and draft) whose residuals hold several tokens after an accepted draft.
@@ -47,7 +47,7 @@ def takes_long(name: str) -> bool:
 
 
 def get(name: str, *, any_version: bool = False) -> Engine:
-    """The function that an installed engine ships, ready for `mdsd_opt.audit`.
+    """Function of an installed engine, ready for `mdsd_opt.audit`.
 
     Parameters
     ----------
@@ -73,15 +73,15 @@ def get(name: str, *, any_version: bool = False) -> Engine:
 
 @dataclass(frozen=True, slots=True)
 class EngineAudit:
-    """What the standard audits say about an engine.
+    """Result of the standard audits of an engine.
 
     Attributes
     ----------
     engine : Engine
     texts : TreeAuditReport
-        Of texts of three tokens over three, after two levels of drafts.
+        Report on texts of three tokens over three, after two levels of drafts.
     zeros : AuditReport
-        Of one token, where drafts may have a target probability of zero.
+        Report on one token, where drafts may have a target probability of zero.
     seconds : float
     """
 
@@ -92,12 +92,12 @@ class EngineAudit:
 
     @property
     def clean(self) -> bool:
-        """Whether both found nothing."""
+        """Whether both audits found nothing."""
         return self.verdict_class in CLEAN
 
     @property
     def lossless(self) -> bool:
-        """Whether both found nothing, and a bias of .05 could not have stayed hidden."""
+        """Whether both audits found nothing, and no bias of .05 could have stayed hidden."""
         return self.texts.lossless and self.zeros.lossless
 
     @property
@@ -107,17 +107,17 @@ class EngineAudit:
 
     @property
     def verdict_class(self) -> str:
-        """The worse of both, see `mdsd_opt.AuditReport`."""
+        """Worse of the two verdict classes, see `mdsd_opt.AuditReport`."""
         return worst_class((self.texts.verdict_class, self.zeros.verdict_class))
 
     @property
     def edge_mass(self) -> float | None:
-        """Probability, at most, of outcomes that the target rules out; None if none was met."""
+        """Upper bound of the probability of tokens the target rules out; None if none occurred."""
         masses = [self.texts.edge_mass, self.zeros.edge_mass]
         return max((mass for mass in masses if mass is not None), default=None)
 
     def row(self) -> dict[str, Any]:
-        """One line of a table."""
+        """Fields for one line of a table."""
         best = self.texts.optimal_accept_length
         return {
             "engine": self.engine.name,
@@ -141,7 +141,7 @@ class EngineAudit:
         return self.texts.verdict if not self.texts.clean else self.zeros.verdict
 
     def rows(self) -> list[tuple[str, str]]:
-        """Label and value of everything worth a line."""
+        """Label and value of everything worth a line in a table."""
         engine = self.engine
         return [
             ("function", f"{engine.function} ({engine.package} {engine.version})"),
@@ -155,7 +155,7 @@ class EngineAudit:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """PyTorch on one thread: for three tokens, others only wait for each other."""
+    """Run PyTorch on one thread: for three tokens, others only wait for each other."""
     if "torch" not in sys.modules:
         yield
         return
@@ -170,7 +170,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def audit_engine(engine: Engine, seed: int = 0, seconds: float = 120.0) -> EngineAudit:
-    """Put an engine to both audits, by driving it where that is possible.
+    """Run both audits on an engine, by driving it where that is possible.
 
     Parameters
     ----------

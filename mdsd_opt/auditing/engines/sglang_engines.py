@@ -1,4 +1,4 @@
-"""SGLang: the kernel that verifies chains, and DSpark's verification in PyTorch and in kernels.
+"""Functions of SGLang: the kernel for chains, and DSpark's verification in PyTorch and in kernels.
 
 Triton kernels run under Triton's interpreter.
 """
@@ -31,7 +31,7 @@ _DSPARK = "sglang/kernels/ops/speculative/dspark/blockwise_rejection.py"
 
 
 def _reject_sampling(*, block: bool) -> Chain:
-    """The kernel for chains; its coins are float32 uniforms drawn before, as its engine does."""
+    """SGLang's kernel for chains; its coins are float32 uniforms drawn before, as in the engine."""
     import torch
 
     interpret_triton(PACKAGE)
@@ -62,7 +62,7 @@ def _reject_sampling(*, block: bool) -> Chain:
 
 class _Struct:
     def __init_subclass__(cls, **options: object) -> None:
-        """As msgspec's takes options of a class."""
+        """Accept and ignore options of a class, as msgspec's base class takes them."""
 
 
 def _dspark() -> Chain:
@@ -74,7 +74,7 @@ def _dspark() -> Chain:
 
 
 class _WithoutSeeds(ModuleType):
-    """PyTorch, whose generators take no seed: what they draw is drawn from PyTorch's own.
+    """PyTorch module whose generators ignore seeds and draw from PyTorch's own generator.
 
     In the engine the counter moves on at every step; here each call is a first one.
     """

@@ -1,4 +1,4 @@
-"""Functions in plain PyTorch: of transformers, LMDeploy and EAGLE."""
+"""Functions in plain PyTorch, from transformers, LMDeploy and EAGLE."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mdsd_opt.trees.topology import Topology
 
 _LMDEPLOY = "lmdeploy.pytorch.backends"
 
-#: Two drafts, and two more after the first of them.
+#: Tree of two drafts, and two more after the first of them.
 _EAGLE_TREE = Drafted(Topology({(): 2, (0,): 2}, "2, 2 after the first"), "without_replacement")
 
 
 def _transformers() -> Chain:
-    """In float32, as `generate` gives it the logits."""
+    """Function of transformers on float32 logits, as `generate` passes them."""
     import torch
     from transformers.generation.utils import _speculative_sampling
 
@@ -36,7 +36,7 @@ def _transformers() -> Chain:
 
 
 def _lmdeploy() -> Chain:
-    """With draft probabilities; the bonus token is drawn by the caller, as its engine does."""
+    """Function of LMDeploy with draft probabilities; the caller draws the bonus token, as there."""
     import torch
 
     stand_ins = stand_in(f"{_LMDEPLOY}.default") | stand_in(
@@ -62,7 +62,7 @@ def _lmdeploy() -> Chain:
 
 
 def eagle(temperature: float = 1.0) -> Rule:
-    """With the buffers of `generate_tree_buffers`; the last token is drawn as by its caller.
+    """Function of EAGLE with buffers of `generate_tree_buffers`; the caller draws the last token.
 
     The logits are such that their laws at the temperature are the target's.
     """
@@ -102,7 +102,7 @@ def eagle(temperature: float = 1.0) -> Rule:
 
 
 def _eagle_draws(nodes: list[Node]) -> tuple[list[float], list[list[Any]]]:
-    """The chance of each draft after those before it, and the laws of the levels.
+    """Probability of each draft given those before it, and the laws of the levels.
 
     In `topK_genrate` of the package, the chance is q divided by what is left of it, no more than 1.
     """

@@ -1,4 +1,4 @@
-"""vLLM: the rejection samplers of its V1 engine and of its second model runner.
+"""Rejection samplers of vLLM: of its V1 engine and of its second model runner.
 
 Their Triton kernels run under Triton's interpreter.
 """
@@ -27,7 +27,7 @@ from mdsd_opt.auditing.engines.loading import (
 
 PACKAGE, TESTED = "vllm", ("0.33.0",)
 
-#: Names that the file imports and `rejection_sample` does not use on sampled requests.
+#: Names that the file imports and that `rejection_sample` does not use on sampled requests.
 _UNUSED = {
     "config.model": ("PROCESSED_LOGPROBS_MODES",),
     "model_executor.warmup.jit_warmup": ("WarmupChoices",),
@@ -48,12 +48,12 @@ _UNUSED = {
     "v1.spec_decode.utils": ("unconditional_to_conditional_rates",),
 }
 
-#: Of the second runner.
+#: Package of the second model runner.
 _FOLDER = "vllm.v1.worker.gpu"
 
 
 def _first_runner() -> Chain:
-    """The V1 engine, with draft probabilities; the bonus token is drawn by the caller, as there."""
+    """Sampler of the V1 engine, with draft probabilities; the caller draws the bonus token."""
     import torch
 
     interpret_triton(PACKAGE)
@@ -119,7 +119,7 @@ def _launcher(*, kernel: Any, warmup_inputs: Any) -> Callable[..., Any]:
 
 
 def _second_runner(*, block: bool) -> Chain:
-    """The second model runner, with draft logits, at temperature 1."""
+    """Sampler of the second model runner, with draft logits, at temperature 1."""
     import torch
 
     interpret_triton(PACKAGE)

@@ -1,4 +1,4 @@
-"""Serve what an engine draws, from any of the usual generators, and refuse what went past."""
+"""Answers draws of any of the usual generators, and refuses draws that bypass the audit."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from mdsd_opt.auditing.randomness.made_inside import MadeInside
 from mdsd_opt.auditing.randomness.sources import DOUBLE, SampledSource, Source
 from mdsd_opt.errors import UnservedDraw
 
-#: `random` and `numpy.random` are the process's own: one audit at a time serves them.
+#: Only one audit at a time may replace `random` and `numpy.random`, which are the process's own.
 _LOCK = threading.RLock()
 
-#: Functions of the module `random` all go through these three methods of its one instance...
+#: Methods of the one instance of `random.Random` that all functions of the module `random` use.
 _METHODS = ("random", "getrandbits", "_randbelow")
-#: ...but for those that are such a method themselves.
+#: Functions of the module that are themselves such a method.
 _FUNCTIONS = ("random", "getrandbits")
 
 
 class Serving:
-    """What is going on while draws are served: `check` it after a call, and now and then."""
+    """State while draws are served; call `check` after each call, and now and then."""
 
     def __init__(self, source: Source, generators: Sequence[Any], stack: ExitStack) -> None:
         self._source, self._generators, self._stack = source, tuple(generators), stack
@@ -60,7 +60,7 @@ class Serving:
             self._stack.enter_context(self._torch_draws)
 
     def _moved(self, state: Any) -> None:
-        """A generator was moved to this state by the audit itself.
+        """Record that the audit itself moved a generator to this state.
 
         PyTorch shows it as another object than the engine has.
         """
@@ -70,23 +70,23 @@ class Serving:
                 self._torch_states[-n] = state
 
     def call(self) -> AbstractContextManager[None]:
-        """One call of the function under audit: generators that it makes are answered or noted."""
+        """Enclose one call of the function under audit: generators it makes are served."""
         if self._torch_draws is not None:
             self._torch_draws.new_call()
         return self._made_inside.call()
 
     @property
     def restarting(self) -> tuple[str, ...]:
-        """Generators that begin anew, from the same seed, in call after call."""
+        """Generators that began anew, from the same seed, in one call after the other."""
         return self._made_inside.restarting
 
     @property
     def narrow(self) -> bool:
-        """Whether any tensor was computed in float32 or coarser: then rounding shows."""
+        """Whether any tensor was computed in float32 or coarser, so that rounding shows."""
         return self._torch_draws is not None and self._torch_draws.narrow
 
     def refuse(self, what: str) -> NoReturn:
-        """Note what was drawn, in case the engine catches the error, and raise it."""
+        """Record the draw, in case the engine catches the error, and raise it."""
         self._refused = (
             f"the function under audit drew from {what}, which is not served. Served are "
             "torch.rand, rand_like, uniform_, exponential_, multinomial and bernoulli, Python's "
@@ -95,7 +95,7 @@ class Serving:
         raise UnservedDraw(self._refused)
 
     def check(self) -> None:
-        """Raise `UnservedDraw` if anything was drawn past the audit, or a generator seeded anew."""
+        """Raise `UnservedDraw` if a draw bypassed the audit, or a generator was seeded anew."""
         if self._refused:
             raise UnservedDraw(self._refused)
         mlx_before, self._mlx_state = self._mlx_state, mlx_state()
@@ -123,7 +123,7 @@ class Serving:
 
 
 def mlx_state() -> tuple[Any, ...] | None:
-    """The state of MLX's generator, whose draws cannot be answered; None if it is not imported."""
+    """State of MLX's generator, whose draws cannot be answered; None if it is not imported."""
     mlx = sys.modules.get("mlx.core")
     if mlx is None:
         return None
@@ -134,7 +134,7 @@ def mlx_state() -> tuple[Any, ...] | None:
 def served(
     source: Source | np.random.Generator | int, generators: Sequence[Any] = ()
 ) -> Iterator[Serving]:
-    """Answer the random draws inside, whatever generator they ask, from a source of the caller's.
+    """Answer the random draws inside the block, from any generator, by the caller's source.
 
     Served are torch's `rand`, `rand_like`, `uniform_`, `exponential_`, `multinomial` and
     `bernoulli`, with a generator or without, in the type asked for, if torch is imported; Python's
@@ -147,10 +147,10 @@ def served(
     Parameters
     ----------
     source : numpy.random.Generator, int or Source
-        Whom to ask; an integer is a seed.
+        Source of the answers; an integer is a seed.
     generators : sequence of torch.Generator, optional
-        Whose states are watched beside those of torch's default generators and of `random`: draws
-        from another thread, say, can't be served, but are noticed.
+        Generators whose states are watched beside those of torch's default generators and of
+        `random`: draws from another thread, say, can't be served, but are noticed.
 
     Raises
     ------
@@ -178,7 +178,7 @@ def served(
 
 @contextmanager
 def python_served(source: Source) -> Iterator[None]:
-    """Answer draws from `random` by the source, in this thread alone.
+    """Answer draws from `random` by the source, in this thread only.
 
     ``from random import random``, done before, keeps the method itself: it can't be answered, but
     the state of the generator shows that it was called.

@@ -1,4 +1,4 @@
-"""Generators that a function makes for itself while it is called: do they begin anew each time?
+"""Generators that a function makes while it is called: do they begin anew each time?
 
 A generator without a seed is answered by the audit, as all draws are. One with a seed keeps its own
 numbers, as it would without an audit: a function that makes it anew in each call then gives the
@@ -18,13 +18,13 @@ import numpy as np
 
 from mdsd_opt.auditing.randomness.sources import DOUBLE, Source
 
-#: Bound before any of them is exchanged.
+#: NumPy's functions, bound before any of them is replaced.
 _default_rng = np.random.default_rng
 _Generator = np.random.Generator
 
 _BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
 
-#: A seed has come back if it was met in so many calls, or in this share of all, if that is more.
+#: A seed has come back if it occurred in so many calls and in this share of all calls.
 _LEAST_CALLS, _LEAST_SHARE = 3, 0.01
 
 
@@ -45,20 +45,20 @@ class MadeInside:
         self._exchanged = [(at, name, getattr(at, name), new) for at, name, new in changes]
 
     def met(self, name: str) -> None:
-        """A generator of this name, seed included, begins at its beginning."""
+        """Record that a generator of this name, seed included, begins at its beginning."""
         if name not in self._met:
             self._met.add(name)
             self._begun[name] += 1
 
     @property
     def restarting(self) -> tuple[str, ...]:
-        """Those that begin anew in every call, or in many of them; the most frequent first."""
+        """Generators that begin anew in every call, or in many; the most frequent first."""
         least = max(_LEAST_CALLS, _LEAST_SHARE * self._num_calls)
         return tuple(name for name, count in self._begun.most_common() if count >= least)
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """One call of the function under audit."""
+        """Enclose one call of the function under audit."""
         self._num_calls += 1
         self._met.clear()
         try:
@@ -77,7 +77,7 @@ class MadeInside:
         return _default_rng(seed)
 
     def _answered(self, name: str) -> Any:
-        """A class of NumPy's whose objects without a seed draw what the audit answers."""
+        """Replacement for a class of NumPy's: objects without a seed draw the audit's answers."""
         kind: Any = getattr(np.random, name)
 
         def made(seed: Any = None) -> Any:
@@ -104,7 +104,7 @@ _Random = random.Random
 
 
 class _AnsweredRandom(_Random):
-    """A generator of Python's that asks a source."""
+    """A generator of Python's whose numbers come from a source."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(0)
@@ -121,7 +121,7 @@ class _AnsweredRandom(_Random):
 
 
 def _stand_in(kind: type, made: Callable[..., Any]) -> type:
-    """In place of a class: its objects are made so; classes derived from it are what they were."""
+    """Stand-in class whose constructor calls `made`; classes derived from it are unchanged."""
 
     class Meta(type):
         def __call__(cls, *args: Any, **named: Any) -> Any:
@@ -135,5 +135,5 @@ def _stand_in(kind: type, made: Callable[..., Any]) -> type:
 
 
 def _called(name: str, seed: Any) -> str:
-    """A generator and its seed, as they are written in a program."""
+    """Text of a generator and its seed, as written in a program."""
     return f"{name}({' '.join(repr(seed).split())[:60]})"

@@ -1,4 +1,4 @@
-"""Who answers draws: a generator (audits by sampling), the same with one draw put to an edge.
+"""Sources that answer draws: a generator (audits by sampling), or one with a draw at an edge.
 
 What can be answered is what a generator can return. PyTorch draws float32 and narrower uniforms
 from 24 bits and rounds them to the type; what rounds up to 1 becomes 0, so that a bfloat16 uniform
@@ -38,11 +38,11 @@ class Grid:
 
     @property
     def size(self) -> int:
-        """Number of k."""
+        """Number of values k."""
         return 1 << self.bits
 
     def values(self, k: Integers) -> Vector:
-        """What the generator returns for each k."""
+        """Values that the generator returns for each k."""
         exact = np.ldexp(k.astype(np.float64), -self.bits)
         if self.digits >= self.bits:
             return exact
@@ -51,19 +51,19 @@ class Grid:
         return np.where(rounded >= 1.0, 0.0, rounded)
 
     def value(self, k: int) -> float:
-        """What the generator returns for one k."""
+        """Value that the generator returns for one k."""
         if self.digits >= self.bits:
             return math.ldexp(k, -self.bits)
         return float(self.values(np.array([k], dtype=np.int64))[0])
 
     @property
     def highest(self) -> float:
-        """The largest value it can return."""
+        """Largest value that the generator can return."""
         return 1.0 - 2.0 ** -min(self.bits, self.digits)
 
     @property
     def rarity(self) -> int:
-        """Of 0 and of the highest value: each comes about once in 2 to this many draws."""
+        """Exponent n if 0 and the highest value each come about once in 2**n draws."""
         return self.bits if self.digits >= self.bits else self.digits + 1
 
 
@@ -89,11 +89,11 @@ CUDA_CLOCK = Clock(2.0**-24, 22.9, 24)
 
 
 class Source(Protocol):
-    """Answers every kind of draw."""
+    """Interface that answers every kind of draw."""
 
     @property
     def bit_generator(self) -> Any:
-        """What NumPy generators draw from, to be answered by this source."""
+        """Bit generator whose NumPy generators draw this source's answers."""
 
     def uniforms(self, grid: Grid, shape: Shape) -> Vector:
         """Uniforms of a type, in any shape."""
@@ -108,14 +108,14 @@ class Source(Protocol):
         """
 
     def below(self, count: int) -> int:
-        """An integer in 0..count-1, each as likely as the others."""
+        """Random integer in 0..count-1, each equally likely."""
 
     def bits(self, width: int) -> int:
-        """So many random bits."""
+        """Random integer of so many bits."""
 
 
 class _BitFunctions(ctypes.Structure):
-    """numpy's bitgen_t."""
+    """The C structure bitgen_t of NumPy."""
 
     _fields_ = (
         ("state", ctypes.c_void_p),
@@ -127,7 +127,7 @@ class _BitFunctions(ctypes.Structure):
 
 
 class SourceBits:
-    """A bit generator that asks a source; `generator`, a genuine NumPy one, draws what it answers.
+    """Bit generator that asks a source; `generator` is a genuine NumPy one with its answers.
 
     NumPy takes its randomness from a C structure of function pointers that a bit generator hands
     over in a capsule. Here these functions are Python callbacks, so that any code written for
@@ -153,7 +153,7 @@ class SourceBits:
 
 
 class SampledSource:
-    """Answers from a NumPy generator."""
+    """Source that answers from a NumPy generator."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
@@ -181,7 +181,7 @@ class SampledSource:
 
 
 class EdgeSource(SampledSource):
-    """Answers from a generator, but for one draw that is put to an end of its range.
+    """Source that answers from a generator, with one draw put to an end of its range.
 
     Uniforms and exponentials have ends and are counted in `drawn`; categories have none. `rarity`
     and `value` are those of the end, None while no draw was put to it; `kind` names the draw. Of
@@ -197,7 +197,7 @@ class EdgeSource(SampledSource):
         self.restart(0, upper=False)
 
     def restart(self, place: int, upper: bool) -> None:
-        """Put the draw at this place in the sequence to its lower or upper end."""
+        """Begin anew, with the draw at this place in the sequence put to its lower or upper end."""
         self._place, self._upper = place, upper
         self.drawn = 0
         self.rarity: int | None = None
@@ -229,7 +229,7 @@ class EdgeSource(SampledSource):
         return drawn
 
     def _meets(self, size: int, end: float, rarity: int, kind: str) -> int | None:
-        """Which of the next draws is the one to be put to its end."""
+        """Index of the draw, among the next ones, that is put to its end."""
         index = self._place - self.drawn
         self.drawn += size
         if not 0 <= index < size:
@@ -239,7 +239,7 @@ class EdgeSource(SampledSource):
 
 
 def categories_at(weights: Vector, uniforms: Vector) -> Integers:
-    """The category in whose share of the weights each uniform falls; none of weight zero."""
+    """Category in whose share of the weights each uniform falls; never one of weight zero."""
     reached = np.cumsum(weights, axis=1)
     place = (reached <= (uniforms * reached[:, -1])[:, None]).sum(axis=1)
     last = weights.shape[1] - 1 - np.argmax(weights[:, ::-1] > 0, axis=1)

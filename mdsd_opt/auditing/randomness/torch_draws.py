@@ -29,23 +29,23 @@ from mdsd_opt.base.array_types import Floats
 
 Answer = Callable[..., Any]
 
-#: Operators that draw nothing, met before: their tags are long to look up.
+#: Operators met before that draw nothing: their tags take long to look up.
 _ORDINARY: set[Any] = set()
 
 _NARROW = frozenset((torch.float32, torch.float16, torch.bfloat16))
 
-#: What these draw goes by the numbers in their tensors; the others fill a shape.
+#: Operators whose draws depend on the numbers in their tensors; the others fill a shape.
 _WEIGHED = ("multinomial", "bernoulli")
 
-#: The seed of a generator that was never given one.
+#: Seed of a generator that was never given one.
 _NO_SEED = torch.Generator().initial_seed()
 
-#: A function under audit may find another one in its place.
+#: NumPy's own function, kept here because a function under audit may run with another one.
 _default_rng = np.random.default_rng
 
 
 class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
-    """Inside, every random operator is answered by the source; one that is not known is refused.
+    """Mode in which a source answers every random operator; an unknown one is refused.
 
     A generator of the engine's own moves on as it would without an audit, and what it draws is
     answered by its state: for a new one the source is asked; for one that was met before, as when a
@@ -58,7 +58,7 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Do without torch's guard: it costs as much again as all else here, see `torch_draws`."""
+        """Decline torch's guard: it costs as much again as all else here, see `torch_draws`."""
         return False
 
     def __init__(
@@ -123,7 +123,7 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
         return result if out is None else out.resize_(result.shape).copy_(result)
 
     def new_call(self) -> None:
-        """Forget what was given in the last call."""
+        """Forget the answers of the last call."""
         self._given.clear()
 
     def _of_generator(self, generator: Any, state: int, key: tuple[Any, ...], draw: Answer) -> Any:
@@ -190,7 +190,7 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
 
 
 def _drops_nothing(func: Any, args: Any, named: dict[str, Any]) -> bool:
-    """Whether it draws for dropout alone, as attention does, and is told to drop nothing."""
+    """Whether the operator draws for dropout alone, as attention does, with probability 0."""
     for place, argument in enumerate(func._schema.arguments):
         if argument.name == "dropout_p":
             given = args[place] if place < len(args) else None
@@ -199,7 +199,7 @@ def _drops_nothing(func: Any, args: Any, named: dict[str, Any]) -> bool:
 
 
 class GuardedTorchDraws(TorchDraws):
-    """Is not compiled together with the functions that it serves, which would take minutes."""
+    """`TorchDraws` that is not compiled with the functions it serves: that would take minutes."""
 
     __torch_dispatch__ = torch._disable_dynamo(TorchDraws.__torch_dispatch__, recursive=True)
 
@@ -210,18 +210,18 @@ def torch_draws(
     begins: Callable[[str], None],
     moved: Callable[[Any], None],
 ) -> TorchDraws:
-    """With the guard if anything in this process may have been compiled."""
+    """`TorchDraws`, guarded if anything in this process may have been compiled."""
     kind = GuardedTorchDraws if "torch._dynamo" in sys.modules else TorchDraws
     return kind(source, refuse, begins, moved)
 
 
 def _digest(state: Any) -> int:
-    """A number that tells states of generators apart."""
+    """Number that tells states of generators apart."""
     return int.from_bytes(hashlib.blake2b(state.numpy().tobytes(), digest_size=8).digest())
 
 
 def _told(argument: Any, weighed: bool) -> Any:
-    """What of an argument tells one draw from another."""
+    """Part of an argument that tells one draw from another."""
     if not isinstance(argument, torch.Tensor):
         return str(argument)
     numbers = argument.flatten().tolist() if weighed else ()
@@ -229,17 +229,17 @@ def _told(argument: Any, weighed: bool) -> Any:
 
 
 def _as(values: NDArray[Any], like: Any) -> Any:
-    """A tensor of the numbers, of the type, device and shape of another."""
+    """Tensor of the numbers, of the type, device and shape of another."""
     return torch.from_numpy(np.ascontiguousarray(values)).to(like).reshape(like.shape)
 
 
 def _rounded(weights: Any) -> bool:
-    """Whether they come from arithmetic in float32 or coarser."""
+    """Whether the weights come from arithmetic in float32 or coarser."""
     return bool(torch.finfo(weights.dtype).bits < 64) if weights.is_floating_point() else False
 
 
 def _weights(weights: Any) -> Floats:
-    """Rows of weights (n, V), refused as torch would."""
+    """Rows of weights (n, V), refused as torch would refuse them."""
     shape = (math.prod(weights.shape[:-1]), weights.shape[-1])
     rows = weights.detach().double().cpu().reshape(shape).numpy().copy()
     if not (np.isfinite(rows) & (rows >= 0)).all():
@@ -258,5 +258,5 @@ def generator_states(generators: tuple[Any, ...]) -> list[Any]:
 
 
 def states_differ(before: list[Any], after: list[Any]) -> bool:
-    """Whether any generator has moved; ones that came since are not compared."""
+    """Whether any generator has moved; later ones are not compared."""
     return any(not torch.equal(a, b) for a, b in zip(before, after, strict=False))

@@ -1,4 +1,4 @@
-"""Is a server that runs lossless, in whatever language it is written?
+"""Audits of servers that run: is one lossless, in whatever language it is written?
 
 Its tokens are held against the laws that it states, and these against the laws of the same server
 without speculation. `mdsd_opt.audit_server` asks a server; `mdsd_opt.audit_tokens` reads texts and

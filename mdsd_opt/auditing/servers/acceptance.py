@@ -1,4 +1,4 @@
-"""How many drafts were accepted, and how many the best rule would have accepted."""
+"""Number of drafts that were accepted, and that the best rule would have accepted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from mdsd_opt.auditing.servers.evidence import STAKES
 from mdsd_opt.auditing.servers.laws import Law
 
-#: Optima below are taken for so much, so that one accepted draft does not pay without limit.
+#: Smaller optima are counted as this, so that one accepted draft does not pay without limit.
 _LEAST_OPTIMUM = 0.05
 
 
@@ -19,7 +19,7 @@ class Acceptance:
     Attributes
     ----------
     drafted, accepted : int or None
-        None where the server counts none.
+        Counts of the server; None if it has none.
     by_position : tuple of float
     known_drafts, known_accepted : int
     """
@@ -34,7 +34,7 @@ class Acceptance:
         self._log = np.zeros(STAKES.size)
 
     def count(self, drafted: int | None, accepted: int | None) -> None:
-        """Add what an answer says."""
+        """Add the counts of an answer."""
         if drafted is not None:
             self.drafted = (self.drafted or 0) + drafted
             self.accepted = (self.accepted or 0) + (accepted or 0)
@@ -42,7 +42,7 @@ class Acceptance:
     def count_known(
         self, drafted: int, is_accepted: bool, target: Law, draft: Law, tau: float
     ) -> None:
-        r"""Add what was drafted after a text with known laws, where there is room for one token.
+        r"""Add a draft after a text with known laws, where there is room for one token.
 
         No lossless rule accepts a draft of the law q with a probability above
         :math:`\sum_i \min(p_i, q_i)`; where the draft is the likeliest token of q, not above its
@@ -69,7 +69,7 @@ class Acceptance:
 
     @property
     def rate(self) -> float | None:
-        """Accepted of all drafts; None where there are none."""
+        """Share of all drafts that were accepted; None if there are none."""
         return self.accepted / self.drafted if self.drafted and self.accepted is not None else None
 
     @property
@@ -78,7 +78,7 @@ class Acceptance:
 
     @property
     def known_rate(self) -> float | None:
-        """Accepted of the drafts after known texts."""
+        """Share of the drafts after known texts that were accepted."""
         return self.known_accepted / self.known_drafts if self._has_known else None
 
     @property
@@ -88,7 +88,7 @@ class Acceptance:
 
     @property
     def log_e(self) -> float:
-        """Logarithm of the e-value that more is accepted than any lossless rule can."""
+        """Logarithm of the e-value for more being accepted than any lossless rule can."""
         if not self._is_known:
             return 0.0
         largest = float(self._log.max())

@@ -1,4 +1,4 @@
-"""What an audit asks of a server, whatever its API; an API is one file in `adapters`."""
+"""Interface between an audit and a server of any API; an API is one file in `adapters`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mdsd_opt.auditing.servers.laws import Law
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput, ServerError, UnknownName
 
-#: Where adapters are found, and the name of each in its file.
+#: Package of the adapters, and the name of each in its file.
 _FOLDER, _NAME = "mdsd_opt.auditing.servers.adapters", "ADAPTER"
 
 
@@ -26,7 +26,7 @@ class Answer:
     ----------
     tokens : list of int
     laws : list of (Law or None), or None
-        Of each token, where the answer tells them.
+        Law of each token, if the answer has it.
     prompt : list of int
         The tokens before it.
     drafted, accepted : int or None
@@ -42,7 +42,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Draft tokens since a server started; `by_position` also of how many steps."""
+    """Counts of draft tokens since a server started; `by_position` covers `steps` steps."""
 
     drafted: int
     accepted: int
@@ -52,13 +52,13 @@ class Counters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """How texts are asked for.
+    """Settings with which texts are requested.
 
     Attributes
     ----------
     sampling : Sampling
     model : str or None
-        Its name, where a server has several.
+        Name of the model, if a server has several.
     logprobs : str
         Whether a server gives log-probabilities "raw" (before its sampler) or "processed".
     top : int
@@ -101,7 +101,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def prompt(self, text: str) -> list[int]:
-        """Tokens of a prompt; a name of it where the API takes no ids."""
+        """Tokens of a prompt, or a number that names it if the API takes no ids."""
 
     @abstractmethod
     def sample(self, prompt: Sequence[int], length: int) -> Answer:
@@ -112,20 +112,20 @@ class Adapter(ABC):
         """One token after a text, which is never drafted, and its law."""
 
     def law(self, prefix: Sequence[int]) -> Law | None:
-        """The law after a text."""
+        """Law of the token after a text."""
         return self.one(prefix)[1]
 
     def laws_along(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[Law | None]:
-        """The law of each token of a text."""
+        """Laws of all tokens of a text."""
         return [self.law([*prompt, *tokens[:n]]) for n in range(len(tokens))]
 
     def counters(self) -> Counters | None:
-        """Counts of the whole server, where it has them."""
+        """Counts of the whole server, or None if it has none."""
         return None
 
 
 def adapters() -> dict[str, type[Adapter]]:
-    """All APIs, in the order in which they are tried."""
+    """Adapters of all APIs by name, in the order in which they are tried."""
     folder = importlib.import_module(_FOLDER)
     files = [importlib.import_module(f"{_FOLDER}.{x.name}")
              for x in pkgutil.iter_modules(folder.__path__)]  # fmt: skip
@@ -134,7 +134,7 @@ def adapters() -> dict[str, type[Adapter]]:
 
 
 def adapter_of(api: str) -> type[Adapter]:
-    """The adapter of a name, or that ``module:attribute`` stands for."""
+    """Adapter of this name, or the one at ``module:attribute``."""
     known = adapters()
     if api in known:
         return known[api]
@@ -150,7 +150,7 @@ def adapter_of(api: str) -> type[Adapter]:
 
 
 def connected(connection: Connection, api: str, request: Request) -> Adapter:
-    """A server as an adapter: the one that is named, or the first that knows it.
+    """Adapter of a server: the one that is named, or the first that recognises it.
 
     Raises `ServerError` if no server answers, or none of the APIs is its own.
     """

@@ -17,13 +17,13 @@ import numpy as np
 from mdsd_opt.auditing.servers.laws import Law
 from mdsd_opt.base.array_types import Floats
 
-#: Largest ratio of a bet to the stated law that pays.
+#: Largest ratio of a bet to the stated law that still pays.
 LARGEST_RATIO = 20.0
 
-#: Exponents of the stated law that are bet on: other temperatures.
+#: Powers of the stated law that are bet on, as other temperatures would give them.
 TILTS = (0.5, 0.8, 0.9, 1.1, 1.25, 2.0, 4.0)
 
-#: Bets that the stated law alone suggests.
+#: Names of the bets that depend on the stated law alone.
 OF_LAW = (
     "the likeliest token",
     "not the likeliest token",
@@ -34,7 +34,7 @@ OF_LAW = (
     *(f"p to the power {tilt:g}" for tilt in TILTS),
 )
 
-#: Bets that the draft's law q suggests.
+#: Names of the bets that depend on the draft's law q.
 OF_DRAFT = (
     "the draft's law",
     "p times q",
@@ -47,7 +47,7 @@ OF_DRAFT = (
     "not the draft's likeliest token",
 )
 
-#: Bets on what was seen before.
+#: Names of the bets that depend on earlier tokens and laws.
 OF_CONTEXT = (
     "the token that followed the same two",
     "the token before",
@@ -74,7 +74,7 @@ class BetTable(NamedTuple):
 
 
 class DraftBets(NamedTuple):
-    """Bets of a draft's law, and where the cells lie when they are ordered by q/p.
+    """Bets of a draft's law, and the places of the cells when they are ordered by q/p.
 
     `overlap` is sum min(p, q).
     """
@@ -85,14 +85,14 @@ class DraftBets(NamedTuple):
 
 
 def table_of(p: Floats, bets: Sequence[Floats]) -> BetTable:
-    """The gains of some laws against the law p of the cells."""
+    """Table of the gains of some laws against the law p of the cells."""
     ratios = np.minimum(np.array(bets) / p, LARGEST_RATIO)
     gains = ratios - (ratios @ p)[:, None]
     return BetTable(gains, gains.max(axis=1) - gains.min(axis=1), (gains > 0) @ p)
 
 
 def _or_none(weights: Floats, p: Floats) -> Floats:
-    """A law in proportion to the weights, or p, which gains nothing, if they are all zero."""
+    """Law in proportion to the weights, or p, which gains nothing, if they are all zero."""
     total = weights.sum()
     return weights / total if total > 1e-9 else p
 
@@ -110,7 +110,7 @@ def _only(p: Floats, cell: int) -> Floats:
 
 
 def bets_of_law(law: Law) -> BetTable:
-    """The bets `OF_LAW`, made once for each law."""
+    """Table of the bets `OF_LAW`, made once for each law."""
     if law.bets is None:
         p = law.p
         beyond_five = p.copy()
@@ -135,7 +135,7 @@ def bets_of_law(law: Law) -> BetTable:
 
 
 def bets_of_draft(law: Law, draft: Law) -> DraftBets | None:
-    """The bets `OF_DRAFT`, made once for each pair; None if the laws share no token."""
+    """Table of the bets `OF_DRAFT`, made once for each pair; None if the laws share no token."""
     if law.drafted is not None and law.drafted[0] is draft:
         return law.drafted[1]
     p, q = law.p, law.onto(draft)
@@ -165,7 +165,7 @@ def bets_of_draft(law: Law, draft: Law) -> DraftBets | None:
 
 
 def bet_of_previous(law: Law, previous: Law) -> BetTable | None:
-    """The bet on the law of the token before, as of an engine that takes the wrong row."""
+    """Bet on the law of the token before, as an engine that takes the wrong row would follow it."""
     if law.previous is None or law.previous[0] is not previous:
         row = law.onto(previous)
         if row is None:

@@ -1,4 +1,4 @@
-"""Requests to a server: tried again where that helps, never without a limit of time."""
+"""Requests to a server: they are repeated where that helps, and each has a time limit."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ Result = TypeVar("Result")
 #: Seconds to wait before each further try.
 PAUSES = (0.2, 0.5, 1.0)
 
-#: Seconds for finding out what a server is.
+#: Time limit in seconds for finding out the API of a server.
 TO_CONNECT = 10.0
 
-#: What a server answers that is busy, or starts.
+#: Status codes of a server that is busy, or starting.
 _BUSY = (408, 425, 429, 500, 502, 503, 504)
 
-#: Characters of an answer that an error shows.
+#: Number of characters of an answer that an error shows.
 _SHOWN = 200
 
 
 class Refused(ServerError):
-    """A server answers that a request is wrong.
+    """The server answers that a request is wrong.
 
     Attributes
     ----------
     status : int
-        Of HTTP.
+        HTTP status.
     """
 
     def __init__(self, message: str, status: int) -> None:
@@ -53,7 +53,7 @@ class Connection:
     key : str, optional
         Sent as a bearer token.
     transport : httpx.BaseTransport, optional
-        Of httpx, for tests.
+        Transport of httpx, for tests.
     """
 
     def __init__(
@@ -77,11 +77,11 @@ class Connection:
         self._lock, self._in_flight, self._is_over = threading.Lock(), 0, False
 
     def get(self, path: str, *, tries: int = 1) -> Any:
-        """What a server says at a path, as JSON, or as text if it is none."""
+        """Answer of a server to GET, as JSON, or as text if it is none."""
         return self._answer("GET", path, None, tries)
 
     def post(self, path: str, body: dict[str, Any], *, tries: int = len(PAUSES) + 1) -> Any:
-        """What a server answers to a request."""
+        """Answer of a server to POST."""
         return self._answer("POST", path, body, tries)
 
     def _answer(self, verb: str, path: str, body: dict[str, Any] | None, tries: int) -> Any:
@@ -153,7 +153,7 @@ class Connection:
 
 
 class Crew:
-    """Threads that do several requests at once; nobody waits for them at the end of a program."""
+    """Threads that do several requests at once; a program does not wait for them at its end."""
 
     def __init__(self, size: int) -> None:
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -166,7 +166,7 @@ class Crew:
             task()
 
     def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """What the function gives for every item, in order; the first error is raised at once."""
+        """Results of the function for all items, in order; the first error is raised at once."""
         done: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
         is_over = threading.Event()
 
@@ -195,6 +195,6 @@ class Crew:
         return found
 
     def dismiss(self) -> None:
-        """Let the threads end after what they are doing."""
+        """Let the threads end after their current task."""
         for _ in range(self._size):
             self._work.put(None)

@@ -1,8 +1,8 @@
 r"""Evidence that tokens do not follow the laws stated for them, valid whenever one stops.
 
-What is tested is that each token follows the law p that is stated for it given the text before, up
-to a total variation of tau, the noise of arithmetic. A bet with gains g and the stake s multiplies
-its wealth by :math:`1 + s\,g(x)`. The mean of that is one under p, and at most
+The test is whether each token follows the law p that is stated for it given the text before, up to
+a total variation of tau, the noise of arithmetic. A bet with gains g and the stake s multiplies its
+wealth by :math:`1 + s\,g(x)`. The mean of that is one under p, and at most
 :math:`1 + \tau s w \le \exp(\tau s w)`, w the swing, under any law within tau of it, so that
 
 .. math::
@@ -40,16 +40,16 @@ from mdsd_opt.base.array_types import Floats
 #: Share of its wealth that a bet stakes; the mean over all of them is kept.
 STAKES = np.array([0.02, 0.1, 0.3, 0.8])
 
-#: How many tokens the stated law counts for in what a prefix has sent before.
+#: Weights, in tokens, of the stated law against the tokens that a prefix has sent before.
 TRUST_AT_PREFIX = (10.0, 50.0, 250.0)
 
-#: How many expected tokens it takes until the frequency of one is bet on.
+#: Number of expected tokens after which the frequency of one is bet on.
 TRUST_IN_TOKEN = 20.0
 
-#: Prefixes that are remembered, and ids whose frequencies are.
+#: Most prefixes that are remembered, and most ids whose frequencies are.
 MOST_PREFIXES, MOST_IDS = 300_000, 1 << 21
 
-#: Tokens of a long text that are of one half.
+#: Number of consecutive tokens of a long text that belong to the same half.
 _BLOCK = 64
 
 _IMPOSSIBLE = "impossible tokens"
@@ -58,7 +58,7 @@ _NAMES = (*OF_LAW, *OF_DRAFT, *OF_CONTEXT, _IMPOSSIBLE)
 _DRAFT_AT = len(OF_LAW)
 _CONTEXT_AT = _DRAFT_AT + len(OF_DRAFT)
 
-#: Names of all bets, and how many of them there are, each with several stakes.
+#: Names of the bets on uniform numbers, and the number of all bets; each has several stakes.
 _UNIFORM_NAMES = (
     "place in the law",
     "after the last place",
@@ -71,14 +71,14 @@ NUM_BETS = len(_NAMES) + 1 + len(_UNIFORM_NAMES)
 
 
 class Shown(NamedTuple):
-    """What is known when a token is bet on, beside its law.
+    """Facts that are known when a token is bet on, beside its law.
 
     Attributes
     ----------
     prefix : int
         Names the text before the token, so that it is known again.
     position : int
-        Of the token in its text, from 0.
+        Position of the token in its text, from 0.
     before : int or None
         The token before.
     lookup : int or None
@@ -88,7 +88,7 @@ class Shown(NamedTuple):
     draft : Law or None
         The draft's law of this token.
     last_place : float or None
-        What `Evidence.add` gave at this position of the text before.
+        Result of `Evidence.add` at this position of the text before.
     """
 
     prefix: int
@@ -101,7 +101,7 @@ class Shown(NamedTuple):
 
 
 class _Histogram:
-    """Bets on a number that is uniform if nothing is wrong, by how often each bin was met.
+    """Bets on a number that should be uniform, by how often each bin was met.
 
     The predictor of Krichevsky and Trofimov with a prior of two of each bin.
     """
@@ -122,12 +122,12 @@ class _Histogram:
 
 
 class Evidence:
-    """The wealth of all bets on the tokens of one kind, and what they say of size and direction.
+    """Wealth of all bets on the tokens of one kind, and estimates of size and direction.
 
     Parameters
     ----------
     seed : int
-        Of the uniform numbers that spread each token over its cell.
+        Seed of the uniform numbers that spread each token over its cell.
     """
 
     def __init__(self, seed: int) -> None:
@@ -163,7 +163,7 @@ class Evidence:
         self._blocks += 1
 
     def add(self, token: int, law: Law, shown: Shown) -> float | None:
-        """Bet on a token, and see it.
+        """Bet on a token, then record it.
 
         Returns where the token lies in its law, a number that is uniform in [0, 1) if nothing is
         wrong; None for a token that the law rules out, or does not list.
@@ -247,7 +247,7 @@ class Evidence:
         _put(self._frequencies(law, cell), cell, slice(at, at + 1), gains, swings, favoured)
 
     def _frequencies(self, law: Law, cell: int | None) -> BetTable:
-        """The bet that tokens stay as rare or frequent, beside their laws, as they have been."""
+        """Bet that tokens stay as rare or frequent, relative to their laws, as they have been."""
         ids = law.ids
         largest = min(int(ids.max(initial=0)), MOST_IDS - 1)
         if largest >= self._expected.shape[1]:
@@ -265,7 +265,7 @@ class Evidence:
         return table
 
     def _learn_prefix(self, prefix: int, token: int, law: Law, cell: int | None) -> None:
-        """Bet on what came after the same text before, and remember the token."""
+        """Bet on the tokens that came after the same text before, and remember this token."""
         met = self._prefixes.get(prefix)
         if met is None:
             if len(self._prefixes) < MOST_PREFIXES:
@@ -286,7 +286,7 @@ class Evidence:
         self._prefixes[prefix] = counts
 
     def _place(self, law: Law, cell: int, shown: Shown) -> float:
-        """Where the token lies in its law, and the bets on that."""
+        """Place of the token in its law, after bets on it."""
         p = law.p
         logs = np.log(p)
         mean = float(p @ logs)
@@ -327,7 +327,7 @@ class Evidence:
         return self.log_e(tau) / math.log(10.0)
 
     def look(self, tau: float) -> float:
-        """`log_e`, remembered if it is the largest so far."""
+        """Current `log_e`, remembered if it is the largest so far."""
         value = self.log_e(tau)
         self.peak = max(self.peak, value)
         return value
@@ -373,14 +373,14 @@ class Evidence:
         )
 
     def top_excess(self, z: float) -> tuple[float, Interval]:
-        """How much more often the likeliest token came than stated, and an interval."""
+        """Frequency of the likeliest token minus the stated one, and an interval."""
         n = max(self.num_tokens, 1)
         mean, half = self._top / n, z * math.sqrt(self._top_variance) / n
         return mean, Interval(mean - half, mean + half)
 
 
 def detectable_distance(num_tokens: int, tau: float, alpha: float, z: float) -> float:
-    r"""Total variation in the direction of some bet that is found in so many tokens.
+    r"""Total variation, in the direction of some bet, that is found in so many tokens.
 
     .. math:: \tau + \sqrt{\log(B/\alpha) / (2n)} + z / (2 \sqrt n),
 

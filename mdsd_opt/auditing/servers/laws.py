@@ -1,4 +1,4 @@
-"""What a server says of the next token: the likeliest tokens, and what is left for all others."""
+"""Law of the next token as a server states it: the likeliest tokens, and the rest."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from mdsd_opt.errors import InvalidDistribution
 if TYPE_CHECKING:
     from mdsd_opt.auditing.servers.bets import BetTable, DraftBets
 
-#: What the listed tokens lack to one is put down to rounding up to here.
+#: Mass missing from the listed tokens that is still attributed to rounding.
 ROUNDING = 1e-5
 
-#: Logits at a temperature of zero that noise may put in the other order.
+#: Difference of logits that noise may reverse at a temperature of zero.
 NEAR_TIE = 0.05
 
-#: By how much the listed tokens may hold more than one before that is an error.
+#: Sum of the listed probabilities beyond 1 from which on it is an error.
 _TOO_MUCH = 1e-2
 
 
 class Law:
-    """The law of one token, as far as it is known, in cells.
+    """Law of one token, as far as it is known, in cells.
 
     Each listed token is a cell, in falling order of probability; a last cell holds all tokens that
     are not listed, if there are any. Where the share of these is not known, as after a temperature
@@ -81,7 +81,7 @@ class Law:
 
     @classmethod
     def of(cls, values: Any) -> Law:
-        """The law of a row of probabilities, of a mapping from ids to them, or as it is."""
+        """Law of a row of probabilities or of a mapping from ids to them; a `Law` is unchanged."""
         if isinstance(values, cls):
             return values
         if isinstance(values, Mapping):
@@ -95,21 +95,21 @@ class Law:
         return cls(held, row[held], 0.0)
 
     def cell(self, token: int) -> int | None:
-        """Where a token lies; None for one that is impossible or, in an open law, not listed."""
+        """Cell of a token; None if it is impossible or, in an open law, not listed."""
         (met,) = np.nonzero(self.ids == token)
         if met.size:
             return int(met[0])
         return self.ids.size if self.rest else None
 
     def mass_before(self, cell: int) -> float:
-        """Probability of the listed tokens with a smaller id, of all of them for the last cell."""
+        """Mass of the listed tokens with a smaller id, or of all of them for the last cell."""
         listed = self.p[: self.ids.size]
         if cell == self.ids.size:
             return float(listed.sum())
         return float(listed[self.ids < self.ids[cell]].sum())
 
     def onto(self, other: Law) -> Floats | None:
-        """Another law on the cells of this one; None if they have nothing in common."""
+        """Another law on the cells of this one; None if they share no token."""
         held = np.zeros(self.p.size)
         place, met = self._places(other.ids)
         weights = other.p[: other.ids.size]
@@ -120,25 +120,25 @@ class Law:
         return held / total if total > 0.0 else None
 
     def _places(self, ids: Any) -> tuple[Any, Any]:
-        """Cells of some ids, and which of these are listed."""
+        """Cells of some ids, and flags of those that are listed."""
         sorted_ids, order = self._sorted
         found = np.minimum(np.searchsorted(sorted_ids, ids), sorted_ids.size - 1)
         return order[found], sorted_ids[found] == ids
 
     def shared(self, other: Law) -> tuple[Floats, Floats]:
-        """What both laws say of the tokens that both list."""
+        """Probabilities in both laws of the tokens that both list."""
         place, met = self._places(other.ids)
         return self.p[place[met]], other.p[: other.ids.size][met]
 
     def to_record(self) -> dict[str, Any]:
-        """The law as a line of a log holds it."""
+        """Law in the form of a log's line."""
         listed = self.p[: self.ids.size]
         rest = None if self.is_open else float(self.p[-1]) if self.rest else 0.0
         return {"ids": self.ids.tolist(), "p": listed.tolist(), "rest": rest}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Law:
-        """The law that a line of a log holds."""
+        """Law from the form of a log's line."""
         return cls(record["ids"], record["p"], record["rest"])
 
 
@@ -154,7 +154,7 @@ def distance(one: Law, other: Law) -> float:
 def law_of_logprobs(
     logprobs: Mapping[int, float], sampling: Any, is_raw: bool, count: int | None = None
 ) -> Law | None:
-    r"""The law of one token from the log-probabilities of the likeliest ones.
+    r"""Law of one token from the log-probabilities of the likeliest ones.
 
     Where these were taken before the sampler (`is_raw`), :math:`p_i \propto \exp(\ell_i / T)` on
     what the filters keep. A temperature other than one leaves the share of the tokens that are not
@@ -166,7 +166,7 @@ def law_of_logprobs(
         Token id to natural logarithm; of a list to which a server adds the token that came, the
         `count` likeliest alone are taken, as cells must not depend on what came.
     sampling : Sampling
-        What the request asked for.
+        Sampling of the request.
     is_raw : bool
         Whether the logarithms were taken before temperature and filters.
     count : int, optional

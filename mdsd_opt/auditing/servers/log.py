@@ -1,4 +1,4 @@
-"""The log of an audit: JSON lines, each whole before the next, from which another run goes on.
+"""Log of an audit: complete lines of JSON, from which another run can continue.
 
 An audit learns only by records. What is learned is written first and put to the evidence then, so
 that a log that is read again gives the evidence as it was.
@@ -19,10 +19,10 @@ from mdsd_opt.auditing.servers.recorded import lines_of
 from mdsd_opt.auditing.servers.tally import Tally
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 
-#: Of what a log begins with, and which form it has.
+#: Kind of the first record of a log, and the version of its form.
 HEADER, FORM = "audit", 1
 
-#: Cells of laws that are kept; those that were not asked for longest go.
+#: Most cells of laws that are kept; the least recently used laws are dropped first.
 MOST_CELLS = 300_000
 
 
@@ -42,7 +42,7 @@ class KnownLaws:
             self._cells -= self._laws.popitem(last=False)[1].p.size
 
     def get(self, prefix: Sequence[int]) -> Law | None:
-        """The law after a text, if it is kept."""
+        """Law after a text, if it is kept."""
         law = self._laws.get(tuple(prefix))
         if law is not None:
             self._laws.move_to_end(tuple(prefix))
@@ -53,7 +53,7 @@ class KnownLaws:
 
 
 class Learned:
-    """What the records of an audit say, put to a tally one after another."""
+    """Contents of an audit's records, added to a tally one after another."""
 
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
@@ -63,7 +63,7 @@ class Learned:
         self.seconds = 0.0
 
     def take(self, record: dict[str, Any]) -> None:
-        """Learn what a record says."""
+        """Learn from a record."""
         kind = record["kind"]
         self.requests += record.get("requests", 0)
         if kind in ("law", "draft law"):
@@ -109,13 +109,13 @@ class Learned:
 
 
 class Log:
-    """A log that records are added to, or none.
+    """A log to which records are added, or none.
 
     Parameters
     ----------
     path : path-like or None
     header : dict
-        What an audit is of: a log of another one is refused.
+        Subject of the audit: a log of another one is refused.
     learned : Learned
         Takes what is in the log already, and every record that is added.
     """
@@ -163,7 +163,7 @@ class Log:
             self._file.flush()
 
     def add(self, record: dict[str, Any]) -> None:
-        """Write a record, and learn what it says."""
+        """Write a record, and learn from it."""
         self._write(record)
         self._learned.take(record)
 
@@ -187,7 +187,7 @@ def is_log(path: Any) -> bool:
 
 
 def replayed(path: Any, tally: Tally) -> Learned:
-    """What a log says, put to a tally."""
+    """Contents of a log, added to a tally."""
     learned = Learned(tally)
     for record, where in lines_of(path):
         if not (isinstance(record, dict) and record.get("kind") == HEADER):
@@ -204,7 +204,7 @@ def _take(learned: Learned, record: Any, where: str) -> None:
 
 
 def _cut_half_line(path: Path) -> None:
-    """Take away the end of a log whose writer was killed within a line."""
+    """Remove the incomplete last line of a log whose writer was killed."""
     with path.open("rb+") as file:
         size = file.seek(0, os.SEEK_END)
         while size:

@@ -18,7 +18,7 @@ from mdsd_opt.auditing.servers.laws import ROUNDING, Law, law_of_logprobs
 from mdsd_opt.base.files import parse_json, unreadable
 from mdsd_opt.errors import UnreadableFile
 
-#: How servers name a token by its id where they are asked to.
+#: Prefix of a token's name that gives its id, where servers are asked for ids.
 _ID_MARK = "token_id:"
 
 _KNOWN = (
@@ -29,9 +29,9 @@ _KNOWN = (
 
 
 def id_of(name: Any) -> int:
-    """The id in a name such as 'token_id:5'; of a text or bytes a number that is always the same.
+    """Id in a name such as 'token_id:5'; for a text or bytes, a number that is always the same.
 
-    So that two servers, and a log of another day, mean the same token by it.
+    Two servers, and a log of another day, thus mean the same token by it.
     """
     if isinstance(name, int):
         return name
@@ -44,13 +44,13 @@ def id_of(name: Any) -> int:
 
 @dataclass(slots=True)
 class Written:
-    """A text of a server, as it says it.
+    """A text of a server, in the server's own terms.
 
     Attributes
     ----------
     tokens : list of int
     lists : sequence of mapping or None
-        Of each token's law the listed ids and their natural logarithms.
+        For each token's law, the listed ids and their natural logarithms.
     is_processed : bool
         Whether these were taken after the sampler, whatever the rest of the file says.
     prompt : list of int or None
@@ -73,7 +73,7 @@ class Written:
 
 
 class Reader:
-    """Texts of answers, whoever gave them."""
+    """Reads the texts of answers of any API."""
 
     def texts(self, answer: Any) -> list[Written]:
         """All texts of one answer.
@@ -102,7 +102,7 @@ class Reader:
         return [text for one in many if (text := self.of_choice(one, prompt)) is not None]
 
     def of_choice(self, choice: Mapping[str, Any], prompt: list[int] | None) -> Written | None:
-        """A choice of a server in the style of OpenAI, or an output of vLLM."""
+        """Text of a choice of a server in the style of OpenAI, or of an output of vLLM."""
         told = choice.get("logprobs")
         ids = choice.get("token_ids")
         prompt = choice.get("prompt_token_ids") or prompt
@@ -138,7 +138,7 @@ class Reader:
         return Written(tokens, rows, prompt=prompt, by_id=False)
 
     def _named(self, entry: Mapping[str, Any]) -> int:
-        """The token of an entry: its text may be that of others, its bytes are not.
+        """Token of an entry: several tokens may share a text, but not their bytes.
 
         An 'id' beside it is not taken: servers were met that give another token's.
         """
@@ -148,7 +148,7 @@ class Reader:
         return id_of(name)
 
     def of_llamacpp(self, answer: Mapping[str, Any]) -> Written:
-        """An answer of llama.cpp's own API with n_probs."""
+        """Text of an answer of llama.cpp's own API with n_probs."""
         tokens: list[int] = []
         rows: list[Mapping[int, float] | None] = []
         is_processed = False
@@ -188,7 +188,7 @@ class Reader:
 
 
 def laws_of(written: Written, request: Any, count: int | None = None) -> list[Law | None]:
-    """The laws of a text, by what a request asked for: `sampling`, `logprobs` and `top`."""
+    """Laws of a text, under the settings of a request: `sampling`, `logprobs` and `top`."""
     is_raw = request.logprobs == "raw" and not written.is_processed
     top = request.top if count is None else count
     return [
@@ -198,7 +198,7 @@ def laws_of(written: Written, request: Any, count: int | None = None) -> list[La
 
 
 def lines_of(path: str | os.PathLike[str]) -> Iterator[tuple[Any, str]]:
-    """What the lines of a file hold, and what to call each.
+    """Contents of a file's lines, each with a name for messages.
 
     Raises `UnreadableFile` if it is missing, or a line is no JSON.
     """
@@ -213,7 +213,7 @@ def lines_of(path: str | os.PathLike[str]) -> Iterator[tuple[Any, str]]:
 
 
 def read_texts(path: str | os.PathLike[str]) -> Iterator[Written]:
-    """The texts of a file of answers, one after another."""
+    """Texts of a file of answers, one after another."""
     reader = Reader()
     for answer, where in lines_of(path):
         try:
@@ -223,7 +223,7 @@ def read_texts(path: str | os.PathLike[str]) -> Iterator[Written]:
 
 
 def listed_tokens(path: str | os.PathLike[str]) -> int | None:
-    """How many tokens were asked for at each position: the fewest of any list with something left.
+    """Number of tokens asked for at each position: the fewest of any list with something left.
 
     Where servers add the token that came, lists have one more; which tokens a law tells apart must
     not depend on that. None where all lists are whole.

@@ -1,4 +1,4 @@
-"""What an audit of a server, or of texts that one wrote, found."""
+"""Report of an audit of a server, or of texts that one wrote."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 
 from mdsd_opt.auditing.report import LOSSY, NO_DEVIATION, NOT_JUDGED, Interval, Report
 
-#: What a report can have found, beside its class.
+#: Findings that a report can have, beside its class.
 DEVIATES, ANOTHER_LAW = "tokens deviate", "another law"
 LAW_MISREAD, NO_CONTROL = "law misread", "no control"
 NOTHING_DRAFTED, NO_LAW = "nothing drafted", "no law"
 TOO_MUCH_ACCEPTED = "acceptance above the optimum"
 
-#: Intervals of what nothing is known of.
+#: Intervals of quantities about which nothing is known.
 _ANY_FACTOR, _ANY_EXCESS = Interval(0.0, math.inf), Interval(-1.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The tokens of one kind, and what the bets on them won.
+    """Tokens of one kind, and what the bets on them won.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Measured:
     impossible : int
         Tokens that the law stated for them rules out.
     bets : tuple of (str, float)
-        Those that won most, with the common logarithm of their wealth.
+        Bets that won most, with the common logarithm of their wealth.
     """
 
     tokens: int = 0
@@ -43,7 +43,7 @@ class Measured:
 
     @property
     def said(self) -> str:
-        """One line."""
+        """Summary in one line."""
         return f"e = {power_of_ten(self.log10_e)} in {self.tokens:,} tokens"
 
 
@@ -68,7 +68,7 @@ class ServerReport(Report):
         Estimate, as a multiple of the temperature asked for.
     temperature_interval, top_excess_interval : Interval
     top_excess : float
-        How much more often than stated the likeliest token came.
+        Frequency of the likeliest token minus the stated one.
     drafted, accepted : int or None
         Draft tokens as the server counts them; None where it does not.
     accepted_by_position : tuple of float
@@ -114,7 +114,7 @@ class ServerReport(Report):
 
     @property
     def tokens(self) -> int:
-        """Later tokens, those that may come from drafts."""
+        """Number of later tokens, those that may come from drafts."""
         return self.later.tokens
 
     @property
@@ -124,7 +124,7 @@ class ServerReport(Report):
 
     @property
     def left_on_the_table(self) -> float | None:
-        """By how much a step with one draft would be longer at the optimum: (1 + a*)/(1 + a) - 1.
+        """Relative gain in tokens of a step with one draft at the optimum: (1 + a*)/(1 + a) - 1.
 
         None where it is not known.
         """
@@ -134,7 +134,7 @@ class ServerReport(Report):
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """Verdict in one sentence."""
         found = self.later.said
         if self.finding == LAW_MISREAD:
             return (
@@ -248,7 +248,7 @@ class ServerReport(Report):
         return rows
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, in types that JSON knows (an infinite number becomes None)."""
+        """All fields as types that JSON knows (an infinite number becomes None)."""
         own = {
             "tokens": self.tokens,
             "log10_e": self.log10_e,
@@ -259,10 +259,10 @@ class ServerReport(Report):
 
 
 def _told(value: float, interval: Interval) -> str:
-    """A number and where it lies, to three digits."""
+    """Text of a number and its interval, to three digits."""
     return f"{value:.3g} in [{interval.low:.3g}, {interval.high:.3g}]"
 
 
 def power_of_ten(exponent: float) -> str:
-    """A number by its common logarithm."""
+    """Text of a number, given its common logarithm."""
     return f"{10**exponent:.2g}" if -3 < exponent < 3 else f"10^{exponent:.1f}"

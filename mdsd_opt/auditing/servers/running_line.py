@@ -1,4 +1,4 @@
-"""A line on a terminal that says how far an audit is."""
+"""A line on a terminal that shows the progress of an audit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mdsd_opt.base.long_runs import line_of
 
 @contextmanager
 def running_line(wanted: bool | None, terminal: TextIO) -> Iterator[Callable[[str], None]]:
-    """Yield what to call with the line, which shows nothing where nobody looks."""
+    """Yield a function that shows a line; it does nothing where nobody looks."""
     if wanted is False or (wanted is None and not terminal.isatty()):
         yield lambda text: None
         return

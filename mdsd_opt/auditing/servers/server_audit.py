@@ -1,4 +1,4 @@
-"""Audits of servers: texts are asked for, and the laws that they should follow."""
+"""Audits of servers: they request texts, and the laws that these should follow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mdsd_opt.base.files import read_bytes
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput, ServerError
 
-#: Few and short: what comes after many texts is seen too seldom to learn from.
+#: Default prompts, few and short: continuations of many texts would come too seldom to learn from.
 PROMPTS = (
     "Once upon a time",
     "The capital of France is",
@@ -38,25 +38,25 @@ PROMPTS = (
     "My favourite food is",
 )
 
-#: Tokens of a text whose laws are asked for one by one, and whose laws come with it.
+#: Length of a text whose laws are requested one by one, and of one whose laws come with it.
 SHORT, LONG = 6, 24
 
-#: Bytes of a file of prompts, and prompts of one.
+#: Most bytes of a file of prompts, and most prompts.
 _MOST_BYTES, _MOST_PROMPTS = 1 << 20, 10_000
 
-#: In each round so many laws are asked for again, and so many held against the plain server's.
+#: Laws in each round that are requested again, and that are compared with the plain server's.
 _AGAIN, _AGAINST = 2, 8
 
-#: Rounds without any law after which there is none.
+#: Number of rounds without any law after which the server is taken to have none.
 _ROUNDS_FOR_LAWS = 4
 
-#: Texts of a round for each request at once.
+#: Texts of a round for each concurrent request.
 _ROUND = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """When an audit ends, checked once."""
+    """Limits at which an audit ends, checked once."""
 
     seconds: float
     max_tokens: int | None
@@ -119,7 +119,7 @@ def audit_server(
     Parameters
     ----------
     url : str
-        Of the server, such as ``http://127.0.0.1:8080``.
+        Address of the server, such as ``http://127.0.0.1:8080``.
     against : str, optional
         The same server without speculation: gives laws and the control. Without it both are
         requests for one token to the server itself.
@@ -134,11 +134,12 @@ def audit_server(
     seconds : float
         A control may take as long again.
     sampling : Sampling, optional
-        What the requests ask for.
+        Sampling that the requests ask for.
     log : path, optional
         JSON lines of all that is learned; if it is there, the audit goes on from it.
     draft_sampling : Sampling, optional
-        How the server draws drafts, if not as it draws tokens; llama.cpp's keep the ten likeliest.
+        Sampling of the server's drafts, if it differs from that of its tokens; llama.cpp's keep the
+        ten likeliest.
     model : str, optional
         Name of the model, where a server has several; the first by default.
     length : int, optional
@@ -160,7 +161,7 @@ def audit_server(
         Total variation that is put down to arithmetic at least; what two answers on the same text
         differ by is measured, and counts where it is more.
     false_alarm, power, confidence : float
-        Of an accusation, of `detectable_bias`, of the intervals.
+        Error rate of an accusation, power of `detectable_bias`, confidence of the intervals.
     rng : int
         Seed of the audit's own choices. Requests have no seed.
     progress : bool, optional
@@ -177,7 +178,7 @@ def audit_server(
     InvalidInput
         Options that do not fit.
     MissingExtra
-        Without httpx, which the extra `server` brings.
+        The package httpx is missing, which the extra `server` brings.
     """
     wanted = Wanted(false_alarm=false_alarm, power=power, confidence=confidence)
     limits = Limits(
@@ -228,7 +229,7 @@ def audit_server(
 
 
 def _prompts(given: Any) -> list[str | Sequence[int]]:
-    """The prompts, of a file, or as they are."""
+    """Prompts, from a file, or as they are."""
     if given is None:
         return list(PROMPTS)
     if isinstance(given, (str, os.PathLike)):
@@ -245,7 +246,7 @@ def _prompts(given: Any) -> list[str | Sequence[int]]:
 
 
 def _prompt_of(line: str) -> str | list[int]:
-    """A line of a file as a text, or as token ids where it is a list of these."""
+    """Prompt of a line: a text, or token ids if it is a list of these."""
     if line.lstrip().startswith("["):
         with suppress(ValueError):
             ids = json.loads(line)
@@ -255,7 +256,7 @@ def _prompt_of(line: str) -> str | list[int]:
 
 
 class _Session:
-    """A server, those beside it, and what is learned of them."""
+    """A server, those beside it, and the results so far."""
 
     def __init__(
         self,
@@ -284,12 +285,12 @@ class _Session:
 
     @property
     def seconds(self) -> float:
-        """Since this run began."""
+        """Seconds since this run began."""
         return time.perf_counter() - self.began
 
     @property
     def requests(self) -> int:
-        """Of this run and those that it goes on from."""
+        """Number of requests of this run and of those that it continues."""
         return self._earlier + sum(one.requests for one in self.connections.values())
 
     def run(self, say: Any) -> ServerReport:
@@ -347,7 +348,7 @@ class _Session:
         return LONG if self.server.name.startswith("openai") else SHORT
 
     def _round(self) -> None:
-        """Some texts, with what has to be known of them."""
+        """Request some texts, and the laws that are needed for them."""
         size = _ROUND * self.limits.concurrency
         chosen = [self.prompts[(self.texts + n) % len(self.prompts)] for n in range(size)]
         lengths = [self._length()] * size
@@ -374,7 +375,7 @@ class _Session:
         self._compare(answers)
 
     def _add(self, answer: Answer, is_control: bool) -> None:
-        """Put a text to the evidence."""
+        """Add a text to the evidence."""
         laws = None
         if answer.laws is not None:
             laws = [None if law is None else law.to_record() for law in answer.laws]
@@ -391,7 +392,7 @@ class _Session:
         )
 
     def _prefixes(self, answers: Sequence[Answer], known: Any) -> list[tuple[int, ...]]:
-        """Texts before each token of which the law is not known, each of them once."""
+        """Distinct texts before those tokens whose law is not known."""
         found: dict[tuple[int, ...], None] = {}
         for answer in answers:
             for n in range(len(answer.tokens)):
@@ -439,7 +440,7 @@ class _Session:
                 self.log.add({"kind": "draft law", "prefix": prefix, "law": law.to_record()})
 
     def _compare(self, answers: Sequence[Answer]) -> None:
-        """The same law twice, and the law of one server against that of the other."""
+        """Compare two answers on the same law, and the laws of the two servers."""
         if not self.server.continues:
             return
         source = self.plain or self.server
@@ -460,7 +461,7 @@ class _Session:
                     self.log.add({"kind": "difference", "distance": distance(own, once)})
 
     def _control(self) -> None:
-        """Tokens without speculation: texts of the plain server, or single tokens."""
+        """Request tokens without speculation: texts of the plain server, or single tokens."""
         size = _ROUND * self.limits.concurrency
         if self.plain is not None:
             chosen = [self.prompts[(self.texts + n) % len(self.prompts)] for n in range(size)]
@@ -483,7 +484,7 @@ class _Session:
             self._add(answer, is_control=True)
 
     def _count(self) -> None:
-        """Counts of the whole server, where answers have none."""
+        """Add the counts of the whole server, where answers have none."""
         if self._counters is None:
             return
         try:

@@ -1,4 +1,4 @@
-"""Tokens of a server, each put with what was known of it before it was seen to its evidence."""
+"""Evidence of a server's tokens, each added with the facts known before it was seen."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from mdsd_opt.auditing.servers.report import Measured, ServerReport
 from mdsd_opt.base.checked import checked_tolerance
 from mdsd_opt.errors import InvalidInput
 
-#: Total variation that is put down to arithmetic at least: float32 has 1e-5, what adds up in
-#: another order, or is rounded for an answer, more.
+#: Least total variation that is attributed to arithmetic: float32 has 1e-5; sums in another
+#: order, and answers that are rounded, have more.
 LEAST_TOLERANCE = 0.002
 
-#: First tokens or a control with an e-value of so much are not clean: they only withhold a verdict.
+#: E-value from which first tokens or a control are not clean: they only withhold a verdict.
 NOT_CLEAN = math.log(100.0)
 
-#: Laws of two servers that are farther apart on average differ, whatever the noise.
+#: Mean distance of two servers' laws above which they differ whatever the noise, and the fewest
+#: laws needed for that.
 LAWS_DIFFER, FEWEST_LAWS = 0.02, 8
 
-#: Bets that a report names.
+#: Number of bets that a report names.
 _MOST_BETS = 3
 
 _MODULUS = (1 << 61) - 1
@@ -36,7 +37,7 @@ _MODULUS = (1 << 61) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """How sure an audit shall be, checked once."""
+    """Error rates that an audit shall have, checked once."""
 
     false_alarm: float = 1e-6
     power: float = 0.99
@@ -50,12 +51,12 @@ class Wanted:
 
     @property
     def accused(self) -> float:
-        """Logarithm of the e-value that accuses."""
+        """Logarithm of the e-value that makes an accusation."""
         return -math.log(self.false_alarm)
 
 
 def prefix_name(tokens: Sequence[int], before: int = 0) -> int:
-    """A number that names a text, from that of its beginning."""
+    """Number that names a text, from that of its beginning."""
     name = before
     for token in tokens:
         name = (name * 1_000_003 + token + 12_345) % _MODULUS
@@ -64,7 +65,7 @@ def prefix_name(tokens: Sequence[int], before: int = 0) -> int:
 
 @dataclass
 class Tally:
-    """The evidence of first tokens, later ones and a control; what else was counted.
+    """Evidence of first tokens, later ones and a control, and other counts.
 
     Attributes
     ----------
@@ -111,7 +112,7 @@ class Tally:
         name: int | None = None,
         is_control: bool = False,
     ) -> None:
-        """See a text; a token without a law is passed over.
+        """Add a text; a token without a law is passed over.
 
         Without a `name` of what stands before the text, its prompt names it.
         """
@@ -145,7 +146,7 @@ class Tally:
         self._places[is_control] = places
 
     def look(self) -> None:
-        """See whether the later tokens are accused by now."""
+        """Record whether the later tokens are accused by now."""
         tau = self.tau
         self.first.look(tau)
         self.control.look(tau)
@@ -157,7 +158,7 @@ class Tally:
 
     @property
     def is_controlled(self) -> bool:
-        """Whether as many tokens without speculation were seen as accused the later ones."""
+        """Whether the control has as many tokens as accused the later ones."""
         return self.needed is not None and self.control.num_tokens >= self.needed
 
     @property
@@ -167,14 +168,14 @@ class Tally:
 
     @property
     def laws_differ(self) -> bool:
-        """Whether the law is another than the plain server's, by more than noise."""
+        """Whether the law differs from the plain server's by more than noise."""
         if len(self.differences) < FEWEST_LAWS:
             return False
         mean = sum(self.differences) / len(self.differences)
         return mean > max(LAWS_DIFFER, 2.0 * self.tau)
 
     def judged(self) -> tuple[str, str]:
-        """Class and finding."""
+        """Class of the verdict, and finding."""
         if not self.has_laws:
             return NOT_JUDGED, reports.NO_LAW
         tau, accused = self.tau, self.wanted.accused
@@ -197,7 +198,7 @@ class Tally:
         return NO_DEVIATION, ""
 
     def report(self, **own: Any) -> ServerReport:
-        """What was found so far."""
+        """Report of the findings so far."""
         self.look()
         verdict_class, finding = self.judged()
         wanted, later, tau = self.wanted, self.later, self.tau
@@ -268,7 +269,7 @@ class Tally:
 
 
 def normal_quantile(probability: float) -> float:
-    """Of the standard normal law."""
+    """Quantile of the standard normal law."""
     from statistics import NormalDist
 
     return NormalDist().inv_cdf(probability)

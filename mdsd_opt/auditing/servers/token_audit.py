@@ -1,4 +1,4 @@
-"""Audits of texts that were recorded, with the laws that were stated for their tokens."""
+"""Audits of recorded texts, with the laws that were stated for their tokens."""
 
 from __future__ import annotations
 
@@ -50,32 +50,32 @@ def audit_tokens(
     Parameters
     ----------
     laws : array_like, path or sequence
-        Of each text the law of each token, as an array [n, V] or a sequence of mappings from token
-        ids to probabilities (of the likeliest; what they lack to one is left for all others), or of
-        `servers.Law`, or of None, for a token that is passed over. Or a file of JSON lines as
-        vLLM, SGLang, llama.cpp and OpenAI's servers answer, or a log of `mdsd_opt.audit_server`.
+        Law of each token of each text, as an array [n, V] or a sequence of mappings from token ids
+        to probabilities (of the likeliest; what they lack to one is left for all others), or of
+        `servers.Law`, or of None, for a token that is passed over. Or a file of JSON lines as vLLM,
+        SGLang, llama.cpp and OpenAI's servers answer, or a log of `mdsd_opt.audit_server`.
     tokens : sequence, optional
-        Of each text its token ids; one text may stand for itself. Files have them.
+        Token ids of each text; one text may stand for itself. Files have them.
     draft : array_like or sequence, optional
         The draft's laws, in the form of `laws`: they decide faults that stay hidden else.
     control : pair or path, optional
         Laws and tokens of the same server without speculation, or a file. Nothing is called lossy
         without as many of these tokens as it took to accuse the others.
     prompts : sequence of sequence of int, optional
-        What stands before each text.
+        Tokens before each text.
     num_first : int
-        So many tokens of each text come before anything is drafted: these must be clean as well.
+        Number of tokens of each text before anything is drafted: these must be clean as well.
     drafted, accepted : int, optional
         Counts of the engine; where nothing was drafted nothing is judged.
     sampling : Sampling, optional
-        Of log-probabilities in files, which are those before the sampler unless `logprobs` is
-        "processed".
+        Sampling behind log-probabilities in files, which are those before the sampler unless
+        `logprobs` is "processed".
     logprobs : str
         "raw" or "processed".
     tolerance : float
         Total variation that is put down to arithmetic at each token.
     false_alarm, power, confidence : float
-        Of an accusation, of `detectable_bias`, of the intervals.
+        Error rate of an accusation, power of `detectable_bias`, confidence of the intervals.
     rng : int
         Seed of the numbers that spread tokens over their probabilities.
 
@@ -155,13 +155,13 @@ def _add_file(
 
 
 def _name_of(laws: Sequence[Law | None]) -> int:
-    """A name of a prompt that is not told: its first law is that of no other."""
+    """Name of a prompt that is not given, made from its first law."""
     first = laws[0] if laws else None
     return 0 if first is None else prefix_name([*first.ids[:4].tolist(), hash(float(first.p[0]))])
 
 
 def _texts(laws: Any, tokens: Any, draft: Any) -> Iterator[_Text]:
-    """The texts, with their laws as such."""
+    """Texts, with their laws as `Law` objects."""
     texts = _as_texts(tokens)
     if texts is None:
         texts, laws, draft = [tokens], [laws], None if draft is None else [draft]
@@ -181,7 +181,7 @@ def _texts(laws: Any, tokens: Any, draft: Any) -> Iterator[_Text]:
 
 
 def _as_texts(tokens: Any) -> Sequence[Any] | None:
-    """The texts; None for a single one."""
+    """List of texts; None for a single text."""
     if isinstance(tokens, np.ndarray):
         return None if tokens.ndim == 1 and tokens.dtype.kind in "iu" else list(tokens)
     listed = list(tokens)

@@ -1,4 +1,4 @@
-"""Are the texts right that a function writes which drafts, verifies and keeps state by itself?"""
+"""Audits of functions that draft, verify and keep state by themselves: are their texts right?"""
 
 from mdsd_opt.auditing.texts.audit import audit_text
 from mdsd_opt.auditing.texts.report import TextAuditReport

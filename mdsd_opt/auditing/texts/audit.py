@@ -1,4 +1,4 @@
-"""Is a function lossless that drafts by itself? The law of the texts it writes with toy models."""
+"""Audit of a function that drafts by itself, by the law of the texts it writes with toy models."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput, UnknownName
 
-#: Tokens of the sampled texts at V = 3, at least and at most.
+#: Least and greatest length of the sampled texts at V = 3.
 _LONG, _LONGEST = 5, 11
 
-#: Different texts of a law that is driven, at most.
+#: Most different texts of a law that is driven.
 _MAX_DRIVEN = 100
 
-#: Different texts that are written again and again, and calls for it.
+#: Number of different texts that are written repeatedly, and number of calls for it.
 _REPEATED, _REPEATED_CALLS = 16, 2_048
 
-#: Tokens of the wide law.
+#: Vocabulary sizes of the wide laws.
 _WIDE_SIZES = (2_048,)
 
-#: Texts that tell what came before a token whose driven law is wrong, and seconds for them.
+#: Texts that show what came before a token whose driven law is wrong, and seconds for them.
 _TELLING_TEXTS, _TELLING_SECONDS = 1_000, 5.0
 
 
@@ -61,7 +61,7 @@ def audit_text(
     tolerance: float | None = None,
     driven_checks: int = 100,
 ) -> TextAuditReport:
-    r"""Settle whether a function that drafts, verifies and keeps state by itself is lossless.
+    r"""Decide whether a function that drafts, verifies and keeps state by itself is lossless.
 
     It is given two models, and writes the beginning of a text: in one step or in a session of
     many. What is missing of `length` tokens is completed by the target; lossless means that the law
@@ -107,13 +107,13 @@ def audit_text(
     seconds : float
         A limit for everything; a note names it where it was reached. Budgets are calls.
     max_calls : int
-        For driving one law.
+        Most calls for driving one law.
     progress : bool, optional
         Whether to draw a bar on stderr; by default on a terminal, if it takes longer than a second.
     false_alarm : float
         Probability, at most, that sampling calls a lossless function lossy.
     power : float
-        With which the reported `detectable_bias` is found.
+        Power with which the reported `detectable_bias` is found.
     tolerance : float, optional
         Total variation of a driven law put down to rounding: by default 1e-9, and 1e-6 where
         anything is float32 or coarser.
@@ -123,7 +123,7 @@ def audit_text(
     Returns
     -------
     TextAuditReport
-        Where calls raise, or return no tokens, it is "not judged".
+        Report, "not judged" if calls raise, or return no tokens.
 
     Raises
     ------
@@ -167,12 +167,12 @@ def audit_text(
 
 
 def _long_tables(length: int) -> Tables:
-    """Texts in which what comes late shows."""
+    """Tables of texts long enough to show faults that come late."""
     return Tables(3, max(length, _LONG), 36)
 
 
 def _driven_tables(length: int) -> Iterator[Tables]:
-    """Small ones, with all that can go wrong in them: residuals of several tokens, zeros."""
+    """Small tables with all that can go wrong: residuals of several tokens, zeros."""
     every = (
         Tables(2, length, 6),
         Tables(3, length, 16),
@@ -184,7 +184,7 @@ def _driven_tables(length: int) -> Iterator[Tables]:
 
 @dataclass(slots=True, eq=False)
 class _TextAudit:
-    """What has been found so far."""
+    """Audit of one function, with the results so far."""
 
     generate: Generate
     rng: np.random.Generator
@@ -230,7 +230,7 @@ class _TextAudit:
         return self._found(began)
 
     def _repeated(self, deadline: float) -> Replay:
-        """Texts that are written again, with the same random numbers."""
+        """Repeated calls for some texts, with the same random numbers."""
         session = self._session(_long_tables(self.length))
 
         def case(rng: np.random.Generator) -> Hashable:
@@ -277,7 +277,7 @@ class _TextAudit:
     def _drive(
         self, small: Sequence[Tables], deadline: float, advance: Callable[[int], None]
     ) -> None:
-        """Laws on small vocabularies, one after the other, up to the first that is wrong."""
+        """Drive laws on small vocabularies, one after the other, up to the first that is wrong."""
         for tables in small:
             if time.perf_counter() > deadline:
                 return
@@ -290,7 +290,7 @@ class _TextAudit:
                 return
 
     def _driven(self, tables: Tables, deadline: float) -> DrivenText:
-        """A law; one that is wrong is driven without putting anything together."""
+        """Law of the texts on some tables; a wrong one is driven again without merging."""
         session, merges = self._session(tables), tables.vocab_size > 2
         law = driven_text(session, self.options, merges, deadline)
         if law.fits or not law.num_merged:
@@ -298,7 +298,7 @@ class _TextAudit:
         return driven_text(session, self.options, False, deadline)
 
     def _broken_side(self) -> str:
-        """Whose filters are missing: with them applied beforehand, the function is right."""
+        """Side whose filters are missing: the function is right if they are applied beforehand."""
         for shown, told in (
             ((True, False), "the target is not filtered as was promised"),
             ((False, True), "the draft is not filtered as was promised"),
@@ -312,7 +312,7 @@ class _TextAudit:
         return ""
 
     def _found(self, began: float) -> TextAuditReport:
-        """The report; what it says of distances is of the law that shows the most."""
+        """Report, with distances of the law that shows the largest."""
         options, is_wrong, by_sample = self.options, self._is_wrong, self._sample_is_wrong
         parts: list[Sample | WideSample | DrivenText] = [*self.laws, *self.samples]
         failed = [part.failed for part in parts if part.failed.count]

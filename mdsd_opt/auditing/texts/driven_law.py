@@ -1,4 +1,4 @@
-"""The law of the texts that a function writes with one pair of models, found by driving it."""
+"""Law of the texts that a function writes with one pair of models, found by driving it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mdsd_opt.auditing.trees.texts import Texts
 
 Vector = NDArray[np.float64]
 
-#: Total variation up to which a law is off by rounding alone, or by draws at an end of their range.
+#: Total variation that rounding alone, or draws at an end of their range, may cause.
 ROUNDING = 1e-5
 
 
@@ -34,10 +34,10 @@ class DrivenText:
     law : ndarray, shape (V**length,)
         Completed by the target; it sums to less than one where calls fail.
     distance : float
-        Its excess over the target's law, :math:`\sum_t \max(\Pr(t) - p(t), 0)`: total
-        variation, and where calls fail the least that it can be.
+        Excess over the target's law, :math:`\sum_t \max(\Pr(t) - p(t), 0)`: total variation, and
+        where calls fail the least that it can be.
     tolerance : float
-        How much of it is rounding.
+        Part of the distance that is rounding.
     edge_mass : float or None
         Probability of the texts that the target rules out, together, or what rounding has changed
         where that is more; None where neither was met.
@@ -62,32 +62,32 @@ class DrivenText:
 
     @property
     def fits(self) -> bool:
-        """Whether it is the target's, up to rounding."""
+        """Whether the law is the target's, up to rounding."""
         return self.distance <= self.tolerance
 
     @property
     def is_right(self) -> bool:
-        """Whether it is, and nothing impossible comes out once in a lifetime either."""
+        """Whether the law fits, and impossible texts do not come out even once in a lifetime."""
         return self.fits and not self.wrong.count
 
     @property
     def is_lossy(self) -> bool:
-        """Whether it is off by more than an edge."""
+        """Whether the law deviates by more than an edge."""
         return self.distance > max(self.tolerance, ROUNDING)
 
     @property
     def position(self) -> int | None:
-        """The first token whose law given those before it is wrong."""
+        """First token whose law given those before it is wrong."""
         by_token = variations(self.texts, self.law)
         return next((n for n, tv in enumerate(by_token) if tv > self.tolerance), None)
 
     @property
     def first_token_variation(self) -> float:
-        """Distance of the first token's law."""
+        """Total variation of the first token's law."""
         return variations(self.texts, self.law)[0]
 
     def trial(self) -> Trial:
-        """As reports list it."""
+        """Trial as reports list it."""
         return Trial.on(
             self.tables,
             method="driven",
@@ -98,13 +98,12 @@ class DrivenText:
 
 
 def driven_text(session: Session, options: Options, merges: bool, deadline: float) -> DrivenText:
-    """The law of the texts of a session.
+    """Law of the texts of a session.
 
     Raises
     ------
     Undrivable
-        Also where the options' calls do not suffice, and after the deadline (of
-        `time.perf_counter`).
+        Also if the options' calls do not suffice, and after the deadline (of `time.perf_counter`).
     """
     began, texts, tables = time.perf_counter(), session.texts, session.tables
     assert isinstance(tables, Tables)

@@ -1,4 +1,4 @@
-"""What an audit of a function that writes texts found."""
+"""Report of an audit of a function that writes texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mdsd_opt.auditing.texts.rounds import ACCEPTED, EXTRA, REFUSED
 from mdsd_opt.auditing.texts.text_law import After
 from mdsd_opt.auditing.texts.toys import AnyTables
 
-#: What is said where tokens of a kind never came.
+#: Sentences for tokens of a kind that never came.
 _NEVER = {
     ACCEPTED: "no draft was accepted",
     REFUSED: "no draft was refused",
@@ -31,7 +31,7 @@ class Trial:
     method : str
         "driven" or "sampling".
     total_variation : float
-        Of the law of the text from the target's.
+        Distance of the law of the text from the target's.
     num_checks, num_trials : int
         Random calls that a driven law has foretold; texts that were sampled.
     seconds : float
@@ -48,13 +48,13 @@ class Trial:
 
     @classmethod
     def on(cls, tables: AnyTables, **found: Any) -> Trial:
-        """On a pair of tables."""
+        """Trial on a pair of tables."""
         size, length = tables.vocab_size, tables.length
         return cls(models=str(tables), vocab_size=size, length=length, **found)
 
     @property
     def how(self) -> str:
-        """How much was done."""
+        """Text of how much was done."""
         exact = f"driven, {self.num_checks:,} checks"
         return exact if self.method == "driven" else f"sampled, {self.num_trials:,} texts"
 
@@ -66,18 +66,19 @@ class TextAuditReport(Report):
     Attributes
     ----------
     vocab_size, length : int
-        Of the laws on which the deviation was found, or of the longest texts without one.
+        Sizes of the laws on which the deviation was found, or of the longest texts without one.
     position : int or None
         The first token, counted from 0, whose law given those before it is not the target's; None
         where there is none, or where the sample does not tell which.
     after : tuple of After
-        What of it came after which kind of token, as observed; a description.
+        Parts of the deviation after each kind of token, as observed; a description.
     causes : tuple of str
-        Where something is wrong: generators that begin anew in call after call.
+        Possible causes of a fault: generators that begin anew in call after call.
     tried : tuple of Trial
     met : mapping
-        How many tokens of the sampled texts were accepted drafts, came for a refused one, or after
-        drafts that were all accepted, as far as the questions to the models show ("unknown": not).
+        Numbers of tokens of the sampled texts that were accepted drafts, came for a refused one, or
+        after drafts that were all accepted, as far as the questions to the models show ("unknown":
+        not).
     seconds : float
     """
 
@@ -92,7 +93,7 @@ class TextAuditReport(Report):
 
     @property
     def verdict(self) -> str:
-        """One sentence, and what was not seen."""
+        """Verdict in one sentence, and what was not seen."""
         if said := self._class_verdict():
             return said
         if not self.clean:

@@ -1,4 +1,4 @@
-"""What a session did, as far as the models can tell: its rounds of drafts, and how they ended."""
+"""Rounds of drafts of a session and their ends, as far as the models can tell."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from mdsd_opt.auditing.texts.toys import Text
 
 TARGET, DRAFT = "target", "draft"
 
-#: What a token of a text was, in a report.
+#: Kinds of tokens of a text, as named in a report.
 ACCEPTED, REFUSED, EXTRA, UNKNOWN = "accepted", "refused", "extra", "unknown"
 
 
 @dataclass(slots=True)
 class Round:
-    """Questions to the models, from the first about the draft's next token on.
+    """Questions to the models, starting with one about the draft's next token.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class Round:
     asked: list[tuple[str, Text, int]] = field(default_factory=list)
 
     def longest(self, model: str) -> int:
-        """Tokens of the longest text about which this model was asked."""
+        """Length of the longest text about which this model was asked."""
         return max((len(text) for who, text, _ in self.asked if who == model), default=0)
 
 
@@ -46,7 +46,7 @@ class Rounds:
         self._drafted: set[Text] = set()
 
     def hear(self, model: str, text: Text, drawn: int = 0) -> None:
-        """A model was asked about a text, after so many random numbers."""
+        """Record that a model was asked about a text, after so many random numbers."""
         if model == DRAFT and text not in self._drafted:
             self._drafted.add(text)
             weighed = [asked for who, asked, _ in self.all[-1].asked if who == TARGET]
@@ -56,7 +56,7 @@ class Rounds:
         this.asked.append((model, text, drawn - this.start))
 
     def events(self, text: Text) -> list[str]:
-        """How each token of the text came: an accepted draft, in place of a refused one, extra."""
+        """Kind of each token of the text: an accepted draft, in place of a refused one, extra."""
         found = [UNKNOWN] * len(text)
         rounds = [one for one in self.all if any(who == DRAFT for who, _, _ in one.asked)]
         for n, one in enumerate(rounds):
@@ -70,7 +70,7 @@ class Rounds:
 
 
 def _event(one: Round, text: Text) -> str:
-    """How the last token of a text came, if those before it in the round were accepted."""
+    """Kind of the last token of a text, if those before it in the round were accepted."""
     if any(asked[: len(text)] == text for _, asked, _ in one.asked):
         return ACCEPTED
     drafted = one.longest(TARGET)
@@ -80,6 +80,6 @@ def _event(one: Round, text: Text) -> str:
 
 
 def counted(events: Sequence[Sequence[str]]) -> dict[str, int]:
-    """How many tokens came in each way."""
+    """Number of tokens of each kind."""
     every = [event for one in events for event in one]
     return {kind: every.count(kind) for kind in (ACCEPTED, REFUSED, EXTRA, UNKNOWN)}

@@ -1,4 +1,4 @@
-"""Texts that a function wrote with one pair of models, and the checks they are put to."""
+"""Texts that a function wrote with one pair of models, and checks of them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from mdsd_opt.auditing.trees.texts import Texts
 
 Vector = NDArray[np.float64]
 
-#: If the first calls all fail, no others are made.
+#: If so many first calls all fail, no others are made.
 _HOPELESS_CALLS = 10
 
-#: Calls in which it is watched whether the audit is ever asked for a number.
+#: Number of calls that show whether the audit is ever asked for a random number.
 _WATCHED = 20
 
-#: Groups of texts between which a bias is looked for that the report states.
+#: Number of groups of texts for the bias that the report states.
 _GROUPS = 16
 
 #: p-value below which a position is named, once the law is known to be wrong.
@@ -43,12 +43,12 @@ _WORDS = TEXTS._replace(dependence="texts that depend on earlier ones")
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Written:
-    """What calls of a session gave, beside the texts themselves.
+    """Results of a session's calls, beside the texts themselves.
 
     Attributes
     ----------
     events : list of list of str
-        How the tokens came, see `Rounds.events`.
+        Kinds of the tokens, see `Rounds.events`.
     wrong, failed : ViolationLog
         Impossible texts; calls that gave none.
     restarting, notes : tuple of str
@@ -76,7 +76,7 @@ class Written:
         return self.failed.count == self.num_calls
 
     def trial(self) -> Trial:
-        """As reports list it."""
+        """Trial as reports list it."""
         return Trial.on(
             self.tables,
             method="sampling",
@@ -98,7 +98,7 @@ class Sample(Written):
     Attributes
     ----------
     numbers : ndarray of int64, shape (N,)
-        As `Texts` numbers them.
+        Numbers of the texts, by `Texts`.
     """
 
     texts: Texts
@@ -107,22 +107,22 @@ class Sample(Written):
 
     @property
     def law(self) -> Vector:
-        """Observed frequencies."""
+        """Observed frequencies of the texts."""
         return np.bincount(self.numbers, minlength=self.texts.law.size) / max(self.numbers.size, 1)
 
     @property
     def position(self) -> int | None:
-        """The first token whose law given those before it seems wrong."""
+        """First token whose law given those before it seems wrong."""
         odd = (n for n, check in enumerate(self.position_checks) if check.p_value < _NAMED)
         return next(odd, None)
 
     @property
     def first_token_variation(self) -> float:
-        """Distance of the first token's law, as observed."""
+        """Total variation of the first token's law, as observed."""
         return variations(self.texts, self.law)[0]
 
     def detectable_bias(self, options: Options) -> float:
-        """The smallest total variation between groups of texts that is found with the power."""
+        """Smallest total variation between groups of texts that is found with the power."""
         cells = _grouped(self).probabilities.size
         level = options.level(self.checks)
         return detectable_bias(self.numbers.size, cells, level, options.power)
@@ -137,7 +137,7 @@ class WideSample(Written):
     position: int | None
 
     def detectable_bias(self, options: Options) -> float:
-        """The smallest total variation between classes of tokens that is found with the power."""
+        """Smallest total variation between classes of tokens that is found with the power."""
         level = options.level(self.checks)
         return detectable_bias(self.num_calls, self.num_cells, level, options.power)
 
@@ -200,7 +200,7 @@ def _grouped(sample: Sample) -> Cells:
 
 
 def sampled(session: Session, number: int, rng: np.random.Generator, deadline: float) -> Sample:
-    """Texts until there are enough, or time is up, or all that is seen are failures."""
+    """Sample until there are enough texts, or time is up, or all calls are failures."""
     texts = session.texts
     numbers: list[int] = []
 
@@ -221,7 +221,7 @@ def _written(
     deadline: float,
     take: Callable[[Text], bool],
 ) -> Written:
-    """Call the function; `take` keeps a text, or says that it is impossible."""
+    """Results of calls of the function; `take` keeps a text, or says that it is impossible."""
     began = time.perf_counter()
     wrong, failed = ViolationLog(), ViolationLog()
     events: list[list[str]] = []

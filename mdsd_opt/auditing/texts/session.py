@@ -1,4 +1,4 @@
-"""A function that writes texts, with the models it is given, called kindly."""
+"""Wrapper of a function that writes texts with the models it is given."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from mdsd_opt.auditing.trees.texts import ModelLaws, Texts, promised
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import MissingExtra
 
-#: (target, draft) -> the first tokens of a text.
+#: Maps (target, draft) to the first tokens of a text.
 Generate = Callable[[Any, Any], Any]
 
-#: Takes a model's name and the text it was asked about.
+#: Receives a model's name and the text it was asked about.
 Listener = Callable[[str, Text], None]
 
 LIBRARIES = ("numpy", "torch")
@@ -51,11 +51,11 @@ class Session:
 
     @property
     def texts(self) -> Texts:
-        """All texts that are compared, with the law that they are to follow."""
+        """All texts that are compared, with the law that they should follow."""
         return Texts(ModelLaws(self.target, "the target"), self.tables.length)
 
     def outcome(self, listener: Listener) -> Hashable:
-        """The first tokens of a text, as many as are compared, or a `Failure`."""
+        """First tokens of a text, as many as are compared, or a `Failure`."""
         self._listener = listener
         return outcome_of(lambda: self._tokens(self._generate(*self._models)))
 
@@ -89,13 +89,13 @@ def _model(toy: Toy, library: str) -> Any:
 
 
 def log_failure(outcome: Hashable, wrong: ViolationLog, failed: ViolationLog) -> None:
-    """Write down a call that gave no text: a token that does not exist is wrong in any case."""
+    """Log a call that gave no text: a token that does not exist is wrong in any case."""
     assert isinstance(outcome, Failure)
     log = wrong if outcome.kind == "out of vocabulary" else failed
     log.add(outcome.kind, (), f"a call {outcome.message}")
 
 
 def log_impossible(text: Text, tables: AnyTables, where: str, wrong: ViolationLog) -> None:
-    """Write down a text of probability zero."""
+    """Log a text of probability zero."""
     told = f"text {text} has probability zero, yet comes out at V = {tables.vocab_size}{where}"
     wrong.add("impossible text", (), told)

@@ -1,4 +1,4 @@
-"""The tree of a session's draws, in which what follows the same questions is explored once."""
+"""Tree of a session's draws, in which the draws after the same questions are explored once."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from mdsd_opt.auditing.driving.tape import CategoryDraw, Draw, Tail, UniformDraw
 from mdsd_opt.auditing.texts.rounds import Rounds
 from mdsd_opt.auditing.texts.toys import Text
 
-#: Random runs that a known node must foretell before another is taken to be the same.
+#: Number of random runs that a known node must predict before another is taken to be the same.
 _MERGE_TRIALS = 8
 
 
 class Context(NamedTuple):
-    """What was asked in a round before a draw, and how many draws came before the round."""
+    """Questions of a round before a draw, and the number of draws before the round."""
 
     asked: tuple[tuple[str, Text, int], ...]
     start: int
 
 
 class SessionTape(Tape):
-    """A tape that hears what the models are asked.
+    """A tape that hears the questions to the models.
 
     Once a round begins after as many tokens as are compared, draws are random numbers that are not
     listed. If they matter nevertheless, no tree foretells the outcome.
@@ -45,7 +45,7 @@ class SessionTape(Tape):
         self.contexts: list[Context] = []
 
     def heard(self, model: str, text: Text) -> None:
-        """A model was asked about a text."""
+        """Record that a model was asked about a text."""
         self.rounds.hear(model, text, len(self.seen))
 
     def _next(self, draw: Draw) -> Value | None:
@@ -110,7 +110,7 @@ class SessionTree(DrawTree):
         return node
 
     def _foretells(self, known: Node, values: tuple[Value, ...]) -> bool:
-        """Whether random runs after these values go as they do after a node that is known."""
+        """Whether a known node predicts random runs after these values."""
         for _ in range(_MERGE_TRIALS):
             node, draws, more = known, list[Draw](), list[Value]()
             while node.draw is not None:
@@ -124,7 +124,7 @@ class SessionTree(DrawTree):
         return True
 
     def _paths(self, node: Node, path: list[int]) -> Iterator[list[int]]:
-        """Paths to leaves that go through every node at least once."""
+        """Paths to leaves that together visit every node."""
         return self._fresh_paths(node, path, set())
 
     def _fresh_paths(self, node: Node, path: list[int], met: set[int]) -> Iterator[list[int]]:

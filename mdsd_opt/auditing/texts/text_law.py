@@ -1,4 +1,4 @@
-"""Where the law of a text parts from the target's: token by token, given those before."""
+"""Deviation of a text's law from the target's, token by token, given those before."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from mdsd_opt.auditing.trees.texts import Texts
 
 Vector = NDArray[np.float64]
 
-#: The event before the first token.
+#: Name of the event before the first token.
 START = "the start"
 
 
 class After(NamedTuple):
-    """What comes after one kind of token, observed: a description, no test.
+    """Observed law after one kind of token: a description, no test.
 
     Attributes
     ----------
     event : str
         "accepted", "refused", "extra" or "unknown" for the token before; "the start" of the text.
     share : float
-        Of the texts.
+        Share of the texts.
     total_variation : float
-        Of the next token's law given the text before, among these texts; noise included.
+        Distance of the next token's law given the text before, among these texts; noise included.
     """
 
     event: str
@@ -58,7 +58,7 @@ def _steps(texts: Texts, law: Vector) -> Iterator[tuple[Vector, Vector]]:
 def position_checks(
     texts: Texts, numbers: NDArray[np.int64], rng: np.random.Generator
 ) -> tuple[Check, ...]:
-    """One check for each token: does it follow the target given those before it?"""
+    """Checks, one for each token, that it follows the target given those before it."""
     counts = np.bincount(numbers, minlength=texts.law.size).astype(np.float64)
     checks = []
     for n, (given, right) in enumerate(_steps(texts, counts)):
@@ -75,7 +75,7 @@ def position_checks(
 def split_by_event(
     texts: Texts, numbers: NDArray[np.int64], events: Sequence[Sequence[str]], position: int
 ) -> tuple[After, ...]:
-    """Total variation of the token at a position by how the one before it came."""
+    """Total variation of the token at a position, by the kind of the token before it."""
     before = np.array([START if not position else kinds[position - 1] for kinds in events])
     found = []
     for event in np.unique(before).tolist():

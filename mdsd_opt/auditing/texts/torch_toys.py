@@ -15,7 +15,7 @@ import torch
 from mdsd_opt.auditing.texts.toys import Toy
 from mdsd_opt.errors import InvalidInput
 
-#: A mask that is added to scores hides what gets less than this.
+#: Value of an added mask below which a position is hidden.
 _HIDDEN = -1.0
 
 
@@ -26,20 +26,20 @@ class ToyCache:
         self.keys: Any = torch.empty(0)
 
     def update(self, keys: Any, values: Any, layer: int, *rest: Any) -> tuple[Any, Any]:
-        """Append; return all that it holds."""
+        """Append the keys, and return all that the cache holds."""
         self.keys = torch.cat([self.keys, keys], dim=2) if self.keys.numel() else keys
         return self.keys, self.keys
 
     def crop(self, length: int) -> None:
-        """Keep so many positions; negative, give up so many."""
+        """Keep `length` positions; if it is negative, drop so many."""
         self.keys = self.keys[:, :, :length] if self.keys.numel() else self.keys
 
     def get_seq_length(self, layer: int = 0) -> int:
-        """Positions that it holds."""
+        """Number of positions that the cache holds."""
         return int(self.keys.shape[2]) if self.keys.numel() else 0
 
     def reorder_cache(self, rows: Any) -> None:
-        """Take these rows of the batch."""
+        """Keep these rows of the batch."""
         self.keys = self.keys[rows]
 
     def __len__(self) -> int:
@@ -53,14 +53,14 @@ class ToyCache:
 
 
 class Output:
-    """What a module returns: by name, by place, or as a tuple."""
+    """Return value of a module, readable by name, by place, or as a tuple."""
 
     def __init__(self, logits: Any, past_key_values: Any) -> None:
         self.logits, self.past_key_values = logits, past_key_values
 
     @property
     def cache(self) -> Any:
-        """The name since transformers 5.24."""
+        """Cache, under its name since transformers 5.24."""
         return self.past_key_values
 
     def __getitem__(self, place: Any) -> Any:
@@ -103,7 +103,7 @@ class TorchToy(torch.nn.Module):  # type: ignore[misc]  # torch has no types her
         cache: Any = None,
         **others: Any,
     ) -> Output:
-        """Logits after each of the ids; the cache goes by either name."""
+        """Output with logits after each of the ids; the cache may have either name."""
         given = past_key_values if cache is None else cache
         past = _held(given, len(input_ids))
         rows = []
@@ -122,7 +122,7 @@ class TorchToy(torch.nn.Module):  # type: ignore[misc]  # torch has no types her
 
 
 def _held(cache: Any, num_rows: int) -> list[list[int]]:
-    """The ids that a cache holds, by row."""
+    """Ids that a cache holds, by row."""
     keys = None
     if isinstance(cache, (tuple, list)):
         keys = cache[0][0] if len(cache) else None
@@ -138,7 +138,7 @@ def _held(cache: Any, num_rows: int) -> list[list[int]]:
 
 
 def _longer(cache: Any, input_ids: Any) -> Any:
-    """The cache with these ids after those that it holds."""
+    """Cache with these ids after those that it holds."""
     new = input_ids[:, None, :, None].float()
     cache = ToyCache() if cache is None else cache
     if hasattr(cache, "update"):

@@ -1,4 +1,4 @@
-"""Toy language models: random tables of laws that answer as models do, and say what was asked.
+"""Toy language models: random tables of laws that answer as models do, and report each question.
 
 A table gives the law of the next token after every text of fewer tokens than are compared, and
 token 0 for sure after longer ones, so that a session which goes on draws nothing more of interest.
@@ -24,7 +24,7 @@ IMPOSSIBLE = -1e4
 #: Least weight of a possible token, beside exponential ones of mean 1.
 _LEAST = 0.05
 
-#: A function under audit may find another one in its place.
+#: NumPy's own function, kept here because a function under audit may run with another one.
 _default_rng = np.random.default_rng
 
 
@@ -51,11 +51,11 @@ class Tables:
     zeros: bool = False
 
     def target(self, text: Text) -> Vector:
-        """p after a text, shape (V,)."""
+        """Target law p after a text, shape (V,)."""
         return self._law(text, 0)
 
     def draft(self, text: Text) -> Vector:
-        """q after a text, shape (V,)."""
+        """Draft law q after a text, shape (V,)."""
         return self._law(text, 1)
 
     def _law(self, text: Text, model: int) -> Vector:
@@ -78,7 +78,7 @@ class Tables:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowTables:
-    """Laws by the place of a token, whatever came before it, over a vocabulary of any size.
+    """Laws that depend on the place of a token alone, over a vocabulary of any size.
 
     Attributes
     ----------
@@ -96,15 +96,15 @@ class RowTables:
 
     @property
     def vocab_size(self) -> int:
-        """V."""
+        """Vocabulary size V."""
         return self.rows[0].size
 
     def target(self, text: Text) -> Vector:
-        """p after a text, shape (V,)."""
+        """Target law p after a text, shape (V,)."""
         return self._law(text, self.rows)
 
     def draft(self, text: Text) -> Vector:
-        """q after a text, shape (V,)."""
+        """Draft law q after a text, shape (V,)."""
         return self._law(text, self.draft_rows)
 
     def _law(self, text: Text, rows: Sequence[Vector]) -> Vector:
@@ -122,7 +122,7 @@ AnyTables = Tables | RowTables
 
 
 class Toy:
-    """A model: from ids, shape (n,), to logits of what follows each beginning, shape (n + 1, V).
+    """A model: maps ids, shape (n,), to logits after each beginning, shape (n + 1, V).
 
     `heard` is called with every text that the model is asked about. Laws by place are kept once for
     each place, so that a wide vocabulary takes no more memory than its rows.
@@ -149,11 +149,11 @@ class Toy:
         return self._answers[known].copy()
 
     def _key(self, text: Text) -> Text:
-        """The text whose law this one has."""
+        """Representative of the texts with the same law as this one."""
         return (0,) * len(text) if self._by_place else text
 
     def checked(self, ids: list[Any]) -> Text:
-        """A text of ids that are tokens.
+        """Text of ids, checked to be tokens.
 
         Raises
         ------
@@ -168,7 +168,7 @@ class Toy:
         return text
 
     def hear(self, text: Text) -> None:
-        """Tell that the model was asked about this text."""
+        """Report that the model was asked about this text."""
         self._heard(text)
 
     def row(self, text: Text) -> Vector:

@@ -1,4 +1,4 @@
-"""Are the texts right that a rule for trees of drafts gives? Whole texts, not first tokens."""
+"""Audits of rules for trees of drafts: are their whole texts right, not only the first tokens?"""
 
 from mdsd_opt.auditing.trees.audit import audit_tree
 from mdsd_opt.auditing.trees.report import TreeAuditReport

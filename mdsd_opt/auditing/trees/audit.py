@@ -1,4 +1,4 @@
-"""Is a rule for trees of drafts lossless? The law of the whole text that it gives, or a sample."""
+"""Audit of a rule for trees of drafts, by the law of the whole text that it gives, or a sample."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ from mdsd_opt.trees.draft_tree import drawn as drawn_tree
 from mdsd_opt.trees.optimum import tree_bound
 from mdsd_opt.trees.topology import Topology, ValuedTopology, parse_topology, valued
 
-#: Tokens, tables (seeds of target and draft) and seconds of the random laws beside those given. On
+#: Vocabulary size, tables (seeds of target and draft) and seconds of the added random laws. On
 #: these tables a residual that keeps its scale is .03 away or more after every text of up to one
 #: token: it is above q for some tokens and below it for others.
 _WIDER, _WIDER_TABLES, _WIDER_SECONDS = 5, (47, 48), 10.0
 
-#: Seconds for the optimum of the tree.
+#: Time limit in seconds for the optimum of the tree.
 _OPTIMUM_SECONDS = 5.0
 
 
@@ -73,7 +73,7 @@ def audit_tree(
     driven_checks: int = 100,
     progress: bool | None = None,
 ) -> TreeAuditReport:
-    r"""Settle whether a rule that accepts several drafts at once gives texts of the target's law.
+    r"""Decide whether a rule that accepts several drafts at once gives texts of the target's law.
 
     What one step gives, accepted drafts and one more token, is completed by the target to the most
     tokens that a step can give, n. Lossless means that the law of these n tokens is the target's:
@@ -98,25 +98,26 @@ def audit_tree(
         `random` and `numpy.random` are answered by the audit, see `mdsd_opt.audit`. The method
         ``verify`` of a rule of `mdsd_opt.decoding.get_rule` is such a callable.
     target, draft : callable
-        From a text (tuple of token ids) to the probabilities of the next token, shape (V,): p and
-        q. `mdsd_opt.auditing.trees.TableModel` makes random ones; below V = 3 and two levels much
-        cannot be seen, and the report says so.
+        Function from a text (tuple of token ids) to the probabilities of the next token, shape
+        (V,): p and q. `mdsd_opt.auditing.trees.TableModel` makes random ones; below V = 3 and two
+        levels much cannot be seen, and the report says so.
     tree : str or Topology
         "2x3" (drafts x depth), "chain2", ..., see `mdsd_opt.decoding.parse_topology`.
     rng : numpy.random.Generator or int
     num_trials : int
         Steps to be sampled, where the law is not found by driving.
     scheme : str or callable
-        How the drafts after a node are drawn.
+        Scheme by which the drafts after a node are drawn.
     method : str
         "driven": all trees are enumerated, and every decision is driven through chosen random
         numbers, exact up to the random checks that the report counts, where there are at most
         `max_trees` trees and the rule can be driven (a note says why not); "sampling"; "auto" is
         "driven".
     seconds : float, optional
-        For driving, and again for the sample of what was not driven by then; a note says so.
+        Time limit for driving, and again for the sample of what was not driven by then; a note says
+        so.
     max_calls : int
-        For driving the law.
+        Most calls for driving the law.
     promise : Sampling, optional
         Temperature and filters that the rule itself applies on both sides: nodes hold the laws of
         the models, drafts are drawn from `draft` under the promise, and texts are to follow
@@ -124,14 +125,14 @@ def audit_tree(
     false_alarm : float
         Probability, at most, that sampling calls a lossless rule lossy.
     power : float
-        With which the reported `detectable_bias` is found.
+        Power with which the reported `detectable_bias` is found.
     tolerance : float, optional
         Total variation put down to rounding: by default 1e-9, and 1e-6 where draws, or the weights
         they go by, are float32 or coarser, or races.
     max_trees : int
         Trees that are driven one by one.
     edge_probes : int
-        By sampling: calls at most with a draw at an end of what its type can hold, such as a
+        Most calls, with sampling, that have a draw at an end of what its type can hold, such as a
         uniform of 0. A driven law has the ends in it.
     driven_checks : int
         Random calls for each tree that its driven law must foretell.
@@ -183,7 +184,7 @@ def audit_tree(
 
 
 def _making_once(make: SchemeMaker) -> SchemeMaker:
-    """The maker, which is asked for the drafts of one law once: thousands of trees have them."""
+    """Scheme maker that makes the drafts of one law once: thousands of trees have them."""
     made: dict[tuple[bytes, int], DraftScheme] = {}
 
     def known(law: NDArray[np.float64], num_drafts: int) -> DraftScheme:
@@ -198,7 +199,7 @@ def _making_once(make: SchemeMaker) -> SchemeMaker:
 def _beside_wider_laws(
     report: TreeAuditReport, audit: TreeAudit, rng: np.random.Generator
 ) -> TreeAuditReport:
-    """The report of random laws over more tokens, if these show something; else the one given."""
+    """Report of random laws over more tokens, if these show something; else the given one."""
     most = max(audit.topology.num_drafts.values())
     vocab_size = max(_WIDER, most + 3)
     target, draft = (TableModel(vocab_size, table) for table in _WIDER_TABLES)
@@ -225,7 +226,7 @@ def _beside_wider_laws(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeAudit:
-    """A rule on two models, and how sure its audit shall be.
+    """A rule on two models, and the settings of its audit.
 
     `target` is the law that texts are to follow, `draft` the one that drafts are drawn from. Where
     sampling was promised, `shown` are the laws of the models, to which the rule has to apply it.
@@ -253,7 +254,7 @@ class TreeAudit:
         options: Options,
         promise: Sampling | None = None,
     ) -> TreeAudit:
-        """A rule on two models."""
+        """Audit of a rule on two models."""
         p, q = ModelLaws(target, "target"), ModelLaws(draft, "draft")
         shown = None if promise is None else (p, q)
         if promise is not None:
@@ -264,7 +265,7 @@ class TreeAudit:
         return cls(verify, p, q, topology, shape, once, texts, options, promise, shown)
 
     def run(self, rng: np.random.Generator) -> TreeAuditReport:
-        """Drive the rule where that is asked for and possible, or sample it."""
+        """Report of the rule, driven if that is asked for and possible, else sampled."""
         options, notes, deadline = self.options, tuple[str, ...](), self.options.deadline()
         if options.method != "sampling":
             drawn = drawn_trees(self.target, self.draft, self.topology, self.make)
@@ -286,7 +287,7 @@ class TreeAudit:
         return replace(found, notes=(*notes, *found.notes))
 
     def driven(self, trees: list[tuple[Node, float]], deadline: float) -> TreeAuditReport:
-        """The law of all texts, from that of each tree."""
+        """Report by the law of all texts, from that of each tree."""
         options, texts, log = self.options, self.texts, ViolationLog()
         budget = Budget(options.max_calls, deadline)
         law = np.zeros(texts.law.size)
@@ -352,7 +353,7 @@ class TreeAudit:
         return self._report(findings, 0.5 * float(np.abs(first).sum()), len(trees))
 
     def _outcome(self, root: Node, rng: np.random.Generator) -> Hashable:
-        """The tokens of a call, or a `Failure`."""
+        """Tokens of a call, or a `Failure`."""
         return outcome_of(lambda: answered(self.verify, root, rng, self.target.vocab_size))
 
     def sampled(
@@ -361,7 +362,7 @@ class TreeAudit:
         deadline: float = math.inf,
         counts: Callable[[], bool] = lambda: True,
     ) -> TreeAuditReport:
-        """A sample of texts, until there are enough or time is up.
+        """Report by a sample of texts, until there are enough or time is up.
 
         `counts` tells after each call whether its text belongs to the sample.
         """
@@ -433,7 +434,7 @@ class TreeAudit:
         return self._report(findings, first)
 
     def drawn(self, rng: np.random.Generator) -> Node:
-        """A tree of drafts, with the laws at its nodes that the rule is shown."""
+        """Random tree of drafts, with the laws at its nodes that the rule is shown."""
 
         def laws(texts: Any) -> NDArray[Any]:
             return np.array([self.draft(tuple(text)) for text in texts])
@@ -444,7 +445,7 @@ class TreeAudit:
         return root
 
     def _show(self, root: Node) -> None:
-        """Put the models' own laws in the place of those that were promised."""
+        """Replace the promised laws of a tree by those that the rule is shown."""
         if self.shown is None:
             return
         target, draft = self.shown
@@ -454,7 +455,7 @@ class TreeAudit:
                 node.drafts = self.make(draft(node.tokens), node.drafts.num_drafts)
 
     def _optimum(self) -> float | None:
-        """Tokens of a step, at most."""
+        """Upper bound of the mean number of tokens of a step, or None if it is not known."""
         try:
             bound = tree_bound(
                 self.target, self.draft, self.topology, self.make, time_limit=_OPTIMUM_SECONDS

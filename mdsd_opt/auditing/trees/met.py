@@ -1,4 +1,4 @@
-"""Which drafts of trees were accepted and refused in the calls of an audit."""
+"""Counts of drafts of trees that were accepted and refused in the calls of an audit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mdsd_opt.trees.draft_tree import Node, Tokens
 
 
 class Met:
-    """Counts, by depth, of what became of the drafts.
+    """Counts, by depth, of accepted and refused drafts.
 
     Parameters
     ----------
@@ -21,7 +21,7 @@ class Met:
     def __init__(self, depth: int) -> None:
         self._accepted, self._refused = [0.0] * depth, [0.0] * depth
         self._all = self._tokens = 0.0
-        #: By text, the tokens that came after all or some drafts there were refused.
+        #: Tokens that came after all or some drafts were refused, by the text before them.
         self._after: defaultdict[Tokens, set[int]] = defaultdict(set)
 
     def add(self, root: Node, outcome: Tokens, weight: float) -> None:
@@ -48,7 +48,7 @@ class Met:
 
     @property
     def coverage(self) -> Coverage:
-        """What was met so far."""
+        """Coverage of the calls so far."""
         several = {len(text) for text, tokens in self._after.items() if len(tokens) > 1}
         all_calls = self._all or 1.0
         pairs = enumerate(zip(self._accepted, self._refused, strict=True))

@@ -1,4 +1,4 @@
-"""What an audit of whole texts found."""
+"""Report of an audit of whole texts."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class TreeAuditReport(Report):
     num_trees : int
         Trees of drafts that were enumerated; 0 by sampling.
     blind_spots : tuple of str
-        What no audit on these laws and this tree can see.
+        Faults that no audit on these laws and this tree can see.
     laws : str
-        Which laws this was found on, where these are not those given; empty if they are.
+        Name of the laws on which this was found; empty if they are the given ones.
     """
 
     length: int
@@ -30,12 +30,12 @@ class TreeAuditReport(Report):
 
     @property
     def coverage_unmet(self) -> bool:
-        """Whether something was never met, so that nothing is known of it."""
+        """Whether some situation never occurred, so that nothing is known of it."""
         return self.coverage is not None and bool(self.coverage.unmet)
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """Verdict in one sentence."""
         on = f" ({self.laws})" if self.laws else ""
         if said := self._class_verdict():
             return said + on
@@ -98,7 +98,7 @@ class TreeAuditReport(Report):
 
 
 def blind_spots(vocab_size: int, depth: int) -> tuple[str, ...]:
-    """What no audit can see on problems so small, in words."""
+    """Faults that no audit can see on problems so small, in words."""
     spots = []
     if vocab_size < 3:
         spots.append(

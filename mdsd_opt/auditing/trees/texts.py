@@ -17,18 +17,18 @@ from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.trees.draft_tree import Node, Tokens, hang
 from mdsd_opt.trees.topology import Topology, valued
 
-#: Drafts after a text, how they are drawn, and their place.
+#: Scheme and values of the drafts after each text.
 Hung = dict[Tokens, tuple[DraftScheme, Integers]]
 
-#: A function under audit, which may ask a model, may find another one in its place.
+#: NumPy's own function, kept here because a function under audit may run with another one.
 _default_rng = np.random.default_rng
 
-#: Texts that an audit tells apart.
+#: Most texts that an audit tells apart.
 MAX_TEXTS = 200_000
 
 
 class TableModel:
-    """Random laws of the next token, drawn when they are first asked for; each text has its own.
+    """Random laws of the next token, drawn when they are first needed; each text has its own.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class TableModel:
     seed : int
         Another seed makes another model.
     concentration : float
-        Of the Dirichlet law they are drawn from; small ones make peaked laws.
+        Concentration of the Dirichlet law they are drawn from; small ones make peaked laws.
     """
 
     def __init__(self, vocab_size: int, seed: int = 0, concentration: float = 1.0) -> None:
@@ -49,7 +49,7 @@ class TableModel:
 
 
 class ModelLaws:
-    """The laws of a model, asked for once and checked: each text has one of as many tokens."""
+    """Laws of a model, requested once and checked: each text has one of as many tokens."""
 
     def __init__(self, model: Callable[[Tokens], Any], name: str) -> None:
         if not callable(model):
@@ -74,12 +74,12 @@ class ModelLaws:
 
 
 def promised(law: Callable[[Tokens], Vector], promise: Sampling) -> Callable[[Tokens], Vector]:
-    """The model whose logits are sampled as was promised."""
+    """Model whose logits are sampled as was promised."""
     return lambda text: promised_row(law(text), promise)
 
 
 def promised_row(row: Vector, promise: Sampling) -> Vector:
-    """The law that sampling as was promised makes of a law, shape (V,)."""
+    """Law (V,) after the promised sampling."""
     with np.errstate(divide="ignore"):
         law: Vector = promise.law(np.log(row))
     return law
@@ -113,7 +113,7 @@ class Texts:
         return self._rest[text]
 
     def place(self, text: Tokens) -> slice:
-        """Where the texts stand that begin with this one."""
+        """Slice of the texts that begin with this one."""
         number = 0
         for token in text:
             number = number * self.vocab_size + token
@@ -121,7 +121,7 @@ class Texts:
         return slice(number * width, (number + 1) * width)
 
     def text(self, number: int) -> Tokens:
-        """The text of a number."""
+        """Text of a number."""
         return tuple(
             number // self.vocab_size ** (self.length - 1 - n) % self.vocab_size
             for n in range(self.length)
@@ -163,7 +163,7 @@ def _ways(
     hung: Hung,
     probability: float,
 ) -> Iterator[tuple[Hung, float]]:
-    """All ways to draw what comes after the nodes that wait."""
+    """All ways to draw the drafts after the nodes that wait."""
     open_nodes = [node for node in waiting if node.next_places(topology)]
     if not open_nodes:
         yield hung, probability

@@ -1,4 +1,4 @@
-"""A rule for trees on a vocabulary too wide to tell texts apart: one law for each place."""
+"""Audit of a rule for trees on a vocabulary too wide to tell texts apart: one law per place."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class WideAudit:
         stands for all that come after it.
     topology : Topology
     make : callable
-        From q and K to the drafts.
+        Function from q and K to the drafts.
     options : Options
     promise : Sampling, optional
         Applied by the rule on both sides to what it is shown, see `mdsd_opt.audit_tree`.
@@ -123,7 +123,7 @@ class WideAudit:
         self._drafted += outcome[0] in root.children
 
     def drawn(self, rng: np.random.Generator) -> Node:
-        """A tree of drafts, with the laws at its nodes that the rule is shown."""
+        """Random tree of drafts, with the laws at its nodes that the rule is shown."""
         root = drawn(self._laws, self._shape, self._scheme_of, rng)
         targets, _ = self._shown or (self._p, ())
         set_targets(root, lambda text: targets[len(text)])
@@ -148,7 +148,7 @@ class WideAudit:
         return self._schemes[key]
 
     def report(self, rng: np.random.Generator) -> TreeAuditReport:
-        """What the sample shows so far."""
+        """Report of the sample so far."""
         options, texts = self._options, self._texts
         seen = texts.examined(rng, options.confidence)
         checks = list(seen.checks)

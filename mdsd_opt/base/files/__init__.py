@@ -1,4 +1,4 @@
-"""Files written all at once, and read with every way to fail put in one line, however broken.
+"""Files: written all at once, and read with a one-line error for any way to fail.
 
 Here: bytes and JSON. `arrays`: .npy, .npz, .safetensors and .pt; `logits`: those of a target and a
 draft model; `engine_output`: what serving engines write of log-probabilities and accepted tokens.
@@ -31,7 +31,7 @@ __all__ = [
     "unreadable",
 ]
 
-#: A disk that is full, a quota or a limit on file sizes that is reached.
+#: Error codes of a full disk, a quota or a limit on file sizes that is reached.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 #: Largest text file that `read_json` takes, in bytes.
@@ -68,7 +68,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raise `InvalidInput` where `atomic_write` would: to be told before the work, not after."""
+    """Raise `InvalidInput` where `atomic_write` would, before the work instead of after it."""
     _, temporary = _places(path)
     try:
         with temporary.open("xb"):
@@ -79,7 +79,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def _places(path: str | os.PathLike[str]) -> tuple[Path, Path]:
-    """The file to write, through a link instead of over it, and a temporary one beside it."""
+    """File to write, through a link instead of over it, and a temporary one beside it."""
     try:
         target = Path(path).resolve()
         if target.is_dir():
@@ -102,7 +102,7 @@ def _unwritable(path: str | os.PathLike[str], error: Exception) -> InvalidInput:
 
 
 def read_bytes(path: str | os.PathLike[str], max_bytes: int) -> bytes:
-    """The content of a file; `UnreadableFile` if it is missing, not readable, or too large."""
+    """Content of a file; `UnreadableFile` if it is missing, not readable, or too large."""
     size = file_size(path)
     if size > max_bytes:
         raise UnreadableFile(
@@ -138,7 +138,7 @@ def file_sha256(path: str | os.PathLike[str]) -> str:
 
 
 def unreadable(path: str | os.PathLike[str], error: Exception) -> UnreadableFile:
-    """Say in one line why the system refused to read a file."""
+    """Error that says in one line why the system refused to read a file."""
     if isinstance(error, FileNotFoundError):
         return UnreadableFile(f"{path} does not exist")
     reason = getattr(error, "strerror", None) or error
@@ -146,7 +146,7 @@ def unreadable(path: str | os.PathLike[str], error: Exception) -> UnreadableFile
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """The content of a JSON file; see `parse_json`."""
+    """Content of a JSON file; see `parse_json`."""
     return parse_json(read_bytes(path, MAX_JSON_BYTES), str(path))
 
 

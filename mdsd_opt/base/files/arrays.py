@@ -24,13 +24,13 @@ from mdsd_opt.errors import MdsdError, MissingExtra, UnreadableFile
 
 Arrays = dict[str, NDArray[Any]]
 
-#: How large the arrays of one compressed file may become in memory, in bytes.
+#: Most bytes that the arrays of one compressed file may take in memory.
 MAX_UNPACKED_BYTES = 4 * 1024**3
 
 # Read here and not by `safetensors.safe_open`, which as of 0.8.0 reads a tensor into memory as a
 # whole and twice, has no 8-bit floats for NumPy, and does not mind two tensors of one name.
 
-#: How long the header of a .safetensors file may be, in bytes (the format's own limit).
+#: Most bytes of the header of a .safetensors file (the format's own limit).
 _MAX_SAFETENSORS_HEADER = 100_000_000
 
 _SAFETENSORS_DTYPES = {
@@ -242,12 +242,12 @@ def _dtype(name: str) -> np.dtype[Any]:
 
 
 def text_of(array: NDArray[Any]) -> str | None:
-    """The string that a 0-d unicode array holds, or None if it is not one."""
+    """String that a 0-d unicode array holds, or None if it is not one."""
     return str(array[()]) if array.ndim == 0 and array.dtype.kind == "U" else None
 
 
 def missing_array(source: str, name: str, arrays: Mapping[str, Any]) -> UnreadableFile:
-    """The error that names the arrays a file has instead."""
+    """Error that names the arrays a file has instead."""
     present = ", ".join(repr(x) for x in sorted(arrays)) or "none"
     return UnreadableFile(f"{source} has no array {name!r}. It has: {present}.")
 
@@ -255,7 +255,7 @@ def missing_array(source: str, name: str, arrays: Mapping[str, Any]) -> Unreadab
 def checked_suffix(
     path: str | os.PathLike[str], known: Mapping[str, str], error: type[MdsdError]
 ) -> str:
-    """The suffix of `path` in lower case, or an error that lists what is known."""
+    """Suffix of `path` in lower case, or an error that lists the known ones."""
     suffix = Path(path).suffix.lower()
     if suffix not in known:
         listed = ", ".join(f"{name} ({what})" for name, what in known.items())
@@ -279,7 +279,7 @@ def read_torch(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
 
 
 def only_tensor(path: str | os.PathLike[str]) -> NDArray[Any]:
-    """The array of a .pt file that holds one tensor; errors as `read_torch`."""
+    """Array of a .pt file that holds one tensor; errors as `read_torch`."""
     return _array(_loaded(path), path)
 
 

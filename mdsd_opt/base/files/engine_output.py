@@ -1,4 +1,4 @@
-"""What serving engines write: log-probabilities, and counts of accepted tokens.
+"""Output of serving engines: log-probabilities, and counts of accepted tokens.
 
 Log-probabilities come as JSON lines, one request each: of vLLM (`prompt_logprobs` of its Python
 class and of its server), SGLang (`input_top_logprobs`), TGI (`top_tokens`), Ollama and servers in
@@ -34,11 +34,11 @@ _KNOWN = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoredText:
-    """What one request says.
+    """Contents of one request.
 
-    Of each position the likeliest tokens and their log-probabilities, None where there is none, as
-    at the first token of a text; the text's tokens, if they are told; and whether tokens are named
-    by their ids, or by their text.
+    It has the likeliest tokens of each position and their log-probabilities, None where there is
+    none, as at the first token of a text; the text's tokens, if they are told; and whether tokens
+    are named by their ids, or by their text.
     """
 
     lists: Lists
@@ -47,7 +47,7 @@ class ScoredText:
 
 
 def read_scored_texts(path: str | os.PathLike[str]) -> Iterator[ScoredText]:
-    """The requests of a file, one after another.
+    """Requests of a file, one after another.
 
     Raises `UnreadableFile`, which names the line, if the file is missing, or a line is no JSON or
     holds no lists of log-probabilities.
@@ -192,7 +192,7 @@ def _of_openai(logprobs: dict[str, Any]) -> ScoredText:
 
 
 def _name(entry: dict[str, Any]) -> Any:
-    """What tells a token: its bytes, if given, as parts of characters have the same text."""
+    """Identity of a token: its bytes, if given, as parts of characters have the same text."""
     return bytes(entry["bytes"]) if entry.get("bytes") else entry["token"]
 
 
@@ -208,7 +208,7 @@ def _unique(entries: Any) -> dict[Any, float]:
 
 
 def _without_the_extra(entries: dict[Any, float], token: Any) -> dict[Any, float]:
-    """Leave out the token of the text where it may be there for being in the text alone.
+    """List without the token of the text if it may be there for being in the text alone.
 
     It would make the bound on all tokens that are not listed too small; without it, it is one of
     them, and the bound holds. Where the token is not known, the last may be it.
@@ -231,7 +231,7 @@ _MAX_BYTES = 1 << 30
 
 
 def read_accepted(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What the file says, as arguments of `mdsd_opt.accepted_rates`.
+    """Contents of the file, as arguments of `mdsd_opt.accepted_rates`.
 
     Raises `UnreadableFile`, which names the line, if it is missing, broken, or without counts.
     """

@@ -35,7 +35,7 @@ _FORMATS = {
     ".npy": "one file for the target and one for the draft, memory-mapped",
 }
 
-#: Bytes of logits that are mapped at once where a large file is worked through.
+#: Most bytes of logits that are mapped at once when a large file is worked through.
 CHUNK_BYTES = 1 << 26
 
 Path = str | os.PathLike[str]
@@ -71,12 +71,12 @@ class LogitsSample:
 
     @property
     def vocab_size(self) -> int:
-        """V, of the wider of the two."""
+        """Vocabulary size V, of the wider of the two."""
         return max(int(self.target.shape[-1]), int(self.draft.shape[-1]))
 
     @property
     def texts(self) -> Integers | None:
-        """The text of each position, shape (N,); of arrays [B, T, V] the first axis, if not named.
+        """Text of each position, shape (N,); for arrays [B, T, V] the first axis, if not named.
 
         None where every position stands for itself.
         """
@@ -85,7 +85,7 @@ class LogitsSample:
         return self.sequence.ravel()
 
     def taken_as(self, kind: str | None) -> LogitsSample:
-        """The sample with the logits of what the arrays hold, see `mdsd_opt.acceptance_rates`.
+        """Same sample with logits, made from what the arrays hold, see `mdsd_opt.acceptance_rates`.
 
         The draft's are at the places of their tokens.
         """
@@ -103,11 +103,11 @@ class LogitsSample:
 
     @property
     def is_large(self) -> bool:
-        """Whether it is worked through in more than one part."""
+        """Whether the sample is worked through in more than one part."""
         return self.num_positions > self._positions_at_once
 
     def parts(self, kind: str | None = "logits") -> Iterator[tuple[int, LogitsSample]]:
-        """Logits of `CHUNK_BYTES` of positions at a time, and where each part begins."""
+        """Samples of `CHUNK_BYTES` of positions at a time, and where each part begins."""
         if not self.is_large:
             yield 0, self.taken_as(kind)
             return
@@ -195,7 +195,7 @@ def load_logits(source: Path | Sequence[Path], max_bytes: int = MAX_UNPACKED_BYT
 
 
 def _described(text: str | None, source: str) -> dict[str, Any]:
-    """The metadata string as a mapping; text that is no JSON object is kept under "text"."""
+    """Metadata string as a mapping; text that is no JSON object is kept under "text"."""
     if text is None:
         return {}
     try:
@@ -227,7 +227,7 @@ def _sample(arrays: Arrays, metadata: Mapping[str, Any], source: str) -> LogitsS
 
 
 def _token_ids(arrays: Arrays, draft_size: int, vocab_size: int, source: str) -> Integers | None:
-    """The target's ids of the draft's tokens, which three arrays may tell; they must agree."""
+    """Ids in the target of the draft's tokens, which three arrays may give; they must agree."""
     told = {name: arrays[name] for name in ("draft_token_ids", "d2t", "t2d") if name in arrays}
     if "d2t" in told:  # differences
         told["d2t"] = told["d2t"] + np.arange(told["d2t"].size)
@@ -263,7 +263,7 @@ def _logits(arrays: Arrays, name: str, source: str) -> NDArray[Any]:
 
 
 def _is_small_float(dtype: np.dtype[Any]) -> bool:
-    """bfloat16 and the 8-bit floats, which NumPy itself takes for raw bytes."""
+    """Whether the dtype is bfloat16 or an 8-bit float, which NumPy itself takes for raw bytes."""
     return dtype.name == "bfloat16" or dtype.name.startswith("float8")
 
 

@@ -1,4 +1,4 @@
-"""Speed measured: the alternatives a user would pick, side by side in one run, with the gap."""
+"""Measures speed: the alternatives a user would pick, side by side in one run, with the gap."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-#: Name -> what it measures.
+#: Subject of each benchmark, by name.
 SUITE = {
     "solvers": "each method on growing transport problems: time, memory, certificate gap",
     "flows": "the same network by OR-tools, igraph, SciPy and POT, where they are installed",
@@ -43,7 +43,7 @@ SUITE = {
 }
 
 
-#: Name -> what a quick run of it leaves out.
+#: Cases that a quick run of each benchmark leaves out, by name.
 LEFT_OUT = {
     "solvers": "more than 12 tokens (subset_selection: 2,048), K > 2, other drafts, CVXPY",
     "flows": "more than 12 tokens, K > 2, other drafts than with replacement",
@@ -62,7 +62,7 @@ def run(
     seed: int = 0,
     progress: Callable[[Record], None] | None = None,
 ) -> BenchReport:
-    """What the benchmarks of these names in `SUITE` measure; all of them unless named.
+    """BenchReport of the benchmarks of these names in `SUITE`; all of them unless named.
 
     `progress` is called with every record as it is measured.
     """

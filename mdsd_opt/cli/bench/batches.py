@@ -1,4 +1,4 @@
-"""Speed and error of batched acceptance rates on the CPU, beside what a user would write else.
+"""Speed and error of batched acceptance rates on the CPU, beside what a user would write instead.
 
 All routes are timed in one process, one after the other, again and again; a time is the median over
 the rounds, per position. Rivals (with replacement only) get the same threads, one row a task. The
@@ -29,7 +29,7 @@ SCHEMES = ("with_replacement", "without_replacement", "greedy", "top_k")
 
 
 def softmax(logits: Row, dtype: type = np.float32) -> NDArray[Any]:
-    """Probabilities of a row, as a user would write it."""
+    """Probabilities of a row, as a user would compute them."""
     weights: NDArray[Any] = logits.astype(dtype)
     weights -= weights.max()
     np.exp(weights, out=weights)
@@ -38,7 +38,7 @@ def softmax(logits: Row, dtype: type = np.float32) -> NDArray[Any]:
 
 
 def two_softmaxes(target: Row, draft: Row, num_drafts: int) -> float:
-    """No rates at all: what any route from logits in NumPy pays first."""
+    """Compute two softmaxes without rates: any route from logits in NumPy pays for these first."""
     return float(softmax(target)[0] * softmax(draft)[0])
 
 
@@ -48,14 +48,14 @@ def _scan(p: Row, q: Row, num_drafts: int) -> float:
 
 
 def argsort_route(target: Row, draft: Row, num_drafts: int, dtype: type = np.float32) -> float:
-    """Softmax, argsort of p/q, two gathers, two cumulative sums."""
+    """Compute the rate by softmax, argsort of p/q, two gathers, two cumulative sums."""
     p, q = softmax(target, dtype), softmax(draft, dtype)
     order = np.argsort(p / q)
     return _scan(p[order], q[order], num_drafts)
 
 
 def packed_sort_route(target: Row, draft: Row, num_drafts: int) -> float:
-    """Sort ratio and q as one 64-bit number, the ratio in the upper half; p is their product."""
+    """Compute the rate by sorting 64-bit numbers with the ratio in the upper half."""
     p, q = softmax(target), softmax(draft)
     ratio = p / q
     packed = ratio.view(np.uint32).astype(np.uint64) << np.uint64(32)
@@ -67,7 +67,7 @@ def packed_sort_route(target: Row, draft: Row, num_drafts: int) -> float:
 
 
 def scipy_route(target: Row, draft: Row, num_drafts: int) -> float:
-    """SciPy's log_softmax, argsort of log p/q, two gathers, two cumulative sums."""
+    """Compute the rate by SciPy's log_softmax, argsort of log p/q, and two gathers and sums."""
     from scipy.special import log_softmax
 
     log_p, log_q = log_softmax(target), log_softmax(draft)
@@ -76,7 +76,7 @@ def scipy_route(target: Row, draft: Row, num_drafts: int) -> float:
 
 
 def torch_route() -> RowRoute | None:
-    """The route by torch.sort; None where PyTorch is not installed."""
+    """Route by torch.sort; None if PyTorch is not installed."""
     try:
         torch = importlib.import_module("torch")
     except ImportError:
@@ -84,7 +84,7 @@ def torch_route() -> RowRoute | None:
     torch.set_num_threads(1)  # the rows are shared among threads already
 
     def route(target: Row, draft: Row, num_drafts: int) -> float:
-        """Softmax, torch.sort, two gathers, two cumulative sums."""
+        """Compute the rate by softmax, torch.sort, two gathers, two cumulative sums."""
         p = torch.softmax(torch.from_numpy(target).float(), 0)
         q = torch.softmax(torch.from_numpy(draft).float(), 0)
         order = torch.sort(p / q).indices
@@ -135,7 +135,7 @@ def make_logits(size: int, num_rows: int, dtype: str, seed: int) -> tuple[Row, R
 
 
 def records(settings: Settings) -> Iterator[Record]:
-    """Batches of float32 logits; in quick runs small ones."""
+    """Records of batches of float32 logits; in quick runs small ones."""
     sizes = (4096,) if settings.quick else (32_768, 131_072, 262_144)
     tokens = 1 << 15 if settings.quick else 1 << 21  # per batch
     rounds = settings.rounds or (2 if settings.quick else 9)

@@ -27,7 +27,7 @@ _SCHEMES = ("with_replacement", "without_replacement")
 _PUBLISHED = ("rrs", "kseq")
 _AGAINST = "argsort route"
 
-#: Tokens for which the linear programme can be solved in reasonable time, by K.
+#: Vocabulary sizes at which the linear programme can be solved in reasonable time, by K.
 _FEW_TOKENS = {2: 200, 4: 16}
 
 Logits = tuple[np.ndarray, np.ndarray]
@@ -35,7 +35,7 @@ Source = Callable[[np.random.Generator, int], Logits]
 
 
 def records(settings: Settings) -> Iterator[Record]:
-    """Synthetic and real logits at full vocabulary, and few tokens, where the LP can be solved."""
+    """Records of synthetic and real logits at full vocabulary, and of few tokens for the LP."""
     rng = np.random.default_rng(settings.seed)
     rounds = settings.rounds or (3 if settings.quick else 15)
     few = {2: 20, 4: 6} if settings.quick else _FEW_TOKENS
@@ -101,7 +101,7 @@ def _measured(
 
 
 def _routes(problem: mo.TransportProblem, rng: np.random.Generator) -> dict[str, Callable[[], Any]]:
-    """What to time on this problem, by name."""
+    """Functions to time on this problem, by name."""
     drafts, draws = problem.drafts, problem.drafts.random_draws
     assert draws is not None
     tokens, uniforms = drafts.sample(rng), Uniforms.of(rng)
@@ -131,7 +131,7 @@ def _argsort_route(p: np.ndarray, q: np.ndarray, num_drafts: int) -> float:
 
 
 def _packed_sort_route(p: np.ndarray, q: np.ndarray, num_drafts: int) -> float:
-    """`_argsort_route` with ratio and token in one 64-bit number, which sorts faster."""
+    """Same as `_argsort_route`, with ratio and token in one 64-bit number, which sorts faster."""
     token_bits = np.int64((1 << 18) - 1)
     ratio = np.divide(p, q, out=np.full_like(p, 1e300), where=q > 0)
     packed = (ratio.view(np.int64) & ~token_bits) | np.arange(p.size)

@@ -1,4 +1,4 @@
-"""The transport problem as a flow: the own maximum flow beside every library that is installed.
+"""The transport problem as a flow: our maximum flow beside every library that is installed.
 
 All solve the network of `solvers.max_flow`, each in a process of its own: OR-tools and HiGHS bring
 two versions of one shared library. Milliseconds go from the problem to the value, listing the draft
@@ -29,7 +29,7 @@ from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.solvers.max_flow import IntegerMasses, integer_masses
 from mdsd_opt.solvers.warm_up import warm_up
 
-#: (scheme, V, K)
+#: Cases as (scheme, V, K).
 CASES = [
     ("with_replacement", 300, 2),
     ("with_replacement", 1000, 2),
@@ -45,7 +45,7 @@ QUICK_CASES = [("with_replacement", 12, 2)]
 
 _OWN = "max_flow"
 
-#: The library that ratios are measured against: it is always there.
+#: Library that ratios are measured against: it is always installed.
 _AGAINST = "SciPy"
 
 
@@ -60,7 +60,7 @@ class Network(NamedTuple):
 
     @classmethod
     def of(cls, law: SupportLaw, masses: IntegerMasses) -> Network:
-        """The source is node 0, the sink the last."""
+        """Network of a law; the source is node 0, the sink the last."""
         num_nodes = 2 + law.vocab_size + law.num_supports
         tokens = np.arange(1, 1 + law.vocab_size)
         sets = np.arange(1 + law.vocab_size, num_nodes - 1)
@@ -74,7 +74,7 @@ class Network(NamedTuple):
         )  # fmt: skip
 
     def in_bits(self, bits: int) -> tuple[NDArray[np.int64], int]:
-        """Capacities and total rounded down to so many bits."""
+        """Capacities and total, rounded down to so many bits."""
         shift = max(self.total.bit_length() - 1 - bits, 0)
         return self.capacities >> shift, self.total >> shift
 
@@ -122,7 +122,7 @@ def _by_pot(law: SupportLaw, masses: IntegerMasses) -> float:
 
 
 class Rival(NamedTuple):
-    """A library, by the name it is imported by, and the entries up to which it is tried."""
+    """A library, its import name, and the number of entries up to which it is tried."""
 
     module: str
     value: Callable[[SupportLaw, IntegerMasses], float]
@@ -130,12 +130,12 @@ class Rival(NamedTuple):
     is_dense: bool = False
 
     def takes(self, law: SupportLaw) -> bool:
-        """Whether a problem has no more arcs, or entries of a cost matrix, than that."""
+        """Whether a problem has no more arcs, or entries of a cost matrix, than the limit."""
         size = law.vocab_size * law.num_supports if self.is_dense else law.num_arcs
         return size <= self.most
 
 
-#: Beyond their last entry a case takes minutes, or more memory than a small machine has.
+#: Libraries; beyond their last entry a case takes minutes, or more memory than a small machine has.
 RIVALS = {
     "OR-tools": Rival("ortools", _by_or_tools, 20_000_000),
     "igraph": Rival("igraph", _by_igraph, 5_000_000),
@@ -145,7 +145,7 @@ RIVALS = {
 
 
 def records(settings: Settings) -> Iterator[Record]:
-    """Every case by all that are installed; what takes over 20 s is measured once."""
+    """Records of every case by all installed libraries; a run of over 20 s is measured once."""
     repeats = settings.rounds or (1 if settings.quick else 3)
     routes = [_OWN, *(name for name, rival in RIVALS.items() if find_spec(rival.module))]
     for case in QUICK_CASES if settings.quick else CASES:

@@ -1,4 +1,4 @@
-"""How far exact double description reaches: seconds and sizes of cones and polytopes.
+"""Reach of exact double description: seconds and sizes of cones and polytopes.
 
 Every case runs in a child process with a deadline, by each engine that is installed; seconds
 include the start of the process and are the median of the repeats. A case that runs out of time is
@@ -18,15 +18,15 @@ from mdsd_opt.cddlib_checks.double_description import WITNESSES, available, run_
 from mdsd_opt.cddlib_checks.draft_laws import battery, drafts_for
 from mdsd_opt.cli.bench.record import Record, Settings
 
-#: Route of the cases that each engine takes.
+#: Name of the route for cases that each engine takes.
 _BY_ENGINES = "double description"
 
-#: What Normaliz takes, too.
+#: Checks that Normaliz takes, too.
 _CONES = (cones.acceptance_cone, cones.hypograph_cone)
 
 
 class Case(NamedTuple):
-    """A check of one size; 0 drafts where it speaks of none."""
+    """A check of one size; 0 drafts if it has none."""
 
     problem: str
     vocab_size: int
@@ -86,7 +86,7 @@ def measure(case: Case, engine: str, timeout: float, repeats: int) -> dict[str, 
 
 
 def records(settings: Settings) -> Iterator[Record]:
-    """Every case with a deadline of 90 s; quick runs take the smallest, with 20 s."""
+    """Records of every case with a deadline of 90 s; quick runs take the smallest, with 20 s."""
     timeout, repeats = (20.0, 1) if settings.quick else (90.0, settings.rounds or 3)
     engines = [engine for engine in WITNESSES if available(engine)]
     for case in cases()[: 1 if settings.quick else None]:

@@ -1,4 +1,4 @@
-"""Measurements: how they are made, a line with its circumstances, a report of many, fits to V."""
+"""Measurements: how they are made, records with their circumstances, reports, fits to V."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mdsd_opt.errors import SolverError, UnreadableFile
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to measure."""
+    """Settings of the measurements."""
 
     quick: bool = False  # small sizes and few rounds: seconds instead of minutes
     rounds: int | None = None  # each benchmark has its own number unless given
@@ -50,7 +50,7 @@ def timed(routes: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, NDA
 
 
 def in_own_process(module: str, case: list[Any]) -> dict[str, Any]:
-    """What ``python -m module`` prints for a case, both as JSON."""
+    """Output of ``python -m module`` for a case, both as JSON."""
     command = [sys.executable, "-m", module, json.dumps(case)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
@@ -61,7 +61,7 @@ def in_own_process(module: str, case: list[Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One route on one problem."""
+    """Measurement of one route on one problem."""
 
     benchmark: str
     route: str  # what was timed
@@ -88,7 +88,7 @@ class Record:
         rival_ms: float | None = None,
         **known: Any,
     ) -> Record:
-        """A record from the time of every round, and the median of the route `against`, if any.
+        """Record from the time of every round, and the median of the route `against`, if any.
 
         Unless it is known otherwise, one thread has computed in float64.
         """
@@ -107,7 +107,7 @@ class Record:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What makes it the same measurement in another run."""
+        """Fields that identify the same measurement in another run."""
         return tuple(getattr(self, name) for name in _KEY)
 
 
@@ -116,13 +116,13 @@ _KEY = ("benchmark", "route", "problem", "vocab_size", "num_drafts", "dtype", "t
 
 @dataclass(frozen=True, slots=True)
 class BenchReport:
-    """Measurements of one run, and where they were made."""
+    """Measurements of one run, and their circumstances."""
 
     records: tuple[Record, ...]
     circumstances: Mapping[str, Any]
 
     def as_json(self) -> str:
-        """The report as JSON: the circumstances once, then the measurements."""
+        """BenchReport as JSON: the circumstances once, then the measurements."""
         document = {
             "circumstances": dict(self.circumstances),
             "records": [asdict(record) for record in self.records],
@@ -130,12 +130,12 @@ class BenchReport:
         return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
     def as_csv(self) -> str:
-        """The report as CSV: one line a measurement, the circumstances in every line."""
+        """BenchReport as CSV: one line per measurement, the circumstances in every line."""
         return as_csv([{**asdict(record), **self.circumstances} for record in self.records])
 
 
 def load_report(path: Path) -> BenchReport:
-    """A report that was saved as JSON."""
+    """BenchReport that was saved as JSON."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         records = tuple(Record(**record) for record in document["records"])
@@ -164,7 +164,7 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-#: A change of less than this factor is within the noise of a busy machine.
+#: Changes by less than this factor are within the noise of a busy machine.
 NOTABLE = 1.3
 
 
@@ -183,12 +183,12 @@ class Change:
 
     @property
     def is_regression(self) -> bool:
-        """Notably slower, or less exact."""
+        """Whether the new run is notably slower, or less exact."""
         return self.times_slower > NOTABLE or self.worse_gap
 
 
 def changes(old: BenchReport, new: BenchReport) -> list[Change]:
-    """What both runs have measured, the worst first; what did not finish in either is left out."""
+    """Changes between two runs, the worst first, without those that did not finish in either."""
     before = {record.key: record for record in old.records}
     found = []
     for record in new.records:

@@ -1,4 +1,4 @@
-"""How large a transport problem each method solves: seconds, memory, proven gap.
+"""Size of the transport problems that each method solves: seconds, memory, proven gap.
 
 Every case runs in a process of its own, so that the peak memory is that of the case. Target logits
 are 2.5 N(0, 1), the draft's are the target's plus N(0, 1), each draft model of `independent` its
@@ -21,7 +21,7 @@ from mdsd_opt.cli.bench.record import Record, Settings, in_own_process
 from mdsd_opt.drafts.by_name import has_many_models
 from mdsd_opt.solvers.warm_up import warm_up
 
-#: (method, options, scheme, V, K)
+#: Cases as (method, options, scheme, V, K).
 CASES: list[tuple[str, dict[str, Any], str, int, int]] = [
     ("subset_selection", {}, "with_replacement", 262_144, 8),
     ("subset_selection", {}, "without_replacement", 262_144, 2),
@@ -59,7 +59,7 @@ CASES: list[tuple[str, dict[str, Any], str, int, int]] = [
     ("max_flow", {}, "with_replacement", 30, 6),
 ]
 
-#: What a quick run measures.
+#: Cases that a quick run measures.
 QUICK_CASES: list[tuple[str, dict[str, Any], str, int, int]] = [
     ("full_lp", {}, "with_replacement", 12, 2),
     ("dual_lp", {}, "with_replacement", 12, 2),
@@ -69,12 +69,12 @@ QUICK_CASES: list[tuple[str, dict[str, Any], str, int, int]] = [
     ("subset_selection", {}, "with_replacement", 2048, 2),
 ]
 
-#: The method that ratios are measured against, where it has solved the same problem.
+#: Method that ratios are measured against, if it has solved the same problem.
 _AGAINST = "full_lp"
 
 
 def build(scheme: str, vocab_size: int, num_drafts: int, seed: int) -> mo.TransportProblem:
-    """The problem of a case, of random logits."""
+    """Problem of a case, of random logits."""
     rng = np.random.default_rng(seed)
     logits = 2.5 * rng.standard_normal(vocab_size)
     if has_many_models(scheme):
@@ -94,7 +94,7 @@ def peak_megabytes() -> float:
 
 
 def records(settings: Settings) -> Iterator[Record]:
-    """Every case in turn; what takes a method over 20 s is measured once."""
+    """Records of all cases in turn; a method that takes over 20 s is measured once."""
     cases = QUICK_CASES if settings.quick else CASES
     repeats = settings.rounds or (1 if settings.quick else 3)
     rivals: dict[tuple[str, int, int], float] = {}

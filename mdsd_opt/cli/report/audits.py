@@ -1,4 +1,4 @@
-"""Audits: as a view, and the picture of which tokens are wrong and which check sees it."""
+"""Views of audits, and the picture of the tokens that deviate and the checks that see it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _QUESTION = "is the output distributed as the target?"
 
 
 def audit_view(report: Report, subject: str) -> View:
-    """What was audited, every number that was found, and the verdict."""
+    """View of the subject of an audit, every number that was found, and the verdict."""
     from mdsd_opt.auditing import AuditReport
     from mdsd_opt.auditing.portfolio import PortfolioReport
 
@@ -70,7 +70,7 @@ _COLOURS = {
     "lossy": "C3",
 }
 
-#: Distances below are drawn there.
+#: Smaller distances are drawn at this one.
 _SMALLEST = 1e-17
 
 
@@ -84,7 +84,7 @@ def _of_laws(report: PortfolioReport) -> Drawing:
 
 
 def portfolio_figure(report: PortfolioReport) -> Figure:
-    """The distance on each kind of laws, in the colour of its class."""
+    """Picture of the distance on each kind of laws, in the colour of its class."""
     tried = [one for one in report.tried if one.report is not None]
     figure = new_figure(figsize=(COLUMN, 0.9 + 0.22 * len(tried)))
     axes = figure.add_subplot()
@@ -107,12 +107,12 @@ def portfolio_figure(report: PortfolioReport) -> Figure:
 
 
 def _passed(verdict_class: str, is_fine: bool) -> bool | None:
-    """As the exit code says it; None where nothing could be judged."""
+    """Whether the exit code is good; None if nothing could be judged."""
     return None if verdict_class == NOT_JUDGED else is_fine
 
 
 def engines_view(audits: Sequence[EngineAudit], left_out: Sequence[str]) -> View:
-    """What the standard audits say about engines, and which engines were left out and why."""
+    """View of the standard audits of engines, and of the engines that were left out and why."""
     tables = []
     for audit in audits:
         name = audit.engine.name
@@ -128,12 +128,12 @@ def engines_view(audits: Sequence[EngineAudit], left_out: Sequence[str]) -> View
     )
 
 
-#: Powers of ten beyond which p-values are not told apart.
+#: Powers of ten beyond which p-values are not distinguished.
 _MOST_POWERS = 30.0
 
 
 def audit_figure(report: AuditReport) -> Figure:
-    """Tokens that deviate most, expected beside observed, and the p-value of every check."""
+    """Picture of the tokens that deviate most, expected and observed, and of all p-values."""
     heights = [0.9 + 0.18 * max(len(part), 3) for part in (report.tokens, report.checks)]
     if not report.tokens:
         figure = new_figure(figsize=(COLUMN, heights[1]))

@@ -1,4 +1,4 @@
-"""Measurements: as a view with tables and a picture, and as files."""
+"""Views of measurements, with tables and a picture, and their files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def bench_view(report: BenchReport, changes: Sequence[Change] = ()) -> View:
-    """The measurements of a run, and how they differ from those of an earlier one."""
+    """View of the measurements of a run, and their differences from those of an earlier one."""
     tables = [
         Section("" if n else "Measurements", None if n else MEANING, table=table, keys=NUM_KEYS)
         for n, table in enumerate(records_tables(report))
@@ -43,21 +43,21 @@ def bench_view(report: BenchReport, changes: Sequence[Change] = ()) -> View:
     )
 
 
-#: What the numbers of `records_tables` are.
+#: Meaning of the numbers in `records_tables`.
 MEANING = (
     "milliseconds of one call, median and 90th percentile of the rounds; lower is better. Empty: "
     "there is no rival, or nothing to compare the answer with; -: did not finish."
 )
 
-#: Of the circumstances, what stands below the tables.
+#: Circumstances that stand below the tables.
 _TOLD = ("processor", "cpus", "load_average", "python", "numpy", "numba", "mdsd_opt")
 
-#: Columns of `records_tables` that say what was measured, but for the threads.
+#: Number of columns of `records_tables` that say what was measured, without the threads.
 NUM_KEYS = 3
 
 
 def records_tables(report: BenchReport) -> list[Table]:
-    """A table for each problem of each benchmark, one line a measurement."""
+    """Tables for each problem of each benchmark, one line per measurement."""
     groups = groupby(report.records, key=lambda record: (record.benchmark, record.problem))
     return [_records_table(list(records)) for _, records in groups]
 
@@ -98,7 +98,7 @@ def _records_table(records: Sequence[Record]) -> Table:
 
 
 def conclusion(report: BenchReport) -> list[str]:
-    """The quickest of each benchmark at its largest size, and the largest gap."""
+    """Sentences about the quickest of each benchmark at its largest size, and the largest gap."""
     lines = []
     for benchmark, group in groupby(report.records, key=lambda record: record.benchmark):
         records = list(group)
@@ -141,7 +141,7 @@ def _place(record: Record) -> tuple[object, ...]:
 
 
 def scaling_table(records: Sequence[Record]) -> Table:
-    """Exponents of V."""
+    """Table of the exponents of V."""
     return make_table(
         "how time grows: V to the power of the exponent; lower is better",
         ("route", "problem", "K", "threads", "V from", "to", "exponent"),
@@ -158,7 +158,7 @@ def _fit_cells(fit: Scaling) -> tuple[str, ...]:
 
 
 def changes_table(found: Sequence[Change]) -> Table:
-    """What two runs have in common, the worst first."""
+    """Table of the measurements that two runs have in common, the worst first."""
     rows = (
         (
             change.record.route,
@@ -184,7 +184,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "x")
 
 
 def _lines(records: Sequence[Record]) -> dict[tuple[str, str, int], list[tuple[int, float]]]:
-    """Points of V and time; several of the same V, with other threads, keep the fastest."""
+    """Points of V and time; of several with the same V, the fastest is kept."""
     best: dict[tuple[str, str, int], dict[int, float]] = {}
     for record in records:
         if record.median_ms is not None:
@@ -195,7 +195,7 @@ def _lines(records: Sequence[Record]) -> dict[tuple[str, str, int], list[tuple[i
 
 
 def bench_figure(report: BenchReport) -> Figure:
-    """Time against V, a line for each route, a panel for each benchmark."""
+    """Picture of time against V, a line for each route, a panel for each benchmark."""
     done = [record for record in report.records if record.median_ms is not None]
     panels = {
         benchmark: _lines([record for record in done if record.benchmark == benchmark])
@@ -231,7 +231,7 @@ _CIRCUMSTANCES = (
 
 
 def save_report(report: BenchReport, path: Path) -> None:
-    """Write a report, as CSV or Markdown where the name ends so, else as JSON."""
+    """Write a report, as CSV or Markdown if the name ends so, else as JSON."""
     if path.suffix == ".csv":
         text = report.as_csv()
     elif path.suffix == ".md":
@@ -243,7 +243,7 @@ def save_report(report: BenchReport, path: Path) -> None:
 
 
 def markdown(report: BenchReport) -> str:
-    """The circumstances, a table for each benchmark, and how time grows with V."""
+    """Markdown of the circumstances, a table for each benchmark, and the growth of time with V."""
     where = report.circumstances
     told = [f"{name} {where[name]}" for name in _CIRCUMSTANCES if name in where]
     parts = [f"{where.get('processor', 'unknown processor')}; {', '.join(told)}.\n"]
@@ -286,7 +286,7 @@ def _records_as_markdown(benchmark: str, records: Sequence[Record]) -> str:
 
 
 def _markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns that are empty throughout are left out."""
+    """Markdown of a table; columns that are empty throughout are left out."""
     rows = list(rows)
     kept = [i for i in range(len(headings)) if any(row[i] for row in rows)]
     lines = [[headings[i] for i in kept], ["---"] * len(kept)]

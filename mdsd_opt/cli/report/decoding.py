@@ -1,4 +1,4 @@
-"""Decoding: the text on the screen as it grows, and rules side by side."""
+"""Views of decoding: the text on the screen as it grows, and rules side by side."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MEANINGS = (
 
 
 def prompts_table(outputs: Sequence[Generation]) -> Table:
-    """A table of one line for each prompt, by number."""
+    """Table of one line for each prompt, by number."""
     lines = enumerate(outputs, start=1)
     return _metrics_table(("#", "ended by"), (((str(n), x.ended_by), x.metrics) for n, x in lines))
 
@@ -35,7 +35,7 @@ def prompts_table(outputs: Sequence[Generation]) -> Table:
 def _metrics_table(
     keys: Sequence[str], lines: Iterable[tuple[tuple[str, ...], Metrics]], title: str | None = None
 ) -> Table:
-    """Metrics, each behind its key cells."""
+    """Table of metrics, each after its key cells."""
     headings = (
         *("tokens", "target\ncalls", "accept\nlength", "acceptance\nrate", "ms a\ntoken"),
         "verifier's\nshare",
@@ -58,7 +58,7 @@ def _metrics_table(
 def compared_view(
     rows: Sequence[ComparedRule], num_prompts: int, interrupted: bool, forecast: float | None = None
 ) -> View:
-    """Rules on the same prompts, beside the forecast of the drafts that a step accepts."""
+    """View of rules on the same prompts, beside the forecast of the drafts that a step accepts."""
     table = compared_table(rows, num_prompts, interrupted, forecast)
     return View(
         _SUBJECT,
@@ -71,7 +71,7 @@ def compared_view(
 def compared_document(
     rows: Sequence[ComparedRule], num_prompts: int, interrupted: bool, forecast: float | None = None
 ) -> dict[str, Any]:
-    """JSON-ready; a rule that is refused has its reason, and what it did before.
+    """JSON-ready document; a rule that is refused has its reason, and its results before.
 
     `forecast` is of the drafts that a step accepts.
     """
@@ -100,7 +100,7 @@ def _entry(row: ComparedRule) -> dict[str, Any]:
 def compared_table(
     rows: Sequence[ComparedRule], num_prompts: int, interrupted: bool, forecast: float | None = None
 ) -> Table:
-    """A table of one line for each rule; why it was refused where it was."""
+    """Table of one line for each rule, with the reason if it was refused."""
     done = max(len(row.prompts) for row in rows)
     prompts = "1 prompt" if num_prompts == 1 else f"{num_prompts} prompts"
     title = f"{prompts}; {interval_note(done, 'prompts')}"
@@ -139,7 +139,7 @@ def compared_table(
 
 
 def conclusion(rows: Sequence[ComparedRule]) -> str:
-    """The rules with the longest steps, and whether others may be as good."""
+    """Sentence about the rules with the longest steps, and whether others may be as good."""
     done = {row.rule: _over_prompts(row, "accept_length") for row in rows if row.prompts}
     longest = max(done.values(), key=lambda length: length.mean)
     best = [name for name, length in done.items() if length.mean == longest.mean]
@@ -158,14 +158,14 @@ def _over_prompts(row: ComparedRule, value: str) -> MeanInterval:
     return found.within(0.0, 1.0) if value.endswith("rate") else found
 
 
-#: Tokens of the prompt that tell how what follows them is to be written.
+#: Number of prompt tokens that determine how the following ones are written.
 _BEFORE = 8
 
 
 def continuation(
     tokenizer: Any, ids: Sequence[int], tokens: Sequence[int], skip_special_tokens: bool
 ) -> str:
-    """The text that tokens add to a prompt: alone, many tokenizers leave their first space out."""
+    """Text that tokens add to a prompt: alone, many tokenizers leave their first space out."""
 
     def written(tokens: Sequence[int]) -> str:
         text: str = tokenizer.decode(
@@ -180,7 +180,7 @@ def continuation(
 
 
 class Screen:
-    """Text and numbers as they come: in place on a terminal, else the text alone.
+    """Display of text and numbers as they come: in place on a terminal, else the text alone.
 
     `prompt` is what is shown, `ids` what the models read; the title stands above the numbers.
     """
@@ -204,7 +204,7 @@ class Screen:
         return self
 
     def __call__(self, tokens: tuple[int, ...], metrics: Metrics) -> None:
-        """Show what a step has brought."""
+        """Show the results of a step."""
         self._tokens += tokens
         text = self._text()
         if self._live is not None:

@@ -1,4 +1,4 @@
-"""What relaxed targets accept and what they cost: as tables, as JSON and as a picture."""
+"""Views of relaxed targets, their acceptance and cost: as tables, as JSON and as a picture."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-#: Nats a unit of acceptance, of the line that a conclusion is about.
+#: Slope, in nats per unit of acceptance, of the line that a conclusion is about.
 _FAIR_PRICE = 0.1
 
 
@@ -28,7 +28,7 @@ def frontier_view(
     title: str,
     **known: Any,
 ) -> View:
-    """The frontier with rules in use beside it; `known` is what the document says of their source.
+    """View of the frontier with rules in use; `known` is the document's entries on the source.
 
     All points are drawn, those that are listed stand in the table.
     """
@@ -43,7 +43,7 @@ def frontier_view(
 
 
 def _frontier_table(points: Sequence[FrontierPoint], title: str) -> Table:
-    """A section for each number of drafts, a line for each price of acceptance."""
+    """Table with a section for each number of drafts, a line for each price of acceptance."""
     rows = (
         (
             str(point.num_drafts),
@@ -66,7 +66,7 @@ def _frontier_table(points: Sequence[FrontierPoint], title: str) -> Table:
 
 
 def _rules_table(rules: Sequence[RulePoint]) -> Table:
-    """Rules in use beside the best there is."""
+    """Table of rules in use beside the best one possible."""
     rows = (
         (
             rule.name,
@@ -88,7 +88,7 @@ def _rules_table(rules: Sequence[RulePoint]) -> Table:
 
 
 def _conclusion(points: Sequence[FrontierPoint], rules: Sequence[RulePoint]) -> str:
-    """What a first step beyond lossless buys, and which rule is nearest to the frontier."""
+    """Sentences about a first step beyond lossless, and the rule nearest to the frontier."""
     most = max(point.num_drafts for point in points)
     line = [point for point in points if point.num_drafts == most]
     lossless, bought = line[0], next((p for p in line if p.slope >= _FAIR_PRICE), line[-1])
@@ -106,7 +106,7 @@ def _nats(value: float) -> str:
     return "infinite" if math.isinf(value) else f"{value:.5f}"
 
 
-#: Above the picture.
+#: Title above the picture.
 _PICTURE_TITLE = (
     "What acceptance costs. Lines: the closest laws, K drafts. "
     "Points: rules in use, one draft, and above them the best that spend their KL."

@@ -1,4 +1,4 @@
-"""Every method on one problem, side by side, each with its certificate."""
+"""View of every method on one problem, side by side, each with its certificate."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-#: Bounds that are as close as this show the same digits.
+#: Distance up to which two bounds show the same digits.
 _CLOSED = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class MethodRow:
-    """What one method said and what its certificate proves; or why it could not be used."""
+    """Result of one method and what its certificate proves, or why it could not be used."""
 
     method: str
     chosen: bool
@@ -92,7 +92,7 @@ def method_rows(
 
 
 def methods_table(rows: Sequence[MethodRow], title: str) -> Table:
-    """A table of the rows; the method that "auto" takes is marked."""
+    """Table of the rows; the method that "auto" takes is marked."""
     from rich.markup import escape
 
     def line(row: MethodRow) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ def methods_table(rows: Sequence[MethodRow], title: str) -> Table:
 
 
 def conclusion(rows: Sequence[MethodRow]) -> str:
-    """The tightest bounds that hold, and who proves them."""
+    """Sentence about the tightest bounds that hold, and who proves them."""
     proven = [
         (row.method, row.certificate)
         for row in rows

@@ -1,4 +1,4 @@
-"""A plan of a draft tree: as a tree for terminals, beside other trees, as JSON and as a picture."""
+"""Views of a plan of a draft tree: on a terminal, beside other trees, as JSON and as a picture."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
 
-#: Lines of a tree on a terminal; what is less likely than these is counted only.
+#: Most lines of a tree on a terminal; less likely drafts are only counted.
 _MOST_LINES = 64
 
-#: Drafts of a node, of the balanced trees that a plan is held against.
+#: Most drafts of a node in the balanced trees that a plan is compared with.
 _WIDEST_BALANCED = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a tree is expected to accept."""
+    """Expected accepted drafts of a tree."""
 
     topology: Topology
     expected_accepted: float
@@ -54,7 +54,7 @@ class Forecast:
 
 
 def forecasts(plan: TreePlan, table: RateTable, max_depth: int | None = None) -> list[Forecast]:
-    """The plan beside trees of the same size: balanced ones, a sparse one, a chain.
+    """Forecasts of the plan and of trees of the same size: balanced ones, a sparse one, a chain.
 
     Those that are too deep or too wide for the plan are left out; the chain is cut.
     """
@@ -85,7 +85,7 @@ def _chances(topology: Topology, table: RateTable) -> dict[Place, float]:
 def plan_view(
     plan: TreePlan, table: RateTable, rows: list[Forecast], title: str, **known: Any
 ) -> View:
-    """A plan beside other trees; `known` is what the document says of the source of its rates."""
+    """View of a plan and other trees; `known` is the document's entries on the rates' source."""
     tree = _tree(plan.topology, table)
     tables = [Section(table=tree), Section(table=_forecasts_table(rows, title))]
     drawing = Drawing(partial(_figure, rows, table), title=title)
@@ -94,7 +94,7 @@ def plan_view(
 
 
 def _tree(topology: Topology, table: RateTable) -> Tree:
-    """The likeliest drafts as a tree: the place among its siblings, and the chance."""
+    """Tree of the likeliest drafts: the place among its siblings, and the chance."""
     from rich.tree import Tree
 
     of = _chances(topology, table)
@@ -114,7 +114,7 @@ def _tree(topology: Topology, table: RateTable) -> Tree:
 
 
 def _forecasts_table(rows: list[Forecast], title: str) -> Table:
-    """A table of one line for each tree."""
+    """Table of one line for each tree."""
     subject = "drafts accepted a step, forecast by the rates of these logits; higher is better"
     lines = [
         (x.name, str(x.num_nodes), str(x.depth), f"{row.expected_accepted:.3f}")
@@ -126,7 +126,7 @@ def _forecasts_table(rows: list[Forecast], title: str) -> Table:
 
 
 def _conclusion(rows: list[Forecast]) -> str:
-    """The plan, and what it is ahead of."""
+    """Sentence about the plan and its lead over other trees."""
     planned, *others = rows
     text = f"{planned.topology.name} is forecast to accept {planned.expected_accepted:.3f} drafts"
     if others:
@@ -136,7 +136,7 @@ def _conclusion(rows: list[Forecast]) -> str:
 
 
 def _document(plan: TreePlan, table: RateTable, rows: list[Forecast]) -> Mapping[str, Any]:
-    """JSON-ready: the plan with the drafts after every node, its rates, and the other trees."""
+    """JSON-ready document: the plan with the drafts of every node, its rates, other trees."""
     topology = plan.topology
     return {
         **Forecast(topology, plan.expected_accepted).to_dict(),
@@ -150,7 +150,7 @@ def _document(plan: TreePlan, table: RateTable, rows: list[Forecast]) -> Mapping
     }
 
 
-#: Leaves side by side up to which every node has its number, and letters for so many.
+#: Most leaves side by side at which every node has its number, and at which letters have room.
 _MOST_NUMBERED, _ROOMY = 24, 12
 
 
@@ -212,7 +212,7 @@ def _figure(rows: Sequence[Forecast], table: RateTable) -> Figure:
 
 
 def _columns(topology: Topology) -> dict[Place, float]:
-    """Leaves side by side, every node in the middle above its drafts."""
+    """Horizontal places: leaves side by side, every other node centred above its drafts."""
     found: dict[Place, float] = {}
     leaves = 0
     waiting: list[tuple[Place, bool]] = [((), False)]

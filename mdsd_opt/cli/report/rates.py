@@ -1,4 +1,4 @@
-"""Acceptance rates: as a view, in tables, and as a picture against the number of drafts."""
+"""Views of acceptance rates: in tables, and as a picture against the number of drafts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rates_view(
     comparison: SchemeComparison | None = None,
     **known: Any,
 ) -> View:
-    """The rates of a source, why a verifier has none, and perhaps draft schemes ranked.
+    """View of a source's rates, of verifiers that have none, and perhaps of ranked schemes.
 
     The title says what they are of, and `known` is what else the document says of it.
     """
@@ -53,12 +53,12 @@ def rates_view(
 
 _SUBJECT = "acceptance rate: how often the output is one of the K drafts; higher is better"
 
-#: What a number of drafts has to add to the acceptance of the one before it to be worth a mention.
+#: Least gain in acceptance by which a further draft is worth a mention.
 _LEAST_GAIN = 0.01
 
 
 def rates_table(rows: Sequence[RateRow], title: str) -> Table:
-    """One line for each scheme and K, one column for each verifier; empty where none applies."""
+    """Table with a line for each scheme and K, a column for each verifier, empty if it has none."""
     verifiers = list(dict.fromkeys(row.verifier for row in rows))
     cells = {(row.scheme, row.num_drafts, row.verifier): row for row in rows}
     schemes = list(dict.fromkeys(row.scheme for row in rows))
@@ -97,7 +97,7 @@ def rates_table(rows: Sequence[RateRow], title: str) -> Table:
 
 
 def conclusion(rows: Sequence[RateRow]) -> str:
-    """What each further draft gains with the best scheme and verifier, and where that ends."""
+    """Sentences about the gain of each further draft with the best scheme and verifier."""
     most = max(row.num_drafts for row in rows)
     at_most = [row for row in rows if row.num_drafts == most]
     best = max(at_most, key=lambda row: row.acceptance.mean)
@@ -127,7 +127,7 @@ def conclusion(rows: Sequence[RateRow]) -> str:
 
 
 def comparison_table(compared: SchemeComparison) -> Table:
-    """Draft schemes, the best first."""
+    """Table of draft schemes, the best first."""
     rows = [
         (
             scheme_label(row.scheme),
@@ -158,7 +158,7 @@ def _header(verifier: str) -> str:
 
 
 def rate_cell(row: RateRow | None) -> str:
-    """A rate with its interval, and marks for a bound and for one that is simulated."""
+    """Text of a rate with its interval, and marks for a bound and for one that is simulated."""
     if row is None:
         return ""
     return f"{'≥ ' * row.bound}{row.acceptance.shown}{' ‡' * row.estimated}"
@@ -184,20 +184,20 @@ def _footnotes(
 
 
 def with_gap(value: MeanInterval, gap: float) -> str:
-    """A mean, and how far it may be from what is asked, if that is not zero."""
+    """Text of a mean and its largest error, if that is not zero."""
     return value.shown + (f" (gap {gap:.0e})" if gap > 0 else "")
 
 
 _MARKERS = "osDPXv<>*"
 _STYLES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)), (0, (7, 3)))
 
-#: Lines that are told apart in one picture.
+#: Most lines that can be told apart in one picture.
 _MOST_LINES = 8
 
-#: Numbers of drafts from which on there are lines with bands; fewer are points with bars.
+#: Least numbers of drafts for lines with bands; fewer are points with bars.
 _LEAST_FOR_LINES = 5
 
-#: Numbers of drafts that are all written under a picture.
+#: Most numbers of drafts that are all written under a picture.
 _MOST_TICKS = 10
 
 Lines = dict[tuple[str, str], list[RateRow]]
@@ -256,7 +256,7 @@ def rates_figure(rows: Sequence[RateRow]) -> Figure:
 
 
 def _look(s: int, v: int, together: bool) -> dict[str, Any]:
-    """Colour, line and marker of a scheme and a verifier, by their places."""
+    """Colour, line and marker of a scheme and a verifier, by their numbers."""
     style, marker = _STYLES[v % len(_STYLES)], _MARKERS[v % len(_MARKERS)]
     return {"color": f"C{s if together else v}", "linestyle": style, "marker": marker}
 
@@ -264,7 +264,7 @@ def _look(s: int, v: int, together: bool) -> dict[str, Any]:
 def _keys(
     schemes: Sequence[str], verifiers: Sequence[str], lines: Lines, together: bool
 ) -> list[Any]:
-    """What the legend explains: colours of schemes and looks of verifiers, or these alone."""
+    """Entries of the legend: colours of schemes and looks of verifiers, or the latter alone."""
     from matplotlib.lines import Line2D
 
     def key(label: str, **look: Any) -> Any:
@@ -288,7 +288,7 @@ def _keys(
 
 
 def _shown_look(look: dict[str, Any], verifier: str, lines: Lines) -> dict[str, Any]:
-    """A look without what is not drawn of it: points have no line, lines no points."""
+    """A look without its hidden parts: points have no line, lines no points."""
     if _is_bound(verifier, lines):
         return {**look, "marker": "^", "linestyle": ""}
     most = max(len(line) for (_, name), line in lines.items() if name == verifier)
@@ -297,7 +297,7 @@ def _shown_look(look: dict[str, Any], verifier: str, lines: Lines) -> dict[str, 
 
 
 def _shift(number: int, count: int) -> float:
-    """Where points stand between two values of K, so that no error bars lie on each other."""
+    """Offset of points between two values of K, so that no error bars lie on each other."""
     return min(0.6 / count, 0.1) * (number - (count - 1) / 2)
 
 

@@ -1,1 +1,1 @@
-"""One file a verb: its options, and what it shows."""
+"""Verbs, one in each file: its options, and its view."""

@@ -229,13 +229,13 @@ def audit(
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What a verdict may leave open, for the exit code."""
+    """Verdicts that the exit code treats as good."""
 
     detect: float | None
     tolerate_edge: float
 
     def leave(self, report: Report | EngineAudit, faultless: bool) -> None:
-        """End with 3 where nothing could be judged or too much is hidden, with 1 for a fault."""
+        """Exit with 3 if nothing could be judged or too much is hidden, with 1 for a fault."""
         if report.verdict_class == "not judged":
             raise typer.Exit(3)
         from mdsd_opt.auditing.report import is_tolerable
@@ -250,7 +250,7 @@ class Allowed:
 def _laws_and_promise(
     logits: Path | None, vocab_sizes: str | None, sampling: options.SamplingOptions
 ) -> dict[str, Any]:
-    """The laws to audit on, and what the function promises to do to them."""
+    """Laws to audit on, and the sampling that the function promises."""
     from mdsd_opt.base.sampling import Sampling
 
     own: dict[str, Any] = {}
@@ -279,7 +279,7 @@ def _sizes(text: str) -> list[int]:
 def _problem(
     path: Path | None, scheme: str, vocab_size: int, num_drafts: int, seed: int
 ) -> TransportProblem:
-    """The problem of the file, or random target and draft laws."""
+    """Problem of the file, or random target and draft laws."""
     if path is not None:
         from mdsd_opt.problem.files import load_problem
 

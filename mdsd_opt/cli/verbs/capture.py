@@ -137,7 +137,7 @@ def _rates_config(
 
 
 def skipped_layers(draft: str) -> list[int]:
-    """The layers that --draft skip:14,18 leaves out of the target; none for another model."""
+    """Layers that --draft skip:14,18 leaves out of the target; empty for another model."""
     if not draft.startswith("skip:"):
         return []
     try:
@@ -152,7 +152,7 @@ def load_pair(
     target: str, draft: str, skip: list[int], revision: str | None, draft_revision: str | None,
     precision: str, device: str, attention: str | None = None, packed: bool = False,
 ) -> tuple[LoadedModel, LoadedModel]:  # fmt: skip
-    """Target and draft of one vocabulary; the draft is the target without layers where some are."""
+    """Target and draft of one vocabulary; with `skip`, the draft is the target without layers."""
     from mdsd_opt.decoding.models.loading import load_model, require_same_vocabulary, without_layers
 
     common: dict[str, Any] = {
@@ -167,7 +167,7 @@ def load_pair(
 
 
 def maker_of_drafts(draft: str) -> Callable[[LoadedModel], Any] | None:
-    """What ``module:function`` names; None where the draft is a model."""
+    """Function that ``module:function`` names; None if the draft is a model."""
     if ":" not in draft or draft.startswith(("skip:", "wheel:")) or Path(draft).exists():
         return None
     made = attribute(draft)

@@ -93,7 +93,7 @@ def check(
 
 
 def _laws(draft: list[str] | None, several: bool) -> list[str] | list[list[str]] | None:
-    """Each --draft split at its commas; one alone is q itself."""
+    """Lists of the numbers in each --draft; a single one is q itself."""
     if not draft:
         return None
     rows = [text.split(",") for text in draft]
@@ -117,7 +117,7 @@ def _list(as_json: bool) -> None:
 
 
 class _ProgressLine:
-    """One line on stderr, written over again."""
+    """One line on stderr that is overwritten."""
 
     def __init__(self, wanted: bool) -> None:
         self._wanted = wanted

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from mdsd_opt.decoding.comparison import Begin, ComparedRule
     from mdsd_opt.trees.draft_tree import Tokens
 
-#: What is called after a step with the prompt's number, the new tokens and all metrics so far.
+#: Called after a step with the prompt's number, the new tokens and all metrics so far.
 OnStep = Callable[[int, "Tokens", "Metrics"], None]
 
-#: The rates behind plans and forecasts are measured on so many of the prompts.
+#: Number of prompts on which the rates behind plans and forecasts are measured.
 _MEASURED_PROMPTS = 16
 
 
@@ -188,7 +188,7 @@ def decode(
 def _continue_all(
     options: dict[str, Any], texts: list[str], tokenizer: Any, as_json: bool, facts: dict[str, Any]
 ) -> None:
-    """Each prompt by the same rule; what is done is summed up even if it is interrupted."""
+    """Continue each prompt by the same rule; finished work is summed up even if interrupted."""
     from mdsd_opt.decoding import Generation
 
     outputs: list[Generation] = []
@@ -314,7 +314,7 @@ def _sum_up(outputs: list[Generation], facts: dict[str, Any]) -> None:
 def compared_rules(
     rules: list[str], warm: Callable[[str], None], by_default: bool
 ) -> list[ComparedRule]:
-    """The rules, each warmed up; refused, or by default left out, if they cannot decode here.
+    """Rules, each warmed up; refused, or by default left out, if they cannot decode here.
 
     By default not lp: where it almost fits, it takes minutes.
     """
@@ -336,7 +336,7 @@ def _require_some(done: list[ComparedRule], rows: list[ComparedRule]) -> None:
 
 
 def parse_budget(text: str) -> dict[str, float]:
-    """kl=0.01 as a budget of `mdsd_opt.relax`."""
+    """Parse kl=0.01 as a budget of `mdsd_opt.relax`."""
     from mdsd_opt.solvers.frontier.relaxation import checked_relax
 
     name, _, amount = text.partition("=")
@@ -355,7 +355,7 @@ def _compare(
     as_json: bool,
     forecast: float | None,
 ) -> None:
-    """All rules on the same prompts; what is done is shown even if it is interrupted."""
+    """Run all rules on the same prompts; finished work is shown even if interrupted."""
     from mdsd_opt.base.long_runs import progress_bar
     from mdsd_opt.cli.report.decoding import compared_view
     from mdsd_opt.cli.view import Form, present

@@ -1,4 +1,4 @@
-"""mdsd-opt rates --accepted: what an engine accepted, beside the optimum of logits."""
+"""mdsd-opt rates --accepted: an engine's accepted tokens, beside the optimum of logits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def takes(asked: Asked) -> bool:
 
 
 def view(asked: Asked) -> View:
-    """Rates of counts, and the optimal ones if logits are given."""
+    """View of the rates of counts, and the optimal ones if logits are given."""
     from mdsd_opt.base.files.engine_output import read_accepted
     from mdsd_opt.cli.verbs import rates_of_files
     from mdsd_opt.cli.view import Section, View
@@ -60,7 +60,7 @@ def view(asked: Asked) -> View:
 def _table(
     measured: Sequence[AcceptedRate], optimal: Sequence[RateRow], source: str, confidence: float
 ) -> Table:
-    """What was accepted at each K, and beside it what can be."""
+    """Table of the rate at each K, and beside it the optimal one."""
     from mdsd_opt.cli.output import make_table
     from mdsd_opt.cli.report.rates import rate_cell
     from mdsd_opt.drafts.by_name import title_of

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from mdsd_opt.corpora.rates import RateRow
     from mdsd_opt.planning.draft_choice import SchemeComparison
 
-#: Positions up to which schemes are ranked beside a bound: a tenth of a second each at V = 50,000.
+#: Most positions at which schemes are ranked beside a bound: .1 s each at V = 50,000.
 _MOST_BOUNDED = 500
 
 _OF_FOLDERS = ("executor", "workers", "address", "out", "no-verify", "rank-timeout")
 
 
 def takes(asked: Asked) -> bool:
-    """Whether the rates are those of files: of the bundled one where none is given."""
+    """Whether the rates are those of files: of the bundled one if none is given."""
     return True
 
 
 def view(asked: Asked) -> View:
-    """Rates of one sample of logits; with all schemes these are also ranked."""
+    """View of the rates of one sample of logits; with all schemes these are also ranked."""
     require_arrays(asked)
     asked.refuse(_OF_FOLDERS, "{name} is for a folder of shards: mdsd-opt rates DIR {name}")
     sample = stored_sample(asked.paths)
@@ -47,7 +47,7 @@ def view(asked: Asked) -> View:
 def measured_view(
     asked: Asked, rows: Sequence[RateRow], comparison: SchemeComparison | None = None, **known: Any
 ) -> View:
-    """The view of measured rates; `known` is what the document says of their source."""
+    """View of measured rates; `known` is the document's entries on their source."""
     from mdsd_opt.cli.report.rates import rates_view
     from mdsd_opt.corpora.intervals import interval_note
     from mdsd_opt.corpora.rates import refusals
@@ -72,7 +72,7 @@ def require_arrays(asked: Asked) -> None:
 
 
 def rows(asked: Asked, sample: LogitsSample | None = None) -> list[RateRow]:
-    """The rates of a sample; of that of the files unless given."""
+    """Rates of a sample; of that of the files unless given."""
     from mdsd_opt.corpora.rates import rate_rows
 
     return rate_rows(
@@ -83,7 +83,7 @@ def rows(asked: Asked, sample: LogitsSample | None = None) -> list[RateRow]:
 
 
 def _ranked(asked: Asked, sample: LogitsSample) -> SchemeComparison:
-    """Draft schemes at the largest number of drafts, the best first."""
+    """Comparison of draft schemes at the largest number of drafts, the best first."""
     import numpy as np
 
     from mdsd_opt.planning.draft_choice import compare_draft_schemes

@@ -18,7 +18,7 @@ def takes(asked: Asked) -> bool:
 
 
 def view(asked: Asked) -> View | None:
-    """Rates of a corpus; None where another rank of torchrun shows them."""
+    """View of the rates of a corpus; None if another rank of torchrun shows them."""
     from mdsd_opt.cli.verbs.rates_of_files import measured_view, require_arrays
     from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus
     from mdsd_opt.corpora.executors import RANK_TIMEOUT, rank

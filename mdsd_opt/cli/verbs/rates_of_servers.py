@@ -1,4 +1,4 @@
-"""mdsd-opt rates of what servers wrote: two files of JSON lines."""
+"""mdsd-opt rates of texts of servers: two files of JSON lines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def takes(asked: Asked) -> bool:
 
 
 def view(asked: Asked) -> View:
-    """Certified intervals of the optimal acceptance rate."""
+    """View of certified intervals of the optimal acceptance rate."""
     from mdsd_opt.base.files import file_size
     from mdsd_opt.cli.view import Section, View
     from mdsd_opt.corpora.engine_output import rate_intervals
@@ -74,7 +74,7 @@ def view(asked: Asked) -> View:
 
 
 def _table(found: RateIntervals, title: str) -> Table:
-    """A table of one line for each scheme and K."""
+    """Table of one line for each scheme and K."""
     from mdsd_opt.cli.output import make_table
     from mdsd_opt.drafts.by_name import title_of
 
@@ -98,7 +98,7 @@ def _table(found: RateIntervals, title: str) -> Table:
 
 
 def _conclusion(intervals: RateIntervals) -> str:
-    """What is certain of the largest number of drafts."""
+    """Sentence about what is certain at the largest number of drafts."""
     most = max(row.num_drafts for row in intervals.rows)
     best = max(
         (row for row in intervals.rows if row.num_drafts == most), key=lambda row: row.lower.mean
@@ -111,7 +111,7 @@ def _conclusion(intervals: RateIntervals) -> str:
 
 
 def _ends(low: float, high: float, places: int) -> tuple[str, str]:
-    """The ends of an interval, rounded outwards: what is certified stays so."""
+    """Ends of an interval, rounded outwards, so that they stay certified."""
     scale = 10.0**places
     low, high = math.floor(low * scale) / scale, math.ceil(high * scale) / scale
     return f"{low:.{places}f}", f"{high:.{places}f}"

@@ -10,9 +10,9 @@ from typing import Annotated
 from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
 
-#: Nats that the last unit of acceptance costs, 0 is lossless: lines of the table.
+#: Nats that the last unit of acceptance costs (0 is lossless), one for each line of the table.
 _SLOPES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-#: Between them, and to the end, so that the curves of the picture are smooth.
+#: Slopes between them, and to the end, so that the curves of the picture are smooth.
 _MORE_SLOPES = (*(0.002 * 1.25**n for n in range(45)), math.inf)
 
 

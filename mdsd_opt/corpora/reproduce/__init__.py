@@ -1,4 +1,4 @@
-"""The papers' experiments, run on the logits at hand."""
+"""Experiments of papers, run on the logits at hand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def reproduce(name: str, logits: Logits, **options: Any) -> Reproduction:
         One of `EXPERIMENTS`.
     logits : Logits
     **options
-        Of the experiment: other temperatures, numbers of drafts.
+        Options of the experiment: other temperatures, numbers of drafts.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What the experiments share: scored logits, tables with intervals, and what a paper states."""
+"""Common parts of the experiments: scored logits, tables with intervals, a paper's statements."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Logits:
         nowhere.
     workers, num_threads : int or None
     confidence : float
-        Of the intervals.
+        Confidence of the intervals.
     progress : bool
     verify : bool
         Hold each shard of a corpus against its sum in the manifest, once.
@@ -74,7 +74,7 @@ class Logits:
     )
 
     def score(self, config: RatesConfig) -> Scored:
-        """Rates of every position; what is scored already is read."""
+        """Rates of every position; those that are scored already are read."""
         if self.source.is_dir():
             tasks, _ = score_corpus(
                 self.source,
@@ -106,7 +106,7 @@ class Logits:
         return Scored(dict(zip(config.columns, rates.T, strict=True)), groups, self.confidence)
 
     def samples(self) -> Iterator[LogitsSample]:
-        """The logits themselves, shard by shard."""
+        """Logits themselves, shard by shard."""
         if not self.source.is_dir():
             yield load_logits(self.source).taken_as(None)
             return
@@ -118,7 +118,7 @@ class Logits:
             yield load_logits(shard).taken_as(None)
 
     def models(self) -> str:
-        """Which models the logits are of, in words."""
+        """Names of the models of the logits, in words."""
         metadata = next(self.samples()).metadata
         names = []
         for side in ("target", "draft"):
@@ -145,7 +145,7 @@ class ResultTable:
 
 
 class Outcome(StrEnum):
-    """How a measurement stands to what is stated."""
+    """Agreement of a measurement with a statement."""
 
     AGREES = "agrees"
     OTHER_SIZE = "same direction, other size"
@@ -166,12 +166,12 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """An experiment's outcome.
+    """Results of an experiment.
 
     Attributes
     ----------
     name, source : str
-        Of the experiment, and the paper's citation.
+        Name of the experiment, and the paper's citation.
     models : str
         Models of the logits at hand.
     num_positions, num_groups : int
@@ -179,7 +179,7 @@ class Reproduction:
     tables : tuple of ResultTable
     published : tuple of Published
     differences : tuple of str
-        From the paper's experiment.
+        Differences from the paper's experiment.
     """
 
     name: str
@@ -193,7 +193,7 @@ class Reproduction:
 
     @property
     def sample(self) -> str:
-        """Positions and prompts in words, and that one prompt gives no intervals."""
+        """Positions and prompts in words, and a remark if one prompt gives no intervals."""
         prompts = "1 prompt" if self.num_groups == 1 else f"{self.num_groups} prompts"
         text = f"{self.num_positions:,} positions of {prompts}"
         return text if self.num_groups > 1 else f"{text}; {interval_note(1, 'prompts')}"
@@ -215,7 +215,7 @@ class Reproduction:
         return document
 
     def to_markdown(self) -> str:
-        """The whole as Markdown."""
+        """Results as Markdown."""
         lines = [f"## {self.name}: {self.source}", "", f"Logits: {self.models}; {self.sample}."]
         for table in self.tables:
             rows = [list(map(shown, row)) for row in table.rows]
@@ -237,12 +237,12 @@ PUBLISHED_COLUMNS = ("published", "where", "stated", "here", "outcome")
 
 
 def published_row(item: Published) -> tuple[str, ...]:
-    """Its cells as text."""
+    """Cells of a row as text."""
     return (f'"{item.quote}"', item.where, item.stated, item.here, str(item.outcome))
 
 
 def compared(gains: Sequence[MeanInterval], stated: tuple[float, float] | None = None) -> Outcome:
-    """How gains stand to a statement, which may give a positive range that all are to lie in.
+    """Agreement of gains with a statement, which may give a positive range for all of them.
 
     A gain whose interval lies below zero disagrees. Else, a gain whose interval holds zero (or that
     has no interval) leaves the statement open. Else all gains are above zero: that is agreement
@@ -278,7 +278,7 @@ def _signed(gain: MeanInterval) -> str:
 
 
 def shown(cell: Cell) -> str:
-    """A cell as text."""
+    """Text of a cell."""
     if isinstance(cell, MeanInterval):
         return cell.shown
     return cell if isinstance(cell, str) else f"{cell:g}"
@@ -287,7 +287,7 @@ def shown(cell: Cell) -> str:
 def per_position(
     logits: Logits, measure: Callable[[NDArray[Any], NDArray[Any]], NDArray[np.float64]]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64] | None]:
-    """`measure` of the target's and the draft's logits at every position, and the prompts."""
+    """Values of `measure` on both models' logits at every position, and the prompts."""
     values, groups = [], []
     for sample in logits.samples():
         target = sample.target.reshape(-1, sample.target.shape[-1])
@@ -299,7 +299,7 @@ def per_position(
 
 
 def check_source(path: str | os.PathLike[str]) -> Path:
-    """The path of a file or folder that exists."""
+    """Path of a file or folder that exists."""
     if not Path(path).exists():
         raise UnreadableFile(f"{path} does not exist")
     return Path(path)

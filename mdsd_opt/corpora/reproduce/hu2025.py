@@ -41,7 +41,7 @@ def run(
     temperatures: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
     numbers: Sequence[int] = (1, 2, 3, 4, 5, 6, 7, 8),
 ) -> Reproduction:
-    """Run it; `temperature` and `num_drafts` are those of the main table."""
+    """Run the experiment; `temperature` and `num_drafts` are those of the main table."""
     counts = tuple(sorted({*numbers, num_drafts}))
     main = logits.score(RatesConfig(_SCHEMES, _VERIFIERS, counts, temperature=temperature))
     swept = {

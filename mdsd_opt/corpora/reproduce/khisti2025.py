@@ -41,7 +41,7 @@ def run(
     first_temperature: float = 1.2,
     size: int = 5,
 ) -> Reproduction:
-    """Run it; `size` is that of the truncated LP."""
+    """Run the experiment; `size` is that of the truncated LP."""
     rows: list[Row] = []
     leads = []
     for t in draft_temperatures:
@@ -107,7 +107,7 @@ def run(
 def _two_models(
     logits: Logits, temperatures: Sequence[float], first: float, size: int
 ) -> tuple[ResultTable, list[MeanInterval]]:
-    """The table of two drafts at different temperatures, and the lead of the truncated LP."""
+    """Table of two drafts at different temperatures, and the lead of the truncated LP."""
     rows: list[Row] = []
     lead = []
     for t in temperatures:

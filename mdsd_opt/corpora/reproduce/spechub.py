@@ -23,7 +23,7 @@ _BEST = (("with_replacement", "optimal", 2), ("without_replacement", "optimal", 
 
 
 def run(logits: Logits, temperatures: Sequence[float] = (0.3, 0.6, 1.0)) -> Reproduction:
-    """Run it: one step with two drafts, at several temperatures."""
+    """Run the experiment: one step with two drafts, at several temperatures."""
     schemes = ("with_replacement", "without_replacement", "greedy")
     rows: list[Row] = []
     ranges: dict[tuple[str, str, int], list[MeanInterval]] = {_RRS: [], _RRS_WITHOUT: []}

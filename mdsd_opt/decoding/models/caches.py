@@ -1,4 +1,4 @@
-"""What a model calls the cache of what it has read, which versions and families do differently."""
+"""Names of the cache of what a model has read, which differ by version and family."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import functools
 import inspect
 from typing import Any
 
-#: In arguments and outputs, the present name first: older versions of the transformers library have
-#: one for attention and one for recurrent layers.
+#: Names in arguments and outputs, the present one first: older versions of the transformers library
+#: have one for attention and one for recurrent layers.
 CACHE_NAMES = ("cache", "past_key_values", "cache_params", "state")
 
 
 def cache_of(output: Any) -> Any:
-    """The cache in a model's output, or among named arguments; None if there is none."""
+    """Cache in a model's output, or among named arguments; None if there is none."""
     get = output.get if isinstance(output, dict) else functools.partial(getattr, output)
     return next((found for name in CACHE_NAMES if (found := get(name, None)) is not None), None)
 
 
 def cache_name(model: Any) -> str:
-    """What a model calls the argument; to be asked once, not at every pass."""
+    """Name of a model's argument for the cache; to be asked once, not at every pass."""
     for forward in (type(model).forward, model.forward):  # the own one may be wrapped by anything
         parameters = inspect.signature(forward).parameters
         for name in CACHE_NAMES:

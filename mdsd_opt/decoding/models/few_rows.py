@@ -14,15 +14,15 @@ from torch.nn import functional
 
 from mdsd_opt.errors import InvalidInput
 
-#: Rows that the packing is for; others are as right.
+#: Number of rows that the packing is for; others are as right.
 _ROWS = 8
 
-#: How far a row of a layer may be off, by its own size: rounding of sums in another order.
+#: Largest error of a row of a layer, relative to its size: rounding of sums in another order.
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
 
 
 class PackedLinear(torch.nn.Module):  # type: ignore[misc]  # torch is not typed for mypy here
-    """x W^T + b with packed weights, for inference on a CPU."""
+    """Linear layer x W^T + b with packed weights, for inference on a CPU."""
 
     def __init__(self, layer: torch.nn.Linear) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class PackedLinear(torch.nn.Module):  # type: ignore[misc]  # torch is not typed
 
     @property
     def weight(self) -> Any:
-        """W, unpacked each time it is asked for."""
+        """Matrix W, unpacked each time it is asked for."""
         return self.packed.to_dense()
 
     def forward(self, rows: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Load a causal language model and its tokenizer; leave decoder layers out to make a draft of it.
+"""Loads a causal language model and its tokenizer, or leaves out decoder layers to make a draft.
 
 A draft without training is the target itself with some decoder layers skipped: it shares their
 weights and costs no memory.
@@ -30,23 +30,23 @@ from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.decoding.models.caches import cache_name, cache_of
 from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName, UnreadableFile
 
-#: What models can run in.
+#: Number types that models can run in.
 PRECISIONS = ("bfloat16", "float16", "float32")
 
-#: Where architectures keep their decoder layers.
+#: Attributes under which architectures keep their decoder layers.
 _LAYERS = (
     "model.layers", "model.decoder.layers", "transformer.h", "transformer.blocks",
     "gpt_neox.layers", "backbone.layers",
 )  # fmt: skip
 
-#: What configurations call the longest text.
+#: Names of the longest text in configurations.
 _CONTEXT_LENGTHS = ("max_position_embeddings", "max_seq_len")
 
 _WHEEL = "wheel:"
 
 
 class RandomWeights(UserWarning):
-    """Weights that a model's files lack, so that the library has drawn them."""
+    """A model's files lack weights, so that the library has drawn them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +77,7 @@ class LoadedModel:
 
     @property
     def context_length(self) -> int | None:
-        """Tokens the model may read, if its configuration says so."""
+        """Number of tokens the model may read, if its configuration says so."""
         config = self.model.config.get_text_config()
         found = (getattr(config, name, None) for name in _CONTEXT_LENGTHS)
         return next((int(length) for length in found if length), None)
@@ -172,9 +172,9 @@ def load_model(
     skip : sequence of int
         Decoder layers to leave out.
     revision : str, optional
-        Of a model on the hub.
+        Revision of a model on the hub.
     dtype : str
-        Of weights and activations: "bfloat16", "float32", "float16".
+        Type of weights and activations: "bfloat16", "float32", "float16".
     device : str
         Such as "cpu" or "cuda"; "auto" spreads the layers over all that is there.
     attention : str, optional
@@ -251,7 +251,7 @@ def load_model(
 
 
 def without_layers(loaded: LoadedModel, skip: Sequence[int]) -> LoadedModel:
-    """The same model without some decoder layers; the others keep order, weights and memory.
+    """Same model without some decoder layers; the others keep order, weights and memory.
 
     Raises `InvalidInput` for a layer that the model does not have, where none is left, or for an
     architecture without a known list of layers.
@@ -338,7 +338,7 @@ def tokenizer_identity(loaded: LoadedModel) -> dict[str, Any]:
 
 
 def _local_path(name: str) -> Path | None:
-    """The folder or file that a name means; None if it can only be a name on the hub."""
+    """Folder or file that a name means; None if it can only be a name on the hub."""
     if not name.strip():
         raise UnreadableFile("a model's name is empty: give a folder, a .gguf file or a name")
     if name.startswith(_WHEEL):
@@ -384,7 +384,7 @@ def _inside_package(package: str) -> Path:
 
 
 def _device(name: str) -> Any:
-    """A device of PyTorch's that is here, tried out: nothing is loaded for one that is not."""
+    """Device of PyTorch, tried out before anything is loaded for it."""
     import torch
 
     try:
@@ -434,7 +434,7 @@ def _shallow(module: Any) -> Any:
 
 @contextmanager
 def _told_in_a_line(name: str) -> Iterator[None]:
-    """Whatever the library and its parsers raise over a file, as `UnreadableFile`."""
+    """Raise `UnreadableFile` for any error of the library and its parsers over a file."""
     try:
         yield
     except MemoryError:
@@ -449,7 +449,7 @@ def _told_in_a_line(name: str) -> Iterator[None]:
 
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:
-    """No progress bars and remarks while a model is loaded; errors still carry their text."""
+    """Show no progress bars and remarks while a model is loaded; errors still carry their text."""
     from huggingface_hub import logging as of_the_hub
 
     logs = (transformers.utils.logging, of_the_hub)

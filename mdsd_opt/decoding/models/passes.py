@@ -1,4 +1,4 @@
-"""Ways of a causal language model to the logits after many continuations of one text.
+"""Ways to compute a causal language model's logits after many continuations of one text.
 
 The first is the fastest, the last asks least of the model; `tree_pass` finds which of them gives
 what plain passes give. All keep what they can of a text between calls, and forget the drafts.
@@ -23,7 +23,7 @@ Tokens = tuple[int, ...]
 
 
 class TreeReader(ABC):
-    """Reads continuations of a text with one model; `how` says in which way, for a remark.
+    """Reads continuations of a text with one model; `how` names the way, for a remark.
 
     Those that make room beforehand make it for so many tokens of text and drafts.
     """
@@ -42,7 +42,7 @@ class TreeReader(ABC):
         """Logits of the next token after `ids` and each continuation, on the device; [n, V]."""
 
     def keep_hidden_states(self, layers: tuple[int, ...]) -> None:
-        """Keep what these layers make of each token; `InvalidInput` where that cannot be."""
+        """Keep the hidden states of these layers; `InvalidInput` if that is impossible."""
         if layers:
             raise InvalidInput(
                 f"{type(self._model).__name__} reads drafts {self.how}, and its hidden states are "
@@ -50,7 +50,7 @@ class TreeReader(ABC):
             )
 
     def hidden_states(self, ids: list[int], start: int) -> Any:
-        """What is kept of the tokens of a text from one on, as far as it is known; [m, F]."""
+        """Hidden states of a text's tokens from `start` on, as far as they are known; [m, F]."""
         raise NotImplementedError
 
     def _ids(self, rows: Sequence[Sequence[int]]) -> Any:
@@ -59,7 +59,7 @@ class TreeReader(ABC):
 
 
 class TreePass(TreeReader):
-    """The text's new tokens and all drafts in one pass, under a tree attention mask.
+    """Pass over the text's new tokens and all drafts at once, under a tree attention mask.
 
     Every token attends to the text and to its own ancestors only. Keys and values of drafts stay
     where they are as long as the text does, so that no token of a tree that grows level by level
@@ -109,7 +109,7 @@ class TreePass(TreeReader):
         self._states, self._of_nodes = [], {}
 
     def _go_to(self, ids: list[int]) -> None:
-        """Leave the text's beginning in the cache, and drafts behind it if it is the whole text."""
+        """Keep the text's beginning in the cache, and drafts after it if it is the whole text."""
         if ids == self._read:
             return
         self._nodes = [settled(node) for node in self._nodes]
@@ -134,7 +134,7 @@ class TreePass(TreeReader):
         self._read, self._nodes = ids[: known + count], []
 
     def move(self, path: list[int]) -> bool:
-        """Put keys and values of some nodes at the end of the text, if the cache shows them."""
+        """Move keys and values of some nodes to the end of the text, if the cache shows them."""
         if path == list(range(len(path))):
             return True
         start, width = len(self._read), self._width(len(self._read) + len(self._nodes))
@@ -208,12 +208,12 @@ class TreePass(TreeReader):
             self._crop(count)
 
     def _crop(self, count: int) -> None:
-        """Take so many tokens off the end of the cache."""
+        """Remove so many tokens from the end of the cache."""
         self.cache.crop(-count)
 
 
 class CachedPaths(TreeReader):
-    """The paths of the tree as a batch, each behind a copy of what is kept of the text.
+    """Pass over the paths of the tree as a batch, each after a copy of the text's cache.
 
     Nothing is ever taken out of a cache: it is copied for the drafts, and made anew for a text
     that does not prolong the last one.
@@ -258,7 +258,7 @@ class CachedPaths(TreeReader):
 
 
 class WholePaths(TreeReader):
-    """The text with each path of the tree behind it, as a batch, and no cache."""
+    """Pass over the text with each path of the tree after it, as a batch, without a cache."""
 
     how = "path by path in a batch, each with the whole text"
 
@@ -273,41 +273,41 @@ class WholePaths(TreeReader):
         return torch.stack([output[place] for place in places])
 
 
-#: From the fastest to the one that asks least.
+#: All ways, from the fastest to the one that needs least of a model.
 READERS: tuple[type[TreeReader], ...] = (TreePass, CachedPaths, WholePaths)
 
 
 def _num_common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Tokens that two texts begin with alike."""
+    """Number of tokens that two texts have in common at their beginning."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((n for n, (ours, theirs) in pairs if ours != theirs), min(len(one), len(other)))
 
 
 def with_ancestors(continuations: Sequence[Tokens]) -> list[Tokens]:
-    """All continuations and what they begin with, shorter ones first."""
+    """All continuations and their beginnings, shorter ones first."""
     nodes = {tokens[:n] for tokens in continuations for n in range(1, len(tokens) + 1)}
     return sorted(nodes, key=lambda tokens: (len(tokens), tokens))
 
 
 def _longest(continuations: Sequence[Tokens]) -> list[Tokens]:
-    """The continuations that no other one prolongs, without the empty one."""
+    """Continuations that no other one prolongs, without the empty one."""
     inner = {tokens[:n] for tokens in continuations for n in range(len(tokens))}
     return sorted({tokens for tokens in continuations if tokens and tokens not in inner})
 
 
 def _as_rows(paths: Sequence[Tokens]) -> list[list[int]]:
-    """Paths filled up to one length: what is behind the end of one is read after it."""
+    """Paths filled up to one length: tokens after the end of one are read after it."""
     longest = max(map(len, paths))
     return [[*path, *[0] * (longest - len(path))] for path in paths]
 
 
 def _rows_of(paths: Sequence[Tokens]) -> dict[Tokens, tuple[int, int]]:
-    """A row that begins with each continuation, and the place of its last token there."""
+    """Row that begins with each continuation, and the place of its last token there."""
     return {path[:n]: (row, n - 1) for row, path in enumerate(paths) for n in range(len(path) + 1)}
 
 
 class StaticTreePass(TreePass):
-    """`TreePass` with a `StaticCache` of the transformers library.
+    """Same as `TreePass` with a `StaticCache` of the transformers library.
 
     A cache that text and drafts outgrow is made anew, with twice the room, and both are read again.
     Layers with a window hold only what they still see, so that no draft can be taken back: the
@@ -337,7 +337,7 @@ class StaticTreePass(TreePass):
         return self._room
 
     def _placed(self, start: int, stop: int) -> dict[str, Any]:
-        """Where keys and values go, for versions of the library whose caches do not count."""
+        """Arguments that say where keys and values go, for versions whose caches do not count."""
         import torch
 
         if "cache_position" not in inspect.signature(type(self._model).forward).parameters:
@@ -351,7 +351,7 @@ class StaticTreePass(TreePass):
 
 
 def shortest_window(config: Any) -> int | None:
-    """Tokens that the layer with the shortest view attends to; None if all see the whole text.
+    """Number of tokens that the layer with the shortest view attends to; None if all see the text.
 
     A shorter text is read alike with and without windows.
     """

@@ -15,7 +15,7 @@ from mdsd_opt.decoding.models.tree_pass import TreeModel
 
 
 class ReadDraft:
-    """What a draft says after each token of a text, as while it decodes: for captures.
+    """Laws of a draft object after each token of a text, as while it decodes: for captures.
 
     Where it reads the target's hidden states, it is told those of all tokens but the last; after a
     text of one token, where it would not be asked yet, it says nothing: all its tokens are alike.
@@ -48,7 +48,7 @@ class ReadDraft:
         return found
 
     def _states(self, ids: Sequence[int]) -> Any:
-        """Hidden states of all tokens, [len(ids), F]; None where nobody reads them."""
+        """Hidden states of all tokens, [len(ids), F]; None if the draft does not read them."""
         if not hasattr(self._draft, "read"):
             return None
         model = TreeModel(self._target)

@@ -27,12 +27,12 @@ from mdsd_opt.decoding.models.passes import (
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees.device_laws.transfers import PromisedToken
 
-#: Drafts that a static cache has room for behind the text.
+#: Number of drafts that a static cache has room for after the text.
 _USUAL_DRAFTS = 128
 
 
 class TreeModel:
-    """Logits after many continuations of a text, in one pass where the model can do that.
+    """Logits after many continuations of a text, in one pass if the model can do that.
 
     At the first call some trees are held against plain passes. A model that does not read them
     in one pass, by its masks, positions, windows or recurrent layers, scores them path by path in
@@ -61,7 +61,7 @@ class TreeModel:
 
     @property
     def context_length(self) -> int | None:
-        """Tokens the model may read, if its configuration says so."""
+        """Number of tokens the model may read, if its configuration says so."""
         return self.loaded.context_length
 
     def tree_logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> NDArray[Any]:
@@ -75,7 +75,7 @@ class TreeModel:
         return to_numpy(self.tree_tensor(ids, continuations))
 
     def tree_tensor(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
-        """`tree_logits` as a tensor on the model's device."""
+        """Tensor of `tree_logits` on the model's device."""
         import torch
 
         if not ids:
@@ -135,27 +135,27 @@ class TreeModel:
         return tuple(capped)
 
 
-#: Distances of logits, by a model's numbers, that are put down to rounding: the norm of the
-#: difference by the norm of what the logits vary. Thirty layers in bfloat16 come to 0.11. Where
-#: masks or positions are wrong the trees of the check, with a node behind many that it must not
-#: see, give far more.
+#: Relative distances of logits, by number type, that are attributed to rounding: the norm of the
+#: difference by the norm of the logits' variation. Thirty layers in bfloat16 come to 0.11. With
+#: wrong masks or positions the trees of the check, with a node after many that it must not see,
+#: give far more.
 _TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "float16": 0.03, "bfloat16": 0.2}
 
 _TEXT = 12  # tokens of the check's text
 _BRANCHES = 12  # drafts that a token of the tree must not see
 _MOST_READ = 32  # tokens that the check keeps of text and tree at once, at most
 
-#: What a model raises on masks, positions or caches that it does not take.
+#: Errors that a model raises on masks, positions or caches that it does not take.
 _FAILURES = (
     TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError, NotImplementedError,
     AssertionError,
 )  # fmt: skip
 
-#: By model, whether there is as much to read as its window holds, and whether a static cache is
-#: wanted.
+#: Readers by model, by whether there is as much to read as its window holds, and by whether a
+#: static cache is wanted.
 _known: WeakKeyDictionary[Any, dict[tuple[bool, bool], type[TreeReader]]] = WeakKeyDictionary()
 
-#: `shortest_window` by model: a configuration is slow to look at in every step.
+#: Values of `shortest_window` by model: a configuration is slow to read in every step.
 _windows: WeakKeyDictionary[Any, int | None] = WeakKeyDictionary()
 
 
@@ -164,7 +164,7 @@ class PathByPath(UserWarning):
 
 
 def reader_class(model: Any, name: str, length: int, static: bool = False) -> type[TreeReader]:
-    """The fastest way that gives this model's own logits; each model is checked once.
+    """Fastest way that gives this model's own logits; each model is checked once.
 
     Once more, where its layers attend to a window of the text, when text and drafts, of so many
     tokens that a cache holds at once, are as long. A static cache is tried first if it is wanted.

@@ -1,4 +1,4 @@
-"""Beyond lossless: the law closest to the target among all that allow a given acceptance rate."""
+"""Laws beyond lossless: the closest to the target among all with a given acceptance rate."""
 
 from mdsd_opt.solvers.frontier.relaxation import Relaxation, relax
 

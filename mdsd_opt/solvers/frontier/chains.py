@@ -1,4 +1,4 @@
-"""The chain of sets that a frontier is made of, and the frontier of a problem.
+"""Chain of sets that determines a frontier, and the frontier of a problem.
 
 Prefixes, by one sort, where the draft scheme has a prefix order; where no order of the tokens is
 known, the principal partition of Q.
@@ -20,25 +20,25 @@ from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.curve import Frontier, Massless
 from mdsd_opt.solvers.subset_selection import best_prefix
 
-#: How much the hull of the chain may lack in height, in floating point.
+#: Largest error of the height of the chain's hull, in floating point.
 TOLERANCE = 1e-6
 
 #: Error of alpha* itself, in floating point.
 _LOSSLESS = 1e-10
 
-#: Vocabulary up to which all subsets are compared in exact arithmetic.
+#: Largest vocabulary for which all subsets are compared in exact arithmetic.
 MAX_EXACT_VOCAB = 12
 
 
 def frontier_of(problem: TransportProblem, exact: bool = False) -> Frontier:
-    """The frontier of a problem, prepared for any number of laws."""
+    """Frontier of a problem, prepared for any number of laws."""
     if problem.drafts.prefix_form is not None:
         return by_prefixes(problem, exact)
     return by_decomposition(problem, exact)
 
 
 def by_decomposition(problem: TransportProblem, exact: bool = False) -> Frontier:
-    r"""Repeated minimisation of :math:`\lambda P(H) - Q(H)` (Fujishige's decomposition).
+    r"""Frontier by repeated minima of :math:`\lambda P(H) - Q(H)` (Fujishige's decomposition).
 
     Between two sets of the chain, :math:`\lambda` is the slope of their chord; a set above the
     chord joins the chain, and where there is none the chord is an edge of the hull. Each
@@ -72,7 +72,7 @@ def by_decomposition(problem: TransportProblem, exact: bool = False) -> Frontier
 
 
 def shortfall(relaxed: TransportProblem, acceptance_rate: float) -> float:
-    """What the proven acceptance rate of a relaxed target may lack of the one it is made for."""
+    """Difference of the rate a relaxed target is made for and its proven one, at least 0."""
     from mdsd_opt.solvers import solve
 
     proven = solve(relaxed, "submodular", tolerance=TOLERANCE / 10).lower_bound
@@ -89,7 +89,7 @@ class _Point:
 
 
 class SetsOfChain:
-    """Where the sets above a chord come from: minimisation, or in exact arithmetic all subsets."""
+    """Source of the sets above a chord: minimisation, or in exact arithmetic all subsets."""
 
     tolerance: ClassVar[float] = TOLERANCE
 
@@ -112,7 +112,7 @@ class SetsOfChain:
         return _Point(subset, self.p[subset].sum() + self.p[0] * 0, self.contained(subset))
 
     def highest(self, slope: Any, tolerance: float = TOLERANCE / 10) -> Flags:
-        """A set that minimises slope P(H) - Q(H), the empty one aside."""
+        """Set that minimises slope P(H) - Q(H), among all but the empty one."""
         if self._points:
             return min(self._points, key=lambda x: slope * x.mass - x.contained).subset
         from mdsd_opt.solvers.submodular import Limits, smallest_difference
@@ -123,7 +123,7 @@ class SetsOfChain:
 
 
 def _chain_between(sets: SetsOfChain, first: _Point, inner: _Point, last: _Point) -> list[_Point]:
-    """The sets of the chain from `first` (left out if it holds nothing) to `last`, growing."""
+    """Sets of the chain from `first` (left out if it is empty) to `last`, growing."""
     chain, ahead = [first] if first.subset.any() else [], [last]
     if first.mass < inner.mass < last.mass:
         ahead.append(inner)
@@ -140,7 +140,7 @@ def _chain_between(sets: SetsOfChain, first: _Point, inner: _Point, last: _Point
 
 
 def _above(sets: SetsOfChain, low: _Point, high: _Point) -> _Point | None:
-    """A set between two of the chain that lies above their chord."""
+    """Set between two of the chain that lies above their chord, or None."""
     width = high.mass - low.mass
     if width <= 0:
         return None
@@ -153,7 +153,7 @@ def _above(sets: SetsOfChain, low: _Point, high: _Point) -> _Point | None:
 
 
 def by_prefixes(problem: TransportProblem, exact: bool = False) -> Frontier:
-    r"""Closed form: p times the slopes of a least concave majorant.
+    r"""Frontier in closed form: p times the slopes of a least concave majorant.
 
     With the tokens in prefix order, P_j and F_j the target's mass and Q of the first j,
     :math:`p_a / p` is the slope of the least concave majorant of the points

@@ -1,4 +1,4 @@
-r"""What acceptance costs along one frontier, in O(log n) for each point of it.
+r"""Cost of acceptance along one frontier, in O(log n) for each of its points.
 
 With H the concave hull of the points :math:`(P_j, F_j)` of a chain and :math:`c = 1 - a`, the
 majorant of :math:`(F_j - c)_+` and (1, 1) is H - c between the two vertices where lines from (0, c)
@@ -26,20 +26,20 @@ _SUMS = 6
 _DOUBTS = 8
 ROWS = 10
 
-#: Relative differences below this enter the logarithm by their series.
+#: Relative difference below which the logarithm is computed by its series.
 _SMALL = 1e-3
 
-#: Steps of Newton's method and halvings, which are every third and would do alone: where the cost
-#: bends sharply, Newton's steps are tiny.
+#: Most steps of Newton's method and halvings, which are every third and would suffice alone: where
+#: the cost bends sharply, Newton's steps are tiny.
 _STEPS = 180
 
-#: Rates are told apart by about so much.
+#: Least difference of rates that are told apart.
 _LEAST_STEP = 1e-16
 
 
 @kernel(inner=True)
 def _excess(slope: float, divergence: int) -> float:
-    """f(r) for r = 1 + d: r log r - r + 1, or (r - 1)^2; no term of a sum is negative."""
+    """Compute f(r) for r = 1 + d: r log r - r + 1, or (r - 1)^2; no term of a sum is negative."""
     d = slope - 1.0
     if divergence == CHI2:
         return d * d
@@ -52,7 +52,7 @@ def _excess(slope: float, divergence: int) -> float:
 
 @kernel(inner=True)
 def _steepness(slope: float, divergence: int) -> float:
-    """f'(r)."""
+    """Derivative f'(r)."""
     if divergence == CHI2:
         return 2.0 * (slope - 1.0)
     return np.log(slope) if slope > 0.0 else -np.inf
@@ -60,7 +60,7 @@ def _steepness(slope: float, divergence: int) -> float:
 
 @kernel(inner=True)
 def _first_beyond(values: Vector, count: int, bound: float, ascending: bool) -> int:
-    """First place of ascending values that are no less than the bound, or of falling ones below."""
+    """First place of ascending values that reach the bound, or of falling ones below it."""
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
@@ -78,10 +78,10 @@ def build_hull(
 ) -> int:  # fmt: skip
     """Fill the table of a hull, shape (ROWS, n + 1); return its number of edges.
 
-    Of the steps of a chain are given the target's mass, the first not zero, what each adds to Q,
-    and the KL that it may hide for each unit of acceptance gained in it, shape (n,) each; `start`
-    is Q of the tokens without mass in the target, which come before, `rest` the target's mass
-    behind, and `ends`, shape (n,), room.
+    The arguments hold, for the steps of a chain, the target's mass, the first not zero, what each
+    adds to Q, and the KL that it may hide for each unit of acceptance gained in it, shape (n,)
+    each; `start` is Q of the tokens without mass in the target, which come before, `rest` the
+    target's mass behind, and `ends`, shape (n,), room.
     """
     n = masses.size
     count = pool_falling(masses, gains, ends, hull[_BEFORE, :n], hull[_HEIGHT, :n])
@@ -127,7 +127,7 @@ def build_hull(
 
 @kernel(inner=True)
 def _cost(hull: Matrix, count: int, lost: float, divergence: int) -> tuple[float, float, float]:
-    """The divergence at c = `lost`, its derivative by a, and what groups may hide of it."""
+    """Divergence at c = `lost`, its derivative by a, and the part of it that groups may hide."""
     if count == 0:
         return 0.0, 0.0, 0.0
     low = _first_beyond(hull[_AT_ZERO], count, lost, True)
@@ -161,7 +161,7 @@ def point(
 def rate_within(
     hull: Matrix, count: int, least: float, most: float, budget: float, divergence: int
 ) -> float:
-    """The largest acceptance rate from `least` to `most` that costs no more than the budget.
+    """Largest acceptance rate from `least` to `most` that costs no more than the budget.
 
     Never one that costs more, were it by rounding.
     """
@@ -196,7 +196,7 @@ def rate_within(
 def rate_at_slope(
     hull: Matrix, count: int, least: float, most: float, slope: float, divergence: int
 ) -> float:
-    """The largest acceptance rate up to which the divergence rises no faster than `slope`."""
+    """Largest acceptance rate up to which the divergence rises no faster than `slope`."""
     if slope <= 0.0 or most <= least:
         return least
     low, high = least, most

@@ -1,4 +1,4 @@
-r"""The frontier of one problem: for each acceptance rate the closest law, by one hull.
+r"""Frontier of one problem: for each acceptance rate the closest law, by one hull.
 
 With c = 1 - a, a law x allows acceptance a iff :math:`x(H) \ge s(H)` for every H, where
 :math:`s(H) = (Q(H) - c)_+` and s(V) = 1. That is the base polytope of a supermodular function, and
@@ -17,13 +17,13 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Integers, Matrix, Numbers
 
-#: Divergences that are a budget to be searched for, as the kernels number them.
+#: Numbers, in the kernels, of the divergences that are budgets to be searched for.
 DIVERGENCES = {"kl": 0, "chi2": 1}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blocks:
-    """The straight pieces of the least concave majorant of a curve with n steps, steepest first.
+    """Straight pieces of the least concave majorant of a curve with n steps, steepest first.
 
     Block b holds the steps from ``ends[b - 1]`` (0 for the first) up to ``ends[b]``, with the sums
     of their widths and gains, shape (m,). At most the first width is zero, or all are.
@@ -34,7 +34,7 @@ class Blocks:
     gains: Numbers
 
     def slopes(self) -> Numbers:
-        """Gain over width of each step's block, shape (n,); 0 where there is no width."""
+        """Gain over width of each step's block, shape (n,); 0 if it has no width."""
         flat = self.widths == 0
         slopes = self.gains * 0
         slopes[~flat] = self.gains[~flat] / self.widths[~flat]
@@ -42,7 +42,7 @@ class Blocks:
 
 
 def falling_blocks(widths: Numbers, gains: Numbers) -> Blocks:
-    """Pool steps until gain/width falls from block to block; a gain of no width is infinite.
+    """Blocks of steps, pooled until gain/width falls; a gain of no width is infinite.
 
     Widths and gains, shape (n,), are not negative; float64 or Fractions.
     """
@@ -69,7 +69,7 @@ def _exactly(widths: Numbers, gains: Numbers) -> Blocks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Massless:
-    """The tokens of p = 0 that a chain begins with, shape (m,): their slope is infinite.
+    """Tokens of p = 0 that a chain begins with, shape (m,): their slope is infinite.
 
     `contained` is Q of the first 0..m of them. A straight piece is shared in proportion to the
     weights; without any, each takes what it adds to s, which is possible in any order.
@@ -80,7 +80,7 @@ class Massless:
     weights: Numbers | None
 
     def shares(self, lost: Any) -> Numbers:
-        """Their masses under p_a, with c = `lost`."""
+        """Masses of the tokens under p_a, with c = `lost`."""
         gains = _gains(self.contained, lost)
         if self.weights is None:
             return gains
@@ -89,7 +89,7 @@ class Massless:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frontier:
-    """The laws p_a of one problem, in float64 or Fractions.
+    """Laws p_a of one problem, in float64 or Fractions.
 
     `groups`, shape (V,), says which step of the chain adds a token; the last step, n, adds all that
     are left. `masses`, shape (n + 1,), are those of the target p, in each step, and `contained`, of
@@ -107,21 +107,21 @@ class Frontier:
 
     @property
     def exact(self) -> bool:
-        """Whether it computes in Fractions."""
+        """Whether the frontier is computed in Fractions."""
         return self.p.dtype == object
 
     @property
     def most(self) -> Any:
-        """1 - Pr(nothing is drafted): no law allows more."""
+        """Largest rate of any law, 1 - Pr(nothing is drafted)."""
         return 1 - self.contained[0]
 
     @property
     def most_finite(self) -> Any:
-        """The rate up to which p_a has mass only where p has: KL and chi-square are finite."""
+        """Largest rate at which p_a has mass only where p has: KL and chi-square are finite."""
         return 1 - self.massless.contained[-1]
 
     def law(self, acceptance_rate: Any) -> Numbers:
-        """p_a, shape (V,), for an acceptance rate from `least` to `most`."""
+        """Law p_a, shape (V,), for an acceptance rate from `least` to `most`."""
         blocks = self._blocks(acceptance_rate)
         x: Numbers = self.p * blocks.slopes()[self.groups]
         if acceptance_rate > self.most_finite and blocks.widths[0] == 0:
@@ -134,7 +134,7 @@ class Frontier:
 
 
 def _gains(contained: Numbers, lost: Any, last: Any = None) -> Numbers:
-    """What each step adds to (Q - c)_+, and a last one up to `last`."""
+    """Gains of (Q - c)_+ in each step, and in a last one up to `last`."""
     heights = contained - lost
     heights = np.where(heights > 0, heights, heights * 0)
     if last is not None:
@@ -160,14 +160,14 @@ class CostCurve:
 
     @classmethod
     def of(cls, frontier: Frontier) -> CostCurve:
-        """The curve of a frontier in floating point."""
+        """Curve of a frontier in floating point."""
         return cls.of_chain(frontier.masses, frontier.contained, float(frontier.least))
 
     @classmethod
     def of_chain(
         cls, masses: Numbers, contained: Numbers, least: float, doubts: Numbers | None = None
     ) -> CostCurve:
-        """The curve of the sets of a chain, whose masses and Q are as in `Frontier`.
+        """Curve of the sets of a chain, whose masses and Q are as in `Frontier`.
 
         `doubts`, shape (n,), are the KL that a step may hide, for each unit that it adds to Q; by
         default none.
@@ -188,11 +188,11 @@ class CostCurve:
         return cls(hull, count, least, max(1.0 - start, least), most)
 
     def cost(self, name: str, acceptance_rate: float) -> float:
-        """The divergence of p_a."""
+        """Divergence of p_a."""
         return self._point(name, acceptance_rate)[0]
 
     def slope(self, name: str, acceptance_rate: float) -> float:
-        """What the divergence rises by for each unit of acceptance.
+        """Increase of the divergence per unit of acceptance.
 
         One more unit adds one to every set of the chain but the last: the multipliers of these sets
         sum to f' of the largest x/p less that of the smallest.
@@ -200,7 +200,7 @@ class CostCurve:
         return self._point(name, acceptance_rate)[1]
 
     def doubt(self, name: str, acceptance_rate: float) -> float:
-        """By how much the divergence may be larger, for what the steps of the chain hide."""
+        """Largest part of the divergence that the steps of the chain may hide."""
         if acceptance_rate > self.most_finite:
             return 0.0
         from mdsd_opt.solvers.frontier.cost_kernels import point
@@ -208,7 +208,7 @@ class CostCurve:
         return point(self.hull, self.num_edges, acceptance_rate, DIVERGENCES[name])[2]
 
     def rate_within(self, name: str, budget: float) -> float:
-        """The largest acceptance rate that costs no more than a budget."""
+        """Largest acceptance rate that costs no more than a budget."""
         from mdsd_opt.solvers.frontier.cost_kernels import rate_within
 
         if budget == np.inf:
@@ -217,7 +217,7 @@ class CostCurve:
         return rate_within(self.hull, self.num_edges, *ends, budget, DIVERGENCES[name])
 
     def rate_at_slope(self, name: str, slope: float) -> float:
-        """The largest acceptance rate up to which the divergence rises no faster than `slope`."""
+        """Largest acceptance rate up to which the divergence rises no faster than `slope`."""
         from mdsd_opt.solvers.frontier.cost_kernels import rate_at_slope
 
         ends = self.least, self.most_finite

@@ -1,4 +1,4 @@
-"""How far a law is from the target, in the distances that people speak of."""
+"""Distances of a law from the target, in the usual measures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Floats, Numbers
 
-#: Relative differences below this enter the logarithm by their series.
+#: Relative difference below which the logarithm is computed by its series.
 _SMALL = 1e-3
 
 
@@ -37,7 +37,7 @@ class Distances:
 
 
 def distances(x: Numbers, p: Numbers) -> Distances:
-    """Distances of x from p; infinite where x has mass that p has not (or the other way round).
+    """Distances of x from p; infinite if x has mass outside p's support (or the other way round).
 
     The laws sum to one; float64, or Fractions, of which only the logarithms are rounded.
     """
@@ -63,7 +63,7 @@ def _weighted_sum(p: Numbers, values: Floats) -> float:
 
 
 def _forward(d: Floats) -> Floats:
-    """r log r - r + 1 at r = 1 + d: no term of the sum is negative, so nothing cancels."""
+    """Terms r log r - r + 1 at r = 1 + d: none is negative, so nothing cancels in the sum."""
     with np.errstate(divide="ignore", invalid="ignore"):
         exact = (1 + d) * np.log1p(d) - d
     exact[d <= -1] = 1.0
@@ -72,7 +72,7 @@ def _forward(d: Floats) -> Floats:
 
 
 def _backward(d: Floats) -> Floats:
-    """r - 1 - log r at r = 1 + d."""
+    """Terms r - 1 - log r at r = 1 + d."""
     with np.errstate(divide="ignore", invalid="ignore"):
         exact = d - np.log1p(d)
     exact[d <= -1] = np.inf

@@ -24,23 +24,23 @@ _SHIFT = 52 - _BITS
 _LOWEST = (1023 - 19) << _BITS  # these bits of 2**-19
 _OCTAVES = 31  # up to 2**12
 
-#: The first bucket has no mass in the target, the last none in the draft; those beside them are
-#: open-ended.
+#: Numbers of the first bucket, for tokens without mass in the target, and of the next one. The next
+#: one and the last but one are open-ended.
 MASSLESS, BELOW = 0, 1
 ABOVE = (_OCTAVES << _BITS) + 2
 NEVER_DRAFTED = ABOVE + 1
 NUM_BUCKETS = NEVER_DRAFTED + 1
 
-#: Least ratio of each bucket but the first, the last and the one above the first.
+#: Least ratio of each bucket but the first, the last and the one after the first.
 _EDGES = ((np.arange(NUM_BUCKETS) + (_LOWEST - 2)) << _SHIFT).view(np.float64)
 
-#: Buckets that are looked at together.
+#: Number of buckets that are searched together.
 _STRETCH = 64
 
-#: Ratios that there is room for.
+#: Number of ratios that there is room for.
 RATIOS = BLOCK
 
-#: KL that merged groups may hide, each.
+#: KL that each merged group may hide.
 _HIDDEN = 1e-11
 
 
@@ -72,7 +72,7 @@ def weigh_both(
 def fill_buckets(
     p: Vector, q: Vector, ratios: Vector, keys: Keys, sums: Matrix, counts: NDArray[np.int32]
 ) -> None:
-    """Bucket of every token, and sums and numbers of tokens, which are zero before.
+    """Write the bucket of every token; add to sums and numbers of tokens, which are zero before.
 
     `ratios` is room for some tokens at once.
     """
@@ -91,7 +91,7 @@ def fill_buckets(
 
 @kernel(inner=True)
 def _next_used(counts: NDArray[np.int32], bucket: int) -> int:
-    """The first bucket from this one on that has tokens; few of them have."""
+    """First bucket from this one on that has tokens; few of them have."""
     while bucket < counts.size:
         if bucket % _STRETCH == 0 and bucket + _STRETCH <= counts.size:
             stretch = counts[bucket : bucket + _STRETCH]
@@ -109,7 +109,7 @@ def _next_used(counts: NDArray[np.int32], bucket: int) -> int:
 
 @kernel(inner=True)
 def _doubt(spread: float) -> float:
-    """Half of what a group may hide, whose ratios are within this factor."""
+    """Half of the KL that a group may hide, whose ratios are within this factor."""
     width = spread - 1.0  # no less than the logarithm
     return spread * spread * spread * width * width / 8.0
 
@@ -119,7 +119,7 @@ def merge_buckets(
     sums: Matrix, counts: NDArray[np.int32], lowest: float, highest: float,
     group_of_bucket: Keys, groups: Matrix,
 ) -> int:  # fmt: skip
-    """Make groups of the buckets that can be drafted, in order; return how many.
+    """Merge the buckets that can be drafted into groups, in order; return their number.
 
     Rows of `groups` are P, q and what a group may hide of KL for each unit of acceptance. A law may
     spread the ratios x/p within a group no further than p/q, and a spread by a factor 1 + w is
@@ -161,7 +161,7 @@ def merge_buckets(
 
 @kernel
 def rename(keys: Keys, group_of_bucket: Keys, groups: Keys) -> None:
-    """The group of every token."""
+    """Replace the bucket of every token by its group."""
     for i in range(keys.size):
         groups[i] = group_of_bucket[keys[i]]
 
@@ -173,7 +173,7 @@ def race_over_groups(
     first_heavy: Integers, next_heavy: Integers, heavy: Vector, outside: Vector, escaped: Vector,
     contained: Matrix,
 ) -> None:  # fmt: skip
-    """Q of the first 0, 1, .. groups without replacement, for numbers of drafts, ascending.
+    """Compute Q of the first 0, 1, .. groups without replacement, for ascending numbers of drafts.
 
     The last of the groups is never drafted. `contained` has shape (len(num_drafts), groups).
     """

@@ -1,4 +1,4 @@
-"""The public door: one budget, and the closest law that it allows."""
+"""Relaxation by one budget: the closest law that it allows."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from mdsd_opt.solvers.frontier.chains import frontier_of, shortfall
 from mdsd_opt.solvers.frontier.curve import CostCurve, Frontier
 from mdsd_opt.solvers.frontier.distances import Distances, distances
 
-#: What a law can be relaxed by.
+#: Names of the budgets by which a law can be relaxed.
 NAMES = ("acceptance_rate", "tv", "kl", "chi2")
 
-#: Relative error of a distance in floating point, at most.
+#: Largest relative error of a distance in floating point.
 _ROUNDING = 1e-14
 
-#: Steps back from what a budget does not cover double from here.
+#: First step back from a rate that the budget does not cover; the steps double.
 _LEAST_STEP = 2.0**-53
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relaxation:
-    """A relaxed target, what it accepts, and how far it is from the target.
+    """A relaxed target, its acceptance rate, and its distances from the target.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Relaxation:
     chi2 : float or Fraction
         The sum of (relaxed - target)^2 / target.
     gap : float
-        How much of `acceptance_rate` is not proven: no law that allows all of it is closer, and
+        Part of `acceptance_rate` that is not proven: no law that allows all of it is closer, and
         this one allows it but for the gap. Zero in exact arithmetic and where tokens have a prefix
         order (there but for rounding).
     """
@@ -66,7 +66,7 @@ class Relaxation:
 
     @property
     def target(self) -> Floats:
-        """The relaxed target p_a, shape (V,); as Fractions: ``problem.exact_target``."""
+        """Relaxed target p_a, shape (V,); as Fractions: ``problem.exact_target``."""
         return self.problem.target
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ def relax(
     chi2: float | None = None,
     exact: bool = False,
 ) -> Relaxation:
-    r"""The law closest to the target among all that allow more acceptance than the target does.
+    r"""Law closest to the target among all with a higher acceptance rate than the target's.
 
     A verifier with output law x can accept with probability a iff, with :math:`c = 1 - a`,
     :math:`x(H) \ge Q(H) - c` for every set H of tokens. Among these laws one, :math:`p_a`,
@@ -106,7 +106,7 @@ def relax(
     Parameters
     ----------
     problem : TransportProblem
-        With any draft scheme.
+        Problem with any draft scheme.
     acceptance_rate : float, optional
         a, at least 0. Below the optimum of the problem the answer is the target itself.
     tv, kl, chi2 : float, optional
@@ -128,8 +128,8 @@ def relax(
         Not exactly one budget, one that is negative or NaN, or an acceptance rate that no law
         allows.
     ProblemTooLarge
-        Without a prefix order: more tokens than exact arithmetic takes, or than a draft law that is
-        known by its containment probabilities alone.
+        There are, without a prefix order, more tokens than exact arithmetic takes, or than a draft
+        law that is known by its containment probabilities alone.
 
     Notes
     -----
@@ -166,14 +166,14 @@ def relax(
 
 
 def relaxed_by(problem: TransportProblem, budget: Mapping[str, float]) -> Relaxation:
-    """`relax` for a budget as functions take it beside other things, ``{"kl": 0.01}``."""
+    """Relaxation by a budget given as a mapping, ``{"kl": 0.01}``."""
     return relax(problem, **checked_relax(budget))
 
 
 def _relaxed(
     problem: TransportProblem, frontier: Frontier, reached: Any
 ) -> tuple[TransportProblem, Distances]:
-    """The problem of p_a, and the distances of p_a from the target."""
+    """Problem of p_a, and the distances of p_a from the target."""
     relaxed = problem
     if reached > frontier.least:
         law = frontier.law(reached)
@@ -184,7 +184,7 @@ def _relaxed(
 
 
 def _overspent(spent: Any, budget: Any) -> bool:
-    """Whether a distance is above its budget, or a float so close that its sum may hide it."""
+    """Whether a distance exceeds its budget, or is a float so close that rounding may hide it."""
     allowed = budget if isinstance(spent, Fraction) else float(budget) * (1 - _ROUNDING)
     return bool(spent > 0 and spent > allowed)
 
@@ -196,7 +196,7 @@ def _gap(relaxed: TransportProblem, reached: Any) -> float:
 
 
 def _bought(problem: TransportProblem, frontier: Frontier, name: str, budget: Any) -> Any:
-    """The largest acceptance rate that the budget buys."""
+    """Largest acceptance rate that the budget buys."""
     if name in ("kl", "chi2"):
         if not frontier.exact:
             return CostCurve.of(frontier).rate_within(name, float(budget))
@@ -223,7 +223,7 @@ def _number(frontier: Frontier, budget: Any) -> Any:
 
 
 def the_budget(budgets: Mapping[str, Any]) -> tuple[str, Any]:
-    """Name and value of the one that is given (not None); `InvalidInput` for none or several."""
+    """Name and value of the only one that is not None; `InvalidInput` for none or several."""
     given = {name: budget for name, budget in budgets.items() if budget is not None}
     if len(given) != 1:
         what = f"{' and '.join(given)} are given" if given else "no budget is given"
@@ -232,7 +232,7 @@ def the_budget(budgets: Mapping[str, Any]) -> tuple[str, Any]:
 
 
 def checked_relax(relax: Any) -> dict[str, Any]:
-    """The budget of an argument such as ``relax={"kl": 0.01}``, for `relax(problem, **budget)`.
+    """Budget in an argument such as ``relax={"kl": 0.01}``, for `relax(problem, **budget)`.
 
     Raises `UnknownName` where there is no such budget, `InvalidInput` for no mapping with one
     budget.

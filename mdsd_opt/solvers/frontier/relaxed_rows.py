@@ -23,16 +23,16 @@ from mdsd_opt.solvers.frontier import group_kernels as kernels
 from mdsd_opt.solvers.frontier.chains import frontier_of
 from mdsd_opt.solvers.frontier.curve import CostCurve
 
-#: By how much a rate may be too small for what groups hide, before tokens are taken one by one.
+#: Largest loss of a rate through groups, before tokens are taken one by one.
 ERROR = 1e-6
 
-#: A curve inside groups costs at most so many times what a law inside them would.
+#: Most that a curve inside groups costs, as a multiple of the cost of a law inside them.
 _SAFETY = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class RelaxedRows:
-    """What each budget of one kind, "tv", "kl" or "chi2", buys, for each scheme and K.
+    """Rates for each budget of one kind, "tv", "kl" or "chi2", and each scheme and K.
 
     For each scheme `lossless` holds what computes alpha*, a `RowFunction`. The amounts are budgets;
     or slopes, with ``by_slope=True``, if there are many positions to share a budget: then for each
@@ -90,7 +90,7 @@ class RelaxedRows:
             found[..., nothing, 0] = least[..., None]
 
     def _bought(self, curve: CostCurve) -> list[tuple[float, ...]] | None:
-        """What is bought for certain; None if what groups hide may take too much of it."""
+        """Rates that are certain; None if groups may hide too much of them."""
         found: list[tuple[float, ...]] = []
         for amount in self.amounts:
             if self.by_slope:
@@ -110,7 +110,7 @@ class RelaxedRows:
 
 
 def token_by_token(row: RowGroups, scheme: str, k: int) -> CostCurve:
-    """The costs of a row whose groups are taken for tokens."""
+    """Cost curve of a row whose tokens are taken one by one."""
     problem = TransportProblem(row.p, SINGLE_MODEL_SCHEMES[scheme](row.q, k))
     return CostCurve.of(frontier_of(problem))
 
@@ -126,14 +126,14 @@ class Chain(NamedTuple):
     doubts: Vector
 
     def costs(self) -> CostCurve:
-        """What acceptance costs along the sets of the chain."""
+        """Cost curve along the sets of the chain."""
         differences = self.masses[:-1].cumsum() - self.contained[1:]
         least = 1.0 + min(float(differences.min()), 0.0)
         return CostCurve.of_chain(self.masses, self.contained, least, self.doubts)
 
 
 class RowGroups:
-    """Room for the work on rows of one width and up to `most_drafts` drafts, and the row at hand.
+    """Buffers for rows of one width and up to `most_drafts` drafts, and the current row.
 
     p and q, shape (V,), are those of the row.
     """
@@ -152,7 +152,7 @@ class RowGroups:
     def weigh(
         self, target: NDArray[Any], draft: NDArray[Any], target_scale: float, draft_scale: float
     ) -> tuple[float, float]:
-        """Take another row; the sums of its weights, not finite if it is no distribution."""
+        """Read another row; return the sums of its weights, not finite if it is no distribution."""
         self._table = None
         p_total, q_total, found, self._support = kernels.weigh_both(
             target, draft, target_scale, draft_scale, self._exponents, self.p, self.q,
@@ -163,7 +163,7 @@ class RowGroups:
 
     @property
     def table(self) -> Matrix:
-        """P, q and what may be hidden of each group."""
+        """Table of P, q and the KL that may be hidden, for each group."""
         if self._table is None:
             sums, counts = self._sums, self._counts
             kernels.fill_buckets(self.p, self.q, self._ratios, self._keys, sums, counts)
@@ -177,14 +177,14 @@ class RowGroups:
         return self._table
 
     def _extreme(self, bucket: int, which: Callable[[Vector], Any]) -> float:
-        """The end of an open-ended bucket, if it has one."""
+        """End of an open-ended bucket, if it has one."""
         if self._counts[bucket] < 2:
             return 1.0  # a single token hides nothing
         tokens = np.flatnonzero(self._keys == bucket)
         return float(which(self.p[tokens] / self.q[tokens]))
 
     def chains(self, made: Composition | None, counts: tuple[int, ...]) -> Sequence[Chain | None]:
-        """The chain of drafts that come from q in this way for each K; None if groups do not serve.
+        """Chains of drafts that come from q in this way, for each K; None if groups do not work.
 
         None are known beside fixed tokens where several others are drawn.
         """
@@ -207,7 +207,7 @@ class RowGroups:
         return Chain(masses, np.concatenate([[0.0], contained]), self.table[2])
 
     def _race(self, counts: tuple[int, ...]) -> Matrix:
-        """Q of the first 0, 1, .. groups for every K."""
+        """Containment Q of the first 0, 1, .. groups for every K."""
         numbers, places = np.unique(np.minimum(counts, self._support), return_inverse=True)
         most, size = int(numbers[-1]), self.table.shape[1]
         slowest, others = race_rates(self.q, most, np.empty(most, np.int64))
@@ -227,7 +227,7 @@ class RowGroups:
         return contained[places]
 
     def _beside_fixed(self, fixed: Integers) -> Chain:
-        """One draft from q without the fixed tokens, which come first."""
+        """Chain of one draft from q without the fixed tokens, which come first."""
         table = self.table.copy()
         for group in np.unique(self._group_of_bucket[self._keys[fixed]]).tolist():
             others = self._group_of_bucket[self._keys] == group
@@ -251,5 +251,5 @@ class RowGroups:
 
 
 def _certain(p: float) -> Chain:
-    """The chain of drafts that are certain, of mass p."""
+    """Chain of drafts that are certain, of mass p."""
     return Chain(np.array([p, max(1.0 - p, 0.0)]), np.array([0.0, 1.0]), np.zeros(1))

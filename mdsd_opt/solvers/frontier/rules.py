@@ -27,15 +27,15 @@ from mdsd_opt.solvers.frontier.distances import Distances, distances
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RuleOutcome:
-    """What a rule does at one position.
+    """Results of a rule at one position.
 
     Attributes
     ----------
     law : ndarray, shape (V,)
-        Of the output.
+        Law of the output.
     acceptance_rate : float
     distances : Distances
-        Of the law from the target.
+        Distances of the law from the target.
     """
 
     law: Vector
@@ -48,7 +48,7 @@ class LossyRule(ABC):
     """A rule for one draft; its parameters are its fields."""
 
     def outcome(self, target: Floats, draft: Floats) -> RuleOutcome:
-        """The output law, exactly, with its acceptance rate and its distances from the target.
+        """Exact output law, with its acceptance rate and its distances from the target.
 
         Parameters
         ----------
@@ -70,11 +70,11 @@ class LossyRule(ABC):
 
     @abstractmethod
     def acceptance(self, p: Vector, q: Vector) -> Vector:
-        """The chance of each token to be accepted if it is drafted, shape (V,)."""
+        """Probability of each token to be accepted if it is drafted, shape (V,)."""
 
     @abstractmethod
     def replacements(self, p: Vector, q: Vector, rejected: Vector) -> Vector:
-        """Masses of what comes out instead of the rejected drafts, shape (V,)."""
+        """Masses of the tokens that come out instead of the rejected drafts, shape (V,)."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ def _all_to_the_likeliest(p: Vector, rejected: Vector) -> Vector:
     return result
 
 
-#: The rules by the names under which people speak of them, with the parameters they are known by.
+#: Rules by their usual names, with the parameters they are known by.
 NAMED_RULES: dict[str, LossyRule] = {
     "Cactus .001": ConstrainedAcceptance(0.001),
     "Cactus .1": ConstrainedAcceptance(0.1),
@@ -206,7 +206,7 @@ NAMED_RULES: dict[str, LossyRule] = {
 
 @dataclass(frozen=True, slots=True)
 class FrontierPoint:
-    """Means over positions where one more unit of acceptance costs `slope` nats at each of them."""
+    """Means over positions at which one more unit of acceptance costs `slope` nats."""
 
     num_drafts: int
     slope: float
@@ -261,7 +261,7 @@ def survey_frontier(
 def survey_rules(
     problems: Sequence[TransportProblem], drafts: Sequence[Floats], rules: Mapping[str, LossyRule]
 ) -> list[RulePoint]:
-    """Every rule beside the frontier of the same positions, given the law of their one draft."""
+    """Points of all rules beside the frontier of the same positions, given one draft's law."""
     means = np.zeros((len(rules), 5))
     for problem, q in zip(problems, drafts, strict=True):
         costs = CostCurve.of(frontier_of(problem))
@@ -275,5 +275,5 @@ def survey_rules(
 
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    """The row for JSON: None for what is infinite."""
+    """Row for JSON, with None for infinite values."""
     return {name: None if value in (np.inf, -np.inf) else value for name, value in row.items()}

@@ -1,4 +1,4 @@
-"""Laws that stay where a model's logits are, and the optimal rule on what little is copied of them.
+"""Laws that stay on the device of a model's logits, and the optimal rule on small copies of them.
 
 Data flows: logits -> `weights` (integers that are the laws) -> `tables` (sums over bins of p/q, the
 only copy to the host) -> `laws` (linear in each bin) -> the rules of `decoding` -> one extra token,

@@ -45,7 +45,7 @@ class BinnedLaw:
 
     @classmethod
     def target_of(cls, table: BinTable) -> BinnedLaw:
-        """p itself."""
+        """The law p itself."""
         return cls(table, np.ones_like(table.p), np.zeros_like(table.p))
 
     def __mul__(self, factor: float) -> BinnedLaw:
@@ -66,18 +66,18 @@ class BinnedLaw:
         return bool(self.a.any() or self.c.any())
 
     def normalised(self) -> Any:
-        """The law in proportion to the masses; None without any mass."""
+        """Law in proportion to the masses; None without any mass."""
         total = self.sum()
         return self / total if total > 0.0 else None
 
     def draw(self, uniform: float) -> int:
-        """One token in proportion to the masses."""
+        """One token drawn in proportion to the masses."""
         masses = self.masses()
         uniforms = on_device(np.array([[uniform]]), masses.device)
         return int(on_host(draw(masses[None], uniforms))[0].item())
 
     def masses(self) -> Any:
-        """The masses of all tokens on the device, shape (V,)."""
+        """Masses of all tokens on the device, shape (V,)."""
         import torch
 
         target = self.table.target().double()
@@ -98,7 +98,7 @@ class BinnedLaw:
 class BinnedDrafts:
     """K draws from integer weights on the device, shape (V,), with replacement or without."""
 
-    #: What schemes on the host are asked: no rule of theirs is for these.
+    #: Attributes that schemes on the host have; here no rule of theirs applies.
     random_draws = None
     always_drafted = np.empty(0, np.int64)
 
@@ -113,7 +113,7 @@ class BinnedDrafts:
     def passed(
         self, target: BinnedLaw, draws: Integers, values: Vector
     ) -> tuple[Vector, BinnedLaw]:
-        """What goes on to these draws of a target r p, as `hull_masses` gives it."""
+        """Masses of a target r p that go on to these draws, as `hull_masses` gives them."""
         table, demand = target.table, float(target.a[0])
         if not self.replaced and table.left(draws.tolist()) == 0.0:
             return self._all_passed(table, demand, draws)
@@ -123,7 +123,7 @@ class BinnedDrafts:
     def _all_passed(
         self, table: BinTable, demand: float, draws: Integers
     ) -> tuple[Vector, BinnedLaw]:
-        """What `passed` gives where every token is drawn: all of the target there goes on."""
+        """Result of `passed` if every token is drawn: all of the target there goes on."""
         known = np.array([table.at.get(token, (0.0, 0.0))[:2] for token in draws.tolist()])
         masses = whole_support_masses(
             demand * known[:, 0], known[:, 1], np.where(draws >= 0, np.arange(draws.size), -1)
@@ -133,7 +133,7 @@ class BinnedDrafts:
 
 
 def sampled(drafts: Sequence[BinnedDrafts], rng: np.random.Generator) -> list[NDArray[Any]]:
-    """Draws of several nodes, which are promised where the host would have to wait for them.
+    """Draws of several nodes, promised where the host would have to wait for them.
 
     Then draws that coincide are only found to do so when the promises are kept.
     """
@@ -158,7 +158,7 @@ def _drawn(drafts: Sequence[BinnedDrafts], rng: np.random.Generator) -> Any:
 
 
 class LinearPlan(BinPlan):
-    """Selection and acceptance at a position of demand r, positive.
+    """Selection and acceptance at a position of positive demand r.
 
     `u` and `v`, shape (B,), are the coefficients of p and q in what goes on. Drafts that are drawn
     without replacement must leave something.

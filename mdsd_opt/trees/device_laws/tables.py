@@ -1,4 +1,4 @@
-"""What the host is told of a position: sums of both laws over bins of p/q.
+"""Tables of a position for the host: sums of both laws over bins of p/q.
 
 They are `prefix_search.bins` of integer weights, whose sums are exact, whatever adds them. The ends
 of t in each bin tell how far apart its ratios are. Drafts without replacement ask for the sums of a
@@ -29,7 +29,7 @@ from mdsd_opt.prefix_search.bins import (
 from mdsd_opt.trees.device_laws import transfers
 from mdsd_opt.trees.device_laws.transfers import on_device, on_host
 
-#: By how much the ends of t are moved apart, for the roundings of t in float32: three of them.
+#: Distance by which the ends of t are moved apart, for three roundings of t in float32.
 _ROUNDING = 5e-7
 
 #: Sums and ends [n, B, 2]; token, n, m and bin of draws [n, 4, K]; races; bins [n, V], which stay.
@@ -37,7 +37,7 @@ _Summed = tuple[Vector, Vector, Vector, Sequence[Callable[[], RaceSums]], Any]
 
 
 class DrawnToken(NamedTuple):
-    """What the host knows of a token: both probabilities, its bin, and the draft's weight."""
+    """Facts about a token on the host: both probabilities, its bin, and the draft's weight."""
 
     p: float
     q: float
@@ -47,7 +47,7 @@ class DrawnToken(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BinTable(Bins):
-    """Both laws of a position by bins, in integer weights, and where these are.
+    """Both laws of a position by bins, in integer weights, and references to them.
 
     `target` makes its weights, shape (V,), when they are needed, as at a leaf few are; without
     drafts, `draft` and `bins` are None.
@@ -60,7 +60,7 @@ class BinTable(Bins):
     at: dict[int, DrawnToken] = field(default_factory=dict)  # each token that was drawn
 
     def left(self, draws: Sequence[int]) -> float:
-        """Integer weight of the draft that different tokens leave."""
+        """Integer weight of the draft that remains without these tokens."""
         return float(self.weights.sum()) - sum(
             self.at[token].weight for token in draws if token >= 0
         )
@@ -112,7 +112,7 @@ def summed_on_device(
     targets: Any, drafts: Sequence[Any], draws: Any, num_drafts: Sequence[int], replaced: bool,
     num_bins: int,
 ) -> _Summed:  # fmt: skip
-    """What the host is told of some positions, in one copy."""
+    """Sums of some positions for the host, in one copy."""
     import torch
 
     rows = torch.stack(list(drafts))
@@ -158,7 +158,7 @@ def summed_on_cpu(
     targets: Any, drafts: Sequence[Any], draws: Any, num_drafts: Sequence[int], replaced: bool,
     num_bins: int,
 ) -> _Summed:  # fmt: skip
-    """`summed_on_device`, by a pass over each row, and one more when a race is asked for."""
+    """Same as `summed_on_device`, by a pass over each row, and one more if a race is asked for."""
     import torch
 
     from mdsd_opt.prefix_search.bucket_kernels import row_table
@@ -178,7 +178,7 @@ def summed_on_cpu(
 
 
 def _ratios(ends: Vector) -> tuple[Vector, Vector]:
-    """Bounds of n/m in each bin, [n, B] both; of an empty bin none."""
+    """Bounds of n/m in each bin, both [n, B]; an empty bin has none."""
     low = np.maximum(ends[..., 0].astype(np.float64) - _ROUNDING, 0.0)
     high = np.minimum(ends[..., 1].astype(np.float64) + _ROUNDING, 1.0)
     return ratios_at(low), ratios_at(high)
@@ -223,14 +223,14 @@ def race_sums_on_device(
 
 
 def _grain(num_drafts: int) -> float:
-    """A power of two: light tokens sum up to less than 2**53 of it."""
+    """Power of two of which light tokens sum up to less than 2**53."""
     from mdsd_opt.prefix_search.race_kernels import lightness
 
     return 2.0 ** (ceil(log2(lightness(num_drafts))) - 51)
 
 
 def race_sums_of(most_drafts: int, terms: Vector, sums: Vector, heavy: Vector) -> RaceSums:
-    """What `race_sums_on_device` gives of one row; `most_drafts` are those of all rows."""
+    """Sums that `race_sums_on_device` gives for one row; `most_drafts` are those of all rows."""
     from mdsd_opt.prefix_search.race_group_kernels import COLUMNS, MOMENT
 
     num_bins, num_moments = sums.shape

@@ -1,4 +1,4 @@
-"""Numbers on their way between the host and a model's device, and tokens that are promised.
+"""Transfers between the host and a model's device, and tokens that are promised.
 
 A copy to the host waits for all that the device was told to do: a step makes few of them, and they
 all are here. Copies to the device do not wait. Nor do tokens that a device has drawn and the host
@@ -21,12 +21,12 @@ _number = count()
 
 
 def is_host(device: Any) -> bool:
-    """Whether its numbers are the host's own, so that nothing has to wait for them."""
+    """Whether a device's numbers are the host's own, so that nothing has to wait for them."""
     return bool(device.type == "cpu")
 
 
 def on_host(*parts: Any) -> list[Floats]:
-    """Some tensors of numbers that float64 holds, in one copy.
+    """Tensors of numbers that float64 holds, on the host in one copy.
 
     The only place where the host waits for the device.
     """
@@ -39,7 +39,7 @@ def on_host(*parts: Any) -> list[Floats]:
 
 
 def on_device(numbers: Any, device: Any) -> Any:
-    """A tensor of what the host knows; from pinned memory where that spares a wait."""
+    """Tensor on the device of the host's numbers; from pinned memory where that spares a wait."""
     import torch
 
     made = torch.as_tensor(numbers)
@@ -49,10 +49,10 @@ def on_device(numbers: Any, device: Any) -> Any:
 
 
 class PromisedToken:
-    """A token that the host is not told yet; never equal to another one, in order of making.
+    """A token that the host does not know yet; never equal to another one, in order of making.
 
-    As an int, -1 until the promise is kept: a step that was interrupted never does. The tensor is
-    of int64 and shape ().
+    As an int it is -1 until the promise is kept, which an interrupted step never does. The tensor
+    is of int64 and shape ().
     """
 
     __slots__ = ("_number", "_value", "tensor")
@@ -62,7 +62,7 @@ class PromisedToken:
         self._value: int | None = None
 
     def keep(self, value: int) -> None:
-        """Tell which token it is; -1 where none was left."""
+        """Set the token; -1 if none was left."""
         self._value = value
 
     def __int__(self) -> int:
@@ -72,12 +72,12 @@ class PromisedToken:
         return self._number < other._number
 
     def __ge__(self, least: int) -> bool:
-        """Whether it is at least so large, as far as is known: it may turn out to be -1."""
+        """Whether the token is at least so large, as far as is known: it may turn out to be -1."""
         return self._value is None or self._value >= least
 
 
 def token_ids(rows: Sequence[Sequence[Any]], device: Any) -> Any:
-    """Rows of one length of token ids, known or promised; int64."""
+    """Rows of token ids of one length, known or promised; int64."""
     import torch
 
     flat = [token for row in rows for token in row]

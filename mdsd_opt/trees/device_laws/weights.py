@@ -52,7 +52,7 @@ def integer_weights(
 
 
 def probabilities(law: Any) -> Floats:
-    """A draft law on the host: itself, or what integer weights stand for, which waits for them."""
+    """Draft law on the host: itself, or that of integer weights, which waits for them."""
     if isinstance(law, np.ndarray):
         return law
     weights: Floats = on_host(law)[0]
@@ -67,7 +67,7 @@ def _at_least(law: Any, floor: Any) -> Any:
 
 
 def draw(masses: Any, uniforms: Any) -> Any:
-    """Tokens in proportion to rows of masses, each draw for itself; int64, shape (n, K).
+    """Tokens drawn independently in proportion to rows of masses; int64, shape (n, K).
 
     `masses` has shape (n, V); `uniforms`, of float64 on [0, 1), has shape (n, K).
     """

@@ -26,12 +26,12 @@ _SHORT = {"trav_hull": "traversal_hull", "gbv": "greedy_multi_path"}
 
 
 def rule_names() -> tuple[str, ...]:
-    """Multi-step rules, and every token-level verifier, which goes from the root down."""
+    """Names of the multi-step rules, and of all token-level verifiers, which run from the root."""
     return (*MULTI_STEP, *verifier_names())
 
 
 def get_rule(name: str) -> TreeRule:
-    """A rule by name; the name of a token-level verifier means it, token by token from the root.
+    """Rule of this name; a token-level verifier's name means it, token by token from the root.
 
     So does ``"module:attribute"``, where a verifier stands.
 

@@ -1,4 +1,4 @@
-"""What every rule that verifies a tree of drafts can say, and how it decides."""
+"""Interface of the rules that verify a tree of drafts, and how they decide."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Stop:
     ----------
     node : Node
     probability : float
-        Given the tree.
+        Probability given the tree.
     masses : ndarray, shape (V,), or None
         The extra token is drawn in proportion to their positive part; from p where they have none,
         or are None. Or a function that gives them: one way alone is taken.
@@ -55,7 +55,7 @@ class Stop:
         return self.node.target if left is None else left
 
     def draw(self, uniform: float) -> int:
-        """The extra token."""
+        """Draw the extra token."""
         masses = self._given()
         if isinstance(masses, np.ndarray) and masses.max() > 0:
             return draw(masses, uniform)  # which sees to negative ones and to their sum
@@ -71,7 +71,7 @@ class Accepted(NamedTuple):
     tokens : tuple of int
         The accepted drafts, and the extra token at the end.
     num_accepted : int
-        How many of them are drafts.
+        Number of them that are drafts.
     """
 
     tokens: tuple[int, ...]
@@ -107,14 +107,14 @@ class TreeRule(ABC):
 
 
 def taken(ways: list[Stop], uniform: float) -> Stop:
-    """One of some ways, in proportion to their probabilities."""
+    """One of some ways, chosen in proportion to their probabilities."""
     reached = list(accumulate(way.probability for way in ways))
     chosen = bisect_right(reached, uniform * reached[-1])
     return ways[min(chosen, len(ways) - 1)]
 
 
 def completed(found: list[Stop], root: Node, left: float) -> list[Stop]:
-    """All ways to end, where rounding has left a probability without any.
+    """All ways to end, also if rounding has left a probability without any.
 
     Where p and q are equal up to rounding, a draft of far less probability than that may be refused
     while nothing of p is left for other tokens. Then nothing is accepted, and the token follows p.

@@ -1,4 +1,4 @@
-r"""Along one path of drafts, which is accepted as far as its whole weight allows.
+r"""Block verification along one path of drafts, accepted as far as its whole weight allows.
 
 Along the path, :math:`r_0 = 1` and :math:`r_i = \min(1, r_{i-1}\, p(x_i) / q(x_i))`. From the leaf
 up, the path ends at node i with :math:`Z / (Z + 1 - r_i)`, where Z sums the masses
@@ -21,7 +21,7 @@ from mdsd_opt.verifiers.rejection import accepted
 
 
 class BlockVerification(TreeRule):
-    """The best rule there is for one path; trees that branch are refused.
+    """The best rule for one path; trees that branch are refused.
 
     Cost: O(V) for each draft. Source: [BV].
     """

@@ -1,4 +1,4 @@
-r"""Of several whole paths the foremost one, and block verification along it.
+r"""Greedy multi-path rule: of several whole paths the foremost one is verified as a block.
 
 After every node the tokens are put in ascending order of p/q. That orders the paths like words in a
 dictionary, and the last of the K paths in this order is chosen. With C(w) the draft mass of the
@@ -41,7 +41,7 @@ class GreedyMultiPath(TreeRule):
 
 
 def _foremost(root: Node) -> tuple[list[Node], list[Law]]:
-    """The nodes of the chosen path, and the laws of its tokens."""
+    """Nodes of the chosen path, and the laws of its tokens."""
     count = root.draws.size
     lower: Any = 0  # (C(w) - q(w)) / C(w): the ratio is all that matters
     nodes, laws = [root], []
@@ -62,7 +62,7 @@ def _foremost(root: Node) -> tuple[list[Node], list[Law]]:
 
 
 def _mean_slope(upper: Any, lower: Any, count: int) -> Any:
-    """(upper^K - lower^K) / (upper - lower), without a difference."""
+    """Quotient (upper^K - lower^K) / (upper - lower), without a difference."""
     total, power = upper * 0, 1
     for _ in range(count):
         total, power = total * upper + power, power * lower
@@ -70,7 +70,7 @@ def _mean_slope(upper: Any, lower: Any, count: int) -> Any:
 
 
 def _require_whole_paths(root: Node) -> None:
-    """Raise unless as many drafts follow each node as paths have come to it, to the same depth."""
+    """Raise unless as many drafts follow each node as paths reach it, to the same depth."""
     level = [(root, root.draws.size)]
     while any(node.drafts is not None for node, _ in level):
         for node, count in level:

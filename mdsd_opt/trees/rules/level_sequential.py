@@ -1,4 +1,4 @@
-"""Level by level: masses from the root down, decisions from the leaves up."""
+"""Level-sequential rule: masses from the root down, decisions from the leaves up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Law = Floats
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Passed:
-    """A node with the probability that it is passed, and what of that goes on on average."""
+    """A node with the probability that it is passed, and the mean share of it that goes on."""
 
     node: Node
     mass: float
@@ -60,7 +60,7 @@ class LevelSequential(TreeRule):
 def _next_level(
     masses: list[tuple[Node, float]], one: float
 ) -> tuple[list[_Passed], float, list[tuple[Node, float]]]:
-    """The nodes of a level, the mean probability that nothing goes on, and the next level."""
+    """Nodes of a level, the mean probability that nothing goes on, and the next level."""
     passed: list[_Passed] = []
     following: list[tuple[Node, float]] = []
     remains = mean = one  # of what may go on: given these draws, and on average

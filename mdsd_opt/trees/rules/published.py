@@ -1,4 +1,4 @@
-"""The published rules that verify drafts, and under which name each is found here.
+"""Published rules that verify drafts, and the name of each here.
 
 `published.csv` beside this file is the one place that says so; the page of the documentation shows
 it, and a test holds it against the names that exist.
@@ -25,9 +25,10 @@ class PublishedRule:
     lossless_for : str
         Drafts with which the output follows the target.
     here : str
-        What `get_rule` takes, or a class of `mdsd_opt.frontier.rules`; empty if it is not here.
+        Name that `get_rule` takes, or a class of `mdsd_opt.frontier.rules`; empty if it is not
+        here.
     note : str
-        What differs from the paper, or why it is not here.
+        Difference from the paper, or why it is not here.
     """
 
     name: str

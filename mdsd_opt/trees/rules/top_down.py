@@ -1,4 +1,4 @@
-"""Token by token from the root: any verification algorithm at every node."""
+"""Top-down rule: any verification algorithm at every node, token by token from the root."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mdsd_opt.verifiers import Verifier, get
 
 
 class TopDown(TreeRule):
-    """Verify the drafts of the root; go on from the one that comes out, while it is a draft.
+    """Verify the drafts of the root; go on from the token that comes out, while it is a draft.
 
     Lossless wherever the verifier is for the draft scheme. Cost: one verification for each token.
     Source: [SpecInfer], [Hu25].
@@ -47,7 +47,7 @@ class TopDown(TreeRule):
         return found
 
     def _decided(self, node: Node) -> tuple[dict[int, float], Stop]:
-        """Probability of each draft to come out, and what is left of the token's law."""
+        """Probability of each draft to come out, and the rest of the token's law."""
         if isinstance(node.target, BinnedLaw):
             # the extra token may be a draft again, by no more than the bins lose
             split = token_split(node.target, node.drafts, node.draws, node.values)
@@ -62,7 +62,7 @@ class TopDown(TreeRule):
         return masses, Stop(node, float(rest.sum()), rest)
 
     def verify(self, root: Node, rng: np.random.Generator) -> Accepted:
-        """Walk down, deciding at the nodes on the way only."""
+        """Decide at the nodes on the way down only."""
         node = root
         while True:
             if node.drafts is None:

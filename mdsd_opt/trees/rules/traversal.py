@@ -1,4 +1,4 @@
-r"""From the leaves to the root: a path is accepted or refused as a whole.
+r"""Traversal rules, from the leaves to the root: a path is accepted or refused as a whole.
 
 With r the probability that a node is to be passed, its drafts are tried one after another: draft t
 is to be passed with min(1, r p_t / q_t), and if it is not, whether it was refused itself or all
@@ -23,7 +23,7 @@ from mdsd_opt.verifiers.rejection import accepted, without
 
 
 class Traversal(TreeRule):
-    """Traversal verification, recursive rejection at every node; of one path block verification.
+    """Traversal verification, recursive rejection at every node; block verification for one path.
 
     Lossless for drafts with and without replacement. Cost: O(V) for each draw. Source: [BV], for
     trees [TV], written from their descriptions.
@@ -56,7 +56,7 @@ class TraversalHull(TreeRule):
 
 
 def _all_drafts(target: Law, demand: float, drafts: Any, values: Law) -> list[int]:
-    """Every draw is tried one by one."""
+    """Indices of all draws, each to be tried."""
     if drafts.random_draws is None:
         raise UnsupportedScheme(
             f"rule 'traversal' is not lossless for {drafts.scheme!r} drafts: it takes "

@@ -1,4 +1,4 @@
-r"""The optimal verifier in closed form: exactly lossless, and accepting as often as is possible.
+r"""The optimal verifier in closed form: exactly lossless, and accepting as often as possible.
 
 1. Selection marginal p_I: raise the target to c w inside the optimal subset, cap it at c' w outside
    (`mdsd_opt.problem.water_filling`).
@@ -63,22 +63,22 @@ __all__ = ["Optimal"]
 
 
 class Optimal(Verifier):
-    """Accepts as often as any lossless rule can.
+    """Accept as often as any lossless rule can.
 
     Where the drafts have a prefix order (with and without replacement, greedy, top-K, any of these
-    beside a fixed set, mixtures over one draft model) by water levels, hull rule and residual, in
-    closed form: O(V) for a decision with and without replacement, else O(V log V), and as much for
-    `conditional_law`, which integrates over the mixing level. For all other draft laws by numbers
-    of the tokens that are fitted once for each problem and remembered: lossless whatever they are,
-    and at most `gap` below the optimum. For different draft models at any V these are heights (see
-    `ladder`), fitted in some ten passes of O(K^2 V); for other laws `potentials`, in some tens of
-    passes over the listed draft sets. A decision then costs O(K^3 + V).
-    Source: this package, on the subset selection of [Hu25].
+    beside a fixed set, mixtures over one draft model) it decides by water levels, hull rule and
+    residual, in closed form: O(V) for a decision with and without replacement, else O(V log V), and
+    as much for `conditional_law`, which integrates over the mixing level. For all other draft laws
+    it decides by numbers of the tokens that are fitted once for each problem and remembered:
+    lossless whatever they are, and at most `gap` below the optimum. For different draft models at
+    any V these are heights (see `ladder`), fitted in some ten passes of O(K^2 V); for other laws
+    `potentials`, in some tens of passes over the listed draft sets. A decision then costs O(K^3 +
+    V). Source: this package, on the subset selection of [Hu25].
 
     Parameters
     ----------
     gap : float
-        How far below the optimum what is fitted may stay.
+        Largest loss of the fitted rule against the optimum.
     """
 
     name: ClassVar[str] = "optimal"
@@ -95,13 +95,13 @@ class Optimal(Verifier):
         return optimal_rates(SINGLE_MODEL_SCHEMES.values())
 
     def configured(self, **options: Any) -> Verifier:
-        """Take another `gap`, or with ``binned=True`` one pass: an exact law, a certified gap."""
+        """Same rule with another `gap`, or with ``binned=True`` one pass and a certified gap."""
         return _form(self, **options)
 
     def acceptance_rate(self, problem: TransportProblem) -> float:
-        """The optimum of the transport LP, alpha* = 1 + min_H [P(H) - Q(H)].
+        """Optimum of the transport LP, alpha* = 1 + min_H [P(H) - Q(H)].
 
-        Without a prefix order a `CertifiedRate`: the rate of the fitted potentials, which its
+        Without a prefix order it is a `CertifiedRate`: the rate of the fitted potentials, which its
         ``gap`` tells from the optimum. Where there are too many draft tuples to enumerate, it
         leaves out the accepted part of the residual, which lies within the same gap.
         """
@@ -151,7 +151,7 @@ def _fitted_rule(problem: TransportProblem, gap: float) -> FittedRule:
 
 
 def fitted(problem: TransportProblem, tolerance: float) -> SelectionRule:
-    """The quickest rule whose gap is within `tolerance`, or the best there is.
+    """Quickest rule whose gap is within `tolerance`, or the best that was found.
 
     Heights on a subset that is found in a few passes; heights on a subset that is proven optimal;
     potentials on it.
@@ -202,7 +202,7 @@ def _form(
 
 
 def places_drawn(drafts: PrefixDraftScheme, plan: SortedPlan, tokens: Integers) -> Integers:
-    """Where in the tuple the drafts are that were drawn at random."""
+    """Places in the tuple of the drafts that were drawn at random."""
     places = drafts.random_places(tokens)
     if places.size == 0 or plan.places(tokens[places]).min() < 0:
         raise impossible_drafts(drafts, tokens)

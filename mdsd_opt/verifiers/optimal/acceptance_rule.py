@@ -1,4 +1,4 @@
-r"""Which draft is accepted: one rule, whatever the selection plan was made from.
+r"""Choice of the accepted draft: one rule, whatever the selection plan was made from.
 
 1. At a mixing level s, uniform on [0, 1], take the block around the topmost draft: an edge of the
    lower convex hull of R - s Q, where R and Q are the sums of p_I and of containment over the
@@ -54,15 +54,16 @@ from mdsd_opt.prefix_search.random_draws import RandomDraws
 from mdsd_opt.verifiers.rejection import accepted
 from mdsd_opt.verifiers.verdicts import Uniforms
 
-#: (start, stop) -> probability that each draft is returned, shape (K,), summing to one.
+#: Maps (start, stop) to the probability that each draft is returned, shape (K,), summing to one.
 BlockRule = Callable[[int, int], Numbers]
 
 
 def death_levels(x: Numbers, w: Numbers, gains: Numbers) -> Numbers:
     """Level at which each boundary between tokens disappears, in [0, 1], shape (n + 1,).
 
-    From selection masses, weights, and what each token or group of tokens adds to Q, in prefix
-    order, shape (n,) each; float64 or Fractions. The outer boundaries 0 and n live to level 1.
+    The arguments are selection masses, weights, and what each token or group of tokens adds to Q,
+    in prefix order, shape (n,) each; float64 or Fractions. The outer boundaries 0 and n live to
+    level 1.
     """
     if x.dtype == object:
         return _exact_death_levels(x, w, gains)
@@ -104,7 +105,7 @@ def _meeting_level(low: tuple[Any, ...], high: tuple[Any, ...]) -> Fraction:
 
 
 def blocks_around(top: int, levels: Numbers) -> Iterator[tuple[Any, int, int]]:
-    """The blocks that hold token `top`, as (length of the level interval, start, stop).
+    """Blocks that hold token `top`, as (length of the level interval, start, stop).
 
     The interval lengths sum to one: they are the probabilities of the blocks under a uniform level.
     """
@@ -129,7 +130,7 @@ def blocks_around(top: int, levels: Numbers) -> Iterator[tuple[Any, int, int]]:
 
 
 def spans_of_blocks(levels: Floats) -> tuple[Integers, Floats]:
-    """Ends of the block that is born where each boundary dies, (2, n + 1), and how long it lives.
+    """Ends of the block born where each boundary dies, (2, n + 1), and the length of its life.
 
     Blocks that live for no time belong to boundaries that die at the same level.
     """
@@ -141,7 +142,7 @@ def spans_of_blocks(levels: Floats) -> tuple[Integers, Floats]:
 
 
 def mean_over_levels(rule: Callable[[int, int], Numbers], top: int, levels: Numbers) -> Numbers:
-    """What a rule gives for the blocks around token `top`, on average over a uniform level.
+    """Mean of a rule over the blocks around token `top` at a uniform level.
 
     The rule takes start and stop of a block, and gives an array of numbers like the levels.
     """
@@ -151,7 +152,7 @@ def mean_over_levels(rule: Callable[[int, int], Numbers], top: int, levels: Numb
 def mean_over_joins(
     rule: Callable[[int, int], Numbers], places: Integers, levels: Numbers
 ) -> Numbers:
-    """`mean_over_levels` of a rule that asks only which drafts the block of the topmost one holds.
+    """Same as `mean_over_levels`, for a rule of the drafts in the block of the topmost one alone.
 
     A draft joins that block where the last boundary between them disappears.
     """
@@ -179,12 +180,12 @@ class Drawn:
     above: Numbers
 
 
-#: (is_replaced, drawn) -> the rule for draws from one law.
+#: Maps (is_replaced, drawn) to the rule for draws from one law.
 RuleOfDraws = Callable[[bool, Drawn], BlockRule]
 
 
 def block_rule(is_replaced: bool, drawn: Drawn) -> BlockRule:
-    """The rule for draws from one law, with replacement or without, for one draft tuple."""
+    """Rule for draws from one law, with replacement or without, for one draft tuple."""
     return _first_draft(drawn) if is_replaced else _pivotal_draft(drawn)
 
 
@@ -224,7 +225,7 @@ def _pivotal_draft(drawn: Drawn) -> BlockRule:
 
 
 def mixed_rule(drafts: DraftScheme, drawn: Drawn, rule_of: RuleOfDraws) -> BlockRule:
-    """The rules of the parts of a mixture, weighted by how likely each is given the drafts.
+    """Rules of the parts of a mixture, weighted by the probability of each given the drafts.
 
     Raises `UnsupportedScheme` where the drafts are no mixture of draws from one law.
     """
@@ -249,7 +250,7 @@ def mixed_rule(drafts: DraftScheme, drawn: Drawn, rule_of: RuleOfDraws) -> Block
 
 
 def masses_left(drawn: Drawn, rest: Any = None) -> list[Any]:
-    """1 - q(X_1..X_i) for i = 1..K, as sums of what is left: no difference loses a small rest.
+    """Mass 1 - q(X_1..X_i) for i = 1..K, summed from the rest: no difference loses small ones.
 
     The last of them is the rest, which the order of the draws does not change.
     """
@@ -293,22 +294,22 @@ class SelectionPlan(ABC):
 
     @abstractmethod
     def drawn(self, tokens: Tokens) -> Drawn:
-        """Put these drafts into the groups of the plan."""
+        """Draft tuple in the groups of the plan."""
 
     @abstractmethod
     def acceptance(self, token: int) -> Any:
         """Probability that a token is accepted once it is selected."""
 
     def block_rule(self, drawn: Drawn, rule_of: RuleOfDraws = block_rule) -> BlockRule:
-        """The rule within blocks for one draft tuple, made by one for draws from one law."""
+        """Rule within blocks for one draft tuple, made by one for draws from one law."""
         return rule_of(self.is_replaced, drawn)
 
     def on_one_level(self, place: int, other: int) -> bool:
-        """Whether two groups stand on one water level: they are in one block at every level."""
+        """Whether two groups are on one water level: they share a block at every level."""
         return max(place, other) < self.raised or min(place, other) >= self.capped
 
     def block(self, tokens: Tokens, level: float) -> tuple[int, int]:
-        """The block [start, stop) of groups around the topmost of these tokens at one level."""
+        """Block [start, stop) of groups around the topmost of these tokens at one level."""
         from mdsd_opt.verifiers.optimal import acceptance_rule_kernels as kernels
 
         top, size = int(self.places(tokens).max()), self.x.size
@@ -336,7 +337,7 @@ class TokenPlan(SelectionPlan):
 
     @abstractmethod
     def selected(self, token: int) -> Any:
-        """p_I of a token."""
+        """Selection probability p_I of a token."""
 
     @abstractmethod
     def residual_token(self, uniform: float) -> int:
@@ -350,7 +351,7 @@ class TokenPlan(SelectionPlan):
 
 
 def output_token(plan: TokenPlan, tokens: Tokens, uniforms: Uniforms) -> int:
-    """The output given the drafts that were drawn at random, in draw order."""
+    """Output token given the drafts that were drawn at random, in draw order."""
     token = int(tokens[selected_draft(plan, tokens, uniforms)])
     if uniforms.acceptance < plan.acceptance(token):
         return token
@@ -370,7 +371,7 @@ def selected_draft(plan: SelectionPlan, tokens: Tokens, uniforms: Uniforms) -> i
 
 
 def undisputed_draft(plan: SelectionPlan, tokens: Tokens) -> int | None:
-    """Index of the draft that is selected whatever the block around the topmost is, if one is."""
+    """Index of the draft that is selected whatever the topmost draft's block is, or None."""
     # Lists: there are a few drafts, and calls on arrays would take most of the time.
     places, ids = plan.places(tokens).tolist(), tokens.tolist()
     top = max(places)

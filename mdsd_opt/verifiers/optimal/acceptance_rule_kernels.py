@@ -27,7 +27,7 @@ X, W, GAIN = 0, 1, 2
 TOP_P, TOP_W = 3, 4
 ROWS = 5
 
-#: Tokens whose excess is summed at once.
+#: Number of tokens whose excess is summed at once.
 BLOCK = 1024
 
 water_level_of = kernel(inner=True)(water_level)
@@ -35,7 +35,7 @@ water_level_of = kernel(inner=True)(water_level)
 
 @kernel
 def fill_groups(ends: Matrix, split: int, filled: Matrix) -> tuple[int, float, int, float]:
-    """Write the marginal, and what it was made from, to room of shape (ROWS, n + 1).
+    """Write the marginal and its parts to room of shape (ROWS, n + 1).
 
     Returns raised, c, capped and cap, as `water_filling.fill`.
     """
@@ -104,7 +104,7 @@ def fill_bins(
 def _towards_means(
     p: Vector, x: Vector, start: int, stop: int, mass: float, from_above: bool
 ) -> None:
-    """Go from the mean ratios to those at the bounds only as far as the mass has room for."""
+    """Move from the mean ratios to those at the bounds only as far as the mass has room for."""
     means, bounds = 0.0, 0.0
     for g in range(start, stop):
         means += p[g]
@@ -139,7 +139,7 @@ def fill_side(
 
 @kernel(inner=True)
 def _pool(q: Vector, x: Vector, start: int, stop: int, room: Matrix, starts: Integers) -> None:
-    """Ascending ratios: bounds that are widened overlap, by what they are widened for."""
+    """Make ratios ascend again: widened bounds overlap by their widening."""
     count = 0
     for g in range(start, stop):
         count = pool(count, g, x[g], q[g], starts, room[0], room[1])
@@ -264,7 +264,7 @@ def _push(keys: Vector, entries: Integers, size: int, key: float, item: int, sta
 
 @kernel(inner=True)
 def _pop(keys: Vector, entries: Integers, size: int) -> int:
-    """Drop the root; the caller has read it."""
+    """Remove the root; the caller has read it."""
     size -= 1
     key = keys[size]
     parent = 0
@@ -291,7 +291,7 @@ def _put(keys: Vector, entries: Integers, place: int, key: float, item: int, sta
 
 @kernel
 def spans_of_blocks(levels: Vector, spans: Integers, life: Vector) -> None:
-    """The block that is born where boundary j dies: its ends, and how long it lives.
+    """Compute the block that is born where boundary j dies: its ends, and the length of its life.
 
     It spans to the nearest boundaries that die later (ties: to the left first, so that equal levels
     make one chain of blocks, all but the last living for no time) and lives until one of them dies.
@@ -372,7 +372,7 @@ def excess_token(
 def doubt_levels(
     groups: Integers, edges: Vector, split: int, c: float, cap: float, is_doubtful: Flags
 ) -> bool:
-    """Flag the groups that may reach across the water level on their side; tell if any do."""
+    """Flag the groups that may reach across the water level on their side; return if any do."""
     found = False
     for g in range(groups.shape[1]):
         bucket = groups[BUCKET, g]
@@ -389,7 +389,7 @@ def doubt_block(
     slack: float, mixing: float, split: int, raised: int, c: float, capped: int, cap: float,
     start: int, stop: int, selected: Vector, is_doubtful: Flags,
 ) -> bool:  # fmt: skip
-    """Flag the groups that may cut the block [start, stop) at a mixing level; are there any?
+    """Flag the groups that may cut the block [start, stop) at a mixing level; return if any do.
 
     `exponent`, `slack`, `sums`, `lowest` and `highest` are those of `doubt_cut`.
 

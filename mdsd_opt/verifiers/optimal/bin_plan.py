@@ -1,4 +1,4 @@
-r"""The plan on bins of p/q, which are never opened: one marginal, and two ways to accept by it.
+r"""Plan on bins of p/q, which are never opened: one marginal, and two ways to accept by it.
 
 The marginal of the selected draft has one ratio :math:`\rho_b` to q in every bin. The output
 follows the target r p whatever :math:`\rho` is, as long as it rises and its prefix sums stay above
@@ -23,7 +23,7 @@ from mdsd_opt.verifiers.optimal.acceptance_rule import SelectionPlan
 
 
 class BinPlan(SelectionPlan):
-    """Groups are bins, or runs of them, with a marginal that is constant relative to q.
+    """Plan whose groups are bins, or runs of them, with a marginal constant relative to q.
 
     Made for K drafts with replacement, or without if they leave something, and a target r p of mass
     r = `demand` > 0. `ratio`, shape (B,), is p_I / q in every bin; no rule passes more than `most`
@@ -40,23 +40,23 @@ class BinPlan(SelectionPlan):
         self.ratio = self.by_bin(marginal.ratio)
 
     def by_bin(self, of_groups: Vector) -> Vector:
-        """A number of every group, by its bins; zero in the bin of what is never drafted."""
+        """Numbers of the groups by bins; zero in the bin of tokens that are never drafted."""
         return np.append(of_groups, 0.0)[self.groups.place]
 
     @property
     @abstractmethod
     def passed(self) -> float:
-        """What is accepted of the selected drafts, on average."""
+        """Mean accepted mass of the selected drafts."""
 
     @property
     def gap(self) -> float:
-        """What this plan passes less than `most`, at most."""
+        """Upper bound of the difference between `most` and what this plan passes."""
         return max(self.most - self.passed, 0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BinMarginal:
-    r"""p_I of groups of bins, x, for a target r p, and :math:`\rho`, its ratio to q there.
+    r"""Marginal p_I of groups of bins, x, for a target r p, and :math:`\rho`, its ratio to q there.
 
     Both have shape (n,); `split` groups are in the optimal prefix; no rule passes more than `most`
     on average.
@@ -69,7 +69,7 @@ class BinMarginal:
 
 
 def bin_marginal(groups: BinGroups, demand: float = 1.0) -> BinMarginal:
-    """The marginal for a target of mass r = `demand`, positive and at most one."""
+    """Marginal for a target of mass r = `demand`, positive and at most one."""
     from mdsd_opt.verifiers.optimal.acceptance_rule_kernels import fill_bins
 
     size = groups.q.size

@@ -1,4 +1,4 @@
-"""The optimal rule on closed bins of p/q: one pass, an exact law, a certified loss of acceptance.
+"""Optimal rule on closed bins of p/q: one pass, an exact law, a certified loss of acceptance.
 
 Each token is accepted with min(1, p/p_I) by its own p, at one ratio p_I/q in every bin
 (`bin_plan`). What the bins lose is what `acceptance_rate` reports as its `gap`.
@@ -35,7 +35,7 @@ _EDGES = ratios_at(np.arange(NUM_BINS) / (NUM_BINS - 1))
 
 
 class BinnedPlan(BinPlan, TokenPlan):
-    """The plan on bins, with the tokens at hand: one pass over them finds their bins."""
+    """Plan on bins, with the tokens at hand: one pass over them finds their bins."""
 
     def __init__(self, p: Vector, draws: RandomDraws) -> None:
         self.target, self.q = p, draws.q
@@ -44,7 +44,7 @@ class BinnedPlan(BinPlan, TokenPlan):
 
     @property
     def selection(self) -> Vector:
-        """p_I of every token."""
+        """Selection probability p_I of every token."""
         return self.ratio[self.bins] * self.q
 
     @property
@@ -53,7 +53,7 @@ class BinnedPlan(BinPlan, TokenPlan):
 
     @property
     def residual(self) -> Vector:
-        """Law of the output after a rejection; the target where only rounding can reject."""
+        """Law of the output after a rejection; the target if only rounding can reject."""
         return residual_law(self.target, self.selection)
 
     def places(self, tokens: Tokens) -> Tokens:
@@ -80,7 +80,7 @@ def _bins_of(p: Vector, draws: RandomDraws) -> tuple[Bins, NDArray[np.uint16]]:
 
 
 class BinnedOptimal(Verifier):
-    """`optimal` on bins of p/q: exactly lossless, next to optimal, one pass over the vocabulary.
+    """Same as `optimal`, on bins of p/q: exactly lossless, next to optimal, one pass over tokens.
 
     Lossless for drafts with and without replacement. Where these are certain, the `exact` rule
     decides. Cost: O(V) once for each problem and for each rejection; else O(number of bins).

@@ -15,7 +15,7 @@ def independent_law(
     theta: Vector, order: Integers, q: Matrix, base: Vector, nodes: Vector,
     weights: Vector, room: Matrix, law: Vector,
 ) -> float:  # fmt: skip
-    """Law of the choice among one draft from each row, added to `law`; returns E max.
+    """Add the law of the choice among one draft from each row to `law`; return E max.
 
     theta (n,) with its ascending order; q (n, K) the masses of the tokens that compete; base (K,)
     the mass of those that always lose. nodes and weights integrate polynomials of degree K on
@@ -83,7 +83,7 @@ def listed_law(
     theta: Vector, tokens: Integers, offsets: Integers, mass: Vector,
     nodes: Vector, weights: Vector, room: Matrix, law: Vector,
 ) -> float:  # fmt: skip
-    """Law of the choice among the tokens of each listed set, added to `law`; returns E max.
+    """Add the law of the choice among the tokens of each listed set to `law`; return E max.
 
     Set s is tokens[offsets[s]:offsets[s + 1]], drawn with mass[s]. nodes and weights integrate
     polynomials of the degree of the largest set on [0, 1]; `room` has 3 rows, and one column more
@@ -145,7 +145,7 @@ def listed_law(
 def _add_shares(
     low: Vector, high: Vector, length: float, nodes: Vector, weights: Vector, shares: Vector
 ) -> None:
-    """length x the probability that draft k is the one returned, given that it is in the block.
+    """Add length x the probability that draft k is returned, given that it is in the block.
 
     Give every draft of the block a uniform rank and return the first: at rank u, another draft must
     lie below the block (mass `low`) or rank later, so its factor is low u + high (1 - u).
@@ -164,7 +164,7 @@ def chosen_law(
     q: Matrix, levels: Vector, spans: Integers, life: Vector, nodes: Vector,
     weights: Vector, below: Matrix, change: Matrix, shares: Matrix, law: Vector,
 ) -> None:  # fmt: skip
-    """Law over the n tokens in order, integrated over the level; O(K^2 n).
+    """Compute the law over the n tokens in order, integrated over the level; O(K^2 n).
 
     q has shape (n, K); `levels` are death levels, `spans` and `life` what `spans_of_blocks` makes
     of them; nodes and weights integrate polynomials of degree K on [0, 1]. Zeros are `below` and
@@ -201,7 +201,7 @@ def chosen_law(
 
 @kernel
 def dot(a: Vector, b: Vector) -> float:
-    """The sum of the products, in any order."""
+    """Sum of the products, in any order."""
     return _dot(a, b)
 
 
@@ -224,7 +224,7 @@ def quasi_newton_direction(
     gradient: Vector, free: Flags, steps: Matrix, changes: Matrix, count: int,
     alphas: Vector, direction: Vector,
 ) -> None:  # fmt: skip
-    """Minus the L-BFGS inverse Hessian times the gradient, on the free coordinates.
+    """Compute minus the L-BFGS inverse Hessian times the gradient, on the free coordinates.
 
     steps and changes (m, n) are rings of past steps and changes of the gradient, `count` in all;
     alphas (m,) is room, direction (n,) the result.

@@ -1,4 +1,4 @@
-"""The selection plan of one decision, without sorting the vocabulary.
+"""Selection plan of one decision, without sorting the vocabulary.
 
 Tokens are collected in buckets of p/q, and what the rule asks for (the cut, the water levels, the
 block of the topmost draft) is computed on the buckets as if each were a tie. Buckets for which that
@@ -26,8 +26,8 @@ from mdsd_opt.prefix_search.ratio_groups_kernels import (
 from mdsd_opt.verifiers.optimal import acceptance_rule_kernels as kernels
 from mdsd_opt.verifiers.optimal.acceptance_rule import TokenPlan, undisputed_draft
 
-#: Sums over prefixes lose tokens that are small beside what comes before them: their rounding error
-#: is 1e-16, and where the last draft was drawn from less than this, it would show in the law.
+#: Least mass left for the last draft: sums over prefixes lose tokens that are small beside those
+#: before them. Their rounding error is 1e-16, which below this mass would show in the law.
 _LEAST_MASS_LEFT = 1e-7
 
 
@@ -48,7 +48,7 @@ def resolves(draws: RandomDraws, tokens: Tokens) -> bool:
 
 
 class GroupedPlan(TokenPlan):
-    """Groups are buckets of p/q, and single tokens where that makes a difference.
+    """Plan whose groups are buckets of p/q, and single tokens where that makes a difference.
 
     The cut and the water levels are those of the tokens. A block is certain at the one level that
     was asked for: that may open more groups, which changes their places. So a plan serves one
@@ -70,7 +70,7 @@ class GroupedPlan(TokenPlan):
             self._open()
 
     def _fill(self) -> None:
-        """The marginal on the groups, as if each were a tie."""
+        """Compute the marginal on the groups, as if each were a tie."""
         ends, self.split = self._search.groups.ends, self._search.split
         filled = np.empty((kernels.ROWS, ends.shape[1]))
         self.raised, c, self.capped, cap = kernels.fill_groups(ends, self.split, filled)
@@ -79,7 +79,7 @@ class GroupedPlan(TokenPlan):
         self.above = filled[kernels.TOP_W, ::-1]
 
     def _is_doubtful(self) -> bool:
-        """Whether cut and water levels may lie inside groups, which are to be opened."""
+        """Whether cut and water levels may lie inside groups, which have to be opened."""
         search = self._search
         is_cut_doubtful = search.doubts_cut(search.containment.slack)
         return is_cut_doubtful | kernels.doubt_levels(
@@ -112,7 +112,7 @@ class GroupedPlan(TokenPlan):
                 self._open()
 
     def _doubted_block(self, tokens: Tokens, level: float) -> tuple[tuple[int, int], bool]:
-        """The block on the groups as they are, and whether some of them are to be opened for it."""
+        """Block on the groups as they are, and whether some of them have to be opened for it."""
         search = self._search
         start, stop = super().block(tokens, level)
         c, cap = self._levels
@@ -140,7 +140,7 @@ class GroupedPlan(TokenPlan):
 def token_above(
     p: Vector, q: Vector, buckets: NDArray[np.uint16], ratio: Vector, uniform: float
 ) -> int:
-    """Draw from the positive part of p - ratio q; from p, where only rounding can ask for it.
+    """Draw from the positive part of p - ratio q; from p if only rounding can ask for it.
 
     p, q and buckets have shape (V,), and the ratio of all tokens of a bucket shape (NUM_BUCKETS,).
     """

@@ -50,19 +50,19 @@ from mdsd_opt.solvers.threshold_subset import ThresholdSubset, subset_of, thresh
 from mdsd_opt.verifiers.optimal.potentials import MAX_DRAWS
 from mdsd_opt.verifiers.optimal.selection_rule import SelectionRule, gauss_rule
 
-#: Few levels are ever played on.
+#: Number of levels; only few of them are ever used.
 NUM_LEVELS = 16
 
 _MAX_PASSES = 120
 
-#: Passes that may fail to halve the violation, and how many where tokens on the top level lack
-#: something: then H is not optimal, and no heights are.
+#: Number of passes that may fail to halve the violation, and the number if tokens on the top level
+#: lack something: then H is not optimal, and no heights are.
 _PATIENCE, _PATIENCE_ON_TOP = 60, 12
 
 #: Passes from which every other one is a plain response, and from which Newton's steps are shorter.
 _MIXED_FROM, _SHORTER_FROM = 8, 24
 
-#: Models up to which heights are fitted: Newton's method solves for some numbers of each.
+#: Most models for which heights are fitted: Newton's method solves for some numbers of each.
 MAX_MODELS = 16
 
 #: Shares of mass on the lowest levels of a typical ladder, on H and off H.
@@ -70,7 +70,7 @@ _GUESS_INSIDE, _GUESS_OUTSIDE = np.array([0.6, 0.33, 0.07]), np.array([0.9, 0.09
 
 
 class Ladder(SelectionRule):
-    """The scores are heights, negative off H: the highest draft of a side wins."""
+    """Rule whose scores are heights, negative off H: the highest draft of a side wins."""
 
     __slots__ = ()
 
@@ -88,10 +88,10 @@ def applies_to(problem: TransportProblem) -> bool:
 
 
 def fit(problem: TransportProblem, tolerance: float, subset: Flags | None = None) -> Ladder:
-    """Heights whose acceptance rate should lie within `tolerance` of the optimum; `gap` tells.
+    """Heights whose acceptance rate should lie within `tolerance` of the optimum, see `gap`.
 
-    For a problem to which this `applies_to`; the subset H, shape (V,), is searched for unless
-    given.
+    The problem must be one that `applies_to` admits; the subset H, shape (V,), is searched for
+    unless given.
     """
     from mdsd_opt.verifiers.optimal.ladder_kernels import selection_law
 
@@ -180,7 +180,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Heights:
-    """What a fit has found.
+    """Result of a fit.
 
     Levels, shape (n,), lie in [0, NUM_LEVELS - 1], 0 being where a token starts. `wins`, shape
     (NUM_LEVELS + 1, R), is W of every level, the last of them twice, and `violation` bounds how
@@ -229,7 +229,7 @@ class _Response:
 
 
 def response_to(side: Side, masses: Matrix) -> _Response:
-    """The best answer of the other side to these masses."""
+    """Best answer of the other side to these masses."""
     from mdsd_opt.verifiers.optimal.ladder_kernels import respond
 
     wins, below, here = side.chances(masses)

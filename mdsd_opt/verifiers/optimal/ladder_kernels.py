@@ -1,4 +1,4 @@
-"""Passes over the tokens of one side of a ladder; `ladder` explains what they compute.
+"""Kernels for the tokens of one side of a ladder; `ladder` explains what they compute.
 
 Everything off H is mirrored by sign = -1, so that a token wins more often the higher it is climbed.
 """
@@ -17,7 +17,7 @@ def level_weights(
     weights: Vector, powers: Integers, masses: Matrix, base: Vector, sign: float, nodes: Vector,
     shares: Vector, wins: Matrix, below: Floats, here: Floats,
 ) -> None:  # fmt: skip
-    """Signed chance that a draft of each model wins from each level, and its derivatives.
+    """Compute the signed chance that each model's draft wins from each level, and derivatives.
 
     masses (T, R) play on the levels. wins (T, R) is sign times the integral of the gradient of f
     over the tie-break u; below and here (T, R, R) are its derivatives by the masses on a level
@@ -53,7 +53,7 @@ def level_weights(
 
 @kernel(inner=True)
 def _without(point: Vector, powers: Integers, first: int, second: int, taken: int) -> float:
-    """prod point^powers with one draw of a model taken out, or of two."""
+    """Product of point^powers with one draw of a model taken out, or of two."""
     product = 1.0
     for r in range(point.size):
         count = powers[r] - (r == first)
@@ -71,7 +71,7 @@ def respond(
     wanted: Vector, q: Matrix, wins: Matrix, levels: Vector, masses: Matrix, lower: Floats,
     upper: Floats,
 ) -> tuple[float, int]:  # fmt: skip
-    """Climb each token to the least level where it wins as often as wanted.
+    """Raise each token to the least level where it wins as often as wanted.
 
     wanted (n,) is signed, q of shape (n, R). Adds the masses that play on each level to `masses`,
     and what the derivatives of these take to lower and upper, (T, R, R). Returns what tokens on the

@@ -42,10 +42,10 @@ from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.optimal.selection_rule import SelectionRule, gauss_rule
 
-#: Elements of all draft sets together that a listed law may have.
+#: Most elements of all draft sets together that a listed law may have.
 _MAX_ARCS = 20_000_000
 
-#: Draws up to which a rule is fitted: an evaluation of potentials takes K^2 V steps.
+#: Most draws for which a rule is fitted: an evaluation of potentials takes K^2 V steps.
 MAX_DRAWS = 100
 
 _MEMORY = 12
@@ -54,12 +54,12 @@ _SUFFICIENT_DECREASE = 1e-4
 
 _MAX_HALVINGS = 30
 
-#: Evaluations of a side after which the potentials are taken as they are.
+#: Most evaluations of a side, after which the potentials are taken as they are.
 _MAX_EVALUATIONS = 1500
 
 
 class Potentials(SelectionRule):
-    """The scores are potentials theta: the draft of the largest theta + noise wins."""
+    """Rule whose scores are potentials theta: the draft of the largest theta + noise wins."""
 
     __slots__ = ()
 
@@ -101,7 +101,7 @@ def fit(problem: TransportProblem, tolerance: float, subset: Flags, upper: float
 
 
 class _GoodEnough(Exception):
-    """Ends the descent from inside."""
+    """Raised inside the descent to end it."""
 
 
 def _fit_side(
@@ -116,7 +116,7 @@ def _fit_side(
 
 
 class _Descent:
-    """Remembers the best potentials; variables are scaled so that the Hessian is near identity."""
+    """State with the best potentials; variables are scaled so that the Hessian is near identity."""
 
     def __init__(
         self, p: Vector, league: League, sign: float, tolerance: float, scale: Vector
@@ -184,7 +184,7 @@ def descend(evaluate: Callable[[Vector], tuple[float, Vector]], size: int) -> No
 
 
 def leagues_of(drafts: DraftScheme, subset: Flags) -> tuple[League, League]:
-    """The league of the tokens inside H, and that of the tokens outside."""
+    """Leagues of the tokens inside H, and of the tokens outside."""
     form = product_form(drafts)
     if form is not None:
         return _independent_league(form, subset, False), _independent_league(form, subset, True)
@@ -216,7 +216,7 @@ class _IndependentLeague:
     parts: list[tuple[float, Floats, Vector]]  # weight, q (n, K), base (K,)
 
     def evaluate(self, theta: Vector) -> tuple[float, Vector]:
-        """E max, and the probability that each member wins; theta is of shape (members,)."""
+        """Value E max, and the probability that each member wins; theta has shape (members,)."""
         from mdsd_opt.verifiers.optimal.choice_kernels import independent_law
 
         order = np.argsort(theta)
@@ -253,7 +253,7 @@ class _ListedLeague:
     mass: Vector
 
     def evaluate(self, theta: Vector) -> tuple[float, Vector]:
-        """As of `_IndependentLeague`."""
+        """Same contract as `_IndependentLeague.evaluate`."""
         from mdsd_opt.verifiers.optimal.choice_kernels import listed_law
 
         largest = int(np.diff(self.offsets).max(initial=0))
@@ -264,7 +264,7 @@ class _ListedLeague:
 
 
 def _listed_league(law: SupportLaw, subset: Flags, outside: bool) -> _ListedLeague:
-    """Sets with a token outside H belong to the league outside, with those tokens only."""
+    """League of listed sets; those with a token outside H have only such tokens, outside."""
     is_out = ~subset[law.tokens]
     has_out = np.bincount(law.arc_support[is_out], minlength=law.num_supports) > 0
     kept = is_out if outside else ~has_out[law.arc_support]

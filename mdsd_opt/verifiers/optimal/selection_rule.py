@@ -1,4 +1,4 @@
-"""Fitted rules that select one draft, the exact law of what they select, and decisions by them."""
+"""Fitted rules that select one draft, the exact law of the selection, and decisions by them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from mdsd_opt.verifiers.base import target_of
 from mdsd_opt.verifiers.rejection import accepted, nothing_accepted, residual_law
 from mdsd_opt.verifiers.verdicts import Decision, Law
 
-#: Draft tuples that p_Z may be summed over in exact arithmetic.
+#: Most draft tuples that p_Z may be summed over in exact arithmetic.
 _MAX_EXACT_TUPLES = 20_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SelectionRule(ABC):
-    """Drafts outside the subset H beat those inside; among the rest a number of each token decides.
+    """Rule by which drafts outside H beat those inside, and among the rest a token's score decides.
 
     Tokens of H are selected only where no other token is drafted. Arrays of tokens have shape (V,).
     """
@@ -42,7 +42,7 @@ class SelectionRule(ABC):
 
     @property
     def gap(self) -> float:
-        """How far the optimum may lie above `bound`."""
+        """Upper bound of the optimum's distance from `bound`."""
         return max(self.upper - self.bound, 0.0)
 
     @abstractmethod
@@ -71,7 +71,7 @@ class FittedRule:
         self._laws: dict[bool, tuple[Law, Law, Law]] = {}
 
     def decide(self, problem: TransportProblem, drafts: Integers, exact: bool) -> Decision:
-        """Accept the selected z with probability min(1, p_z / p_Z(z)), else (p - p_Z)+."""
+        """Accept the selected z with probability min(1, p_z / p_Z(z)), else draw (p - p_Z)+."""
         p, selection, residual = self._law(problem, exact)
         accept = nothing_accepted(drafts, p)
         for place, share in self.rule.shares(drafts, exact):
@@ -80,7 +80,7 @@ class FittedRule:
         return Decision(accept, residual)
 
     def _law(self, problem: TransportProblem, exact: bool) -> tuple[Law, Law, Law]:
-        """The target without fixed tokens, p_Z, and the law of the output after a rejection."""
+        """Target without fixed tokens, p_Z, and the law of the output after a rejection."""
         if exact not in self._laws:
             target = target_of(problem, exact)
             p = target.copy()
@@ -91,7 +91,7 @@ class FittedRule:
         return self._laws[exact]
 
     def _exact_selection(self, problem: TransportProblem) -> Law:
-        """p_Z of the same rule, summed over all draft tuples in Fractions."""
+        """Law p_Z of the same rule, summed over all draft tuples in Fractions."""
         count = problem.drafts.count_tuples()
         if count > _MAX_EXACT_TUPLES:
             raise ProblemTooLarge(

@@ -1,4 +1,4 @@
-"""The reference among selection plans: every token is a group of its own."""
+"""Reference among selection plans, in which every token is a group of its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mdsd_opt.verifiers.rejection import residual_law
 
 
 class SortedPlan(TokenPlan):
-    """Every token is a group of its own.
+    """Plan in which every token is a group of its own.
 
     Made of the target, in float64 or Fractions, the `fixed` tokens that are drafted anyway (the
     others have the target without them), and drafts without such tokens. `order`, shape (n,), holds
@@ -80,7 +80,7 @@ class SortedPlan(TokenPlan):
 
 
 def plan_of(problem: TransportProblem, exact: bool = False) -> SortedPlan | None:
-    """The plan of a problem; None if its drafts are certain, so that nothing is to be selected.
+    """Plan of a problem; None if its drafts are certain, so that there is nothing to select.
 
     A rejection may land among the tokens that are always drafted.
     """

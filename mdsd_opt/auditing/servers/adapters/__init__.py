@@ -1,1 +1,1 @@
-"""APIs of servers: each file has one, under the name ADAPTER, and is found by that."""
+"""APIs of servers: each file defines one as ADAPTER, and is found by that name."""

@@ -1,4 +1,4 @@
-"""llama.cpp's own API: token ids in and out, and laws as they are after all samplers."""
+"""llama.cpp's own API: token ids in and out, and laws after all samplers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from mdsd_opt.auditing.servers.laws import Law
 from mdsd_opt.auditing.servers.recorded import Reader, laws_of
 from mdsd_opt.errors import ServerError
 
-#: Tokens that a law lists: more than a filter leaves, and enough to see what is beyond.
+#: Number of tokens that a law lists: more than a filter leaves, and enough to see what is beyond.
 _LISTED = 512
 
 
 class LlamaCpp(Adapter):
-    """``/completion`` and ``/tokenize``.
+    """Adapter of ``/completion`` and ``/tokenize``.
 
     An answer with several tokens has no laws where they were drafted. A request for one token is
     never speculative, and has the law that the token was drawn from.
@@ -28,7 +28,7 @@ class LlamaCpp(Adapter):
 
     @classmethod
     def recognises(cls, connection: Connection) -> bool:
-        """By ``/props``, which others do not have."""
+        """Whether the server answers ``/props``, which others do not have."""
         try:
             return is_there(connection.get("/props"), "default_generation_settings", "total_slots")
         except Refused as error:
@@ -37,7 +37,7 @@ class LlamaCpp(Adapter):
             return False
 
     def prompt(self, text: str) -> list[int]:
-        """By ``/tokenize``."""
+        """Tokens of a prompt, from ``/tokenize``."""
         answer = self.connection.post("/tokenize", {"content": text, "add_special": True})
         if not is_there(answer, "tokens"):
             raise ServerError(f"{self.connection.url}/tokenize answers without tokens")

@@ -17,7 +17,7 @@ from mdsd_opt.auditing.servers.recorded import Reader, Written, laws_of
 
 
 class OpenAIChat(Adapter):
-    """``/v1/chat/completions``: tokens by their text or bytes, laws only as they come with texts.
+    """Adapter of ``/v1/chat/completions``: tokens by text or bytes, laws only with texts.
 
     A prompt is named by a number of ours; nothing but a whole prompt can be continued.
     """
@@ -35,7 +35,7 @@ class OpenAIChat(Adapter):
 
     @classmethod
     def recognises(cls, connection: Connection) -> bool:
-        """By ``/v1/models`` and an answer of one token."""
+        """Whether the server answers ``/v1/models`` and a request for one token."""
         model = first_model(connection, must=False)
         if model is None:
             return False
@@ -48,7 +48,7 @@ class OpenAIChat(Adapter):
             raise
 
     def prompt(self, text: str) -> list[int]:
-        """The number of a prompt."""
+        """Number that names a prompt."""
         if text not in self._prompts:
             self._prompts.append(text)
         return [self._prompts.index(text)]

@@ -12,10 +12,10 @@ from mdsd_opt.auditing.servers.laws import Law
 from mdsd_opt.auditing.servers.recorded import Reader, Written, laws_of
 from mdsd_opt.errors import ServerError
 
-#: What only some servers know; left out where a server refuses it.
+#: Options that only some servers know; they are left out if a server refuses them.
 _IDS = {"return_tokens_as_token_ids": True, "return_token_ids": True}
 
-#: Counters of vLLM, by their names in its metrics.
+#: Pattern of vLLM's counters, by their names in its metrics.
 _COUNTER = re.compile(
     r"^vllm:spec_decode_num_(drafts|draft_tokens|accepted_tokens|accepted_tokens_per_pos)"
     r"(?:_total)?\{([^}]*)\}\s+([0-9.e+]+)$",
@@ -25,7 +25,7 @@ _POSITION = re.compile(r'position="(\d+)"')
 
 
 class OpenAICompletions(Adapter):
-    """``/v1/completions``, with token ids as prompts and in answers."""
+    """Adapter of ``/v1/completions``, with token ids as prompts and in answers."""
 
     name = "openai-completions"
     order = 1
@@ -39,7 +39,7 @@ class OpenAICompletions(Adapter):
 
     @classmethod
     def recognises(cls, connection: Connection) -> bool:
-        """By ``/v1/models`` and a completion of one token."""
+        """Whether the server answers ``/v1/models`` and a completion of one token."""
         model = first_model(connection, must=False)
         if model is None:
             return False
@@ -53,7 +53,7 @@ class OpenAICompletions(Adapter):
         return is_there(answer, "choices")
 
     def prompt(self, text: str) -> list[int]:
-        """By vLLM's and SGLang's ``/tokenize``."""
+        """Tokens of a prompt, from ``/tokenize`` of vLLM and SGLang."""
         for path in ("/tokenize", "/v1/tokenize"):
             try:
                 answer = self.connection.post(path, {"model": self.model, "prompt": text})
@@ -100,7 +100,7 @@ class OpenAICompletions(Adapter):
         return written.tokens[0], self._laws(written)[0]
 
     def laws_along(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[Law | None]:
-        """By vLLM's `prompt_logprobs`, all at once; one after another elsewhere."""
+        """Laws of all tokens, by vLLM's `prompt_logprobs` at once, or one after another."""
         if not tokens:
             return []
         more = {"prompt_logprobs": self.request.top}
@@ -117,7 +117,7 @@ class OpenAICompletions(Adapter):
         return self._laws(Written(list(tokens), lists))
 
     def counters(self) -> Counters | None:
-        """By vLLM's ``/metrics``."""
+        """Counts from vLLM's ``/metrics``."""
         try:
             text = self.connection.get("/metrics")
         except ServerError:
@@ -142,7 +142,7 @@ class OpenAICompletions(Adapter):
 
 
 def first_model(connection: Connection, *, must: bool = True) -> str | None:
-    """The first of a server's models."""
+    """First of a server's models."""
     try:
         answer = connection.get("/v1/models")
     except Refused as error:
@@ -157,7 +157,7 @@ def first_model(connection: Connection, *, must: bool = True) -> str | None:
 
 
 def asked(connection: Connection, path: str, body: dict[str, Any], extras: dict[str, Any]) -> Any:
-    """What a server answers; extras that it refuses are left out from then on."""
+    """Answer of a server; extras that it refuses are left out from then on."""
     while True:
         sent = dict(extras)
         try:
@@ -181,7 +181,7 @@ def asked(connection: Connection, path: str, body: dict[str, Any], extras: dict[
 
 
 def with_laws(reader: Reader, answer: Any, connection: Connection, top: int) -> Written:
-    """The text of an answer, which has to have laws."""
+    """Text of an answer, which has to have laws."""
     try:
         return reader.texts(answer)[0]
     except ValueError as error:
