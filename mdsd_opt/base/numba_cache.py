@@ -127,7 +127,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]  # numba has no types
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Compiled code for a signature; None if there is none, or none that can be read."""
-        # All of numba that compiled code needs; what it compiles with takes half a second to load.
+        # Compiled code needs no more of numba; the compiler takes half a second to load.
         rtsys.initialize(target_context)
         try:
             payload = pickle.loads(self._path(sig, target_context.codegen()).read_bytes())

@@ -52,7 +52,7 @@ class HostLaws:
         self._target, self._draft = tree_logits(target), tree_logits(draft)
         token_ids = token_ids_of(draft)
         self._own = None if token_ids is None else OwnTokens(token_ids)
-        # what others have made may ask for an array
+        # schemes of others may need an array
         self._as_it_is = self._own is not None and make in SINGLE_MODEL_SCHEMES.values()
         self._rows: dict[Tokens, NDArray[Any]] = {}
 

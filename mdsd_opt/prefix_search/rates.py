@@ -30,7 +30,7 @@ def with_replacement_rates(
     from mdsd_opt.prefix_search import rates_with_replacement_kernels as kernels
 
     vocab_size = target.shape[1]
-    # As many as leave few tokens in one that is opened; their sums stay in the first-level cache.
+    # An opened bucket shall have few tokens, and the sums shall stay in the first-level cache.
     size = int(min(1024.0, max(64.0, 6.0 * np.sqrt(vocab_size))))
     error, slack, largest_weight = kernels.SINGLE if target.itemsize < 8 else kernels.DOUBLE
     block_of_weights = np.empty((4, BLOCK), target.dtype)

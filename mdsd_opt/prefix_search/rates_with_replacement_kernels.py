@@ -45,8 +45,8 @@ from mdsd_opt.prefix_search.weigh_kernels import (
     weigh_block,
 )
 
-# How well t is known, the gain for which a group is not worth opening, and the largest weight (up
-# to a factor of 1.5), by the precision of weights.
+# Error of t, gain for which a group is not worth opening, and largest weight (up to a factor of
+# 1.5), by the precision of weights.
 SINGLE = (4e-7, 1e-9, 2.0**52 / SINGLE_UNIT)
 DOUBLE = (1e-12, 1e-15, 2.0**52)
 

@@ -75,7 +75,7 @@ def kernel_budget(architectures: Sequence[int | str] = ARCHITECTURES) -> list[Ke
         if not isinstance(function, triton.JITFunction):
             raise InvalidInput("kernels are interpreted: unset TRITON_INTERPRET to compile them")
         types = {**signature, **dict.fromkeys(constants, "constexpr")}
-        # As at a launch where the vocabulary is one of whole blocks of 16, so that loads are wide.
+        # They are aligned as for a vocabulary of whole blocks of 16, so that loads are wide.
         aligned = {
             (place,): [["tt.divisibility", 16]]
             for place, (argument, kind) in enumerate(types.items())

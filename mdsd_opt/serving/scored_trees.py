@@ -93,7 +93,7 @@ def draft_tree(model: Model, children: Children, depth: int, num_nodes: int) -> 
             )
             for token, score in zip(tokens, of_node, strict=True)
         ]
-        # all of the first level, as they were drafted: engines do not sort it
+        # the first level stays in draft order: engines do not sort it
         best = _best(drafted[first:], num_drafts) if first else range(num_drafts)
         level = [(first + place, drafted[first + place]) for place in best]
     if not 1 < num_nodes <= len(drafted) + 1:

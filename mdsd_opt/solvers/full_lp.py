@@ -285,7 +285,7 @@ def _on_pairs(problem: TransportProblem, law: SupportLaw, chosen: Backend) -> Pr
     fixed = weighted_count(law.tokens[single], law.mass[sizes == 1], p.size)
     first, second, pair_mass = law.tokens[pair], law.tokens[pair + 1], law.mass[sizes == 2]
     lp = chosen.maximise(pair_lp(p, fixed, first, second, pair_mass))
-    # What each set hands to its tokens, then what of it is accepted.
+    # Masses that each set hands to its tokens, then the part that is accepted.
     handed = np.zeros(law.num_arcs)
     handed[single] = law.mass[sizes == 1]
     handed[pair] = lp.point[p.size :]

@@ -87,7 +87,7 @@ def solve_lp(
     lp.a_matrix_.index_ = matrix.rows[by_column].astype(np.int32)
     lp.a_matrix_.value_ = matrix.values[by_column]
 
-    # Without the callbacks of the class in Python, which version 1.16 announces on stdout.
+    # This leaves out callbacks of the Python class, which version 1.16 announces on stdout.
     highs = highspy.Highs.__base__()
     options: dict[str, Any] = {
         "output_flag": False,

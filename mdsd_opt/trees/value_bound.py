@@ -1,4 +1,4 @@
-r"""Most that drafts of two values can bring at one node, over all lossless rules.
+r"""Largest mean value that drafts of two values can bring at one node, over all lossless rules.
 
 K independent drafts from q; m1 of them are worth :math:`v_1`, the other m2 are worth
 :math:`v_2 < v_1`. With :math:`d = v_1 - v_2`, :math:`n = \lceil v_1 / d \rceil` and

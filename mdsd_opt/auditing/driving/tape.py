@@ -129,8 +129,8 @@ class Tape:
         if self._race_width and shape and shape[-1] == self._race_width:
             self.handed_out_rows = True
             rows = [self._row(self._race_width, uniform=True) for _ in range(size // shape[-1])]
-            # Between the points of the grid too: the weights shall be found to more digits than it
-            # has near 0.
+            # Values may lie between the points of the grid: the weights shall be found to more
+            # digits than it has near 0.
             return np.exp(-np.array(rows)).clip(1e-38, grid.highest).reshape(shape)
         return np.array([self._uniform(grid) for _ in range(size)]).reshape(shape)
 

@@ -146,7 +146,7 @@ class Evidence:
         self._expected = np.zeros((2, 1024))  # expected and observed number of each id
         self._last: float | None = None
         self._blocks = 0
-        # of each half of the texts: how much more often the gaining cells came, and its variance
+        # excess of the gaining cells in each half of the texts, and its variance
         self._excess = np.zeros((2, len(_NAMES)))
         self._variance = np.zeros((2, len(_NAMES)))
         self._score = self._information = 0.0

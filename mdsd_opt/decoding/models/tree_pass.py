@@ -128,7 +128,7 @@ class TreeModel:
         if self._vocab_size is None:
             return tuple(tokens)
         last = self.loaded.vocab_size - 1
-        # what it has drawn itself it has
+        # its own draws are in its vocabulary
         capped: Any = (
             token if isinstance(token, PromisedToken) else min(token, last) for token in tokens
         )

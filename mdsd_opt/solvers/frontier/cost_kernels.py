@@ -20,7 +20,7 @@ KL, CHI2 = 0, 1  # divergences, as the kernels call them
 _BEFORE, _AFTER, _HEIGHT = 0, 1, 2
 # Of its edges: slope, and where the line through an edge is at 0 and, less Q(V), at 1.
 _SLOPE, _AT_ZERO, _AT_ONE = 3, 4, 5
-# What the edges between a vertex and that where slopes pass one cost in each divergence, two rows
+# Cost of the edges between a vertex and that where slopes pass one in each divergence, two rows
 # each, and what groups of tokens may hide. Sums from the first edge would drown in its cost.
 _SUMS = 6
 _DOUBTS = 8

@@ -232,7 +232,7 @@ class RowGroups:
         for group in np.unique(self._group_of_bucket[self._keys[fixed]]).tolist():
             others = self._group_of_bucket[self._keys] == group
             others[fixed] = False
-            # Summed anew: of a difference a small rest would be lost.
+            # These are summed anew: a difference would lose a small rest.
             table[:2, group] = self.p[others].sum(), self.q[others].sum()
         masses, weights = table[:2]
         outside = weights.sum()

@@ -38,7 +38,7 @@ class Traversal(TreeRule):
 
 
 class TraversalHull(TreeRule):
-    """Traversal, with what goes on to the drafts of a node by the optimal rule for r p.
+    """Traversal in which masses go on to a node's drafts by the optimal rule for r p.
 
     The drafts are tried in descending order of that mass; draft t is to be passed with
     pi_t / (1 - those tried before). After the last, the node is the end with (r - alpha)/(1 -
