@@ -5,6 +5,20 @@
 constexpr int kMaxWarps = 32;
 constexpr u32 kAllLanes = 0xFFFFFFFFu;
 
+// Sum of whole numbers of all lanes.
+template <class T>
+__device__ __forceinline__ T warp_sum(T value) {
+  return __reduce_add_sync(kAllLanes, value);
+}
+__device__ __forceinline__ u64 warp_sum(u64 value) {
+  constexpr int kBits = 22;  // at a time: 32 lanes of them fit into 32
+  constexpr u32 kMask = (1u << kBits) - 1;
+  u32 low = static_cast<u32>(value) & kMask, middle = static_cast<u32>(value >> kBits) & kMask;
+  u64 sum = warp_sum(static_cast<u32>(value >> (2 * kBits)));
+  sum = (sum << kBits) + warp_sum(middle);
+  return (sum << kBits) + warp_sum(low);
+}
+
 // Sum of the values of all earlier threads; `total` gets the sum of all. The caller lets a barrier
 // pass before `scratch` is used again.
 template <class T>
@@ -18,21 +32,9 @@ __device__ T sum_before(T value, T* scratch, T& total) {
   }
   if (lane == 31) scratch[warp] = up_to;
   __syncthreads();
-  T before = 0;
-  total = 0;
-  for (u32 w = 0; w < warps; w++) {
-    if (w < warp) before += scratch[w];
-    total += scratch[w];
-  }
-  return before + up_to - value;
-}
-
-// Sum of whole numbers of all lanes, which is below 2^57.
-__device__ inline u64 warp_sum(u64 value) {
-  constexpr int kLow = 27;  // bits, of which 32 lanes fit into 32
-  u32 low = static_cast<u32>(value) & ((1u << kLow) - 1);
-  u64 high = __reduce_add_sync(kAllLanes, static_cast<u32>(value >> kLow));
-  return (high << kLow) + __reduce_add_sync(kAllLanes, low);
+  T of_warp = lane < warps ? scratch[lane] : 0;
+  total = warp_sum(of_warp);
+  return warp_sum(lane < warp ? of_warp : 0) + up_to - value;
 }
 
 __device__ inline float warp_max(float value) {

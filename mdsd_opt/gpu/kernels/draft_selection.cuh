@@ -38,7 +38,7 @@ __device__ inline int draft_of_block(const DraftSelectionMemory& memory, const R
     if (memory.group[i] < 0) continue;
     if (i > first) pivotal *= last / (last + q(first));  // of all but the last draft from `first` on
     so_far.add(q(i));
-    last = fmax(plan.q_sum[plan.num_groups].minus(so_far), above);
+    last = fmax(plan.q_sum[plan.num_groups].minus(so_far) * kMassUnit, above);
     if (is_inside(i)) drafted += q(i);
   }
   double share = last + q(first);
@@ -86,8 +86,6 @@ __global__ void __launch_bounds__(256, 2)
     memory.group[i] = is_there ? drawn_from(plan, plan.group_of(memory.drafted[i].weight)) : -1;
   }
   planner.collapse();
-  float finer = planner.finer_units();
-  if (threadIdx.x == 0) plan.finer = finer;
   int top = -1;
   for (int i = 0; i < num_drafts; i++) top = max(top, memory.group[i]);
   GroupBlock block = planner.block_of(top, draws.of(row, kLevel));
