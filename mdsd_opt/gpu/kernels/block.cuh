@@ -5,18 +5,24 @@
 constexpr int kMaxWarps = 32;
 constexpr u32 kAllLanes = 0xFFFFFFFFu;
 
-// Sum of whole numbers of all lanes.
+// Sum of whole numbers of all lanes, in pieces of which 32 fit into 32 bits. Two are enough for a sum that is
+// below 2^59.
+template <int kPieces>
+__device__ __forceinline__ u64 warp_sum(u64 value) {
+  constexpr int kBits = 27;
+  u64 sum = 0;
+#pragma unroll
+  for (int i = 0; i < kPieces; i++) {
+    u32 piece = static_cast<u32>(value >> (i * kBits));
+    if (i < kPieces - 1) piece &= (1u << kBits) - 1;
+    sum += static_cast<u64>(__reduce_add_sync(kAllLanes, piece)) << (i * kBits);
+  }
+  return sum;
+}
 template <class T>
 __device__ __forceinline__ T warp_sum(T value) {
-  return __reduce_add_sync(kAllLanes, value);
-}
-__device__ __forceinline__ u64 warp_sum(u64 value) {
-  constexpr int kBits = 22;  // at a time: 32 lanes of them fit into 32
-  constexpr u32 kMask = (1u << kBits) - 1;
-  u32 low = static_cast<u32>(value) & kMask, middle = static_cast<u32>(value >> kBits) & kMask;
-  u64 sum = warp_sum(static_cast<u32>(value >> (2 * kBits)));
-  sum = (sum << kBits) + warp_sum(middle);
-  return (sum << kBits) + warp_sum(low);
+  if (sizeof(T) == 8) return warp_sum<3>(value);
+  return __reduce_add_sync(kAllLanes, static_cast<u32>(value));
 }
 
 // Sum of the values of all earlier threads; `total` gets the sum of all. The caller lets a barrier

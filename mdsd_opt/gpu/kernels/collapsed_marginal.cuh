@@ -38,10 +38,13 @@ __device__ __forceinline__ u64 key_at(double value, u32 index) {
 }
 __device__ __forceinline__ int index_of(u64 key) { return static_cast<u32>(key) & kIndexMask; }
 
-// Numbers in the order of floats that are not negative, those of the cut's upper side behind the others.
+// Numbers in the order of floats that are not negative, those of the cut's upper side behind the others, and
+// none of them zero.
 __device__ __forceinline__ u32 key_on_side(float value, bool is_above) {
-  return __float_as_uint(value) | static_cast<u32>(is_above) << 31;
+  return max(__float_as_uint(value), 1u) | static_cast<u32>(is_above) << 31;
 }
+
+constexpr u32 kNoSide = ~(1u << 31);
 
 // A float that is not negative, without a conversion; of 0 and infinity numbers that will do.
 __device__ __forceinline__ double widened(float value) {
@@ -56,7 +59,7 @@ __device__ __forceinline__ double larger(double a, double b) {
 
 struct PlannerMemory {
   union {
-    float steps[3][kMaxGroups + 1];    // least and greatest means, and those rounded outwards,
+    u32 steps[3][kMaxGroups + 1];      // bits of least and greatest means, and of those rounded outwards,
     double curves[2][kMaxGroups + 1];  // and then R, and q from the topmost draft's group on
   };
   double ratio[kMaxGroups + 1];
@@ -84,9 +87,9 @@ class Planner {
   __device__ __forceinline__ void collapse() {
     make_steps();
     u64 mass = 0;
-#pragma unroll 4
+#pragma unroll 2
     for (int side = 0; side < 2; side++) mass += fill(side == 0);
-    u32 left = total_of(follow_curves(mass));
+    u64 left = total_of(follow_curves(mass));
     if (threadIdx.x != 0) return;
     // Units of (p - p_I)+ may be so much smaller, with a margin for the rounding of weights.
     float most = left * (1.0f / kPartsOfRest) + 2e-6f, finer = 1.0f;
@@ -117,10 +120,10 @@ class Planner {
       }
       u64 left = kNoKey, right = kNoKey;  // the widest of equals: the first one here, the last behind
       auto key = [&](int end, int index) { return key_at(__fma_rn(-slope, q[end], point[end]), index); };
-#pragma unroll 4
+#pragma unroll 2
       for (int end = lowest.start + threadIdx.x; end <= highest.start; end += blockDim.x)
         left = min(left, key(end, end));
-#pragma unroll 4
+#pragma unroll 2
       for (int end = lowest.stop + threadIdx.x; end <= highest.stop; end += blockDim.x)
         right = min(right, key(end, kIndexMask - end));
       left = least(left);
@@ -187,65 +190,48 @@ class Planner {
   // q from there on cannot exceed one, which bounds them all. Means are not rounded to what is above what
   // any marginal may have.
   __device__ __forceinline__ void make_steps() {
-    const float inf = infinity(), most_ratio = static_cast<float>(plan_.most_ratio);
-    // Of a thread's groups on the side of the last of them, and on that of the first.
-    float most_mean = 0.0f, most_rounded = 0.0f, least_mean = inf, least_rounded = inf;
+    const float most_ratio = static_cast<float>(plan_.most_ratio);
+    u32 most_mean = 0, most_rounded = 0, least_mean = ~0u, least_rounded = ~0u;
 #pragma unroll 4
     for (int g = begin_; g < stop_; g++) {
-      bool is_above = g >= cut_;
-      if (g == cut_) most_mean = most_rounded = 0.0f;
-      float mean = __uint_as_float(~0u), rounded = mean;  // no number: it is neither the most nor the least
+      u32 mean_key = 0, rounded_key = 0;
       if (!is_zero(plan_.q[g])) {
+        bool is_above = g >= cut_;
         float bound = fast_reciprocal(static_cast<float>(q_from(g)));
-        mean = plan_.p[g] * static_cast<float>(kMassUnit) * fast_reciprocal(static_cast<float>(plan_.q[g]));
-        rounded = is_above ? fminf(mean, plan_.lowest[g])
-                           : fmaxf(mean, fminf(plan_.highest[g], most_ratio));
-        mean = fminf(mean, bound);
-        rounded = fminf(rounded, bound);
+        float mean = plan_.p[g] * static_cast<float>(kMassUnit) * fast_reciprocal(static_cast<float>(plan_.q[g]));
+        float rounded = is_above ? fminf(mean, plan_.lowest[g])
+                                 : fmaxf(mean, fminf(plan_.highest[g], most_ratio));
+        mean_key = key_on_side(fminf(mean, bound), is_above);
+        rounded_key = key_on_side(fminf(rounded, bound), is_above);
       }
-      memory_.steps[0][g] = mean;
-      memory_.steps[2][g] = rounded;
-      most_mean = fmaxf(most_mean, mean);
-      most_rounded = fmaxf(most_rounded, rounded);
-      if (is_above && begin_ < cut_) continue;
-      least_mean = fminf(least_mean, mean);
-      least_rounded = fminf(least_rounded, rounded);
+      memory_.steps[0][g] = mean_key;
+      memory_.steps[2][g] = rounded_key;
+      most_mean = max(most_mean, mean_key);
+      most_rounded = max(most_rounded, rounded_key);
+      least_mean = min(least_mean, mean_key - 1);  // groups that are empty have none
+      least_rounded = min(least_rounded, rounded_key - 1);
     }
-    // Earlier threads, if the last of their groups are on my first's side, and later ones, if their
-    // first is on my last's.
-    bool is_first_above = begin_ >= cut_, is_last_above = stop_ > cut_;
-    u32 keys[4] = {~key_on_side(most_mean, is_last_above), ~key_on_side(most_rounded, is_last_above),
-                   key_on_side(least_mean, is_first_above), key_on_side(least_rounded, is_first_above)};
+    u32 keys[4] = {~most_mean, ~most_rounded, least_mean, least_rounded};
     beside(keys);
-    auto most = [&](u32 key) {
-      return fabsf(__uint_as_float(~min(key, ~key_on_side(0.0f, is_first_above))));
-    };
-    auto least = [&](u32 key) {
-      return fabsf(__uint_as_float(min(key, key_on_side(inf, is_last_above))));
-    };
-    most_mean = most(keys[0]);
-    most_rounded = most(keys[1]);
-    least_mean = least(keys[2]);
-    least_rounded = least(keys[3]);
+    most_mean = ~keys[0];
+    most_rounded = ~keys[1];
+    least_mean = keys[2];
+    least_rounded = keys[3];
 #pragma unroll 4
     for (int g = begin_; g < stop_; g++) {
-      bool is_above = g >= cut_;
-      if (g == cut_) most_mean = 0.0f;
-      most_mean = fmaxf(most_mean, memory_.steps[0][g]);
-      memory_.steps[1][g] = most_mean;
-      if (is_above) continue;
-      most_rounded = fmaxf(most_rounded, memory_.steps[2][g]);
-      memory_.steps[2][g] = most_rounded;
+      most_mean = max(most_mean, memory_.steps[0][g]);
+      memory_.steps[1][g] = most_mean & kNoSide;
+      if (g >= cut_) continue;
+      most_rounded = max(most_rounded, memory_.steps[2][g]);
+      memory_.steps[2][g] = most_rounded & kNoSide;
     }
 #pragma unroll 4
     for (int g = stop_ - 1; g >= begin_; g--) {
-      bool is_above = g >= cut_;
-      if (g == cut_ - 1) least_mean = inf;
-      least_mean = fminf(least_mean, memory_.steps[0][g]);
-      memory_.steps[0][g] = least_mean;
-      if (!is_above) continue;
-      least_rounded = fminf(least_rounded, memory_.steps[2][g]);
-      memory_.steps[2][g] = least_rounded;
+      least_mean = min(least_mean, memory_.steps[0][g] - 1);
+      memory_.steps[0][g] = (least_mean + 1) & kNoSide;
+      if (g < cut_) continue;
+      least_rounded = min(least_rounded, memory_.steps[2][g] - 1);
+      memory_.steps[2][g] = (least_rounded + 1) & kNoSide;
     }
   }
 
@@ -280,10 +266,10 @@ class Planner {
   // sequences. Returns the mass of the thread's groups.
   __device__ __forceinline__ u64 fill(bool inside) {
     const double huge = widened(infinity());  // times a q of zero it is zero
-    double mass = inside ? plan_.contained[cut_] : 1.0 - plan_.contained[cut_];
+    u64 mass = in_mass_units(inside ? plan_.contained[cut_] : 1.0 - plan_.contained[cut_]);
     u64 sums[3] = {0, 0, 0}, filled = 0;
     auto step = [&](int sequence, int g) {
-      return widened(memory_.steps[inside ? sequence : (sequence + 2) % 3][g]);
+      return widened(__uint_as_float(memory_.steps[inside ? sequence : (sequence + 2) % 3][g]));
     };
     int begin = inside ? begin_ : max(begin_, cut_), end = inside ? min(stop_, cut_) : stop_;
 #pragma unroll 4
@@ -292,19 +278,15 @@ class Planner {
 #pragma unroll
       for (int s = 0; s < 3; s++) sums[s] += in_mass_units(step(s, g), q);
     }
-    u64 totals[3];
-    double reached[3];
+    u64 reached[3];
 #pragma unroll
-    for (int s = 0; s < 3; s++) {
-      totals[s] = total_of(sums[s]);
-      reached[s] = totals[s] * kMassUnit;
-    }
+    for (int s = 0; s < 3; s++) reached[s] = total_of(sums[s]);
     // The level that a stretch is put on is an optimum over how many groups it concerns.
     bool needs_level = inside ? reached[2] <= mass : reached[0] >= mass;
     double level = huge;
     if (needs_level) {
-      u64 left = before(inside ? sums[2] : sums[0]) + (inside ? in_mass_units(mass) - totals[2] : -in_mass_units(mass));
-#pragma unroll 4
+      u64 left = inside ? before(sums[2]) - reached[2] + mass : before(sums[0]) - mass;
+#pragma unroll 1
       for (int g = begin; g < end; g++) {
         u64 own = in_mass_units(step(inside ? 2 : 0, g), plan_.q[g]);
         if (inside) left += own;
@@ -315,8 +297,9 @@ class Planner {
       level = value_of(least(key_of(level))) * kMassUnit;
     }
     int from = reached[1] <= mass ? 1 : 0;
-    double least_mass = from == 1 ? reached[1] : reached[0];
-    double share = (mass - least_mass) / ((from == 1 ? reached[2] : reached[1]) - least_mass);
+    u64 least_mass = from == 1 ? reached[1] : reached[0];
+    double share = static_cast<long long>(mass - least_mass);
+    share /= static_cast<long long>((from == 1 ? reached[2] : reached[1]) - least_mass);
     share = fmin(fmax(share, 0.0), 1.0);
     double lowest = 0.0, highest = huge;
     if (inside && needs_level) {
@@ -397,15 +380,15 @@ class Planner {
     return static_cast<u64>(high) << 32 | low;
   }
 
-  template <class T>
-  __device__ __forceinline__ T total_of(T value) {
+  // Of numbers of which the sum is below 2^59.
+  __device__ __forceinline__ u64 total_of(u64 value) {
     sum_turn_ ^= 1;
     u64* of_warp = memory_.sums[sum_turn_];
     u32 lane = threadIdx.x & 31;
-    value = warp_sum(value);
+    value = warp_sum<2>(value);
     if (lane == 0) of_warp[threadIdx.x >> 5] = value;
     __syncthreads();
-    return warp_sum(static_cast<T>(lane < blockDim.x >> 5 ? of_warp[lane] : 0));
+    return warp_sum<2>(lane < blockDim.x >> 5 ? of_warp[lane] : 0);
   }
 
   __device__ __forceinline__ u64 before(u64 value) {
