@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from support.kernel_cases import CASES
+from support.kernel_cases import CASES, near_rows, pair_of
 from support.ptx import runtime as ptx_runtime
 from support.ptx.runtime import (
     SCHEDULES,
@@ -20,7 +20,9 @@ from support.ptx.runtime import (
     host_logits,
 )
 
+from mdsd_opt.gpu.philox import Randomness
 from mdsd_opt.gpu.sources import BEST_PREFIX, DRAFT_SELECTION, KERNELS, RATIO_TABLES, Kernel
+from mdsd_opt.gpu.verification import verify_rows
 
 #: What is wrong with each variant of a kernel, as it is told. A cluster has two blocks.
 BROKEN = {
@@ -165,3 +167,14 @@ def test_accesses_that_are_moved(
     ]
     # Four bytes further on there is often a number that would do as well.
     assert len(missed) <= (len(sample) // 2 if moved_by == 4 else 0), missed
+
+
+def test_a_plan_costs_no_more_than_it_may(kernel_device: Device) -> None:
+    """Instructions of all threads for a row, by PTX, and those of 64-bit floats."""
+    runtime = PtxRuntime(Device(kernel_device.folder, block_size=512))
+    target, draft = near_rows(1, 4096)
+    drafts = np.argsort(-draft, axis=1)[:, 3:7].copy()
+    verify_rows(runtime, pair_of(target, draft), drafts, Randomness(0))
+    counts = runtime.counts[DRAFT_SELECTION.name]
+    assert 100_000 < counts["instructions"] <= 1_150_000
+    assert 10_000 < counts["float64"] <= 105_000

@@ -49,8 +49,8 @@ _PLAN = np.dtype(
         ("p", np.uint64, _GROUPS),
         ("q", np.float64, _GROUPS),
         ("q_sum", np.uint64, (_GROUPS + 1, 3)),
-        ("lowest", np.float64, _GROUPS),
-        ("highest", np.float64, _GROUPS),
+        ("lowest", np.float32, _GROUPS),
+        ("highest", np.float32, _GROUPS),
         ("contained", np.float64, _GROUPS + 1),
         ("ratio", np.float32, (_GROUPS, 2)),
         (

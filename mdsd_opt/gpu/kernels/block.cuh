@@ -5,6 +5,26 @@
 constexpr int kMaxWarps = 32;
 constexpr u32 kAllLanes = 0xFFFFFFFFu;
 
+// Sum of whole numbers of all lanes, in pieces of which 32 fit into 32 bits. Two are enough for a sum that is
+// below 2^59.
+template <int kPieces>
+__device__ __forceinline__ u64 warp_sum(u64 value) {
+  constexpr int kBits = 27;
+  u64 sum = 0;
+#pragma unroll
+  for (int i = 0; i < kPieces; i++) {
+    u32 piece = static_cast<u32>(value >> (i * kBits));
+    if (i < kPieces - 1) piece &= (1u << kBits) - 1;
+    sum += static_cast<u64>(__reduce_add_sync(kAllLanes, piece)) << (i * kBits);
+  }
+  return sum;
+}
+template <class T>
+__device__ __forceinline__ T warp_sum(T value) {
+  if (sizeof(T) == 8) return warp_sum<3>(value);
+  return __reduce_add_sync(kAllLanes, static_cast<u32>(value));
+}
+
 // Sum of the values of all earlier threads; `total` gets the sum of all. The caller lets a barrier
 // pass before `scratch` is used again.
 template <class T>
@@ -18,21 +38,9 @@ __device__ T sum_before(T value, T* scratch, T& total) {
   }
   if (lane == 31) scratch[warp] = up_to;
   __syncthreads();
-  T before = 0;
-  total = 0;
-  for (u32 w = 0; w < warps; w++) {
-    if (w < warp) before += scratch[w];
-    total += scratch[w];
-  }
-  return before + up_to - value;
-}
-
-// Sum of whole numbers of all lanes, which is below 2^57.
-__device__ inline u64 warp_sum(u64 value) {
-  constexpr int kLow = 27;  // bits, of which 32 lanes fit into 32
-  u32 low = static_cast<u32>(value) & ((1u << kLow) - 1);
-  u64 high = __reduce_add_sync(kAllLanes, static_cast<u32>(value >> kLow));
-  return (high << kLow) + __reduce_add_sync(kAllLanes, low);
+  T of_warp = lane < warps ? scratch[lane] : 0;
+  total = warp_sum(of_warp);
+  return warp_sum(lane < warp ? of_warp : 0) + up_to - value;
 }
 
 __device__ inline float warp_max(float value) {

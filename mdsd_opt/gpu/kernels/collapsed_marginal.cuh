@@ -20,27 +20,52 @@
 
 constexpr u32 kPlannerWarps = 8;  // of a block, at most
 
-struct Best {
-  double value;
-  int index;
-};
-
-__device__ inline bool is_better(Best a, Best b) {
-  return a.value < b.value || (a.value == b.value && a.index < b.index);
+// Numbers in the order of doubles.
+__device__ __forceinline__ u64 key_of(double value) {
+  long long bits = __double_as_longlong(value);
+  return bits ^ (bits >> 63 | 1ll << 63);
+}
+__device__ __forceinline__ double value_of(u64 key) {
+  long long bits = key ^ 1ull << 63;  // right, if it is not negative
+  return __longlong_as_double(bits < 0 ? ~key : bits);
 }
 
-// What a thread's groups give, and whether they are on the cut's upper side.
-struct Part {
-  double value;
-  bool is_above;
-};
+// The same with an index in place of the last bits, which are less than 1e-12 of a value: of equal ones that
+// with the least index is the least.
+constexpr u32 kIndexMask = 4095;
+__device__ __forceinline__ u64 key_at(double value, u32 index) {
+  return (key_of(value) & ~static_cast<u64>(kIndexMask)) | index;
+}
+__device__ __forceinline__ int index_of(u64 key) { return static_cast<u32>(key) & kIndexMask; }
+
+// Numbers in the order of floats that are not negative, those of the cut's upper side behind the others, and
+// none of them zero.
+__device__ __forceinline__ u32 key_on_side(float value, bool is_above) {
+  return max(__float_as_uint(value), 1u) | static_cast<u32>(is_above) << 31;
+}
+
+constexpr u32 kNoSide = ~(1u << 31);
+
+// A float that is not negative, without a conversion; of 0 and infinity numbers that will do.
+__device__ __forceinline__ double widened(float value) {
+  return __longlong_as_double((static_cast<u64>(__float_as_uint(value)) << 29) + (896ull << 52));
+}
+
+// Of doubles that are not negative, by their bits: many devices have few units for doubles.
+__device__ __forceinline__ bool is_zero(double value) { return __double_as_longlong(value) == 0; }
+__device__ __forceinline__ double larger(double a, double b) {
+  return __longlong_as_double(max(__double_as_longlong(a), __double_as_longlong(b)));
+}
 
 struct PlannerMemory {
-  double steps[3][kMaxGroups + 1];  // the three sequences; then the ratios, R and F
+  union {
+    u32 steps[3][kMaxGroups + 1];      // bits of least and greatest means, and of those rounded outwards,
+    double curves[2][kMaxGroups + 1];  // and then R, and q from the topmost draft's group on
+  };
+  double ratio[kMaxGroups + 1];
   double q_from[kMaxGroups + 1];  // of all groups from an end on
-  Part of_warp[4][kPlannerWarps];
-  Best best[2][kPlannerWarps];
-  u64 sums[2][kPlannerWarps];
+  u32 of_warp[4][kPlannerWarps];
+  u64 best[2][kPlannerWarps], sums[2][kPlannerWarps];
 };
 
 // First group of a block, and the first behind it.
@@ -57,86 +82,68 @@ class Planner {
     stop_ = min(begin_ + each, size_);
   }
 
-  // Fill in the plan's ratios, after `find_cut`.
+  // Fill in the plan's ratios, and how fine the units of what is left of p may be, a power of two. After
+  // `find_cut`.
   __device__ __forceinline__ void collapse() {
     make_steps();
-#pragma unroll 1
-    for (int side = 0; side < 2; side++) fill(side == 0);
-    follow_curves();
-#pragma unroll 1
-    for (int g = begin_; g < stop_; g++) {
-      double ratio = memory_.steps[0][g] * (plan_.q_unit / plan_.p_unit);
-      float high = static_cast<float>(ratio);
-      plan_.ratio[g] = {high, static_cast<float>(ratio - high)};
-    }
-  }
-
-  // So much smaller may units of (p - p_I)+ be, a power of two: by what may be left of a group of tokens
-  // with ratios between its edges, and a margin for the rounding of weights.
-  __device__ __forceinline__ float finer_units() {
-    u64 mine = 0;
-#pragma unroll 1
-    for (int g = begin_; g < stop_; g++) {
-      double p = plan_.p[g] * kMassUnit, q = share_of_q(g), ratio = memory_.steps[0][g];
-      double lowest = plan_.lowest[g], highest = plan_.highest[g], left = p;
-      if (lowest == highest)
-        left = p - ratio * q;
-      else if (lowest < highest && highest < static_cast<double>(infinity()))
-        left = fmax(p - lowest * q, 0.0) * (fmax(highest - ratio, 0.0) / (highest - lowest));
-      mine += in_mass_units(fmin(fmax(left, p - ratio * q), p));
-    }
-    double most = total_of(mine) * kMassUnit + 2e-6, finer = 1.0;
-    while (2.0 * finer * most < 0.5) finer *= 2.0;
-    return static_cast<float>(finer);
+    u64 mass = 0;
+#pragma unroll 2
+    for (int side = 0; side < 2; side++) mass += fill(side == 0);
+    u64 left = total_of(follow_curves(mass));
+    if (threadIdx.x != 0) return;
+    // Units of (p - p_I)+ may be so much smaller, with a margin for the rounding of weights.
+    float most = left * (1.0f / kPartsOfRest) + 2e-6f, finer = 1.0f;
+    while (2.0f * finer * most < 0.5f) finer *= 2.0f;
+    plan_.finer = finer;
   }
 
   // The block at a level that holds a group with mass, after `collapse`, whose ratios it takes the place
   // of: a slope at which the lowest
-  // points on both sides of it are on one line. Newton steps, kept inside a bracket.
+  // points on both sides of it are on one line. Newton steps, kept inside a bracket: as slopes rise, so do
+  // both ends.
   __device__ __forceinline__ GroupBlock block_of(int top, double level) {
-    const double* r = memory_.steps[1];
-    double *q = memory_.steps[2], *point = memory_.steps[0];  // q from the topmost draft's group on
-#pragma unroll 1
+    const double* r = memory_.curves[0];
+    double *q = memory_.curves[1], *point = memory_.ratio;
+#pragma unroll 4
     for (int end = threadIdx.x; end <= size_; end += blockDim.x) {
-      point[end] = r[end] - level * q[end];  // where F is
+      point[end] = __fma_rn(-level, plan_.contained[end], r[end]);
       q[end] = q_between(top, end);
     }
     __syncthreads();
     double low = -static_cast<double>(infinity()), high = static_cast<double>(infinity());
-    GroupBlock block{top, top + 1};
+    GroupBlock block{top, top + 1}, lowest{0, top + 1}, highest{top, size_};
     for (int round = 0; round < 64; round++) {
       double slope = (point[block.stop] - point[block.start]) / (q[block.stop] - q[block.start]);
       if (!(slope > low && slope < high)) {
         slope = 0.5 * (low + high);
         if (!(slope > low && slope < high)) break;  // as near as rounding lets us come
       }
-      Best left{static_cast<double>(infinity()), size_}, right{static_cast<double>(infinity()), 0};
-      int end = threadIdx.x, threads = blockDim.x;
+      u64 left = kNoKey, right = kNoKey;  // the widest of equals: the first one here, the last behind
+      auto key = [&](int end, int index) { return key_at(__fma_rn(-slope, q[end], point[end]), index); };
 #pragma unroll 2
-      for (; end <= top; end += threads) {  // the widest of equals: the first one here, the last behind
-        double here = point[end] - slope * q[end];
-        if (here < left.value) left = {here, end};
-      }
+      for (int end = lowest.start + threadIdx.x; end <= highest.start; end += blockDim.x)
+        left = min(left, key(end, end));
 #pragma unroll 2
-      for (; end <= size_; end += threads) {
-        double here = point[end] - slope * q[end];
-        if (here <= right.value) right = {here, -end};
-      }
+      for (int end = lowest.stop + threadIdx.x; end <= highest.stop; end += blockDim.x)
+        right = min(right, key(end, kIndexMask - end));
       left = least(left);
       right = least(right);
-      GroupBlock next{left.index, -right.index};
+      GroupBlock next{index_of(left), static_cast<int>(kIndexMask) - index_of(right)};
       if (next.start == block.start && next.stop == block.stop) break;
       block = next;
-      if (left.value < right.value)
+      if ((left | kIndexMask) < (right | kIndexMask)) {
         low = slope;
-      else
+        lowest = block;
+      } else {
         high = slope;
+        highest = block;
+      }
     }
     return block;
   }
 
   __device__ __forceinline__ double q_between(int begin, int end) const {
-    return plan_.q_sum[end].minus(plan_.q_sum[begin]) * per_q_;
+    return plan_.q_sum[end].minus(plan_.q_sum[begin]) * per_q_unit_;
   }
   // q of all groups from an end on, and up to it.
   __device__ __forceinline__ double q_from(int end) const { return memory_.q_from[end]; }
@@ -144,247 +151,248 @@ class Planner {
 
   // The end of the groups that no rule does better on, and so the plan's `most`; sums of q up to ends.
   __device__ __forceinline__ void find_cut() {
-    u64 p = 0, total;
+    u64 p = 0;
     FineSum q{{0, 0, 0}};
-#pragma unroll 1
-    for (int g = begin_; g < stop_; g++) {
-      p += plan_.p[g];
-      q.add(plan_.q[g]);
-    }
-    p = before(p, total);
-#pragma unroll
-    for (u64& sum : q.part) sum = before(sum, total);
-    if (threadIdx.x == 0) plan_.q_sum[0] = {{0, 0, 0}};
-    Best cut{0.0, 0};
-#pragma unroll 1
+#pragma unroll 4
     for (int g = begin_; g < stop_; g++) {
       p += plan_.p[g];
       q.add(plan_.q[g]);
       plan_.q_sum[g + 1] = q;
-      Best here{p * kMassUnit - plan_.contained[g + 1], g + 1};
-      if (is_better(here, cut)) cut = here;
+    }
+    p = before(p);
+#pragma unroll
+    for (u64& sum : q.part) sum = before(sum);
+    if (threadIdx.x == 0) plan_.q_sum[0] = {{0, 0, 0}};
+    u64 cut = key_at(0.0, 0);
+#pragma unroll 4
+    for (int g = begin_; g < stop_; g++) {
+      p += plan_.p[g];
+      plan_.q_sum[g + 1].add(q);
+      cut = min(cut, key_at(share_of(p) - plan_.contained[g + 1], g + 1));
     }
     cut = least(cut);  // its barrier lets sums of q be read
-    per_q_ = 1.0;
-    per_q_ = 1.0 / q_up_to(size_);
-    cut_ = cut.index;
-#pragma unroll 1
+    per_q_unit_ = 1.0;
+    per_q_unit_ = 1.0 / q_up_to(size_);
+    cut_ = index_of(cut);
+#pragma unroll 4
     for (int end = threadIdx.x; end <= size_; end += blockDim.x)
-      memory_.q_from[end] = q_between(end, size_);  // read after a barrier of `beside`
-    if (threadIdx.x == 0) plan_.most = fmin(fmax(1.0 + cut.value, 0.0), 1.0);
+      memory_.q_from[end] = q_between(end, size_);
+    __syncthreads();
+    if (threadIdx.x == 0) plan_.most = fmin(fmax(1.0 + value_of(cut & ~static_cast<u64>(kIndexMask)), 0.0), 1.0);
   }
 
  private:
-  __device__ __forceinline__ double share_of_q(int group) const { return plan_.q[group] * per_q_; }
+  static constexpr u64 kNoKey = ~0ull;
 
-  __device__ __forceinline__ double mean(int group) const {
-    return plan_.p[group] * kMassUnit / share_of_q(group);
-  }
-  // Outwards, but not above what any marginal may have.
-  __device__ __forceinline__ double rounded(int group, double mean) const {
-    if (group >= cut_) return fmin(mean, plan_.lowest[group]);
-    return fmax(mean, fmin(plan_.highest[group], fmax(plan_.most_ratio, mean)));
-  }
+  static constexpr float kPartsOfRest = 2147483648.0f;  // 2^31
 
-  // The sequences, each rising on either side of the cut. A marginal's ratio times the q from there on
-  // cannot exceed one, which bounds them all.
+  // The sequences, each rising on either side of the cut, in single precision. A marginal's ratio times the
+  // q from there on cannot exceed one, which bounds them all. Means are not rounded to what is above what
+  // any marginal may have.
   __device__ __forceinline__ void make_steps() {
-    const double inf = static_cast<double>(infinity());
-    // Of a thread's groups on the side of the last of them, and on that of the first.
-    double most_mean = 0.0, most_rounded = 0.0, least_mean = inf, least_rounded = inf;
-#pragma unroll 1
+    const float most_ratio = static_cast<float>(plan_.most_ratio);
+    u32 most_mean = 0, most_rounded = 0, least_mean = ~0u, least_rounded = ~0u;
+#pragma unroll 4
     for (int g = begin_; g < stop_; g++) {
-      if (g == cut_) most_mean = most_rounded = 0.0;
-      if (plan_.q[g] == 0.0) continue;
-      double here = mean(g), outwards = rounded(g, here);
-      memory_.steps[0][g] = here;
-      most_mean = fmax(most_mean, here);
-      most_rounded = fmax(most_rounded, outwards);
-      if (g >= cut_ && begin_ < cut_) continue;
-      least_mean = fmin(least_mean, here);
-      least_rounded = fmin(least_rounded, outwards);
-    }
-    auto greater = [](double a, double b) { return a > b ? a : b; };
-    auto smaller = [](double a, double b) { return a < b ? a : b; };
-    // Earlier threads, if the last of their groups are on my first's side, and later ones, if their
-    // first is on my last's.
-    bool is_first_above = begin_ >= cut_, is_last_above = stop_ > cut_;
-    most_mean = beside<-1>({most_mean, is_last_above}, is_first_above, 0.0, 0, greater);
-    most_rounded = beside<-1>({most_rounded, is_last_above}, is_first_above, 0.0, 1, greater);
-    least_mean = beside<1>({least_mean, is_first_above}, is_last_above, inf, 2, smaller);
-    least_rounded = beside<1>({least_rounded, is_first_above}, is_last_above, inf, 3, smaller);
-#pragma unroll 1
-    for (int g = begin_; g < stop_; g++) {
-      if (g == cut_) most_mean = most_rounded = 0.0;
-      if (plan_.q[g] > 0.0) {
-        double here = memory_.steps[0][g];
-        most_mean = fmax(most_mean, here);
-        most_rounded = fmax(most_rounded, rounded(g, here));
+      u32 mean_key = 0, rounded_key = 0;
+      if (!is_zero(plan_.q[g])) {
+        bool is_above = g >= cut_;
+        float bound = fast_reciprocal(static_cast<float>(q_from(g)));
+        float mean = plan_.p[g] * static_cast<float>(kMassUnit) * fast_reciprocal(static_cast<float>(plan_.q[g]));
+        float rounded = is_above ? fminf(mean, plan_.lowest[g])
+                                 : fmaxf(mean, fminf(plan_.highest[g], most_ratio));
+        mean_key = key_on_side(fminf(mean, bound), is_above);
+        rounded_key = key_on_side(fminf(rounded, bound), is_above);
       }
-      double bound = 1.0 / fmax(q_from(g), 1e-300);
-      memory_.steps[g < cut_ ? 1 : 2][g] = fmin(most_mean, bound);
-      if (g < cut_) memory_.steps[2][g] = fmin(most_rounded, bound);
+      memory_.steps[0][g] = mean_key;
+      memory_.steps[2][g] = rounded_key;
+      most_mean = max(most_mean, mean_key);
+      most_rounded = max(most_rounded, rounded_key);
+      least_mean = min(least_mean, mean_key - 1);  // groups that are empty have none
+      least_rounded = min(least_rounded, rounded_key - 1);
     }
-#pragma unroll 1
+    u32 keys[4] = {~most_mean, ~most_rounded, least_mean, least_rounded};
+    beside(keys);
+    most_mean = ~keys[0];
+    most_rounded = ~keys[1];
+    least_mean = keys[2];
+    least_rounded = keys[3];
+#pragma unroll 4
+    for (int g = begin_; g < stop_; g++) {
+      most_mean = max(most_mean, memory_.steps[0][g]);
+      memory_.steps[1][g] = most_mean & kNoSide;
+      if (g >= cut_) continue;
+      most_rounded = max(most_rounded, memory_.steps[2][g]);
+      memory_.steps[2][g] = most_rounded & kNoSide;
+    }
+#pragma unroll 4
     for (int g = stop_ - 1; g >= begin_; g--) {
-      if (g == cut_ - 1) least_mean = least_rounded = inf;
-      if (plan_.q[g] > 0.0) {
-        double here = memory_.steps[0][g];
-        least_mean = fmin(least_mean, here);
-        least_rounded = fmin(least_rounded, rounded(g, here));
-      }
-      double bound = 1.0 / fmax(q_from(g), 1e-300);
-      memory_.steps[g < cut_ ? 0 : 1][g] = fmin(least_mean, bound);
-      if (g >= cut_) memory_.steps[0][g] = fmin(least_rounded, bound);
+      least_mean = min(least_mean, memory_.steps[0][g] - 1);
+      memory_.steps[0][g] = (least_mean + 1) & kNoSide;
+      if (g < cut_) continue;
+      least_rounded = min(least_rounded, memory_.steps[2][g] - 1);
+      memory_.steps[2][g] = (least_rounded + 1) & kNoSide;
     }
   }
 
-  // The values of all threads before this one (kWay -1), or behind it (1), that are on one side, joined;
-  // sides only rise from thread to thread.
-  template <int kWay, class Join>
-  __device__ __forceinline__ double beside(Part mine, bool is_above, double nothing, int turn,
-                                           Join join) {
+  // In place of a thread's four keys, the least of all threads before it of the first two, and of all
+  // behind it of the others.
+  __device__ __forceinline__ void beside(u32 (&keys)[4]) {
     u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
-    u32 place = kWay < 0 ? lane : 31 - lane;  // in the order of the scan
-    auto neighbour = [&](auto value, u32 distance) {
-      return kWay < 0 ? __shfl_up_sync(kAllLanes, value, distance)
-                      : __shfl_down_sync(kAllLanes, value, distance);
-    };
 #pragma unroll
-    for (u32 distance = 1; distance < 32; distance *= 2) {
-      double value = neighbour(mine.value, distance);
-      bool is_same = neighbour(static_cast<int>(mine.is_above), distance) == mine.is_above;
-      if (place >= distance && is_same) mine.value = join(mine.value, value);
+    for (int i = 0; i < 4; i++) {
+      u32 place = i < 2 ? lane : 31 - lane;  // in the order of the scan
+      auto neighbour = [&](u32 distance) {
+        return i < 2 ? __shfl_up_sync(kAllLanes, keys[i], distance)
+                     : __shfl_down_sync(kAllLanes, keys[i], distance);
+      };
+#pragma unroll
+      for (u32 distance = 1; distance < 32; distance *= 2)  // a lane without a neighbour gets its own
+        keys[i] = min(keys[i], neighbour(distance));
+      if (place == 31) memory_.of_warp[i][warp] = keys[i];
+      u32 next = neighbour(1);
+      keys[i] = place > 0 ? next : ~0u;
     }
-    if (place == 31) memory_.of_warp[turn][warp] = mine;
-    Part next{neighbour(mine.value, 1), neighbour(static_cast<int>(mine.is_above), 1) != 0};
-    double found = place > 0 && next.is_above == is_above ? next.value : nothing;
     __syncthreads();
-    for (u32 w = 0; w < warps; w++) {
-      Part other = memory_.of_warp[turn][w];
-      bool is_beside = kWay < 0 ? w < warp : w > warp;
-      if (is_beside && other.is_above == is_above) found = join(found, other.value);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      bool is_beside = i < 2 ? lane < warp : lane > warp && lane < warps;
+      u32 others = is_beside ? memory_.of_warp[i][lane] : ~0u;
+      keys[i] = min(keys[i], __reduce_min_sync(kAllLanes, others));
     }
-    return found;
   }
 
-  // Give the groups inside the cut, or those above it, the mass that is theirs: of the sequences, the
-  // first becomes their ratios.
-  __device__ __forceinline__ void fill(bool inside) {
-    const double inf = static_cast<double>(infinity());
-    double mass = inside ? plan_.contained[cut_] : 1.0 - plan_.contained[cut_];
-    u64 sums[3] = {0, 0, 0}, outer = 0, all;
+  // Give the groups inside the cut, or those above it, the mass that is theirs: ratios between those of two
+  // sequences. Returns the mass of the thread's groups.
+  __device__ __forceinline__ u64 fill(bool inside) {
+    const double huge = widened(infinity());  // times a q of zero it is zero
+    u64 mass = in_mass_units(inside ? plan_.contained[cut_] : 1.0 - plan_.contained[cut_]);
+    u64 sums[3] = {0, 0, 0}, filled = 0;
+    auto step = [&](int sequence, int g) {
+      return widened(__uint_as_float(memory_.steps[inside ? sequence : (sequence + 2) % 3][g]));
+    };
     int begin = inside ? begin_ : max(begin_, cut_), end = inside ? min(stop_, cut_) : stop_;
-#pragma unroll 1
-    for (int g = begin; g < end; g++)
+#pragma unroll 4
+    for (int g = begin; g < end; g++) {
+      double q = plan_.q[g];
 #pragma unroll
-      for (int s = 0; s < 3; s++) sums[s] += units(s, g);
-    double reached[3];
+      for (int s = 0; s < 3; s++) sums[s] += in_mass_units(step(s, g), q);
+    }
+    u64 reached[3];
 #pragma unroll
-    for (int s = 0; s < 3; s++) reached[s] = total_of(sums[s]) * kMassUnit;
+    for (int s = 0; s < 3; s++) reached[s] = total_of(sums[s]);
     // The level that a stretch is put on is an optimum over how many groups it concerns.
     bool needs_level = inside ? reached[2] <= mass : reached[0] >= mass;
-    Best level{inf, 0};
-    if (needs_level) outer = before(inside ? sums[2] : sums[0], all);
+    double level = huge;
+    if (needs_level) {
+      u64 left = inside ? before(sums[2]) - reached[2] + mass : before(sums[0]) - mass;
 #pragma unroll 1
-    for (int g = begin; needs_level && g < end; g++) {
-      if (inside) {
-        outer += units(2, g);
-        double others = reached[2] - outer * kMassUnit;
-        if (q_up_to(g + 1) > 0.0)
-          level.value = fmin(level.value, (mass - others) / q_up_to(g + 1));
-      } else {
-        double others = outer * kMassUnit;
-        if (q_from(g) > 0.0) level.value = fmin(level.value, -(mass - others) / q_from(g));
-        outer += units(0, g);
+      for (int g = begin; g < end; g++) {
+        u64 own = in_mass_units(step(inside ? 2 : 0, g), plan_.q[g]);
+        if (inside) left += own;
+        double q = inside ? q_up_to(g + 1) : q_from(g);
+        if (!is_zero(q)) level = fmin(level, static_cast<long long>(left) / q);
+        if (!inside) left += own;
       }
+      level = value_of(least(key_of(level))) * kMassUnit;
     }
-    if (needs_level) level = least(level);
     int from = reached[1] <= mass ? 1 : 0;
-    double least_mass = from == 1 ? reached[1] : reached[0];
-    double share = (mass - least_mass) / ((from == 1 ? reached[2] : reached[1]) - least_mass);
+    u64 least_mass = from == 1 ? reached[1] : reached[0];
+    double share = static_cast<long long>(mass - least_mass);
+    share /= static_cast<long long>((from == 1 ? reached[2] : reached[1]) - least_mass);
     share = fmin(fmax(share, 0.0), 1.0);
-    double lowest = 0.0, highest = inf;
+    double lowest = 0.0, highest = huge;
     if (inside && needs_level) {
       from = share = 1;
-      lowest = level.value;
+      lowest = level;
     } else if (needs_level) {
       from = share = 0;
-      highest = fmax(-level.value, 0.0);
+      highest = fmax(-level, 0.0);
     }
-#pragma unroll 1
+#pragma unroll 4
     for (int g = begin; g < end; g++) {
-      double a = memory_.steps[from][g], b = memory_.steps[from + 1][g];
-      double ratio = share == 1.0 ? b : a + share * (b - a);
-      memory_.steps[0][g] = fmin(fmax(ratio, lowest), highest);
+      double a = step(from, g), ratio = __fma_rn(share, step(from + 1, g) - a, a);
+      if (needs_level) ratio = fmin(fmax(ratio, lowest), highest);
+      memory_.ratio[g] = ratio;
+      filled += in_mass_units(ratio, plan_.q[g]);
     }
+    return filled;
   }
 
-  __device__ __forceinline__ u64 units(int step, int group) const {
-    return plan_.q[group] > 0.0 ? in_mass_units(memory_.steps[step][group] * share_of_q(group)) : 0;
-  }
-
-  // R and F at the ends, in place of two sequences. Where R is below F it is lifted, and the ratio is
-  // that of the lifted curve.
-  __device__ __forceinline__ void follow_curves() {
-    double *ratio = memory_.steps[0], *r = memory_.steps[1], *f = memory_.steps[2];
-    u64 sum = 0, total;
-#pragma unroll 1
-    for (int g = begin_; g < stop_; g++) sum += units(0, g);
-    sum = before(sum, total);  // its barrier lets the sequences be overwritten
-    if (threadIdx.x == 0) r[0] = f[0] = 0.0;
-#pragma unroll 1
+  // R at the ends, in place of two sequences, given the mass of the thread's groups, and the plan's ratios.
+  // Where R is below F it is lifted, and the ratio is that of the lifted curve. Returns what may be left of p.
+  __device__ __forceinline__ u32 follow_curves(u64 mass) {
+    double* r = memory_.curves[0];
+    double per_weight = plan_.q_unit / plan_.p_unit;
+    float weight = static_cast<float>(plan_.p_unit / plan_.q_unit);
+    u64 sum = before(mass);  // its barrier lets the sequences be overwritten
+    auto lifted = [&](double r_there, int end) {
+      return is_zero(q_from(end)) ? 1.0 : larger(r_there, plan_.contained[end]);
+    };
+    double r_there = share_of(sum), lower = lifted(r_there, begin_);
+    u64 lower_lift = __double_as_longlong(lower) - __double_as_longlong(r_there);
+    if (threadIdx.x == 0) r[0] = 0.0;
+    u32 left = 0;
+#pragma unroll 4
     for (int g = begin_; g < stop_; g++) {
-      double r_before = sum * kMassUnit, lower = fmax(r_before, plan_.contained[g]);
-      sum += units(0, g);
-      double r_after = sum * kMassUnit, upper = fmax(r_after, plan_.contained[g + 1]);
-      if (!(q_from(g) > 0.0)) lower = 1.0;
-      if (!(q_from(g + 1) > 0.0)) upper = 1.0;
-      if (plan_.q[g] == 0.0)
-        ratio[g] = 0.0;
-      else if (upper != r_after || lower != r_before)
-        ratio[g] = fmax(upper - lower, 0.0) / share_of_q(g);
-      r[g + 1] = upper;
-      f[g + 1] = plan_.contained[g + 1];
+      double q = plan_.q[g], ratio = memory_.ratio[g];
+      sum += in_mass_units(ratio, q);
+      r_there = share_of(sum);
+      double upper = lifted(r_there, g + 1);
+      u64 upper_lift = __double_as_longlong(upper) - __double_as_longlong(r_there);
+      if (is_zero(q))
+        ratio = 0.0;
+      else if (upper_lift | lower_lift)
+        ratio = fmax(upper - lower, 0.0) / q;
+      r[g + 1] = lower = upper;
+      lower_lift = upper_lift;
+      ratio *= per_weight;
+      float high = static_cast<float>(ratio);
+      plan_.ratio[g] = {high, static_cast<float>(ratio - widened(high))};
+      left += what_is_left(g, high * weight, static_cast<float>(q));
     }
+    return left;
   }
 
-  // The least value of all threads', and of equal ones that with the least index. Two scratches take
-  // turns, here and below, so that a slow reader is not overtaken.
-  __device__ __forceinline__ Best least(Best mine) {
+  // What a group of tokens with ratios between its edges may leave of p, in parts, rounded up.
+  __device__ __forceinline__ u32 what_is_left(int group, float ratio, float q) const {
+    float p = plan_.p[group] * static_cast<float>(kMassUnit), highest = plan_.highest[group];
+    float most = highest < plan_.lowest[group] ? p : fminf((highest - ratio) * q, p);
+    return __float2uint_ru(fmaxf(most, __fmaf_rn(-ratio, q, p)) * kPartsOfRest);
+  }
+
+  // The least key of all threads. Two scratches take turns, here and below, so that a slow reader is not
+  // overtaken.
+  __device__ __forceinline__ u64 least(u64 mine) {
     mine = least_of_lanes(mine);
-    Best* of_warp = memory_.best[best_turn_];
     best_turn_ ^= 1;
+    u64* of_warp = memory_.best[best_turn_];
     u32 lane = threadIdx.x & 31, warps = blockDim.x >> 5;
     if (lane == 0) of_warp[threadIdx.x >> 5] = mine;
     __syncthreads();
-    return least_of_lanes(of_warp[min(lane, warps - 1)]);
+    return least_of_lanes(lane < warps ? of_warp[lane] : kNoKey);
   }
 
-  // That of a warp's lanes, by integers in the order of the values.
-  __device__ __forceinline__ static Best least_of_lanes(Best mine) {
-    u64 bits = __double_as_longlong(mine.value + 0.0), sign = 1ull << 63;
-    u64 key = bits & sign ? ~bits : bits | sign;
-    u32 mine_high = static_cast<u32>(key >> 32), mine_low = static_cast<u32>(key);
+  __device__ __forceinline__ static u64 least_of_lanes(u64 mine) {
+    u32 mine_high = static_cast<u32>(mine >> 32), mine_low = static_cast<u32>(mine);
     u32 high = __reduce_min_sync(kAllLanes, mine_high);
     u32 low = __reduce_min_sync(kAllLanes, mine_high == high ? mine_low : ~0u);
-    bool is_least = mine_high == high && mine_low == low;
-    int index = __reduce_min_sync(kAllLanes, is_least ? mine.index : 0x7FFFFFFF);
-    key = static_cast<u64>(high) << 32 | low;
-    return {__longlong_as_double(key & sign ? key ^ sign : ~key), index};
+    return static_cast<u64>(high) << 32 | low;
   }
 
+  // Of numbers of which the sum is below 2^59.
   __device__ __forceinline__ u64 total_of(u64 value) {
     sum_turn_ ^= 1;
     u64* of_warp = memory_.sums[sum_turn_];
     u32 lane = threadIdx.x & 31;
-    value = warp_sum(value);
+    value = warp_sum<2>(value);
     if (lane == 0) of_warp[threadIdx.x >> 5] = value;
     __syncthreads();
-    return warp_sum(lane < blockDim.x >> 5 ? of_warp[lane] : 0);
+    return warp_sum<2>(lane < blockDim.x >> 5 ? of_warp[lane] : 0);
   }
 
-  __device__ __forceinline__ u64 before(u64 value, u64& total) {
+  __device__ __forceinline__ u64 before(u64 value) {
+    u64 total;
     sum_turn_ ^= 1;
     return sum_before(value, memory_.sums[sum_turn_], total);
   }
@@ -393,6 +401,6 @@ class Planner {
   PlannerMemory& memory_;
   int size_, begin_, stop_;  // all groups, and this thread's
   int cut_ = 0;
-  double per_q_ = 0.0;  // one by q of all groups
+  double per_q_unit_ = 0.0;  // one by q of all groups, in mass units
   int best_turn_ = 0, sum_turn_ = 0;
 };

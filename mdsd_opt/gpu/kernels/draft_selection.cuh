@@ -7,6 +7,8 @@ struct DraftSelectionMemory {
   PlannerMemory planner;
   DraftedToken drafted[kMaxDrafts];
   int group[kMaxDrafts];  // -1 of a draft that is missing
+  int top;                // the greatest of them
+  double level;
 };
 
 // The group that a draft is drawn from. In sums its own may have been rounded to nothing: then it is the
@@ -38,7 +40,7 @@ __device__ inline int draft_of_block(const DraftSelectionMemory& memory, const R
     if (memory.group[i] < 0) continue;
     if (i > first) pivotal *= last / (last + q(first));  // of all but the last draft from `first` on
     so_far.add(q(i));
-    last = fmax(plan.q_sum[plan.num_groups].minus(so_far), above);
+    last = fmax(plan.q_sum[plan.num_groups].minus(so_far) * kMassUnit, above);
     if (is_inside(i)) drafted += q(i);
   }
   double share = last + q(first);
@@ -69,6 +71,10 @@ __global__ void __launch_bounds__(256, 2)
     if (threadIdx.x == 0) tokens[row] = -1;
     return;
   }
+  if (threadIdx.x == 0) {
+    memory.top = -1;
+    memory.level = draws.of(row, kLevel);
+  }
   Planner planner(plan, memory.planner);
   if (plan.kind != kCertain) planner.find_cut();
   if (plan.kind != kSelects) {
@@ -84,13 +90,10 @@ __global__ void __launch_bounds__(256, 2)
     memory.drafted[i] = drafted[row * num_drafts + i];
     bool is_there = memory.drafted[i].token >= 0;
     memory.group[i] = is_there ? drawn_from(plan, plan.group_of(memory.drafted[i].weight)) : -1;
+    atomicMax(&memory.top, memory.group[i]);
   }
   planner.collapse();
-  float finer = planner.finer_units();
-  if (threadIdx.x == 0) plan.finer = finer;
-  int top = -1;
-  for (int i = 0; i < num_drafts; i++) top = max(top, memory.group[i]);
-  GroupBlock block = planner.block_of(top, draws.of(row, kLevel));
+  GroupBlock block = planner.block_of(memory.top, memory.level);
   if (threadIdx.x != 0) return;
   int chosen =
       draft_of_block(memory, plan, planner, block, num_drafts, draws.of(row, kWithinBlock));

@@ -41,9 +41,9 @@ __device__ inline void fill_light(const BestRacePrefixMemory& memory, const Race
     plan.group_of_bin[b] = static_cast<unsigned short>(group);
     plan.p[group] = in_mass_units(p * curve.p_unit - curve.heavy_p(first, stop));
     plan.q[group] = q * RaceCurve::kLightUnit / curve.race.total;
-    plan.lowest[group] = curve.scale.lower_edge(b) * odds;
+    plan.lowest[group] = static_cast<float>(curve.scale.lower_edge(b) * odds);
     // Beside heavy tokens there is no room to be rounded upwards.
-    plan.highest[group] = first == stop ? curve.scale.upper_edge(b) * odds : 0.0;
+    plan.highest[group] = first == stop ? static_cast<float>(curve.scale.upper_edge(b) * odds) : 0.0f;
     plan.contained[group + 1] = 1.0 - memory.escape[first < stop ? kFirstHeavy + first : b + 1];
   }
 }
@@ -68,7 +68,7 @@ __device__ inline void fill_heavy(const BestRacePrefixMemory& memory, const Race
     plan.heavy[h] = {token.place, token.p_logit, token.q_logit, heavy.end[h] + first, own};
     plan.p[group] = in_mass_units(p);
     plan.q[group] = q;
-    plan.lowest[group] = plan.highest[group] = q > 0.0 ? p / q : 0.0;
+    plan.lowest[group] = plan.highest[group] = q > 0.0 ? static_cast<float>(p / q) : 0.0f;
     plan.contained[group + 1] = 1.0 - memory.escape[is_last ? heavy.end[h] : kFirstHeavy + stop];
   }
 }

@@ -41,8 +41,8 @@ __global__ void __launch_bounds__(256)
   for (int b = threadIdx.x; b < kRatioBins; b += blockDim.x) {
     plan.p[b] = in_mass_units((memory.p[b + 1] - memory.p[b]) * p_unit);
     plan.q[b] = (memory.q[b + 1] - memory.q[b]) * q_unit;
-    plan.lowest[b] = scale.lower_edge(b) * odds;
-    plan.highest[b] = scale.upper_edge(b) * odds;
+    plan.lowest[b] = static_cast<float>(scale.lower_edge(b) * odds);
+    plan.highest[b] = static_cast<float>(scale.upper_edge(b) * odds);
     plan.contained[b + 1] = memory.q[b + 1] == q_total ? 1.0 : power(memory.q[b + 1] * q_unit, there);
     plan.group_of_bin[b] = static_cast<unsigned short>(b);
   }

@@ -13,33 +13,48 @@ constexpr int kMaxGroups = kRatioBins + kMaxHeavy;
 // Weights of q above this are heavy, without replacement.
 constexpr float kHeavyFrom = 1.0f;
 
-// Units of probability: whole, so that sums need no order.
+// Units of probability: whole, so that sums need no order. A number of [1, 2) has 2^52 of them in its lowest
+// bits, so that none is converted; what is a little more than one counts for half or twice of that little.
 constexpr double kMassUnits = 4503599627370496.0;  // 2^52
 constexpr double kMassUnit = 1.0 / kMassUnits;
+constexpr u64 kOneBits = 0x3FF0000000000000ull;
 
 __device__ __forceinline__ u64 in_mass_units(double share) {
-  return static_cast<u64>(fmax(share, 0.0) * kMassUnits + 0.5);
+  return __double_as_longlong(fmax(share, 0.0) + 1.0) - kOneBits;
+}
+// Of a product of numbers that are not negative.
+__device__ __forceinline__ u64 in_mass_units(double a, double b) {
+  return __double_as_longlong(__fma_rn(a, b, 1.0)) - kOneBits;
+}
+__device__ __forceinline__ double share_of(u64 mass) {
+  return __longlong_as_double(mass + kOneBits) - 1.0;
 }
 
-// A sum of shares, in mass units, what these leave in units of that, and once more: where nearly all of
-// q is in a few tokens, the others are still told apart.
+// A sum of shares, in mass units, what these leave or exceed in units of that, and once more: where nearly
+// all of q is in a few tokens, the others are still told apart.
 struct FineSum {
   u64 part[3];
 
   __device__ __forceinline__ void add(double share) {
+    double whole = share + 1.0, rest = share - (whole - 1.0);
+    part[0] += __double_as_longlong(whole) - kOneBits;
 #pragma unroll
-    for (u64& sum : part) {
-      share *= kMassUnits;
-      double whole = floor(share);
-      sum += static_cast<u64>(whole);
-      share -= whole;
+    for (int i = 1; i < 3; i++) {
+      whole = __fma_rn(rest, kMassUnits, 1.5);
+      rest = __fma_rn(rest, kMassUnits, 1.5 - whole);
+      part[i] += __double_as_longlong(whole) - __double_as_longlong(1.5);
     }
   }
-  __device__ __forceinline__ double minus(const FineSum& other) const {
-    double difference = 0.0;
+  __device__ __forceinline__ void add(const FineSum& other) {
 #pragma unroll
-    for (int i = 2; i >= 0; i--)
-      difference = (difference + static_cast<long long>(part[i] - other.part[i])) * kMassUnit;
+    for (int i = 0; i < 3; i++) part[i] += other.part[i];
+  }
+  // Of two sums, the difference in mass units.
+  __device__ __forceinline__ double minus(const FineSum& other) const {
+    double difference = static_cast<long long>(part[2] - other.part[2]);
+#pragma unroll
+    for (int i = 1; i >= 0; i--)
+      difference = __fma_rn(difference, kMassUnit, static_cast<long long>(part[i] - other.part[i]));
     return difference;
   }
 };
@@ -101,7 +116,7 @@ struct RowPlan {
   u64 p[kMaxGroups];  // in mass units
   double q[kMaxGroups];
   FineSum q_sum[kMaxGroups + 1];                   // of q up to the ends of groups
-  double lowest[kMaxGroups], highest[kMaxGroups];  // p/q, between which its tokens lie
+  float lowest[kMaxGroups], highest[kMaxGroups];   // p/q, between which its tokens lie
   double contained[kMaxGroups + 1];  // probability that all drafts are in the groups up to an end
   Ratio ratio[kMaxGroups];
   HeavyGroup heavy[kMaxHeavy];
