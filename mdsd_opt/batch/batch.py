@@ -58,7 +58,7 @@ class Batch:
         if self.may_use_a_device:
             from mdsd_opt.batch.device import Request, device_rates
 
-            found = device_rates(self.target, self.draft, Request.of(self.work), self.device)
+            found = device_rates(self.target, self.draft, Request(self.work), self.device)
             if found is not None:
                 return found if keep_axis else found[..., 0]
         rates = self.work.rates(*self.work.rows(self.target, self.draft))

@@ -31,7 +31,7 @@ from mdsd_opt.gpu.runtime import (
     work_in_chunks,
 )
 from mdsd_opt.gpu.verification import RowTokens, verify_rows
-from mdsd_opt.verifiers import BatchRates, Verifier
+from mdsd_opt.verifiers import BatchRates
 from mdsd_opt.verifiers.verdicts import BatchVerdict, first_places
 
 
@@ -72,44 +72,39 @@ def on_device(
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Rates to compute; a scale is log2(e) divided by the temperature."""
+    """Work on rows, as the kernels do it."""
 
-    scheme: str
-    verifier: str | Verifier
-    num_drafts: tuple[int, ...]
-    target_scale: float
-    draft_scale: float
-    filters: FilterSettings | None = None
-    moves_tokens: bool = False
+    work: RowWork
 
-    @classmethod
-    def of(cls, work: RowWork) -> Request:
-        """Request for the work on rows."""
-        target, draft = work.target_sampling, work.draft_sampling
-        filters = filter_settings(target, draft)
-        moves_tokens = work.draft_token_ids is not None
-        return cls(
-            work.scheme, work.verifier, work.num_drafts, target.scale, draft.scale, filters,
-            moves_tokens,
-        )  # fmt: skip
+    @property
+    def num_drafts(self) -> tuple[int, ...]:
+        """Every K for which rates are computed."""
+        return self.work.num_drafts
+
+    @property
+    def scales(self) -> tuple[float, float]:
+        """Scales of target and draft: log2(e) divided by the temperature."""
+        return self.work.target_sampling.scale, self.work.draft_sampling.scale
 
     @property
     def declared(self) -> BatchRates:
         """Declaration of the verifier for these drafts."""
-        return entry(self.scheme, self.verifier) or BatchRates()
+        return entry(self.work.scheme, self.work.verifier) or BatchRates()
 
     @property
     def names(self) -> str:
         """Names of verifier and drafts, for messages."""
-        return f"verifier {verifiers.get(self.verifier).name!r} with drafts {self.scheme!r}"
+        return (
+            f"verifier {verifiers.get(self.work.verifier).name!r} with drafts {self.work.scheme!r}"
+        )
 
     def obstacle(self, threads_per_row: int, target: Sequence[int], draft: Sequence[int]) -> str:
         """Reason why the kernels cannot handle logits of these shapes; "" if they can."""
-        if self.moves_tokens:
+        if self.work.draft_token_ids is not None:
             return "the kernels do not put the draft's tokens at their places (draft_token_ids)"
         if self.declared.device not in rates.BY_NAME:
             return f"there is no kernel of {self.names}"
-        if not all(1e-6 < scale < 1e6 for scale in (self.target_scale, self.draft_scale)):
+        if not all(1e-6 < scale < 1e6 for scale in self.scales):
             return "the temperature is too large or too small for single precision"
         if 0 in (len(target), len(draft)) or 0 in (target[-1], draft[-1]):
             return "the last axis of both logits must hold the tokens"
@@ -128,8 +123,9 @@ class Request:
 
     def pair(self, runtime: DeviceRuntime, target: DeviceLogits, draft: DeviceLogits) -> Pair:
         """Both sides as the kernels take them; filters are launched."""
-        pair = Pair(target, draft, self.target_scale, self.draft_scale)
-        return pair if self.filters is None else with_filters(runtime, pair, self.filters)
+        pair = Pair(target, draft, *self.scales)
+        filters = filter_settings(self.work.target_sampling, self.work.draft_sampling)
+        return pair if filters is None else with_filters(runtime, pair, filters)
 
     def compute(
         self, runtime: DeviceRuntime, target: DeviceLogits, draft: DeviceLogits
@@ -243,7 +239,7 @@ class VerificationRequest:
         pair = self.rule.pair(runtime, target, draft)
         return verify_rows(
             runtime, pair, drafts, self.randomness, uniforms, first_row, self.with_rates,
-            SINGLE_MODEL_SCHEMES[self.rule.scheme].draws_independently(),
+            SINGLE_MODEL_SCHEMES[self.rule.work.scheme].draws_independently(),
         )  # fmt: skip
 
 

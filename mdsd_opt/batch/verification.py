@@ -169,7 +169,7 @@ def _decided(
     if relax is None and batch.may_use_a_device:
         from mdsd_opt.batch.device import Request, VerificationRequest, verify_on_device
 
-        request = VerificationRequest(Request.of(batch.work), randomness, with_rates)
+        request = VerificationRequest(Request(batch.work), randomness, with_rates)
         found = verify_on_device(batch.target, batch.draft, drafts, uniforms, request, batch.device)
         if found is not None:
             return found

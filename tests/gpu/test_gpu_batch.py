@@ -13,17 +13,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.kernel_cases import LOG2_E, near_rows
+from support.kernel_cases import near_rows, request_of
 from support.ptx.runtime import Device, PtxRuntime
 
 import mdsd_opt as mo
 from mdsd_opt.base.arrays import Opened
 from mdsd_opt.batch import device as device_batch
-from mdsd_opt.batch.device import Request, VerificationRequest, rates_in_chunks, verify_in_chunks
+from mdsd_opt.batch.device import VerificationRequest, rates_in_chunks, verify_in_chunks
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.gpu import interop
 from mdsd_opt.gpu import runtime as gpu_runtime
-from mdsd_opt.gpu.pair import FilterSettings
 from mdsd_opt.gpu.philox import Randomness
 from mdsd_opt.gpu.runtime import DeviceLogits, contiguous_strides
 
@@ -31,16 +30,6 @@ from mdsd_opt.gpu.runtime import DeviceLogits, contiguous_strides
 @pytest.fixture(scope="module")
 def runtime(kernel_device: Device) -> PtxRuntime:
     return PtxRuntime(kernel_device)
-
-
-def request_of(
-    scheme: str = "with_replacement",
-    verifier: str = "optimal",
-    num_drafts: tuple[int, ...] = (3,),
-    **changes: Any,
-) -> Request:
-    values = {"target_scale": LOG2_E, "draft_scale": LOG2_E} | changes
-    return Request(scheme, verifier, num_drafts, **values)
 
 
 class TestChunks:
@@ -80,7 +69,7 @@ class TestChunks:
     @pytest.mark.parametrize("drafts", ["with_replacement", "without_replacement"])
     def test_filters(self, runtime: PtxRuntime, drafts: str) -> None:
         target, draft = near_rows(5, 90)
-        request = request_of(drafts, filters=FilterSettings(top_k=20, min_p=0.01))
+        request = request_of(drafts, top_k=20, min_p=0.01)
         found = rates_in_chunks(runtime, target, draft, request, 1500)
         expected = mo.acceptance_rates(target, draft, (3,), drafts, top_k=20, min_p=0.01)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
@@ -101,7 +90,7 @@ class TestObstacles:
         ("changes", "reason"),
         [
             ({"verifier": "gumbel"}, "no kernel of verifier 'gumbel'"),
-            ({"draft_scale": 1e7}, "temperature"),
+            ({"draft_temperature": 1e-7}, "temperature"),
             ({"num_drafts": (2, 65)}, "num_drafts is 65.*at most 64"),
             (
                 {"scheme": "without_replacement", "num_drafts": (33,)},

@@ -19,28 +19,25 @@ import sys
 for name in {blocked!r}:
     sys.modules[name] = None
 
-from dataclasses import replace
 from pathlib import Path
 import numpy as np
 import mdsd_opt.gpu
-from mdsd_opt.batch.device import Request, rates_in_chunks
+from mdsd_opt.batch.device import rates_in_chunks
 from mdsd_opt.batch.device import VerificationRequest, verify_in_chunks
 from mdsd_opt.gpu.philox import Randomness
-from mdsd_opt.gpu.pair import FilterSettings
 from support.ptx.runtime import Device, PtxRuntime
-from support.kernel_cases import LOG2_E, near_rows
+from support.kernel_cases import near_rows, request_of
 
 runtime = PtxRuntime(Device(Path({folder!r})))
 target, draft = near_rows(2, 300)
 drafts = np.argsort(-draft, axis=1)[:, :2]
-plain = Request("with_replacement", "optimal", (2,), LOG2_E, LOG2_E)
 for request in (
-    plain,
-    replace(plain, scheme="without_replacement"),
-    replace(plain, filters=FilterSettings(top_k=50, top_p=0.9)),
-    replace(plain, scheme="greedy", verifier="greedy"),
-    replace(plain, verifier="rrs"),
-    replace(plain, verifier="kseq"),
+    request_of(num_drafts=(2,)),
+    request_of("without_replacement", num_drafts=(2,)),
+    request_of(num_drafts=(2,), top_k=50, top_p=0.9),
+    request_of("greedy", "greedy", (2,)),
+    request_of(verifier="rrs", num_drafts=(2,)),
+    request_of(verifier="kseq", num_drafts=(2,)),
 ):
     rates = rates_in_chunks(runtime, target, draft, request)
     assert not isinstance(rates, str), rates

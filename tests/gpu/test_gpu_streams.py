@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.kernel_cases import LOG2_E, flat_rows, near_rows
+from support.kernel_cases import flat_rows, near_rows, request_of
 from support.ptx.runtime import Device, PtxRuntime
 from support.waiting_cupy import Tensor, WaitingCupy, ndarray
 
 import mdsd_opt as mo
 from mdsd_opt.batch import verify_batch
-from mdsd_opt.batch.device import Request, VerificationRequest, rates_in_chunks, verify_in_chunks
+from mdsd_opt.batch.device import VerificationRequest, rates_in_chunks, verify_in_chunks
 from mdsd_opt.gpu import interop
 from mdsd_opt.gpu import runtime as gpu_runtime
 from mdsd_opt.gpu.philox import Randomness
@@ -24,7 +24,7 @@ from mdsd_opt.gpu.philox import Randomness
 TARGET, DRAFT = near_rows(6, 300)
 COUNTS = (1, 3)
 EXPECTED = mo.acceptance_rates(TARGET, DRAFT, COUNTS)
-REQUEST = Request("with_replacement", "optimal", COUNTS, LOG2_E, LOG2_E)
+REQUEST = request_of(num_drafts=COUNTS)
 TWO_ROWS = 2 * 2 * 4 * 300  # bytes of a chunk
 
 
@@ -139,9 +139,7 @@ class TestTorch:
 class TestDecisions:
     def test_are_the_same_in_chunks_and_in_place(self, cupy: WaitingCupy) -> None:
         drafts = np.argsort(-DRAFT, axis=1)[:, :3].copy()
-        request = VerificationRequest(
-            Request("with_replacement", "optimal", (3,), LOG2_E, LOG2_E), Randomness(7), True
-        )
+        request = VerificationRequest(request_of(), Randomness(7), True)
         runtime = gpu_runtime.runtime_of_device(0)
         sent = verify_in_chunks(runtime, TARGET, DRAFT, drafts, None, request, TWO_ROWS)
         held = verify_batch(*map(cupy.asarray, (TARGET, DRAFT)), cupy.asarray(drafts), seed=7,

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support import chi_square
-from support.kernel_cases import LOG2_E, near_rows, pair_of
+from support.kernel_cases import near_rows, pair_of, request_of
 from support.logit_rows import rows_of_every_character
 from support.ptx.runtime import Device, PtxRuntime
 from support.row_plans import PlanningRuntime, RowPlan
 
 import mdsd_opt as mo
 from mdsd_opt.batch import verify_batch
-from mdsd_opt.batch.device import Request, VerificationRequest, verify_in_chunks
+from mdsd_opt.batch.device import VerificationRequest, verify_in_chunks
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.gpu import runtime as gpu_runtime
 from mdsd_opt.gpu.pair import FilterSettings, with_filters
@@ -407,9 +407,8 @@ class TestRates:
         assert found.rates[2:].tolist() == found.gaps[2:].tolist() == [0.0, 0.0]
 
 
-def request_of(with_rates: bool = False, **options: Any) -> VerificationRequest:
-    rule = Request("with_replacement", "optimal", (3,), LOG2_E, LOG2_E, options.get("filters"))
-    return VerificationRequest(rule, Randomness(9, 2), with_rates)
+def decisions_of(with_rates: bool = False, **sampling: Any) -> VerificationRequest:
+    return VerificationRequest(request_of(**sampling), Randomness(9, 2), with_rates)
 
 
 class TestChunks:
@@ -432,7 +431,7 @@ class TestChunks:
                 *sides,
                 drafts.reshape(*shape, 3),
                 uniforms,
-                request_of(with_rates=True),
+                decisions_of(with_rates=True),
                 chunk_bytes,
             )
             assert isinstance(found, BatchVerdict)
@@ -448,7 +447,7 @@ class TestChunks:
         target, draft = near_rows(6, 120)
         drafts = np.ascontiguousarray(np.argsort(-draft, axis=1)[:, :3])
         half = target.astype(ml_dtypes.bfloat16)
-        request = request_of(filters=FilterSettings(top_k=40))
+        request = decisions_of(top_k=40)
         pairs = [(target[0], draft), (half, draft), (half[0], draft[0]), (half[::-1], draft[::-1])]
         for pair in pairs:
             ids = drafts if max(x.ndim for x in pair) == 2 else drafts[0]
@@ -465,7 +464,7 @@ class TestChunks:
     def test_batches_without_rows(self, runtime: PtxRuntime) -> None:
         empty = np.empty((2, 0, 50), np.float32)
         found = verify_in_chunks(
-            runtime, empty, empty, np.empty((2, 0, 3), int), None, request_of(with_rates=True)
+            runtime, empty, empty, np.empty((2, 0, 3), int), None, decisions_of(with_rates=True)
         )
         assert isinstance(found, BatchVerdict)
         assert found.tokens.shape == found.gap.shape == (2, 0)
@@ -475,7 +474,7 @@ class TestChunks:
         draft[1, 0, 7] = np.nan
         with pytest.raises(mo.errors.InvalidDistribution, match="draft_logits row 1, 0 has a NaN"):
             verify_in_chunks(
-                runtime, target, draft, np.zeros((2, 3, 3), int), None, request_of(), 1000
+                runtime, target, draft, np.zeros((2, 3, 3), int), None, decisions_of(), 1000
             )
 
     def test_what_the_kernel_does_not_do(self, runtime: PtxRuntime) -> None:
@@ -488,11 +487,11 @@ class TestChunks:
             ({"scheme": "without_replacement", "num_drafts": (33,)}, "at most 32"),
             ({"target_scale": 1e7}, "temperature"),
         ):
-            request = replace(request_of(), rule=replace(request_of().rule, **changes))
+            request = replace(decisions_of(), rule=request_of(**changes))
             found = verify_in_chunks(runtime, target, draft, drafts, None, request)
             assert message in str(found)
         found = verify_in_chunks(
-            runtime, target.astype(np.float64), draft, drafts, None, request_of()
+            runtime, target.astype(np.float64), draft, drafts, None, decisions_of()
         )
         assert "float32, float16 and bfloat16" in str(found)
 

@@ -12,6 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from support.ptx.runtime import PtxRuntime, host_logits
 
+from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.batch.device import Request
+from mdsd_opt.batch.rows import RowWork
 from mdsd_opt.gpu import rates, verification
 from mdsd_opt.gpu.pair import FilterSettings, Pair, RowRates, with_filters
 from mdsd_opt.gpu.philox import Randomness
@@ -179,3 +182,13 @@ CASES: dict[str, Case] = {
     ),
     "filters": _filters,
 }
+
+
+def request_of(
+    scheme: str = "with_replacement",
+    verifier: str = "optimal",
+    num_drafts: tuple[int, ...] = (3,),
+    **sampling: Any,
+) -> Request:
+    """Request for rates under a temperature and filters, those of `Sampling.of_both`."""
+    return Request(RowWork(scheme, verifier, num_drafts, *Sampling.of_both(**sampling)))
