@@ -485,7 +485,7 @@ class TestChunks:
             ({"scheme": "greedy"}, "with drafts 'greedy'"),
             ({"num_drafts": (65,)}, "at most 64"),
             ({"scheme": "without_replacement", "num_drafts": (33,)}, "at most 32"),
-            ({"target_scale": 1e7}, "temperature"),
+            ({"temperature": 1e-7}, "temperature"),
         ):
             request = replace(decisions_of(), rule=request_of(**changes))
             found = verify_in_chunks(runtime, target, draft, drafts, None, request)
