@@ -18,9 +18,12 @@ _FEW_DEGREES = 200
 _SHOWN = 1e-4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class MeanInterval:
-    """A mean and its confidence interval; NaN ends where one group gives no interval."""
+    """A mean and its confidence interval; NaN ends where one group gives no interval.
+
+    Sorted by the mean.
+    """
 
     mean: float
     low: float

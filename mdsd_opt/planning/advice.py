@@ -168,7 +168,7 @@ class Advice:
     def sentence(self) -> str:
         """The decision in words."""
         low, high = self.speedup_interval
-        times = f"{self.speedup:.2f} times the speed of plain decoding{_ends(low, high)}"
+        times = f"{self.speedup:.2f} times the speed of plain decoding{ends_shown(low, high)}"
         what = f"{self.tree.name} ({scheme_title(self.scheme)})"
         if self.worth_it and not low < 1 and self.speedup > 1:
             texts = self.costs.batch_size
@@ -179,7 +179,7 @@ class Advice:
             )
             if self.scheme == _ONE:
                 return f"{text}; no tree is faster than single drafts."
-            of_single = _ends(*self.speedup_over_single_interval)
+            of_single = ends_shown(*self.speedup_over_single_interval)
             return f"{text}, {self.speedup_over_single:.2f} times that of single drafts{of_single}."
         if self.worth_it:
             return f"Not settled: {what} would be {times}; more texts narrow that."
@@ -236,10 +236,11 @@ def scheme_title(scheme: str) -> str:
 
 def speedup_cell(found: MeanInterval) -> str:
     """A speed-up with its interval."""
-    return f"{found.mean:.2f}{_ends(found.low, found.high)}"
+    return f"{found.mean:.2f}{ends_shown(found.low, found.high)}"
 
 
-def _ends(low: float, high: float) -> str:
+def ends_shown(low: float, high: float) -> str:
+    """An interval after what it belongs to; nothing where it has no width, or there is none."""
     return f" [{low:.2f}, {high:.2f}]" if high - low > _NO_WIDTH else ""
 
 
