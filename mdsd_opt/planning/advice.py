@@ -17,7 +17,7 @@ from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.corpora.intervals import MeanInterval, interval_note, mean_interval
 from mdsd_opt.drafts.by_name import title_of
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.planning.costs import RowsCost, StepCosts
+from mdsd_opt.planning.costs import PassCost, RowsCost, StepCosts
 from mdsd_opt.planning.position_rates import (
     Paths,
     PositionRates,
@@ -251,8 +251,8 @@ def _known(ends: tuple[float, float]) -> list[float] | None:
 def advise(
     target_logits: Any,
     draft_logits: Any = None,
-    target_ms: float = 20.0,
-    draft_ms: float = 2.0,
+    target_ms: PassCost = 20.0,
+    draft_ms: PassCost = 2.0,
     rows_ms: RowsCost | None = None,
     verify_ms: float = 0.0,
     max_drafts: int = 16,
@@ -283,8 +283,8 @@ def advise(
         Tuples of tensors [B, V], one for each step, are B texts, see `acceptance_rates`. Or a path
         as the first and nothing as the second: a file, a sequence of two, or the folder of a
         corpus.
-    target_ms, draft_ms : float
-        Milliseconds of one pass of each model.
+    target_ms, draft_ms : float, mapping of int to float, or callable
+        Milliseconds of one pass of each model, or by the texts that are decoded together.
     rows_ms : mapping of int to float, or callable, optional
         Milliseconds of a target pass by its rows, as {1: 20, 8: 21}; the same for any number of
         rows if left out.

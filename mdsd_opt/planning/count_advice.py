@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -253,12 +253,9 @@ def advise_from_counts(
     >>> advice.worth_it, advice.best.name
     (True, 'chain4')
     """
-    if not 1 <= max_drafts <= of.MOST_DRAFTS:
-        raise InvalidInput(f"max_drafts is {max_drafts}: give 1 to {of.MOST_DRAFTS}")
-    if not 0 < confidence < 1:
-        raise InvalidInput(f"confidence is {confidence}: give a number between 0 and 1")
-    counts = _counts(accepted, drafted, by_position, num_drafts, steps, sequence)
-    costs = _costs(target_ms, draft_ms, rows_ms, batch, verify_ms, draft_passes)
+    check_asked(max_drafts, confidence)
+    counts = counts_given(accepted, drafted, by_position, num_drafts, steps, sequence)
+    costs = costs_given(target_ms, draft_ms, rows_ms, batch, verify_ms, draft_passes)
     return advice_from_counts(counts, costs, max_drafts, speedup, confidence)
 
 
@@ -274,7 +271,9 @@ def advice_from_counts(
     chains = [_option(x, costs, counts.num_groups) for x in found[:max_drafts]]
     as_run = _as_run(counts, costs, confidence)
     plain = _plain(costs)
-    compared = chains if costs is not None else [x for x in chains if x.num_drafts <= counts.num_drafts]
+    compared = (
+        chains if costs is not None else [x for x in chains if x.num_drafts <= counts.num_drafts]
+    )
     if costs is None or not counts.has_one_length or counts.num_drafts > max_drafts:
         compared = [*compared, as_run]
     best = as_run if costs is None else best_length(chains)
@@ -301,21 +300,32 @@ def advice_from_counts(
 # --- what was given ---
 
 
-def _counts(
-    accepted: Any,
-    drafted: float | None,
-    by_position: Any,
-    num_drafts: int | None,
-    steps: float | None,
-    sequence: Any,
+def check_asked(max_drafts: int, confidence: float) -> None:
+    """Raise `InvalidInput` for lengths or a confidence that cannot be."""
+    if not 1 <= max_drafts <= of.MOST_DRAFTS:
+        raise InvalidInput(f"max_drafts is {max_drafts}: give 1 to {of.MOST_DRAFTS}")
+    if not 0 < confidence < 1:
+        raise InvalidInput(f"confidence is {confidence}: give a number between 0 and 1")
+
+
+def counts_given(
+    accepted: Any = None,
+    drafted: float | None = None,
+    by_position: Any = None,
+    num_drafts: int | None = None,
+    steps: float | None = None,
+    sequence: Any = None,
 ) -> AcceptedCounts:
+    """Counts by the arguments of `advise_from_counts`."""
     if isinstance(accepted, AcceptedCounts):
         return accepted
     if isinstance(accepted, (str, os.PathLike)):
         from mdsd_opt.planning.engine_logs import read_counts
 
         if any(x is not None for x in (drafted, by_position, steps, sequence)):
-            raise InvalidInput("drafted, by_position, steps and sequence are in the file: leave them out")
+            raise InvalidInput(
+                "drafted, by_position, steps and sequence are in the file: leave them out"
+            )
         return read_counts(accepted, num_drafts)
     if by_position is not None:
         return _of_positions(by_position, drafted, num_drafts, steps)
@@ -358,7 +368,7 @@ def _number(value: Any, name: str) -> float:
     return found
 
 
-def _costs(
+def costs_given(
     target_ms: PassCost | None,
     draft_ms: PassCost | None,
     rows_ms: RowsCost | None,
@@ -366,6 +376,7 @@ def _costs(
     verify_ms: float,
     draft_passes: int | None,
 ) -> StepCosts | None:
+    """Costs by the same; None where nothing is said of either model."""
     if draft_ms is None and draft_passes == 0:
         draft_ms = 0.0
     if target_ms is None and isinstance(rows_ms, Mapping) and min(rows_ms, default=0) == 1:
@@ -373,10 +384,11 @@ def _costs(
     if target_ms is None or draft_ms is None:
         if batch < 1:
             raise InvalidInput(f"batch_size is {batch}: give at least 1")
-        given = [name for name, x in (("target_ms", target_ms), ("draft_ms", draft_ms)) if x]
-        if given or rows_ms is not None:
+        if not (target_ms is draft_ms is rows_ms is None):
             missing = "draft_ms" if target_ms is not None else "target_ms"
-            raise InvalidInput(f"costs without {missing}: give milliseconds of a pass of both models")
+            raise InvalidInput(
+                f"costs without {missing}: give milliseconds of a pass of both models"
+            )
         return None
     return StepCosts(target_ms, draft_ms, rows_ms, verify_ms, batch, draft_passes)
 
@@ -414,10 +426,8 @@ def _priced(
         step = costs.drafted(num_drafts) if num_drafts else costs.plain()
         ratio = costs.plain() / step
         per_second = 1e3 * costs.batch_size * (1.0 + accepted.mean) / step
-    speedup = MeanInterval(
-        *((1.0 + x) * ratio for x in (accepted.mean, accepted.low, accepted.high)),
-        accepted.num_groups,
-    )
+    mean, low, high = ((1.0 + x) * ratio for x in (accepted.mean, accepted.low, accepted.high))
+    speedup = MeanInterval(mean, low, high, accepted.num_groups)
     return CountOption(num_drafts, kind, accepted, step, per_second, speedup, by_assumption)
 
 
@@ -429,7 +439,9 @@ def _worth_it(
 ) -> bool | None:
     if costs is None:
         return None
-    highest = [x.speedup.high if x.speedup.high == x.speedup.high else x.speedup.mean for x in compared]
+    highest = [
+        x.speedup.high if x.speedup.high == x.speedup.high else x.speedup.mean for x in compared
+    ]
     if max(highest) < 1.0:
         return False
     low = best.speedup.low
@@ -444,9 +456,9 @@ def _sentence(
     if costs is None:
         share = best.accepted.mean / best.num_drafts if best.num_drafts else 0.0
         return (
-            f"Nothing is known of costs: {best.name}, a step brings {tokens:.2f} tokens{ends}. That "
-            f"pays if a step takes less than {tokens:.2f} passes of the target; if rows are free, "
-            f"if a draft takes less than {share:.2f} of one."
+            f"Nothing is known of costs: {best.name}, a step brings {tokens:.2f} tokens{ends}. "
+            f"That pays if a step takes less than {tokens:.2f} passes of the target; if rows are "
+            f"free, if a draft takes less than {share:.2f} of one."
         )
     times = (
         f"{best.speedup.mean:.2f} times the speed of plain decoding"
@@ -495,7 +507,11 @@ def _settled_by(
         return f"To settle it: {' and '.join(missing)}."
     names = chains[0].by_assumption
     favourites = {
-        round(max(chains, key=lambda row: (1 + row.by_assumption[name]) / (row.step_ms or 1)).num_drafts)
+        round(
+            max(
+                chains, key=lambda row: (1 + row.by_assumption[name]) / (row.step_ms or 1)
+            ).num_drafts
+        )
         for name in names
     }
     longest = max(favourites)
@@ -510,9 +526,9 @@ def _settled_by(
             f"Between {low} and {longest} drafts the assumptions differ; to settle it: a run with "
             f"{longest} drafts and acceptance by position."
         )
-    low, mean = best.speedup.low, best.speedup.mean
-    if worth_it is None and low == low and abs(mean - 1.0) > 0.005:
-        more = counts.num_groups * ((mean - low) / abs(mean - 1.0)) ** 2
+    least, mean = best.speedup.low, best.speedup.mean
+    if worth_it is None and least == least and abs(mean - 1.0) > 0.005:
+        more = counts.num_groups * ((mean - least) / abs(mean - 1.0)) ** 2
         return f"To settle it: about {more:.2g} {counts.unit} instead of {counts.num_groups}."
     return ""
 
@@ -549,10 +565,3 @@ def _notes(
         if costs.rows_ms is None and costs.knows_rows:
             notes.append("a pass over n rows is taken for one of plain decoding at batch n")
     return notes
-
-
-def at_batch(advice: CountAdvice, batch: int) -> CountAdvice:
-    """The same counts and costs at another batch."""
-    if advice.costs is None:
-        raise InvalidInput("nothing is known of costs: give target_ms and draft_ms")
-    return advice_from_counts(advice.counts, replace(advice.costs, batch_size=batch))

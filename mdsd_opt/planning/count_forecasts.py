@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.array_types import Flags, Floats
 from mdsd_opt.corpora.intervals import MeanInterval, students_quantile
 from mdsd_opt.planning.counts import AcceptedCounts
 
@@ -189,9 +189,7 @@ def _fading(sums: _Sums, most: int) -> Floats:
 
 def _uneven(sums: _Sums, most: int) -> Floats:
     """Each step has a rate of its own, of a Beta law: its moments are the shares reached."""
-    return _solved(
-        sums, most, lambda first, depth: (first * EVENNESS + depth) / (EVENNESS + depth)
-    )
+    return _solved(sums, most, lambda first, depth: (first * EVENNESS + depth) / (EVENNESS + depth))
 
 
 # --- by position: what is counted, and beyond it the rates c_i that are assumed ---
@@ -246,7 +244,9 @@ def _with_intervals(
     """
     groups, times = _blocks(counts)
     whole = _Sums(
-        *(np.array([x @ times]) for x in (groups.steps, groups.accepted, groups.drafted)),
+        np.array([groups.steps @ times]),
+        np.array([groups.accepted @ times]),
+        np.array([groups.drafted @ times]),
         None if groups.reached is None else (times @ groups.reached)[None],
     )
     means = rule(whole, most)[0]
@@ -267,8 +267,8 @@ def _with_intervals(
     if not there.any() or times.sum() < 2:
         half = np.full(most, np.nan)
     return [
-        MeanInterval(*(float(x) for x in ends), round(size))
-        for ends in zip(means, means - half, means + half, strict=True)
+        MeanInterval(float(x), float(x - wide), float(x + wide), round(size))
+        for x, wide in zip(means, half, strict=True)
     ]
 
 
@@ -288,7 +288,7 @@ def _of_totals(
     return ends[0], ends[1]
 
 
-def _rows(sums: _Sums, kept: Floats) -> _Sums:
+def _rows(sums: _Sums, kept: Flags) -> _Sums:
     reached = None if sums.reached is None else sums.reached[kept]
     return _Sums(sums.steps[kept], sums.accepted[kept], sums.drafted[kept], reached)
 
@@ -300,7 +300,7 @@ def _blocks(counts: AcceptedCounts) -> tuple[_Sums, Floats]:
     if steps.size > _MOST_GROUPS and (times == 1).all():
         block = np.arange(steps.size) % _MOST_GROUPS
         steps, accepted, drafted = (
-            np.bincount(block, weights=x) for x in (steps, accepted, drafted)
+            np.bincount(block, weights=x).astype(np.float64) for x in (steps, accepted, drafted)
         )
         if reached is not None:
             sums = np.zeros((_MOST_GROUPS, reached.shape[1]))

@@ -114,7 +114,9 @@ def _check(counts: AcceptedCounts) -> None:
     accepted, drafted, steps = (counts.total(x) for x in every[:3])
     room = 1.0 + _ROUNDED
     if (counts.accepted > counts.drafted * room + _ROUNDED).any():
-        raise InvalidInput(f"{source}: {accepted:g} accepted of {drafted:g} drafted, which cannot be")
+        raise InvalidInput(
+            f"{source}: {accepted:g} accepted of {drafted:g} drafted, which cannot be"
+        )
     if drafted > k * steps * room + 1.0:
         raise InvalidInput(
             f"{source}: {drafted:g} drafts in {steps:g} steps are more than {k} a step: give in "
@@ -151,18 +153,46 @@ def merged(parts: Iterable[AcceptedCounts], source: str) -> AcceptedCounts:
             [np.pad(part.reached, ((0, 0), (0, k - part.num_drafts)))  # type: ignore[arg-type]
              for part in given]
         )  # fmt: skip
+
+    def joined(name: str) -> Floats:
+        return np.concatenate([getattr(part, name) for part in given])
+
     return AcceptedCounts(
-        *(
-            np.concatenate([getattr(part, name) for part in given])
-            for name in ("accepted", "drafted", "steps")
-        ),
-        num_drafts=k,
-        reached=reached,
-        undrafted=np.concatenate([part.undrafted for part in given]),
-        times=np.concatenate([part.times for part in given]),
-        unit=given[0].unit,
+        joined("accepted"),
+        joined("drafted"),
+        joined("steps"),
+        k,
+        reached,
+        joined("undrafted"),
+        joined("times"),
+        given[0].unit,
+        source,
+        tuple(notes),
+    )
+
+
+def one(
+    accepted: float,
+    drafted: float,
+    steps: float,
+    num_drafts: int,
+    reached: Floats | None = None,
+    undrafted: float = 0.0,
+    unit: str = "requests",
+    source: str = "counts",
+    notes: tuple[str, ...] = (),
+) -> AcceptedCounts:
+    """Counts of a single group; `reached` has shape (K,)."""
+    return AcceptedCounts(
+        np.array([float(accepted)]),
+        np.array([float(drafted)]),
+        np.array([float(steps)]),
+        num_drafts,
+        None if reached is None else np.asarray(reached, dtype=np.float64)[None],
+        np.array([undrafted]),
+        unit=unit,
         source=source,
-        notes=tuple(notes),
+        notes=notes,
     )
 
 
@@ -178,12 +208,8 @@ def of_histogram(
         )
     counts[: given.size] = given[: num_drafts + 1]
     reached = counts[::-1].cumsum()[::-1][1:]
-    return AcceptedCounts(
-        *(np.array([x], dtype=np.float64) for x in (reached.sum(), drafted, counts.sum())),
-        num_drafts=num_drafts,
-        reached=reached[None],
-        source=source,
-    )
+    total = float(counts.sum())
+    return one(reached.sum(), drafted, total, num_drafts, reached, source=source)
 
 
 def of_steps(
@@ -192,7 +218,9 @@ def of_steps(
     """Chains of one length, by the accepted drafts of every step; `sequence` is their request."""
     counts = floats(accepted, "accepted").ravel()
     if counts.size == 0 or (counts < 0).any() or (counts % 1).any() or counts.max() > num_drafts:
-        raise InvalidInput(f"{source}: accepted must be integers from 0 to num_drafts = {num_drafts}")
+        raise InvalidInput(
+            f"{source}: accepted must be integers from 0 to num_drafts = {num_drafts}"
+        )
     reached = (counts[:, None] >= np.arange(1, num_drafts + 1)).astype(np.float64)
     texts = np.arange(counts.size) if sequence is None else floats(sequence, "sequence").ravel()
     if texts.size != counts.size:
@@ -203,7 +231,9 @@ def of_steps(
     np.add.at(sums, group, reached)
     steps = np.bincount(group, minlength=number).astype(np.float64)
     return AcceptedCounts(
-        *(sums.sum(axis=1), steps * num_drafts, steps),
+        sums.sum(axis=1),
+        steps * num_drafts,
+        steps,
         num_drafts=num_drafts,
         reached=sums,
         unit=unit or ("steps" if sequence is None else "requests"),
@@ -238,17 +268,9 @@ def of_totals(
         notes = ()
     assert drafted is not None
     if by_position is None:
-        arrays = (np.array([float(x)]) for x in (accepted, drafted, steps))
-        return AcceptedCounts(
-            *arrays, num_drafts=num_drafts, unit="runs", source=source, notes=notes
-        )
-    whole = AcceptedCounts(
-        *(np.array([float(x)]) for x in (sum(by_position), drafted, steps)),
-        num_drafts=num_drafts,
-        reached=np.array([by_position], dtype=np.float64),
-        source=source,
-        notes=notes,
-    )
+        return one(accepted, drafted, steps, num_drafts, unit="runs", source=source, notes=notes)
+    reached = np.asarray(by_position, dtype=np.float64)
+    whole = one(reached.sum(), drafted, steps, num_drafts, reached, source=source, notes=notes)
     return by_outcome(whole)
 
 

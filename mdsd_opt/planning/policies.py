@@ -102,7 +102,8 @@ def policies_of(
 
 def _by_batch(parts: Sequence[tuple[int, int, int]]) -> Policy:
     told = [
-        f"{k or 'no'} draft{'s' if k != 1 else ''} at batch {low}" + (f" to {high}" if high > low else "")
+        f"{k or 'no'} draft{'s' if k != 1 else ''} at batch {low}"
+        + (f" to {high}" if high > low else "")
         for low, high, k in parts
     ]
     off = [low for low, _, k in parts if k == 0]

@@ -156,4 +156,6 @@ def _each(found: Any) -> list[Any]:
 
 def _unknown(path: str) -> UnreadableFile:
     formats = "; ".join(f"{reader.name}: {reader.looks}" for reader in READERS)
-    return UnreadableFile(f"{path} has no counts of accepted drafts in a known form. Known: {formats}")
+    return UnreadableFile(
+        f"{path} has no counts of accepted drafts in a known form. Known: {formats}"
+    )

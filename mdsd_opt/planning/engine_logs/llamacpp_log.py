@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
-
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.planning.counts import AcceptedCounts, merged
-from mdsd_opt.planning.engine_logs.reader import Reader, cut, needs_length, one
+from mdsd_opt.planning.counts import AcceptedCounts, merged, one
+from mdsd_opt.planning.engine_logs.reader import Reader, cut, needs_length
 
 _MARKER = re.compile(r"draft acceptance(?: rate)? = |^n_drafted\s*=", re.MULTILINE)
 _BEGINS = re.compile(r"draft acceptance(?: rate)? =")
@@ -64,7 +62,7 @@ def _counts(
     else:
         steps = drafted / k
     undrafted = 0.0 if whole is None else max(whole - round(steps), 0.0)
-    return one(accepted, drafted, steps, k, undrafted=np.array([undrafted]))
+    return one(accepted, drafted, steps, k, undrafted=undrafted)
 
 
 def _length(found: list[tuple[int, int, float | None, int | None]]) -> int | None:

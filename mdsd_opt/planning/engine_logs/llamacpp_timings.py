@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from mdsd_opt.planning.counts import AcceptedCounts
+from mdsd_opt.planning.counts import AcceptedCounts, one
 from mdsd_opt.planning.engine_logs.reader import (
     NotThisFormat,
     Reader,
     count,
     holder_of,
     needs_length,
-    one,
 )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mdsd_opt.planning.counts import AcceptedCounts
-from mdsd_opt.planning.engine_logs.reader import Reader, count, holder_of, needs_length, one
+from mdsd_opt.planning.counts import AcceptedCounts, one
+from mdsd_opt.planning.engine_logs.reader import Reader, count, holder_of, needs_length
 
 _NAMES = ("accepted_prediction_tokens", "rejected_prediction_tokens")
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from mdsd_opt.errors import UnreadableFile
-from mdsd_opt.planning.counts import AcceptedCounts, by_outcome, merged, of_totals
-from mdsd_opt.planning.engine_logs.reader import Reader, needs_length, one
+from mdsd_opt.planning.counts import AcceptedCounts, by_outcome, merged, of_totals, one
+from mdsd_opt.planning.engine_logs.reader import Reader, needs_length
 
 _SAMPLE = re.compile(
     r"^[a-z_]+:spec_decode_num_(drafts|draft_tokens|accepted_tokens|accepted_tokens_per_pos)"
@@ -94,7 +94,7 @@ def _counts(added: _Scrape, k: int, by_position: bool) -> AcceptedCounts:
     drafts, drafted, accepted = (added[name] for name in _NAMES)
     reached = None
     if by_position:
-        reached = np.array([[added.get(str(place), 0.0) for place in range(k)]])
+        reached = np.array([added.get(str(place), 0.0) for place in range(k)])
         accepted = float(reached.sum())
     unit = "scrapes" if by_position else "runs"
     return one(accepted, drafted, drafts, k, reached=reached, unit=unit)

@@ -13,7 +13,7 @@ from mdsd_opt.errors import InvalidInput, UnreadableFile
 from mdsd_opt.planning.counts import AcceptedCounts
 
 
-class NotThisFormat(Exception):  # noqa: N818 - an answer, not an error
+class NotThisFormat(Exception):
     """A record is not of the format a reader knows."""
 
 
@@ -74,15 +74,11 @@ def count(record: dict[str, Any], name: str, where: str) -> float:
 
 def cut(where: str, of: str) -> UnreadableFile:
     """The error for a line that ends before its counts do."""
-    return UnreadableFile(f"{where} is cut or changed: it begins as {of}, and has not all its counts")
+    return UnreadableFile(
+        f"{where} is cut or changed: it begins as {of}, and has not all its counts"
+    )
 
 
 def needs_length(where: str, how: str) -> InvalidInput:
     """The error where K is neither in a file nor given."""
     return InvalidInput(f"{where} does not say how many drafts a step has: give num_drafts{how}")
-
-
-def one(accepted: float, drafted: float, steps: float, num_drafts: int, **more: Any) -> AcceptedCounts:
-    """Counts of a single group."""
-    arrays = (np.array([float(x)]) for x in (accepted, drafted, steps))
-    return AcceptedCounts(*arrays, num_drafts=num_drafts, **more)

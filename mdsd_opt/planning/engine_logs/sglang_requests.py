@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mdsd_opt.planning.counts import AcceptedCounts, of_histogram
-from mdsd_opt.planning.engine_logs.reader import Reader, count, holder_of, needs_length, one
+from mdsd_opt.planning.counts import AcceptedCounts, of_histogram, one
+from mdsd_opt.planning.engine_logs.reader import Reader, count, holder_of, needs_length
 
 #: Names that changed between versions, the newest first.
 _ACCEPTED = ("spec_num_correct_drafts", "spec_accept_token_num")

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.planning.counts import AcceptedCounts
-from mdsd_opt.planning.engine_logs.reader import Reader, count, holder_of, needs_length, one
+from mdsd_opt.planning.counts import AcceptedCounts, one
+from mdsd_opt.planning.engine_logs.reader import Reader, count, holder_of, needs_length
 
 _ITERATION = ("specDecodingStats", "specDecStats", "spec_dec_stats", "specdec_stats")
 _REQUEST = ("total_accepted_draft_tokens", "totalAcceptedDraftTokens")
@@ -60,13 +60,19 @@ def in_stretches(counts: AcceptedCounts) -> AcceptedCounts:
     if counts.unit != "iterations" or counts.accepted.size <= _STRETCHES:
         return counts
     block = np.arange(counts.accepted.size) * _STRETCHES // counts.accepted.size
+    accepted, drafted, steps, undrafted = (
+        np.bincount(block, weights=x).astype(np.float64)
+        for x in (counts.accepted, counts.drafted, counts.steps, counts.undrafted)
+    )
     return replace(
         counts,
-        **{name: np.bincount(block, weights=getattr(counts, name))
-           for name in ("accepted", "drafted", "steps", "undrafted")},
+        accepted=accepted,
+        drafted=drafted,
+        steps=steps,
+        undrafted=undrafted,
         times=np.ones(_STRETCHES),
         unit="stretches of iterations",
-    )  # fmt: skip
+    )
 
 
 READER = Reader(

@@ -25,6 +25,4 @@ def of_record(record: Any, where: str, num_drafts: int | None) -> AcceptedCounts
     return of_totals(accepted, drafted, k, reached, steps, where)
 
 
-READER = Reader(
-    "vllm bench", "JSON with 'spec_decode_num_drafts'", of_record=of_record
-)
+READER = Reader("vllm bench", "JSON with 'spec_decode_num_drafts'", of_record=of_record)

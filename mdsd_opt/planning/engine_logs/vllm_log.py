@@ -10,8 +10,8 @@ import re
 
 import numpy as np
 
-from mdsd_opt.planning.counts import AcceptedCounts, merged
-from mdsd_opt.planning.engine_logs.reader import Reader, cut, one
+from mdsd_opt.planning.counts import AcceptedCounts, merged, one
+from mdsd_opt.planning.engine_logs.reader import Reader, cut
 
 _LINE = re.compile(r"SpecDecoding metrics:(.*)")
 _ACCEPTED = re.compile(r"Accepted: (\d+) tokens\b")
@@ -48,7 +48,7 @@ def _counts(accepted: int, drafted: int, rates: list[float]) -> AcceptedCounts |
     reached = np.minimum.accumulate(np.minimum(np.array(rates), 1.0)) * steps
     if accepted and whole:
         reached = np.minimum(reached * (accepted / reached.sum()), steps)
-    return one(reached.sum(), drafted, steps, k, reached=reached[None], unit="lines of the log")
+    return one(reached.sum(), drafted, steps, k, reached=reached, unit="lines of the log")
 
 
 READER = Reader(
