@@ -173,8 +173,9 @@ class Advice:
         if self.worth_it and not low < 1 and self.speedup > 1:
             texts = self.costs.batch_size
             of_all = f" from {texts} texts" if texts > 1 else ""
+            given = " and ".join(self.costs.conditions)
             text = (
-                f"Worth it: {what} brings {self.tokens_per_step:.2f} tokens a step, "
+                f"Worth it{given and f' if {given}'}: {what} brings {self.tokens_per_step:.2f} tokens a step, "
                 f"{self.tokens_per_second:.0f} a second{of_all}, {times}"
             )
             if self.scheme == _ONE:
@@ -414,7 +415,7 @@ def advice_from_rates(
         single_acceptance=float(rates.by_scheme["with_replacement"][:, 0].mean()),
         break_even_acceptance=costs.step(search.one_draft.tree) / alone - 1.0,
         rows=tuple(rows),
-        batches=() if costs.rows_ms is None else tuple(_by_batch(search, costs)),
+        batches=() if not costs.knows_rows else tuple(_by_batch(search, costs)),
         costs=costs,
         notes=tuple(_notes(search, chosen, rates, costs, best.speedup, confidence)),
     )
@@ -495,6 +496,11 @@ def _notes(
     yield interval_note(
         speedup.num_groups, "positions" if rates.texts is None else "texts", confidence
     )
+    if rates.takes_order:
+        yield (
+            "rows of a text are taken to follow each other, as sequence is given and position is "
+            "not: give position where rows were left out"
+        )
     accepted = float(search.accepted(chosen).mean())
     independent, persistent = search.bounds(chosen)
     if chosen.tree.depth > 1 and rates.num_followed:
@@ -511,8 +517,10 @@ def _notes(
         )
     passes = costs.draft_passes
     yield "draft passes of a step: " + ("one a level" if passes is None else f"{passes}")
-    if costs.rows_ms is None:
+    if not costs.knows_rows:
         yield "a target pass costs the same whatever its rows: tell it otherwise by rows_ms"
+    if not costs.knows_batch:
+        yield "a draft pass costs the same whatever the batch: tell it otherwise by draft_ms"
     rows = max(costs.batch_size * (1 + chosen.tree.num_nodes), 2 * _BATCHES[-1])
     if costs.most_rows is not None and rows > costs.most_rows:
         yield f"rows beyond the {costs.most_rows} measured: the last line between two goes on"

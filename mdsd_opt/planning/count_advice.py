@@ -271,10 +271,10 @@ def advice_from_counts(
     chains = [_option(x, costs, counts.num_groups) for x in found[:max_drafts]]
     as_run = _as_run(counts, costs, confidence)
     plain = _plain(costs)
-    compared = (
-        chains if costs is not None else [x for x in chains if x.num_drafts <= counts.num_drafts]
-    )
-    if costs is None or not counts.has_one_length or counts.num_drafts > max_drafts:
+    compared = chains if costs is not None else chains[: counts.num_drafts]
+    if counts.has_one_length and counts.num_drafts <= max_drafts:
+        as_run = chains[counts.num_drafts - 1]
+    else:
         compared = [*compared, as_run]
     best = as_run if costs is None else best_length(chains)
     if not counts.has_one_length and not best.speedup.low > as_run.speedup.mean:
@@ -480,7 +480,8 @@ def _sentence(
             f"less than {most:.1f} ms, and is not settled before that is measured."
         )
     if worth_it:
-        return f"Worth it: {brings}."
+        chance = "" if counts.total(counts.steps) >= 2 else ", chance left out"
+        return f"Worth it: {brings}{chance}."
     return f"Not settled: {best.name} would be {times}."
 
 
@@ -545,7 +546,10 @@ def _notes(
         f"accepted in {total(counts.steps):.0f} steps that drafted"
         + (f", beside {total(counts.undrafted):.0f} that did not" if counts.undrafted.any() else "")
     ]
-    if counts.num_groups > 1:
+    if total(counts.steps) < 2:
+        notes[0] = f"{counts.source}: {total(counts.accepted):.3f} drafts accepted a step"
+        notes.append("shares without the number of steps: intervals leave chance out")
+    elif counts.num_groups > 1:
         notes.append(interval_note(counts.num_groups, counts.unit, confidence))
         if counts.unit == "steps":
             notes.append("steps are taken for independent; those of one request are not quite")

@@ -30,6 +30,9 @@ _REJECTED = "undrafted rejected"
 #: Groups are added up to so many before each is left out in turn.
 _MOST_GROUPS = 1000
 
+#: Fewer steps stand for shares of an unknown number, which say nothing of chance.
+_FEWEST = 2
+
 _HALVINGS = 48
 
 #: What each assumption says, in the words of tables and notes.
@@ -55,8 +58,8 @@ class Forecast:
     accepted : float
         In the middle of the assumptions.
     low, high : float
-        From the lowest end of an interval of an assumption to the highest; NaN where one group
-        gives no interval.
+        From the lowest end of an interval of an assumption to the highest; without chance where
+        the number of steps is not known.
     by_assumption : dict of str to float
         Without what chance adds.
     """
@@ -252,8 +255,9 @@ def _with_intervals(
     means = rule(whole, most)[0]
     size = float(times.sum())
     if size < 2:
+        known = int(float(whole.steps[0]) >= _FEWEST)
         return [
-            MeanInterval(float(x), float(low), float(high), 1)
+            MeanInterval(float(x), float(low), float(high), known)
             for x, low, high in zip(means, *_of_totals(rule, whole, most, confidence), strict=True)
         ]
     there = times > 0
@@ -276,8 +280,8 @@ def _of_totals(
     rule: Assumption, whole: _Sums, most: int, confidence: float
 ) -> tuple[Floats, Floats]:
     mean, length, steps = _ratio(whole)[0], float(_length(whole)[0]), float(whole.steps[0])
-    if steps < 2:
-        return np.full(most, np.nan), np.full(most, np.nan)
+    if steps < _FEWEST:
+        return rule(whole, most)[0], rule(whole, most)[0]
     half = students_quantile(max(round(steps) - 1, 1), confidence) * np.sqrt(
         max(mean * (length - mean), 0.0) / steps
     )

@@ -25,6 +25,9 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 _EQUAL = 1e-9
 
+#: Acceptance from which lengths are not told any more.
+_HIGH = 0.9
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -157,7 +160,7 @@ def _by_acceptance(costs: StepCosts, most: int) -> Policy:
         if best > length:
             thresholds[f"{best}"] = float(round(alpha, 2))
             length = best
-    told = ", ".join(f"{k} from {alpha:.2f}" for k, alpha in thresholds.items())
+    told = ", ".join(f"{k} from {alpha:.2f}" for k, alpha in thresholds.items() if alpha < _HIGH)
     return Policy(
         "by acceptance",
         f"drafts by the acceptance rate of the last steps: {told}",

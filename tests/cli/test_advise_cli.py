@@ -20,7 +20,7 @@ def logits(tmp_path_factory):
 def test_the_decision_comes_last(run_cli, logits):
     done = run_cli("advise", logits, "--max-drafts", "6")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].startswith("Worth it: ")
+    assert done.stdout.splitlines()[-1].startswith("Worth it if rows are free: ")
     dear = run_cli("advise", logits, "--max-drafts", "6", "--draft-ms", "30")
     assert dear.returncode == 0
     assert dear.stdout.splitlines()[-1].startswith("Not worth it: ")
