@@ -175,7 +175,8 @@ class Advice:
             of_all = f" from {texts} texts" if texts > 1 else ""
             given = " and ".join(self.costs.conditions)
             text = (
-                f"Worth it{given and f' if {given}'}: {what} brings {self.tokens_per_step:.2f} tokens a step, "
+                f"Worth it{given and f' if {given}'}: {what} brings "
+                f"{self.tokens_per_step:.2f} tokens a step, "
                 f"{self.tokens_per_second:.0f} a second{of_all}, {times}"
             )
             if self.scheme == _ONE:

@@ -19,8 +19,8 @@ from mdsd_opt.base.array_types import Flags, Floats
 from mdsd_opt.corpora.intervals import MeanInterval, students_quantile
 from mdsd_opt.planning.counts import AcceptedCounts
 
-#: Of "fading": each rate of the one before.
-FADING = 0.93
+#: Of "fading": how much more often each draft is rejected than the one before.
+FADING = 1.15
 
 #: Of "uneven": how many drafts' worth of evidence a step has of being an easy one.
 EVENNESS = 4.0
@@ -39,7 +39,7 @@ _HALVINGS = 48
 MEANING = {
     "as counted": "shorter chains accept what their positions accepted",
     "alike": "every draft is accepted at the same rate",
-    "fading": f"every next draft is accepted at {FADING:g} times the rate of the one before",
+    "fading": f"every next draft is rejected {FADING:g} times as often as the one before",
     "uneven": "steps differ: some are easy throughout, so that later drafts hold better",
     "like the last": "further drafts are accepted as the last one counted",
     "on its line": "rates go on changing with depth as they do from the first to the last",
@@ -187,7 +187,9 @@ def _alike(sums: _Sums, most: int) -> Floats:
 
 
 def _fading(sums: _Sums, most: int) -> Floats:
-    return _solved(sums, most, lambda first, depth: first * FADING**depth)
+    return _solved(
+        sums, most, lambda first, depth: np.maximum(1.0 - (1.0 - first) * FADING**depth, 0.0)
+    )
 
 
 def _uneven(sums: _Sums, most: int) -> Floats:

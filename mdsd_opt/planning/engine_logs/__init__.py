@@ -7,6 +7,7 @@ not its format. To add one: a file here with a `READER`, and its name in `READER
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,9 @@ READERS: tuple[Reader, ...] = tuple(
         *(openai_usage, steps),
     )
 )
+
+#: Lines of a log may begin with a bracket too.
+_JSON = re.compile(r"\s*(\{|\[\s*[\[{\]])")
 
 _MAX_BYTES = 1 << 30
 
@@ -69,7 +73,7 @@ def read_counts(path: str | os.PathLike[str], num_drafts: int | None = None) -> 
     if not text.strip():
         raise UnreadableFile(f"{path} is empty")
     try:
-        if text.lstrip()[0] in "{[":
+        if _JSON.match(text):
             return _of_records(text, str(path), num_drafts)
         return _of_text(text, str(path), num_drafts)
     except InvalidInput as error:

@@ -22,6 +22,9 @@ _LINE = re.compile(
 )
 _EVAL = re.compile(r"(?<!prompt )eval time = .*?/ *(\d+) (?:tokens|runs)")
 _TASK = re.compile(r"\| task (\d+) \|")
+#: What rounding to two places hides.
+_ROUNDED = 0.00501
+
 _TOTAL = re.compile(r"^n_(draft|predict|drafted|accept)\s*= *(\d+)", re.MULTILINE)
 
 
@@ -55,12 +58,15 @@ def _counts(
     accepted: int, drafted: int, mean: float | None, tokens: int | None, k: int
 ) -> AcceptedCounts:
     whole = None if tokens is None else float(tokens - 1 - accepted)
-    if accepted and mean is not None and mean > 1:
-        steps = max(accepted / (mean - 1.0), drafted / k)
+    full = drafted / k
+    if mean is not None and drafted % k == 0 and abs(1.0 + accepted / full - mean) <= _ROUNDED:
+        steps = full
+    elif accepted and mean is not None and mean > 1:
+        steps = max(accepted / (mean - 1.0), full)
     elif whole is not None and mean is None:
-        steps = max(whole, drafted / k)
+        steps = max(whole, full)
     else:
-        steps = drafted / k
+        steps = full
     undrafted = 0.0 if whole is None else max(whole - round(steps), 0.0)
     return one(accepted, drafted, steps, k, undrafted=undrafted)
 

@@ -14,12 +14,13 @@ from mdsd_opt.planning.counts import AcceptedCounts, merged, one
 from mdsd_opt.planning.engine_logs.reader import Reader, cut
 
 _LINE = re.compile(r"SpecDecoding metrics:(.*)")
+_LENGTH = re.compile(r"Mean acceptance length: (\d+\.\d\d)\b")
 _ACCEPTED = re.compile(r"Accepted: (\d+) tokens\b")
 _DRAFTED = re.compile(r"Drafted: (\d+) tokens\b")
 _RATES = re.compile(r"Per-position acceptance rate: (\d\.\d{3}(?:, \d\.\d{3})*)(?=$|\s|,)")
 
-#: What rounding to three places hides.
-_HIDDEN = 0.0005
+#: What rounding to two and to three places hides.
+_LESS, _HIDDEN = 0.0051, 0.00051
 
 
 def of_text(text: str, path: str, num_drafts: int | None) -> AcceptedCounts:
@@ -29,13 +30,13 @@ def of_text(text: str, path: str, num_drafts: int | None) -> AcceptedCounts:
         match = _LINE.search(line)
         if not match:
             continue
-        found = [pattern.search(match[1]) for pattern in (_ACCEPTED, _DRAFTED, _RATES)]
-        if not all(found):
+        patterns = (_LENGTH, _ACCEPTED, _DRAFTED, _RATES)
+        found = [x[1] for x in (pattern.search(match[1]) for pattern in patterns) if x]
+        rates = [float(x) for x in found[-1].split(", ")] if len(found) == len(patterns) else []
+        if not rates or abs(1.0 + sum(rates) - float(found[0])) > _LESS + _HIDDEN * len(rates):
             raise cut(f"line {number} of {path}", "vLLM's SpecDecoding metrics")
-        accepted, drafted, rates = (x[1] for x in found if x is not None)
-        parts.append(_counts(int(accepted), int(drafted), [float(x) for x in rates.split(", ")]))
-    whole = merged([x for x in parts if x is not None], f"{path} (vLLM's log)")
-    return whole
+        parts.append(_counts(int(found[1]), int(found[2]), rates))
+    return merged([x for x in parts if x is not None], f"{path} (vLLM's log)")
 
 
 def _counts(accepted: int, drafted: int, rates: list[float]) -> AcceptedCounts | None:
