@@ -222,7 +222,7 @@ def test_lengths_by_batch_are_the_best_of_each():
     }
     given = {"by_position": ([720, 500, 340], 1000), **costs}
     whole = mo.advise_from_counts(**given)
-    assert [part[0] for part in whole.lengths_by_batch][0] == 1
+    assert next(part[0] for part in whole.lengths_by_batch) == 1
     assert whole.lengths_by_batch[-1][1:] == (256, 0)
     for low, high, drafts in whole.lengths_by_batch:
         for batch in {low, high}:

@@ -137,11 +137,9 @@ def test_arrays_of_steps(tmp_path):
 
 
 def test_predictions_in_openais_style(tmp_path):
-    usage = {"completion_tokens_details": {"accepted_prediction_tokens": 30,
-                                           "rejected_prediction_tokens": 15}}  # fmt: skip
-    aiperf = {"metrics": {"usage_accepted_prediction_tokens": {"value": 30, "unit": "tokens"},
-                          "usage_rejected_prediction_tokens": {"value": 15, "unit": "tokens"}}}  # fmt: skip
-    for record in ({"usage": usage}, aiperf):
+    counts = {"accepted_prediction_tokens": 30, "rejected_prediction_tokens": 15}
+    metrics = {f"usage_{name}": {"value": x, "unit": "tokens"} for name, x in counts.items()}
+    for record in ({"usage": {"completion_tokens_details": counts}}, {"metrics": metrics}):
         path = written(tmp_path, json.dumps(record))
         assert read_counts(path, 3).to_dict()["steps"] == 15
         with pytest.raises(InvalidInput, match="does not say how many drafts"):
