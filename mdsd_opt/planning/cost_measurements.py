@@ -6,7 +6,9 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,8 +23,9 @@ CONTEXTS = (128,)
 
 _REPEATS = 5
 
-#: New tokens of the short and of the long request whose difference is that of passes alone.
-_SHORT, _LONG = 8, 40
+#: New tokens of the short and of the long request whose difference is that of passes alone, and
+#: the most of the long one, which grows until the difference takes so many seconds.
+_SHORT, _LONG, _LONGEST, _ENOUGH = 8, 40, 640, 0.25
 
 
 def measured(
@@ -88,7 +91,7 @@ def time_model(
                     taken = []
                     for _ in range(1 + repeats):
                         taken.append(seconds(new, cache))
-                        cache.crop(context)
+                        cache.crop(-count)
                     found.append(Pass(batch, count, context, 1e3 * float(np.median(taken[1:]))))
     return found
 
@@ -103,8 +106,9 @@ def time_server(
 ) -> list[Pass]:
     """Milliseconds of a step of plain decoding by the texts together, of a server as OpenAI's.
 
-    A batch of requests for 40 tokens takes 32 steps longer than one for 8: prompts, queues and the
-    network cancel. The server must run without speculation, and take `ignore_eos`, as those of
+    A batch of requests for 40 tokens takes 32 steps longer than one for 8: prompts and the network
+    cancel. Where steps are short, more tokens are asked for. The server must run without
+    speculation, take as many requests at once as the largest batch, and `ignore_eos`, as those of
     vLLM, SGLang and llama.cpp do: an answer that ends early is an error. Passes over several rows
     of a text cannot be asked for in this way; llama.cpp's server tells them, see `time_llamacpp`.
     """
@@ -117,18 +121,12 @@ def time_server(
         found = []
         for context in contexts:
             for batch in batches:
-                taken = []
-                for number in range(repeats + 1):
-                    ends = [
-                        _seconds_of_batch(connection, name, batch, context, tokens, number)
-                        for tokens in (_SHORT, _LONG)
-                    ]
-                    taken.append(1e3 * (ends[1] - ends[0]) / (_LONG - _SHORT))
-                ms = float(np.median(taken[1:]))
+                ask = partial(_seconds_of_batch, connection, name, batch, context)
+                ms = _step_ms(ask, repeats)
                 if not ms > 0:
                     raise ServerError(
-                        f"{url}: 40 tokens take no longer than 8 at batch {batch}: it is too busy "
-                        "to be measured, or answers from a cache"
+                        f"{url}: {_LONGEST} tokens take no longer than {_SHORT} at batch {batch}: "
+                        "it is too busy to be measured, or answers from a cache"
                     )
                 found.append(Pass(batch, 1, context, ms))
         return found
@@ -180,13 +178,35 @@ def time_llamacpp(
 
 
 def time_any_server(url: str, contexts: Sequence[int] = CONTEXTS) -> list[Pass]:
-    """Passes by batch, and by rows too where the server is llama.cpp's."""
-    found = time_server(url, contexts=contexts)
+    """Passes by batch, and by rows too where the server is llama.cpp's; batches that fit in it."""
+    from mdsd_opt.auditing.servers.connection import Connection
+
+    connection = Connection(url)
     try:
-        rows = time_llamacpp(url, contexts=contexts)
+        props = connection.get("/props")
+        slots = props.get("total_slots") if isinstance(props, dict) else None
     except ServerError:
-        return found
-    return [*found, *(x for x in rows if x.rows > 1)]
+        slots = None
+    finally:
+        connection.close()
+    if not isinstance(slots, int):
+        return time_server(url, contexts=contexts)
+    steps = time_server(url, [size for size in BATCHES if size <= slots], contexts)
+    return [*steps, *_beside(steps, time_llamacpp(url, contexts=contexts))]
+
+
+def _beside(steps: Sequence[Pass], prompts: Sequence[Pass]) -> list[Pass]:
+    """Steps over several rows: what passes over prompts take more than over one row, on top.
+
+    A step samples and answers too, which reading a prompt does not.
+    """
+    plain = {x.context: x.ms for x in steps if x.batch == x.rows == 1}
+    one = {x.context: x.ms for x in prompts if x.rows == 1}
+    return [
+        replace(x, ms=plain[x.context] + max(x.ms - one[x.context], 0.0))
+        for x in prompts
+        if x.rows > 1
+    ]
 
 
 def _check(batches: Sequence[int], rows: Sequence[int], contexts: Sequence[int]) -> None:
@@ -236,6 +256,17 @@ def _seconds_of_batch(
         for _ in pool.map(one, range(batch)):
             pass
     return time.perf_counter() - began
+
+
+def _step_ms(ask: Callable[[int, int], float], repeats: int) -> float:
+    """Median milliseconds of a step, by the seconds of so many tokens in the n-th request."""
+    ask(_SHORT, 0)
+    tokens = _LONG
+    while True:
+        taken = [ask(tokens, n) - ask(_SHORT, n) for n in range(1, repeats + 1)]
+        if float(np.median(taken)) > _ENOUGH or tokens >= _LONGEST:
+            return 1e3 * float(np.median(taken)) / (tokens - _SHORT)
+        tokens *= 2
 
 
 def _vocabulary_of(connection: Any, url: str) -> int:
