@@ -45,7 +45,10 @@ def test_passes_are_timed_and_written(
     monkeypatch.setattr(sys, "argv", ["mdsd-opt", "advise", *asked, "--precision", "float32"])
     with pytest.raises(SystemExit) as ended:
         main()
-    assert ended.value.code == 0, capsys.readouterr().err
+    told = capsys.readouterr()
+    if ended.value.code == 2 and "the machine was busy" in told.err:
+        pytest.skip("the machine is busy")
+    assert ended.value.code == 0, told.err
     costs = read_costs(path).at(batch=4)
     assert costs.conditions == ()
     assert 0.0 < costs.draft_pass() < costs.plain()

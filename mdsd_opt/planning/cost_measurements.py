@@ -23,6 +23,9 @@ CONTEXTS = (128,)
 
 _REPEATS = 5
 
+#: Of one kind of pass, after two that count.
+_MOST_SECONDS = 3.0
+
 #: New tokens of the short and of the long request whose difference is that of passes alone, and
 #: the most of the long one, which grows until the difference takes so many seconds.
 _SHORT, _LONG, _LONGEST, _ENOUGH = 8, 40, 640, 0.25
@@ -33,14 +36,19 @@ def measured(
     draft: Callable[[], Sequence[Pass]] | None,
     **settings: Any,
 ) -> MeasuredCosts:
-    """What two measurements found, with the machine they ran on."""
+    """What two measurements found, with the machine they ran on.
+
+    Raises `InvalidInput` where they contradict each other, as on a machine that is busy.
+    """
     known = {
         "machine": platform.platform(),
         "python": platform.python_version(),
         "when": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         **settings,
     }
-    return MeasuredCosts(tuple(target()), () if draft is None else tuple(draft()), known)
+    found = MeasuredCosts(tuple(target()), () if draft is None else tuple(draft()), known)
+    found.check()
+    return found
 
 
 def time_model(
@@ -88,8 +96,8 @@ def time_model(
                 cache = cache_of(model(input_ids=ids[:, :context], use_cache=True))
                 for count in rows:
                     new = ids[:, context : context + count]
-                    taken = []
-                    for _ in range(1 + repeats):
+                    taken: list[float] = []
+                    while len(taken) <= repeats and (len(taken) < 3 or sum(taken) < _MOST_SECONDS):
                         taken.append(seconds(new, cache))
                         cache.crop(-count)
                     found.append(Pass(batch, count, context, 1e3 * float(np.median(taken[1:]))))

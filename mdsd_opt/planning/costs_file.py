@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import permutations
 from math import inf, log
 from typing import Any
 
@@ -13,6 +14,9 @@ from mdsd_opt.errors import InvalidInput, UnreadableFile
 from mdsd_opt.planning.costs import PassCost, RowsCost, StepCosts
 
 _KIND = "mdsd-opt costs"
+
+#: Kernels take more rows in less time now and then, but not in so much less.
+_FAR = 0.6
 
 _FORM = (
     '{"kind": "mdsd-opt costs", "target": [{"batch": 1, "rows": 1, "context": 128, "ms": 20}], '
@@ -46,6 +50,22 @@ class MeasuredCosts:
     draft: tuple[Pass, ...]
     settings: dict[str, Any]
 
+    def check(self) -> None:
+        """Raise `InvalidInput` where more rows or texts take far less time than fewer."""
+        for name, side in (("target", self.target), ("draft", self.draft)):
+            for less, more in permutations(side, 2):
+                grows = (
+                    less.context == more.context
+                    and less.batch <= more.batch
+                    and less.rows <= more.rows
+                )
+                if grows and more.ms < _FAR * less.ms:
+                    raise InvalidInput(
+                        f"a {name} pass over {more.rows} rows of {more.batch} texts takes "
+                        f"{more.ms:.4g} ms, and one over {less.rows} of {less.batch} "
+                        f"{less.ms:.4g}: the machine was busy. Measure again when it is not"
+                    )
+
     def at(
         self,
         batch: int = 1,
@@ -58,9 +78,10 @@ class MeasuredCosts:
 
         Passes over several rows are those of the nearest batch that has them.
 
-        Raises `InvalidInput` where several contexts were measured and none is named, or the one
-        named is beyond them.
+        Raises `InvalidInput` where several contexts were measured and none is named, the one
+        named is beyond them, or the costs contradict each other.
         """
+        self.check()
         target = _at_context(self.target, context, "target")
         draft = _at_context(self.draft, context, "draft")
         plain = {batch: ms for (batch, rows), ms in target.items() if rows == 1}

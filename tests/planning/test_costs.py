@@ -89,6 +89,14 @@ def test_files_that_are_no_costs(tmp_path, change, told):
         read_costs(path)
 
 
+def test_costs_of_a_busy_machine_are_refused():
+    busy = (Pass(1, 1, 64, 143.7), Pass(1, 4, 64, 2623.8), Pass(1, 8, 64, 241.5))
+    with pytest.raises(InvalidInput, match=r"8 rows of 1 texts takes 241.5 ms.*busy"):
+        MeasuredCosts(busy, (), {}).at()
+    kernels = (Pass(1, 3, 64, 2.55), Pass(1, 4, 64, 1.91), Pass(1, 1, 64, 1.14))
+    assert MeasuredCosts(kernels, (), {}).at().target_pass(4) == 1.91
+
+
 def test_contexts_are_named():
     with pytest.raises(InvalidInput, match="of contexts 100, 500: say which"):
         some_costs().at()
