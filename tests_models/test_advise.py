@@ -52,7 +52,7 @@ def test_passes_are_timed_and_written(
     costs = read_costs(path).at(batch=4)
     assert costs.conditions == ()
     assert 0.0 < costs.draft_pass() < costs.plain()
-    assert {(x.batch, x.rows) for x in read_costs(path).target} == {
+    assert {(x.batch, x.rows) for x in read_costs(path).of_target} == {
         (batch, rows) for batch in (1, 4, 16) for rows in (1, 2, 4, 8, 16)
     }
 

@@ -34,6 +34,10 @@ class MeanInterval:
         """The interval without what lies outside of where the mean can be."""
         return replace(self, low=max(self.low, least), high=min(self.high, most))
 
+    def spanning(self, other: MeanInterval) -> MeanInterval:
+        """The same mean, with ends that hold the other interval too."""
+        return replace(self, low=min(self.low, other.low), high=max(self.high, other.high))
+
     @property
     def half_width(self) -> float:
         return (self.high - self.low) / 2

@@ -60,7 +60,8 @@ class Option:
     step_ms, tokens_per_second : float
         Of the whole batch.
     speedup : MeanInterval
-        Against plain decoding at the same costs.
+        Against plain decoding at the same costs. Along texts, the ends span what steps that run
+        beyond the end of one may meet.
     """
 
     scheme: str
@@ -380,6 +381,9 @@ def advice_from_rates(
         scheme, tree = ("none", None) if found is None else (found.scheme, found.tree)
         step, plain = costs.step(tree), costs.step(None)
         speedup = mean_interval((1.0 + values) * plain / step, rates.texts, confidence)
+        if found is not None and rates.num_followed and found.tree.depth > 1:
+            lasting = (1.0 + search.lasting(found)) * plain / step
+            speedup = speedup.spanning(mean_interval(lasting, rates.texts, confidence))
         tokens = 1.0 + float(values.mean())
         per_second = 1e3 * costs.batch_size * tokens / step
         return Option(scheme, tree, tokens - 1.0, step, per_second, speedup)
@@ -453,6 +457,10 @@ class _Search:
             key=lambda item: round((1.0 + float(self.accepted(item[1]).mean())) / item[0], 9),
         )[1]
 
+    def lasting(self, candidate: Candidate) -> Floats:
+        """The same with positions beyond the end of a text as easy as its last."""
+        return self._forecasts[candidate.scheme].lasting(candidate.tree)
+
     def _accepted(self, candidate: Candidate) -> Floats:
         return self._forecasts[candidate.scheme].accepted(candidate.tree)
 
@@ -509,6 +517,11 @@ def _notes(
             f"deeper positions: the next ones of the same texts ({rates.num_followed} of "
             f"{rates.num_positions} are known, the mean elsewhere); as if independent, "
             f"{independent:.3f} accepted in place of {accepted:.3f}"
+        )
+        lasting = float(search.lasting(chosen).mean())
+        yield (
+            f"intervals span what lies beyond the ends of texts: {lasting:.3f} accepted if that is "
+            f"as easy as their last position, {accepted:.3f} if as the mean"
         )
     elif chosen.tree.depth > 1:
         yield (

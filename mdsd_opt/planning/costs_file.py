@@ -40,19 +40,19 @@ class MeasuredCosts:
 
     Attributes
     ----------
-    target, draft : tuple of Pass
+    of_target, of_draft : tuple of Pass
         Of the draft those over one row of each text.
     settings : dict
         Machine, versions, and how it was measured.
     """
 
-    target: tuple[Pass, ...]
-    draft: tuple[Pass, ...]
+    of_target: tuple[Pass, ...]
+    of_draft: tuple[Pass, ...]
     settings: dict[str, Any]
 
     def check(self) -> None:
         """Raise `InvalidInput` where more rows or texts take far less time than fewer."""
-        for name, side in (("target", self.target), ("draft", self.draft)):
+        for name, side in (("target", self.of_target), ("draft", self.of_draft)):
             for less, more in permutations(side, 2):
                 grows = (
                     less.context == more.context
@@ -82,8 +82,8 @@ class MeasuredCosts:
         named is beyond them, or the costs contradict each other.
         """
         self.check()
-        target = _at_context(self.target, context, "target")
-        draft = _at_context(self.draft, context, "draft")
+        target = _at_context(self.of_target, context, "target")
+        draft = _at_context(self.of_draft, context, "draft")
         plain = {batch: ms for (batch, rows), ms in target.items() if rows == 1}
         if not plain:
             raise InvalidInput("the costs have no target pass over one row of each text")
@@ -102,7 +102,7 @@ class MeasuredCosts:
             **costs,  # type: ignore[arg-type]
             verify_ms=verify_ms,
             batch_size=batch,
-            draft_passes=draft_passes if self.draft else 0,
+            draft_passes=draft_passes if self.of_draft else 0,
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -112,8 +112,8 @@ class MeasuredCosts:
         document = {
             "kind": _KIND,
             **self.settings,
-            "target": [asdict(x) for x in self.target],
-            "draft": [asdict(x) for x in self.draft],
+            "target": [asdict(x) for x in self.of_target],
+            "draft": [asdict(x) for x in self.of_draft],
         }
         with atomic_write(path) as file:
             file.write(dumps(document, indent=1).encode() + b"\n")

@@ -63,7 +63,7 @@ def test_a_file_of_costs_comes_back(tmp_path):
     assert here.target_pass(32) == pytest.approx(10.0 + 3.2 + 3.0)
     assert here.draft_pass() == pytest.approx(1.8)
     assert here.conditions == ()
-    alone = MeasuredCosts(found.target, (), {}).at(context=100)
+    alone = MeasuredCosts(found.of_target, (), {}).at(context=100)
     assert alone.draft_pass() == 0.0
     assert alone.draft_passes == 0
 

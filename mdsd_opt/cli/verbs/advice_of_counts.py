@@ -142,10 +142,14 @@ def write_costs(
             target_name=target, draft_name=draft,
         )  # fmt: skip
     found.save(path)
-    plain = next(x for x in found.target if x.rows == 1)
+    plain = next(x for x in found.of_target if x.rows == 1)
     say(
-        f"{path}: {len(found.target)} kinds of target passes from {plain.ms:.2f} ms on"
-        + (f", {len(found.draft)} of the draft from {found.draft[0].ms:.2f}" if found.draft else "")
+        f"{path}: {len(found.of_target)} kinds of target passes from {plain.ms:.2f} ms on"
+        + (
+            f", {len(found.of_draft)} of the draft from {found.of_draft[0].ms:.2f}"
+            if found.of_draft
+            else ""
+        )
         + f"; mdsd-opt advise --accepted LOG --costs {path}"
     )
 
