@@ -551,8 +551,11 @@ def _notes(
         notes.append("shares without the number of steps: intervals leave chance out")
     elif counts.num_groups > 1:
         notes.append(interval_note(counts.num_groups, counts.unit, confidence))
-        if counts.unit == "steps":
-            notes.append("steps are taken for independent; those of one request are not quite")
+        if counts.unit != "requests":
+            notes.append(
+                f"{counts.unit} are taken for independent; those with steps of one request are not "
+                "quite, so that counts by request would give wider intervals"
+            )
     else:
         notes.append(
             f"{100 * confidence:g}% intervals by the largest variance that steps with such a mean "
