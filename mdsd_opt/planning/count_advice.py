@@ -267,6 +267,7 @@ def advice_from_counts(
     confidence: float = 0.95,
 ) -> CountAdvice:
     """`advise_from_counts` by counts and costs that are checked."""
+    counts = of.with_groups(counts)
     found = forecasts(counts, max(max_drafts, counts.num_drafts), confidence)
     chains = [_option(x, costs, counts.num_groups) for x in found[:max_drafts]]
     as_run = _as_run(counts, costs, confidence)

@@ -17,7 +17,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Floats
 from mdsd_opt.corpora.intervals import MeanInterval, students_quantile
-from mdsd_opt.planning.counts import AcceptedCounts
+from mdsd_opt.planning.counts import AcceptedCounts, with_groups
 
 #: Of "fading": how much more often each draft is rejected than the one before.
 FADING = 1.15
@@ -99,6 +99,7 @@ def forecasts(
     counts: AcceptedCounts, most: int = 16, confidence: float = 0.95
 ) -> tuple[Forecast, ...]:
     """Forecasts of chains of 1 .. `most` drafts; beside chance, intervals span all assumptions."""
+    counts = with_groups(counts)
     found = {
         name: _with_intervals(
             rule, _of_all_steps(counts) if name == _REJECTED else counts, most, confidence

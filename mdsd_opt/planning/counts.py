@@ -274,6 +274,12 @@ def of_totals(
     return by_outcome(whole)
 
 
+def with_groups(counts: AcceptedCounts) -> AcceptedCounts:
+    """The same; a single group that says its positions, as the steps it is made of."""
+    alone = counts.num_groups < 2 and counts.total(counts.steps) >= 2
+    return by_outcome(counts) if alone and counts.reached is not None else counts
+
+
 def by_outcome(counts: AcceptedCounts) -> AcceptedCounts:
     """The same of one group, with the steps of each outcome as a group of its own."""
     assert counts.reached is not None

@@ -17,8 +17,8 @@ RUN = logs.a_run()
 #: By name: the log, whether positions are in it, and how many groups.
 LOGS = {
     "vLLM's log": (logs.vllm_log(RUN), True, 12),
-    "a scrape of vLLM": (logs.scrape(RUN), True, RUN.steps),
-    "a scrape of llama.cpp": (logs.scrape(RUN, "llamacpp"), True, RUN.steps),
+    "a scrape of vLLM": (logs.scrape(RUN), True, 1),
+    "a scrape of llama.cpp": (logs.scrape(RUN, "llamacpp"), True, 1),
     "llama.cpp's log": (logs.llamacpp_log(RUN), False, 24),
     "vLLM's answers": (logs.vllm_answers(RUN), True, 24),
     "AIPerf's records": (logs.aiperf_records(RUN), True, 24),
@@ -49,6 +49,24 @@ def test_sums_are_those_of_the_run(tmp_path, name):
     else:
         assert found["by_position"] is None
     assert groups is None or found["groups"] == groups
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_a_single_request_is_enough(tmp_path, name):
+    """Its steps are then what intervals are over, where their outcomes are known."""
+    writers = {
+        "vLLM's log": logs.vllm_log,
+        "llama.cpp's log": logs.llamacpp_log,
+        "vLLM's answers": logs.vllm_answers,
+        "AIPerf's records": logs.aiperf_records,
+        "SGLang's answers": logs.sglang_answers,
+        "steps": logs.steps_of_requests,
+    }
+    one = logs.Run(3, RUN.requests[:1])
+    path = written(tmp_path, writers.get(name, logs.scrape)(one))
+    advice = mo.advise_from_counts(path, target_ms=20, draft_ms=1, rows_ms={1: 20, 17: 21})
+    measured = next(row for row in advice.rows if row.num_drafts == 3)
+    assert measured.accepted.low < one.accepted / one.steps < measured.accepted.high
 
 
 @pytest.mark.parametrize("name", LOGS)

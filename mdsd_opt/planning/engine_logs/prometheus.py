@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from mdsd_opt.errors import UnreadableFile
-from mdsd_opt.planning.counts import AcceptedCounts, by_outcome, merged, of_totals, one
+from mdsd_opt.planning.counts import AcceptedCounts, merged, of_totals, one
 from mdsd_opt.planning.engine_logs.reader import Reader, needs_length
 
 _SAMPLE = re.compile(
@@ -47,7 +47,7 @@ def of_text(text: str, path: str, num_drafts: int | None) -> AcceptedCounts:
     whole = merged(parts, source) if parts else of_totals(0, 0, k, source=source)
     if not whole.has_one_length:
         whole = replace(whole, notes=(*whole.notes, "steps without a draft are not counted by it"))
-    return by_outcome(whole) if positions and len(parts) == 1 else whole
+    return whole
 
 
 def _scrapes(text: str, path: str) -> list[_Scrape]:
