@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     from mdsd_opt.errors import ProblemTooLarge as ProblemTooLarge
     from mdsd_opt.planning.advice import Advice as Advice
     from mdsd_opt.planning.advice import advise as advise
+    from mdsd_opt.planning.count_advice import CountAdvice as CountAdvice
+    from mdsd_opt.planning.count_advice import advise_from_counts as advise_from_counts
     from mdsd_opt.planning.draft_choice import best_draft_temperature as best_draft_temperature
     from mdsd_opt.planning.draft_choice import compare_draft_schemes as compare_draft_schemes
     from mdsd_opt.problem import TransportProblem as TransportProblem
@@ -92,6 +94,7 @@ _HOME = {
     "Advice": "planning.advice",
     "AuditReport": "auditing",
     "Certificate": "problem.certificate",
+    "CountAdvice": "planning.count_advice",
     "DraftSetLaw": "drafts",
     "FixedPlusDrafts": "drafts",
     "GreedyDrafts": "drafts",
@@ -116,6 +119,7 @@ _HOME = {
     "acceptance_rates": "batch",
     "accepted_rates": "corpora.engine_output",
     "advise": "planning.advice",
+    "advise_from_counts": "planning.count_advice",
     "assert_lossless": "auditing.chains",
     "audit": "auditing",
     "audit_chain": "auditing.chains",

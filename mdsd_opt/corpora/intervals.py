@@ -18,9 +18,12 @@ _FEW_DEGREES = 200
 _SHOWN = 1e-4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class MeanInterval:
-    """A mean and its confidence interval; NaN ends where one group gives no interval."""
+    """A mean and its confidence interval; NaN ends where one group gives no interval.
+
+    Sorted by the mean.
+    """
 
     mean: float
     low: float
@@ -30,6 +33,10 @@ class MeanInterval:
     def within(self, least: float, most: float) -> MeanInterval:
         """Interval cut to the range where the mean can be."""
         return replace(self, low=max(self.low, least), high=min(self.high, most))
+
+    def spanning(self, other: MeanInterval) -> MeanInterval:
+        """The same mean, with ends that hold the other interval too."""
+        return replace(self, low=min(self.low, other.low), high=max(self.high, other.high))
 
     @property
     def half_width(self) -> float:

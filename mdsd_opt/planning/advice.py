@@ -17,7 +17,7 @@ from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.corpora.intervals import MeanInterval, interval_note, mean_interval
 from mdsd_opt.drafts.by_name import title_of
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.planning.costs import RowsCost, StepCosts
+from mdsd_opt.planning.costs import PassCost, RowsCost, StepCosts
 from mdsd_opt.planning.position_rates import (
     Paths,
     PositionRates,
@@ -60,7 +60,8 @@ class Option:
     step_ms, tokens_per_second : float
         Of the whole batch.
     speedup : MeanInterval
-        Against plain decoding at the same costs.
+        Against plain decoding at the same costs. Along texts, the ends span what steps that run
+        beyond the end of one may meet.
     """
 
     scheme: str
@@ -168,18 +169,20 @@ class Advice:
     def sentence(self) -> str:
         """The decision in words."""
         low, high = self.speedup_interval
-        times = f"{self.speedup:.2f} times the speed of plain decoding{_ends(low, high)}"
+        times = f"{self.speedup:.2f} times the speed of plain decoding{ends_shown(low, high)}"
         what = f"{self.tree.name} ({scheme_title(self.scheme)})"
         if self.worth_it and not low < 1 and self.speedup > 1:
             texts = self.costs.batch_size
             of_all = f" from {texts} texts" if texts > 1 else ""
+            given = " and ".join(self.costs.conditions)
             text = (
-                f"Worth it: {what} brings {self.tokens_per_step:.2f} tokens a step, "
+                f"Worth it{given and f' if {given}'}: {what} brings "
+                f"{self.tokens_per_step:.2f} tokens a step, "
                 f"{self.tokens_per_second:.0f} a second{of_all}, {times}"
             )
             if self.scheme == _ONE:
                 return f"{text}; no tree is faster than single drafts."
-            of_single = _ends(*self.speedup_over_single_interval)
+            of_single = ends_shown(*self.speedup_over_single_interval)
             return f"{text}, {self.speedup_over_single:.2f} times that of single drafts{of_single}."
         if self.worth_it:
             return f"Not settled: {what} would be {times}; more texts narrow that."
@@ -236,10 +239,11 @@ def scheme_title(scheme: str) -> str:
 
 def speedup_cell(found: MeanInterval) -> str:
     """A speed-up with its interval."""
-    return f"{found.mean:.2f}{_ends(found.low, found.high)}"
+    return f"{found.mean:.2f}{ends_shown(found.low, found.high)}"
 
 
-def _ends(low: float, high: float) -> str:
+def ends_shown(low: float, high: float) -> str:
+    """An interval after what it belongs to; nothing where it has no width, or there is none."""
     return f" [{low:.2f}, {high:.2f}]" if high - low > _NO_WIDTH else ""
 
 
@@ -250,8 +254,8 @@ def _known(ends: tuple[float, float]) -> list[float] | None:
 def advise(
     target_logits: Any,
     draft_logits: Any = None,
-    target_ms: float = 20.0,
-    draft_ms: float = 2.0,
+    target_ms: PassCost = 20.0,
+    draft_ms: PassCost = 2.0,
     rows_ms: RowsCost | None = None,
     verify_ms: float = 0.0,
     max_drafts: int = 16,
@@ -282,8 +286,8 @@ def advise(
         Tuples of tensors [B, V], one for each step, are B texts, see `acceptance_rates`. Or a path
         as the first and nothing as the second: a file, a sequence of two, or the folder of a
         corpus.
-    target_ms, draft_ms : float
-        Milliseconds of one pass of each model.
+    target_ms, draft_ms : float, mapping of int to float, or callable
+        Milliseconds of one pass of each model, or by the texts that are decoded together.
     rows_ms : mapping of int to float, or callable, optional
         Milliseconds of a target pass by its rows, as {1: 20, 8: 21}; the same for any number of
         rows if left out.
@@ -377,6 +381,9 @@ def advice_from_rates(
         scheme, tree = ("none", None) if found is None else (found.scheme, found.tree)
         step, plain = costs.step(tree), costs.step(None)
         speedup = mean_interval((1.0 + values) * plain / step, rates.texts, confidence)
+        if found is not None and rates.num_followed and found.tree.depth > 1:
+            lasting = (1.0 + search.lasting(found)) * plain / step
+            speedup = speedup.spanning(mean_interval(lasting, rates.texts, confidence))
         tokens = 1.0 + float(values.mean())
         per_second = 1e3 * costs.batch_size * tokens / step
         return Option(scheme, tree, tokens - 1.0, step, per_second, speedup)
@@ -413,7 +420,7 @@ def advice_from_rates(
         single_acceptance=float(rates.by_scheme["with_replacement"][:, 0].mean()),
         break_even_acceptance=costs.step(search.one_draft.tree) / alone - 1.0,
         rows=tuple(rows),
-        batches=() if costs.rows_ms is None else tuple(_by_batch(search, costs)),
+        batches=() if not costs.knows_rows else tuple(_by_batch(search, costs)),
         costs=costs,
         notes=tuple(_notes(search, chosen, rates, costs, best.speedup, confidence)),
     )
@@ -449,6 +456,10 @@ class _Search:
             pool[:_MOST_FORECAST],
             key=lambda item: round((1.0 + float(self.accepted(item[1]).mean())) / item[0], 9),
         )[1]
+
+    def lasting(self, candidate: Candidate) -> Floats:
+        """The same with positions beyond the end of a text as easy as its last."""
+        return self._forecasts[candidate.scheme].lasting(candidate.tree)
 
     def _accepted(self, candidate: Candidate) -> Floats:
         return self._forecasts[candidate.scheme].accepted(candidate.tree)
@@ -494,6 +505,11 @@ def _notes(
     yield interval_note(
         speedup.num_groups, "positions" if rates.texts is None else "texts", confidence
     )
+    if rates.takes_order:
+        yield (
+            "rows of a text are taken to follow each other, as sequence is given and position is "
+            "not: give position where rows were left out"
+        )
     accepted = float(search.accepted(chosen).mean())
     independent, persistent = search.bounds(chosen)
     if chosen.tree.depth > 1 and rates.num_followed:
@@ -501,6 +517,11 @@ def _notes(
             f"deeper positions: the next ones of the same texts ({rates.num_followed} of "
             f"{rates.num_positions} are known, the mean elsewhere); as if independent, "
             f"{independent:.3f} accepted in place of {accepted:.3f}"
+        )
+        lasting = float(search.lasting(chosen).mean())
+        yield (
+            f"intervals span what lies beyond the ends of texts: {lasting:.3f} accepted if that is "
+            f"as easy as their last position, {accepted:.3f} if as the mean"
         )
     elif chosen.tree.depth > 1:
         yield (
@@ -510,8 +531,10 @@ def _notes(
         )
     passes = costs.draft_passes
     yield "draft passes of a step: " + ("one a level" if passes is None else f"{passes}")
-    if costs.rows_ms is None:
+    if not costs.knows_rows:
         yield "a target pass costs the same whatever its rows: tell it otherwise by rows_ms"
+    if not costs.knows_batch:
+        yield "a draft pass costs the same whatever the batch: tell it otherwise by draft_ms"
     rows = max(costs.batch_size * (1 + chosen.tree.num_nodes), 2 * _BATCHES[-1])
     if costs.most_rows is not None and rows > costs.most_rows:
         yield f"rows beyond the {costs.most_rows} measured: the last line between two goes on"

@@ -225,7 +225,7 @@ def _terms(advice: Advice, steps: Sequence[_Step]) -> tuple[Term, ...]:
         Term("tokens a second", advice.tokens_per_second, 1e3 * tokens / (target + draft + verify)),
         Term("tokens a step", advice.tokens_per_step, tokens),
         Term("the target's ms", passes, target),
-        Term("the draft's ms", tree.depth * costs.draft_ms, draft),
+        Term("the draft's ms", tree.depth * costs.draft_pass(), draft),
         Term("the decision's ms", costs.verify_ms, verify),
     )
 

@@ -31,11 +31,14 @@ class PositionRates:
         The text of each position; None where positions stand for themselves.
     following : ndarray of int64, shape (N + 1,)
         The next position of the same text, or N where that is not known; N after N.
+    takes_order : bool
+        Whether the places of rows in their texts are not named, and taken for their order.
     """
 
     by_scheme: Mapping[str, Floats]
     texts: Integers | None
     following: Integers
+    takes_order: bool = False
 
     @property
     def num_positions(self) -> int:
@@ -63,7 +66,8 @@ def rates_of_sample(
     by_scheme = {scheme: rates for (scheme, _, _), rates in zip(combined, found, strict=True)}
     places = None if sample.position is None else sample.position.ravel()
     following = following_positions(sample.num_positions, sample.texts, places)
-    return PositionRates(by_scheme, sample.texts, following)
+    takes_order = sample.sequence is not None and places is None
+    return PositionRates(by_scheme, sample.texts, following, takes_order)
 
 
 def rates_of_paths(

@@ -81,6 +81,12 @@ class TreeForecasts:
             return self._along(tree, self._following)[()]
         return self._influence(tree)
 
+    def lasting(self, tree: Topology) -> Floats:
+        """`accepted` with positions beyond the end of a text as easy as its last, shape (N,)."""
+        stays = self._following == len(self._gains) - 1
+        stays[-1] = False
+        return self._along(tree, np.where(stays, np.arange(stays.size), self._following))[()]
+
     def independent(self, tree: Topology) -> float:
         """The forecast where the positions of a path are independent."""
         return float(self._along(tree, np.full_like(self._following, -1))[()].mean())

@@ -208,7 +208,9 @@ def _topology(
         if shares:
             places[place] = len(shares)
         waiting += [((*place, rank), share) for rank, share in enumerate(shares) if share]
-    return Topology(places or {(): 1}, f"planned{num_nodes}")
+    places = places or {(): 1}
+    deepest = max(map(len, places)) + 1
+    return Topology(places, f"planned{num_nodes}" + (f"/{depth}" if deepest == depth else ""))
 
 
 def _sizes(num_nodes: int, cost: Cost | CostByDepth | None) -> range:

@@ -46,7 +46,8 @@ _SPARSE: dict[Place, int] = {
 _FORMS = (
     "as drafts x depth (4x3), chain5 for one draft at a time, paths3x4 for three whole paths of "
     "four drafts, sparse or sparse16, planned16 for "
-    "the plan that accepts most with 16 drafts, dynamic24 for a tree of at most 24 drafts grown "
+    "the plan that accepts most with 16 drafts, planned16/4 in 4 levels, dynamic24 for a tree of "
+    "at most 24 drafts grown "
     "where acceptance is likeliest, or auto16 for what is fastest, with 16 drafts at most"
 )
 
@@ -257,11 +258,13 @@ def whole_paths(num_paths: int, depth: int) -> Topology:
 
 
 def parse_topology(text: str) -> Tree:
-    """Tree by its name, such as "4x3", "chain5", "paths3x4", "sparse16", or "planned16"."""
+    """Tree by its name, such as "4x3", "chain5", "paths3x4", "sparse16", or "planned16/4"."""
     if text == "sparse":
         return sparse()
     if match := re.fullmatch(r"(chain|sparse|planned|dynamic|auto)(\d{1,4})", text):
         return _SIZED[match[1]](int(match[2]))
+    if match := re.fullmatch(r"planned(\d{1,4})/(\d{1,4})", text):
+        return PlannedTree(int(match[1]), int(match[2]))
     if match := re.fullmatch(r"(paths)?(\d{1,4})x(\d{1,4})", text):
         make = whole_paths if match[1] else k_ary
         return make(int(match[2]), int(match[3]))

@@ -6,6 +6,10 @@ import json
 
 import numpy as np
 import pytest
+from support import engine_logs as logs
+
+import mdsd_opt as mo
+from mdsd_opt.planning.costs_file import MeasuredCosts, Pass
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +24,7 @@ def logits(tmp_path_factory):
 def test_the_decision_comes_last(run_cli, logits):
     done = run_cli("advise", logits, "--max-drafts", "6")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].startswith("Worth it: ")
+    assert done.stdout.splitlines()[-1].startswith("Worth it if rows are free: ")
     dear = run_cli("advise", logits, "--max-drafts", "6", "--draft-ms", "30")
     assert dear.returncode == 0
     assert dear.stdout.splitlines()[-1].startswith("Not worth it: ")
@@ -60,6 +64,103 @@ def test_a_picture_needs_no_costs_by_rows(run_cli, logits, tmp_path):
 )
 def test_bad_input_is_one_line(run_cli, logits, wrong, told):
     done = run_cli("advise", logits, *wrong)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+# --- by counts of an engine ---
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "vllm.log"
+    path.write_text(logs.vllm_log(logs.a_run()))
+    return path
+
+
+COSTS = ("--target-ms", "20", "--draft-ms", "2", "--rows-ms", "1:20,17:24")
+
+
+def test_a_log_gives_advice_in_one_command(run_cli, log, tmp_path):
+    picture, page = tmp_path / "chains.png", tmp_path / "page.html"
+    asked = ("advise", "--accepted", log, *COSTS, "--speedup", "2", "--for", "vllm")
+    done = run_cli(*asked, "--plot", picture, "--report", page)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[-1].startswith("--speculative-config '{")
+    assert any(line.startswith("Worth it: chain") for line in lines)
+    assert any(line.startswith("A speed-up of 2 takes an acceptance of 0.") for line in lines)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "Worth it: chain" in page.read_text()
+    document = json.loads(run_cli(*asked, "--json").stdout)
+    assert document["counts"]["num_drafts"] == 3
+    assert document["best"]["num_drafts"] == document["num_drafts"]
+    assert json.loads(document["flags"]["lines"][0].split("'")[1]) == {
+        "num_speculative_tokens": document["num_drafts"]
+    }
+
+
+def test_command_and_python_say_the_same(run_cli, log):
+    told = json.loads(run_cli("advise", "--accepted", log, *COSTS, "--json").stdout)
+    found = mo.advise_from_counts(log, target_ms=20.0, draft_ms=2.0, rows_ms={1: 20.0, 17: 24.0})
+    assert told == {"source": str(log), **json.loads(json.dumps(found.to_dict()))}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "steps", "accepted"),
+    [
+        (("1093/1717", "--num-drafts", "5"), 1717 / 5, 1093),
+        (("720,500,340/1000",), 1000, 1560),
+        ((".72, .5,.34",), 1, 1.56),
+        (("2.56", "--num-drafts", "3"), 1, 1.56),
+    ],
+)
+def test_numbers_in_place_of_a_file(run_cli, numbers, steps, accepted):
+    done = run_cli("advise", "--accepted", *numbers, "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["counts"]["steps"] == pytest.approx(steps)
+    assert document["counts"]["accepted"] == pytest.approx(accepted)
+    assert document["worth_it"] is None
+    assert document["sentence"].startswith("Nothing is known of costs: ")
+
+
+def test_costs_of_a_file(run_cli, log, tmp_path):
+    path = tmp_path / "costs.json"
+    target = tuple(Pass(b, r, 64, 20 + 0.1 * b * r) for b in (1, 32) for r in (1, 4))
+    MeasuredCosts(target, (Pass(1, 1, 64, 2.0), Pass(32, 1, 64, 3.0)), {}).save(path)
+    asked = ("advise", "--accepted", log, "--costs", path, "--batch", "32", "--json")
+    document = json.loads(run_cli(*asked).stdout)
+    assert document["costs"]["draft_ms"] == {"1": 2.0, "32": 3.0}
+    assert document["worth_it"] is True
+    assert document["lengths_by_batch"][0][0] == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (("--accepted", "nowhere.log"), "nowhere.log does not exist"),
+        (("--accepted", "0.5"), "tokens a step are at least 1"),
+        (("--accepted", "5//9"), "give a file, 1093/1717"),
+        (("--accepted", "5/9"), "give num_drafts"),
+        (("--accepted", "LOG", "--kind", "logits"), "goes without LOGITS"),
+        (("--accepted", "LOG", "--for", "vllmm"), "unknown engine"),
+        (("--accepted", "LOG", "--target-ms", "x"), "--target-ms is 'x'"),
+        (("--accepted", "LOG", "--target-ms", "20"), "costs without draft_ms"),
+        (("--accepted", "LOG", "--context", "5"), "--context goes with --costs"),
+        (("--accepted", "LOG", "--speedup", "2"), "depends on costs"),
+        (("--speedup", "2"), "go with --accepted"),
+        (("--measure", "costs.json"), "--measure takes --target"),
+        (
+            ("--measure", "costs.json", "--target", "http://a", "--draft", "b"),
+            "two models or two addresses",
+        ),
+        (("--accepted", "LOG", "--costs", "LOG"), "is not JSON"),
+    ],
+)
+def test_bad_input_by_counts_is_one_line(run_cli, log, wrong, told):
+    done = run_cli("advise", *(log if x == "LOG" else x for x in wrong))
     assert done.returncode == 2
     assert told in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
+from support.tiny_folders import tiny_folder
 
 from mdsd_opt.cli import main
+from mdsd_opt.decoding.models.loading import load_model
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.planning.cost_measurements import time_model
+from mdsd_opt.planning.costs_file import read_costs
 
 
 def test_a_pair_is_measured_and_the_tree_tried_out(
@@ -27,3 +33,31 @@ def test_a_pair_is_measured_and_the_tree_tried_out(
     assert 1.0 <= terms["tokens a step"]["observed"] <= 5.0
     assert all(term["observed"] > 0.0 for term in terms.values())
     assert "Tried out: " in document["tried_out_sentence"]
+
+
+def test_passes_are_timed_and_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    target = tiny_folder(tmp_path / "target", 300, num_hidden_layers=6)
+    draft = tiny_folder(tmp_path / "draft", 300, num_hidden_layers=1)
+    path = tmp_path / "costs.json"
+    asked = ["--measure", str(path), "--target", target, "--draft", draft, "--context", "48"]
+    monkeypatch.setattr(sys, "argv", ["mdsd-opt", "advise", *asked, "--precision", "float32"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr()
+    if ended.value.code == 2 and "the machine was busy" in told.err:
+        pytest.skip("the machine is busy")
+    assert ended.value.code == 0, told.err
+    costs = read_costs(path).at(batch=4)
+    assert costs.conditions == ()
+    assert 0.0 < costs.draft_pass() < costs.plain()
+    assert {(x.batch, x.rows) for x in read_costs(path).of_target} == {
+        (batch, rows) for batch in (1, 4, 16) for rows in (1, 2, 4, 8, 16)
+    }
+
+
+def test_texts_longer_than_a_model_reads_are_told(tmp_path: Path) -> None:
+    loaded = load_model(tiny_folder(tmp_path / "target", 300), dtype="float32", device="cpu")
+    with pytest.raises(InvalidInput, match="make 266, and the model reads 256"):
+        time_model(loaded, contexts=(250,))

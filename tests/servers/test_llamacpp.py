@@ -21,6 +21,7 @@ import mdsd_opt as mo
 from mdsd_opt.auditing.servers.adapter import Request
 from mdsd_opt.auditing.servers.adapters.llamacpp import LlamaCpp
 from mdsd_opt.auditing.servers.connection import Connection, Crew
+from mdsd_opt.planning.engine_logs import read_counts
 
 pytest.importorskip("xllamacpp", reason="make test-servers installs it")
 HERE = Path(__file__).parent
@@ -166,3 +167,27 @@ def _dense(law):
     dense = np.zeros(300)
     dense[law.ids] = law.p[: law.ids.size]
     return dense
+
+
+def test_counts_of_metrics_and_of_answers_agree(models, tmp_path):
+    """What the server counts in all is what its answers say one by one, and gives advice."""
+    answers, scrape = tmp_path / "answers.jsonl", tmp_path / "metrics.txt"
+    with serving(*models) as url:
+        connection = Connection(url)
+        body = {"n_predict": 40, "temperature": 0.6, "ignore_eos": True, "cache_prompt": False}
+        found = [
+            connection.post("/completion", {**body, "prompt": prompt, "seed": seed})
+            for seed, prompt in enumerate(PROMPTS)
+        ]
+        scrape.write_text(connection.get("/metrics"))
+        connection.close()
+    answers.write_text("\n".join(map(json.dumps, found)))
+    one_by_one, whole = read_counts(answers, 4).to_dict(), read_counts(scrape).to_dict()
+    assert one_by_one["groups"] == len(PROMPTS)
+    assert whole["num_drafts"] == 4
+    for name in ("accepted", "drafted"):
+        assert whole[name] == one_by_one[name] > 0
+    # the last step of a text may have had no room for a draft
+    assert 0 <= one_by_one["steps"] - whole["steps"] <= len(PROMPTS)
+    advice = mo.advise_from_counts(scrape, target_ms=20.0, draft_ms=1.0, rows_ms={1: 20, 9: 21})
+    assert advice.best.speedup.low <= advice.best.speedup.mean

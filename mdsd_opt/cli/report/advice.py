@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 from mdsd_opt.cli.output import make_table
 from mdsd_opt.cli.view import COLUMN, SMALL, Drawing, Section, View, new_figure
 from mdsd_opt.corpora.intervals import MeanInterval
-from mdsd_opt.planning.advice import Advice, scheme_title
+from mdsd_opt.planning.advice import Advice, scheme_title, speedup_cell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from rich.table import Table
 
+    from mdsd_opt.planning.count_advice import CountAdvice
+    from mdsd_opt.planning.engine_flags import EngineFlags
     from mdsd_opt.planning.model_advice import ModelAdvice
 
 
@@ -61,6 +63,84 @@ def model_advice_view(found: ModelAdvice, title: str, **known: Any) -> View:
         conclusion=[*view.conclusion, found.sentence],
         document={**known, **found.to_dict()},
     )
+
+
+def count_advice_view(advice: CountAdvice, source: str, flags: EngineFlags | None = None) -> View:
+    """Chains beside each other, what is assumed, ways to vary their length, and the decision."""
+    tables = [Section("Chains of drafts", table=_chains_table(advice, source))]
+    policies = [(policy.name, f"{policy.rule} ({policy.lossless})") for policy in advice.policies]
+    notes = [(f"note {n}", note) for n, note in enumerate(advice.notes, start=1)]
+    tables.append(Section("What is assumed", values=notes))
+    if policies:
+        tables.append(Section("Lengths that vary", values=policies))
+    conclusion = [x for x in (advice.sentence, advice.wanted, advice.settled_by) if x]
+    document: dict[str, Any] = {"source": source, **advice.to_dict()}
+    if flags is not None:
+        document["flags"] = {"engine": flags.engine, "lines": list(flags.lines)}
+        conclusion += [*flags.remarks, *flags.lines]
+    return View(
+        f"Do drafts pay?\n{source}",
+        tables,
+        conclusion,
+        document,
+        Drawing(
+            partial(_chains_figure, advice),
+            "Speed-up over plain decoding by the drafts of a step; bars span chance and all "
+            "assumptions.",
+        ),
+        rows=[row.to_dict() for row in advice.rows],
+    )
+
+
+def _chains_table(advice: CountAdvice, source: str) -> Table:
+    known = advice.costs is not None
+    headings = (
+        "drafts",
+        "accepted",
+        "tokens\na step",
+        *(("ms a\nstep", "tokens\na second") if known else ()),
+    )
+    return make_table(
+        f"{source}\n"
+        + ("speed-up over plain decoding" if known else "without costs: the most it can be"),
+        (*headings, "speed-up"),
+        (
+            (
+                row.name,
+                f"{row.accepted.mean:.3f}",
+                f"{1.0 + row.accepted.mean:.2f}",
+                *(
+                    (f"{row.step_ms:.2f}", f"{row.tokens_per_second:.1f}")
+                    if row.step_ms is not None and row.tokens_per_second is not None
+                    else ()
+                ),
+                speedup_cell(row.speedup),
+            )
+            for row in advice.rows
+        ),
+    )
+
+
+def _chains_figure(advice: CountAdvice) -> Figure:
+    rows = sorted((x for x in advice.rows if x.kind != "none"), key=lambda x: x.num_drafts)
+    figure = new_figure(figsize=(COLUMN, 2.2))
+    axes = figure.add_subplot()
+    means = [row.speedup.mean for row in rows]
+    widths = [
+        [0.0 if x != x else abs(x) for x in ends]
+        for ends in (
+            [row.speedup.mean - row.speedup.low for row in rows],
+            [row.speedup.high - row.speedup.mean for row in rows],
+        )
+    ]
+    places = [row.num_drafts for row in rows]
+    axes.errorbar(places, means, yerr=widths, fmt="o", markersize=3, ecolor="0.5", linewidth=0.8)
+    axes.axhline(1.0, color="0.3", linewidth=0.8, linestyle="--")
+    axes.set_xlabel("drafts of a step", fontsize=SMALL + 1)
+    axes.set_ylabel("speed-up", fontsize=SMALL + 1)
+    axes.tick_params(labelsize=SMALL)
+    axes.grid(alpha=0.3)
+    return figure
 
 
 def _options_table(advice: Advice, title: str) -> Table:

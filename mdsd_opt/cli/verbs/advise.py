@@ -52,8 +52,51 @@ def advise(
     ] = "bfloat16",
     device: Annotated[str, typer.Option(help="The models run on: cpu, cuda, ...")] = "cpu",
     seed: Annotated[int, typer.Option(min=0, help="With models: of all sampling.")] = 0,
-    target_ms: Annotated[float, typer.Option(help="Milliseconds of a target pass.")] = 20.0,
-    draft_ms: Annotated[float, typer.Option(help="Milliseconds of a draft pass.")] = 2.0,
+    accepted: Annotated[
+        str | None,
+        typer.Option(
+            help="In place of LOGITS, what an engine counted: a log, a scrape of /metrics or "
+            "answers of vLLM, SGLang, llama.cpp, TensorRT-LLM, AIPerf, told apart by content; or "
+            "numbers: 1093/1717 accepted of drafted, 720,500,340/1000 by position of steps, "
+            ".72,.5,.34 the same as shares, 2.56 tokens a step."
+        ),
+    ] = None,
+    num_drafts: Annotated[
+        int | None,
+        typer.Option(help="With --accepted: drafts of a step, where the counts do not say it."),
+    ] = None,
+    speedup: Annotated[
+        float | None,
+        typer.Option(help="With --accepted: say what acceptance this speed-up takes."),
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option("--for", help="With --accepted: flags for vllm, sglang, trtllm or llamacpp."),
+    ] = None,
+    target_ms: Annotated[
+        str | None,
+        typer.Option(
+            help="Milliseconds of a target pass, or by the texts decoded together, as 1:20,32:40; "
+            "with LOGITS 20 if left out."
+        ),
+    ] = None,
+    draft_ms: Annotated[
+        str | None, typer.Option(help="The same of a draft pass; with LOGITS 2 if left out.")
+    ] = None,
+    costs: Annotated[
+        Path | None, typer.Option(help="A file that --measure wrote, in place of milliseconds.")
+    ] = None,
+    context: Annotated[
+        int | None,
+        typer.Option(help="Tokens before a pass: of --costs, if it has several, or of --measure."),
+    ] = None,
+    measure: Annotated[
+        Path | None,
+        typer.Option(
+            help="Time passes and write them to this file: of --target and perhaps --draft, models "
+            "or addresses of servers that run them without speculation."
+        ),
+    ] = None,
     rows_ms: Annotated[
         str | None,
         typer.Option(
@@ -88,18 +131,37 @@ def advise(
 
     Beside the best: plain decoding, drafts one by one, and every scheme's best tree. With --target
     and --draft the costs are measured and the texts the target's own; the tree advised is tried out
-    in one call of decoding, and what came of it stands beside the forecast.
+    in one call of decoding, and what came of it stands beside the forecast. With --accepted, how
+    long chains of drafts should be, by what an engine counted.
     """
-    from mdsd_opt.cli.report.advice import advice_view, model_advice_view
-    from mdsd_opt.cli.verbs.plan import parse_cost
+    from mdsd_opt.cli.report.advice import advice_view, count_advice_view, model_advice_view
+    from mdsd_opt.cli.verbs.advice_of_counts import advice_of_counts, priced, write_costs
     from mdsd_opt.cli.view import Form, present
     from mdsd_opt.data import sample_logits_path
     from mdsd_opt.planning.advice import advise as found_advice
+    from mdsd_opt.planning.engine_flags import engine_flags
 
     form = Form(as_json, plot=plot, page=report)
+    if measure is not None:
+        write_costs(measure, target, draft, precision, device, context)
+        return
     names = options.parse_schemes(schemes)
+    given_costs = (target_ms, draft_ms, rows_ms)
+    if accepted is not None:
+        if logits or target or draft or prompts or prompt or kind:
+            raise InvalidInput("--accepted goes without LOGITS, --kind, models and prompts")
+        found_of_counts = advice_of_counts(
+            accepted, num_drafts,
+            priced(*given_costs, costs, batch, context, verify_ms, draft_passes),
+            max_drafts, speedup, confidence,
+        )  # fmt: skip
+        told = engine and engine_flags(found_of_counts, engine)
+        present(count_advice_view(found_of_counts, accepted, told or None), form)
+        return
+    if num_drafts is not None or speedup is not None or engine is not None:
+        raise InvalidInput("--num-drafts, --speedup and --for go with --accepted")
     if target is not None or draft is not None:
-        given = (logits, rows_ms, target_ms != 20.0, draft_ms != 2.0, verify_ms, batch != 1, kind)
+        given = (logits, *given_costs, costs, verify_ms, batch != 1, kind)
         if target is None or draft is None or not (prompt or prompts) or any(given):
             raise InvalidInput(
                 "--target and --draft go together, with --prompt or --prompts, and without LOGITS, "
@@ -113,15 +175,20 @@ def advise(
         title = f"{target} and {draft}; temperature {sampling.temperature:g}"
         present(model_advice_view(found, title, source=[target, draft]), form)
         return
+    price = priced(
+        target_ms or "20", draft_ms or "2", rows_ms, costs, batch, context, verify_ms, draft_passes,
+        is_default=target_ms is None and draft_ms is None,
+    )  # fmt: skip
+    assert price is not None
     advice = found_advice(
         logits or [sample_logits_path()],
-        target_ms=target_ms,
-        draft_ms=draft_ms,
-        rows_ms=None if rows_ms is None else parse_cost(rows_ms, "--rows-ms", "rows"),
-        verify_ms=verify_ms,
+        target_ms=price.target_ms,
+        draft_ms=price.draft_ms,
+        rows_ms=price.rows_ms,
+        verify_ms=price.verify_ms,
         max_drafts=max_drafts,
         batch_size=batch,
-        draft_passes=draft_passes,
+        draft_passes=price.draft_passes,
         schemes=names,
         verifier=options.parse_verifiers(verifier)[0],
         confidence=confidence,

@@ -1,0 +1,172 @@
+"""mdsd-opt advise --accepted, --costs, --measure: what engines count, and what passes cost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mdsd_opt.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from mdsd_opt.planning.costs import PassCost, StepCosts
+    from mdsd_opt.planning.costs_file import Pass
+    from mdsd_opt.planning.count_advice import CountAdvice
+    from mdsd_opt.planning.counts import AcceptedCounts
+
+_NUMBER = r"(?:\d+\.?\d*|\.\d+)"
+_TOTALS = re.compile(r"(\d+)\s*/\s*(\d+)")
+_POSITIONS = re.compile(rf"({_NUMBER}(?:\s*,\s*{_NUMBER})+)(?:\s*/\s*({_NUMBER}))?")
+_MEAN = re.compile(_NUMBER)
+
+
+def advice_of_counts(
+    accepted: str,
+    num_drafts: int | None,
+    costs: StepCosts | None,
+    max_drafts: int,
+    speedup: float | None,
+    confidence: float,
+) -> CountAdvice:
+    """The advice on a file or numbers."""
+    from mdsd_opt.planning.count_advice import advice_from_counts, check_asked
+
+    check_asked(max_drafts, confidence)
+    counts = counts_of(accepted, num_drafts)
+    return advice_from_counts(counts, costs, max_drafts, speedup, confidence)
+
+
+def counts_of(accepted: str, num_drafts: int | None) -> AcceptedCounts:
+    """Counts of a file, or of numbers as the help of --accepted has them."""
+    from mdsd_opt.planning.count_advice import counts_given
+    from mdsd_opt.planning.engine_logs import read_counts
+
+    text = accepted.strip()
+    if Path(accepted).exists() or not re.fullmatch(r"[\d.,/\s]+", text):
+        return read_counts(accepted, num_drafts)
+    if match := _TOTALS.fullmatch(text):
+        return counts_given(float(match[1]), float(match[2]), num_drafts=num_drafts)
+    if match := _POSITIONS.fullmatch(text):
+        shares = [float(x) for x in match[1].split(",")]
+        steps = None if match[2] is None else float(match[2])
+        return counts_given(by_position=shares, num_drafts=num_drafts, steps=steps)
+    if _MEAN.fullmatch(text):
+        if float(text) < 1:
+            raise InvalidInput(
+                f"--accepted is {text}: tokens a step are at least 1, with that of the target. "
+                "Give shares by position with a comma, as .72,.5"
+            )
+        return counts_given(float(text) - 1.0, num_drafts=num_drafts, steps=1.0)
+    raise InvalidInput(
+        f"--accepted is {text!r:.60}: give a file, 1093/1717, 720,500,340/1000, .72,.5,.34 or 2.56"
+    )
+
+
+def priced(
+    target_ms: str | None,
+    draft_ms: str | None,
+    rows_ms: str | None,
+    costs: Path | None,
+    batch: int,
+    context: int | None,
+    verify_ms: float,
+    draft_passes: int | None,
+    is_default: bool = False,
+) -> StepCosts | None:
+    """Costs of options, or of a file; None where nothing is said of them."""
+    from mdsd_opt.cli.verbs.plan import parse_cost
+    from mdsd_opt.planning.costs_file import read_costs
+    from mdsd_opt.planning.count_advice import costs_given
+
+    if costs is not None:
+        if rows_ms is not None or not (is_default or target_ms is draft_ms is None):
+            raise InvalidInput("--costs has the milliseconds: leave --target-ms and others out")
+        return read_costs(costs).at(batch, context, verify_ms=verify_ms, draft_passes=draft_passes)
+    if context is not None:
+        raise InvalidInput("--context goes with --costs or --measure")
+    rows = None if rows_ms is None else parse_cost(rows_ms, "--rows-ms", "rows")
+    by_batch = (_cost(target_ms, "--target-ms"), _cost(draft_ms, "--draft-ms"))
+    return costs_given(*by_batch, rows, batch, verify_ms, draft_passes)
+
+
+def _cost(text: str | None, option: str) -> PassCost | None:
+    from mdsd_opt.cli.verbs.plan import parse_cost
+
+    if text is None:
+        return None
+    if ":" in text:
+        return parse_cost(text, option, "texts together")
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInput(
+            f"{option} is {text!r:.60}: give milliseconds, or by texts together, as 1:20,32:40"
+        ) from None
+
+
+def write_costs(
+    path: Path,
+    target: str | None,
+    draft: str | None,
+    precision: str,
+    device: str,
+    context: int | None,
+) -> None:
+    """Time the passes of models, or of servers by their addresses, and write them to a file."""
+    from mdsd_opt.base.files import check_writable
+    from mdsd_opt.cli.output import remark, say
+    from mdsd_opt.planning import cost_measurements as of
+
+    if target is None:
+        raise InvalidInput("--measure takes --target, and --draft where there is a draft model")
+    check_writable(path)
+    contexts = of.CONTEXTS if context is None else (context,)
+    served = [x for x in (target, draft) if x is not None and x.startswith(("http://", "https://"))]
+    if served and len(served) < 1 + (draft is not None):
+        raise InvalidInput(
+            "--measure takes two models or two addresses of servers, not one of each"
+        )
+    remark("timing passes: about a minute a model")
+    if served:
+        found = of.measured(
+            partial(of.time_any_server, target, contexts),
+            None if draft is None else partial(of.time_any_server, draft, contexts),
+            how="requests", target_name=target, draft_name=draft,
+        )  # fmt: skip
+    else:
+        sides = _models(target, draft, precision, device, contexts)
+        found = of.measured(
+            sides[0], sides[1], how="transformers", precision=precision, device=device,
+            target_name=target, draft_name=draft,
+        )  # fmt: skip
+    found.save(path)
+    plain = next(x for x in found.of_target if x.rows == 1)
+    say(
+        f"{path}: {len(found.of_target)} kinds of target passes from {plain.ms:.2f} ms on"
+        + (
+            f", {len(found.of_draft)} of the draft from {found.of_draft[0].ms:.2f}"
+            if found.of_draft
+            else ""
+        )
+        + f"; mdsd-opt advise --accepted LOG --costs {path}"
+    )
+
+
+def _models(
+    target: str, draft: str | None, precision: str, device: str, contexts: Sequence[int]
+) -> tuple[partial[list[Pass]], partial[list[Pass]] | None]:
+    from mdsd_opt.cli.verbs import capture
+    from mdsd_opt.decoding.models.loading import load_model
+    from mdsd_opt.planning.cost_measurements import time_model
+
+    if draft is None:
+        big, small = load_model(target, dtype=precision, device=device), None
+    else:
+        skip = capture.skipped_layers(draft)
+        big, small = capture.load_pair(target, draft, skip, None, None, precision, device)
+    return (
+        partial(time_model, big, contexts=contexts),
+        None if small is None else partial(time_model, small, rows=(1,), contexts=contexts),
+    )

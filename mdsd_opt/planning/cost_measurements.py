@@ -1,0 +1,295 @@
+"""Passes of models timed, in two minutes or less: loaded ones, and those of servers."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from mdsd_opt.errors import InvalidInput, ServerError
+from mdsd_opt.planning.costs_file import MeasuredCosts, Pass
+
+#: Texts together, rows of each, and tokens before them.
+BATCHES = (1, 4, 16)
+ROWS = (1, 2, 4, 8, 16)
+CONTEXTS = (128,)
+
+_REPEATS = 5
+
+#: Of one kind of pass, after two that count.
+_MOST_SECONDS = 3.0
+
+#: New tokens of the short and of the long request whose difference is that of passes alone, and
+#: the most of the long one, which grows until the difference takes so many seconds.
+_SHORT, _LONG, _LONGEST, _ENOUGH = 8, 40, 640, 0.25
+
+
+def measured(
+    target: Callable[[], Sequence[Pass]],
+    draft: Callable[[], Sequence[Pass]] | None,
+    **settings: Any,
+) -> MeasuredCosts:
+    """What two measurements found, with the machine they ran on.
+
+    Raises `InvalidInput` where they contradict each other, as on a machine that is busy.
+    """
+    known = {
+        "machine": platform.platform(),
+        "python": platform.python_version(),
+        "when": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        **settings,
+    }
+    found = MeasuredCosts(tuple(target()), () if draft is None else tuple(draft()), known)
+    found.check()
+    return found
+
+
+def time_model(
+    loaded: Any,
+    batches: Sequence[int] = BATCHES,
+    rows: Sequence[int] = ROWS,
+    contexts: Sequence[int] = CONTEXTS,
+    repeats: int = _REPEATS,
+) -> list[Pass]:
+    """Median milliseconds of passes of a `LoadedModel` of transformers, with keys and values kept.
+
+    The tokens are random: what a pass takes does not depend on them.
+    """
+    import torch
+
+    from mdsd_opt.decoding.models.caches import cache_name, cache_of
+
+    model, name = loaded.model, cache_name(loaded.model)
+    _check(batches, rows, contexts)
+    longest = max(contexts) + max(rows)
+    if loaded.context_length is not None and longest > loaded.context_length:
+        raise InvalidInput(
+            f"a context of {max(contexts)} and {max(rows)} rows make {longest}, and the model "
+            f"reads {loaded.context_length}: give shorter contexts"
+        )
+    device = next(model.parameters()).device
+    size = model.get_input_embeddings().num_embeddings
+    random = torch.Generator().manual_seed(0)
+
+    def seconds(ids: Any, cache: Any) -> float:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        began = time.perf_counter()
+        model(input_ids=ids, use_cache=True, **{name: cache})
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - began
+
+    found = []
+    with torch.inference_mode():
+        for context in contexts:
+            for batch in batches:
+                shape = (batch, context + max(rows))
+                ids = torch.randint(size, shape, generator=random).to(device)
+                cache = cache_of(model(input_ids=ids[:, :context], use_cache=True))
+                for count in rows:
+                    new = ids[:, context : context + count]
+                    taken: list[float] = []
+                    while len(taken) <= repeats and (len(taken) < 3 or sum(taken) < _MOST_SECONDS):
+                        taken.append(seconds(new, cache))
+                        cache.crop(-count)
+                    found.append(Pass(batch, count, context, 1e3 * float(np.median(taken[1:]))))
+    return found
+
+
+def time_server(
+    url: str,
+    batches: Sequence[int] = BATCHES,
+    contexts: Sequence[int] = CONTEXTS,
+    model: str | None = None,
+    repeats: int = 3,
+    transport: Any = None,
+) -> list[Pass]:
+    """Milliseconds of a step of plain decoding by the texts together, of a server as OpenAI's.
+
+    A batch of requests for 40 tokens takes 32 steps longer than one for 8: prompts and the network
+    cancel. Where steps are short, more tokens are asked for. The server must run without
+    speculation, take as many requests at once as the largest batch, and `ignore_eos`, as those of
+    vLLM, SGLang and llama.cpp do: an answer that ends early is an error. Passes over several rows
+    of a text cannot be asked for in this way; llama.cpp's server tells them, see `time_llamacpp`.
+    """
+    from mdsd_opt.auditing.servers.connection import Connection
+
+    _check(batches, (1,), contexts)
+    connection = Connection(url, timeout=120.0, transport=transport)
+    try:
+        name = model or _model_of(connection)
+        found = []
+        for context in contexts:
+            for batch in batches:
+                ask = partial(_seconds_of_batch, connection, name, batch, context)
+                ms = _step_ms(ask, repeats)
+                if not ms > 0:
+                    raise ServerError(
+                        f"{url}: {_LONGEST} tokens take no longer than {_SHORT} at batch {batch}: "
+                        "it is too busy to be measured, or answers from a cache"
+                    )
+                found.append(Pass(batch, 1, context, ms))
+        return found
+    finally:
+        connection.close()
+
+
+def time_llamacpp(
+    url: str,
+    rows: Sequence[int] = ROWS,
+    contexts: Sequence[int] = CONTEXTS,
+    repeats: int = _REPEATS,
+    transport: Any = None,
+) -> list[Pass]:
+    """Milliseconds of passes over several rows of one text, as llama.cpp's server times them.
+
+    A prompt that it has read but for its end is read in one pass over the rest: `prompt_ms` of its
+    answer, for `prompt_n` tokens.
+    """
+    from mdsd_opt.auditing.servers.connection import Connection
+
+    _check((1,), rows, contexts)
+    connection = Connection(url, timeout=120.0, transport=transport)
+    random = np.random.default_rng(0)
+    try:
+        size = _vocabulary_of(connection, url)
+        found = []
+        for context in contexts:
+            before = random.integers(3, size, context).tolist()
+            _prompt_ms(connection, before)
+            for count in rows:
+                taken = []
+                for _ in range(1 + repeats):
+                    ends = random.integers(3, size, count).tolist()
+                    read, ms = _prompt_ms(connection, [*before, *ends])
+                    if read != count:
+                        break
+                    taken.append(ms)
+                if len(taken) > 1:
+                    found.append(Pass(1, count, context, float(np.median(taken[1:]))))
+        if len(found) < len(rows) * len(contexts):
+            raise ServerError(
+                f"{url} reads more of a prompt anew than its end, so that passes over few rows "
+                "cannot be timed: does it keep prompts (cache_prompt)?"
+            )
+        return found
+    finally:
+        connection.close()
+
+
+def time_any_server(url: str, contexts: Sequence[int] = CONTEXTS) -> list[Pass]:
+    """Passes by batch, and by rows too where the server is llama.cpp's; batches that fit in it."""
+    from mdsd_opt.auditing.servers.connection import Connection
+
+    connection = Connection(url)
+    try:
+        props = connection.get("/props")
+        slots = props.get("total_slots") if isinstance(props, dict) else None
+    except ServerError:
+        slots = None
+    finally:
+        connection.close()
+    if not isinstance(slots, int):
+        return time_server(url, contexts=contexts)
+    steps = time_server(url, [size for size in BATCHES if size <= slots], contexts)
+    return [*steps, *_beside(steps, time_llamacpp(url, contexts=contexts))]
+
+
+def _beside(steps: Sequence[Pass], prompts: Sequence[Pass]) -> list[Pass]:
+    """Steps over several rows: what passes over prompts take more than over one row, on top.
+
+    A step samples and answers too, which reading a prompt does not.
+    """
+    plain = {x.context: x.ms for x in steps if x.batch == x.rows == 1}
+    one = {x.context: x.ms for x in prompts if x.rows == 1}
+    return [
+        replace(x, ms=plain[x.context] + max(x.ms - one[x.context], 0.0))
+        for x in prompts
+        if x.rows > 1
+    ]
+
+
+def _check(batches: Sequence[int], rows: Sequence[int], contexts: Sequence[int]) -> None:
+    for name, given, least in (
+        ("batches", batches, 1),
+        ("rows", rows, 1),
+        ("contexts", contexts, 2),
+    ):
+        if not given or min(given) < least:
+            raise InvalidInput(f"{name} is {[*given]}: give numbers of at least {least}")
+
+
+def _model_of(connection: Any) -> str:
+    answer = connection.get("/v1/models")
+    try:
+        return str(answer["data"][0]["id"])
+    except (TypeError, KeyError, IndexError) as error:
+        raise ServerError(
+            f"{connection.url}/v1/models names no model: is it such a server?"
+        ) from error
+
+
+def _seconds_of_batch(
+    connection: Any, model: str, batch: int, context: int, tokens: int, seed: int
+) -> float:
+    """Until the last of so many requests at once is answered; prompts differ, but not in length."""
+
+    def one(place: int) -> None:
+        body = {
+            "model": model,
+            "prompt": f"{seed:03d}{place:03d} " + "the " * (context - 1),
+            "max_tokens": tokens,
+            "temperature": 0.0,
+            "ignore_eos": True,
+        }
+        answer = connection.post("/v1/completions", body, tries=1)
+        usage = answer.get("usage") if isinstance(answer, dict) else None
+        came = usage.get("completion_tokens") if isinstance(usage, dict) else None
+        if came != tokens:
+            raise ServerError(
+                f"{connection.url} answered with {came} tokens where {tokens} were asked for: it "
+                "must take ignore_eos, and tell usage"
+            )
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(batch) as pool:
+        for _ in pool.map(one, range(batch)):
+            pass
+    return time.perf_counter() - began
+
+
+def _step_ms(ask: Callable[[int, int], float], repeats: int) -> float:
+    """Median milliseconds of a step, by the seconds of so many tokens in the n-th request."""
+    ask(_SHORT, 0)
+    tokens = _LONG
+    while True:
+        taken = [ask(tokens, n) - ask(_SHORT, n) for n in range(1, repeats + 1)]
+        if float(np.median(taken)) > _ENOUGH or tokens >= _LONGEST:
+            return 1e3 * float(np.median(taken)) / (tokens - _SHORT)
+        tokens *= 2
+
+
+def _vocabulary_of(connection: Any, url: str) -> int:
+    answer = connection.get("/v1/models")
+    try:
+        return int(answer["data"][0]["meta"]["n_vocab"])
+    except (TypeError, KeyError, IndexError, ValueError) as error:
+        raise ServerError(f"{url} does not tell n_vocab, as llama.cpp's server does") from error
+
+
+def _prompt_ms(connection: Any, prompt: Sequence[int]) -> tuple[int, float]:
+    body = {"prompt": [*prompt], "n_predict": 1, "cache_prompt": True, "id_slot": 0}
+    answer = connection.post("/completion", body, tries=1)
+    try:
+        timings = answer["timings"]
+        return int(timings["prompt_n"]), float(timings["prompt_ms"])
+    except (TypeError, KeyError, ValueError) as error:
+        raise ServerError(f"{connection.url}/completion tells no timings of the prompt") from error

@@ -1,0 +1,575 @@
+"""Whether chains of drafts pay, and how long, from what an engine counted and what passes cost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mdsd_opt.corpora.intervals import MeanInterval, interval_note
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.planning import counts as of
+from mdsd_opt.planning.advice import ends_shown, speedup_cell
+from mdsd_opt.planning.costs import PassCost, RowsCost, StepCosts
+from mdsd_opt.planning.count_forecasts import MEANING, Forecast, accepted_as_run, forecasts
+from mdsd_opt.planning.counts import AcceptedCounts
+from mdsd_opt.planning.policies import (
+    Policy,
+    acceptance_needed,
+    best_length,
+    lengths_by_batch,
+    policies_of,
+)
+
+#: Drafts of a chain that forecasts go up to.
+MAX_DRAFTS = 16
+
+#: Speed-ups that are nearer to each other are equal: the shorter chain is chosen.
+_EQUAL = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class CountOption:
+    """A chain of drafts, and what it brings.
+
+    Attributes
+    ----------
+    num_drafts : float
+        Of a step; the mean where the engine stopped early, 0 for plain decoding.
+    kind : str
+        "none", "as run" for the counts themselves, or "chain" for a forecast.
+    accepted : MeanInterval
+        Drafts that a step accepts; ends span chance and all assumptions.
+    step_ms, tokens_per_second : float, optional
+        Of the whole batch; None where costs are not known.
+    speedup : MeanInterval
+        Over plain decoding. Without costs, that of a step as dear as a pass of the target: the
+        most it can be.
+    by_assumption : dict of str to float
+        Accepted drafts under each assumption.
+    """
+
+    num_drafts: float
+    kind: str
+    accepted: MeanInterval
+    step_ms: float | None
+    tokens_per_second: float | None
+    speedup: MeanInterval
+    by_assumption: dict[str, float]
+
+    @property
+    def name(self) -> str:
+        if self.kind == "none":
+            return "none"
+        length = f"{self.num_drafts:.3g}" if self.num_drafts % 1 else f"{self.num_drafts:.0f}"
+        return f"{length} as run" if self.kind == "as run" else f"chain{length}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields; what is not known is None."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "num_drafts": self.num_drafts,
+            "accepted": self.accepted.to_dict(),
+            "step_ms": self.step_ms,
+            "tokens_per_second": self.tokens_per_second,
+            "speedup": self.speedup.to_dict(),
+            "by_assumption": self.by_assumption,
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CountAdvice:
+    """How many drafts a step should have, by counts of an engine, and whether they pay.
+
+    Attributes
+    ----------
+    best : CountOption
+        The chain that is forecast to bring most tokens a second, in the middle of the assumptions.
+        Without costs, and where the engine drafted a varying number and no chain is better under
+        every assumption, the counts as they are.
+    rows : tuple of CountOption
+        What was compared, the fastest first, plain decoding among them.
+    worth_it : bool or None
+        True where all costs are known and the whole interval of the best is above 1; False where
+        every interval is below 1, with what is not known taken in favour of drafts; else None.
+    sentence : str
+        The decision in words, with its conditions.
+    settled_by : str
+        What measurement would narrow it, or "".
+    counts : AcceptedCounts
+    costs : StepCosts or None
+    policies : tuple of Policy
+        Ways to draft a varying number, with thresholds.
+    lengths_by_batch : tuple of (int, int, int)
+        (from, to, drafts) for every batch up to 256, where costs are known by batch.
+    wanted : str
+        What acceptance a speed-up takes that was asked for, or "".
+    notes : tuple of str
+        What is assumed.
+    """
+
+    best: CountOption
+    rows: tuple[CountOption, ...]
+    worth_it: bool | None
+    sentence: str
+    settled_by: str
+    counts: AcceptedCounts
+    costs: StepCosts | None
+    policies: tuple[Policy, ...]
+    lengths_by_batch: tuple[tuple[int, int, int], ...]
+    wanted: str
+    notes: tuple[str, ...]
+
+    @property
+    def speedup(self) -> float:
+        return self.best.speedup.mean
+
+    @property
+    def speedup_interval(self) -> tuple[float, float]:
+        return self.best.speedup.low, self.best.speedup.high
+
+    @property
+    def num_drafts(self) -> int:
+        """Drafts of a step to ask an engine for; 0 where they do not pay."""
+        if self.worth_it is False:
+            return 0
+        return self.counts.num_drafts if self.best.kind == "as run" else int(self.best.num_drafts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields; missing interval ends are None."""
+        return {
+            "best": self.best.to_dict(),
+            "worth_it": self.worth_it,
+            "num_drafts": self.num_drafts,
+            "sentence": self.sentence,
+            "settled_by": self.settled_by,
+            "wanted": self.wanted,
+            "counts": self.counts.to_dict(),
+            "costs": None if self.costs is None else self.costs.to_dict(),
+            "rows": [row.to_dict() for row in self.rows],
+            "policies": [policy.to_dict() for policy in self.policies],
+            "lengths_by_batch": [list(part) for part in self.lengths_by_batch],
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        """A table of at most 80 columns, and the sentences."""
+        form = "{:<12} {:>8}  {:<15} {:>8} {:>9}  {}"
+        lines = [form.format("drafts", "accepted", "", "ms/step", "tokens/s", "speed-up")]
+        for row in self.rows:
+            told = (row.step_ms, row.tokens_per_second)
+            lines.append(
+                form.format(
+                    row.name,
+                    f"{row.accepted.mean:.3f}",
+                    ends_shown(row.accepted.low, row.accepted.high).strip(),
+                    *("" if x is None else f"{x:.2f}" for x in told),
+                    speedup_cell(row.speedup),
+                )
+            )
+        return "\n".join([*lines, *(x for x in (self.sentence, self.wanted, self.settled_by) if x)])
+
+
+def advise_from_counts(
+    accepted: Any = None,
+    drafted: float | None = None,
+    by_position: Any = None,
+    num_drafts: int | None = None,
+    target_ms: PassCost | None = None,
+    draft_ms: PassCost | None = None,
+    rows_ms: RowsCost | None = None,
+    batch: int = 1,
+    *,
+    verify_ms: float = 0.0,
+    draft_passes: int | None = None,
+    steps: float | None = None,
+    sequence: Any = None,
+    max_drafts: int = MAX_DRAFTS,
+    speedup: float | None = None,
+    confidence: float = 0.95,
+) -> CountAdvice:
+    r"""How many drafts pay, from what an engine counted and what its passes cost.
+
+    A chain of k drafts brings :math:`1 + W(k)` tokens in
+    :math:`T(b (k + 1)) + k\,c(b) + v` milliseconds, b the texts decoded together, T a target pass
+    by its rows and c a draft pass. :math:`W(k) = \sum_{i \le k} r_i` with :math:`r_i` the share of
+    steps that accept at least i drafts: counted, or as an assumption has it.
+
+    Parameters
+    ----------
+    accepted : float, array_like of int, path, or AcceptedCounts
+        Accepted drafts: in total, with `drafted` or `steps`; of every step, with `num_drafts`; or
+        a file that an engine wrote, as of `read_counts`.
+    drafted : float, optional
+        Drafts in total.
+    by_position : (sequence of float, float), optional
+        Steps that accepted at least 1, 2, ... drafts, and the number of steps; or shares of the
+        steps, with `steps` if their number is known.
+    num_drafts : int, optional
+        K of the run. A file says it, as a rule.
+    target_ms, draft_ms : float, mapping of int to float, or callable, optional
+        Milliseconds of a pass, or by the texts decoded together. Without them nothing is said to be
+        worth it.
+    rows_ms : mapping of int to float, or callable, optional
+        Milliseconds of a target pass by its rows; without it, those of `target_ms` by batch.
+    batch : int
+        Texts that are decoded together.
+    verify_ms : float
+        The decision of a step.
+    draft_passes : int, optional
+        1 where all drafts of a step come in one pass, 0 where they are looked up; else one each.
+    steps : float, optional
+        Steps that drafted, with totals.
+    sequence : array_like of int, optional
+        The request of each step.
+    max_drafts : int
+        Longest chain that is forecast.
+    speedup : float, optional
+        A speed-up for which `CountAdvice.wanted` says the acceptance it takes.
+    confidence : float
+        Of what chance adds to the intervals.
+
+    Returns
+    -------
+    CountAdvice
+
+    Raises
+    ------
+    InvalidInput
+        Counts that cannot be, or of which K or the number of steps is not known.
+    UnreadableFile
+        A file that is no log of a known engine, or is cut.
+
+    Examples
+    --------
+    >>> import mdsd_opt as mo
+    >>> advice = mo.advise_from_counts(
+    ...     by_position=([720, 500, 340], 1000), target_ms=20, draft_ms=2, rows_ms={1: 20, 8: 22}
+    ... )
+    >>> advice.worth_it, advice.best.name
+    (True, 'chain4')
+    """
+    check_asked(max_drafts, confidence)
+    counts = counts_given(accepted, drafted, by_position, num_drafts, steps, sequence)
+    costs = costs_given(target_ms, draft_ms, rows_ms, batch, verify_ms, draft_passes)
+    return advice_from_counts(counts, costs, max_drafts, speedup, confidence)
+
+
+def advice_from_counts(
+    counts: AcceptedCounts,
+    costs: StepCosts | None,
+    max_drafts: int = MAX_DRAFTS,
+    speedup: float | None = None,
+    confidence: float = 0.95,
+) -> CountAdvice:
+    """`advise_from_counts` by counts and costs that are checked."""
+    counts = of.with_groups(counts)
+    found = forecasts(counts, max(max_drafts, counts.num_drafts), confidence)
+    chains = [_option(x, costs, counts.num_groups) for x in found[:max_drafts]]
+    as_run = _as_run(counts, costs, confidence)
+    plain = _plain(costs)
+    compared = chains if costs is not None else chains[: counts.num_drafts]
+    if counts.has_one_length and counts.num_drafts <= max_drafts:
+        as_run = chains[counts.num_drafts - 1]
+    else:
+        compared = [*compared, as_run]
+    best = as_run if costs is None else best_length(chains)
+    if not counts.has_one_length and not best.speedup.low > as_run.speedup.mean:
+        best = as_run  # what was measured, where no forecast is surely better
+    worth_it = _worth_it(best, compared, costs)
+    rows = sorted([plain, *compared], key=lambda row: (-row.speedup.mean, row.num_drafts))
+    by_batch = () if costs is None else lengths_by_batch(found[:max_drafts], costs)
+    return CountAdvice(
+        best=best,
+        rows=tuple(rows),
+        worth_it=worth_it,
+        sentence=_sentence(best, worth_it, counts, costs),
+        settled_by=_settled_by(best, chains, worth_it, counts, costs),
+        counts=counts,
+        costs=costs,
+        policies=policies_of(found[:max_drafts], best.num_drafts, costs, by_batch),
+        lengths_by_batch=by_batch,
+        wanted="" if speedup is None else acceptance_needed(speedup, costs, max_drafts, found),
+        notes=tuple(_notes(counts, costs, found, confidence)),
+    )
+
+
+# --- what was given ---
+
+
+def check_asked(max_drafts: int, confidence: float) -> None:
+    """Raise `InvalidInput` for lengths or a confidence that cannot be."""
+    if not 1 <= max_drafts <= of.MOST_DRAFTS:
+        raise InvalidInput(f"max_drafts is {max_drafts}: give 1 to {of.MOST_DRAFTS}")
+    if not 0 < confidence < 1:
+        raise InvalidInput(f"confidence is {confidence}: give a number between 0 and 1")
+
+
+def counts_given(
+    accepted: Any = None,
+    drafted: float | None = None,
+    by_position: Any = None,
+    num_drafts: int | None = None,
+    steps: float | None = None,
+    sequence: Any = None,
+) -> AcceptedCounts:
+    """Counts by the arguments of `advise_from_counts`."""
+    if isinstance(accepted, AcceptedCounts):
+        return accepted
+    if isinstance(accepted, (str, os.PathLike)):
+        from mdsd_opt.planning.engine_logs import read_counts
+
+        if any(x is not None for x in (drafted, by_position, steps, sequence)):
+            raise InvalidInput(
+                "drafted, by_position, steps and sequence are in the file: leave them out"
+            )
+        return read_counts(accepted, num_drafts)
+    if by_position is not None:
+        return _of_positions(by_position, drafted, num_drafts, steps)
+    if accepted is None:
+        raise InvalidInput("give accepted, by_position, or a file that an engine wrote")
+    if np.ndim(accepted) == 0:
+        return of.of_totals(_number(accepted, "accepted"), drafted, num_drafts, steps=steps)
+    if num_drafts is None:
+        raise InvalidInput("accepted is of single steps: give num_drafts, the drafts of each")
+    return of.of_steps(accepted, num_drafts, sequence, "accepted")
+
+
+def _of_positions(
+    given: Any, drafted: float | None, num_drafts: int | None, steps: float | None
+) -> AcceptedCounts:
+    if len(given) == 2 and np.ndim(given[0]) == 1:
+        given, steps = given
+    shares = [_number(x, "by_position") for x in given]
+    if num_drafts is not None and num_drafts != len(shares):
+        raise InvalidInput(
+            f"by_position has {len(shares)} positions, and num_drafts is {num_drafts}"
+        )
+    if max(shares, default=0.0) <= 1.0 and (steps is None or steps > 1):
+        whole = 1.0 if steps is None else float(steps)
+        shares, steps = [x * whole for x in shares], whole
+    if steps is None:
+        raise InvalidInput("by_position has counts: give (counts, number of steps)")
+    return of.of_totals(
+        sum(shares), drafted, len(shares), shares, _number(steps, "steps"), source="by_position"
+    )
+
+
+def _number(value: Any, name: str) -> float:
+    try:
+        found = float(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{name} is {value!r:.60}: give a number") from error
+    if not 0 <= found < np.inf:
+        raise InvalidInput(f"{name} is {found}: give a number of at least 0")
+    return found
+
+
+def costs_given(
+    target_ms: PassCost | None,
+    draft_ms: PassCost | None,
+    rows_ms: RowsCost | None,
+    batch: int,
+    verify_ms: float,
+    draft_passes: int | None,
+) -> StepCosts | None:
+    """Costs by the same; None where nothing is said of either model."""
+    if draft_ms is None and draft_passes == 0:
+        draft_ms = 0.0
+    if target_ms is None and isinstance(rows_ms, Mapping) and min(rows_ms, default=0) == 1:
+        target_ms = rows_ms[1]
+    if target_ms is None or draft_ms is None:
+        if batch < 1:
+            raise InvalidInput(f"batch_size is {batch}: give at least 1")
+        if not (target_ms is draft_ms is rows_ms is None):
+            missing = "draft_ms" if target_ms is not None else "target_ms"
+            raise InvalidInput(
+                f"costs without {missing}: give milliseconds of a pass of both models"
+            )
+        return None
+    return StepCosts(target_ms, draft_ms, rows_ms, verify_ms, batch, draft_passes)
+
+
+# --- options ---
+
+
+def _option(forecast: Forecast, costs: StepCosts | None, groups: int) -> CountOption:
+    accepted = MeanInterval(forecast.accepted, forecast.low, forecast.high, groups)
+    return _priced(forecast.num_drafts, "chain", accepted, costs, forecast.by_assumption)
+
+
+def _as_run(counts: AcceptedCounts, costs: StepCosts | None, confidence: float) -> CountOption:
+    accepted = accepted_as_run(counts, confidence)
+    steps = counts.total(counts.steps) + counts.total(counts.undrafted)
+    drafted = counts.total(counts.drafted) / steps
+    if abs(drafted - round(drafted)) < _EQUAL:
+        drafted = round(drafted)
+    return _priced(drafted, "as run", accepted, costs, {})
+
+
+def _plain(costs: StepCosts | None) -> CountOption:
+    return _priced(0, "none", MeanInterval(0.0, 0.0, 0.0, 0), costs, {})
+
+
+def _priced(
+    num_drafts: float,
+    kind: str,
+    accepted: MeanInterval,
+    costs: StepCosts | None,
+    by_assumption: dict[str, float],
+) -> CountOption:
+    ratio, step, per_second = 1.0, None, None
+    if costs is not None:
+        step = costs.drafted(num_drafts) if num_drafts else costs.plain()
+        ratio = costs.plain() / step
+        per_second = 1e3 * costs.batch_size * (1.0 + accepted.mean) / step
+    mean, low, high = ((1.0 + x) * ratio for x in (accepted.mean, accepted.low, accepted.high))
+    speedup = MeanInterval(mean, low, high, accepted.num_groups)
+    return CountOption(num_drafts, kind, accepted, step, per_second, speedup, by_assumption)
+
+
+# --- the decision ---
+
+
+def _worth_it(
+    best: CountOption, compared: Sequence[CountOption], costs: StepCosts | None
+) -> bool | None:
+    if costs is None:
+        return None
+    highest = [
+        x.speedup.high if x.speedup.high == x.speedup.high else x.speedup.mean for x in compared
+    ]
+    if max(highest) < 1.0:
+        return False
+    low = best.speedup.low
+    return True if low > 1.0 and not costs.conditions else None
+
+
+def _sentence(
+    best: CountOption, worth_it: bool | None, counts: AcceptedCounts, costs: StepCosts | None
+) -> str:
+    tokens = 1.0 + best.accepted.mean
+    ends = ends_shown(1.0 + best.accepted.low, 1.0 + best.accepted.high)
+    if costs is None:
+        share = best.accepted.mean / best.num_drafts if best.num_drafts else 0.0
+        return (
+            f"Nothing is known of costs: {best.name}, a step brings {tokens:.2f} tokens{ends}. "
+            f"That pays if a step takes less than {tokens:.2f} passes of the target; if rows are "
+            f"free, if a draft takes less than {share:.2f} of one."
+        )
+    times = (
+        f"{best.speedup.mean:.2f} times the speed of plain decoding"
+        f"{ends_shown(best.speedup.low, best.speedup.high)}"
+    )
+    if worth_it is False:
+        favour = "".join(f", even if {x}" for x in costs.conditions)
+        needed = acceptance_needed(1.0, costs, MAX_DRAFTS, ())
+        return f"Not worth it{favour}: the best there is, {best.name}, is {times}. {needed}"
+    whole = f" from {costs.batch_size} texts" if costs.batch_size > 1 else ""
+    brings = (
+        f"{best.name} brings {tokens:.2f} tokens a step, {best.tokens_per_second:.0f} a "
+        f"second{whole}, {times}"
+    )
+    if costs.conditions:
+        most = (1.0 + best.accepted.mean) * costs.plain()
+        return (
+            f"If {' and if '.join(costs.conditions)}: {brings}; it pays as long as a step takes "
+            f"less than {most:.1f} ms, and is not settled before that is measured."
+        )
+    if worth_it:
+        chance = "" if counts.total(counts.steps) >= 2 else ", chance left out"
+        return f"Worth it: {brings}{chance}."
+    return f"Not settled: {best.name} would be {times}."
+
+
+def _settled_by(
+    best: CountOption,
+    chains: Sequence[CountOption],
+    worth_it: bool | None,
+    counts: AcceptedCounts,
+    costs: StepCosts | None,
+) -> str:
+    """What to measure, in order of what stands in the way."""
+    if costs is None:
+        return (
+            "To settle it: milliseconds of a pass of the target and of the draft at your batch, "
+            "and of the target over the rows of a step (--measure writes them)."
+        )
+    if worth_it is False:
+        return ""
+    if costs.conditions:
+        rows = costs.batch_size * (1 + round(best.num_drafts))
+        missing = [] if costs.knows_rows else [f"a target pass over {rows} rows (rows_ms)"]
+        if not costs.knows_batch:
+            missing.append(f"a draft pass for {costs.batch_size} texts (draft_ms by batch)")
+        return f"To settle it: {' and '.join(missing)}."
+    names = chains[0].by_assumption
+    favourites = {
+        round(
+            max(
+                chains, key=lambda row: (1 + row.by_assumption[name]) / (row.step_ms or 1)
+            ).num_drafts
+        )
+        for name in names
+    }
+    longest = max(favourites)
+    if not counts.has_one_length:
+        return (
+            f"To settle it: a run that always drafts {longest}, without a stop by confidence, with "
+            "acceptance by position."
+        )
+    if len(favourites) > 1 and (longest > counts.num_drafts or counts.reached is None):
+        low = min(favourites)
+        return (
+            f"Between {low} and {longest} drafts the assumptions differ; to settle it: a run with "
+            f"{longest} drafts and acceptance by position."
+        )
+    least, mean = best.speedup.low, best.speedup.mean
+    if worth_it is None and least == least and abs(mean - 1.0) > 0.005:
+        more = counts.num_groups * ((mean - least) / abs(mean - 1.0)) ** 2
+        return f"To settle it: about {more:.2g} {counts.unit} instead of {counts.num_groups}."
+    return ""
+
+
+def _notes(
+    counts: AcceptedCounts,
+    costs: StepCosts | None,
+    found: Sequence[Forecast],
+    confidence: float,
+) -> list[str]:
+    total = counts.total
+    notes = [
+        f"{counts.source}: {total(counts.accepted):.0f} of {total(counts.drafted):.0f} drafts "
+        f"accepted in {total(counts.steps):.0f} steps that drafted"
+        + (f", beside {total(counts.undrafted):.0f} that did not" if counts.undrafted.any() else "")
+    ]
+    if total(counts.steps) < 2:
+        notes[0] = f"{counts.source}: {total(counts.accepted):.3f} drafts accepted a step"
+        notes.append("shares without the number of steps: intervals leave chance out")
+    elif counts.num_groups > 1:
+        notes.append(interval_note(counts.num_groups, counts.unit, confidence))
+        if counts.unit != "requests":
+            notes.append(
+                f"{counts.unit} are taken for independent; those with steps of one request are not "
+                "quite, so that counts by request would give wider intervals"
+            )
+    else:
+        notes.append(
+            f"{100 * confidence:g}% intervals by the largest variance that steps with such a mean "
+            "can have, as if they were independent: counts of each request would be better"
+        )
+    notes += [f"{name}: {MEANING[name]}" for name in found[0].by_assumption]
+    notes += counts.notes
+    if costs is not None:
+        passes = costs.draft_passes
+        notes.append(
+            "draft passes of a step: " + ("one a draft" if passes is None else f"{passes}")
+        )
+        notes += [f"taken in favour of drafts: {x}" for x in costs.conditions]
+        if costs.rows_ms is None and costs.knows_rows:
+            notes.append("a pass over n rows is taken for one of plain decoding at batch n")
+    return notes

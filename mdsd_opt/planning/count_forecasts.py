@@ -1,0 +1,317 @@
+r"""What chains of 1, 2, ... drafts would accept, from counts at one length and an assumption.
+
+With :math:`r_i` the share of steps that accept at least i drafts, a chain of k accepts
+:math:`W(k) = \sum_{i \le k} r_i`. Counts by position give :math:`r_1 \dots r_K`, and all shorter
+chains are known; what is not counted takes an assumption of the rates
+:math:`c_i = r_i / r_{i-1}` at which the i-th draft is accepted once it is reached. Several
+assumptions give several forecasts, and an interval between them, which no number of requests
+narrows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mdsd_opt.base.array_types import Flags, Floats
+from mdsd_opt.corpora.intervals import MeanInterval, students_quantile
+from mdsd_opt.planning.counts import AcceptedCounts, with_groups
+
+#: Of "fading": how much more often each draft is rejected than the one before.
+FADING = 1.15
+
+#: Of "uneven": how many drafts' worth of evidence a step has of being an easy one.
+EVENNESS = 4.0
+
+_REJECTED = "undrafted rejected"
+
+#: Groups are added up to so many before each is left out in turn.
+_MOST_GROUPS = 1000
+
+#: Fewer steps stand for shares of an unknown number, which say nothing of chance.
+_FEWEST = 2
+
+_HALVINGS = 48
+
+#: What each assumption says, in the words of tables and notes.
+MEANING = {
+    "as counted": "shorter chains accept what their positions accepted",
+    "alike": "every draft is accepted at the same rate",
+    "fading": f"every next draft is rejected {FADING:g} times as often as the one before",
+    "uneven": "steps differ: some are easy throughout, so that later drafts hold better",
+    "like the last": "further drafts are accepted as the last one counted",
+    "on its line": "rates go on changing with depth as they do from the first to the last",
+    _REJECTED: "where the engine stopped early, further drafts are rejected",
+    "undrafted alike": "where it stopped early, further drafts are accepted as those it drafted",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Accepted drafts of a step with a chain of so many.
+
+    Attributes
+    ----------
+    num_drafts : int
+    accepted : float
+        In the middle of the assumptions.
+    low, high : float
+        From the lowest end of an interval of an assumption to the highest; without chance where
+        the number of steps is not known.
+    by_assumption : dict of str to float
+        Without what chance adds.
+    """
+
+    num_drafts: int
+    accepted: float
+    low: float
+    high: float
+    by_assumption: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sums:
+    """Totals of steps, accepted, drafted and reached, with an axis of replicates before."""
+
+    steps: Floats  # (R,)
+    accepted: Floats
+    drafted: Floats
+    reached: Floats | None  # (R, K)
+
+    def without(self, groups: _Sums) -> _Sums:
+        reached = None
+        if self.reached is not None and groups.reached is not None:
+            reached = self.reached - groups.reached
+        return _Sums(
+            self.steps - groups.steps,
+            self.accepted - groups.accepted,
+            self.drafted - groups.drafted,
+            reached,
+        )
+
+
+Assumption = Callable[[_Sums, int], Floats]
+
+
+def forecasts(
+    counts: AcceptedCounts, most: int = 16, confidence: float = 0.95
+) -> tuple[Forecast, ...]:
+    """Forecasts of chains of 1 .. `most` drafts; beside chance, intervals span all assumptions."""
+    counts = with_groups(counts)
+    found = {
+        name: _with_intervals(
+            rule, _of_all_steps(counts) if name == _REJECTED else counts, most, confidence
+        )
+        for name, rule in _assumptions(counts).items()
+    }
+    rows = []
+    for place in range(most):
+        ends = [ends[place].within(0.0, place + 1.0) for ends in found.values()]
+        means = {name: each[place].mean for name, each in found.items()}
+        low, high = (f(getattr(x, e) for x in ends) for f, e in ((min, "low"), (max, "high")))
+        middle = (min(means.values()) + max(means.values())) / 2
+        rows.append(Forecast(place + 1, middle, low, high, means))
+    return tuple(rows)
+
+
+def accepted_as_run(counts: AcceptedCounts, confidence: float = 0.95) -> MeanInterval:
+    """Accepted drafts of a step as the engine ran, with those that drafted nothing."""
+    whole = _of_all_steps(counts)
+    return _with_intervals(lambda sums, _: _ratio(sums)[:, None], whole, 1, confidence)[0].within(
+        0.0, counts.num_drafts
+    )
+
+
+def _of_all_steps(counts: AcceptedCounts) -> AcceptedCounts:
+    """The same, with steps that drafted nothing among the steps."""
+    steps = counts.steps + counts.undrafted
+    return replace(counts, steps=steps, undrafted=np.zeros(steps.size))
+
+
+def _assumptions(counts: AcceptedCounts) -> dict[str, Assumption]:
+    k = counts.num_drafts
+    if not counts.has_one_length:
+        if counts.reached is None:
+            rejected: Assumption = lambda sums, most: (  # noqa: E731
+                _ratio(sums)[:, None] * np.minimum(np.arange(1, most + 1) / k, 1.0)
+            )
+        else:
+            rejected = lambda sums, most: _beyond(sums, most, np.zeros((1, 1)))  # noqa: E731
+        return {_REJECTED: rejected, "undrafted alike": _alike}
+    if counts.reached is None:
+        return {"alike": _alike, "fading": _fading, "uneven": _uneven}
+    if k == 1:
+        return {"alike": _go_on_alike, "fading": _fading, "uneven": _uneven}
+    return {
+        "like the last": _go_on_like_the_last,
+        "alike": _go_on_alike,
+        "on its line": _go_on_on_the_line,
+    }
+
+
+def _ratio(sums: _Sums) -> Floats:
+    return sums.accepted / sums.steps
+
+
+def _length(sums: _Sums) -> Floats:
+    """Drafts of a step, where that is near a whole number the number."""
+    mean = sums.drafted / sums.steps
+    near = np.rint(mean)
+    return np.where(np.abs(mean - near) < 0.1, near, mean)
+
+
+# --- from the mean alone: rates of one family, whose first is what gives the mean ---
+
+
+def _solved(sums: _Sums, most: int, rates: Callable[[Floats, Floats], Floats]) -> Floats:
+    """W(1 .. most) of the member of a family that accepts the mean at the length counted.
+
+    `rates` gives c_i by the first of them, shape (R, 1), and i - 1, shape (1, n).
+    """
+    length, wanted = _length(sums), _ratio(sums)
+    deepest = max(most, int(np.ceil(length.max())))
+    depth = np.arange(float(deepest))[None]
+    weight = np.clip(length[:, None] - depth, 0.0, 1.0)
+    low, high = np.zeros((wanted.size, 1)), np.ones((wanted.size, 1))
+    for _ in range(_HALVINGS):
+        first = (low + high) / 2
+        reached = np.cumprod(rates(first, depth), axis=1)
+        short = ((reached * weight).sum(axis=1) < wanted)[:, None]
+        low, high = np.where(short, first, low), np.where(short, high, first)
+    return np.cumsum(np.cumprod(rates((low + high) / 2, depth), axis=1), axis=1)[:, :most]
+
+
+def _alike(sums: _Sums, most: int) -> Floats:
+    return _solved(sums, most, lambda first, depth: first + 0.0 * depth)
+
+
+def _fading(sums: _Sums, most: int) -> Floats:
+    return _solved(
+        sums, most, lambda first, depth: np.maximum(1.0 - (1.0 - first) * FADING**depth, 0.0)
+    )
+
+
+def _uneven(sums: _Sums, most: int) -> Floats:
+    """Each step has a rate of its own, of a Beta law: its moments are the shares reached."""
+    return _solved(sums, most, lambda first, depth: (first * EVENNESS + depth) / (EVENNESS + depth))
+
+
+# --- by position: what is counted, and beyond it the rates c_i that are assumed ---
+
+
+def _beyond(sums: _Sums, most: int, rates: Floats) -> Floats:
+    """W(1 .. most) from the shares counted, and further ones by rates, shape (R or 1, 1 or n)."""
+    assert sums.reached is not None
+    shares = sums.reached / sums.steps[:, None]
+    more = most - shares.shape[1]
+    if more > 0:
+        each = np.broadcast_to(rates, (shares.shape[0], more))
+        shares = np.hstack([shares, shares[:, -1:] * np.cumprod(each, axis=1)])
+    return np.cumsum(shares[:, :most], axis=1)
+
+
+def _rates(sums: _Sums) -> Floats:
+    assert sums.reached is not None
+    before = np.hstack([sums.steps[:, None], sums.reached[:, :-1]])
+    return np.divide(sums.reached, before, out=np.zeros_like(before), where=before > 0)
+
+
+def _go_on_alike(sums: _Sums, most: int) -> Floats:
+    assert sums.reached is not None
+    tried = sums.steps + sums.reached[:, :-1].sum(axis=1)
+    return _beyond(sums, most, (sums.reached.sum(axis=1) / tried)[:, None])
+
+
+def _go_on_like_the_last(sums: _Sums, most: int) -> Floats:
+    return _beyond(sums, most, _rates(sums)[:, -1:])
+
+
+def _go_on_on_the_line(sums: _Sums, most: int) -> Floats:
+    rates = _rates(sums)
+    k = rates.shape[1]
+    slope = (rates[:, -1:] - rates[:, :1]) / (k - 1)
+    further = rates[:, -1:] + slope * np.arange(1, max(most - k, 1) + 1)
+    return _beyond(sums, most, np.clip(further, 0.0, 1.0))
+
+
+# --- chance ---
+
+
+def _with_intervals(
+    rule: Assumption, counts: AcceptedCounts, most: int, confidence: float
+) -> list[MeanInterval]:
+    r"""Forecasts with intervals over groups: each is left out in turn (the jackknife).
+
+    The variance is :math:`\frac{G-1}{G} \sum_g (\hat\theta_{-g} - \hat\theta)^2`, with Student's t
+    on G - 1 degrees of freedom. Totals of a single run have the largest variance that steps with
+    such a mean can have, W (K - W), and steps are taken for independent.
+    """
+    groups, times = _blocks(counts)
+    whole = _Sums(
+        np.array([groups.steps @ times]),
+        np.array([groups.accepted @ times]),
+        np.array([groups.drafted @ times]),
+        None if groups.reached is None else (times @ groups.reached)[None],
+    )
+    means = rule(whole, most)[0]
+    size = float(times.sum())
+    if size < 2:
+        known = int(float(whole.steps[0]) >= _FEWEST)
+        return [
+            MeanInterval(float(x), float(low), float(high), known)
+            for x, low, high in zip(means, *_of_totals(rule, whole, most, confidence), strict=True)
+        ]
+    there = times > 0
+    left = whole.without(groups)
+    there &= left.steps > 0
+    left, times = _rows(left, there), times[there]
+    off = rule(left, most) - means
+    half = np.sqrt((size - 1) / size * (times @ off**2)) * students_quantile(
+        round(size) - 1, confidence
+    )
+    if not there.any() or times.sum() < 2:
+        half = np.full(most, np.nan)
+    return [
+        MeanInterval(float(x), float(x - wide), float(x + wide), round(size))
+        for x, wide in zip(means, half, strict=True)
+    ]
+
+
+def _of_totals(
+    rule: Assumption, whole: _Sums, most: int, confidence: float
+) -> tuple[Floats, Floats]:
+    mean, length, steps = _ratio(whole)[0], float(_length(whole)[0]), float(whole.steps[0])
+    if steps < _FEWEST:
+        return rule(whole, most)[0], rule(whole, most)[0]
+    half = students_quantile(max(round(steps) - 1, 1), confidence) * np.sqrt(
+        max(mean * (length - mean), 0.0) / steps
+    )
+    ends = []
+    for value in (max(mean - half, 0.0), min(mean + half, length)):
+        there = _Sums(whole.steps, np.array([value * steps]), whole.drafted, None)
+        ends.append(rule(there, most)[0])
+    return ends[0], ends[1]
+
+
+def _rows(sums: _Sums, kept: Flags) -> _Sums:
+    reached = None if sums.reached is None else sums.reached[kept]
+    return _Sums(sums.steps[kept], sums.accepted[kept], sums.drafted[kept], reached)
+
+
+def _blocks(counts: AcceptedCounts) -> tuple[_Sums, Floats]:
+    """The groups, added up where there are very many, and how often each came."""
+    steps, accepted, drafted = counts.steps, counts.accepted, counts.drafted
+    reached, times = counts.reached, counts.times
+    if steps.size > _MOST_GROUPS and (times == 1).all():
+        block = np.arange(steps.size) % _MOST_GROUPS
+        steps, accepted, drafted = (
+            np.bincount(block, weights=x).astype(np.float64) for x in (steps, accepted, drafted)
+        )
+        if reached is not None:
+            sums = np.zeros((_MOST_GROUPS, reached.shape[1]))
+            np.add.at(sums, block, reached)
+            reached = sums
+        times = np.ones(_MOST_GROUPS)
+    return _Sums(steps, accepted, drafted, reached), times

@@ -1,0 +1,165 @@
+"""Counts of accepted drafts from what engines write, told apart by content: one file a format.
+
+A reader takes the text of a file, or one JSON record of it, and gives counts, or None where it is
+not its format. To add one: a file here with a `READER`, and its name in `READERS`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from mdsd_opt.base.files import parse_json, read_bytes
+from mdsd_opt.errors import InvalidInput, UnreadableFile
+from mdsd_opt.planning.counts import AcceptedCounts, merged
+from mdsd_opt.planning.engine_logs import (
+    llamacpp_log,
+    llamacpp_timings,
+    openai_usage,
+    prometheus,
+    sglang_log,
+    sglang_requests,
+    steps,
+    trtllm_stats,
+    vllm_bench,
+    vllm_log,
+    vllm_requests,
+)
+from mdsd_opt.planning.engine_logs.reader import NotThisFormat, Reader
+
+#: Of records the first that knows one takes it.
+READERS: tuple[Reader, ...] = tuple(
+    module.READER
+    for module in (
+        *(vllm_log, prometheus, sglang_log, llamacpp_log),
+        *(vllm_requests, vllm_bench, sglang_requests, trtllm_stats, llamacpp_timings),
+        *(openai_usage, steps),
+    )
+)
+
+#: Lines of a log may begin with a bracket too.
+_JSON = re.compile(r"\s*(\{|\[\s*[\[{\]])")
+
+_MAX_BYTES = 1 << 30
+
+
+def read_counts(path: str | os.PathLike[str], num_drafts: int | None = None) -> AcceptedCounts:
+    """What a log, a scrape of metrics, or a file of requests counts, summed over all of it.
+
+    Parameters
+    ----------
+    path : path
+        Of a file: its format is seen from its content.
+    num_drafts : int, optional
+        Drafts of a step, where the file does not say it.
+
+    Returns
+    -------
+    AcceptedCounts
+
+    Raises
+    ------
+    UnreadableFile
+        The file is missing, cut, of no known format, or mixes several.
+    InvalidInput
+        Its counts cannot be, or K is neither in it nor given.
+    """
+    if Path(path).suffix in (".npz", ".npy"):
+        return steps.of_arrays(path, num_drafts)
+    content = read_bytes(path, _MAX_BYTES)
+    text = content.decode("utf-8-sig", errors="replace")
+    if not text.strip():
+        raise UnreadableFile(f"{path} is empty")
+    try:
+        if _JSON.match(text):
+            return _of_records(text, str(path), num_drafts)
+        return _of_text(text, str(path), num_drafts)
+    except InvalidInput as error:
+        told = str(error)
+        raise InvalidInput(told if str(path) in told else f"{path}: {told}") from None
+
+
+def _of_text(text: str, path: str, num_drafts: int | None) -> AcceptedCounts:
+    found = {}
+    for reader in READERS:
+        if reader.marker is not None and reader.marker.search(text):
+            found[reader.name] = reader
+    if not found:
+        raise _unknown(path)
+    if len(found) > 1:
+        raise UnreadableFile(
+            f"{path} mixes what {' and '.join(found)} write: give a file of one of them"
+        )
+    reader = next(iter(found.values()))
+    assert reader.of_text is not None
+    return reader.of_text(text, path, num_drafts)
+
+
+def _of_records(text: str, path: str, num_drafts: int | None) -> AcceptedCounts:
+    found: dict[str, list[AcceptedCounts]] = {}
+    without = 0
+    records = _records(text, path)
+    for where, record in records:
+        for reader in READERS:
+            if reader.of_record is None:
+                continue
+            try:
+                counts = reader.of_record(record, where, num_drafts)
+            except NotThisFormat:
+                continue
+            except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
+                if isinstance(error, (InvalidInput, UnreadableFile)):
+                    raise
+                raise UnreadableFile(
+                    f"{where}: counts of {reader.name} in a form that is not known "
+                    f"({type(error).__name__}: {error})"
+                ) from error
+            if counts is not None:
+                found.setdefault(reader.name, []).append(counts)
+            break
+        else:
+            without += 1
+    if not found:
+        if len(records) > without:
+            raise InvalidInput(f"{path}: no step with a draft, so that nothing was accepted or not")
+        raise _unknown(path)
+    if len(found) > 1:
+        raise UnreadableFile(
+            f"{path} mixes what {' and '.join(found)} write: give a file of one of them"
+        )
+    name, parts = next(iter(found.items()))
+    whole = merged(parts, f"{path} ({name})")
+    return trtllm_stats.in_stretches(whole) if name == trtllm_stats.READER.name else whole
+
+
+def _records(text: str, path: str) -> list[tuple[str, Any]]:
+    """Where each record stands, and what it is: of a JSON document, or of lines."""
+    lines = [(n, line) for n, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    try:
+        whole = parse_json(text, path)
+    except UnreadableFile:
+        try:
+            first = parse_json(lines[0][1], path)
+        except UnreadableFile:
+            first = None
+        if len(lines) < 2 or not isinstance(first, (dict, list)):
+            raise  # one document, and cut
+        return [
+            (f"line {n} of {path}", record)
+            for n, line in lines
+            for record in _each(parse_json(line, f"line {n} of {path}"))
+        ]
+    return [(f"record {n} of {path}", record) for n, record in enumerate(_each(whole), start=1)]
+
+
+def _each(found: Any) -> list[Any]:
+    return found if isinstance(found, list) else [found]
+
+
+def _unknown(path: str) -> UnreadableFile:
+    formats = "; ".join(f"{reader.name}: {reader.looks}" for reader in READERS)
+    return UnreadableFile(
+        f"{path} has no counts of accepted drafts in a known form. Known: {formats}"
+    )

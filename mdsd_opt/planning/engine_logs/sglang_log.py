@@ -1,0 +1,81 @@
+"""Lines "Decode batch ... accept len: 2.61, accept rate: 0.54" of SGLang's log.
+
+A line is a mean over the requests of some passes, whose number is the same for every line: it
+weighs as much as requests ran. A mean length counts the token of the target.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.planning.counts import AcceptedCounts
+from mdsd_opt.planning.engine_logs.reader import Reader, cut, needs_length
+
+_MARKER = re.compile(r"Decode batch.*accept len: ")
+_LINE = re.compile(
+    r"#running-req: (\d+),.*accept len: (\d+\.\d+), (?:accept rate: (\d+\.\d+), )?.*gen throughput"
+)
+_ARGUMENT = re.compile(r"speculative_(num_draft_tokens|num_steps|eagle_topk)=(\d+)")
+
+#: Passes between two lines, by default (--decode-log-interval).
+_PASSES = 40
+
+
+def of_text(text: str, path: str, num_drafts: int | None) -> AcceptedCounts:
+    """One group for each line."""
+    arguments = {name: int(value) for name, value in _ARGUMENT.findall(text)}
+    if arguments.get("eagle_topk", 1) > 1:
+        raise InvalidInput(
+            f"{path} is of trees (speculative_eagle_topk={arguments['eagle_topk']}), whose counts "
+            "do not tell what other trees accept: advise from logits, or run it with topk 1"
+        )
+    rows = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not _MARKER.search(line):
+            continue
+        match = _LINE.search(line)
+        if not match:
+            raise cut(f"line {number} of {path}", "SGLang's Decode batch")
+        running, length, rate = int(match[1]), float(match[2]), match[3]
+        if running and length >= 1.0:
+            rows.append((running, length - 1.0, np.nan if rate is None else float(rate)))
+    if not rows:
+        raise InvalidInput(f"{path}: no step with a draft, so that nothing was accepted or not")
+    running, accepted, rates = np.array(rows).T
+    k = num_drafts or arguments.get("num_draft_tokens", 0) - 1
+    if k < 1:
+        k = arguments.get("num_steps", 0) or _length(running, accepted, rates)
+    if k < 1:
+        raise needs_length(path, " (speculative_num_draft_tokens less one)")
+    steps = running * _PASSES
+    accepted = np.minimum(accepted, k)
+    return AcceptedCounts(
+        *(accepted * steps, k * steps, steps),
+        num_drafts=k,
+        unit="lines of the log",
+        source=f"{path} (SGLang's log)",
+        notes=(
+            f"a line of SGLang's log is taken for {_PASSES} passes (--decode-log-interval) of the "
+            "requests that ran",
+        ),
+    )
+
+
+def _length(running: np.ndarray, accepted: np.ndarray, rates: np.ndarray) -> int:
+    """K by mean length and rate, which are rounded to two places; 0 where there is no rate."""
+    known = rates > 0
+    if not known.any():
+        return 0
+    weights = running[known]
+    return round(float((weights @ accepted[known]) / (weights @ rates[known])))
+
+
+READER = Reader(
+    "SGLang's log",
+    "lines with 'Decode batch' and 'accept len:'",
+    marker=_MARKER,
+    of_text=of_text,
+)

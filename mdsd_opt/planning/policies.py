@@ -1,0 +1,212 @@
+r"""Ways to draft a number that varies: thresholds at given costs, and whether they are lossless.
+
+Drafting is lossless as long as how many drafts there are is decided without a look at what the
+tokens verified will be: by the batch, by steps that are over, by the law a draft is drawn from. A
+draft that is thrown away because of which token was drawn changes the law of those that are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.planning.costs import StepCosts
+from mdsd_opt.planning.count_forecasts import Forecast
+
+if TYPE_CHECKING:
+    from mdsd_opt.planning.count_advice import CountOption
+
+#: Batches between which lengths are looked for.
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+_EQUAL = 1e-9
+
+#: Acceptance from which lengths are not told any more.
+_HIGH = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A way to choose the number of drafts of a step.
+
+    Attributes
+    ----------
+    name : str
+        "by batch", "by confidence", "by acceptance".
+    rule : str
+        What to do, with its thresholds.
+    thresholds : dict of str to float
+    lossless : str
+        Whether the text keeps the target's law, and on what condition.
+    """
+
+    name: str
+    rule: str
+    thresholds: dict[str, float]
+    lossless: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields."""
+        return asdict(self)
+
+
+def best_length(chains: Sequence[CountOption]) -> CountOption:
+    """The fastest chain; of equals the shortest."""
+    return min(chains, key=lambda row: (-round(row.speedup.mean / _EQUAL), row.num_drafts))
+
+
+def lengths_by_batch(
+    forecasts: Sequence[Forecast], costs: StepCosts
+) -> tuple[tuple[int, int, int], ...]:
+    """(from, to, drafts) over batches up to 256, where the costs of both models go with the batch.
+
+    The length is that of the fastest chain in the middle of the assumptions, 0 where plain decoding
+    is faster.
+    """
+    draft_known = not isinstance(costs.draft_ms, (int, float)) or costs.draft_ms == 0
+    if not (costs.knows_rows and draft_known):
+        return ()
+    parts: list[tuple[int, int, int]] = []
+    for batch in range(1, BATCHES[-1] + 1):
+        here = replace(costs, batch_size=batch)
+        plain = here.plain()
+        gains = {0: 1.0}
+        for x in forecasts:
+            gains[x.num_drafts] = (1.0 + x.accepted) * plain / here.drafted(x.num_drafts)
+        chosen = max(gains, key=lambda k: (round(gains[k] / _EQUAL), -k))
+        if parts and parts[-1][2] == chosen:
+            parts[-1] = (parts[-1][0], batch, chosen)
+        else:
+            parts.append((batch, batch, chosen))
+    return tuple(parts)
+
+
+def policies_of(
+    forecasts: Sequence[Forecast],
+    num_drafts: float,
+    costs: StepCosts | None,
+    by_batch: Sequence[tuple[int, int, int]],
+) -> tuple[Policy, ...]:
+    """Those that costs are known for."""
+    if costs is None:
+        return ()
+    found = []
+    if by_batch:
+        found.append(_by_batch(by_batch))
+    if costs.draft_passes is None:
+        found.append(_by_confidence(forecasts, max(round(num_drafts), 1), costs))
+    found.append(_by_acceptance(costs, len(forecasts)))
+    return tuple(found)
+
+
+def _by_batch(parts: Sequence[tuple[int, int, int]]) -> Policy:
+    told = [
+        f"{k or 'no'} draft{'s' if k != 1 else ''} at batch {low}"
+        + (f" to {high}" if high > low else "")
+        for low, high, k in parts
+    ]
+    off = [low for low, _, k in parts if k == 0]
+    thresholds = {"no drafts from batch": float(off[0])} if off and parts[-1][2] == 0 else {}
+    return Policy(
+        "by batch",
+        "; ".join(told),
+        thresholds,
+        "lossless: the batch does not depend on the tokens that will be drawn",
+    )
+
+
+def _by_confidence(forecasts: Sequence[Forecast], num_drafts: int, costs: StepCosts) -> Policy:
+    r"""Stop where the next draft is worth less than it costs.
+
+    A token is worth :math:`\lambda` milliseconds, the time of a token at the best chain; one more
+    draft costs a draft pass and a row. It pays while the chance that all drafts so far and this
+    one are accepted is above the ratio of the two.
+    """
+    chain = forecasts[min(num_drafts, len(forecasts)) - 1]
+    worth = costs.drafted(chain.num_drafts) / (1.0 + chain.accepted)
+    more = costs.drafted(chain.num_drafts + 1) - costs.drafted(chain.num_drafts)
+    joint = min(max(more / worth, 0.0), 1.0)
+    reached = forecasts[0].accepted
+    single = min(joint / max(reached, joint, _EQUAL), 1.0)
+    together = (
+        f"; a pass is saved only where all {costs.batch_size} texts stop"
+        if costs.batch_size > 1
+        else ""
+    )
+    return Policy(
+        "by confidence",
+        f"go on while the chance that all drafts of the step are accepted is above {joint:.2f}; an "
+        f"engine that looks at the next draft alone (p-min): above {single:.2f}{together}",
+        {"joint": joint, "p_min": single},
+        "lossless if the likeliest token's probability decides, before a draft is drawn; not if a "
+        "drawn token is thrown away for its own probability. Its worth rests on confidence being "
+        "right about acceptance, which counts do not show",
+    )
+
+
+def _by_acceptance(costs: StepCosts, most: int) -> Policy:
+    """The best number of drafts by the acceptance of single ones, where all are alike."""
+    thresholds: dict[str, float] = {}
+    length = -1
+    plain = costs.plain()
+    steps = np.array([costs.drafted(k) for k in range(1, most + 1)])
+    for alpha in np.linspace(0.0, 1.0, 101)[:-1]:
+        gains = (1.0 + np.cumsum(alpha ** np.arange(1, most + 1))) * plain / steps
+        best = int(gains.argmax()) + 1 if gains.max() > 1.0 else 0
+        if best > length:
+            thresholds[f"{best}"] = float(round(alpha, 2))
+            length = best
+    told = ", ".join(f"{k} from {alpha:.2f}" for k, alpha in thresholds.items() if alpha < _HIGH)
+    return Policy(
+        "by acceptance",
+        f"drafts by the acceptance rate of the last steps: {told}",
+        thresholds,
+        "lossless: steps that are over decide",
+    )
+
+
+def acceptance_needed(
+    speedup: float, costs: StepCosts | None, most: int, forecasts: Sequence[Forecast]
+) -> str:
+    """The least acceptance of single drafts, all alike, that gives the speed-up, in words.
+
+    Raises `InvalidInput` for a speed-up that is not above 0, or without costs.
+    """
+    if not 0 < speedup < float("inf"):
+        raise InvalidInput(f"speedup is {speedup}: give a number above 0, such as 2")
+    if costs is None:
+        raise InvalidInput("what a speed-up takes depends on costs: give target_ms and draft_ms")
+    plain = costs.plain()
+    steps = np.array([costs.drafted(k) for k in range(1, most + 1)])
+
+    def reached(alpha: float) -> tuple[float, int]:
+        gains = (1.0 + np.cumsum(alpha ** np.arange(1, most + 1))) * plain / steps
+        return float(gains.max()), int(gains.argmax()) + 1
+
+    gives, takes = f"gives a speed-up of {speedup:g}", f"a speed-up of {speedup:g} takes"
+    if speedup == 1:
+        gives, takes = "breaks even", "breaking even takes"
+    free = "".join(f", if {x}" for x in costs.conditions)
+    top, length = reached(1.0)
+    if top < speedup:
+        return (
+            f"No acceptance {gives} at these costs{free}: with every draft accepted, "
+            f"chain{length} is {top:.2f} times as fast."
+        )
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (low, middle) if reached(middle)[0] >= speedup else (middle, high)
+    text = (
+        f"{takes.capitalize()} an acceptance of {high:.2f} at these costs{free} "
+        f"(chain{reached(high)[1]})"
+    )
+    if not forecasts:
+        return text + "."
+    firsts = sorted(forecasts[0].by_assumption.values())
+    has = f"{firsts[0]:.2f}" + (f" to {firsts[-1]:.2f}" if firsts[-1] - firsts[0] > 0.005 else "")
+    return f"{text}; the first draft has {has}."
