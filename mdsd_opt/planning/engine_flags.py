@@ -1,7 +1,8 @@
-"""An advice as flags or settings of serving engines, and what an engine has no setting for.
+"""Flags or settings of serving engines that carry out an advice, and what an engine cannot do.
 
 Names are those of vLLM 0.33, SGLang 0.5.23 and llama.cpp of October 2026, whose sources or programs
-were looked at, and of TensorRT-LLM 1.2's documentation.
+were looked at, and those that the documentation of TensorRT-LLM 1.3.0rc29 gives for its
+`DecodingBaseConfig`; none was tried on a TensorRT-LLM that runs.
 """
 
 from __future__ import annotations
