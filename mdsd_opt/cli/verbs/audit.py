@@ -143,7 +143,7 @@ def audit(
         allowed.leave(found, found.clean)
         return
     if engine is not None:
-        limit = 120.0 if seconds is None else seconds
+        limit = 3600.0 if seconds is None else seconds
         audit_engines(engine, any_version, limit, seed, form, allowed)
         return
     own: dict[str, Any] = {}
