@@ -53,6 +53,19 @@ class RateRow:
         """Expected tokens per target call: one, and one more if a draft is accepted."""
         return 1.0 + self.acceptance.mean
 
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> RateRow:
+        """Row that `to_dict` has written; `KeyError` if something is missing."""
+        mean, low, high = (
+            np.nan if fields[end] is None else fields[end] for end in ("mean", "low", "high")
+        )
+        closed = fields.get("gap_closed_percent")
+        return cls(
+            fields["scheme"], fields["num_drafts"], fields["verifier"],
+            MeanInterval(mean, low, high, fields["num_groups"]), bool(fields.get("bound")),
+            None if closed is None else closed / 100.0,
+        )  # fmt: skip
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields; missing interval ends are None."""
         return {

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +49,19 @@ class PlanBasis:
     support_slacks: Flags
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+class PlanMatrix(np.ndarray[tuple[int, int], np.dtype[np.float64]]):
+    """Masses of a plan as an array, shape (num_supports, V), whose rows have labels.
+
+    Attributes
+    ----------
+    labels : tuple of tuples of int
+        Draft set of each row, tokens ascending; empty for a part of the matrix.
+    """
+
+    labels: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TransportPlan:
     """Sparse transport plan C(i, S), one entry for each (token, draft set) arc.
 
@@ -85,6 +97,45 @@ class TransportPlan:
     def value(self) -> float:
         """Sum of C: the acceptance rate if the plan is feasible."""
         return float(self.mass.sum())
+
+    def __repr__(self) -> str:
+        return (
+            f"TransportPlan({self.offsets.size - 1:,} draft sets, {self.tokens.size:,} arcs, "
+            f"value={self.value:.9g})"
+        )
+
+    def matrix(self, vocab_size: int | None = None) -> PlanMatrix:
+        r"""Masses :math:`C(i, S)`, draft sets by tokens, with the sets as ``labels`` of the rows.
+
+        Row s sums to what is accepted from set ``labels[s]``, column i to the accepted mass of
+        token i, the whole to the acceptance rate; tokens that are not in the set have 0.
+
+        Parameters
+        ----------
+        vocab_size : int, optional
+            V; one more than the highest token that is drafted unless given.
+
+        Raises
+        ------
+        ProblemTooLarge
+            More than ten million entries.
+        """
+        size = int(self.tokens.max(initial=-1)) + 1 if vocab_size is None else vocab_size
+        num_sets = self.offsets.size - 1
+        if num_sets * size > _MAX_DENSE:
+            raise ProblemTooLarge(
+                f"a plan of {num_sets:,} draft sets and {size:,} tokens has over {_MAX_DENSE:,} "
+                "entries: go through its items(), the masses above zero"
+            )
+        matrix = cast("PlanMatrix", np.zeros((num_sets, size)).view(PlanMatrix))
+        matrix[self.arc_support, self.tokens] = self.mass
+        matrix.labels = self.sets()
+        return matrix
+
+    def sets(self) -> tuple[tuple[int, ...], ...]:
+        """Draft sets, tokens ascending, in the order of the plan."""
+        tokens = self.tokens.tolist()
+        return tuple(tuple(tokens[i:j]) for i, j in pairwise(self.offsets.tolist()))
 
     def items(self) -> Iterator[tuple[tuple[int, ...], int, float]]:
         """Draft set, accepted token and its mass, for every mass above zero.

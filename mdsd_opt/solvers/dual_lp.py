@@ -92,6 +92,7 @@ def solve(
 
 
 METHOD = Method(
+    name="dual_lp",
     purpose="the dual of the transport LP; returns the subset",
     cost="about K V^K / K! rows",
     needs="any scheme; backend 'highs' or 'cvxpy'",

@@ -159,6 +159,7 @@ def solve(
 
 
 METHOD = Method(
+    name="full_lp",
     purpose="the full K-draft transport LP; returns plan and subset",
     cost="about K V^K / K! variables",
     needs="any scheme; backend 'highs' or 'cvxpy'",

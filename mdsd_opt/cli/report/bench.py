@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mdsd_opt.base.files import atomic_write
 from mdsd_opt.cli.bench.record import BenchReport, Change, Record, Scaling, scaling
@@ -14,6 +14,7 @@ from mdsd_opt.cli.output import make_table
 from mdsd_opt.cli.view import Drawing, Section, View, new_figure
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from rich.table import Table
 
@@ -194,34 +195,60 @@ def _lines(records: Sequence[Record]) -> dict[tuple[str, str, int], list[tuple[i
     return {key: list(points.items()) for key, points in best.items()}
 
 
+#: Most entries of a legend; lines beyond are drawn without one.
+MOST_ENTRIES = 12
+
+
 def bench_figure(report: BenchReport) -> Figure:
     """Picture of time against V, a line for each route, a panel for each benchmark."""
     done = [record for record in report.records if record.median_ms is not None]
-    panels = {
-        benchmark: _lines([record for record in done if record.benchmark == benchmark])
-        for benchmark in dict.fromkeys(record.benchmark for record in done)
-    }
-    heights = [max(3.6, 0.15 * len(lines) + 0.7) for lines in panels.values()]
-    figure = new_figure(figsize=(10.0, sum(heights)))
-    all_axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for axes, (benchmark, lines) in zip(all_axes, panels.items(), strict=True):
-        routes, problems, drafts = (list(dict.fromkeys(part)) for part in zip(*lines, strict=True))
-        by_problem = len(problems) > len(routes)  # colours, of which there are most
-        colours, styles = (problems, routes) if by_problem else (routes, problems)
-        for (route, problem, num_drafts), points in lines.items():
-            axes.plot(
-                *zip(*sorted(points), strict=True),
-                color=f"C{colours.index((route, problem)[by_problem]) % 10}",
-                linestyle=_STYLES[styles.index((problem, route)[by_problem]) % len(_STYLES)],
-                marker=_MARKERS[drafts.index(num_drafts) % len(_MARKERS)],
-                markersize=4,
-                label=f"{route}, {problem.replace('_', ' ')}"
-                + (f", K = {num_drafts}" if num_drafts else ""),
-            )
-        axes.set(xscale="log", yscale="log", xlabel="V", ylabel="milliseconds", title=benchmark)
-        axes.legend(fontsize=6, loc="upper left", bbox_to_anchor=(1.01, 1.0))
-        axes.grid(alpha=0.3)
+    panels = [[*records] for _, records in groupby(done, key=lambda record: record.benchmark)]
+    figure = new_figure(figsize=(8.0, 3.4 * len(panels) or 1.0))
+    all_axes = figure.subplots(max(len(panels), 1), 1, squeeze=False)[:, 0]
+    for axes, records in zip(all_axes, panels, strict=False):
+        draw_times(axes, records)
     return figure
+
+
+def draw_times(axes: Axes, records: Sequence[Record]) -> None:
+    """Draw time against V, a line for each route, problem and K, for one benchmark.
+
+    Colours, line styles and markers have entries of their own in the legend, so that it stays short
+    where there are many lines; of more than twelve the rest are counted.
+    """
+    from matplotlib.lines import Line2D
+
+    lines = _lines(records)
+    routes, problems, drafts = (list(dict.fromkeys(part)) for part in zip(*lines, strict=True))
+    by_problem = len(problems) > len(routes)  # colours, of which there are most
+    colours, styles = (problems, routes) if by_problem else (routes, problems)
+    looks: dict[str, dict[str, Any]] = {
+        name: {"color": f"C{n % 10}"} for n, name in enumerate(colours)
+    }
+    dashes = {name: {"linestyle": _STYLES[n % len(_STYLES)]} for n, name in enumerate(styles)}
+    marks = {k: {"marker": _MARKERS[n % len(_MARKERS)]} for n, k in enumerate(drafts)}
+    for (route, problem, num_drafts), points in lines.items():
+        colour, style = (problem, route) if by_problem else (route, problem)
+        look: dict[str, Any] = {**looks[colour], **dashes[style], **marks[num_drafts]}
+        axes.plot(*zip(*sorted(points), strict=True), markersize=4, **look)
+    keys: list[tuple[str, dict[str, Any]]] = list(looks.items())
+    keys += [(name, {"color": "0.3", **look}) for name, look in dashes.items() if len(dashes) > 1]
+    keys += [
+        (f"K = {k or 'any'}", {"color": "0.3", "linestyle": "", **look})
+        for k, look in marks.items()
+        if len(marks) > 1
+    ]
+    shown = keys if len(keys) <= MOST_ENTRIES else keys[: MOST_ENTRIES - 1]
+    entries: list[Any] = [
+        Line2D([], [], label=name.replace("_", " "), markersize=4, **look) for name, look in shown
+    ]
+    if len(shown) < len(keys):
+        left = f"and {len(keys) - len(shown)} more"
+        entries.append(Line2D([], [], linestyle="", label=left))
+    title = records[0].benchmark
+    axes.set(xscale="log", yscale="log", xlabel="V", ylabel="milliseconds", title=title)
+    axes.legend(handles=entries, fontsize=7, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    axes.grid(alpha=0.3)
 
 
 _CIRCUMSTANCES = (
