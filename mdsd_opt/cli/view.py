@@ -35,6 +35,9 @@ _FORMATS = (".png", ".svg", ".pdf")
 #: Width of a column of a paper, in inches, and the size of its small letters.
 COLUMN, SMALL = 3.4, 7
 
+#: Most pixels along a side of a picture.
+MOST_PIXELS = 1600
+
 #: Letters per inch in the title of a picture.
 _LETTERS_AN_INCH = 16
 
@@ -110,7 +113,8 @@ def present(view: View, form: Form) -> None:
             title = "\n".join(part for line in lines for part in wrap(line, letters))
             figure.suptitle(title, fontsize=8, x=0.01, ha="left")
         with atomic_write(form.plot) as file:
-            figure.savefig(file, format=form.plot.suffix[1:].lower(), dpi=300)
+            dots = min(300.0, MOST_PIXELS / max(figure.get_size_inches()))
+            figure.savefig(file, format=form.plot.suffix[1:].lower(), dpi=dots)
         remark(f"picture saved as {form.plot}")
     if form.page is not None:
         save_page(form.page, view)

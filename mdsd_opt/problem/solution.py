@@ -284,7 +284,7 @@ class Solution(Found):
     @classmethod
     def of(cls, found: Found, method: str, solve_seconds: float) -> Solution:
         """Solution with all rates clipped to [0, 1], which rounding may leave."""
-        given = {x.name: getattr(found, x.name) for x in fields(found)}
+        given = {x.name: getattr(found, x.name) for x in fields(Found)}
         for name in ("acceptance_rate", "lower_bound", "upper_bound"):
             given[name] = min(max(given[name], 0.0), 1.0)
         for name in ("subset", "selection"):

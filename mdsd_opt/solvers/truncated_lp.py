@@ -85,8 +85,8 @@ def solve(
         Status BOUND, OPTIMAL if `size` is V and K = 2. The lower bound is the value, `selection`
         the law p_I that attains it. The upper bound is that of the best subset the duals suggest,
         which a certificate can prove; ``stats["loss_bound_tighter"]`` is what the published rule
-        loses at most, for K = 2. For two models and V up to 2,000, and for up to 10,000 tuples of more
-        drafts, there is a plan; beyond, different models have nothing that a certificate could
+        loses at most, for K = 2. For two models and V up to 2,000, and for up to 10,000 tuples of
+        more drafts, there is a plan; beyond, different models have nothing that a certificate could
         check, which says so.
 
     Raises

@@ -102,7 +102,7 @@ def test_entry_points_are_read_from_what_is_installed(
     with pytest.raises(InvalidInput, match="cannot load 'plug:METHOD'"):
         mo.solve(PROBLEM, "mine")
     rates = [
-        float(mo.acceptance_rates([[2.0, 0.0]], [[0.0, 1.0]], 2, drafts=scheme)[0])
+        float(mo.acceptance_rates([[2.0, 0.0]], [[0.0, 2.0]], 2, drafts=scheme)[0])
         for scheme in ("ways", "with_replacement")
     ]
     assert rates[0] == pytest.approx(rates[1])

@@ -145,7 +145,7 @@ RIVALS = {
 
 def records(settings: Settings) -> Iterator[Record]:
     """Records of every case by all installed libraries; a run of over 20 s is measured once."""
-    repeats = settings.rounds or (1 if settings.quick else 3)
+    repeats = settings.rounds or 3
     routes = [_OWN, *(name for name, rival in RIVALS.items() if find_spec(rival.module))]
     for case in QUICK_CASES if settings.quick else CASES:
         scheme, vocab_size, num_drafts = case
