@@ -91,6 +91,28 @@ class SamplingOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class Picture:
+    """Picture of a verb, and its looks."""
+
+    plot: Annotated[Path | None, "Save the picture (.png, .svg, .pdf, or .pgf for LaTeX)."] = None
+    width: Annotated[float | None, "Of the picture, in inches; 3.4 is a column of a paper."] = None
+    style: Annotated[str, "Of the picture: screen, or paper for letters with serifs."] = "screen"
+    no_title: Annotated[bool, "Leave out what stands above the picture."] = False
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """Forms of what a verb prints."""
+
+    as_json: AsJson = False
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False
+    as_latex: Annotated[
+        bool, typer.Option("--latex", help="Print tables for LaTeX, with booktabs.")
+    ] = False
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False
+
+
+@dataclass(frozen=True, slots=True)
 class Folder:
     """Settings by which the shards of a folder are scored."""
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.files.logits import LogitsSample
+from mdsd_opt.base.frames import data_frame
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.batch import acceptance_rates
 from mdsd_opt.batch.row_functions import (
@@ -81,6 +82,14 @@ class RateRow:
         }
 
 
+class RateRows(list[RateRow]):
+    """Rows of rates, as a list and as a data frame."""
+
+    def to_pandas(self) -> Any:
+        """Data frame with a line for each row; `MissingExtra` without pandas."""
+        return data_frame([row.to_dict() for row in self])
+
+
 def rate_rows(
     sample: LogitsSample,
     schemes: Sequence[str],
@@ -90,7 +99,7 @@ def rate_rows(
     kind: str | None = "logits",
     progress: bool = False,
     **options: Any,
-) -> list[RateRow]:
+) -> RateRows:
     """Rows for each scheme, verifier and K that go together.
 
     `kind` is what the arrays of the sample hold; the options are those of `acceptance_rates`:
@@ -112,7 +121,7 @@ def rate_rows(
         for (scheme, verifier, counts), rates in zip(combined, found, strict=True)
         for k, column in zip(counts, rates.T, strict=True)
     ]
-    return with_gaps(rows)
+    return RateRows(with_gaps(rows))
 
 
 def rates_by_position(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.base.arrays import frozen
+from mdsd_opt.base.frames import data_frame
 from mdsd_opt.base.text import folded
 from mdsd_opt.drafts.counting import count_power
 from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
@@ -59,6 +60,12 @@ class PlanMatrix(np.ndarray[tuple[int, int], np.dtype[np.float64]]):
     """
 
     labels: tuple[tuple[int, ...], ...] = ()
+
+    def to_pandas(self) -> Any:
+        """Data frame of draft sets by tokens; `MissingExtra` without pandas."""
+        rows = [dict(enumerate(row)) for row in self.tolist()]
+        names = ["{" + ", ".join(map(str, drafts)) + "}" for drafts in self.labels]
+        return data_frame(rows, index=names or None)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

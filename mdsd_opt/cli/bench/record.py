@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.frames import data_frame
 from mdsd_opt.base.installed import versions
 from mdsd_opt.cli.view import as_csv
 from mdsd_opt.errors import SolverError, UnreadableFile
@@ -154,6 +155,10 @@ class BenchReport:
     def as_csv(self) -> str:
         """BenchReport as CSV: one line per measurement, the circumstances in every line."""
         return as_csv([{**asdict(record), **self.circumstances} for record in self.records])
+
+    def to_pandas(self) -> Any:
+        """Data frame with a line for each measurement; `MissingExtra` without pandas."""
+        return data_frame([asdict(record) for record in self.records])
 
 
 def load_report(path: Path) -> BenchReport:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -53,6 +53,7 @@ def bench_view(report: BenchReport, changes: Sequence[Change] = ()) -> View:
             partial(bench_figure, report),
             "Time of one call against the vocabulary, both on logarithmic axes; lower is better.",
         ),
+        rows=[asdict(record) for record in report.records],
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ def bench(
         list[str] | None,
         typer.Argument(help="solvers, flows, batches, decisions, polyhedra; all if left out."),
     ] = None,
+    *,
     quick: Annotated[bool, "Small sizes, few rounds: 20 s; says what it left out."] = False,
     rounds: Annotated[int | None, "How often each route is timed; 3 at least if left out."] = None,
     vocab_size: Annotated[
@@ -45,7 +47,7 @@ def bench(
     threads: Annotated[int | None, "For what can use threads; all by default."] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the problems.")] = 0,
     out: Annotated[list[Path] | None, "Save as .json, .csv or .md; may be given again."] = None,
-    plot: Annotated[Path | None, "Save a picture of time against V (.png, .svg or .pdf)."] = None,
+    picture: options.Picture,
     saved: Annotated[
         Path | None,
         typer.Option("--from", help="Measure nothing: show and draw a saved .json again."),
@@ -54,7 +56,7 @@ def bench(
         Path | None, "A saved .json: show what has become slower; exit code 1 if any."
     ] = None,
     page: options.Report = None,
-    as_json: options.AsJson = False,
+    printed: options.Printed,
 ) -> None:
     """Measure speed side by side with the alternatives, in one run, with the gap of every answer.
 
@@ -74,7 +76,7 @@ def bench(
 
     if scheme not in all_schemes():
         raise UnknownName.among("draft scheme", scheme, all_schemes())
-    form = Form(as_json, plot=plot, page=page)
+    form = Form(page=page, **asdict(picture), **asdict(printed))
     old = None if compare is None else load_report(compare)
 
     def tell(record: Record) -> None:

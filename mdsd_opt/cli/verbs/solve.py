@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -12,9 +13,12 @@ from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
 
 
-@options.gathers_options()
+@options.gathers_options(
+    plot="Save a picture: the acceptance region of three tokens, else the plan as a heat map."
+)
 def solve(
     problem: Annotated[Path, typer.Argument(help="A problem in .json, .npz or .safetensors.")],
+    *,
     method: Annotated[
         list[str] | None,
         "Only this one, by its name in the table of all, or module:METHOD for one of your own; may "
@@ -27,10 +31,7 @@ def solve(
     subset: Annotated[bool, "Show the tokens of the best subset."] = False,
     plan: Annotated[bool, "Show the transport plan."] = False,
     dual: Annotated[bool, "Show the prices that prove the upper bound."] = False,
-    plot: Annotated[
-        Path | None,
-        "Save a picture: the acceptance region of three tokens, else the plan as a heat map.",
-    ] = None,
+    picture: options.Picture,
     as_json: options.AsJson = False,
 ) -> None:
     """Solve a transport problem by every method that applies, and certify each result.
@@ -59,7 +60,7 @@ def solve(
     if time_limit is not None and not time_limit > 0:
         raise InvalidInput(f"--time-limit is {time_limit}: give a positive number of seconds")
     sizes = [] if size is None else options.parse_numbers(size, "--size")
-    form = Form(as_json, plot=plot)
+    form = Form(as_json, **asdict(picture))
     loaded = load_problem(problem)
     rows = method_rows(
         loaded, method, exact=exact, time_limit=time_limit, backend=backend, sizes=sizes
@@ -80,7 +81,7 @@ def solve(
     tables = [Section(table=methods_table(rows, title)), Section(values=refused, inline=True)]
     tables += [Section(table=table) for table in evidence_tables(rows, wanted)]
     shown = None
-    if plot is not None and loaded.vocab_size != 3:
+    if picture.plot is not None and loaded.vocab_size != 3:
         shown = with_plan(rows).solution
     draw = partial(transport_figure, loaded, None if shown is None else shown.plan)
     present(View(title, tables, [conclusion(rows)], document, Drawing(draw, title=title)), form)
