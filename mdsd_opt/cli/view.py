@@ -68,6 +68,7 @@ class Section:
     inline: bool = False  # each value right behind its label, instead of in a column
     table: Table | Tree | None = None
     keys: int = 1  # columns that all parts of a table have which is too wide for a terminal
+    in_parts: bool = True  # else only the columns that fit are shown there
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -280,7 +281,7 @@ def _show(part: str | Section) -> None:
     from rich.table import Table
 
     if isinstance(part.table, Table):
-        show_table(part.table, part.keys)
+        show_table(part.table, part.keys, in_parts=part.in_parts)
     else:
         Console(highlight=False).print(part.table)
 

@@ -135,14 +135,14 @@ def rates_by_position(
     count = sample.num_positions
     found = [np.empty((count, len(counts))) for _, _, counts in combined]
     many = sample.is_large
-    options = {**options, "kind": "logits", "progress": progress and not many}
-    with progress_bar("acceptance rates", count, progress and many) as advance:
+    options = {**options, "kind": "logits", "progress": False}
+    with progress_bar("acceptance rates", count * len(combined), progress) as advance:
         for start, part in sample.parts(kind):
             where = f"in the part that begins with position {start}" if many else None
             here = rates_of_rows(part.target, part.draft, combined, options, where)
             for rates, of_part in zip(found, here, strict=True):
                 rates[start : start + part.num_positions] = of_part
-            advance(part.num_positions)
+                advance(part.num_positions)
     return found
 
 

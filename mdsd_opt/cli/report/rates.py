@@ -34,7 +34,7 @@ def rates_view(
     The title says what they are of, and `known` is what else the document says of it.
     """
     tables = [
-        Section("Rates", table=rates_table(rows, title), keys=2),
+        Section("Rates", table=rates_table(rows, title), keys=2, in_parts=False),
         *([Section("Left out", values=list(refused.items()), inline=True)] if refused else []),
     ]
     lines = [row.to_dict() for row in rows]
