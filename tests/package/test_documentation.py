@@ -52,7 +52,8 @@ def test_examples_print_what_the_page_says(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # some examples write files
-    monkeypatch.setattr("mdsd_opt.verifiers.registry.registered", {})  # or register a verifier
+    for room in ("verifiers", "solvers"):  # or register one
+        monkeypatch.setattr(f"mdsd_opt.{room}.registry.registered", {})
     monkeypatch.setitem(SINGLE_MODEL_SCHEMES, "spread", WithReplacement)  # some page registers it:
     del SINGLE_MODEL_SCHEMES["spread"]  # what was set is taken back
     text = (ROOT / "docs" / page).read_text()
