@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -267,6 +268,11 @@ def draw_times(axes: Axes, records: Sequence[Record]) -> None:
     records = [replace(record, problem=record.problem.replace("_", " ")) for record in records]
     lines = _lines(records)
     routes, problems, drafts = (list(dict.fromkeys(part)) for part in zip(*lines, strict=True))
+    drafts = sorted(drafts)
+    shared: Callable[[str], str] = str
+    if len(routes) + len(problems) + len(drafts) > MOST_ENTRIES:  # options have their method's look
+        shared = _without_options
+        routes = list(dict.fromkeys(map(shared, routes)))
     by_problem = len(problems) > len(routes)  # colours, of which there are most
     colours, styles = (problems, routes) if by_problem else (routes, problems)
     looks: dict[str, dict[str, Any]] = {
@@ -275,6 +281,7 @@ def draw_times(axes: Axes, records: Sequence[Record]) -> None:
     dashes = {name: {"linestyle": _STYLES[n % len(_STYLES)]} for n, name in enumerate(styles)}
     marks = {k: {"marker": _MARKERS[n % len(_MARKERS)]} for n, k in enumerate(drafts)}
     for (route, problem, num_drafts), points in lines.items():
+        route = shared(route)
         colour, style = (problem, route) if by_problem else (route, problem)
         look: dict[str, Any] = {**looks[colour], **dashes[style], **marks[num_drafts]}
         axes.plot(*zip(*sorted(points), strict=True), markersize=4, **look)
@@ -298,6 +305,11 @@ def draw_times(axes: Axes, records: Sequence[Record]) -> None:
     if len(sizes) <= _MOST_TICKS:
         axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
         axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _without_options(route: str) -> str:
+    """Name of a route without what follows it as ``option=value``."""
+    return re.sub(r"(,? \w+=\S+)+$", "", route)
 
 
 #: Most sizes that are all written under a picture.
