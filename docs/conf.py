@@ -42,6 +42,7 @@ html_theme = "furo"
 html_title = "mdsd-opt"
 html_static_path = ["_static"]
 html_css_files = ["tables.css"]
+html_js_files = ["copy.js"]
 html_search_scorer = str(Path(__file__).parent / "_static" / "scorer.js")
 
 autodoc_typehints = "none"  # the docstrings say shapes and dtypes, which the hints do not

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mdsd_opt import decoding as decoding
     from mdsd_opt import drafts as drafts
     from mdsd_opt import gpu as gpu
+    from mdsd_opt import plots as plots
     from mdsd_opt import serving as serving
     from mdsd_opt import solvers as solvers
     from mdsd_opt import verifiers as verifiers
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from mdsd_opt.planning.draft_choice import compare_draft_schemes as compare_draft_schemes
     from mdsd_opt.problem import TransportProblem as TransportProblem
     from mdsd_opt.problem.certificate import Certificate as Certificate
+    from mdsd_opt.problem.certificate import assert_optimal as assert_optimal
     from mdsd_opt.problem.certificate import certify as certify
     from mdsd_opt.problem.files import load_problem as load_problem
     from mdsd_opt.problem.files import save_problem as save_problem
@@ -121,6 +123,7 @@ _HOME = {
     "advise": "planning.advice",
     "advise_from_counts": "planning.count_advice",
     "assert_lossless": "auditing.chains",
+    "assert_optimal": "problem.certificate",
     "audit": "auditing",
     "audit_chain": "auditing.chains",
     "audit_drafts": "auditing",
@@ -150,7 +153,7 @@ __all__ = ["__version__", *_HOME]
 
 _MODULES = (
     *("batch", "cddlib_checks", "corpora", "decoding", "drafts", "engines", "gpu", "serving"),
-    *("solvers", "tree_audit", "verifiers"),
+    *("plots", "solvers", "tree_audit", "verifiers"),
 )
 
 
@@ -165,4 +168,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *_MODULES})

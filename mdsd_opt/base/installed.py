@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import platform
@@ -57,6 +58,17 @@ def show_versions(file: TextIO | None = None) -> None:
     width = max(map(len, known))
     for name, version in known.items():
         print(f"{name:<{width}}  {version}", file=file or sys.stdout)
+
+
+@functools.cache
+def plugged_in(group: str) -> dict[str, str]:
+    """``"module:attribute"`` by name, of the entry points that installed packages have in a group.
+
+    Groups are ``mdsd_opt.solvers``, ``mdsd_opt.verifiers`` and ``mdsd_opt.draft_schemes``.
+    """
+    from importlib import metadata
+
+    return {point.name: point.value for point in metadata.entry_points(group=group)}
 
 
 def loaded(spec: str) -> Any:

@@ -61,7 +61,7 @@ def progress_bar(
 ) -> Iterator[Callable[[int], None]]:
     """Yield a function that takes the number of steps done; it does nothing without a bar.
 
-    None: wanted on a terminal, if it takes longer than a second.
+    None: wanted on a terminal, if it takes longer than a second. It goes when it is done.
     """
     with token_progress_bar(title, total, wanted, finished) as advance:
         yield lambda steps: advance(steps, None)
@@ -93,7 +93,7 @@ def token_progress_bar(
     columns = (doing, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), speed)
     began = time.monotonic()
     done = 0
-    bar = Progress(*columns, console=Console(stderr=True))
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
     task = bar.add_task(title, total=total, completed=finished, speed="")
     with _shown(bar, task, _SHORT if wanted is None else 0.0):
 

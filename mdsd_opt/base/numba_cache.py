@@ -53,7 +53,7 @@ OTHER_SOURCES = ("base/array_types.py", "base/distributions.py", "problem/water_
 #: Number of other versions' folders that are kept when a new one is made.
 _FOLDERS_KEPT = 7
 
-_COMPILING = "compiling kernels, once for this machine; seconds for the first command"
+_COMPILING = "compiling kernels, once for each kind of command; it takes seconds"
 _NO_FOLDER = (
     "found no folder to keep compiled kernels in, so every process compiles them anew; "
     "set NUMBA_CACHE_DIR to a folder that can be written"

@@ -79,7 +79,7 @@ def acceptance_rates(
         Seed of "rrs" without replacement, which is exact at K <= 2 and on small vocabularies (up to
         223 tokens at K = 3), and otherwise an average over 256 sequences of rejected tokens: its
         standard error on the bundled real logits is 0.0002 a row on average, 0.0013 at most. The
-        estimate of a row depends on nothing but the row, the seed and the largest K asked for.
+        estimate depends on nothing but the row, the seed and its own K.
     device : {None, "cpu", "gpu"}
         Device to compute on. None goes by the logits: those on a CUDA device stay there, if CuPy is
         installed and there are kernels for what is asked; all else is done by the CPU. "gpu" sends

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from mdsd_opt.cddlib_checks import registry as registry  # declares the claims
 from mdsd_opt.cddlib_checks.checking import check, check_condition, conjectures, search
+from mdsd_opt.cddlib_checks.expressions import TextClaim
 from mdsd_opt.cddlib_checks.law_search import LawCounterexample, optimum, search_laws
 from mdsd_opt.cddlib_checks.registry import Conjecture
 from mdsd_opt.cddlib_checks.result import CheckResult, Counterexample, Inequality
@@ -23,6 +24,7 @@ __all__ = [
     "Counterexample",
     "Inequality",
     "LawCounterexample",
+    "TextClaim",
     "check",
     "check_condition",
     "conjectures",

@@ -86,9 +86,9 @@ def claimed_condition(drafts: DraftScheme, claimed: Sequence[Inequality]) -> Evi
         )
     flat = not is_full_dimensional(containment, size)
     facets = () if flat else facets_of(claimed, size)
-    sizes["facets"] = len(facets)
+    sizes["polytope_facets"] = len(facets)
     if flat:
-        del sizes["facets"]
+        del sizes["polytope_facets"]
     return Evidence(
         True,
         scope,

@@ -118,7 +118,7 @@ def _compare(
         sizes={
             "dimension": len(rays[0]),
             "rays": len(rays),
-            "facets": len(found),
+            "cone_facets": len(found),
             "subset_inequalities": sum("Q(" in text for text in claimed.values()),
         },
         unexpected=tuple(unexpected),

@@ -41,7 +41,7 @@ def drafts_for(scheme: str, vocab_size: int, num_drafts: int, draft: Any = None)
                 f"the drafts have V = {draft.vocab_size} and K = {draft.num_drafts}, the check "
                 f"V = {vocab_size} and K = {num_drafts}: they must agree"
             )
-        _require_written(draft)
+        require_written(None, draft)
         return draft
     make, has_many_models = batch_maker(scheme)
     if has_many_models:
@@ -141,20 +141,21 @@ def exact_number(x: Any) -> Fraction:
     return number
 
 
-def _require_written(drafts: DraftScheme) -> None:
-    """Raise `InvalidInput` unless the numbers of a draft scheme are those that were written."""
+def require_written(target: Distribution | None, drafts: DraftScheme) -> None:
+    """Raise `InvalidInput` unless the numbers of target and drafts are those that were written."""
     laws: list[Distribution] = []
     try:
         drafts.to_entry(laws.append)
     except UnsupportedScheme:  # a law of somebody's own
         laws = [*drafts.models]
-    for law in laws:
+    named = [(repr(drafts), law) for law in laws]
+    for name, law in named if target is None else [("the target", target), *named]:
         try:
             given = tuple(exact_number(x) for x in law.given)
         except ValueError as error:
-            raise InvalidInput(f"{drafts!r}: {error}") from error
+            raise InvalidInput(f"{name}: {error}") from error
         if law.exact() != given:
-            raise InvalidInput(f"{drafts!r}: numbers that do not sum to one: give Fractions")
+            raise InvalidInput(f"{name}: numbers that do not sum to one: give Fractions")
 
 
 def _normalised(weights: Sequence[int]) -> list[Fraction]:

@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Rational
+from typing import Any
 
 import numpy as np
 
+from mdsd_opt.cddlib_checks.draft_laws import require_written
 from mdsd_opt.cddlib_checks.subsets import best_cut, containment_table, exact_acceptance
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, SolverError
 from mdsd_opt.problem import TransportProblem
@@ -59,10 +62,12 @@ def optimum(problem: TransportProblem) -> Fraction:
     Parameters
     ----------
     problem : TransportProblem
-        Problem of fractions; floats are taken as the fractions that they are, divided by their sum.
+        Problem of fractions. Floats that are the decimals they print, as 0.25, are taken so.
 
     Raises
     ------
+    InvalidInput
+        A float that rounds another number, as 0.1.
     ProblemTooLarge
         More than 12 tokens, or too many draft sets to list.
     """
@@ -71,6 +76,7 @@ def optimum(problem: TransportProblem) -> Fraction:
             f"{problem.vocab_size} tokens have too many subsets: up to {_MOST_TOKENS} are gone "
             "through; certify(..., exact=True) takes more"
         )
+    require_written(problem.target_law, problem.drafts)
     law = problem.drafts.exact_support_law()
     above, _ = best_cut(problem.exact_target, containment_table(law, problem.vocab_size))
     below = exact_acceptance(problem.exact_target, law)
@@ -136,7 +142,17 @@ def _laws(weights: Weights) -> tuple[Law, ...]:
 
 
 def _excess(claim: Callable[..., Fraction], weights: Weights) -> Fraction:
-    return Fraction(claim(*_laws(weights)))
+    """How much the claim fails by; zero where it divides by zero, of which it says nothing."""
+    try:
+        found: Any = claim(*_laws(weights))
+    except ZeroDivisionError:
+        return Fraction(0)
+    if not isinstance(found, Rational):
+        raise InvalidInput(
+            f"the claim returned {found!r:.60}, a {type(found).__name__}: return a Fraction, so "
+            "that nothing is rounded on the way"
+        )
+    return Fraction(found)
 
 
 def _shrunk(claim: Callable[..., Fraction], weights: Weights) -> Weights:

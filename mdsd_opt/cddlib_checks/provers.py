@@ -102,7 +102,7 @@ def large_subsets_polytope(drafts: DraftScheme) -> Evidence:
         if mask.bit_count() in (1, *range(smallest, size))
     }
     rows = {without_last_token(x.bound, x.coefficients) for x in found}
-    sizes = {"inequalities": len(every), "facets": len(found)}
+    sizes = {"inequalities": len(every), "polytope_facets": len(found)}
     if rows == expected:
         return Evidence(True, scope, facets=found, sizes=sizes)
     told = f"found {len(found)}, claimed {len(expected)}"
@@ -191,7 +191,7 @@ def projection(drafts: DraftScheme) -> Evidence:
     expected = double_description.irredundant(_subset_rows(law, size))
     scope = scope_of(drafts)
     variables = sum(len(s) - 1 for s in law)
-    sizes = {"plan_variables": variables, "rows": largest, "facets": len(found)}
+    sizes = {"plan_variables": variables, "rows": largest, "polytope_facets": len(found)}
     if found == expected:
         return Evidence(True, scope, sizes=sizes)
     told = f"row {list(min(found ^ expected))} is in one list only"

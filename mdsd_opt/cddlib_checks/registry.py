@@ -71,6 +71,8 @@ class Conjecture:
         The provers that settle it.
     smallest : tuple of int
         The least V and K for which the claim says anything.
+    proof : str
+        Page of the documentation with the proof, if it stands there.
     """
 
     name: str
@@ -81,10 +83,11 @@ class Conjecture:
     jobs: Jobs = field(repr=False)
     smallest: tuple[int, int] = (1, 1)
     search: Search | None = field(default=None, repr=False)
+    proof: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Description of the claim, for JSON."""
-        told = ("name", "statement", "source", "status", "method")
+        told = ("name", "statement", "source", "status", "method", "proof")
         return {name: getattr(self, name) for name in told}
 
 
@@ -99,13 +102,14 @@ def claim(
     status: str = "theorem",
     smallest: tuple[int, int] = (1, 1),
     search: Search | None = None,
+    proof: str = "",
 ) -> Callable[[Jobs], Jobs]:
     """Declare a claim: the function lists its jobs, has its name, and states it as docstring."""
 
     def declared(jobs: Jobs) -> Jobs:
         name, statement = jobs.__name__, " ".join((jobs.__doc__ or "").split())
         CONJECTURES[name] = Conjecture(
-            name, statement, source, status, method, jobs, smallest, search
+            name, statement, source, status, method, jobs, smallest, search, proof
         )
         return jobs
 
@@ -124,6 +128,7 @@ def _of_drafts(title: str, prover: Any, drafts: DraftScheme, **more: Any) -> Job
     "[Khisti25], Theorem 2 for K = 2, Remark 2 for every K",
     f"{_CONE}; {_POLYTOPE}",
     search=random_trials.ACCEPTANCE_ONE,
+    proof="docs/theory/min-cut.md#when-every-step-is-accepted",
 )
 def acceptance_one(v: int, k: int, draft: Any) -> list[Job]:
     """acceptance one is possible iff P(S) >= Q(S) for every set S of tokens; for K i.i.d.
@@ -140,6 +145,7 @@ def acceptance_one(v: int, k: int, draft: Any) -> list[Job]:
     "[Hu25]",
     "double description of the hypograph cone over (p, W, a)",
     search=random_trials.OPTIMAL_VALUE,
+    proof="docs/theory/min-cut.md#the-formula",
 )
 def optimal_value(v: int, k: int, draft: Any) -> list[Job]:
     """alpha* = 1 + min_H [P(H) - Q(H)], for every law of the drafts"""
@@ -149,6 +155,7 @@ def optimal_value(v: int, k: int, draft: Any) -> list[Job]:
 @claim(
     "[Khisti25], Remark 2",
     "elimination of the plan variables, redundant rows removed; and a plan for every vertex",
+    proof="docs/theory/min-cut.md#when-every-step-is-accepted",
 )
 def projection(v: int, k: int, draft: Any) -> list[Job]:
     """eliminating the plan from the transport constraints leaves exactly P(S) >= Q(S)"""
@@ -171,7 +178,12 @@ def _convexity(v: int, k: int, draft: Any, title: str) -> Job:
     return Job(title, prefixes.q_convexity, {"schemes": schemes})
 
 
-@claim("[Hu25]", "comparison of all slopes in fractions", search=random_trials.CONVEXITY)
+@claim(
+    "[Hu25]",
+    "comparison of all slopes in fractions",
+    search=random_trials.CONVEXITY,
+    proof="docs/theory/prefix.md",
+)
 def q_convexity(v: int, k: int, draft: Any) -> list[Job]:
     """[Q(H+x) - Q(H)]/q(x) <= [Q(H+x+y) - Q(H+x)]/q(y), with and without replacement"""
     return [_convexity(v, k, draft, "slopes")]
@@ -181,6 +193,7 @@ def q_convexity(v: int, k: int, draft: Any) -> list[Job]:
     "[Hu25]",
     "q-convexity; up to V = 5 an exact linear programme for each order and each other set",
     search=random_trials.PREFIX,
+    proof="docs/theory/prefix.md",
 )
 def prefix_optimality(v: int, k: int, draft: Any) -> list[Job]:
     """some optimal H is a prefix of the tokens sorted by p/q, with and without replacement"""
@@ -191,7 +204,11 @@ def prefix_optimality(v: int, k: int, draft: Any) -> list[Job]:
     return jobs
 
 
-@claim("[Hu25] for each number of drafts", _SLOPES)
+@claim(
+    "[Hu25] for each number of drafts",
+    _SLOPES,
+    proof="docs/theory/prefix.md#mixtures-and-fixed-sets",
+)
 def q_convexity_mixtures(v: int, k: int, draft: Any) -> list[Job]:
     """a mixture over numbers of drafts from one q, with and without replacement, is q-convex, so
     that prefixes stay optimal
@@ -286,7 +303,9 @@ def facets_without_replacement(v: int, k: int, draft: Any) -> list[Job]:
 
 
 @claim(
-    "this package", "enumeration of all draft tuples in fractions, against an integer maximum flow"
+    "this package",
+    "enumeration of all draft tuples in fractions, against an integer maximum flow",
+    proof="docs/theory/hull-rule.md#the-hull-rule",
 )
 def hull_rule(v: int, k: int, draft: Any) -> list[Job]:
     """the closed-form verifier has output law p and acceptance rate alpha*"""

@@ -155,7 +155,9 @@ class CheckResult:
     counterexamples : tuple of Counterexample
         Each confirmed by a second exact computation.
     facets : tuple of Inequality
-        The facets of the polytope in question, if there is one.
+        The facets of the polytope of targets of the drafts in question, if there is one. Those of
+        a cone over all targets and laws of the drafts are only counted, as
+        ``sizes["cone_facets"]``.
     scope : str
         Exact scope of the verdict.
     reason : str
@@ -220,6 +222,6 @@ class CheckResult:
             named = (f"{key.replace('_', ' ')} {value}" for key, value in self.sizes.items())
             lines.append("sizes: " + ", ".join(named))
         if self.facets:
-            lines.append("facets:")
+            lines.append("facets of the polytope of these drafts, in the target:")
             lines += [f"  {facet}" for facet in self.facets]
         return "\n".join(lines)

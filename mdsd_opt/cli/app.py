@@ -17,6 +17,7 @@ from mdsd_opt.cli.verbs.plan import plan
 from mdsd_opt.cli.verbs.rates import rates
 from mdsd_opt.cli.verbs.relax import relax
 from mdsd_opt.cli.verbs.reproduce import reproduce
+from mdsd_opt.cli.verbs.search import condition, search
 from mdsd_opt.cli.verbs.solve import solve
 
 app = typer.Typer(
@@ -51,6 +52,8 @@ app.command(short_help="Acceptance rates of drafts and verifiers, from logits.")
 app.command(short_help="Solve a transport problem by every method, certified.")(solve)
 app.command(short_help="Settle whether a verifier or an engine is lossless.")(audit)
 app.command(short_help="Prove or refute a claim of the theory at one size.")(check)
+app.command(short_help="Search for laws that refute a claim of your own.")(search)
+app.command(short_help="Whether inequalities are the condition for acceptance one.")(condition)
 app.command(short_help="Measure speed beside the alternatives, in one run.")(bench)
 app.command(short_help="Store the logits of a pair of models on prompts.")(capture)
 app.command(short_help="Continue prompts with several drafts at each step.")(decode)

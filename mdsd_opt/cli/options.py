@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 #: Largest number of drafts that a table of rates takes.
 MAX_DRAFTS = 1000
 
+#: Most numbers in a range.
+_MOST_NUMBERS = 10_000
+
 #: Draft schemes whose rates are shown by default.
 SCHEMES = "with_replacement,without_replacement,greedy,top_k"
 VERIFIERS = "optimal,rrs,kseq"
@@ -85,6 +88,28 @@ class SamplingOptions:
     top_k: Annotated[int | None, "Top-k filter, on each side; 0 for none."] = None
     top_p: Annotated[float | None, "Top-p filter, on each side."] = None
     min_p: Annotated[float | None, "Min-p filter, on each side."] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Picture of a verb, and its looks."""
+
+    plot: Annotated[Path | None, "Save the picture (.png, .svg, .pdf, or .pgf for LaTeX)."] = None
+    width: Annotated[float | None, "Of the picture, in inches; 3.4 is a column of a paper."] = None
+    style: Annotated[str, "Of the picture: screen, or paper for letters with serifs."] = "screen"
+    no_title: Annotated[bool, "Leave out what stands above the picture."] = False
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """Forms of what a verb prints."""
+
+    as_json: AsJson = False
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False
+    as_latex: Annotated[
+        bool, typer.Option("--latex", help="Print tables for LaTeX, with booktabs.")
+    ] = False
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +245,11 @@ def parse_schemes(text: str) -> list[str]:
     names = _names(text)
     look_here_for_modules()
     for name in names:
-        if ":" not in name and name not in SINGLE_MODEL_SCHEMES:
-            raise UnknownName.among("draft scheme", name, ["all", *SINGLE_MODEL_SCHEMES])
-        checked_scheme(name)
+        try:
+            checked_scheme(name)
+        except UnknownName:
+            known = ["all", *SINGLE_MODEL_SCHEMES]
+            raise UnknownName.among("draft scheme", name, known) from None
     return names
 
 
@@ -252,23 +279,28 @@ def _names(text: str) -> list[str]:
 
 
 def parse_counts(text: str) -> list[int]:
-    """Numbers from a list of numbers and ranges: "1-3,8" gives 1, 2, 3, 8."""
-    counts: set[int] = set()
+    """Numbers of drafts from a list of numbers and ranges: "1-3,8" gives 1, 2, 3, 8."""
+    return parse_numbers(text, "--num-drafts", MAX_DRAFTS)
+
+
+def parse_numbers(text: str, option: str, most: int = 10**9) -> list[int]:
+    """Numbers of an option, from a list of numbers and ranges of at most 10,000."""
+    numbers: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
         if not match:
             raise InvalidInput(
-                f"--num-drafts is {text!r:.60}: give numbers and ranges, as 1-8 or 1,2,4"
+                f"{option} is {text!r:.60}: give numbers and ranges, as 1-8 or 1,2,4"
             )
         # too many digits for int() are beyond all bounds here anyway
         first, last = (int(digits[:20]) for digits in (match[1], match[2] or match[1]))
-        if not 1 <= first <= last <= MAX_DRAFTS:
+        if not 1 <= first <= last <= most or last - first > _MOST_NUMBERS:
             raise InvalidInput(
-                f"--num-drafts is {part.strip()!r:.60}: give numbers from 1 up to {MAX_DRAFTS}, "
+                f"{option} is {part.strip()!r:.60}: give numbers from 1 up to {most}, "
                 "ranges ascending"
             )
-        counts.update(range(first, last + 1))
-    return sorted(counts)
+        numbers.update(range(first, last + 1))
+    return sorted(numbers)
 
 
 def given_sample(paths: Sequence[Path] | None, kind: str | None) -> LogitsSample:

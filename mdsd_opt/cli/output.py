@@ -43,11 +43,14 @@ def make_table(
     return table
 
 
-def show_table(table: Table, keys: int = 1, file: TextIO | None = None) -> None:
+def show_table(
+    table: Table, keys: int = 1, file: TextIO | None = None, *, in_parts: bool = True
+) -> None:
     """Print a table at its natural width; on a terminal that is too narrow, in parts that fit.
 
-    Every part repeats the first `keys` columns. The title stands above all of them and the caption
-    below, as broad as the terminal. The file is stdout unless given.
+    Without parts, there are the columns that fit, and a line on the others. Every part repeats the
+    first `keys` columns. The title stands above all of them and the caption below, as broad as the
+    terminal. The file is stdout unless given.
     """
     from rich.console import Console
 
@@ -59,8 +62,13 @@ def show_table(table: Table, keys: int = 1, file: TextIO | None = None) -> None:
         say(title, file)
     width = None if file.isatty() else natural_width(table)
     console = Console(width=width, file=file, highlight=False, emoji=False)
-    for part in parts_that_fit(table, console.width, keys):
+    parts = parts_that_fit(table, console.width, keys)
+    for part in parts if in_parts else parts[:1]:
         console.print(part)
+    if len(parts) > 1 and not in_parts:
+        left = [x.header for part in parts[1:] for x in part.columns[keys:]]
+        names = "; ".join(" ".join(str(name).split()) for name in left)
+        say(f"no room here for: {names} (a wider terminal, --csv or --json has them)", file)
     if caption:
         say(caption, file)
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from mdsd_opt._version import __version__
 from mdsd_opt.base.files import atomic_write, check_writable
 from mdsd_opt.cli.output import remark, say, show_rows, show_table
-from mdsd_opt.errors import InvalidInput, MissingExtra
+from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,10 +30,29 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
 
-_FORMATS = (".png", ".svg", ".pdf")
+_FORMATS = (".png", ".svg", ".pdf", ".pgf")
+
+#: Settings of matplotlib by the name of a style; fonts of PDF files are embedded as TrueType.
+_ALWAYS = {"pdf.fonttype": 42, "ps.fonttype": 42}
+_STYLES: dict[str, dict[str, Any]] = {
+    "screen": {},
+    "paper": {
+        "font.family": "serif",
+        "mathtext.fontset": "cm",
+        "axes.linewidth": 0.6,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "lines.linewidth": 1.0,
+        "xtick.major.width": 0.6,
+        "ytick.major.width": 0.6,
+    },
+}
 
 #: Width of a column of a paper, in inches, and the size of its small letters.
 COLUMN, SMALL = 3.4, 7
+
+#: Most pixels along a side of a picture.
+MOST_PIXELS = 1600
 
 #: Letters per inch in the title of a picture.
 _LETTERS_AN_INCH = 16
@@ -49,6 +68,7 @@ class Section:
     inline: bool = False  # each value right behind its label, instead of in a column
     table: Table | Tree | None = None
     keys: int = 1  # columns that all parts of a table have which is too wide for a terminal
+    in_parts: bool = True  # else only the columns that fit are shown there
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,10 +102,24 @@ class Form:
     as_csv: bool = False
     plot: Path | None = None
     page: Path | None = None
+    as_latex: bool = False
+    as_markdown: bool = False
+    width: float | None = None  # of the picture, in inches
+    style: str = "screen"
+    no_title: bool = False
 
     def __post_init__(self) -> None:
-        if self.as_json and self.as_csv:
-            raise InvalidInput("--json and --csv both given: choose one")
+        named = {"--json": self.as_json, "--csv": self.as_csv, "--latex": self.as_latex}
+        given = [name for name, on in {**named, "--markdown": self.as_markdown}.items() if on]
+        if len(given) > 1:
+            raise InvalidInput(f"{' and '.join(given)} both given: choose one")
+        if self.style not in _STYLES:
+            raise UnknownName.among("style", self.style, _STYLES)
+        if self.width is not None and not 1 <= self.width <= 40:
+            raise InvalidInput(f"--width is {self.width}: give inches from 1 to 40")
+        changes = (self.width is not None, self.style != "screen", self.no_title)
+        if self.plot is None and any(changes):
+            raise InvalidInput("--width, --style and --no-title go with --plot")
         if self.plot is not None:
             check_plot_path(self.plot)
         if self.page is not None:
@@ -97,24 +131,122 @@ def present(view: View, form: Form) -> None:
     if form.as_json:
         print(view.document if isinstance(view.document, str) else as_json(view.document))
     elif form.as_csv:
-        print(as_csv(view.rows), end="")
+        print(as_csv(view.rows) if view.rows else _as_text(view, _csv_table), end="")
+    elif form.as_latex or form.as_markdown:
+        print(_as_text(view, _latex_table if form.as_latex else _markdown_table), end="")
     else:
         for part in (*view.tables, *view.conclusion):
             _show(part)
     if form.plot is not None:
         assert view.figure is not None
-        figure = view.figure.draw()
-        if view.figure.title:
-            lines = view.figure.title.splitlines()
-            letters = int(_LETTERS_AN_INCH * figure.get_figwidth())
-            title = "\n".join(part for line in lines for part in wrap(line, letters))
-            figure.suptitle(title, fontsize=8, x=0.01, ha="left")
-        with atomic_write(form.plot) as file:
-            figure.savefig(file, format=form.plot.suffix[1:].lower(), dpi=300)
+        save_picture(view.figure, form)
         remark(f"picture saved as {form.plot}")
     if form.page is not None:
         save_page(form.page, view)
         remark(f"report saved as {form.page}")
+
+
+def save_picture(drawing: Drawing, form: Form) -> None:
+    """Draw and save a picture as `form` says."""
+    import matplotlib
+
+    assert form.plot is not None
+    with matplotlib.rc_context({**_ALWAYS, **_STYLES[form.style]}):
+        figure = drawing.draw()
+        if form.width is not None:
+            wide, high = figure.get_size_inches()
+            figure.set_size_inches(form.width, max(high * form.width / wide, 1.0))
+        if drawing.title and not form.no_title:
+            lines = drawing.title.splitlines()
+            letters = int(_LETTERS_AN_INCH * figure.get_figwidth())
+            title = "\n".join(part for line in lines for part in wrap(line, letters))
+            figure.suptitle(title, fontsize=8, x=0.01, ha="left")
+        dots = min(300.0, MOST_PIXELS / max(figure.get_size_inches()))
+        kind = form.plot.suffix[1:].lower()
+        with atomic_write(form.plot) as file:
+            if kind == "pgf":
+                _save_pgf(figure, file)
+            else:
+                figure.savefig(file, format=kind, dpi=dots)
+
+
+def _save_pgf(figure: Figure, file: Any) -> None:
+    """Save commands for LaTeX, which has to be installed: it measures the letters."""
+    text = io.StringIO()
+    try:
+        figure.savefig(text, format="pgf")
+    except (RuntimeError, OSError) as error:  # LaTeX is missing, or has failed
+        raise InvalidInput(
+            f"a picture in .pgf needs LaTeX (xelatex), which measures its letters: {error}. "
+            "Give a name that ends in .pdf"
+        ) from error
+    file.write(text.getvalue().encode())
+
+
+def _as_text(view: View, written: Callable[[str, list[str], list[list[str]]], str]) -> str:
+    """All tables of a view, one below another, each written from title, headings and rows."""
+    from rich.table import Table
+
+    texts = []
+    for part in view.tables:
+        if isinstance(part.table, Table):
+            cells = _cells(part.table, "")
+            headings = [heading for heading, _ in cells["columns"]]
+            rows = [list(line) for line, _ in cells["rows"]]
+            if part.table.columns and rows:
+                rows = _filled(rows)
+                texts.append(written(" ".join(cells["title"].split()), headings, rows))
+    return "\n".join(texts)
+
+
+def _filled(rows: list[list[str]]) -> list[list[str]]:
+    """Rows in which a first cell that stands once for several lines is repeated."""
+    last = ""
+    for row in rows:
+        row[0] = last = row[0] or last
+    return rows
+
+
+def _csv_table(title: str, headings: list[str], rows: list[list[str]]) -> str:
+    return as_csv([dict(zip(headings, row, strict=True)) for row in rows])
+
+
+def _markdown_table(title: str, headings: list[str], rows: list[list[str]]) -> str:
+    lines = [headings, ["---"] * len(headings), *rows]
+    shown = (" | ".join(cell.replace("|", "\\|") for cell in line) for line in lines)
+    return f"{title}\n\n" + "".join(f"| {line} |\n" for line in shown)
+
+
+#: Letters with a meaning in LaTeX, and those that pdfLaTeX does not know, each with what shows it.
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "±": r"$\pm$", "≥": r"$\ge$", "≤": r"$\le$", "†": r"$\dagger$", "‡": r"$\ddagger$",
+    "<": r"$<$", ">": r"$>$",
+}  # fmt: skip
+
+
+def _latex_table(title: str, headings: list[str], rows: list[list[str]]) -> str:
+    """Table in LaTeX, with the rules of the package booktabs; the title is a comment."""
+
+    def line(cells: list[str]) -> str:
+        escaped = ("".join(_LATEX.get(x, x) for x in cell) for cell in cells)
+        return " & ".join(escaped) + r" \\"
+
+    columns = "l" + "r" * (len(headings) - 1)
+    return "\n".join(
+        [
+            f"% {title}",
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            line(headings),
+            r"\midrule",
+            *map(line, rows),
+            r"\bottomrule",
+            r"\end{tabular}",
+            "",
+        ]
+    )
 
 
 def as_json(document: Mapping[str, Any]) -> str:
@@ -149,7 +281,7 @@ def _show(part: str | Section) -> None:
     from rich.table import Table
 
     if isinstance(part.table, Table):
-        show_table(part.table, part.keys)
+        show_table(part.table, part.keys, in_parts=part.in_parts)
     else:
         Console(highlight=False).print(part.table)
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.files.logits import LogitsSample
+from mdsd_opt.base.frames import data_frame
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.batch import acceptance_rates
 from mdsd_opt.batch.row_functions import (
@@ -53,6 +54,19 @@ class RateRow:
         """Expected tokens per target call: one, and one more if a draft is accepted."""
         return 1.0 + self.acceptance.mean
 
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> RateRow:
+        """Row that `to_dict` has written; `KeyError` if something is missing."""
+        mean, low, high = (
+            np.nan if fields[end] is None else fields[end] for end in ("mean", "low", "high")
+        )
+        closed = fields.get("gap_closed_percent")
+        return cls(
+            fields["scheme"], fields["num_drafts"], fields["verifier"],
+            MeanInterval(mean, low, high, fields["num_groups"]), bool(fields.get("bound")),
+            None if closed is None else closed / 100.0,
+        )  # fmt: skip
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields; missing interval ends are None."""
         return {
@@ -68,6 +82,14 @@ class RateRow:
         }
 
 
+class RateRows(list[RateRow]):
+    """Rows of rates, as a list and as a data frame."""
+
+    def to_pandas(self) -> Any:
+        """Data frame with a line for each row; `MissingExtra` without pandas."""
+        return data_frame([row.to_dict() for row in self])
+
+
 def rate_rows(
     sample: LogitsSample,
     schemes: Sequence[str],
@@ -77,7 +99,7 @@ def rate_rows(
     kind: str | None = "logits",
     progress: bool = False,
     **options: Any,
-) -> list[RateRow]:
+) -> RateRows:
     """Rows for each scheme, verifier and K that go together.
 
     `kind` is what the arrays of the sample hold; the options are those of `acceptance_rates`:
@@ -99,7 +121,7 @@ def rate_rows(
         for (scheme, verifier, counts), rates in zip(combined, found, strict=True)
         for k, column in zip(counts, rates.T, strict=True)
     ]
-    return with_gaps(rows)
+    return RateRows(with_gaps(rows))
 
 
 def rates_by_position(
@@ -113,14 +135,14 @@ def rates_by_position(
     count = sample.num_positions
     found = [np.empty((count, len(counts))) for _, _, counts in combined]
     many = sample.is_large
-    options = {**options, "kind": "logits", "progress": progress and not many}
-    with progress_bar("acceptance rates", count, progress and many) as advance:
+    options = {**options, "kind": "logits", "progress": False}
+    with progress_bar("acceptance rates", count * len(combined), progress) as advance:
         for start, part in sample.parts(kind):
             where = f"in the part that begins with position {start}" if many else None
             here = rates_of_rows(part.target, part.draft, combined, options, where)
             for rates, of_part in zip(found, here, strict=True):
                 rates[start : start + part.num_positions] = of_part
-            advance(part.num_positions)
+                advance(part.num_positions)
     return found
 
 

@@ -154,23 +154,6 @@ class DraftScheme(ABC):
         """Scheme that a file's entry describes."""
         raise UnsupportedScheme(f"drafts of type {cls.__name__} have no file format")
 
-    def miniature(
-        self, law: Callable[[Distribution, int], Any], vocab_size: int, num_drafts: int
-    ) -> DraftScheme:
-        """Scheme of the same kind over few tokens, with K at most `num_drafts`.
-
-        Parameters
-        ----------
-        law : callable
-            Makes a law of so many outcomes in place of a given one.
-
-        Raises
-        ------
-        UnsupportedScheme
-            There is none.
-        """
-        raise UnsupportedScheme(f"there is no tiny form of {self!r}")
-
     def containment(self, subset: Any) -> float:
         r"""Containment probability :math:`Q(H) = \Pr(X_1..X_K \in H)`.
 

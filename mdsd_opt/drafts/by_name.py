@@ -1,4 +1,4 @@
-"""Draft schemes by name: those of the package, registered ones, and ``"module:attribute"``."""
+"""Draft schemes by name: the package's, registered and installed ones, ``"module:attribute"``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.installed import loaded
+from mdsd_opt.base.installed import loaded, plugged_in
 from mdsd_opt.drafts.base import DraftScheme
 from mdsd_opt.drafts.independent import IndependentDrafts
 from mdsd_opt.drafts.sequential import NextLaw, SequentialDrafts
@@ -18,6 +18,9 @@ from mdsd_opt.drafts.single_model import Composition, SingleModelDrafts
 from mdsd_opt.errors import InvalidInput, UnknownName
 
 _PACKAGE = "mdsd_opt.drafts"
+
+#: Entry points of installed packages that are functions as `register` takes them.
+_GROUP = "mdsd_opt.draft_schemes"
 
 #: Names that come first in lists, in this order; the others follow by name.
 _FIRST = ("with_replacement", "without_replacement", "greedy", "top_k", "independent")
@@ -99,10 +102,12 @@ def checked_scheme(scheme: Any) -> str:
     InvalidInput
         The object of ``"module:attribute"`` cannot be loaded, or is no function.
     """
-    if not isinstance(scheme, str) or not (":" in scheme or scheme in SINGLE_MODEL_SCHEMES):
-        raise UnknownName.among("draft scheme", scheme, SINGLE_MODEL_SCHEMES)
-    if scheme not in SINGLE_MODEL_SCHEMES:
-        SINGLE_MODEL_SCHEMES[scheme] = _scheme_of(scheme, loaded(scheme))
+    if isinstance(scheme, str) and scheme in SINGLE_MODEL_SCHEMES:
+        return scheme
+    installed = plugged_in(_GROUP)
+    if not isinstance(scheme, str) or not (":" in scheme or scheme in installed):
+        raise UnknownName.among("draft scheme", scheme, [*SINGLE_MODEL_SCHEMES, *installed])
+    SINGLE_MODEL_SCHEMES[scheme] = _scheme_of(scheme, loaded(installed.get(scheme, scheme)))
     return scheme
 
 

@@ -318,11 +318,6 @@ class FixedPlusDrafts(HoldsFixed):
     def from_entry(cls, entry: EntryReader) -> FixedPlusDrafts:
         return cls(entry["tokens"].tokens(), entry["drafts"].scheme())
 
-    def miniature(
-        self, law: Callable[[Distribution, int], Any], vocab_size: int, num_drafts: int
-    ) -> FixedPlusDrafts:
-        return FixedPlusDrafts([0], self.drafts.miniature(law, vocab_size, num_drafts))
-
     def with_finer_quadrature(self) -> DraftScheme:
         drafts = self.drafts.with_finer_quadrature()
         if drafts is self.drafts:

@@ -123,11 +123,6 @@ class IndependentDrafts(ProductDrafts):
     def from_entry(cls, entry: EntryReader) -> IndependentDrafts:
         return cls([x.law() for x in entry["q"].items()])
 
-    def miniature(
-        self, law: Callable[[Distribution, int], Any], vocab_size: int, num_drafts: int
-    ) -> IndependentDrafts:
-        return IndependentDrafts([law(q, vocab_size) for q in self._models[:num_drafts]])
-
     @cached_property
     def q(self) -> Floats:
         """Laws q_1 .. q_K, shape (K, V)."""

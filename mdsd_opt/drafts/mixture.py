@@ -92,12 +92,6 @@ class MixtureDrafts(DraftScheme):
             raise entry.error(f"has {len(components)} components and {len(masses)} masses")
         return cls(list(zip(masses, components, strict=True)))
 
-    def miniature(
-        self, law: Callable[[Distribution, int], Any], vocab_size: int, num_drafts: int
-    ) -> MixtureDrafts:
-        tiny = [x.miniature(law, vocab_size, num_drafts) for x in self.components]
-        return MixtureDrafts(list(zip(law(self._law, len(tiny)), tiny, strict=True)))
-
     def with_finer_quadrature(self) -> DraftScheme:
         components = tuple(component.with_finer_quadrature() for component in self.components)
         if all(a is b for a, b in zip(components, self.components, strict=True)):

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers
-from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import ExactSupportLaw
 from mdsd_opt.drafts.set_law import DraftSetLaw
 from mdsd_opt.drafts.single_model import SingleModelDrafts
@@ -84,11 +83,6 @@ class SequentialDrafts(SingleModelDrafts):
             members = tuple(sorted(set(drafts)))
             masses[members] = masses.get(members, 0.0) + mass
         self.sets = DraftSetLaw(size, masses)
-
-    def miniature(
-        self, law: Callable[[Distribution, int], Any], vocab_size: int, num_drafts: int
-    ) -> DraftSetLaw:
-        return self.sets.miniature(law, vocab_size, num_drafts)
 
     def _law_after(self, earlier: Integers, size: int) -> Floats:
         try:

@@ -68,11 +68,6 @@ class DraftSetLaw(DraftScheme):
             raise entry["sets"].error("lists one set twice: add up its masses")
         return cls(vocab_size, dict(zip(sets, masses, strict=True)))
 
-    def miniature(
-        self, law: Callable[[Distribution, int], Any], vocab_size: int, num_drafts: int
-    ) -> DraftSetLaw:
-        return DraftSetLaw(vocab_size, dict(zip([(0,), (1, 2)], law(self._law, 2), strict=True)))
-
     @cached_property
     def exact_masses(self) -> tuple[Fraction, ...]:
         return self._law.exact()

@@ -124,11 +124,6 @@ class OneDraft(SingleModelDrafts, PrefixDraftScheme):
     def to_entry(self, written: Callable[[Distribution], Any]) -> Entry:
         return {"scheme": self.scheme, "q": written(self.model), "num_drafts": self.num_drafts}
 
-    def miniature(
-        self, law: Callable[[Distribution, int], Any], vocab_size: int, num_drafts: int
-    ) -> Self:
-        return type(self)(law(self.model, vocab_size), min(self.num_drafts, num_drafts))
-
     def propensity(self) -> Floats:
         return self.q
 

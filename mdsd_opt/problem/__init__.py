@@ -138,6 +138,11 @@ class TransportProblem:
         """Target p, read-only, shape (V,)."""
         return self._target.values
 
+    @property
+    def target_law(self) -> Distribution:
+        """Target with the numbers as they were given."""
+        return self._target
+
     @cached_property
     def exact_target(self) -> tuple[Fraction, ...]:
         """Target as given, in Fractions, divided by their sum."""

@@ -136,6 +136,49 @@ def certify(
     return Certificate(lower, upper, tuple(violations), exact)
 
 
+def assert_optimal(
+    problem: TransportProblem, solution: Solution, *, tolerance: float = 1e-9, exact: bool = False
+) -> Certificate:
+    """Certify that a solution is optimal, in a test of one's own.
+
+    Parameters
+    ----------
+    problem : TransportProblem
+    solution : Solution
+        Of `mdsd_opt.solve`, by whatever method; nothing in it is trusted.
+    tolerance : float
+        Largest gap, and largest distance of the claimed rate from the proven bounds.
+    exact : bool
+        Compute the bounds in Fractions.
+
+    Returns
+    -------
+    Certificate
+
+    Raises
+    ------
+    AssertionError
+        A claim does not hold, or the proven bounds leave more than the tolerance open; it says
+        which.
+    InvalidInput
+        As `certify`.
+    """
+    certificate = certify(problem, solution, exact=exact, tolerance=tolerance)
+    if not certificate.valid:
+        raise AssertionError("; ".join(certificate.violations))
+    low, high = float(certificate.lower), float(certificate.upper)
+    if high - low > tolerance:
+        raise AssertionError(
+            f"the optimum is proven to lie between {low:.12g} and {high:.12g}, which leaves "
+            f"{high - low:.3g} open"
+        )
+    if abs(solution.acceptance_rate - high) > 2 * tolerance:
+        raise AssertionError(
+            f"acceptance_rate {solution.acceptance_rate:.12g} is not the optimum {high:.12g}"
+        )
+    return certificate
+
+
 def _cut(problem: TransportProblem, subset: Flags) -> float:
     """Value 1 + P(H) - Q(H), widened by the difference of two evaluations of Q."""
     drafts, draws = problem.drafts, problem.drafts.random_draws

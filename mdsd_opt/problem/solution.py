@@ -6,13 +6,14 @@ import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.base.arrays import frozen
+from mdsd_opt.base.frames import data_frame
 from mdsd_opt.base.text import folded
 from mdsd_opt.drafts.counting import count_power
 from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
@@ -49,7 +50,25 @@ class PlanBasis:
     support_slacks: Flags
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+class PlanMatrix(np.ndarray[tuple[int, int], np.dtype[np.float64]]):
+    """Masses of a plan as an array, shape (num_supports, V), whose rows have labels.
+
+    Attributes
+    ----------
+    labels : tuple of tuples of int
+        Draft set of each row, tokens ascending; empty for a part of the matrix.
+    """
+
+    labels: tuple[tuple[int, ...], ...] = ()
+
+    def to_pandas(self) -> Any:
+        """Data frame of draft sets by tokens; `MissingExtra` without pandas."""
+        rows = [dict(enumerate(row)) for row in self.tolist()]
+        names = ["{" + ", ".join(map(str, drafts)) + "}" for drafts in self.labels]
+        return data_frame(rows, index=names or None)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TransportPlan:
     """Sparse transport plan C(i, S), one entry for each (token, draft set) arc.
 
@@ -85,6 +104,45 @@ class TransportPlan:
     def value(self) -> float:
         """Sum of C: the acceptance rate if the plan is feasible."""
         return float(self.mass.sum())
+
+    def __repr__(self) -> str:
+        return (
+            f"TransportPlan({self.offsets.size - 1:,} draft sets, {self.tokens.size:,} arcs, "
+            f"value={self.value:.9g})"
+        )
+
+    def matrix(self, vocab_size: int | None = None) -> PlanMatrix:
+        r"""Masses :math:`C(i, S)`, draft sets by tokens, with the sets as ``labels`` of the rows.
+
+        Row s sums to what is accepted from set ``labels[s]``, column i to the accepted mass of
+        token i, the whole to the acceptance rate; tokens that are not in the set have 0.
+
+        Parameters
+        ----------
+        vocab_size : int, optional
+            V; one more than the highest token that is drafted unless given.
+
+        Raises
+        ------
+        ProblemTooLarge
+            More than ten million entries.
+        """
+        size = int(self.tokens.max(initial=-1)) + 1 if vocab_size is None else vocab_size
+        num_sets = self.offsets.size - 1
+        if num_sets * size > _MAX_DENSE:
+            raise ProblemTooLarge(
+                f"a plan of {num_sets:,} draft sets and {size:,} tokens has over {_MAX_DENSE:,} "
+                "entries: go through its items(), the masses above zero"
+            )
+        matrix = cast("PlanMatrix", np.zeros((num_sets, size)).view(PlanMatrix))
+        matrix[self.arc_support, self.tokens] = self.mass
+        matrix.labels = self.sets()
+        return matrix
+
+    def sets(self) -> tuple[tuple[int, ...], ...]:
+        """Draft sets, tokens ascending, in the order of the plan."""
+        tokens = self.tokens.tolist()
+        return tuple(tuple(tokens[i:j]) for i, j in pairwise(self.offsets.tolist()))
 
     def items(self) -> Iterator[tuple[tuple[int, ...], int, float]]:
         """Draft set, accepted token and its mass, for every mass above zero.
@@ -233,7 +291,7 @@ class Solution(Found):
     @classmethod
     def of(cls, found: Found, method: str, solve_seconds: float) -> Solution:
         """Solution with all rates clipped to [0, 1], which rounding may leave."""
-        given = {x.name: getattr(found, x.name) for x in fields(found)}
+        given = {x.name: getattr(found, x.name) for x in fields(Found)}
         for name in ("acceptance_rate", "lower_bound", "upper_bound"):
             given[name] = min(max(given[name], 0.0), 1.0)
         for name in ("subset", "selection"):

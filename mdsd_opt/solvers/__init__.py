@@ -7,7 +7,7 @@
 - `max_flow`: the same network in integers, by `dinic_kernels`
 - `submodular`: no order of the tokens is needed; certified from below
 - `threshold_subset`: a good subset for different models in a few passes, with `scan_kernels`
-- `frontier`: beyond lossless; `warm_up`: so that a clock times the solver alone
+- `frontier`: beyond lossless; `registry`: methods by name, a user's own among them
 
 To read one, begin with `subset_selection`: all have its shape, a `solve` and a `METHOD`.
 """
@@ -24,36 +24,36 @@ from typing import Any
 
 from mdsd_opt.base.checked import checked_amount
 from mdsd_opt.drafts.product_form import product_form
-from mdsd_opt.errors import InvalidInput, UnknownName
+from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.solution import Solution
+from mdsd_opt.problem.solution import Found, Solution, Status
 from mdsd_opt.solvers.method import LIMITS, Method
+from mdsd_opt.solvers.registry import get, methods, register
 from mdsd_opt.solvers.subset_selection import exact_optimum
 
-__all__ = ["Method", "exact_optimum", "methods", "solve"]
-
-#: Names of the methods, each the name of its file.
-_NAMES = ("subset_selection", "full_lp", "dual_lp", "max_flow", "submodular", "truncated_lp")
-
-
-def methods() -> dict[str, Method]:
-    """Methods by name, with what each is for, costs and needs (`str` gives a sentence)."""
-    return {name: _method(name) for name in _NAMES}
-
-
-def _method(name: str) -> Method:
-    return importlib.import_module(f"mdsd_opt.solvers.{name}").METHOD
+__all__ = [
+    "Found",
+    "Method",
+    "Status",
+    "exact_optimum",
+    "get",
+    "methods",
+    "register",
+    "solve",
+]
 
 
-def solve(problem: TransportProblem, method: str = "auto", **options: Any) -> Solution:
+def solve(problem: TransportProblem, method: Any = "auto", **options: Any) -> Solution:
     """Solve a transport problem.
 
     Parameters
     ----------
     problem : TransportProblem
-    method : str
-        A name from `methods`, or "auto", which takes the best available one for the scheme and says
-        in ``solution.message`` what it took and why.
+    method : str, Method or callable
+        A name from `methods`; or "auto", which takes the best available one for the scheme and says
+        in ``solution.message`` what it took and why; or one of your own, by its registered name,
+        as ``"module:attribute"``, as a `Method` or as a function ``(problem, **options)`` ->
+        `Found`.
     **options
         Options of that method, such as ``backend="cvxpy"`` or ``time_limit=10``.
 
@@ -65,6 +65,8 @@ def solve(problem: TransportProblem, method: str = "auto", **options: Any) -> So
     ------
     UnknownName
         No such method.
+    InvalidInput
+        No such option, or a method of your own that returns something else than `Found`.
     ProblemTooLarge
         An exponential method does not fit its budget; the message names one that would.
     """
@@ -73,23 +75,26 @@ def solve(problem: TransportProblem, method: str = "auto", **options: Any) -> So
         whole = name != "time_limit" and isinstance(limit, int)  # nothing fits one below 0
         if limit is not None and not whole:
             checked_amount(name, limit)
-    if method == "auto":
+    if isinstance(method, str) and method == "auto":
         return _solve_automatically(problem, options)
-    if method not in _NAMES:
-        raise UnknownName.among("method", method, ["auto", *_NAMES])
-    return _run(problem, method, options)
+    return _run(problem, get(method), options)
 
 
-def _run(problem: TransportProblem, name: str, options: dict[str, Any]) -> Solution:
-    method = _method(name)
-    _require_known(name, options, method.options)
+def _run(problem: TransportProblem, method: Method, options: dict[str, Any]) -> Solution:
+    if not method.takes_any:
+        _require_known(method.name, options, method.options)
     for module in method.loads:
         with suppress(ImportError):  # what is missing is named where it is needed
             importlib.import_module(module)
     start, compiled = time.perf_counter(), _seconds_compiled()
     found = method.solve(problem, **options)
     seconds = time.perf_counter() - start - (_seconds_compiled() - compiled)
-    return Solution.of(found, name, seconds)
+    if not isinstance(found, Found):
+        raise InvalidInput(
+            f"method {method.name!r} returned a {type(found).__name__}: return a "
+            "mdsd_opt.solvers.Found"
+        )
+    return Solution.of(found, method.name, seconds)
 
 
 def _seconds_compiled() -> float:
@@ -101,7 +106,7 @@ def _seconds_compiled() -> float:
 def _solve_automatically(problem: TransportProblem, options: dict[str, Any]) -> Solution:
     _require_known("auto", options, LIMITS, "; name a method to give it others")
     choice = choose(problem, options)
-    solution = _run(problem, choice.method, dict(choice.limits))
+    solution = _run(problem, get(choice.method), dict(choice.limits))
     message = f"auto took {choice.method}: {choice.reason}. {solution.message}"
     return replace(solution, message=message)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -130,10 +131,14 @@ def solve(
     _check_choices(backend, formulation, algorithm)
     formulation = _formulation(problem, formulation)
     needs(problem, formulation, backend, max_variables, max_bytes).require()
+    start = time.perf_counter()
     law = problem.drafts.support_law()
     chosen = Backend(backend, algorithm, solver, time_limit)
+    build_seconds = time.perf_counter() - start
     if formulation == "supports":
-        found = _solve_network(support_network(problem, law), chosen)
+        network = support_network(problem, law)
+        build_seconds = time.perf_counter() - start
+        found = _solve_network(network, chosen)
     else:
         found = (_on_pairs if formulation == "pair" else _on_tuples)(problem, law, chosen)
     plan = feasible_plan(problem, law, found.mass, found.basis)
@@ -154,11 +159,13 @@ def solve(
             "backend_version": chosen.version,
             "formulation": formulation,
             "algorithm": algorithm,
+            "build_seconds": build_seconds,
         },
     )
 
 
 METHOD = Method(
+    name="full_lp",
     purpose="the full K-draft transport LP; returns plan and subset",
     cost="about K V^K / K! variables",
     needs="any scheme; backend 'highs' or 'cvxpy'",

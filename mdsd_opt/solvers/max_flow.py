@@ -84,6 +84,7 @@ def solve(
 
 
 METHOD = Method(
+    name="max_flow",
     purpose="the same network as an integer maximum flow; returns plan and subset",
     cost="about K V^K / K! arcs, larger V than the LPs",
     needs="any scheme",

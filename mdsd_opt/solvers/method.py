@@ -19,24 +19,53 @@ LIMITS = ("time_limit", "max_variables", "max_bytes")
 DEFAULT_MAX_BYTES = 8 * 1024**3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """Purpose, cost and needs of a method."""
+    """Method of solving, with its purpose, cost and needs.
 
-    purpose: str
-    cost: str
-    needs: str
-    exact: bool
+    Attributes
+    ----------
+    solve : callable
+        ``solve(problem, **options)`` -> `Found`: what it claims, and the evidence. Nothing in it is
+        trusted by `mdsd_opt.certify`.
+    name : str
+        Letters, digits and underscores; that of the function unless given.
+    purpose, cost, needs : str
+        Words for people who choose.
+    exact : bool
+        Whether what it finds is the optimum, up to rounding.
+    loads : tuple of str
+        Modules that are imported before the clock runs.
+    """
+
     solve: Callable[..., Found] = field(repr=False)
-    loads: tuple[str, ...] = field(default=(), repr=False)  # modules, before a clock runs
+    name: str = ""
+    purpose: str = ""
+    cost: str = ""
+    needs: str = ""
+    exact: bool = True
+    loads: tuple[str, ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", getattr(self.solve, "__name__", ""))
 
     @property
     def options(self) -> list[str]:
         """Names of the method's options."""
-        return [name for name in inspect.signature(self.solve).parameters if name != "problem"]
+        named = inspect.signature(self.solve).parameters.values()
+        return [x.name for x in list(named)[1:] if x.kind not in (x.VAR_KEYWORD, x.VAR_POSITIONAL)]
+
+    @property
+    def takes_any(self) -> bool:
+        """Whether the method takes options of any name."""
+        named = inspect.signature(self.solve).parameters.values()
+        return any(x.kind is x.VAR_KEYWORD for x in named)
 
     def __str__(self) -> str:
-        return f"{self.purpose}. Cost: {self.cost}. Needs: {self.needs}."
+        told = [self.purpose, self.cost and f"Cost: {self.cost}"]
+        told.append(self.needs and f"Needs: {self.needs}")
+        return " ".join(f"{part}." for part in told if part) or f"{self.name}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -138,6 +138,7 @@ def smallest_difference(problem: TransportProblem, masses: Vector, limits: Limit
 
 
 METHOD = Method(
+    name="submodular",
     purpose="exact optimum without a prefix order, with a proof of the lower bound",
     cost="some ten passes over V for different models; else ten to twenty times V evaluations",
     needs="any scheme; only its containment probabilities are used",

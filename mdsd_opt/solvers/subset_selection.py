@@ -84,6 +84,7 @@ def _found(difference: float, subset: Flags, num_tokens: int, message: str) -> F
 
 
 METHOD = Method(
+    name="subset_selection",
     purpose="exact optimum and subset at any vocabulary size",
     cost="O(V) with and without replacement, else O(V log V)",
     needs="a scheme with a prefix order: with or without replacement, greedy, top-K",

@@ -1,16 +1,19 @@
-r"""Truncated LP of Khisti et al. for two drafts: a lower bound with a bound on its loss.
+r"""Truncated LP of Khisti et al., for several drafts in stages: a lower bound.
 
 Two drafts X_1 ~ q_1 and X_2 ~ q_2 make the pair {i, j} with mass
 :math:`w_{ij} = q_1(i) q_2(j) + q_1(j) q_2(i)`. The truncated LP of [Khisti25] chooses freely
 between i and j only if both lie in a small set; in every other pair the token of higher priority
-wins.
+wins. What is selected from two drafts has a known law, so for K > 2 it meets the third draft in an
+LP of its own, and so on: K - 1 stages.
 """
 
 from __future__ import annotations
 
 import functools
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,6 +34,9 @@ DEFAULT_MAX_VARIABLES = 600_000
 #: Largest vocabulary for which a plan over all V^2 / 2 pairs comes with the solution.
 PLAN_MAX_VOCAB = 2000
 
+#: Most draft tuples for which a plan of more than two drafts comes with the solution.
+PLAN_MAX_TUPLES = 10_000
+
 _DEFAULT_SIZE = 5
 _RULES = ("published", "ratio")
 _ORDERS = ("surplus", "mass")
@@ -40,7 +46,7 @@ _BYTES_PER_VARIABLE = 500
 def solve(
     problem: TransportProblem,
     *,
-    size: int | None = None,
+    size: int | Sequence[int] | None = None,
     rule: str = "published",
     order: str = "surplus",
     time_limit: float | None = None,
@@ -50,14 +56,17 @@ def solve(
     r"""Find the best :math:`\sum_i \min(p_i, p_I(i))` if only pairs of s tokens are free to decide.
 
     A reproduction of [Khisti25] and something to compare with: subset selection is as cheap and
-    exact. Takes K=2 drafts of one model or of two. Costs O(V log V) and an LP in
-    :math:`s + s (s-1)/2` variables; size V gives the optimum.
+    exact. Takes two independent drafts or more, of one model or of several. Costs, for each of
+    K - 1 stages, O(V log V) and an LP in :math:`s + s (s-1)/2` variables. With K = 2, size V gives
+    the optimum; with more drafts each stage is the best for its own two laws, and the whole a
+    lower bound.
 
     Parameters
     ----------
     problem : TransportProblem
-    size : int, optional
-        s, min(5, V) by default.
+    size : int or sequence of int, optional
+        s, min(5, V) by default. Of several sizes the best value is returned, and
+        ``stats["by_size"]`` holds the value of each.
     rule : {"published", "ratio"}
         Winner in the other pairs: the token that is earlier in `order` [Khisti25], for which the
         loss is bounded, or the one of larger p / (q_1 + q_2), usually far better but without any
@@ -66,32 +75,34 @@ def solve(
         Order in which tokens become free: largest :math:`p - q_1 q_2` [Khisti25], or largest
         :math:`\max(p, (q_1 + q_2)/2)`.
     time_limit : float, optional
-        Seconds for the LP.
+        Seconds for each LP.
     max_variables, max_bytes : int
         Budget of the LP.
 
     Returns
     -------
     Found
-        Status BOUND, OPTIMAL if `size` is V. The lower bound is the value, `selection` the law p_I
-        that attains it. The upper bound is that of the best subset the duals suggest, which a
-        certificate can prove; ``stats["loss_bound_tighter"]`` is what the published rule loses at
-        most. For two models and V up to 2,000 there is a plan; beyond, nothing that a certificate
-        could check, which says so.
+        Status BOUND, OPTIMAL if `size` is V and K = 2. The lower bound is the value, `selection`
+        the law p_I that attains it. The upper bound is that of the best subset the duals suggest,
+        which a certificate can prove; ``stats["loss_bound_tighter"]`` is what the published rule
+        loses at most, for K = 2. For two models and V up to 2,000, and for up to 10,000 tuples of
+        more drafts, there is a plan; beyond, different models have nothing that a certificate could
+        check, which says so.
 
     Raises
     ------
     UnsupportedScheme
-        The drafts are not two, or not independent.
+        There is one draft, or they are not independent.
     ProblemTooLarge
         The LP does not fit the budget.
     SolverError
         HiGHS failed.
     """
-    q1, q2 = _two_drafts(problem)
-    size = _checked_size(size, problem.vocab_size)
+    laws = _independent_drafts(problem)
     check_names(rule, order)
-    variables = size + size * (size - 1) // 2
+    sizes = _checked_sizes(size, problem.vocab_size)
+    largest = max(sizes)
+    variables = largest + largest * (largest - 1) // 2
     Needs(
         method="truncated_lp",
         problem=problem,
@@ -101,38 +112,55 @@ def solve(
         max_bytes=max_bytes,
         lists_draft_sets=False,
     ).require()
+    found = [_solved(problem, laws, s, rule, order, time_limit) for s in sizes]
+    best = max(found, key=lambda x: x.acceptance_rate)  # the first of equal ones
+    if len(found) == 1:
+        return best
+    values = {x.stats["size"]: x.acceptance_rate for x in found}
+    return replace(best, stats={**best.stats, "by_size": values})
 
-    pairs = _truncated(problem.target, q1, q2, size, rule, order)
-    fixed = pairs.fixed_selection()
-    lp_start = time.perf_counter()
-    share, lp = _choose(pairs, fixed[pairs.free], time_limit)
-    lp_seconds = time.perf_counter() - lp_start
 
-    selection = fixed
-    selection[pairs.free] += share.sum(axis=1)
+def _solved(
+    problem: TransportProblem,
+    laws: Sequence[Floats],
+    size: int,
+    rule: str,
+    order: str,
+    time_limit: float | None,
+) -> Found:
+    start = time.perf_counter()
+    played = list(rounds(problem.target, laws, size, rule, order, time_limit))
+    lp_seconds = time.perf_counter() - start
+    last = played[-1]
+    pairs, selection = last.pairs, last.selection
     value = float(np.minimum(problem.target, selection).sum())
-    loss, tighter_loss = pairs.loss_bounds()
-    subset = _suggested_subset(pairs, selection, lp.row_duals)
+    subset = _suggested_subset(pairs, selection, last.lp.row_duals)
     upper = max(problem.cut_value(subset), value)  # what a certificate can prove
 
     stats: dict[str, Any] = {
         "size": size,
         "rule": rule,
         "order": order,
+        "stages": len(played),
         "tokens": tuple(pairs.free.tolist()),
-        "variables": variables,
-        "iterations": lp.iterations,
+        "variables": size + size * (size - 1) // 2,
+        "iterations": sum(x.lp.iterations for x in played),
         "lp_seconds": lp_seconds,
     }
-    if rule == "published":
+    if rule == "published" and len(played) == 1:
+        loss, tighter_loss = pairs.loss_bounds()
         stats |= {"loss_bound": loss, "loss_bound_tighter": tighter_loss}
-    if not lp.optimal:
+    if not all(x.lp.optimal for x in played):
         status = Status.LIMIT
     else:
-        status = Status.OPTIMAL if size == problem.vocab_size else Status.BOUND
+        whole = size == problem.vocab_size and len(played) == 1
+        status = Status.OPTIMAL if whole else Status.BOUND
     plan = None
-    if problem.drafts.has_many_models and problem.vocab_size <= PLAN_MAX_VOCAB:
-        plan = _plan(problem, pairs, selection, share)
+    if len(played) > 1:
+        if problem.drafts.count_tuples() <= PLAN_MAX_TUPLES:
+            plan = _plan_of_stages(problem, played)
+    elif problem.drafts.has_many_models and problem.vocab_size <= PLAN_MAX_VOCAB:
+        plan = _plan(problem, pairs, selection, last.share)
     return Found(
         acceptance_rate=value,
         lower_bound=value,
@@ -141,15 +169,16 @@ def solve(
         subset=subset,
         plan=plan,
         selection=selection,
-        message=f"{lp.message}; pairs outside the {size} free tokens follow the {rule} rule",
+        message=f"{last.lp.message}; pairs outside the {size} free tokens follow the {rule} rule",
         stats=stats,
     )
 
 
 METHOD = Method(
+    name="truncated_lp",
     purpose="the truncated LP of Khisti et al., a lower bound with a bound on its loss",
-    cost="O(V log V) and an LP in s^2/2 variables",
-    needs="two drafts, from one or two draft models",
+    cost="O(V log V) and an LP in s^2/2 variables, K - 1 times",
+    needs="two independent drafts or more",
     exact=False,
     solve=solve,
     loads=("highspy",),
@@ -169,12 +198,13 @@ class PairRule:
     """Selection of one of two drafts, and the law p_I of the selected token, shape (V,).
 
     `share`, shape (s, s), is the mass of the pair of two free tokens that goes to the first of
-    them.
+    them, and `lp` what HiGHS says.
     """
 
     pairs: TruncatedPairs
     share: Floats
     selection: Floats
+    lp: LpResult
 
     def first_wins(self, first: int, second: int) -> float:
         """Probability that `first` is selected from the pair {first, second}."""
@@ -195,35 +225,72 @@ class PairRule:
 
 
 def pair_rule(
-    p: Floats, q1: Floats, q2: Floats, size: int, rule: str = "published", order: str = "surplus"
+    p: Floats,
+    q1: Floats,
+    q2: Floats,
+    size: int,
+    rule: str = "published",
+    order: str = "surplus",
+    time_limit: float | None = None,
 ) -> PairRule:
     """Rule that the truncated LP finds for two independent drafts; options as in `solve`."""
     pairs = _truncated(p, q1, q2, min(size, p.size), rule, order)
     selection = pairs.fixed_selection()
-    share, _ = _choose(pairs, selection[pairs.free], None)
+    share, lp = _choose(pairs, selection[pairs.free], time_limit)
     selection[pairs.free] += share.sum(axis=1)
-    return PairRule(pairs, share, selection)
+    return PairRule(pairs, share, selection, lp)
 
 
-def _two_drafts(problem: TransportProblem) -> tuple[Floats, Floats]:
+def rounds(
+    p: Floats,
+    laws: Sequence[Floats],
+    size: int,
+    rule: str,
+    order: str,
+    time_limit: float | None = None,
+) -> Iterator[PairRule]:
+    """Pair rules of the winner so far against the next draft, again and again."""
+    selection = laws[0]
+    for q in laws[1:]:
+        played = pair_rule(p, selection, q, size, rule, order, time_limit)
+        selection = played.selection
+        yield played
+
+
+def winners(played: Sequence[PairRule], drafts: Sequence[int]) -> Floats:
+    """Probability that each of the drafts, in draw order, is the last winner, shape (K,)."""
+    selected = np.zeros(len(drafts))
+    selected[0] = 1.0
+    for k, rule in enumerate(played, start=1):
+        stays = np.array([rule.first_wins(token, drafts[k]) for token in drafts[:k]])
+        selected[k] = float(selected[:k] @ (1.0 - stays))
+        selected[:k] *= stays
+    return selected
+
+
+def _independent_drafts(problem: TransportProblem) -> list[Floats]:
     drafts = problem.drafts
-    laws = drafts.independent_laws() if drafts.num_drafts == 2 else None
+    laws = drafts.independent_laws() if drafts.num_drafts >= 2 else None
     if laws is not None:
-        return laws[0], laws[1]
+        return laws
     other = "max_flow" if drafts.prefix_form is None else "subset_selection"
     raise UnsupportedScheme(
-        "truncated_lp takes two independent drafts, WithReplacement(q, 2) or "
+        "truncated_lp takes two independent drafts or more, WithReplacement(q, 2) or "
         f"IndependentDrafts([q1, q2]), not {drafts.scheme!r} with K={drafts.num_drafts}: use "
         f"method={other!r}"
     )
 
 
-def _checked_size(size: int | None, vocab_size: int) -> int:
+def _checked_sizes(size: int | Sequence[int] | None, vocab_size: int) -> list[int]:
     if size is None:
-        return min(_DEFAULT_SIZE, vocab_size)
-    if size % 1 != 0 or not 1 <= size <= vocab_size:
-        raise InvalidInput(f"size is {size!r}: give an integer from 1 to V={vocab_size}")
-    return int(size)
+        return [min(_DEFAULT_SIZE, vocab_size)]
+    sizes = [size] if np.ndim(size) == 0 else list(size)  # type: ignore[arg-type]
+    if not sizes:
+        raise InvalidInput(f"size is {size!r}: give at least one")
+    for one in sizes:
+        if one % 1 != 0 or not 1 <= one <= vocab_size:  # type: ignore[operator]
+            raise InvalidInput(f"size is {one!r}: give an integer from 1 to V={vocab_size}")
+    return sorted({int(one) for one in sizes})  # type: ignore[arg-type]
 
 
 def _truncated(
@@ -284,6 +351,27 @@ def _plan(
     mass[arc + 1] = law.mass[pair] - to_i
     accepted = np.ones(problem.vocab_size)
     np.divide(pairs.p, selection, out=accepted, where=selection > pairs.p)
+    mass *= accepted[law.tokens]
+    return TransportPlan(tokens=law.tokens, offsets=law.offsets, mass=frozen(mass))
+
+
+def _plan_of_stages(problem: TransportProblem, played: Sequence[PairRule]) -> TransportPlan:
+    """Plan from what the stages select of every draft tuple, cut down to what is accepted."""
+    law, selection = problem.drafts.support_law(), played[-1].selection
+    arcs = {
+        (members, token): start + place
+        for members, (start, _) in zip(law.sets(), pairwise(law.offsets.tolist()), strict=True)
+        for place, token in enumerate(members)
+    }
+    mass = np.zeros(law.num_arcs)
+    tuples, chances = problem.drafts.tuple_law()
+    for row, chance in zip(tuples.tolist(), chances.tolist(), strict=True):
+        if chance > 0:
+            members = tuple(sorted({*row}))
+            for token, won in zip(row, winners(played, row).tolist(), strict=True):
+                mass[arcs[members, token]] += chance * won
+    accepted = np.ones(problem.vocab_size)
+    np.divide(problem.target, selection, out=accepted, where=selection > problem.target)
     mass *= accepted[law.tokens]
     return TransportPlan(tokens=law.tokens, offsets=law.offsets, mass=frozen(mass))
 

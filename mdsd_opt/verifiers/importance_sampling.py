@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,7 +11,13 @@ from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithReplacement
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solvers.truncated_lp import DEFAULT_MAX_VARIABLES, PairRule, check_names, pair_rule
+from mdsd_opt.solvers.truncated_lp import (
+    DEFAULT_MAX_VARIABLES,
+    PairRule,
+    check_names,
+    rounds,
+    winners,
+)
 from mdsd_opt.verifiers.base import Remembered, Verifier
 from mdsd_opt.verifiers.rates import BatchRates
 from mdsd_opt.verifiers.rejection import residual_law
@@ -78,19 +83,13 @@ class ImportanceSampling(Verifier):
 
     def _batch_bounds(self, p: Vector, q: Vector, counts: list[int], seed: int) -> list[float]:
         """Values of `acceptance_bound` for several K, from the rounds of one tournament."""
-        played = _rounds(p, [q] * max(counts), *self._options)
+        played = rounds(p, [q] * max(counts), *self._options)
         laws = [q, *(rule.selection for rule in played)]
         return [min(float(np.minimum(p, laws[k - 1]).sum()), 1.0) for k in counts]
 
     def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
         tournament = self._tournament(problem)
-        selected = np.zeros(drafts.size)
-        selected[0] = 1.0
-        tokens = drafts.tolist()
-        for k, rule in enumerate(tournament.rounds, start=1):
-            stays = np.array([rule.first_wins(token, tokens[k]) for token in tokens[:k]])
-            selected[k] = float(selected[:k] @ (1.0 - stays))
-            selected[:k] *= stays
+        selected = winners(tournament.rounds, drafts.tolist())
         return Decision(selected * tournament.share[drafts], tournament.residual)
 
     def acceptance_bound(self, problem: TransportProblem) -> float:
@@ -124,23 +123,12 @@ def _tournament_of(problem: TransportProblem, size: int, rule: str, order: str) 
         )
     laws = drafts.independent_laws()
     assert laws is not None
-    rounds = tuple(_rounds(p, laws, size, rule, order))
-    selection = rounds[-1].selection if rounds else laws[0]
+    played = tuple(rounds(p, laws, size, rule, order))
+    selection = played[-1].selection if played else laws[0]
     share = np.ones(p.size)
     np.divide(p, selection, out=share, where=selection > p)
     share[p <= 0] = 0.0  # never accepted, not even where rounding leaves no selected mass
-    return _Tournament(rounds, selection, share, residual_law(p, selection))
-
-
-def _rounds(
-    p: Vector, models: Sequence[Vector], size: int, rule: str, order: str
-) -> Iterator[PairRule]:
-    """Pair rules of the winner so far against the next draft, again and again."""
-    selection = models[0]
-    for q in models[1:]:
-        played = pair_rule(p, selection, q, size, rule, order)
-        selection = played.selection
-        yield played
+    return _Tournament(played, selection, share, residual_law(p, selection))
 
 
 VERIFIER = ImportanceSampling()

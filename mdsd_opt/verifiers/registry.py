@@ -1,4 +1,4 @@
-"""Verifiers by name: those of the files in this folder, and those that a user has registered.
+"""Verifiers by name: those of the files in this folder, and those registered or installed.
 
 A file here, or a folder, whose source has a line that begins with ``VERIFIER =`` is a verifier of
 the file's name. It is imported when it is asked for.
@@ -12,10 +12,11 @@ import importlib.util
 import pkgutil
 from typing import Any
 
-from mdsd_opt.base.installed import loaded
+from mdsd_opt.base.installed import loaded, plugged_in
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.verifiers.base import Verifier
 
+#: This package, which is also the group of entry points for verifiers.
 _PACKAGE = "mdsd_opt.verifiers"
 
 #: Names that come first in lists, in this order; the others follow by name.
@@ -28,8 +29,8 @@ registered: dict[str, Verifier] = {}
 
 
 def names() -> tuple[str, ...]:
-    """Names of all verification algorithms: those of the package, then those registered."""
-    return (*built_in_names(), *registered)
+    """Names of all verification algorithms: the package's, then those registered or installed."""
+    return (*built_in_names(), *registered, *plugged_in(_PACKAGE))
 
 
 def get(verifier: str | Verifier, **options: Any) -> Verifier:
@@ -85,12 +86,17 @@ def register(verifier: Verifier) -> None:
 def _found(verifier: Any) -> Verifier:
     if isinstance(verifier, Verifier):
         return verifier
-    if not isinstance(verifier, str) or not (":" in verifier or verifier in names()):
+    known = isinstance(verifier, str) and (
+        ":" in verifier or verifier in built_in_names() or verifier in names()
+    )
+    if not known:
         raise UnknownName.among("verifier", verifier, names())
     if ":" in verifier:
         return checked(loaded(verifier), repr(verifier))
     if verifier in registered:
         return registered[verifier]
+    if verifier not in built_in_names():
+        return checked(loaded(plugged_in(_PACKAGE)[verifier]), repr(verifier))
     return importlib.import_module(f"{_PACKAGE}.{verifier}").VERIFIER
 
 

@@ -59,6 +59,9 @@ MAX_VISITS = 4_000_000
 #: Most drafts without replacement for which sequences are sampled; each one costs about K^2.
 _MAX_SAMPLED_DRAFTS = 1000
 
+#: Largest K of each class, whose estimates treat the same number of large tokens one by one.
+_CLASSES = (8, 64, _MAX_SAMPLED_DRAFTS)
+
 #: Most steps of the recursion for independent drafts, K V.
 _MAX_STEPS = 10**9
 
@@ -191,8 +194,9 @@ def without_replacement_rates(
 ) -> tuple[list[float], list[float | None]]:
     """Rates for several K, and their standard errors where they had to be estimated.
 
-    All K share the samples of the estimates. The exact recursion may visit `max_visits` tokens,
-    about V**(K - 1); K = 2 is always exact.
+    An estimate depends on its own K alone, not on which others are asked for: those of a class of K
+    share their samples, the first K - 1 steps of each. The exact recursion may visit `max_visits`
+    tokens, about V**(K - 1); K = 2 is always exact.
     """
     sums = RatioSums(p, q)
     support = sums.order.size
@@ -209,9 +213,14 @@ def without_replacement_rates(
             f"the rate of 'rrs' without replacement at K={estimated[-1]} cannot be estimated: it "
             f"ends at K={_MAX_SAMPLED_DRAFTS}. Draft fewer tokens, or ask for 'optimal'."
         )
-    if estimated:
-        means, errors = estimated_rates(sums, p, q, estimated, num_samples, seed)
-        rates |= dict(zip(estimated, zip(means, errors, strict=True), strict=True))
+    first = 0
+    for last in _CLASSES:
+        counts = [k for k in estimated if first < k <= last]
+        if counts:
+            most = min(last, support)
+            means, errors = estimated_rates(sums, p, q, counts, num_samples, seed, most)
+            rates |= dict(zip(counts, zip(means, errors, strict=True), strict=True))
+        first = last
     found = [rates[min(k, support)] for k in num_drafts]
     return [rate for rate, _ in found], [error for _, error in found]
 
@@ -254,25 +263,24 @@ def estimated_rates(
     num_drafts: Sequence[int],
     num_samples: int,
     seed: int | Sequence[int],
+    most: int,
 ) -> tuple[list[float], list[float]]:
     """Estimates and their standard errors, for every K, from 2 to the number of tokens with q > 0.
 
     Acceptance is averaged out along each of `num_samples` sequences, rounded up to a multiple of
     eight, and the tokens rejected at one step are a stratified sample in each of eight independent
-    repetitions. The sums are those of p and q.
+    repetitions. The sums are those of p and q; `most` is the largest K that there may be.
     """
-    most = max(num_drafts)
     rng = np.random.default_rng(seed)
     each = -(-num_samples // _REPETITIONS)
-    uniforms = (np.arange(each) + rng.random((most - 1, _REPETITIONS, each))) / each
-    uniforms = rng.permuted(uniforms, axis=-1).reshape(most - 1, -1)
-
-    rejections = _Rejections(sums, p, q, uniforms.shape[1], most)
-    before, after = np.zeros(uniforms.shape[1]), np.ones(uniforms.shape[1])
-    undecided = np.empty((most, uniforms.shape[1]))
+    size = each * _REPETITIONS
+    rejections = _Rejections(sums, p, q, size, most)
+    before, after = np.zeros(size), np.ones(size)
+    undecided = np.empty((max(num_drafts), size))
     undecided[0] = sums.surplus(after)
-    for k in range(1, most):
-        rejections.draw(before, after, uniforms[k - 1])
+    for k in range(1, max(num_drafts)):
+        uniforms = (np.arange(each) + rng.random((_REPETITIONS, each))) / each
+        rejections.draw(before, after, rng.permuted(uniforms, axis=-1).ravel())
         before = after
         after = before + sums.surplus(before) / rejections.mass_left()
         undecided[k] = sums.surplus(after)

@@ -77,3 +77,15 @@ def test_a_bar_that_nobody_asked_for_is_not_drawn_into_a_pipe(
     with progress_bar("rows", 2, wanted=None):
         time.sleep(0.1)
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_bar_goes_when_it_is_done(monkeypatch):
+    """Of the bars on a terminal none is left: the last that is written wipes the line."""
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress_bar("rates", 3, True) as advance:
+        advance(3)
+    shown = terminal.getvalue()
+    assert "rates" in shown
+    assert shown.rstrip("\r\n").endswith("\x1b[2K")

@@ -267,3 +267,16 @@ def test_what_does_not_go_together(
 ) -> None:
     with pytest.raises(error, match=message):
         mo.acceptance_rates(logits(0, 2, 5), logits(1, 2, 5), **arguments)
+
+
+def test_an_estimate_does_not_move_with_the_range_of_counts():
+    """Of rrs without replacement: the same number whichever other K are asked for beside it."""
+    rng = np.random.default_rng(3)
+    target = 2 * rng.standard_normal((2, 400))
+    draft = target + rng.standard_normal((2, 400))
+    how = {"drafts": "without_replacement", "verifier": "rrs"}
+    whole = mo.acceptance_rates(target, draft, list(range(1, 13)), **how)
+    for k in (3, 5, 8, 9, 12):
+        alone = mo.acceptance_rates(target, draft, k, **how)
+        np.testing.assert_array_equal(alone, whole[:, k - 1])
+    assert (np.diff(whole, axis=1) > 0).all()

@@ -11,16 +11,20 @@ from importlib.util import find_spec
 import pytest
 
 import mdsd_opt as mo
+from mdsd_opt import plots
 from mdsd_opt.cli.bench import (
     LEFT_OUT,
     BenchReport,
     Record,
     changes,
     flows,
+    geometric_means,
     load_report,
+    load_warning,
     run,
     scaling,
 )
+from mdsd_opt.cli.bench.record import in_own_process
 from mdsd_opt.cli.bench.solvers import build
 from mdsd_opt.cli.report.bench import markdown, save_report
 from mdsd_opt.errors import InvalidInput, UnknownName, UnreadableFile
@@ -192,3 +196,133 @@ def test_the_command_refuses_in_one_line(run_cli, arguments):
 def test_records_are_the_same_measurement_whatever_their_times():
     assert record(median_ms=1.0).key == record(median_ms=5.0, note="x").key
     assert replace(record(), threads=2).key != record().key
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder of problems, and a method and a verifier of one's own beside it."""
+    (tmp_path / "problems").mkdir()
+    for name, q in (("a", [0.2, 0.3, 0.5]), ("b", [0.3, 0.3, 0.4])):
+        problem = mo.TransportProblem([0.5, 0.3, 0.2], mo.WithReplacement(q, 2))
+        mo.save_problem(problem, tmp_path / "problems" / f"{name}.json")
+    (tmp_path / "own_of_bench.py").write_text(
+        "from mdsd_opt.solvers import Found, Status\n"
+        "from mdsd_opt.verifiers.naive_target import NaiveTarget\n"
+        "def guess(problem):\n"
+        "    return Found(acceptance_rate=0.5, lower_bound=0.0, upper_bound=1.0, "
+        "status=Status.BOUND)\n"
+        "class Own(NaiveTarget):\n    name = 'own'\n"
+        "VERIFIER = Own()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_methods_of_one_s_own_are_measured_on_files(folder, run_cli):
+    asked = ("--methods", "full_lp,own_of_bench:guess", "--rounds", "4", "--json")
+    done = run_cli("bench", "solvers", "--problems", folder / "problems", *asked)
+    assert done.returncode == 0, done.stderr
+    records = json.loads(done.stdout)["records"]
+    assert [(r["route"], r["problem"]) for r in records] == [
+        (route, problem)
+        for problem in ("a.json", "b.json")
+        for route in ("full_lp", "own_of_bench:guess")
+    ]
+    assert all(r["rounds"] == 4 and r["setup_ms"] != 0 for r in records)
+    by_route = {r["route"]: r for r in records}
+    assert by_route["full_lp"]["gap"] == pytest.approx(0, abs=1e-9)
+    assert by_route["full_lp"]["setup_ms"] > 0
+    assert by_route["own_of_bench:guess"]["gap"] > 0.4  # what nobody proves
+
+
+def test_sizes_counts_and_backend_make_a_grid(run_cli):
+    asked = ("-V", "6,9", "-k", "1-2", "--methods", "full_lp,max_flow", "--backend", "highs")
+    done = run_cli("bench", "solvers", *asked, "--time-limit", "30", "--quick", "--json")
+    assert done.returncode == 0, done.stderr
+    records = json.loads(done.stdout)["records"]
+    places = {(r["route"], r["vocab_size"], r["num_drafts"]) for r in records}
+    routes = ("full_lp backend=highs", "max_flow")
+    assert places == {(r, v, k) for r in routes for v in (6, 9) for k in (1, 2)}
+    assert {r["rounds"] for r in records} == {3}  # also where it is quick
+
+
+def test_a_verifier_of_one_s_own_is_timed_beside_the_others(folder):
+    found = run(["decisions"], quick=True, rounds=1, verifiers=("own_of_bench:VERIFIER",))
+    routes = {r.route for r in found.records}
+    assert {"own", "optimal", "rrs"} <= routes
+
+
+def test_a_registered_method_is_measured_in_this_process(monkeypatch):
+    from mdsd_opt.solvers import registry
+
+    monkeypatch.setattr(registry, "registered", {})
+    monkeypatch.setattr("mdsd_opt.cli.bench.solvers.registered", registry.registered)
+    mo.solvers.register(mo.solvers.Method(name="mine", solve=lambda p: mo.solve(p)))
+    found = run(["solvers"], methods=("mine",), vocab_sizes=(5,), num_drafts=(1,), rounds=3)
+    (r,) = found.records
+    assert r.route == "mine"
+    assert r.solved
+
+
+def test_what_is_refused_or_too_slow_is_said(folder):
+    found = run(["solvers"], methods=("full_lp",), vocab_sizes=(5000,), num_drafts=(3,))
+    (r,) = found.records
+    assert r.median_ms is None
+    assert "refused: full_lp at V=5000" in r.note
+    (folder / "slow_of_bench.py").write_text("import time\ndef slow(p):\n    time.sleep(9)\n")
+    done = in_own_process(
+        "mdsd_opt.cli.bench.solvers", ["slow_of_bench:slow", {}, "greedy", 4, 1, 0, 1], 2.0
+    )
+    assert done["milliseconds"] == []
+    assert done["note"] == "did not finish within 2 s"
+
+
+def test_means_are_over_what_all_have_solved():
+    records = [
+        record(route=route, vocab_size=v, median_ms=ms, gap=gap)
+        for route, times in (("a", (10.0, 90.0, 7.0)), ("b", (40.0, 40.0, None)))
+        for v, ms, gap in zip((1, 2, 3), times, (0.0, 0.0, 0.0), strict=True)
+    ]
+    found = geometric_means([*records, record(route="alone")])
+    assert found["a"] == (3, 3, pytest.approx((20 * 100) ** 0.5 - 10))
+    assert found["b"] == (2, 3, pytest.approx(40.0))
+    assert "alone" not in found
+    open_gap = [replace(r, gap=1e-3) if r.route == "b" else r for r in records]
+    assert geometric_means(open_gap)["b"] == (0, 3, None)
+
+
+def test_a_load_above_the_cores_is_a_warning():
+    assert load_warning({"load_average": 0.0}) is None
+    assert load_warning({"load_average": None}) is None
+    assert "others were waiting" in (load_warning({"load_average": 1e6}) or "")
+
+
+def test_one_round_is_no_median():
+    def shown(rounds):
+        page = markdown(report(record(rounds=rounds)))
+        return page.splitlines()[4]
+
+    assert "median ms" in shown(3)
+    assert "median" not in shown(1)
+    assert "p90" not in shown(1)
+
+
+def test_a_saved_run_is_drawn_again_with_a_short_legend(tmp_path, run_cli):
+    pytest.importorskip("matplotlib")
+    from matplotlib.image import imread
+
+    many = [
+        record(route=f"route {i}", problem=f"problem {j}", vocab_size=v, median_ms=1.0 + i + j * v)
+        for i in range(9) for j in range(9) for v in (10, 100)
+    ]  # fmt: skip
+    save_report(report(*many), tmp_path / "r.json")
+    done = run_cli("bench", "--from", tmp_path / "r.json", "--plot", tmp_path / "r.png")
+    assert done.returncode == 0, done.stderr
+    assert max(imread(tmp_path / "r.png").shape) <= 1600
+    legend = plots.bench(tmp_path / "r.json").get_legend().texts
+    assert len(legend) == 12
+    assert legend[-1].get_text() == "and 7 more"
+    refused = run_cli("bench", "--from", tmp_path / "r.json", "-V", "12")
+    assert refused.returncode == 2
+    assert "--vocab-size is for mdsd-opt bench solvers" in refused.stderr

@@ -11,7 +11,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from mdsd_opt.cli.app import app as program
-from mdsd_opt.cli.options import Sampling, gathers_options
+from mdsd_opt.cli.options import SamplingOptions, gathers_options
 
 runner = CliRunner()
 
@@ -27,7 +27,7 @@ def verb():
         first: int = 1,
         *,
         temperature: Annotated[float, typer.Option(help="Of the verb.")] = 0.5,
-        sampling: Sampling,
+        sampling: SamplingOptions,
         last: int = 2,
     ) -> None:
         print(first, temperature, asdict(sampling), last)
@@ -49,15 +49,15 @@ def test_fields_are_options_in_the_place_of_their_dataclass(verb):
 
 def test_the_verb_gets_one_value_and_its_own_option_twice(verb):
     told = runner.invoke(verb, ["--temperature", "0.25", "--top-k", "3", "--first", "7"]).stdout
-    given = Sampling(0.25, None, 3)
+    given = SamplingOptions(0.25, None, 3)
     assert told == f"7 0.25 {asdict(given)} 2\n"
-    assert runner.invoke(verb, []).stdout == f"1 0.5 {asdict(Sampling(0.5))} 2\n"
+    assert runner.invoke(verb, []).stdout == f"1 0.5 {asdict(SamplingOptions(0.5))} 2\n"
 
 
 @pytest.mark.parametrize("name", ["rates", "relax", "plan", "decode", "audit", "capture"])
 def test_all_verbs_that_take_logits_sample_alike(name):
     options = [option for x in get_command(program).commands[name].params for option in x.opts]
-    for field in asdict(Sampling()):
+    for field in asdict(SamplingOptions()):
         assert options.count(f"--{field.replace('_', '-')}") == 1
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.cli.bench.record import Record, Report
+from mdsd_opt.cli.bench.record import BenchReport, Record
 from mdsd_opt.cli.report.audits import audit_view
 from mdsd_opt.cli.report.bench import bench_view
 from mdsd_opt.cli.report.rates import rates_view
@@ -104,7 +104,7 @@ def test_benchmarks(tmp_path: Path) -> None:
     record = Record(
         "solvers", "full_lp", "some_problem", 10, 2, "float64", 1, 0, 3, 1.5, 2.5, gap=1e-9
     )
-    save_page(tmp_path / "bench.html", bench_view(Report((record,), {"cpus": 2})))
+    save_page(tmp_path / "bench.html", bench_view(BenchReport((record,), {"cpus": 2})))
     text = read(tmp_path / "bench.html")
     assert "solvers: at V = 10, full_lp takes 1.5 ms" in text
     assert "cpus 2" in text

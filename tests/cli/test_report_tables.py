@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 import mdsd_opt as mo
-from mdsd_opt.cli.bench.record import Record, Report
+from mdsd_opt.cli.bench.record import BenchReport, Record
 from mdsd_opt.cli.output import natural_width, parts_that_fit
 from mdsd_opt.cli.report.bench import conclusion as bench_conclusion
 from mdsd_opt.cli.report.bench import records_tables
@@ -114,7 +114,7 @@ def test_benchmarks_say_what_kind_of_gap_they_show() -> None:
     record = Record(
         "b", "r", "p", 10, 2, "float64", 1, 0, 3, 1.0, 1.0, gap=1e-9, gap_kind="certificate"
     )
-    report = Report((record,), {})
+    report = BenchReport((record,), {})
     (table,) = records_tables(report)
     assert "certificate" in shown(table)
     assert bench_conclusion(report) == [

@@ -52,7 +52,8 @@ def test_examples_print_what_the_page_says(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # some examples write files
-    monkeypatch.setattr("mdsd_opt.verifiers.registry.registered", {})  # or register a verifier
+    for room in ("verifiers", "solvers"):  # or register one
+        monkeypatch.setattr(f"mdsd_opt.{room}.registry.registered", {})
     monkeypatch.setitem(SINGLE_MODEL_SCHEMES, "spread", WithReplacement)  # some page registers it:
     del SINGLE_MODEL_SCHEMES["spread"]  # what was set is taken back
     text = (ROOT / "docs" / page).read_text()
@@ -203,3 +204,25 @@ def test_links_of_the_readme_lead_somewhere() -> None:
     found = re.findall(r"\]\(((?!http)[^)#]+)", (ROOT / "README.md").read_text())
     assert found
     assert [link for link in found if not (ROOT / link).exists()] == []
+
+
+def test_the_sidebar_is_short_and_no_page_is_lost() -> None:
+    """At most 25 entries on the first page, one of them "Solvers"; the others stand below one."""
+
+    def entries(page: Path) -> list[str]:
+        lists = re.findall(r"^```\{toctree\}\n(.*?)^```$", page.read_text(), re.M | re.S)
+        lines = [line for x in lists for line in x.splitlines() if line and line[0] != ":"]
+        return [re.sub(r".*<(.*)>", r"\1", line) for line in lines]
+
+    docs = ROOT / "docs"
+    first = entries(docs / "index.md")
+    assert len(first) <= 25
+    assert "\nSolvers <" in (docs / "index.md").read_text()
+    reached, waiting = {docs / "index.md"}, [docs / "index.md"]
+    while waiting:
+        page = waiting.pop()
+        below = {(page.parent / f"{name}.md").resolve() for name in entries(page)} - reached
+        reached |= below
+        waiting += below
+    pages = {x for x in docs.rglob("*.md") if not {"_build", "measured"} & {*x.parts}}
+    assert pages == reached

@@ -100,3 +100,26 @@ def test_one_token_and_equal_laws() -> None:
     assert plan is not None
     assert plan.dense(problem).tolist() == [[[1.0]]]
     assert list(plan.items()) == [((0,), 0, 1.0)]
+
+
+@settings(max_examples=20)
+@given(case=cases())
+def test_the_matrix_of_a_plan_has_draft_sets_as_labels(case: Case) -> None:
+    plan = mo.solve(case.problem, "full_lp").plan
+    assert plan is not None
+    matrix = plan.matrix(case.problem.vocab_size)
+    assert matrix.labels == tuple(case.problem.drafts.support_law().sets())
+    assert matrix.sum(axis=0) == pytest.approx(plan.token_mass(case.problem.vocab_size))
+    assert matrix.sum(axis=1) == pytest.approx(plan.support_mass())
+    for drafts, token, mass in plan.items():
+        assert matrix[matrix.labels.index(drafts), token] == mass
+    assert len(repr(plan)) < 80
+    assert f"{plan.tokens.size:,} arcs" in repr(plan)
+
+
+def test_a_matrix_too_large_for_memory_is_refused() -> None:
+    plan = mo.solve(mo.TransportProblem(P, mo.WithReplacement(Q, 2)), "full_lp").plan
+    assert plan is not None
+    assert plan.matrix()[:2].labels == ()
+    with pytest.raises(ProblemTooLarge, match="items"):
+        plan.matrix(vocab_size=10**7)

@@ -15,6 +15,7 @@ from support.known_problems import known_problems
 from support.strategies import distributions
 
 import mdsd_opt as mo
+from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.solvers.highs_backend import SparseMatrix, maximise
 from mdsd_opt.solvers.subset_selection import exact_optimum
 from mdsd_opt.solvers.truncated_lp import TruncatedPairs, stable_order
@@ -249,11 +250,10 @@ def test_out_of_time_leaves_a_lower_bound() -> None:
 @pytest.mark.parametrize(
     ("drafts", "advice"),
     [
-        (mo.WithReplacement([0.5, 0.5], 3), "subset_selection"),
         (mo.WithReplacement([0.5, 0.5], 1), "subset_selection"),
         (mo.WithoutReplacement([0.5, 0.5], 2), "subset_selection"),
         (mo.GreedyDrafts([0.5, 0.5], 2), "subset_selection"),
-        (mo.IndependentDrafts([[0.5, 0.5]] * 3), "max_flow"),
+        (mo.IndependentDrafts([[0.5, 0.5]]), "max_flow"),
         (mo.DraftSetLaw(2, {(0, 1): 1.0}), "max_flow"),
     ],
 )
@@ -331,3 +331,48 @@ def test_fixed_pairs_by_counting() -> None:
                     won[i] += (q1[i] * q2[j] + q2[i] * q1[j]) * weights[j]
         np.testing.assert_allclose(pairs.fixed_wins(weights), won, rtol=1e-14, atol=0)
         assert pairs.priority[order].tolist() == list(range(size))
+
+
+@given(
+    st.integers(2, 4).flatmap(
+        lambda size: st.tuples(*[distributions(size)] * 4, st.integers(1, size), st.booleans())
+    )
+)
+def test_three_drafts_go_in_stages_that_reach_what_they_say(
+    case: tuple[Rational, Rational, Rational, Rational, int, bool],
+) -> None:
+    """The rate is that of the rule played out on every draft tuple, and never above the optimum."""
+    p, q1, q2, q3, size, is_one = case
+    laws = [q1] * 3 if is_one else [q1, q2, q3]
+    drafts = mo.WithReplacement(q1, 3) if is_one else mo.IndependentDrafts(laws)
+    problem = mo.TransportProblem(p, drafts)
+    solution = solve(problem, size=size)
+    certificate = mo.certify(problem, solution)
+    assert certificate.valid, certificate.violations
+    assert certificate.lower == pytest.approx(solution.acceptance_rate, abs=1e-9)
+    assert solution.acceptance_rate <= mo.solve(problem, "max_flow").upper_bound + 1e-9
+    assert solution.stats["stages"] == 2
+    bound = mo.verifiers.get("importance_sampling", size=size).acceptance_bound(problem)
+    assert solution.acceptance_rate == pytest.approx(bound, abs=1e-12)
+    # each stage is the truncated LP of two drafts: what the first selects meets the third draft
+    first = solve(problem_of(p, *laws[:2]), size=size).selection
+    assert first is not None
+    last = mo.TransportProblem(p, mo.IndependentDrafts([first, np.array(laws[2], dtype=float)]))
+    assert solve(last, size=size).acceptance_rate == pytest.approx(bound, abs=1e-9)
+
+
+def test_several_sizes_in_one_call() -> None:
+    problem = random_problem(30)
+    alone = {size: solve(problem, size=size).acceptance_rate for size in (3, 10, 30)}
+    found = solve(problem, size=[30, 3, 10])
+    assert found.stats["by_size"] == alone
+    assert found.acceptance_rate == max(alone.values())
+    assert found.acceptance_rate == pytest.approx(mo.solve(problem).acceptance_rate, abs=1e-9)
+    for size in ([], [0, 3], [3, 31], 2.5):
+        with pytest.raises(InvalidInput, match="size is"):
+            solve(problem, size=size)
+
+
+def test_a_single_draft_has_nothing_to_decide() -> None:
+    with pytest.raises(UnsupportedScheme, match="two independent drafts or more"):
+        solve(mo.TransportProblem([0.5, 0.5], mo.WithReplacement([0.5, 0.5], 1)))

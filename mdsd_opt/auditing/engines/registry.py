@@ -111,6 +111,11 @@ class EngineAudit:
         return worst_class((self.texts.verdict_class, self.zeros.verdict_class))
 
     @property
+    def verdict(self) -> str:
+        """Both verdicts, in words."""
+        return f"texts: {self.texts.verdict} One token: {self.zeros.verdict}"
+
+    @property
     def edge_mass(self) -> float | None:
         """Upper bound of the probability of tokens the target rules out; None if none occurred."""
         masses = [self.texts.edge_mass, self.zeros.edge_mass]

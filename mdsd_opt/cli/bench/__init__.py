@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from mdsd_opt.base.long_runs import available_threads
 from mdsd_opt.cli.bench.record import (
@@ -14,7 +15,9 @@ from mdsd_opt.cli.bench.record import (
     Settings,
     changes,
     circumstances,
+    geometric_means,
     load_report,
+    load_warning,
     scaling,
 )
 from mdsd_opt.errors import InvalidInput, UnknownName
@@ -27,7 +30,9 @@ __all__ = [
     "Record",
     "Scaling",
     "changes",
+    "geometric_means",
     "load_report",
+    "load_warning",
     "run",
     "scaling",
 ]  # fmt: skip
@@ -61,17 +66,20 @@ def run(
     threads: int | None = None,
     seed: int = 0,
     progress: Callable[[Record], None] | None = None,
+    **chosen: Any,
 ) -> BenchReport:
     """BenchReport of the benchmarks of these names in `SUITE`; all of them unless named.
 
-    `progress` is called with every record as it is measured.
+    `progress` is called with every record as it is measured. What else is chosen are fields of
+    `Settings`: vocab_sizes, num_drafts, methods, scheme, backend, problems and time_limit of
+    `solvers`, verifiers of `decisions`.
     """
     for name in names:
         if name not in SUITE:
             raise UnknownName.among("benchmark", name, SUITE)
     if rounds is not None and rounds < 1:
         raise InvalidInput(f"rounds is {rounds}: give at least 1")
-    settings = Settings(quick, rounds, threads or available_threads(), seed)
+    settings = Settings(quick, rounds, threads or available_threads(), seed, **chosen)
     where = circumstances()  # before the load of the benchmarks themselves
     records: list[Record] = []
     for name in names or SUITE:

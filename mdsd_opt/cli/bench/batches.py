@@ -138,7 +138,7 @@ def records(settings: Settings) -> Iterator[Record]:
     """Records of batches of float32 logits; in quick runs small ones."""
     sizes = (4096,) if settings.quick else (32_768, 131_072, 262_144)
     tokens = 1 << 15 if settings.quick else 1 << 21  # per batch
-    rounds = settings.rounds or (2 if settings.quick else 9)
+    rounds = settings.rounds or (3 if settings.quick else 9)
     for size in sizes:
         num_rows = max(settings.threads, tokens // size)
         yield from _measured(size, num_rows, "float32", 3, settings.threads, rounds, settings.seed)

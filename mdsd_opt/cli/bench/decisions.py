@@ -8,7 +8,7 @@ packed sort route, with a faster sort.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 
 import mdsd_opt as mo
 from mdsd_opt.cli.bench.record import Record, Settings
-from mdsd_opt.verifiers import Uniforms
+from mdsd_opt.verifiers import Uniforms, Verifier
 from mdsd_opt.verifiers.optimal.acceptance_rule import output_token
 from mdsd_opt.verifiers.optimal.binned import BinnedPlan
 from mdsd_opt.verifiers.optimal.grouped_plan import GroupedPlan
@@ -38,6 +38,7 @@ def records(settings: Settings) -> Iterator[Record]:
     """Records of synthetic and real logits at full vocabulary, and of few tokens for the LP."""
     rng = np.random.default_rng(settings.seed)
     rounds = settings.rounds or (3 if settings.quick else 15)
+    own = [mo.verifiers.get(name) for name in settings.verifiers]
     few = {2: 20, 4: 6} if settings.quick else _FEW_TOKENS
     size = _QUICK_VOCAB_SIZE if settings.quick else _VOCAB_SIZE
     sources: dict[str, tuple[Source, tuple[int, ...]]] = {
@@ -49,7 +50,7 @@ def records(settings: Settings) -> Iterator[Record]:
     for name, (source, counts) in sources.items():
         for scheme in _SCHEMES:
             for k in counts:
-                yield from _measured(name, source, scheme, k, rounds, rng, settings.seed)
+                yield from _measured(name, source, scheme, k, rounds, rng, settings.seed, own)
 
 
 def _synthetic(rng: np.random.Generator, size: int) -> Logits:
@@ -77,6 +78,7 @@ def _measured(
     rounds: int,
     rng: np.random.Generator,
     seed: int,
+    own: Sequence[Verifier] = (),
 ) -> Iterator[Record]:
     seconds: dict[str, list[float]] = {}
     gap = 0.0
@@ -85,7 +87,7 @@ def _measured(
         problem = mo.TransportProblem.from_logits(target, draft, num_drafts, scheme)
         binned: Any = mo.verifiers.get("optimal", binned=True)
         gap = max(gap, binned.acceptance_rate(problem).gap)
-        for route, decide in _routes(problem, rng).items():
+        for route, decide in _routes(problem, rng, own).items():
             start = time.perf_counter()
             decide()
             if number:
@@ -100,7 +102,9 @@ def _measured(
         )  # fmt: skip
 
 
-def _routes(problem: mo.TransportProblem, rng: np.random.Generator) -> dict[str, Callable[[], Any]]:
+def _routes(
+    problem: mo.TransportProblem, rng: np.random.Generator, own: Sequence[Verifier] = ()
+) -> dict[str, Callable[[], Any]]:
     """Functions to time on this problem, by name."""
     drafts, draws = problem.drafts, problem.drafts.random_draws
     assert draws is not None
@@ -117,10 +121,9 @@ def _routes(problem: mo.TransportProblem, rng: np.random.Generator) -> dict[str,
     if problem.vocab_size <= max(_FEW_TOKENS.values()):
         unknown = mo.TransportProblem(p, drafts)  # of which no verifier has kept anything
         routes["lp"] = lambda: mo.verifiers.get("lp").verify(unknown, tokens, uniforms)
-    for name in _PUBLISHED:
-        verifier = mo.verifiers.get(name)
+    for verifier in (*map(mo.verifiers.get, _PUBLISHED), *own):
         if verifier.supports(drafts):
-            routes[name] = partial(verifier.verify, problem, tokens, uniforms)
+            routes.setdefault(verifier.name, partial(verifier.verify, problem, tokens, uniforms))
     return routes
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.frames import data_frame
 from mdsd_opt.base.installed import versions
 from mdsd_opt.cli.view import as_csv
 from mdsd_opt.errors import SolverError, UnreadableFile
@@ -29,6 +30,14 @@ class Settings:
     rounds: int | None = None  # each benchmark has its own number unless given
     threads: int = 1
     seed: int = 0
+    vocab_sizes: tuple[int, ...] = ()  # of `solvers`, as what follows, all usual ones if empty
+    num_drafts: tuple[int, ...] = ()
+    methods: tuple[str, ...] = ()
+    scheme: str = "with_replacement"
+    backend: str | None = None
+    problems: Path | None = None  # folder of files in place of random logits
+    time_limit: float | None = None  # seconds of a solution
+    verifiers: tuple[str, ...] = ()  # of `decisions`, beside the usual ones
 
 
 def timed(routes: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, NDArray[np.float64]]:
@@ -49,14 +58,22 @@ def timed(routes: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, NDA
     return {name: np.array(values) for name, values in seconds.items()}
 
 
-def in_own_process(module: str, case: list[Any]) -> dict[str, Any]:
-    """Output of ``python -m module`` for a case, both as JSON."""
+def in_own_process(module: str, case: list[Any], timeout: float | None = None) -> dict[str, Any]:
+    """Output of ``python -m module`` for a case, both as JSON; without times if it was killed."""
     command = [sys.executable, "-m", module, json.dumps(case)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        note = f"did not finish within {timeout:.0f} s"
+        return {"milliseconds": [], "gap": None, "note": note, "setup": None}
     if done.returncode:
         raise SolverError(f"the benchmark of {case} failed: {done.stderr.strip()[-500:]}")
     result: dict[str, Any] = json.loads(done.stdout)
     return result
+
+
+#: Gap up to which a problem counts as solved.
+CLOSED = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +96,7 @@ class Record:
     gap: float | None = None  # how far the answer may be from the truth
     gap_kind: str = ""  # "certificate", "error", "certified loss"
     note: str = ""  # status, sizes
+    setup_ms: float | None = None  # stating the problem, which the other times leave out
 
     @classmethod
     def timed(
@@ -104,6 +122,11 @@ class Record:
             times_faster=None if rival_ms is None else rival_ms / median,
             **known,
         )
+
+    @property
+    def solved(self) -> bool:
+        """Whether it finished, with an answer that is not known to be far from the truth."""
+        return self.median_ms is not None and (self.gap or 0.0) <= CLOSED
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -132,6 +155,10 @@ class BenchReport:
     def as_csv(self) -> str:
         """BenchReport as CSV: one line per measurement, the circumstances in every line."""
         return as_csv([{**asdict(record), **self.circumstances} for record in self.records])
+
+    def to_pandas(self) -> Any:
+        """Data frame with a line for each measurement; `MissingExtra` without pandas."""
+        return data_frame([asdict(record) for record in self.records])
 
 
 def load_report(path: Path) -> BenchReport:
@@ -162,6 +189,44 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+#: Milliseconds that are added before, and taken off after a geometric mean of times.
+SHIFT = 10.0
+
+
+def geometric_means(records: Sequence[Record]) -> dict[str, tuple[int, int, float | None]]:
+    """Problems solved, all problems, and the shifted geometric mean of the times, by route.
+
+    Solved is what finished and whose certificate leaves nothing open. The mean is over what every
+    route of two or more problems has solved, so that all are compared on the same problems; None if
+    there are none.
+    """
+    times: dict[str, dict[tuple[Any, ...], float | None]] = {}
+    for record in records:
+        place = (record.problem, record.vocab_size, record.num_drafts, record.threads)
+        times.setdefault(record.route, {})[place] = record.median_ms if record.solved else None
+    times = {route: by_place for route, by_place in times.items() if len(by_place) > 1}
+    solved = [{p for p, ms in x.items() if ms is not None} for x in times.values()]
+    common = set.intersection(*solved) if solved else set()
+    found = {}
+    for route, by_place in times.items():
+        logs = [np.log(ms + SHIFT) for p in common if (ms := by_place[p]) is not None]
+        mean = float(np.exp(np.mean(logs)) - SHIFT) if logs else None
+        done = sum(ms is not None for ms in by_place.values())
+        found[route] = done, len(by_place), mean
+    return found
+
+
+def load_warning(circumstances: Mapping[str, Any]) -> str | None:
+    """Sentence on a load above the cores, by which times are too long; None if it was not."""
+    load, cores = circumstances.get("load_average"), os.cpu_count() or 1
+    if load is None or load <= cores:
+        return None
+    return (
+        f"the load was {load:g} on {cores} cores when this began: others were waiting, and times "
+        "are longer than on an idle machine"
+    )
 
 
 #: Changes by less than this factor are within the noise of a busy machine.

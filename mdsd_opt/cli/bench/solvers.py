@@ -2,7 +2,9 @@
 
 Every case runs in a process of its own, so that the peak memory is that of the case. Target logits
 are 2.5 N(0, 1), the draft's are the target's plus N(0, 1), each draft model of `independent` its
-own. Seconds are the median of the repeats, listing the draft sets included.
+own. Every case is solved once before a clock runs, so that what it loads and compiles lies on its
+own path. Listing the draft sets and stating the programme (setup) is told apart from solving, where
+a method says how long it took.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import statistics
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +22,10 @@ import numpy as np
 import mdsd_opt as mo
 from mdsd_opt.cli.bench.record import Record, Settings, in_own_process
 from mdsd_opt.drafts.by_name import has_many_models
-from mdsd_opt.solvers.warm_up import warm_up
+from mdsd_opt.errors import InvalidInput, MdsdError
+from mdsd_opt.problem.files import load_problem
+from mdsd_opt.solvers import get
+from mdsd_opt.solvers.registry import registered
 
 #: Cases as (method, options, scheme, V, K).
 CASES: list[tuple[str, dict[str, Any], str, int, int]] = [
@@ -93,27 +99,69 @@ def peak_megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+#: Vocabulary sizes and numbers of drafts of cases that a user chooses by methods alone.
+_SIZES, _COUNTS = (12, 100, 1000), (2,)
+
+#: Seconds of a solution that is not timed again: what it loaded does not show.
+_LONG = 20.0
+
+#: Seconds beyond the limits of all rounds after which a case is killed: it starts, it certifies.
+_GRACE = 60.0
+
+
+def cases_of(settings: Settings) -> list[tuple[str, dict[str, Any], str, int, int]]:
+    """Cases of a run: the usual ones, or the grid of what is asked for."""
+    asked = (settings.vocab_sizes, settings.num_drafts, settings.methods, settings.problems)
+    if not any(asked) and settings.backend is None:
+        return QUICK_CASES if settings.quick else CASES
+    names = settings.methods or tuple(mo.methods())
+    told = {name: get(name).options for name in names}
+    backend = settings.backend
+    if backend and not any("backend" in options for options in told.values()):
+        raise InvalidInput(f"none of {', '.join(names)} has a backend: leave --backend out")
+    options = {n: {"backend": backend} if backend and "backend" in told[n] else {} for n in names}
+    if settings.problems is not None:
+        files = [x for x in sorted(settings.problems.iterdir()) if x.suffix in _PROBLEM_SUFFIXES]
+        if not files:
+            raise InvalidInput(
+                f"{settings.problems} holds no problem: {', '.join(_PROBLEM_SUFFIXES)}"
+            )
+        places = [(str(x), p.vocab_size, p.num_drafts) for x in files for p in [load_problem(x)]]
+    else:
+        sizes, counts = settings.vocab_sizes or _SIZES, settings.num_drafts or _COUNTS
+        places = [(settings.scheme, v, k) for v in sizes for k in counts]
+    return [(name, options[name], *place) for place in places for name in names]
+
+
+_PROBLEM_SUFFIXES = (".json", ".npz", ".safetensors")
+
+
 def records(settings: Settings) -> Iterator[Record]:
     """Records of all cases in turn; a method that takes over 20 s is measured once."""
-    cases = QUICK_CASES if settings.quick else CASES
-    repeats = settings.rounds or (1 if settings.quick else 3)
+    repeats = settings.rounds or 3
     rivals: dict[tuple[str, int, int], float] = {}
-    for method, options, scheme, vocab_size, num_drafts in cases:
+    for method, options, scheme, vocab_size, num_drafts in cases_of(settings):
         if options.get("backend") == "cvxpy" and find_spec("cvxpy") is None:
             continue  # as rivals are, it is measured where it is installed
-        found = in_own_process(
-            "mdsd_opt.cli.bench.solvers",
-            [method, options, scheme, vocab_size, num_drafts, settings.seed, repeats],
-        )
+        case: list[Any] = [method, options, scheme, vocab_size, num_drafts, settings.seed, repeats]
+        if method in registered:  # which another process does not know
+            found = measure(*[*case, settings.time_limit])
+        else:
+            limit = settings.time_limit
+            timeout = None if limit is None else (repeats + 1) * limit + _GRACE
+            module = "mdsd_opt.cli.bench.solvers"
+            found = in_own_process(module, [*case, limit], timeout)
         place = (scheme, vocab_size, num_drafts)
-        if method == _AGAINST and not options:
+        if method == _AGAINST and not options and found["milliseconds"]:
             rivals[place] = statistics.median(found["milliseconds"])
         told = ", ".join(f"{name}={value}" for name, value in options.items())
+        problem = Path(scheme).name if settings.problems is not None else scheme
         yield Record.timed(
             found["milliseconds"], _AGAINST, rivals.get(place), benchmark="solvers",
-            route=f"{method} {told}".rstrip(), problem=scheme, vocab_size=vocab_size,
-            num_drafts=num_drafts, seed=settings.seed, gap=found["gap"], gap_kind="certificate",
-            note=found["note"],
+            route=f"{method} {told}".rstrip(), problem=problem, vocab_size=vocab_size,
+            num_drafts=num_drafts, seed=settings.seed, gap=found["gap"],
+            gap_kind="" if found["gap"] is None else "certificate", note=found["note"],
+            setup_ms=found["setup"],
         )  # fmt: skip
 
 
@@ -125,27 +173,42 @@ def measure(
     num_drafts: int,
     seed: int,
     repeats: int,
+    time_limit: float | None = None,
 ) -> dict[str, Any]:
-    """Time one case, in this process."""
-    problem = build(scheme, vocab_size, num_drafts, seed)
-    warm_up(problem, method, **{name: options[name] for name in options if name != "size"})
-    milliseconds, solution = [], None
-    for _ in range(repeats):
-        solution = None  # or two plans would be counted
-        solution = mo.solve(problem, method, **options)
-        milliseconds.append(1e3 * solution.solve_seconds)
-        if milliseconds[-1] > 20_000:
+    """Time one case, in this process; `scheme` may be the file of a problem."""
+    path = Path(scheme)
+    is_file = path.suffix in _PROBLEM_SUFFIXES
+    problem = load_problem(path) if is_file else build(scheme, vocab_size, num_drafts, seed)
+    known = get(method)
+    limit = {"time_limit": time_limit} if time_limit and "time_limit" in known.options else {}
+    try:
+        solution = mo.solve(problem, method, **options, **limit)
+    except MdsdError as error:
+        note = f"refused: {error}".partition(". ")[0]
+        return {"milliseconds": [], "gap": None, "note": note, "setup": None}
+    milliseconds: list[float] = []
+    setup: list[float] = []
+    first = solution
+    while len(milliseconds) < repeats:
+        if first.solve_seconds <= _LONG or milliseconds:
+            del solution  # or two plans would be counted
+            solution = mo.solve(problem, method, **options, **limit)
+        whole = 1e3 * solution.solve_seconds
+        setup.append(1e3 * float(solution.stats.get("build_seconds", 0.0)))
+        milliseconds.append(whole - setup[-1])
+        if whole > 1e3 * _LONG:
             break
-    assert solution is not None
     peak = peak_megabytes()
     certificate = mo.certify(problem, solution)
     validity = "" if certificate.valid else ", CLAIMS VIOLATED"
     sizes = ("num_variables", "arcs", "variables", "prefixes")
-    size = next(solution.stats[name] for name in sizes if name in solution.stats)
+    size = next((solution.stats[name] for name in sizes if name in solution.stats), None)
+    told = "" if size is None else f", size {size:,}"
     return {
         "milliseconds": milliseconds,
         "gap": certificate.gap,
-        "note": f"{solution.status}, size {size:,}, peak {peak:.0f} MB{validity}",
+        "note": f"{solution.status}{told}, peak {peak:.0f} MB{validity}",
+        "setup": statistics.median(setup) if any(setup) else None,
     }
 
 

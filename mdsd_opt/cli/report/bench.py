@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mdsd_opt.base.files import atomic_write
-from mdsd_opt.cli.bench.record import BenchReport, Change, Record, Scaling, scaling
+from mdsd_opt.cli.bench.record import (
+    SHIFT,
+    BenchReport,
+    Change,
+    Record,
+    Scaling,
+    geometric_means,
+    load_warning,
+    scaling,
+)
 from mdsd_opt.cli.output import make_table
 from mdsd_opt.cli.view import Drawing, Section, View, new_figure
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from rich.table import Table
 
@@ -24,29 +36,33 @@ def bench_view(report: BenchReport, changes: Sequence[Change] = ()) -> View:
         Section("" if n else "Measurements", None if n else MEANING, table=table, keys=NUM_KEYS)
         for n, table in enumerate(records_tables(report))
     ]
+    tables += [Section("Over all problems", table=table) for table in means_tables(report)]
     fitted = scaling_table(report.records)
     if fitted.row_count:
         tables.append(Section("Growth", table=fitted))
     where = report.circumstances
     told = (name for name in _TOLD if name in where)
     circumstances = ", ".join(f"{name.replace('_', ' ')} {where[name]}" for name in told)
+    warned = load_warning(where)
     earlier = [Section("Earlier run", table=changes_table(changes))] if changes else []
     return View(
         f"Speed\n{circumstances}",
         [*tables, Section(text=circumstances)],
-        [*conclusion(report), *earlier],
+        [*conclusion(report), *([warned] if warned else []), *earlier],
         report.as_json().rstrip(),
         Drawing(
             partial(bench_figure, report),
             "Time of one call against the vocabulary, both on logarithmic axes; lower is better.",
         ),
+        rows=[asdict(record) for record in report.records],
     )
 
 
 #: Meaning of the numbers in `records_tables`.
 MEANING = (
-    "milliseconds of one call, median and 90th percentile of the rounds; lower is better. Empty: "
-    "there is no rival, or nothing to compare the answer with; -: did not finish."
+    "milliseconds of one call, median and 90th percentile of the rounds where there are several; "
+    "lower is better. Setup, where a method tells it, is left out of them. Empty: there is no "
+    "rival, or nothing to compare the answer with; -: did not finish."
 )
 
 #: Circumstances that stand below the tables.
@@ -54,6 +70,10 @@ _TOLD = ("processor", "cpus", "load_average", "python", "numpy", "numba", "mdsd_
 
 #: Number of columns of `records_tables` that say what was measured, without the threads.
 NUM_KEYS = 3
+
+
+#: What stands above times, of one round each or of several.
+_TIME = {False: "", True: "median\n"}
 
 
 def records_tables(report: BenchReport) -> list[Table]:
@@ -65,13 +85,17 @@ def records_tables(report: BenchReport) -> list[Table]:
 def _records_table(records: Sequence[Record]) -> Table:
     first = records[0]
     title = f"{first.benchmark}: {first.problem.replace('_', ' ')}"
+    several = any(record.rounds > 1 for record in records)
     columns: list[tuple[str, Callable[[Record], str]]] = [
         ("route", lambda record: record.route),
         ("V", lambda record: f"{record.vocab_size:,}"),
         ("K", lambda record: str(record.num_drafts or "any")),
-        ("median\nms", lambda record: _milliseconds(record.median_ms)),
-        ("p90\nms", lambda record: _milliseconds(record.p90_ms)),
+        (f"{_TIME[several]}ms", lambda record: _milliseconds(record.median_ms)),
     ]
+    if several:
+        columns.append(("p90\nms", lambda record: _milliseconds(record.p90_ms)))
+    if any(record.setup_ms for record in records):
+        columns.append(("setup\nms", lambda record: _digits(record.setup_ms)))
     threads = {record.threads for record in records}
     if len(threads) > 1:
         columns.insert(NUM_KEYS, ("threads", lambda record: str(record.threads)))
@@ -110,6 +134,7 @@ def conclusion(report: BenchReport) -> list[str]:
         here = [record for record in done if record.vocab_size == largest]
         if any(record.gap_kind == "error" for record in here):  # others give no answer
             here = [record for record in here if record.gap is not None]
+        here = [record for record in here if record.solved] or here
         quickest = min(here, key=lambda record: record.median_ms or 0.0)
         line = f"{benchmark}: at V = {largest:,}, {quickest.route} takes "
         line += f"{_milliseconds(quickest.median_ms)} ms"
@@ -138,6 +163,28 @@ def _digits(value: float | None) -> str:
 
 def _place(record: Record) -> tuple[object, ...]:
     return record.vocab_size, record.num_drafts, record.threads
+
+
+def means_tables(report: BenchReport) -> list[Table]:
+    """Table of the shifted geometric means of the solvers, if there are two problems or more."""
+    records = [record for record in report.records if record.benchmark == "solvers"]
+    means = geometric_means(records)
+    if len(means) < 2:
+        return []
+    lines = [
+        (route, f"{solved} of {total}", _milliseconds(mean))
+        for route, (solved, total, mean) in sorted(
+            means.items(), key=lambda x: (-x[1][0], x[1][2] or 0.0)
+        )
+    ]
+    return [
+        make_table(
+            f"over all problems: geometric mean of the times, shifted by {SHIFT:g} ms, on the "
+            "problems that all of these routes solved; lower is better",
+            ("route", "solved", "ms"),
+            lines,
+        )
+    ]
 
 
 def scaling_table(records: Sequence[Record]) -> Table:
@@ -194,34 +241,79 @@ def _lines(records: Sequence[Record]) -> dict[tuple[str, str, int], list[tuple[i
     return {key: list(points.items()) for key, points in best.items()}
 
 
+#: Most entries of a legend; lines beyond are drawn without one.
+MOST_ENTRIES = 12
+
+
 def bench_figure(report: BenchReport) -> Figure:
     """Picture of time against V, a line for each route, a panel for each benchmark."""
     done = [record for record in report.records if record.median_ms is not None]
-    panels = {
-        benchmark: _lines([record for record in done if record.benchmark == benchmark])
-        for benchmark in dict.fromkeys(record.benchmark for record in done)
-    }
-    heights = [max(3.6, 0.15 * len(lines) + 0.7) for lines in panels.values()]
-    figure = new_figure(figsize=(10.0, sum(heights)))
-    all_axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for axes, (benchmark, lines) in zip(all_axes, panels.items(), strict=True):
-        routes, problems, drafts = (list(dict.fromkeys(part)) for part in zip(*lines, strict=True))
-        by_problem = len(problems) > len(routes)  # colours, of which there are most
-        colours, styles = (problems, routes) if by_problem else (routes, problems)
-        for (route, problem, num_drafts), points in lines.items():
-            axes.plot(
-                *zip(*sorted(points), strict=True),
-                color=f"C{colours.index((route, problem)[by_problem]) % 10}",
-                linestyle=_STYLES[styles.index((problem, route)[by_problem]) % len(_STYLES)],
-                marker=_MARKERS[drafts.index(num_drafts) % len(_MARKERS)],
-                markersize=4,
-                label=f"{route}, {problem.replace('_', ' ')}"
-                + (f", K = {num_drafts}" if num_drafts else ""),
-            )
-        axes.set(xscale="log", yscale="log", xlabel="V", ylabel="milliseconds", title=benchmark)
-        axes.legend(fontsize=6, loc="upper left", bbox_to_anchor=(1.01, 1.0))
-        axes.grid(alpha=0.3)
+    panels = [[*records] for _, records in groupby(done, key=lambda record: record.benchmark)]
+    figure = new_figure(figsize=(8.0, 3.4 * len(panels) or 1.0))
+    all_axes = figure.subplots(max(len(panels), 1), 1, squeeze=False)[:, 0]
+    for axes, records in zip(all_axes, panels, strict=False):
+        draw_times(axes, records)
     return figure
+
+
+def draw_times(axes: Axes, records: Sequence[Record]) -> None:
+    """Draw time against V, a line for each route, problem and K, for one benchmark.
+
+    Colours, line styles and markers have entries of their own in the legend, so that it stays short
+    where there are many lines; of more than twelve the rest are counted.
+    """
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import NullLocator
+
+    records = [replace(record, problem=record.problem.replace("_", " ")) for record in records]
+    lines = _lines(records)
+    routes, problems, drafts = (list(dict.fromkeys(part)) for part in zip(*lines, strict=True))
+    drafts = sorted(drafts)
+    shared: Callable[[str], str] = str
+    if len(routes) + len(problems) + len(drafts) > MOST_ENTRIES:  # options have their method's look
+        shared = _without_options
+        routes = list(dict.fromkeys(map(shared, routes)))
+    by_problem = len(problems) > len(routes)  # colours, of which there are most
+    colours, styles = (problems, routes) if by_problem else (routes, problems)
+    looks: dict[str, dict[str, Any]] = {
+        name: {"color": f"C{n % 10}"} for n, name in enumerate(colours)
+    }
+    dashes = {name: {"linestyle": _STYLES[n % len(_STYLES)]} for n, name in enumerate(styles)}
+    marks = {k: {"marker": _MARKERS[n % len(_MARKERS)]} for n, k in enumerate(drafts)}
+    for (route, problem, num_drafts), points in lines.items():
+        route = shared(route)
+        colour, style = (problem, route) if by_problem else (route, problem)
+        look: dict[str, Any] = {**looks[colour], **dashes[style], **marks[num_drafts]}
+        axes.plot(*zip(*sorted(points), strict=True), markersize=4, **look)
+    keys: list[tuple[str, dict[str, Any]]] = list(looks.items())
+    keys += [(name, {"color": "0.3", **look}) for name, look in dashes.items() if len(dashes) > 1]
+    keys += [
+        (f"K = {k or 'any'}", {"color": "0.3", "linestyle": "", **look})
+        for k, look in marks.items()
+        if len(marks) > 1
+    ]
+    shown = keys if len(keys) <= MOST_ENTRIES else keys[: MOST_ENTRIES - 1]
+    entries: list[Any] = [Line2D([], [], label=name, markersize=4, **look) for name, look in shown]
+    if len(shown) < len(keys):
+        left = f"and {len(keys) - len(shown)} more"
+        entries.append(Line2D([], [], linestyle="", label=left))
+    title = records[0].benchmark
+    axes.set(xscale="log", yscale="log", xlabel="V", ylabel="milliseconds", title=title)
+    axes.legend(handles=entries, fontsize=7, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    axes.grid(alpha=0.3)
+    sizes = sorted({record.vocab_size for record in records})
+    if len(sizes) <= _MOST_TICKS:
+        axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _without_options(route: str) -> str:
+    """Name of a route without what follows it as ``option=value``."""
+    return re.sub(r"(,? \w+=\S+)+$", "", route)
+
+
+#: Most sizes that are all written under a picture.
+_MOST_TICKS = 8
 
 
 _CIRCUMSTANCES = (
@@ -261,8 +353,10 @@ def _records_as_markdown(benchmark: str, records: Sequence[Record]) -> str:
     against = sorted({record.against for record in records if record.against})
     rival = f"times faster than {', '.join(against)}" if against else "times faster"
     kinds = sorted({record.gap_kind for record in records if record.gap_kind})
+    several = any(record.rounds > 1 for record in records)
     headings = (
-        "route", "problem", "V", "K", "threads", "median ms", "p90 ms", rival,
+        "route", "problem", "V", "K", "threads", "median ms" if several else "ms", "p90 ms",
+        "setup ms", rival,
         " or ".join(kinds) or "gap", "note",
     )  # fmt: skip
     rows = [
@@ -273,7 +367,8 @@ def _records_as_markdown(benchmark: str, records: Sequence[Record]) -> str:
             str(record.num_drafts or ""),
             str(record.threads),
             _milliseconds(record.median_ms),
-            _milliseconds(record.p90_ms),
+            _milliseconds(record.p90_ms) if several else "",
+            _digits(record.setup_ms),
             "" if record.times_faster is None else f"{record.times_faster:.3g}",
             "" if record.gap is None else f"{record.gap:.0e}",
             record.note,

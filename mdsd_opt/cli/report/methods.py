@@ -1,18 +1,20 @@
-"""View of every method on one problem, side by side, each with its certificate."""
+"""Views of every method on one problem, side by side, each with its certificate."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from mdsd_opt.cli.output import make_table
-from mdsd_opt.errors import MdsdError
+from mdsd_opt.errors import InvalidInput, MdsdError
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.certificate import Certificate, certify
 from mdsd_opt.problem.solution import Solution
-from mdsd_opt.solvers import methods, solve
-from mdsd_opt.solvers.warm_up import warm_up
+from mdsd_opt.solvers import choose, get, methods, solve
+from mdsd_opt.solvers.registry import is_built_in
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,6 +22,12 @@ if TYPE_CHECKING:
 
 #: Distance up to which two bounds show the same digits.
 _CLOSED = 1e-9
+
+#: Seconds below which a method is run once more: what the first run loads is not its own.
+_QUICK = 5.0
+
+#: Most lines of a plan, of prices or of tokens on a terminal; JSON has all.
+MOST_LINES = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +39,20 @@ class MethodRow:
     solution: Solution | None
     certificate: Certificate | None
     refusal: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """Name of the method, with the options that choose an algorithm."""
+        return " ".join([self.method, *(f"{name}={x}" for name, x in self.options.items())])
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields; exact bounds are given as fractions too."""
+        named = {"method": self.method, "chosen": self.chosen, **_if_any(options=self.options)}
         if self.solution is None or self.certificate is None:
-            return {"method": self.method, "chosen": self.chosen, "refused": self.refusal}
+            return {**named, "refused": self.refusal}
         document = {
-            "method": self.method,
-            "chosen": self.chosen,
+            **named,
             "acceptance_rate": self.solution.acceptance_rate,
             "status": str(self.solution.status),
             "lower": float(self.certificate.lower),
@@ -55,6 +69,33 @@ class MethodRow:
             document["exact_upper"] = str(self.certificate.upper)
         return document
 
+    def evidence(self, names: Iterable[str]) -> dict[str, Any]:
+        """JSON-ready subset, plan and dual, those of these names that the solution has."""
+        found: dict[str, Any] = {}
+        solution = self.solution
+        if solution is None:
+            return found
+        if "subset" in names and solution.subset is not None:
+            found["subset"] = np.flatnonzero(solution.subset).tolist()
+        if "plan" in names and solution.plan is not None:
+            found["plan"] = [
+                {"drafts": list(drafts), "token": token, "mass": mass}
+                for drafts, token, mass in solution.plan.items()
+            ]
+        if "dual" in names and solution.dual is not None:
+            found["dual"] = {"tokens": solution.dual.tokens.tolist()}
+            if solution.dual.sets is not None and solution.plan is not None:
+                sets = solution.plan.sets()
+                found["dual"]["sets"] = [
+                    {"drafts": list(drafts), "price": price}
+                    for drafts, price in zip(sets, solution.dual.sets.tolist(), strict=True)
+                ]
+        return found
+
+
+def _if_any(**entries: Any) -> dict[str, Any]:
+    return {name: dict(value) for name, value in entries.items() if value}
+
 
 def _plain(value: object) -> bool:
     return isinstance(value, (str, int, float, bool))
@@ -65,30 +106,52 @@ def method_rows(
     names: Sequence[str] | None = None,
     exact: bool = False,
     time_limit: float | None = None,
+    backend: str | None = None,
+    sizes: Sequence[int] = (),
 ) -> list[MethodRow]:
     """Run the methods (all of them unless named) and certify each result.
 
-    What is refused, or fails, is a row with the reason. Seconds are those of a second run: each
-    method has solved a tiny problem of the same kind before.
+    `backend` goes to those that have one, each of the `sizes` to truncated_lp. What is refused, or
+    fails, is a row with the reason. Seconds of less than five are those of a second run.
     """
-    limits: dict[str, Any] = {} if time_limit is None else {"time_limit": time_limit}
+    given: dict[str, Any] = {} if time_limit is None else {"time_limit": time_limit}
     try:
-        chosen = solve(problem, **limits).method
+        chosen = choose(problem, given).method
     except MdsdError:  # so do the methods that it has tried, in rows of their own
         chosen = ""
     rows = []
-    known = methods()
-    for name in names or known:
-        warm_up(problem, name)
-        try:
-            taken = {limit: limits[limit] for limit in limits if limit in known[name].options}
-            solution = solve(problem, method=name, **taken)
-            certificate = certify(problem, solution, exact=exact)
-        except MdsdError as error:
-            rows.append(MethodRow(name, name == chosen, None, None, str(error)))
-            continue
-        rows.append(MethodRow(name, name == chosen, solution, certificate))
+    for name in names or methods():
+        known = get(name).options
+        limits = {limit: given[limit] for limit in given if limit in known}
+        backends = {"backend": backend} if backend and "backend" in known else {}
+        for size in sizes if sizes and "size" in known else [None]:
+            options = {**backends, **({} if size is None else {"size": size})}
+            rows.append(_row(problem, name, name == chosen, options, limits, exact))
     return rows
+
+
+def _row(
+    problem: TransportProblem,
+    name: str,
+    chosen: bool,
+    options: dict[str, Any],
+    limits: dict[str, Any],
+    exact: bool,
+) -> MethodRow:
+    told = get(name).name
+    try:
+        solution = solve(problem, method=name, **options, **limits)
+        if solution.solve_seconds < _QUICK:
+            solution = solve(problem, method=name, **options, **limits)
+        certificate = certify(problem, solution, exact=exact)
+    except MdsdError as error:
+        return MethodRow(told, chosen, None, None, str(error), options)
+    except Exception as error:
+        if is_built_in(name):
+            raise
+        text = f"{type(error).__name__}: {error}".partition("\n")[0]
+        return MethodRow(told, chosen, None, None, text, options)
+    return MethodRow(told, chosen, solution, certificate, "", options)
 
 
 def methods_table(rows: Sequence[MethodRow], title: str) -> Table:
@@ -96,7 +159,7 @@ def methods_table(rows: Sequence[MethodRow], title: str) -> Table:
     from rich.markup import escape
 
     def line(row: MethodRow) -> tuple[str, ...]:
-        name = f"{row.method} *" if row.chosen else row.method
+        name = f"{row.label} *" if row.chosen else row.label
         if row.solution is None or row.certificate is None:
             return (name, "-", "-", "-", "not used", "")
         status = str(row.solution.status)
@@ -124,10 +187,92 @@ def methods_table(rows: Sequence[MethodRow], title: str) -> Table:
     )
 
 
+def best_first(rows: Sequence[MethodRow]) -> list[MethodRow]:
+    """Rows by what their certificate leaves open, the first of equal ones first."""
+    done = [row for row in rows if row.certificate is not None]
+    return sorted(done, key=lambda row: round(float(row.certificate.gap), 9))  # type: ignore[union-attr]
+
+
+def with_plan(rows: Sequence[MethodRow]) -> MethodRow:
+    """Best row that has a plan; `InvalidInput` if none has."""
+    for row in best_first(rows):
+        if row.solution is not None and row.solution.plan is not None:
+            return row
+    raise InvalidInput("none of these methods found a plan: --method full_lp and max_flow have one")
+
+
+def evidence_tables(rows: Sequence[MethodRow], names: Sequence[str]) -> list[Table]:
+    """Table for the subset, the plan and the dual, each of the best method that has one."""
+    tables = []
+    for name in names:
+        having = [row for row in best_first(rows) if name in row.evidence([name])]
+        if name == "dual":  # prices of the draft sets come with a plan
+            having.sort(key=lambda row: "plan" not in row.evidence(["plan"]))
+        if having:
+            tables.append(_EVIDENCE[name](having[0], having[0].evidence([name])[name]))
+        else:
+            raise InvalidInput(
+                f"none of these methods found what --{name} shows: --method full_lp and max_flow do"
+            )
+    return tables
+
+
+def _subset_table(row: MethodRow, tokens: list[int]) -> Table:
+    assert row.solution is not None
+    assert row.solution.subset is not None
+    size = row.solution.subset.size
+    shown = ", ".join(map(str, tokens[:MOST_LINES])) or "none"
+    more = f", and {len(tokens) - MOST_LINES:,} more" if len(tokens) > MOST_LINES else ""
+    return make_table(
+        f"subset of {row.label}: 1 + P(H) - Q(H) is the upper bound",
+        ("tokens of H", "how many", "of"),
+        [(shown + more, f"{len(tokens):,}", f"{size:,}")],
+    )
+
+
+def _plan_table(row: MethodRow, arcs: list[dict[str, Any]]) -> Table:
+    largest = sorted(arcs, key=lambda arc: -arc["mass"])[:MOST_LINES]
+    caption = None
+    if len(arcs) > len(largest):
+        caption = f"the largest of {len(arcs):,} masses above zero; --json has all of them"
+    return make_table(
+        f"plan of {row.label}: how often the token is accepted from the draft set",
+        ("draft set", "token", "mass"),
+        [(_named(x["drafts"]), str(x["token"]), f"{x['mass']:.9f}") for x in largest],
+        caption=caption,
+    )
+
+
+def _dual_table(row: MethodRow, dual: dict[str, Any]) -> Table:
+    tokens, sets = enumerate(dual["tokens"]), dual.get("sets", [])
+    lines = [(f"token {i}", f"{price:.9g}") for i, price in tokens if price > 0]
+    lines += [(_named(x["drafts"]), f"{x['price']:.9g}") for x in sets if x["price"] > 0]
+    caption = "all others have price 0"
+    if len(lines) > MOST_LINES:
+        caption += f"; {len(lines) - MOST_LINES:,} more in --json"
+    return make_table(
+        f"dual of {row.label}: prices that prove the upper bound",
+        ("token or draft set", "price"),
+        lines[:MOST_LINES],
+        caption=caption,
+    )
+
+
+_EVIDENCE: dict[str, Callable[[MethodRow, Any], Table]] = {
+    "subset": _subset_table,
+    "plan": _plan_table,
+    "dual": _dual_table,
+}
+
+
+def _named(drafts: Iterable[int]) -> str:
+    return "{" + ", ".join(map(str, drafts)) + "}"
+
+
 def conclusion(rows: Sequence[MethodRow]) -> str:
     """Sentence about the tightest bounds that hold, and who proves them."""
     proven = [
-        (row.method, row.certificate)
+        (row.label, row.certificate)
         for row in rows
         if row.certificate is not None and row.certificate.valid
     ]

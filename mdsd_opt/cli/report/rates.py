@@ -34,7 +34,7 @@ def rates_view(
     The title says what they are of, and `known` is what else the document says of it.
     """
     tables = [
-        Section("Rates", table=rates_table(rows, title), keys=2),
+        Section("Rates", table=rates_table(rows, title), keys=2, in_parts=False),
         *([Section("Left out", values=list(refused.items()), inline=True)] if refused else []),
     ]
     lines = [row.to_dict() for row in rows]
@@ -212,11 +212,8 @@ def rates_figure(rows: Sequence[RateRow]) -> Figure:
     bounds always: triangles from which the rate lies upwards.
     """
     figure = new_figure()
-    lines: dict[tuple[str, str], list[RateRow]] = {}
-    for row in rows:
-        lines.setdefault((row.scheme, row.verifier), []).append(row)
-    schemes = list(dict.fromkeys(scheme for scheme, _ in lines))
-    verifiers = list(dict.fromkeys(verifier for _, verifier in lines))
+    lines = _by_kind(rows)
+    schemes, verifiers = _names_of(lines)
     together = len(lines) <= _MOST_LINES
     panels, columns = (1, 1) if together else (len(schemes), min(len(schemes), 2))
     shown = schemes + verifiers * (len(verifiers) > 1) if together else verifiers
@@ -236,11 +233,8 @@ def rates_figure(rows: Sequence[RateRow]) -> Figure:
     if not together:
         for axes, scheme in zip(grid, schemes, strict=False):
             axes.set_title(title_of(scheme), fontsize=SMALL + 1)
-    ticks = sorted({row.num_drafts for row in rows})
     for axes in grid[:panels]:
-        axes.set_xticks(ticks if len(ticks) <= _MOST_TICKS else ticks[:: -(-len(ticks) // 8)])
-        axes.grid(alpha=0.3)
-        axes.tick_params(labelsize=SMALL)
+        _mark_counts(axes, rows)
     for axes in grid[max(panels - columns, 0) : panels]:
         axes.set_xlabel("number of drafts K", fontsize=SMALL + 1)
     figure.supylabel("acceptance rate", fontsize=SMALL + 1)
@@ -253,6 +247,39 @@ def rates_figure(rows: Sequence[RateRow]) -> Figure:
         columnspacing=1.2,
     )
     return figure
+
+
+def draw_rates(axes: Axes, rows: Sequence[RateRow]) -> None:
+    """Draw acceptance against K on one pair of axes, with its legend inside, as `rates_figure`."""
+    lines = _by_kind(rows)
+    schemes, verifiers = _names_of(lines)
+    for number, ((scheme, verifier), line) in enumerate(lines.items()):
+        look = _look(schemes.index(scheme), verifiers.index(verifier), together=True)
+        _draw(axes, line, _shift(number, len(lines)), look)
+    _mark_counts(axes, rows)
+    axes.set_xlabel("number of drafts K", fontsize=SMALL + 1)
+    axes.set_ylabel("acceptance rate", fontsize=SMALL + 1)
+    axes.legend(handles=_keys(schemes, verifiers, lines, together=True), fontsize=SMALL)
+
+
+def _by_kind(rows: Sequence[RateRow]) -> Lines:
+    lines: Lines = {}
+    for row in rows:
+        lines.setdefault((row.scheme, row.verifier), []).append(row)
+    return lines
+
+
+def _names_of(lines: Lines) -> tuple[list[str], list[str]]:
+    """Schemes and verifiers of the lines, each once."""
+    return list(dict.fromkeys(s for s, _ in lines)), list(dict.fromkeys(v for _, v in lines))
+
+
+def _mark_counts(axes: Axes, rows: Sequence[RateRow]) -> None:
+    """Put numbers of drafts under the axes, as many as there is room for."""
+    ticks = sorted({row.num_drafts for row in rows})
+    axes.set_xticks(ticks if len(ticks) <= _MOST_TICKS else ticks[:: -(-len(ticks) // 8)])
+    axes.grid(alpha=0.3)
+    axes.tick_params(labelsize=SMALL)
 
 
 def _look(s: int, v: int, together: bool) -> dict[str, Any]:

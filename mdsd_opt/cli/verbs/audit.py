@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mdsd_opt.base.files import check_writable
 from mdsd_opt.cli import options, server_audits
 from mdsd_opt.errors import InvalidInput, MissingExtra, ProblemTooLarge
 
@@ -115,6 +117,9 @@ def audit(
     ] = 1e-6,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
     page: options.Report = None,
+    junit: Annotated[
+        Path | None, "Save the verdict as JUnit's XML, for continuous integration."
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Settle whether a verifier, or a recorded engine, is lossless.
@@ -134,13 +139,15 @@ def audit(
     from mdsd_opt.cli.view import Form, present
 
     form = Form(as_json, page=page)
-    allowed = Allowed(detect, tolerate_edge)
+    if junit is not None:
+        check_writable(junit)
+    allowed = Allowed(detect, tolerate_edge, junit)
     if servers.is_asked:
         from mdsd_opt.cli.report.audits import audit_view
 
         found, of = server_audits.audited(servers, others, sampling, seconds, false_alarm, seed)
         present(audit_view(found, of), form)
-        allowed.leave(found, found.clean)
+        allowed.leave([(of, found, found.clean)])
         return
     if engine is not None:
         limit = 3600.0 if seconds is None else seconds
@@ -224,7 +231,7 @@ def audit(
         )
         subject = f"{trace}: {report.num_trials:,} recorded tokens"
     present(audit_view(report, subject), form)
-    allowed.leave(report, getattr(report, "faultless", report.clean))
+    allowed.leave([(subject, report, getattr(report, "faultless", report.clean))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,18 +240,36 @@ class Allowed:
 
     detect: float | None
     tolerate_edge: float
+    junit: Path | None = None
 
-    def leave(self, report: Report | EngineAudit, faultless: bool) -> None:
-        """Exit with 3 if nothing could be judged or too much is hidden, with 1 for a fault."""
+    def leave(self, found: Sequence[tuple[str, Report | EngineAudit, bool]]) -> None:
+        """Exit with the code of the first subject that has one, after JUnit's file is written.
+
+        Each is a subject, its report, and whether that is faultless.
+        """
+        from mdsd_opt.cli.report.junit import TestCase, save_junit
+
+        codes = [self._code(report, faultless) for _, report, faultless in found]
+        if self.junit is not None:
+            cases = [
+                TestCase(subject, code, report.verdict, getattr(report, "rows", list)())
+                for (subject, report, _), code in zip(found, codes, strict=True)
+            ]
+            save_junit(self.junit, cases)
+        for code in codes:
+            if code:
+                raise typer.Exit(code)
+
+    def _code(self, report: Report | EngineAudit, faultless: bool) -> int:
+        """Exit code: 3 if nothing could be judged or too much is hidden, 1 for a fault."""
         if report.verdict_class == "not judged":
-            raise typer.Exit(3)
+            return 3
         from mdsd_opt.auditing.report import is_tolerable
 
         edge = is_tolerable(report, self.tolerate_edge)
         if not (faultless or edge):
-            raise typer.Exit(1)
-        if self.detect is not None and report.detectable_bias > self.detect:
-            raise typer.Exit(3)
+            return 1
+        return 3 if self.detect is not None and report.detectable_bias > self.detect else 0
 
 
 def _laws_and_promise(
@@ -333,5 +358,5 @@ def audit_engines(
     if not audits:
         raise InvalidInput("no engine with an adapter is installed")
     present(engines_view(audits, missing), form)
-    for audit in sorted(audits, key=lambda audit: CLASSES.index(audit.verdict_class), reverse=True):
-        allowed.leave(audit, audit.clean)
+    audits.sort(key=lambda audit: CLASSES.index(audit.verdict_class), reverse=True)
+    allowed.leave([(f"engine {audit.engine.name}", audit, audit.clean) for audit in audits])

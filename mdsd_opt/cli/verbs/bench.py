@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from mdsd_opt.base.files import check_writable
 from mdsd_opt.cli import options
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.errors import InvalidInput, UnknownName
 
 _OUT_SUFFIXES = (".json", ".csv", ".md")
 
@@ -20,17 +22,41 @@ def bench(
         list[str] | None,
         typer.Argument(help="solvers, flows, batches, decisions, polyhedra; all if left out."),
     ] = None,
+    *,
     quick: Annotated[bool, "Small sizes, few rounds: 20 s; says what it left out."] = False,
-    rounds: Annotated[int | None, "How often each route is timed."] = None,
+    rounds: Annotated[int | None, "How often each route is timed; 3 at least if left out."] = None,
+    vocab_size: Annotated[
+        str | None,
+        typer.Option("--vocab-size", "-V", help="Of solvers: sizes of the problems, as 1000,4000."),
+    ] = None,
+    num_drafts: Annotated[str | None, "Of solvers: numbers of drafts, as 2,4."] = None,
+    scheme: Annotated[str, "Of solvers: draft scheme of the problems."] = "with_replacement",
+    methods: Annotated[
+        str | None,
+        "Of solvers: methods, separated by commas: names, or module:METHOD for one of your own.",
+    ] = None,
+    backend: Annotated[str | None, "Of solvers: highs or cvxpy, where a method has one."] = None,
+    problems: Annotated[
+        Path | None, "Of solvers: folder with files of problems, in place of random logits."
+    ] = None,
+    time_limit: Annotated[float | None, "Of solvers: seconds of one solution."] = None,
+    verifiers: Annotated[
+        str | None,
+        "Of decisions: verifiers beside the usual ones, or module:VERIFIER for one of your own.",
+    ] = None,
     threads: Annotated[int | None, "For what can use threads; all by default."] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the problems.")] = 0,
     out: Annotated[list[Path] | None, "Save as .json, .csv or .md; may be given again."] = None,
-    plot: Annotated[Path | None, "Save a picture of time against V (.png, .svg or .pdf)."] = None,
+    picture: options.Picture,
+    saved: Annotated[
+        Path | None,
+        typer.Option("--from", help="Measure nothing: show and draw a saved .json again."),
+    ] = None,
     compare: Annotated[
         Path | None, "A saved .json: show what has become slower; exit code 1 if any."
     ] = None,
     page: options.Report = None,
-    as_json: options.AsJson = False,
+    printed: options.Printed,
 ) -> None:
     """Measure speed side by side with the alternatives, in one run, with the gap of every answer.
 
@@ -41,11 +67,16 @@ def bench(
             raise InvalidInput(f"--out is {path}: give a name that ends in .json, .csv or .md")
         check_writable(path)
     from mdsd_opt.cli.bench import LEFT_OUT, Record, changes, load_report, run
-    from mdsd_opt.cli.output import remark
+    from mdsd_opt.cli.output import look_here_for_modules, remark
     from mdsd_opt.cli.report.bench import bench_view, save_report
     from mdsd_opt.cli.view import Form, present
+    from mdsd_opt.drafts.by_name import all_schemes
+    from mdsd_opt.solvers import get as get_method
+    from mdsd_opt.verifiers import get as get_verifier
 
-    form = Form(as_json, plot=plot, page=page)
+    if scheme not in all_schemes():
+        raise UnknownName.among("draft scheme", scheme, all_schemes())
+    form = Form(page=page, **asdict(picture), **asdict(printed))
     old = None if compare is None else load_report(compare)
 
     def tell(record: Record) -> None:
@@ -54,13 +85,33 @@ def bench(
         remark(f"{record.benchmark}: {record.route}, {record.problem}, "
                f"V = {record.vocab_size:,}{drafts}: {took}")  # fmt: skip
 
-    report = run(names or (), quick=quick, rounds=rounds, threads=threads, seed=seed, progress=tell)
+    look_here_for_modules()
+    chosen = {
+        "vocab_sizes": tuple(options.parse_numbers(vocab_size, "--vocab-size"))
+        if vocab_size
+        else (),
+        "num_drafts": tuple(options.parse_counts(num_drafts)) if num_drafts else (),
+        "methods": _names(methods, get_method),
+        "scheme": scheme,
+        "backend": backend,
+        "problems": problems,
+        "time_limit": time_limit,
+        "verifiers": _names(verifiers, get_verifier),
+    }
+    _check(names or [], {**chosen, "scheme": scheme != "with_replacement"}, saved)
+    if saved is not None:
+        report = load_report(saved)
+    else:
+        report = run(
+            names or (), quick=quick, rounds=rounds, threads=threads, seed=seed, progress=tell,
+            **chosen,
+        )  # fmt: skip
     for path in out or []:
         save_report(report, path)
         remark(f"saved as {path}")
     found = [] if old is None else changes(old, report)
     present(bench_view(report, found), form)
-    for name in (names or LEFT_OUT) if quick else ():
+    for name in (names or LEFT_OUT) if quick and saved is None else ():
         remark(f"left out of {name}: {LEFT_OUT[name]}")
     if old is None:
         return
@@ -70,3 +121,35 @@ def bench(
     if worse:
         remark(f"slower or less exact than in {compare}: {worse} of {len(found)} measurements")
         raise typer.Exit(1)
+
+
+#: Options that belong to one benchmark each, by the name of their setting.
+_OF_DECISIONS = {"verifiers": "--verifiers"}
+_OF_SOLVERS = {
+    "vocab_sizes": "--vocab-size", "num_drafts": "--num-drafts", "methods": "--methods",
+    "scheme": "--scheme", "backend": "--backend", "problems": "--problems",
+    "time_limit": "--time-limit",
+}  # fmt: skip
+
+
+def _check(names: Sequence[str], chosen: Mapping[str, Any], saved: Path | None) -> None:
+    """Raise where an option has nothing to say of what is measured."""
+    for options_of, benchmark in ((_OF_SOLVERS, "solvers"), (_OF_DECISIONS, "decisions")):
+        for name, option in options_of.items():
+            if chosen[name] and (saved is not None or [*names] != [benchmark]):
+                raise InvalidInput(f"{option} is for mdsd-opt bench {benchmark}, without --from")
+    if chosen["problems"] is not None:
+        if not chosen["problems"].is_dir():
+            raise InvalidInput(f"--problems is {chosen['problems']}: give a folder")
+        if chosen["vocab_sizes"] or chosen["num_drafts"] or chosen["scheme"]:
+            raise InvalidInput("--problems has sizes and schemes: leave -V, -k and --scheme out")
+    if chosen["time_limit"] is not None and not chosen["time_limit"] > 0:
+        raise InvalidInput(f"--time-limit is {chosen['time_limit']}: give seconds above 0")
+
+
+def _names(text: str | None, get: Callable[[str], Any]) -> tuple[str, ...]:
+    """Names with commas between them, each of which there is."""
+    names = tuple(name.strip() for name in text.split(",")) if text else ()
+    for name in names:
+        get(name)
+    return names

@@ -87,7 +87,11 @@ def check(
             )
     finally:
         line.clear()
-    present(View(conclusion=[str(result)], document=result.to_dict()), Form(as_json))
+    known = cddlib_checks.conjectures().get(conjecture)
+    proof = f"proof for every size: {known.proof}" if known and known.proof else None
+    document = {**result.to_dict(), "proof": known.proof if known else ""}
+    told = [str(result), *([proof] if proof else [])]
+    present(View(conclusion=told, document=document), Form(as_json))
     if result.holds is not True:
         raise typer.Exit(3 if result.holds is None else 1)
 
@@ -105,15 +109,27 @@ def _list(as_json: bool) -> None:
     from mdsd_opt.cli.view import Form, Section, View, present
 
     known = conjectures().values()
-    told = "claims, what each states, and its source; those called false are there to be refuted"
-    tables = [Section(text=told)]
-    for c in known:
-        tables.append(Section(text="", values=[(c.name, f"({c.status})")]))
-        tables.append(Section(values=[(" ", c.statement), (" ", c.source)]))
+    tables = []
+    for status, heading in _KINDS.items():
+        of_kind = [c for c in known if c.status == status]
+        tables.append(Section(text=f"{heading} ({len(of_kind)})" if of_kind else None))
+        for c in of_kind:
+            tables.append(Section(text="", values=[(c.name, "")]))
+            where = f"proof: {c.proof}" if c.proof else ""
+            tables.append(Section(values=[(" ", x) for x in (c.statement, c.source, where) if x]))
+        tables.append(Section(text="" if of_kind else None))
     conclusion = "each is settled at one size: mdsd-opt check CLAIM --vocab-size V --num-drafts K"
     document = {"conjectures": [c.to_dict() for c in known]}
     view = View(tables=tables, conclusion=["", conclusion], document=document)
     present(view, Form(as_json))
+
+
+#: Headings of the claims of each status.
+_KINDS = {
+    "theorem": "THEOREMS",
+    "conjecture": "CONJECTURES, which nobody has proved",
+    "false": "REFUTED CLAIMS, which are there to be refuted",
+}
 
 
 class _ProgressLine:

@@ -26,7 +26,7 @@ def plan(
     ] = None,
     scheme: Annotated[str, "How the drafts of a node are drawn."] = "with_replacement",
     sampling: options.SamplingOptions,
-    plot: options.Plot = None,
+    picture: options.Picture,
     as_json: options.AsJson = False,
 ) -> None:
     """The tree of drafts that accepts most within its size, by rates measured on logits.
@@ -39,7 +39,7 @@ def plan(
     from mdsd_opt.decoding.place_rates import place_rates
     from mdsd_opt.trees.plans import plan_tree
 
-    form = Form(as_json, plot=plot)
+    form = Form(as_json, **asdict(picture))
     milliseconds = None if cost is None else parse_cost(cost)
     sample = options.given_sample(logits, kind)
     table = place_rates(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -55,10 +56,9 @@ def rates(
         "beside the optimum if LOGITS are given.",
     ] = None,
     confidence: Annotated[float, "Of the intervals."] = 0.95,
-    plot: options.Plot = None,
+    picture: options.Picture,
     report: options.Report = None,
-    as_json: options.AsJson = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    printed: options.Printed,
     threads: options.Threads = None,
     progress: options.Progress = None,
     seed: Annotated[int, "Of rates that are estimated, as rrs without replacement."] = 0,
@@ -76,14 +76,14 @@ def rates(
     )
     from mdsd_opt.cli.view import Form, present
 
-    form = Form(as_json, as_csv, plot, report)
+    form = Form(page=report, **asdict(picture), **asdict(printed))
     if not 0 < confidence < 1:
         raise InvalidInput(f"--confidence is {confidence}: give a number between 0 and 1")
     asked = options.Asked(
         logits or [], options.parse_schemes(schemes), options.parse_verifiers(verifiers),
         options.parse_counts(num_drafts), sampling, folder, confidence, threads,
         sys.stderr.isatty() if progress is None else progress, seed, schemes == "all",
-        schemes == options.SCHEMES, best_temperature, kind, pad, vocab_size, accepted, plot,
+        schemes == options.SCHEMES, best_temperature, kind, pad, vocab_size, accepted, picture.plot,
     )  # fmt: skip
     for input_kind in (rates_of_counts, rates_of_servers, rates_of_folder, rates_of_files):
         if input_kind.takes(asked):

@@ -25,7 +25,7 @@ def relax(
     scheme: Annotated[str, "How the drafts of the frontier are drawn."] = "with_replacement",
     positions: Annotated[int, "Positions taken, evenly spread, at most; 0 for all."] = 16,
     sampling: options.SamplingOptions,
-    plot: options.Plot = None,
+    picture: options.Picture,
     as_json: options.AsJson = False,
 ) -> None:
     """Acceptance beyond lossless: the closest laws, their distance, and rules in use beside them.
@@ -43,7 +43,7 @@ def relax(
     counts = options.parse_counts(num_drafts)
     if positions < 0:
         raise InvalidInput(f"--positions is {positions}: give a number, or 0 for all")
-    form = Form(as_json, plot=plot)
+    form = Form(as_json, **asdict(picture))
     sample = options.given_sample(logits, kind)
     target = sample.target.reshape(-1, sample.target.shape[-1])
     draft = sample.draft.reshape(-1, sample.draft.shape[-1])
@@ -60,7 +60,7 @@ def relax(
             for row in rows
         ]
 
-    slopes = _SLOPES if plot is None else sorted(_SLOPES + _MORE_SLOPES)
+    slopes = _SLOPES if picture.plot is None else sorted(_SLOPES + _MORE_SLOPES)
     points = [point for k in counts for point in survey_frontier(problems(k, scheme), slopes)]
     single = problems(1, "with_replacement")
     rules = survey_rules(single, [x.drafts.q for x in single], NAMED_RULES)  # type: ignore[attr-defined]  # one draft model

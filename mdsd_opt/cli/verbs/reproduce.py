@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +28,7 @@ def reproduce(
             help="File of logits or folder of shards; the bundled real logits if left out."
         ),
     ] = None,
+    *,
     out: Annotated[
         Path | None, "Of a folder: where the rates of each shard are kept; inside it if left out."
     ] = None,
@@ -35,7 +37,7 @@ def reproduce(
     workers: options.Workers = None,
     threads: options.Threads = None,
     confidence: Annotated[float, "Of the intervals."] = 0.95,
-    as_json: options.AsJson = False,
+    printed: options.Printed,
     progress: options.Progress = None,
 ) -> None:
     """A paper's experiment on your logits, beside what the paper states."""
@@ -51,6 +53,7 @@ def reproduce(
     if name is None:
         show_rows(list(experiments.EXPERIMENTS.items()))
         return
+    form = Form(**asdict(printed))
     if save is not None:
         check_writable(save)
     source = sample_logits_path() if logits is None else check_source(logits)
@@ -59,7 +62,7 @@ def reproduce(
         sys.stderr.isatty() if progress is None else progress, verify,
     )  # fmt: skip
     result = experiments.reproduce(name, given)
-    present(_view(result), Form(as_json))
+    present(_view(result), form)
     if save is not None:
         with atomic_write(save) as file:
             file.write(result.to_markdown().encode())

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from mdsd_opt.cli import options
-from mdsd_opt.errors import InvalidInput, UnknownName
+from mdsd_opt.errors import InvalidInput
 
 
-@options.gathers_options()
+@options.gathers_options(
+    plot="Save a picture: the acceptance region of three tokens, else the plan as a heat map."
+)
 def solve(
     problem: Annotated[Path, typer.Argument(help="A problem in .json, .npz or .safetensors.")],
+    *,
     method: Annotated[
-        list[str] | None, "Only this one, by its name in the table of all; may be repeated."
+        list[str] | None,
+        "Only this one, by its name in the table of all, or module:METHOD for one of your own; may "
+        "be repeated.",
     ] = None,
     exact: Annotated[bool, "Certify in exact arithmetic (small problems)."] = False,
     time_limit: Annotated[float | None, "Seconds for each method that can take long."] = 60.0,
+    backend: Annotated[str | None, "Of the linear programmes: highs or cvxpy."] = None,
+    size: Annotated[str | None, "Of the truncated LP: numbers and ranges, as 5,20,100."] = None,
+    subset: Annotated[bool, "Show the tokens of the best subset."] = False,
+    plan: Annotated[bool, "Show the transport plan."] = False,
+    dual: Annotated[bool, "Show the prices that prove the upper bound."] = False,
+    picture: options.Picture,
     as_json: options.AsJson = False,
 ) -> None:
     """Solve a transport problem by every method that applies, and certify each result.
@@ -28,31 +41,49 @@ def solve(
 
     The exit code is 1 if a certificate finds a claim that does not hold.
     """
-    from mdsd_opt.cli.report.methods import conclusion, method_rows, methods_table
-    from mdsd_opt.cli.view import Form, Section, View, present
+    from mdsd_opt.cli.output import look_here_for_modules
+    from mdsd_opt.cli.report.methods import (
+        conclusion,
+        evidence_tables,
+        method_rows,
+        methods_table,
+        with_plan,
+    )
+    from mdsd_opt.cli.report.transports import transport_figure
+    from mdsd_opt.cli.view import Drawing, Form, Section, View, present
     from mdsd_opt.problem.files import load_problem
-    from mdsd_opt.solvers import methods
+    from mdsd_opt.solvers import get
 
+    look_here_for_modules()
     for name in method or []:
-        if name not in methods():
-            raise UnknownName.among("method", name, methods())
+        get(name)
     if time_limit is not None and not time_limit > 0:
         raise InvalidInput(f"--time-limit is {time_limit}: give a positive number of seconds")
+    sizes = [] if size is None else options.parse_numbers(size, "--size")
+    form = Form(as_json, **asdict(picture))
     loaded = load_problem(problem)
-    rows = method_rows(loaded, method, exact=exact, time_limit=time_limit)
+    rows = method_rows(
+        loaded, method, exact=exact, time_limit=time_limit, backend=backend, sizes=sizes
+    )
     title = (
         f"{problem}: V = {loaded.vocab_size:,}, K = {loaded.num_drafts}, "
         f"{loaded.drafts.scheme} drafts"
     )
-    refused = [(row.method, row.refusal) for row in rows if row.refusal]
+    refused = [(row.label, row.refusal) for row in rows if row.refusal]
+    wanted = [name for name, on in (("subset", subset), ("plan", plan), ("dual", dual)) if on]
     document = {
         "problem": str(problem),
         "scheme": loaded.drafts.scheme,
         "vocab_size": loaded.vocab_size,
         "num_drafts": loaded.num_drafts,
-        "methods": [row.to_dict() for row in rows],
+        "methods": [{**row.to_dict(), **row.evidence(wanted)} for row in rows],
     }
     tables = [Section(table=methods_table(rows, title)), Section(values=refused, inline=True)]
-    present(View(title, tables, [conclusion(rows)], document), Form(as_json))
+    tables += [Section(table=table) for table in evidence_tables(rows, wanted)]
+    shown = None
+    if picture.plot is not None and loaded.vocab_size != 3:
+        shown = with_plan(rows).solution
+    draw = partial(transport_figure, loaded, None if shown is None else shown.plan)
+    present(View(title, tables, [conclusion(rows)], document, Drawing(draw, title=title)), form)
     if any(row.certificate is not None and not row.certificate.valid for row in rows):
         raise typer.Exit(1)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.files.logits import LogitsSample, load_logits
+from mdsd_opt.base.frames import data_frame
 from mdsd_opt.corpora.corpus import Column, RatesConfig, VerifiedShards, open_corpus
 from mdsd_opt.corpora.executors import Placement, Task
 from mdsd_opt.corpora.intervals import MeanInterval, interval_note, mean_interval
@@ -142,6 +143,21 @@ class ResultTable:
     title: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
+
+    def to_pandas(self) -> Any:
+        """Data frame of the means, with columns of their ends; `MissingExtra` without pandas."""
+        return data_frame([dict(self._fields(row)) for row in self.rows])
+
+    def _fields(self, row: Row) -> Iterator[tuple[str, str | float]]:
+        for name, cell in zip(self.columns, row, strict=True):
+            if isinstance(cell, MeanInterval):
+                yield from (
+                    (name, cell.mean),
+                    (f"{name} low", cell.low),
+                    (f"{name} high", cell.high),
+                )
+            else:
+                yield name, cell
 
 
 class Outcome(StrEnum):

@@ -23,53 +23,6 @@ def in_a_process(code):
     return done.stdout
 
 
-SOLVING = """
-from fractions import Fraction
-import numpy as np
-import mdsd_opt as mo
-from mdsd_opt.solvers import methods
-from mdsd_opt.solvers.warm_up import tiny_like, warm_up
-from support.kernels import compiled_forms
-rng = np.random.default_rng(0)
-def law(exact=False):
-    if exact:
-        weights = rng.integers(1, 100, 12).tolist()
-        return [Fraction(x, sum(weights)) for x in weights]
-    return rng.dirichlet(np.full(12, 0.5))
-q, r = law(), law()
-problems = {
-    "with_replacement": lambda: mo.WithReplacement(q, 2),
-    "exact": lambda: mo.WithReplacement(law(exact=True), 2),
-    "greedy": lambda: mo.GreedyDrafts(q, 2),
-    "independent": lambda: mo.IndependentDrafts([q, r]),
-    "mixture of two": lambda: mo.MixtureDrafts([(0.5, mo.WithReplacement(q, 2)),
-                                                (0.5, mo.WithReplacement(r, 2))]),
-    "set_law": lambda: mo.DraftSetLaw(12, {(0, 3): 0.5, (1,): 0.2, (4, 7): 0.3}),
-}
-name = NAME
-problem = mo.TransportProblem(law(exact=name == "exact"), problems[name]())
-tiny = tiny_like(problem)
-assert tiny.vocab_size < problem.vocab_size and type(tiny.drafts) is type(problem.drafts)
-for method in methods():
-    warm_up(problem, method)
-    known = compiled_forms()
-    try:
-        mo.solve(problem, method)
-    except mo.errors.MdsdError:
-        continue
-    assert compiled_forms() == known, (method, compiled_forms() - known)
-assert known, "the test sees no kernel"
-"""
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["with_replacement", "exact", "greedy", "independent", "mixture of two", "set_law"],
-)
-def test_after_a_warm_up_no_method_loads_a_kernel(name):
-    assert in_a_process(SOLVING.replace("NAME", repr(name))) == ""
-
-
 DECODING = """
 import numpy as np
 from mdsd_opt.decoding import generate

@@ -1,0 +1,110 @@
+"""Pictures of a transport problem: the acceptance region of three tokens, a plan as a heat map."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mdsd_opt.base.array_types import Floats
+from mdsd_opt.cli.view import COLUMN, SMALL, new_figure
+from mdsd_opt.drafts import DraftScheme
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.problem.solution import TransportPlan
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: Most draft sets, and most tokens, that a heat map shows.
+MOST_SETS, MOST_TOKENS = 40, 40
+
+_HEIGHT = np.sqrt(3) / 2
+
+#: Steps along an edge of the triangle.
+_STEPS = 120
+
+
+def transport_figure(problem: TransportProblem, plan: TransportPlan | None) -> Figure:
+    """Picture of the plan, or without one of the acceptance region."""
+    if plan is None:
+        figure = new_figure(figsize=(COLUMN, 2.6))
+        draw_region(figure.add_subplot(), problem.drafts, problem.target)
+        return figure
+    figure = new_figure(figsize=plan_size(plan))
+    draw_plan(figure.add_subplot(), plan)
+    return figure
+
+
+def plan_size(plan: TransportPlan) -> tuple[float, float]:
+    """Width and height of a heat map, in inches."""
+    return 2 * COLUMN, 1.0 + 0.14 * min(plan.offsets.size, MOST_SETS)
+
+
+def draw_region(axes: Any, drafts: DraftScheme, target: Floats | None = None) -> None:
+    """Draw alpha* of every target of three tokens, and where it is one, inside a red line.
+
+    The drafts' law of the first draft is a circle, the target, if given, a cross.
+    """
+    steps = [(i, j, _STEPS - i - j) for i in range(_STEPS + 1) for j in range(_STEPS + 1 - i)]
+    p = np.array(steps) / _STEPS
+    x, y = _corner_coordinates(p)
+    subsets = [np.array(s) for s in product([False, True], repeat=3)]
+    alpha = np.min([1 + p[:, s].sum(axis=1) - drafts.containment(s) for s in subsets], axis=0)
+    bands = np.linspace(0.0, 1.0, 11)
+    shades = axes.tricontourf(x, y, np.clip(alpha, 0, 1 - 1e-9), levels=bands, cmap="viridis")
+    if alpha.max() > 1 - 1e-6 > alpha.min():
+        axes.tricontourf(x, y, alpha, levels=[1 - 1e-6, 2], colors="white", alpha=0.6)
+        axes.tricontour(x, y, alpha, levels=[1 - 1e-6], colors="red", linewidths=1.5)
+    q: Any = getattr(drafts, "q", None)
+    if q is not None and np.ndim(q) == 1:
+        axes.plot(*_corner_coordinates(np.asarray(q)), "o", color="black", mfc="white", label="q")
+    if target is not None:
+        axes.plot(*_corner_coordinates(target), "x", color="black", mew=2, label="p")
+    corners = ((0, 0, "center", -2), (1, 0, "center", -2), (0.5, _HEIGHT, "center", 2))
+    for token, (cx, cy, across, away) in enumerate(corners):
+        axes.annotate(
+            f"token {token}", (cx, cy), (0, 4 * away), textcoords="offset points", ha=across,
+            va="center", fontsize=SMALL,
+        )  # fmt: skip
+    axes.set_aspect("equal")
+    axes.axis("off")
+    axes.legend(fontsize=SMALL, loc="upper left", frameon=False)
+    scale = axes.figure.colorbar(shades, ax=axes, shrink=0.8)
+    scale.set_label("optimal acceptance rate", fontsize=SMALL)
+    scale.ax.tick_params(labelsize=SMALL)
+
+
+def _corner_coordinates(p: Floats) -> tuple[Any, Any]:
+    """Place of p, shape (..., 3), in a triangle with token 0 left, 1 right, 2 on top."""
+    return p[..., 1] + p[..., 2] / 2, p[..., 2] * _HEIGHT
+
+
+def draw_plan(axes: Any, plan: TransportPlan) -> None:
+    """Draw the masses of a plan, draft sets by tokens; the largest where there are many."""
+    size = int(plan.tokens.max(initial=0)) + 1
+    by_set, by_token = plan.support_mass(), plan.token_mass(size)
+    sets = np.sort(np.argsort(-by_set, kind="stable")[:MOST_SETS])
+    tokens = np.sort(np.argsort(-by_token, kind="stable")[:MOST_TOKENS])
+    row = np.full(by_set.size, -1)
+    row[sets] = np.arange(sets.size)
+    column = np.full(size, -1)
+    column[tokens] = np.arange(tokens.size)
+    at = row[plan.arc_support], column[plan.tokens]
+    kept = (at[0] >= 0) & (at[1] >= 0)
+    masses = np.full((sets.size, tokens.size), np.nan)  # white: the token is not in the set
+    masses[at[0][kept], at[1][kept]] = plan.mass[kept]
+    image = axes.imshow(masses, cmap="viridis_r", vmin=0, aspect="auto")
+    labels = plan.sets()
+    axes.set_xticks(range(tokens.size), tokens.tolist(), fontsize=SMALL - 1, rotation=90)
+    axes.set_yticks(
+        range(sets.size),
+        ["{" + ", ".join(map(str, labels[s])) + "}" for s in sets.tolist()],
+        fontsize=SMALL - 1,
+    )
+    axes.set_xlabel("accepted token", fontsize=SMALL)
+    rest = "" if by_set.size <= MOST_SETS else f", {MOST_SETS} largest of {by_set.size:,}"
+    axes.set_ylabel(f"draft set{rest}", fontsize=SMALL)
+    scale = axes.figure.colorbar(image, ax=axes)
+    scale.set_label("mass", fontsize=SMALL)
+    scale.ax.tick_params(labelsize=SMALL)

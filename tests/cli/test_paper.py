@@ -1,0 +1,182 @@
+"""What a paper needs: tables for LaTeX and Markdown, pictures of one's own size and look, axes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mdsd_opt as mo
+from mdsd_opt import plots
+from mdsd_opt.base.files.logits import LogitsSample
+from mdsd_opt.cli.bench import BenchReport, Record
+from mdsd_opt.corpora.rates import rate_rows
+from mdsd_opt.corpora.reproduce.experiment import ResultTable
+from mdsd_opt.errors import InvalidInput, MissingExtra
+
+ASKED = ("-k", "1-2", "--schemes", "with_replacement", "--verifiers", "optimal,rrs")
+
+
+@pytest.fixture
+def logits(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    target = rng.standard_normal((6, 30)).astype(np.float32)
+    draft = target + rng.standard_normal((6, 30)).astype(np.float32)
+    np.savez(tmp_path / "my_logits.npz", target=target, draft=draft)
+    return tmp_path / "my_logits.npz"
+
+
+def asked_args(*more: str) -> tuple[str, ...]:
+    return ("--num-drafts", "1-2", *ASKED[2:], *more)
+
+
+def test_a_table_goes_into_latex_and_markdown(run_cli: Any, logits: Path) -> None:
+    found = json.loads(run_cli("rates", logits, *asked_args("--json")).stdout)["rows"]
+    mean = f"{found[0]['mean']:.4f}"
+    latex = run_cli("rates", logits, *asked_args("--latex")).stdout
+    assert latex.startswith("% ")
+    assert r"\begin{tabular}{l" in latex
+    assert f"{mean} $\\pm$" in latex or f"{mean} [" in latex
+    assert "±" not in latex
+    assert not re.search(r"(?<!\\)[_&](?=\w)", latex.partition("\n")[2].replace(" & ", " "))
+    body = [line for line in latex.splitlines() if line.endswith(r"\\")]
+    assert len({line.count(" & ") for line in body}) == 1
+    assert len(body) == 3
+    markdown = run_cli("rates", logits, *asked_args("--markdown")).stdout
+    lines = [line for line in markdown.splitlines() if line.startswith("|")]
+    assert len(lines) == 4
+    assert mean in lines[2]
+    refused = run_cli("rates", logits, *asked_args("--json", "--latex"))
+    assert refused.returncode == 2
+    assert "--json and --latex both given" in refused.stderr
+
+
+def test_measurements_and_papers_have_these_forms_too(run_cli: Any, tmp_path: Path) -> None:
+    record = Record(
+        "solvers", "full_lp", "a_b", 100, 2, "float64", 1, 0, 3, median_ms=2.0, p90_ms=3.0
+    )
+    (tmp_path / "r.json").write_text(BenchReport((record,), {}).as_json())
+    rows = list(csv.DictReader(io.StringIO(run_cli("bench", "--from", tmp_path / "r.json",
+                                                   "--csv").stdout)))  # fmt: skip
+    assert rows[0]["median_ms"] == "2.0"
+    assert r"full\_lp & 100" in run_cli("bench", "--from", tmp_path / "r.json", "--latex").stdout
+    paper = run_cli("reproduce", "spechub", "--latex")
+    assert paper.returncode == 0, paper.stderr
+    assert paper.stdout.count(r"\toprule") == paper.stdout.count(r"\end{tabular}") > 0
+
+
+def test_pictures_have_the_asked_size_and_fonts(run_cli: Any, logits: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.image import imread
+
+    path = logits.with_suffix(".pdf")
+    paper = ("--width", "5", "--style", "paper", "--no-title")
+    done = run_cli("rates", logits, *asked_args("--plot", str(path), *paper))
+    assert done.returncode == 0, done.stderr
+    content = path.read_bytes()
+    assert b"/Type42" in content or b"/TrueType" in content or b"/CIDFontType2" in content
+    assert b"/Type3" not in content
+    box = re.search(rb"/MediaBox \[ ?0 0 ([\d.]+)", content)
+    assert box is not None
+    assert float(box[1]) == pytest.approx(5 * 72, abs=1)
+    svg = {}
+    for name, more in (("with", ()), ("without", ("--no-title",))):
+        file = logits.with_name(f"{name}.svg")
+        assert run_cli("rates", logits, *asked_args("--plot", str(file), *more)).returncode == 0
+        svg[name] = file.read_text().count("<path")
+    assert svg["without"] < svg["with"]
+    png = logits.with_suffix(".png")
+    run_cli("rates", logits, *asked_args("--plot", str(png), "--width", "20"))
+    assert max(imread(png).shape) <= 1600
+    for bad, told in (
+        (("--width", "5"), "go with --plot"),
+        (("--plot", str(path), "--width", "0"), "--width is 0"),
+        (("--plot", str(path), "--style", "glossy"), "unknown style 'glossy'"),
+    ):
+        refused = run_cli("rates", logits, *asked_args(*bad))
+        assert refused.returncode == 2
+        assert told in refused.stderr
+
+
+def test_pgf_is_commands_or_a_word_on_latex(run_cli: Any, logits: Path) -> None:
+    pytest.importorskip("matplotlib")
+    import shutil
+
+    path = logits.with_suffix(".pgf")
+    done = run_cli("rates", logits, *asked_args("--plot", str(path)))
+    if shutil.which("xelatex"):
+        assert r"\begin{pgfpicture}" in path.read_text()
+    else:
+        assert done.returncode == 2
+        assert "needs LaTeX" in done.stderr
+        assert not path.exists()
+
+
+@pytest.fixture
+def rows(logits: Path) -> Any:
+    with np.load(logits) as arrays:
+        sample = LogitsSample(arrays["target"], arrays["draft"], source="mine")
+    return rate_rows(sample, ["with_replacement", "greedy"], [1, 2, 3, 4, 5], ["optimal", "rrs"])
+
+
+def test_rates_are_drawn_on_the_axes_given(rows: Any, run_cli: Any, logits: Path) -> None:
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    left, right = figure.subplots(1, 2)
+    assert plots.rates(rows, ax=left) is left
+    assert not right.lines
+    means = [r.acceptance.mean for r in rows if (r.scheme, r.verifier) == ("greedy", "optimal")]
+    assert any(
+        np.allclose(line.get_ydata(), means) for line in left.lines if len(line.get_ydata()) == 5
+    )
+    printed = run_cli(
+        "rates", logits, "--json", "--num-drafts", "1-5", "--verifiers", "optimal"
+    ).stdout
+    document = json.loads(printed)
+    (logits.parent / "r.json").write_text(printed)
+    for result in (document, logits.parent / "r.json"):
+        drawn = [line.get_ydata() for line in plots.rates(result).lines]
+        first = [row["mean"] for row in document["rows"] if row["scheme"] == "with_replacement"]
+        assert any(len(y) == 5 and np.allclose(y, first) for y in drawn)
+    for nothing in ([], {"rows": [{}]}, {}):
+        with pytest.raises(InvalidInput, match="has no rates"):
+            plots.rates(nothing)
+
+
+def test_advice_is_drawn_on_the_axes_given(logits: Path) -> None:
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    with np.load(logits) as arrays:
+        advice = mo.advise(arrays["target"], arrays["draft"], target_ms=20, draft_ms=2)
+    axes = figure.add_subplot()
+    assert plots.advice(advice, ax=axes) is axes
+    widths = sorted(bar.get_width() for bar in axes.patches)
+    assert widths == pytest.approx(sorted(row.speedup.mean for row in advice.rows))
+
+
+def test_results_become_data_frames(rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    def frame(rows: Any, index: Any = None) -> Any:
+        made.append((list(rows), index))
+        return made[-1]
+
+    monkeypatch.setitem(__import__("sys").modules, "pandas", SimpleNamespace(DataFrame=frame))
+    lines, _ = rows.to_pandas()
+    assert [line["mean"] for line in lines] == [row.acceptance.mean for row in rows]
+    problem = mo.TransportProblem([0.5, 0.3, 0.2], mo.WithReplacement([0.2, 0.3, 0.5], 2))
+    matrix = mo.solve(problem, "full_lp").plan.matrix()
+    lines, index = matrix.to_pandas()
+    assert index[3] == "{0, 1}"
+    assert lines[3][1] == matrix[3, 1]
+    table = ResultTable("t", ("drafts", "here"), (("greedy", rows[0].acceptance),))
+    lines, _ = table.to_pandas()
+    assert lines[0]["here low"] == rows[0].acceptance.low
+    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+    with pytest.raises(MissingExtra, match="pip install pandas"):
+        rows.to_pandas()
