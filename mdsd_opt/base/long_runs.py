@@ -93,7 +93,8 @@ def token_progress_bar(
     columns = (doing, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), speed)
     began = time.monotonic()
     done = 0
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    console = Console(stderr=True)
+    bar = Progress(*columns, console=console, transient=console.is_terminal)
     task = bar.add_task(title, total=total, completed=finished, speed="")
     with _shown(bar, task, _SHORT if wanted is None else 0.0):
 

@@ -36,16 +36,18 @@ def get(method: Any) -> Method:
     InvalidInput
         What was given, or what ``"module:attribute"`` names, is no method.
     """
-    if not isinstance(method, str):
+    if isinstance(method, Method) or callable(method):
         return checked(method, "the method")
-    if method in registered:
-        return registered[method]
-    if method in _NAMES:
-        return importlib.import_module(f"mdsd_opt.solvers.{method}").METHOD
-    if ":" in method:
-        return checked(loaded(method), repr(method))
-    if method in plugged_in(_GROUP):
-        return checked(loaded(plugged_in(_GROUP)[method]), f"the installed method {method!r}")
+    if isinstance(method, str):
+        if method in registered:
+            return registered[method]
+        if method in _NAMES:
+            return importlib.import_module(f"mdsd_opt.solvers.{method}").METHOD
+        if ":" in method:
+            return checked(loaded(method), repr(method))
+        if method in plugged_in(_GROUP):
+            place = plugged_in(_GROUP)[method]
+            return checked(loaded(place), f"the installed method {method!r}")
     known = ("auto", *_NAMES, *registered, *plugged_in(_GROUP))
     raise UnknownName.among("method", method, known)
 

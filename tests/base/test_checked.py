@@ -58,6 +58,7 @@ def rates(**given: Any) -> Any:
 #: Up to an infinite one of these, everything would be as claimed.
 TOLERANCES: dict[str, tuple[Callable[..., Any], str]] = {
     "certify": (lambda **given: mo.certify(ONE, mo.solve(ONE), **given), "tolerance"),
+    "assert_optimal": (lambda **given: mo.assert_optimal(ONE, mo.solve(ONE), **given), "tolerance"),
     "submodular": (by("submodular"), "tolerance"),
     "tree_bound": (bound, "tolerance"),
     "audit": (audited, "tolerance"),

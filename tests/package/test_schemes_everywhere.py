@@ -6,6 +6,7 @@ import importlib
 import inspect
 import json
 import pkgutil
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import product
@@ -327,12 +328,25 @@ def by_relax(run: Any, folder: Path, scheme: str) -> list[float]:
     return [point[name] for point in found["frontier"] for name in ("acceptance_rate", "kl")]
 
 
+def by_condition(run: Any, folder: Path, scheme: str) -> list[float]:
+    return [rows_of(run, "condition", "p0 >= 1/36", "--scheme", scheme)]
+
+
+def by_bench(run: Any, folder: Path, scheme: str) -> list[float]:
+    """Arcs of the network, of which drafts that are certain have few."""
+    found = rows_of(run, "bench", "solvers", "--methods", "max_flow", "--scheme", scheme, "-V", "5",
+                    "-k", "2", "--rounds", "1")  # fmt: skip
+    return [float(re.findall(r"size (\d+)", record["note"])[0]) for record in found["records"]]
+
+
 #: What each verb says of a scheme.
 VERBS: dict[str, Callable[[Any, Path, str], list[float]]] = {
     "advise": by_advise,
     "audit": by_audit,
+    "bench": by_bench,
     "capture": by_capture,
     "check": by_check,
+    "condition": by_condition,
     "decode": by_decode,
     "plan": by_plan,
     "rates": by_rates,
@@ -376,7 +390,7 @@ def test_the_verb_takes_it_for_what_it_is(
         folder.mkdir()
         return np.array(VERBS[verb](run_cli, folder, scheme))
 
-    if verb == "check":
+    if verb in ("check", "condition"):
         with pytest.raises(MdsdError, match=f"'{NAME}'"):
             answer(NAME)
         return

@@ -21,7 +21,7 @@ import numpy as np
 
 import mdsd_opt as mo
 from mdsd_opt.cli.bench.record import Record, Settings, in_own_process
-from mdsd_opt.drafts.by_name import has_many_models
+from mdsd_opt.drafts.by_name import SINGLE_MODEL_SCHEMES, has_many_models
 from mdsd_opt.errors import InvalidInput, MdsdError
 from mdsd_opt.problem.files import load_problem
 from mdsd_opt.solvers import get
@@ -144,7 +144,7 @@ def records(settings: Settings) -> Iterator[Record]:
         if options.get("backend") == "cvxpy" and find_spec("cvxpy") is None:
             continue  # as rivals are, it is measured where it is installed
         case: list[Any] = [method, options, scheme, vocab_size, num_drafts, settings.seed, repeats]
-        if method in registered:  # which another process does not know
+        if method in registered or _is_registered(scheme):  # unknown to another process
             found = measure(*[*case, settings.time_limit])
         else:
             limit = settings.time_limit
@@ -163,6 +163,11 @@ def records(settings: Settings) -> Iterator[Record]:
             gap_kind="" if found["gap"] is None else "certificate", note=found["note"],
             setup_ms=found["setup"],
         )  # fmt: skip
+
+
+def _is_registered(scheme: str) -> bool:
+    """Whether a draft scheme was registered in this process."""
+    return hasattr(SINGLE_MODEL_SCHEMES.get(scheme), "rule") and ":" not in scheme
 
 
 def measure(

@@ -11,7 +11,7 @@ import typer
 
 from mdsd_opt.base.files import check_writable
 from mdsd_opt.cli import options
-from mdsd_opt.errors import InvalidInput, UnknownName
+from mdsd_opt.errors import InvalidInput
 
 _OUT_SUFFIXES = (".json", ".csv", ".md")
 
@@ -70,12 +70,13 @@ def bench(
     from mdsd_opt.cli.output import look_here_for_modules, remark
     from mdsd_opt.cli.report.bench import bench_view, save_report
     from mdsd_opt.cli.view import Form, present
-    from mdsd_opt.drafts.by_name import all_schemes
+    from mdsd_opt.drafts.by_name import all_schemes, checked_scheme
     from mdsd_opt.solvers import get as get_method
     from mdsd_opt.verifiers import get as get_verifier
 
+    look_here_for_modules()
     if scheme not in all_schemes():
-        raise UnknownName.among("draft scheme", scheme, all_schemes())
+        checked_scheme(scheme)
     form = Form(page=page, **asdict(picture), **asdict(printed))
     old = None if compare is None else load_report(compare)
 
@@ -85,7 +86,6 @@ def bench(
         remark(f"{record.benchmark}: {record.route}, {record.problem}, "
                f"V = {record.vocab_size:,}{drafts}: {took}")  # fmt: skip
 
-    look_here_for_modules()
     chosen = {
         "vocab_sizes": tuple(options.parse_numbers(vocab_size, "--vocab-size"))
         if vocab_size
