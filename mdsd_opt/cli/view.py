@@ -255,12 +255,26 @@ def as_json(document: Mapping[str, Any]) -> str:
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """CSV text of rows, with the header of the first; None is an empty field."""
+    """CSV text of rows; None is an empty field, and what a field holds by names has columns."""
+    flat = [_flat(row) for row in rows]
+    names = list(dict.fromkeys(name for row in flat for name in row))
     text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
+    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(flat)
     return text.getvalue()
+
+
+def _flat(row: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Fields of a row, those inside others as ``outer.inner``."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        found |= (
+            _flat(value, f"{before}{name}.")
+            if isinstance(value, Mapping)
+            else {before + name: value}
+        )
+    return found
 
 
 def _show(part: str | Section) -> None:

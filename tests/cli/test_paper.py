@@ -180,3 +180,18 @@ def test_results_become_data_frames(rows: Any, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
     with pytest.raises(MissingExtra, match="pip install pandas"):
         rows.to_pandas()
+
+
+def test_advice_is_printed_for_a_paper_and_for_a_spreadsheet(run_cli, tmp_path):
+    given = ("advise", "--accepted", ".72,.5,.34", "--num-drafts", "3", "--target-ms", "20",
+             "--draft-ms", "2")  # fmt: skip
+    rows = list(csv.DictReader(io.StringIO(run_cli(*given, "--csv").stdout)))
+    assert float(rows[0]["speedup.mean"]) > 1
+    assert float(rows[0]["accepted.low"]) <= float(rows[0]["accepted.high"])
+    latex = run_cli(*given, "--latex").stdout
+    assert r"\toprule" in latex
+    picture = tmp_path / "advice.pdf"
+    found = run_cli("advise", "--target-ms", "20", "--draft-ms", "2", "--plot", picture,
+                    "--style", "paper", "--no-title", "--no-progress")  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    assert picture.read_bytes().startswith(b"%PDF")

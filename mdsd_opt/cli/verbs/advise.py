@@ -121,9 +121,9 @@ def advise(
     sampling: options.SamplingOptions,
     kind: options.Kind = None,
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
-    plot: options.Plot = None,
+    picture: options.Picture,
     report: options.Report = None,
-    as_json: options.AsJson = False,
+    printed: options.Printed,
     threads: options.Threads = None,
     progress: options.Progress = None,
 ) -> None:
@@ -141,7 +141,7 @@ def advise(
     from mdsd_opt.planning.advice import advise as found_advice
     from mdsd_opt.planning.engine_flags import engine_flags
 
-    form = Form(as_json, plot=plot, page=report)
+    form = Form(page=report, **asdict(picture), **asdict(printed))
     if measure is not None:
         write_costs(measure, target, draft, precision, device, context)
         return
