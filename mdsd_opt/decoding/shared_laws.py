@@ -55,6 +55,9 @@ def shared_law(
     :math:`p_w(x)` is worth the weight of the targets above it. For more, :math:`\alpha^*` is the
     least of :math:`1 + p(H) - q(H)^K`, concave in q, and cuts are added until bounds meet.
 
+    Cost: a sort of each token's probabilities for one draft (200 targets of 49,152 tokens take
+    seconds). For more it is meant for some tens of tokens: 200 take a minute or two at 1e-6.
+
     Parameters
     ----------
     targets : array_like, shape (C, V)

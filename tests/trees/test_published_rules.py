@@ -126,8 +126,15 @@ def test_the_code_of_spectr_gbv_with_one_path_of_two_tokens_is_not_lossless():
     Block verification of the same chain is lossless.
     """
     p, q = fractions(1, 4), fractions(2, 3)
-    law, _ = of_code(p, q, 2, 1)
+    law, accepted = of_code(p, q, 2, 1)
     assert [off(law, p, n) for n in (1, 2, 3)] == [0, Fraction(1, 25), Fraction(1, 25)]
+    pairs = [np.multiply.outer(x, x) for x in (p, q)]
+    greedy = np.minimum(p, q).sum() + np.minimum(*pairs).sum()  # of greedy block verification
+    assert accepted == greedy
+    best = tree_bound(
+        lambda text: p.astype(np.float64), lambda text: q.astype(np.float64), k_ary(1, 2)
+    )
+    assert accepted > best.upper + 1e-3
 
 
 @pytest.mark.parametrize("seed", range(20))
