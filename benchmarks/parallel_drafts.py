@@ -1,10 +1,12 @@
 """Trees of a drafter with one law per position: certain ones beside trees that are drawn.
 
 Models of sixteen tokens and four positions, whose logits are those of the position plus those of
-the token before: the drafter has the marginal law of each position, the best there is for it. Of
-each model one tree is drawn; certain trees need no draws. Prints Markdown.
+the token before: the drafter has the marginal law of each position. Of each model one tree is
+drawn; certain trees need no draws. With --laws, the marginal law beside the one that accepts most.
+Prints Markdown.
 
     python benchmarks/parallel_drafts.py [--models 200]
+    python benchmarks/parallel_drafts.py --laws [--models 200]
 """
 
 from __future__ import annotations
@@ -18,11 +20,13 @@ import mdsd_opt as mo
 from mdsd_opt.decoding import (
     Topology,
     best_first,
+    blind_bound,
     by_position,
     get_rule,
     grow,
     place_rates,
     plan_tree,
+    shared_law,
 )
 
 Array = np.ndarray
@@ -94,7 +98,11 @@ def mean(values: list[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--models", type=int, default=200)
+    parser.add_argument("--laws", action="store_true", help="laws of one position alone")
     asked = parser.parse_args()
+    if asked.laws:
+        laws(asked.models)
+        return
     print("| dependence | T | certain | drawn | drawn less certain | bound of all certain trees |")
     print("|---|---|---|---|---|---|")
     for dependence in (0.5, 1.0, 2.0):
@@ -110,6 +118,44 @@ def main() -> None:
             ahead = [b - a for a, b in zip(fixed, sampled, strict=True)]
             cells = " | ".join(map(mean, (fixed, sampled, ahead, best)))
             print(f"| {dependence} | {temperature} | {cells} |", flush=True)
+
+
+def laws(models: int) -> None:
+    """Print the acceptance of drafts for one position, by laws that know no other token.
+
+    Positions two to four, after the target's own tokens, in the mean; K > 1 for a tenth of the
+    models.
+    """
+    print("| dependence | K | marginal | best law | gain | most that any drafts reach |")
+    print("|---|---|---|---|---|---|")
+    for dependence in (0.5, 1.0, 2.0):
+        for k in (1, 2, 3):
+            rows = []
+            for seed in range(models if k == 1 else models // 10):
+                of_positions = []
+                for targets, weights in along(Model(seed, dependence, 1.0)):
+                    rates = mo.acceptance_rates(targets, weights @ targets, k, kind="probs")
+                    best = shared_law(targets, weights, k, tolerance=1e-4)
+                    bound = blind_bound(targets, weights, k) if k < 3 else np.nan  # minutes
+                    of_positions.append((weights @ rates, best.acceptance_rate, bound))
+                rows.append(np.mean(of_positions, axis=0))
+            by_marginal, by_best, bounds = (list(column) for column in zip(*rows, strict=True))
+            ahead = [b - a for a, b in zip(by_marginal, by_best, strict=True)]
+            cells = " | ".join(map(precise, (by_marginal, by_best, ahead)))
+            cells += f" | {precise(bounds)}" if k < 3 else " | not computed"
+            print(f"| {dependence} | {k} | {cells} |", flush=True)
+
+
+def along(model: Model) -> Iterator[tuple[Array, Array]]:
+    """Laws [last token, V] of the positions after the first, and the law of that token."""
+    weights = model.first
+    for rows in model.laws[1:POSITIONS]:
+        yield rows, weights
+        weights = weights @ rows
+
+
+def precise(values: list[float]) -> str:
+    return f"{np.mean(values):.4f} ± {2 * np.std(values) / np.sqrt(len(values)):.4f}"
 
 
 def most(model: Model) -> float:

@@ -414,6 +414,46 @@ def checked_token_ids(token_ids: Any, draft_size: int, vocab_size: int, name: st
     return ids.astype(np.int64)
 
 
+def masked(given: Opened, mask: Any) -> Opened:
+    """Logits (..., V) with ``-inf`` where a mask of booleans, which broadcasts to them, is False.
+
+    Raises `InvalidInput` for a mask of another dtype or of a shape that does not fit.
+    """
+    allowed = Opened.of(mask, "mask")
+    if "bool" not in str(allowed.array.dtype):
+        raise InvalidInput(
+            f"mask has dtype {allowed.array.dtype}: give booleans, True where a token is allowed"
+        )
+    size, most = given.shape, len(given.shape)
+    fits = len(allowed.shape) <= most and all(
+        n in (1, size[most - 1 - i]) for i, n in enumerate(reversed(allowed.shape))
+    )
+    if not fits or not size or not allowed.shape or allowed.shape[-1] != size[-1]:
+        raise InvalidInput(
+            f"mask has shape {allowed.shape} and {given.name} has shape {size}: give one boolean a "
+            "token, for all rows or for each"
+        )
+    array: Any = given.array
+    if given.library == "dask":
+        import dask.array as da
+
+        array = da.where(da.asarray(allowed.numpy()), array, -np.inf)
+    elif given.library == "torch":
+        torch = sys.modules["torch"]
+        place = torch.from_numpy(allowed.numpy().copy()).to(array.device)
+        array = (array if array.is_floating_point() else array.double()).masked_fill(
+            ~place, -np.inf
+        )
+    elif given.library == "numpy":
+        floats = array if array.dtype.kind not in "iu" else array.astype(np.float64)
+        array = np.where(allowed.numpy(), floats, np.array(-np.inf, floats.dtype))
+    else:
+        array = sys.modules[_MODULES[given.library]].where(
+            given.like(allowed.numpy()), array, -np.inf
+        )
+    return Opened(given.name, array, given.library)
+
+
 def _log(given: Opened) -> Opened:
     array: Any = given.array
     if given.library == "torch":

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.arrays import Opened, as_logits
+from mdsd_opt.base.arrays import Opened, as_logits, masked
 from mdsd_opt.batch.rows import RowWork
 from mdsd_opt.errors import InvalidInput
 
@@ -34,10 +34,21 @@ class Batch:
         work: RowWork,
         device: str | None,
         kind: str | None = None,
+        mask: Any = None,
+        mask_draft: bool = True,
     ) -> Batch:
-        """Open both sides by `as_logits`, whose errors it raises."""
+        """Open both sides by `as_logits` and `masked`, whose errors it raises."""
         target = as_logits(Opened.of(target_logits, "target_logits"), kind)
-        return cls(work, target, as_logits(Opened.of(draft_logits, "draft_logits"), kind), device)
+        draft = as_logits(Opened.of(draft_logits, "draft_logits"), kind)
+        if mask is None:
+            return cls(work, target, draft, device)
+        if mask_draft and target.shape[-1:] != draft.shape[-1:]:
+            raise InvalidInput(
+                f"a mask for {target.shape[-1]:,} tokens does not fit a draft of "
+                f"{draft.shape[-1]:,}: set the draft's logits to -inf where it is False, and give "
+                "mask_draft=False"
+            )
+        return cls(work, masked(target, mask), masked(draft, mask) if mask_draft else draft, device)
 
     @property
     def reference(self) -> Opened:

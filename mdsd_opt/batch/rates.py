@@ -34,6 +34,8 @@ def acceptance_rates(
     draft_token_ids: Any = None,
     *,
     sampling: Sampling | None = None,
+    mask: Any = None,
+    mask_draft: bool = True,
 ) -> Any:
     r"""Probability that the output token is among the drafts, for every row of logits.
 
@@ -94,6 +96,12 @@ def acceptance_rates(
         target's: its logits are put at their places. Of EAGLE's d2t: i + d2t[i].
     sampling : Sampling, optional
         Temperature and filters in one, in place of the four keywords.
+    mask : array_like of bool, shape (V,) or (..., V), optional
+        Tokens that a grammar allows, the others have logits of -inf before temperature and filters.
+        The rates are those of the masked law of each step, which is not the law of texts given that
+        the grammar takes them.
+    mask_draft : bool
+        Whether the draft is masked as well, which never lowers the optimum.
 
     Returns
     -------
@@ -134,7 +142,7 @@ def acceptance_rates(
         draft_token_ids,
     )
     work.row_function()  # an error of names comes before one of arrays
-    batch = Batch.open(target_logits, draft_logits, work, device, kind)
+    batch = Batch.open(target_logits, draft_logits, work, device, kind, mask, mask_draft)
     return batch.rates(keep_axis=isinstance(num_drafts, Iterable))
 
 

@@ -27,6 +27,7 @@ from mdsd_opt.decoding.place_rates import (
     measured_rates,
     place_rates,
 )
+from mdsd_opt.decoding.shared_laws import SharedLaw, blind_bound, shared_law
 from mdsd_opt.trees.draft_tree import Node, grow, set_targets
 from mdsd_opt.trees.optimum import TreeBound, tree_bound, tree_optimum
 from mdsd_opt.trees.plans import TreePlan, plan_tree
@@ -51,11 +52,12 @@ from mdsd_opt.trees.value_bound import ValueBound, value_bound
 
 __all__ = [
     "Accepted", "AutoTree", "ConfidenceRates", "ContextEnds", "DynamicTree", "Generation",
-    "Metrics", "Node", "PlannedTree", "PromptLookup", "PublishedRule", "RunningRates", "Stop",
-    "Topology", "TreeBound", "TreePlan", "TreeRule", "ValueBound", "balanced", "best_first",
-    "by_position", "chain", "confidence_rates", "custom_generate", "expected_accepted", "generate",
-    "generate_batch", "generate_steps", "get_rule", "grow", "grow_by_acceptance", "initial_rates",
-    "k_ary", "measured_rates", "parse_topology", "place_rates", "place_values", "plan_tree",
-    "published_rules", "rule_names", "set_targets", "sparse", "tree_bound", "tree_logits",
-    "tree_optimum", "value_bound", "whole_paths",
+    "Metrics", "Node", "PlannedTree", "PromptLookup", "PublishedRule", "RunningRates", "SharedLaw",
+    "Stop", "Topology", "TreeBound", "TreePlan", "TreeRule", "ValueBound", "balanced", "best_first",
+    "blind_bound", "by_position", "chain", "confidence_rates", "custom_generate",
+    "expected_accepted", "generate", "generate_batch", "generate_steps", "get_rule", "grow",
+    "grow_by_acceptance", "initial_rates", "k_ary", "measured_rates", "parse_topology",
+    "place_rates", "place_values", "plan_tree", "published_rules", "rule_names", "set_targets",
+    "shared_law", "sparse", "tree_bound", "tree_logits", "tree_optimum", "value_bound",
+    "whole_paths",
 ]  # fmt: skip

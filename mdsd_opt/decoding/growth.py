@@ -120,6 +120,9 @@ def grow_by_acceptance(
     on earlier levels only, so that every rule stays lossless. Drafts are worth what their places
     would be if none coincided: what did grow depends on the tokens.
 
+    RheoSampling (arXiv 2609.21827), too, has proxy probabilities that grow a tree, and true ones
+    that verify it.
+
     Parameters
     ----------
     model : callable

@@ -31,7 +31,8 @@ class LevelSequential(TreeRule):
     Lossless for all drafts with a prefix order. With one draft a node it is block verification,
     with one level the optimal token rule. Without replacement it may accept less than `Traversal`
     where only one draft of a node has drafts after it. Cost: one token rule for every node with
-    drafts. Source: this package.
+    drafts. Source: the idea is that of layer verification (AdaptFM, ICML 2026), the plan of a node
+    in closed form is of this package.
     """
 
     name: ClassVar[str] = "level_sequential"

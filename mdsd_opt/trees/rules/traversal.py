@@ -44,7 +44,8 @@ class TraversalHull(TreeRule):
     pi_t / (1 - those tried before). After the last, the node is the end with (r - alpha)/(1 -
     alpha), the extra token in proportion to r p - I. Drafts that are worth far more than the others
     by their places are tried before, one by one as `Traversal` does. Lossless for all drafts with a
-    prefix order. Cost: one token rule for every node with drafts. Source: this package.
+    prefix order. Cost: one token rule for every node with drafts. Source: [UniVer] on greedy
+    drafts, in another order of tests; for other drafts, this package.
     """
 
     name: ClassVar[str] = "traversal_hull"

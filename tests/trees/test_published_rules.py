@@ -1,0 +1,160 @@
+"""Rules of papers and of their code, written anew, against ours: in Fractions, all trees listed."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import chain, combinations
+
+import numpy as np
+import pytest
+from support.published_rules import UniVer, spectr_gbv_code, spectr_gbv_masses
+from support.tables import Table, output_law, target_law, trees
+
+import mdsd_opt as mo
+from mdsd_opt.cddlib_checks import optimum
+from mdsd_opt.decoding import get_rule, k_ary, tree_bound
+
+GREEDY = "greedy"
+LAST, FIRST = "drawn child last", "drawn child first"
+
+
+def tables(seed, vocab_size, depth):
+    rng = np.random.default_rng(seed)
+    draft = Table(rng, vocab_size, depth)
+    return Table(rng, vocab_size, depth).in_fractions(), draft.in_fractions()
+
+
+def accepted_by(rule, seed, topology, vocab_size=3):
+    target, draft = tables(seed, vocab_size, topology.depth)
+    return output_law(rule, target, draft, topology, GREEDY)[1]
+
+
+@pytest.mark.parametrize("order", ["by mass", LAST, FIRST])
+@pytest.mark.parametrize("seed", range(3))
+def test_univer_is_lossless_in_every_order(seed, order):
+    target, draft = tables(seed, 3, 2)
+    law, _ = output_law(UniVer(order), target, draft, k_ary(2, 2), GREEDY)
+    assert (law == target_law(target, 3)).all()
+
+
+@pytest.mark.parametrize(("topology", "vocab_size"), [(k_ary(2, 2), 3), (k_ary(3, 2), 4)])
+@pytest.mark.parametrize("seed", range(3))
+def test_univer_ends_where_the_traversal_by_the_hull_does(seed, topology, vocab_size):
+    """The same ways to end, chances and laws, in Fractions: not only the same mean."""
+    target, draft = tables(seed, vocab_size, topology.depth)
+    for root, _ in trees(draft, topology, GREEDY):
+        for node in root.walk():
+            node.target = target(node.tokens)
+        ways = [
+            {stop.node.tokens: (stop.probability, tuple(stop.law)) for stop in rule.stops(root)
+             if stop.probability}
+            for rule in (UniVer(), get_rule("traversal_hull"))
+        ]  # fmt: skip
+        assert ways[0] == ways[1]
+
+
+def test_the_order_of_tests_matters_from_two_levels_on():
+    for seed in range(3):
+        means = {accepted_by(UniVer(order), seed, k_ary(2, 1)) for order in ("by mass", LAST)}
+        assert len(means) == 1
+    ahead = [
+        accepted_by(UniVer(order), seed, k_ary(2, 2)) - accepted_by(UniVer(), seed, k_ary(2, 2))
+        for seed in range(6)
+        for order in (LAST, FIRST)
+    ]
+    assert min(ahead) < 0 < max(ahead)  # neither order is the better one
+
+
+def test_univer_is_below_the_optimum_of_the_tree():
+    gaps = []
+    for seed in range(6):
+        target, draft = (
+            (lambda text, t=table: t(text).astype(np.float64)) for table in tables(seed, 3, 2)
+        )
+        best = tree_bound(target, draft, k_ary(2, 2), GREEDY)
+        assert best.gap < 1e-9
+        orders = (UniVer(), UniVer(LAST), UniVer(FIRST))
+        gaps.append(best.lower - max(float(accepted_by(r, seed, k_ary(2, 2))) for r in orders))
+    assert min(gaps) > -1e-9
+    assert max(gaps) > 1e-3
+
+
+def fractions(*weights):
+    return np.array([Fraction(n, sum(weights)) for n in weights], dtype=object)
+
+
+def of_code(p, q, length, num_paths):
+    return spectr_gbv_code(lambda text: p, lambda text: q, length, num_paths)
+
+
+def off(law, p, num_tokens):
+    """Total variation between the law of the first tokens and the target's."""
+    right = p
+    for _ in range(num_tokens - 1):
+        right = np.multiply.outer(right, p)
+    return abs(law.sum(axis=tuple(range(num_tokens, law.ndim))) - right).sum() / 2
+
+
+def test_the_code_of_spectr_gbv_with_one_path_of_one_token_is_speculative_sampling():
+    p, q = fractions(5, 3, 1), fractions(1, 1, 1)
+    law, accepted = of_code(p, q, 1, 1)
+    assert law.sum() == 1
+    assert off(law, p, 2) == 0
+    assert accepted == np.minimum(p, q).sum()
+
+
+def test_the_code_of_spectr_gbv_with_two_paths_is_not_lossless():
+    """By hand: three chances of acceptance, one residual."""
+    p, q = fractions(5, 3, 1), fractions(1, 1, 1)
+    law, accepted = of_code(p, q, 1, 2)
+    passes = [
+        x * (1 - (1 - min(y / x, 1)) ** 2) / (1 - (1 - y) ** 2) for x, y in zip(p, q, strict=True)
+    ]
+    refused = sum(y * (1 - a) for y, a in zip(q, passes, strict=True))
+    left = p * [1 - min(y / x, 1) ** 2 for x, y in zip(p, q, strict=True)]
+    first = q * passes * (1 + refused) + refused**2 * left / left.sum()
+    assert (law.sum(axis=1) == first).all()
+    assert accepted == 1 - refused**2
+    assert off(law, p, 1) == Fraction(64, 1125)
+    same = fractions(1, 1)
+    assert of_code(same, same, 1, 2)[1] == Fraction(8, 9)  # where one draft alone would always pass
+
+
+def test_the_code_of_spectr_gbv_with_one_path_of_two_tokens_is_not_lossless():
+    """The first token is right, and the two after it are not: a step carries nothing to the next.
+
+    Block verification of the same chain is lossless.
+    """
+    p, q = fractions(1, 4), fractions(2, 3)
+    law, accepted = of_code(p, q, 2, 1)
+    assert [off(law, p, n) for n in (1, 2, 3)] == [0, Fraction(1, 25), Fraction(1, 25)]
+    pairs = [np.multiply.outer(x, x) for x in (p, q)]
+    greedy = np.minimum(p, q).sum() + np.minimum(*pairs).sum()  # of greedy block verification
+    assert accepted == greedy
+    best = tree_bound(
+        lambda text: p.astype(np.float64), lambda text: q.astype(np.float64), k_ary(1, 2)
+    )
+    assert accepted > best.upper + 1e-3
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_masses_of_its_design_fit_under_what_is_drafted(seed):
+    """So that some lossless rule accepts them, and the optimum is not below."""
+    rng = np.random.default_rng(seed)
+    p, q = (fractions(*(rng.integers(0, 9, 4) + np.array([1, 0, 0, 1])).tolist()) for _ in range(2))
+    num_paths = int(rng.integers(1, 5))
+    masses = spectr_gbv_masses(p, q, num_paths)
+    subsets = chain.from_iterable(combinations(range(4), n) for n in range(1, 5))
+    for tokens in map(list, subsets):
+        assert masses[tokens].sum() <= 1 - (1 - q[tokens].sum()) ** num_paths
+    problem = mo.TransportProblem(p.tolist(), mo.WithReplacement(q.tolist(), num_paths))
+    assert masses.sum() <= optimum(problem)
+    if num_paths == 1:
+        assert masses.sum() == optimum(problem)
+
+
+def test_its_design_is_below_the_optimum_and_some_simple_rules():
+    p, q = fractions(5, 3, 1), fractions(1, 1, 1)
+    problem = mo.TransportProblem(p.tolist(), mo.WithReplacement(q.tolist(), 2))
+    assert optimum(problem) == 1
+    assert spectr_gbv_masses(p, q, 2).sum() == Fraction(41, 45)
