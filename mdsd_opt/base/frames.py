@@ -16,3 +16,15 @@ def data_frame(rows: Sequence[Mapping[Any, Any]], **options: Any) -> Any:
     except ImportError as error:
         raise MissingExtra("to_pandas needs pandas: pip install pandas") from error
     return pandas.DataFrame(rows, **options)
+
+
+def flat(row: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Fields of a row, those inside others as ``outer.inner``."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        found |= (
+            flat(value, f"{before}{name}.")
+            if isinstance(value, Mapping)
+            else {before + name: value}
+        )
+    return found

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from mdsd_opt._version import __version__
 from mdsd_opt.base.files import atomic_write, check_writable
+from mdsd_opt.base.frames import flat
 from mdsd_opt.cli.output import remark, say, show_rows, show_table
 from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
 
@@ -256,25 +257,13 @@ def as_json(document: Mapping[str, Any]) -> str:
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """CSV text of rows; None is an empty field, and what a field holds by names has columns."""
-    flat = [_flat(row) for row in rows]
+    flat = [flat(row) for row in rows]
     names = list(dict.fromkeys(name for row in flat for name in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(flat)
     return text.getvalue()
-
-
-def _flat(row: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Fields of a row, those inside others as ``outer.inner``."""
-    found: dict[str, Any] = {}
-    for name, value in row.items():
-        found |= (
-            _flat(value, f"{before}{name}.")
-            if isinstance(value, Mapping)
-            else {before + name: value}
-        )
-    return found
 
 
 def _show(part: str | Section) -> None:

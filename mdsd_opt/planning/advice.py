@@ -14,6 +14,7 @@ from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import Opened, as_logits, checked_token_ids
 from mdsd_opt.base.checked import integers
 from mdsd_opt.base.files.logits import LogitsSample
+from mdsd_opt.base.frames import data_frame, flat
 from mdsd_opt.corpora.intervals import MeanInterval, interval_note, mean_interval
 from mdsd_opt.drafts.by_name import title_of
 from mdsd_opt.errors import InvalidInput
@@ -193,6 +194,10 @@ class Advice:
             f"Not worth it: the best there is, {what}, is {times}; {wanted}, and "
             f"{self.single_acceptance:.2f} is what it has."
         )
+
+    def to_pandas(self) -> Any:
+        """Data frame with a line for each option; `MissingExtra` without pandas."""
+        return data_frame([flat(row.to_dict()) for row in self.rows])
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields; missing interval ends are None."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mdsd_opt.base.frames import data_frame, flat
 from mdsd_opt.corpora.intervals import MeanInterval, interval_note
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.planning import counts as of
@@ -138,6 +139,10 @@ class CountAdvice:
         if self.worth_it is False:
             return 0
         return self.counts.num_drafts if self.best.kind == "as run" else int(self.best.num_drafts)
+
+    def to_pandas(self) -> Any:
+        """Data frame with a line for each option; `MissingExtra` without pandas."""
+        return data_frame([flat(row.to_dict()) for row in self.rows])
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields; missing interval ends are None."""

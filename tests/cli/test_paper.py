@@ -175,6 +175,10 @@ def test_results_become_data_frames(rows: Any, monkeypatch: pytest.MonkeyPatch) 
     assert index[3] == "{0, 1}"
     assert lines[3][1] == matrix[3, 1]
     table = ResultTable("t", ("drafts", "here"), (("greedy", rows[0].acceptance),))
+    advice = mo.advise_from_counts(1093, 1717, num_drafts=5, target_ms=20.0, draft_ms=2.0)
+    lines, _ = advice.to_pandas()
+    assert [line["name"] for line in lines] == [row.name for row in advice.rows]
+    assert lines[0]["speedup.mean"] == advice.rows[0].speedup.mean
     lines, _ = table.to_pandas()
     assert lines[0]["here low"] == rows[0].acceptance.low
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
