@@ -257,12 +257,12 @@ def as_json(document: Mapping[str, Any]) -> str:
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """CSV text of rows; None is an empty field, and what a field holds by names has columns."""
-    flat = [flat(row) for row in rows]
-    names = list(dict.fromkeys(name for row in flat for name in row))
+    lines = [flat(row) for row in rows]
+    names = list(dict.fromkeys(name for line in lines for name in line))
     text = io.StringIO()
     writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(flat)
+    writer.writerows(lines)
     return text.getvalue()
 
 
