@@ -23,9 +23,14 @@ WRONG = {kind: parts.made for kind, parts in BY_LAW.items()} | wrong_with_state(
 #: One of each sort; all of them are put to audits by `make test-stress`.
 SOME = (
     "residual cut at 1000",
-    "uniform of 256 levels",
-    "one uniform for all decisions",
-    "wrong after 20,000 calls",
+    *(
+        pytest.param(kind, marks=pytest.mark.exhaustive)
+        for kind in (
+            "uniform of 256 levels",
+            "one uniform for all decisions",
+            "wrong after 20,000 calls",
+        )
+    ),
 )
 
 
@@ -51,6 +56,7 @@ def test_the_oracle_knows_what_is_right():
         assert BY_LAW["residual is p"].distance(p, q) > 1e-3 or laws.name == "certain target"
 
 
+@pytest.mark.exhaustive
 def test_a_fault_that_no_law_shows_is_not_called_lossless():
     hidden = Parts(accept=lambda p, q, x: 1.0 if x == 777 else min(1.0, p[x] / q[x]))
     report = mo.audit_chain(hidden.made(), rng=0, seconds=600.0)
@@ -60,6 +66,7 @@ def test_a_fault_that_no_law_shows_is_not_called_lossless():
     assert 0 < distance < report.detectable_bias
 
 
+@pytest.mark.exhaustive
 def test_a_fault_in_every_so_many_calls_is_told_by_its_period():
     report = mo.audit_chain(
         WRONG["the argmax in every 50th call"](), rng=0, num_trials=4_000, seconds=600.0
@@ -68,6 +75,7 @@ def test_a_fault_in_every_so_many_calls_is_told_by_its_period():
     assert any("a multiple of 50 calls apart" in note for note in report.notes)
 
 
+@pytest.mark.exhaustive
 def test_what_rounds_is_an_edge():
     verify, options = right_ones()["block, by_choice, numpy float32"]
     report = mo.audit_chain(verify, rng=0, seconds=600.0, **options)
@@ -85,6 +93,7 @@ def test_what_is_right_passes(kind):
     assert 0 < report.detectable_bias < 0.05
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "kind", ["q of the next row", "the extra token from the end of the padding"]
 )
@@ -98,6 +107,7 @@ def test_rows_that_are_right_pass():
     assert report.lossless
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["residual cut at 200", "ratio 1 % too high"])
 def test_sessions_that_are_wrong_are_found(kind):
     report = mo.audit_text(as_text(BY_LAW[kind].made()), rng=0, num_texts=1_500, seconds=600.0)

@@ -144,7 +144,7 @@ class TestLaw:
 class TestKernels:
     @pytest.mark.parametrize(
         ("size", "k"),
-        [(2, 1), (2, 3), (7, 2), (7, 8), (300, 1), (300, 3), more(7, 3), more(300, 8)],
+        [(2, 1), (2, 3), (7, 2), (7, 8), (300, 1), more(300, 3), more(7, 3), more(300, 8)],
     )
     def test_decide_by_their_plan(
         self, runtime: PlanningRuntime, scheme: str, size: int, k: int
@@ -346,7 +346,7 @@ class TestRates:
 
     @pytest.mark.parametrize(
         ("size", "k"),
-        [(2, 1), (2, 4), (7, 4), (7, 16), (300, 2), (300, 16), (5000, 4), more(300, 4),
+        [(2, 1), (2, 4), (7, 4), (7, 16), (300, 2), (5000, 4), more(300, 16), more(300, 4),
          more(5000, 16)],
     )  # fmt: skip
     def test_bracket_the_optimum(
