@@ -113,10 +113,10 @@ def advice(result: Advice, ax: Axes | None = None) -> Axes:
     ax : matplotlib.axes.Axes, optional
         New axes of one column's width unless given.
     """
-    from mdsd_opt.cli.report.advice import _draw_options
+    from mdsd_opt.cli.report.advice import draw_options
 
     axes = _axes(ax, 0.6 + 0.27 * len(result.rows))
-    _draw_options(axes, result)
+    draw_options(axes, result)
     return axes
 
 

@@ -7,6 +7,7 @@ arithmetic, a few functions, and the optimum of a draft scheme.
 from __future__ import annotations
 
 import ast
+import functools
 import operator
 import re
 from collections.abc import Callable, Sequence
@@ -63,17 +64,7 @@ class TextClaim:
     def __call__(self, p: Law, q: Law) -> Fraction:
         if self.given is not None and self.given(p, q) > 0:
             return Fraction(0)
-        return max(self._failures(self._tree(), p, q))
-
-    def _tree(self) -> ast.expr:
-        text = re.sub(r"(?<![<>=!])=(?!=)", "==", self.text.replace("≥", ">=").replace("≤", "<="))
-        text = text.replace("^", "**")
-        if len(text) > _MOST_LETTERS:
-            raise InvalidInput(f"the claim has {len(text):,} letters: give up to {_MOST_LETTERS:,}")
-        try:
-            return ast.parse(text.strip(), mode="eval").body
-        except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-            raise InvalidInput(f"the claim {self.text!r} is not readable: {_GRAMMAR}") from error
+        return max(self._failures(_tree(self.text), p, q))
 
     def _failures(self, node: ast.expr, p: Law, q: Law) -> Sequence[Fraction]:
         if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
@@ -163,3 +154,16 @@ class TextClaim:
         return InvalidInput(
             f"the claim {self.text!r} is not readable at {ast.unparse(node)!r:.60}: {_GRAMMAR}"
         )
+
+
+@functools.lru_cache
+def _tree(claim: str) -> ast.expr:
+    """Syntax tree of a claim, made once for all the laws that it is put to."""
+    text = re.sub(r"(?<![<>=!])=(?!=)", "==", claim.replace("≥", ">=").replace("≤", "<="))
+    text = text.replace("^", "**")
+    if len(text) > _MOST_LETTERS:
+        raise InvalidInput(f"the claim has {len(text):,} letters: give up to {_MOST_LETTERS:,}")
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        raise InvalidInput(f"the claim {claim!r} is not readable: {_GRAMMAR}") from error

@@ -16,6 +16,7 @@ from mdsd_opt.errors import InvalidInput, UnknownName
 
 if TYPE_CHECKING:
     from mdsd_opt.base.files.logits import LogitsSample
+    from mdsd_opt.base.sampling import Sampling
 
 #: Largest number of drafts that a table of rates takes.
 MAX_DRAFTS = 1000
@@ -88,6 +89,13 @@ class SamplingOptions:
     top_k: Annotated[int | None, "Top-k filter, on each side; 0 for none."] = None
     top_p: Annotated[float | None, "Top-p filter, on each side."] = None
     min_p: Annotated[float | None, "Min-p filter, on each side."] = None
+
+    @property
+    def sides(self) -> tuple[Sampling, Sampling]:
+        """Sampling of the target and of the draft, checked."""
+        from mdsd_opt.base.sampling import Sampling
+
+        return Sampling.of_both(**asdict(self))
 
 
 @dataclass(frozen=True, slots=True)

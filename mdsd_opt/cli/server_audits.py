@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -89,9 +89,8 @@ def audited(
     if (asked.server is None) == (asked.recorded is None) or others.count(None) != len(others):
         raise InvalidInput("give --server or --recorded alone")
     from mdsd_opt.auditing.servers import audit_server, audit_tokens
-    from mdsd_opt.base.sampling import Sampling
 
-    promise = Sampling(sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
+    promise, draft_promise = sampling.sides
     shared: dict[str, Any] = {
         "sampling": promise,
         "logprobs": asked.logprobs,
@@ -110,13 +109,9 @@ def audited(
             raise InvalidInput(f"--key-variable {asked.key_variable}: it is not set")
     of_draft = None
     if asked.draft_top_k is not None or sampling.draft_temperature is not None:
-        temperature = sampling.draft_temperature
-        of_draft = Sampling(
-            sampling.temperature if temperature is None else temperature,
-            asked.draft_top_k if asked.draft_top_k is not None else sampling.top_k,
-            sampling.top_p,
-            sampling.min_p,
-        )
+        of_draft = draft_promise
+        if asked.draft_top_k is not None:
+            of_draft = replace(of_draft, top_k=asked.draft_top_k)
     report = audit_server(
         asked.server,
         asked.against,

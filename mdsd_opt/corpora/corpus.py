@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from mdsd_opt._version import __version__
 from mdsd_opt.base.files import atomic_write, file_sha256, file_size, read_json, unreadable
-from mdsd_opt.base.sampling import check_sampling_parameters
+from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.corpora.rates import combinations
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 
@@ -55,9 +55,8 @@ class RatesConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for temperature in {self.temperature, self.draft_temperature} - {None}:
-            assert temperature is not None
-            check_sampling_parameters(temperature, self.top_k, self.top_p, self.min_p)
+        filters = self.top_k, self.top_p, self.min_p
+        Sampling.of_both(self.temperature, self.draft_temperature, *filters)  # checks them
         combinations(self.schemes, self.verifiers, self.num_drafts)
 
     @classmethod

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import combinations
 from math import comb
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.checked import checked_tolerance
 from mdsd_opt.base.distributions import Distribution
+from mdsd_opt.drafts.base import checked_num_drafts
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, SolverError
 
 #: Most variables of the programme over draft sets.
@@ -156,8 +158,9 @@ def _opened(targets: Any, weights: Any, num_drafts: int) -> tuple[Floats, Floats
     rows = np.asarray(targets)
     if rows.ndim != 2 or not rows.size:
         raise InvalidInput(f"targets of shape {rows.shape}: give one row a target, shape (C, V)")
-    if isinstance(num_drafts, bool) or num_drafts != int(num_drafts) or num_drafts < 1:
+    if isinstance(num_drafts, bool) or not isinstance(num_drafts, Real) or num_drafts < 1:
         raise InvalidInput(f"num_drafts is {num_drafts!r}: give at least 1 draft")
+    checked_num_drafts(num_drafts)
     p = np.stack([Distribution.of(row, f"target {n}").values for n, row in enumerate(rows)])
     if weights is None:
         return p, np.full(len(p), 1.0 / len(p))

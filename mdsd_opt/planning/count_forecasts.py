@@ -17,7 +17,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Floats
 from mdsd_opt.corpora.intervals import MeanInterval, students_quantile
-from mdsd_opt.planning.counts import AcceptedCounts, with_groups
+from mdsd_opt.planning.counts import AcceptedCounts, added_up, with_groups
 
 #: Of "fading": how much more often each draft is rejected than the one before.
 FADING = 1.15
@@ -302,16 +302,6 @@ def _rows(sums: _Sums, kept: Flags) -> _Sums:
 
 def _blocks(counts: AcceptedCounts) -> tuple[_Sums, Floats]:
     """The groups, added up where there are very many, and how often each came."""
-    steps, accepted, drafted = counts.steps, counts.accepted, counts.drafted
-    reached, times = counts.reached, counts.times
-    if steps.size > _MOST_GROUPS and (times == 1).all():
-        block = np.arange(steps.size) % _MOST_GROUPS
-        steps, accepted, drafted = (
-            np.bincount(block, weights=x).astype(np.float64) for x in (steps, accepted, drafted)
-        )
-        if reached is not None:
-            sums = np.zeros((_MOST_GROUPS, reached.shape[1]))
-            np.add.at(sums, block, reached)
-            reached = sums
-        times = np.ones(_MOST_GROUPS)
-    return _Sums(steps, accepted, drafted, reached), times
+    if counts.steps.size > _MOST_GROUPS and (counts.times == 1).all():
+        counts = added_up(counts, np.arange(counts.steps.size) % _MOST_GROUPS)
+    return _Sums(counts.steps, counts.accepted, counts.drafted, counts.reached), counts.times

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.checked import floats
@@ -168,6 +169,29 @@ def merged(parts: Iterable[AcceptedCounts], source: str) -> AcceptedCounts:
         given[0].unit,
         source,
         tuple(notes),
+    )
+
+
+def added_up(counts: AcceptedCounts, block: NDArray[Any]) -> AcceptedCounts:
+    """The same with the groups of each block, which is a number from 0 on, as one group."""
+    number = int(block.max()) + 1
+    weighted = (counts.accepted, counts.drafted, counts.steps, counts.undrafted)
+    accepted, drafted, steps, undrafted = (
+        np.bincount(block, weights=x * counts.times, minlength=number).astype(np.float64)
+        for x in weighted
+    )
+    reached = None
+    if counts.reached is not None:
+        reached = np.zeros((number, counts.num_drafts))
+        np.add.at(reached, block, counts.reached * counts.times[:, None])
+    return replace(
+        counts,
+        accepted=accepted,
+        drafted=drafted,
+        steps=steps,
+        reached=reached,
+        undrafted=undrafted,
+        times=np.ones(number),
     )
 
 

@@ -12,13 +12,13 @@ from support.planted_chains import (
     as_text,
     right_ones,
     wrong_batches,
-    wrong_with_state,
+    wrong_ones,
 )
 
 import mdsd_opt as mo
 from mdsd_opt.auditing.portfolio import standard_laws, wide_laws
 
-WRONG = {kind: parts.made for kind, parts in BY_LAW.items()} | wrong_with_state()
+WRONG = wrong_ones()
 
 #: One of each sort; all of them are put to audits by `make test-stress`.
 SOME = (

@@ -11,12 +11,12 @@ from support.planted_chains import (
     as_text,
     right_ones,
     wrong_batches,
-    wrong_with_state,
+    wrong_ones,
 )
 
 import mdsd_opt as mo
 
-WRONG = {kind: parts.made for kind, parts in BY_LAW.items()} | wrong_with_state()
+WRONG = wrong_ones()
 
 
 @pytest.fixture(autouse=True)

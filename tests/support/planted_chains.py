@@ -319,6 +319,11 @@ def wrong_with_state() -> dict[str, Callable[[], Callable[..., list[int]]]]:
     }
 
 
+def wrong_ones() -> dict[str, Callable[[], Callable[..., list[int]]]]:
+    """Makers of all wrong chains: those of a wrong law, and those with memory."""
+    return {kind: parts.made for kind, parts in BY_LAW.items()} | wrong_with_state()
+
+
 def right_ones() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     """Sixty functions that are right, with the options of `audit_chain` that they want."""
     found: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {}

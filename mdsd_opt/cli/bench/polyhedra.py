@@ -87,9 +87,7 @@ def measure(case: Case, engine: str, timeout: float, repeats: int) -> dict[str, 
 
 def records(settings: Settings) -> Iterator[Record]:
     """Records of every case with a deadline of 90 s; quick runs take the smallest, with 20 s."""
-    timeout, repeats = (
-        (20.0, settings.rounds or 3) if settings.quick else (90.0, settings.rounds or 3)
-    )
+    timeout, repeats = 20.0 if settings.quick else 90.0, settings.rounds or 3
     engines = [engine for engine in WITNESSES if available(engine)]
     for case in cases()[: 1 if settings.quick else None]:
         for engine in engines if case.route == _BY_ENGINES else engines[:1]:

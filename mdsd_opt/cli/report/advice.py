@@ -199,16 +199,17 @@ def _figure(advice: Advice) -> Figure:
     height = 0.6 + 0.27 * len(advice.rows)
     if not advice.batches:
         figure = new_figure(figsize=(COLUMN, height))
-        _draw_options(figure.add_subplot(), advice)
+        draw_options(figure.add_subplot(), advice)
         return figure
     figure = new_figure(figsize=(COLUMN, height + 2.0))
     options, batches = figure.subfigures(2, 1, height_ratios=(height, 2.0))
-    _draw_options(options.add_subplot(), advice)
+    draw_options(options.add_subplot(), advice)
     _draw_batches(batches.add_subplot(), advice)
     return figure
 
 
-def _draw_options(axes: Axes, advice: Advice) -> None:
+def draw_options(axes: Axes, advice: Advice) -> None:
+    """Draw the speed-up of each option as a bar; the advised one is coloured."""
     rows = advice.rows[::-1]
     names = [f"{scheme_title(row.scheme)}\n{row.tree_name}".strip() for row in rows]
     values = [row.speedup.mean for row in rows]

@@ -286,7 +286,7 @@ def _laws_and_promise(
         own["vocab_sizes"] = _sizes(vocab_sizes)
     if sampling.draft_temperature is not None:
         raise InvalidInput("--draft-temperature goes with --trace: a promise holds on both sides")
-    promise = Sampling(sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
+    promise, _ = sampling.sides
     if promise != Sampling():
         own["promise"] = promise
     return own

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from mdsd_opt.base.files import parse_json, read_bytes
 from mdsd_opt.errors import InvalidInput, UnreadableFile
-from mdsd_opt.planning.counts import AcceptedCounts, merged
+from mdsd_opt.planning.counts import AcceptedCounts
 from mdsd_opt.planning.engine_logs import (
     llamacpp_log,
     llamacpp_timings,
@@ -82,23 +83,26 @@ def read_counts(path: str | os.PathLike[str], num_drafts: int | None = None) -> 
 
 
 def _of_text(text: str, path: str, num_drafts: int | None) -> AcceptedCounts:
-    found = {}
-    for reader in READERS:
-        if reader.marker is not None and reader.marker.search(text):
-            found[reader.name] = reader
+    found = [x for x in READERS if x.marker is not None and x.marker.search(text)]
     if not found:
         raise _unknown(path)
-    if len(found) > 1:
-        raise UnreadableFile(
-            f"{path} mixes what {' and '.join(found)} write: give a file of one of them"
-        )
-    reader = next(iter(found.values()))
+    reader = _only(found, path)
     assert reader.of_text is not None
     return reader.of_text(text, path, num_drafts)
 
 
+def _only(found: Collection[Reader], path: str) -> Reader:
+    """The one reader that knows a file; `UnreadableFile` where several do."""
+    if len(found) > 1:
+        raise UnreadableFile(
+            f"{path} mixes what {' and '.join(reader.name for reader in found)} write: give a file "
+            "of one of them"
+        )
+    return next(iter(found))
+
+
 def _of_records(text: str, path: str, num_drafts: int | None) -> AcceptedCounts:
-    found: dict[str, list[AcceptedCounts]] = {}
+    found: dict[Reader, list[AcceptedCounts]] = {}
     without = 0
     records = _records(text, path)
     for where, record in records:
@@ -117,7 +121,7 @@ def _of_records(text: str, path: str, num_drafts: int | None) -> AcceptedCounts:
                     f"({type(error).__name__}: {error})"
                 ) from error
             if counts is not None:
-                found.setdefault(reader.name, []).append(counts)
+                found.setdefault(reader, []).append(counts)
             break
         else:
             without += 1
@@ -125,13 +129,9 @@ def _of_records(text: str, path: str, num_drafts: int | None) -> AcceptedCounts:
         if len(records) > without:
             raise InvalidInput(f"{path}: no step with a draft, so that nothing was accepted or not")
         raise _unknown(path)
-    if len(found) > 1:
-        raise UnreadableFile(
-            f"{path} mixes what {' and '.join(found)} write: give a file of one of them"
-        )
-    name, parts = next(iter(found.items()))
-    whole = merged(parts, f"{path} ({name})")
-    return trtllm_stats.in_stretches(whole) if name == trtllm_stats.READER.name else whole
+    reader = _only(found, path)
+    parts = found[reader]
+    return reader.joined(parts, f"{path} ({reader.name})")
 
 
 def _records(text: str, path: str) -> list[tuple[str, Any]]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from mdsd_opt.errors import InvalidInput, UnreadableFile
-from mdsd_opt.planning.counts import AcceptedCounts
+from mdsd_opt.planning.counts import AcceptedCounts, merged
 
 
 class NotThisFormat(Exception):
@@ -34,6 +34,8 @@ class Reader:
     of_record : callable, optional
         Counts by a JSON record, where it stands, and `num_drafts`; None for one without a draft.
         Raises `NotThisFormat`.
+    joined : callable
+        Counts of all records by those of each, put together.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Reader:
     marker: re.Pattern[str] | None = None
     of_text: Callable[[str, str, int | None], AcceptedCounts] | None = None
     of_record: Callable[[Any, str, int | None], AcceptedCounts | None] | None = None
+    joined: Callable[[Sequence[AcceptedCounts], str], AcceptedCounts] = merged
 
 
 def holder_of(record: Any, *names: str) -> dict[str, Any]:

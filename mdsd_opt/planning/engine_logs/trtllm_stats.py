@@ -6,13 +6,14 @@ Iterations stand in the answer of GET /metrics, or are lines of a file; requests
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
 from typing import Any
 
 import numpy as np
 
-from mdsd_opt.planning.counts import AcceptedCounts, one
+from mdsd_opt.planning.counts import AcceptedCounts, added_up, merged, one
 from mdsd_opt.planning.engine_logs.reader import Reader, count, holder_of, needs_length
 
 _ITERATION = ("specDecodingStats", "specDecStats", "spec_dec_stats", "specdec_stats")
@@ -55,23 +56,14 @@ def _either(found: dict[str, Any], name: str, where: str) -> float:
     return count(found, camel if camel in found else name, where)
 
 
-def in_stretches(counts: AcceptedCounts) -> AcceptedCounts:
+def in_stretches(parts: Sequence[AcceptedCounts], source: str) -> AcceptedCounts:
     """Iterations that follow each other, which are of the same requests, added up."""
-    if counts.unit != "iterations" or counts.accepted.size <= _STRETCHES:
+    counts = merged(parts, source)
+    size = counts.accepted.size
+    if counts.unit != "iterations" or size <= _STRETCHES:
         return counts
-    block = np.arange(counts.accepted.size) * _STRETCHES // counts.accepted.size
-    accepted, drafted, steps, undrafted = (
-        np.bincount(block, weights=x).astype(np.float64)
-        for x in (counts.accepted, counts.drafted, counts.steps, counts.undrafted)
-    )
     return replace(
-        counts,
-        accepted=accepted,
-        drafted=drafted,
-        steps=steps,
-        undrafted=undrafted,
-        times=np.ones(_STRETCHES),
-        unit="stretches of iterations",
+        added_up(counts, np.arange(size) * _STRETCHES // size), unit="stretches of iterations"
     )
 
 
@@ -79,4 +71,5 @@ READER = Reader(
     "TensorRT-LLM",
     "JSON with 'specDecodingStats', or 'speculative_decoding' of requests",
     of_record=of_record,
+    joined=in_stretches,
 )
