@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt import verifiers
 from mdsd_opt.base.files import unreadable
 from mdsd_opt.base.long_runs import progress_bar
-from mdsd_opt.batch.row_functions import is_bound
 from mdsd_opt.corpora.corpus import Corpus, RatesConfig, VerifiedShards, open_corpus
 from mdsd_opt.corpora.executors import RANK_TIMEOUT, Placement, Task, executor
 from mdsd_opt.corpora.intervals import MeanInterval, interval_of_groups
@@ -321,7 +321,7 @@ def _summed_up(
             column.num_drafts,
             column.verifier,
             interval,
-            bound=is_bound(column.verifier),
+            bound=verifiers.get(column.verifier).bounds_batches,
             quantiles=dict(zip(_LEVELS, levels.tolist(), strict=True)),
         )
         for column, interval, levels in zip(config.columns, intervals, quantiles, strict=True)

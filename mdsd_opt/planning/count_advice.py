@@ -20,7 +20,6 @@ from mdsd_opt.planning.counts import AcceptedCounts
 from mdsd_opt.planning.policies import (
     Policy,
     acceptance_needed,
-    best_length,
     lengths_by_batch,
     policies_of,
 )
@@ -282,7 +281,7 @@ def advice_from_counts(
         as_run = chains[counts.num_drafts - 1]
     else:
         compared = [*compared, as_run]
-    best = as_run if costs is None else best_length(chains)
+    best = as_run if costs is None else _fastest(chains)
     if not counts.has_one_length and not best.speedup.low > as_run.speedup.mean:
         best = as_run  # what was measured, where no forecast is surely better
     worth_it = _worth_it(best, compared, costs)
@@ -301,6 +300,11 @@ def advice_from_counts(
         wanted="" if speedup is None else acceptance_needed(speedup, costs, max_drafts, found),
         notes=tuple(_notes(counts, costs, found, confidence)),
     )
+
+
+def _fastest(chains: Sequence[CountOption]) -> CountOption:
+    """The fastest chain; of equals the shortest."""
+    return min(chains, key=lambda row: (-round(row.speedup.mean / _EQUAL), row.num_drafts))
 
 
 # --- what was given ---

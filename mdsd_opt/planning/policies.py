@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.planning.costs import StepCosts
 from mdsd_opt.planning.count_forecasts import Forecast
-
-if TYPE_CHECKING:
-    from mdsd_opt.planning.count_advice import CountOption
 
 #: Batches between which lengths are looked for.
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -52,11 +49,6 @@ class Policy:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields."""
         return asdict(self)
-
-
-def best_length(chains: Sequence[CountOption]) -> CountOption:
-    """The fastest chain; of equals the shortest."""
-    return min(chains, key=lambda row: (-round(row.speedup.mean / _EQUAL), row.num_drafts))
 
 
 def lengths_by_batch(
