@@ -26,9 +26,6 @@ PUBLIC = {
 
 #: Current modules of old names, which go with the next release.
 MOVED = {
-    "mdsd_opt.arrays": "mdsd_opt.base.arrays",
-    "mdsd_opt.bench": "mdsd_opt.cli.bench",
-    "mdsd_opt.certificate": "mdsd_opt.problem.certificate",
     "mdsd_opt.corpora.advice": "mdsd_opt.planning.advice",
     "mdsd_opt.corpora.draft_choice": "mdsd_opt.planning.draft_choice",
     "mdsd_opt.corpora.draft_temperature": "mdsd_opt.planning.draft_temperature",
@@ -41,17 +38,6 @@ MOVED = {
     "mdsd_opt.decoding.rules": "mdsd_opt.trees.rules",
     "mdsd_opt.decoding.topology": "mdsd_opt.trees.topology",
     "mdsd_opt.decoding.tree_plans": "mdsd_opt.trees.plans",
-    "mdsd_opt.device_laws": "mdsd_opt.trees.device_laws",
-    "mdsd_opt.distributions": "mdsd_opt.base.distributions",
-    "mdsd_opt.files": "mdsd_opt.base.files",
-    "mdsd_opt.files.problems": "mdsd_opt.problem.files",
-    "mdsd_opt.gpu.engine": "mdsd_opt.gpu.runtime",
-    "mdsd_opt.models": "mdsd_opt.decoding.models",
-    "mdsd_opt.report": "mdsd_opt.cli.report",
-    "mdsd_opt.solution": "mdsd_opt.problem.solution",
-    "mdsd_opt.top_logprobs": "mdsd_opt.batch.top_logprobs",
-    "mdsd_opt.versions": "mdsd_opt.base.installed",
-    "mdsd_opt.water_filling": "mdsd_opt.problem.water_filling",
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,7 +149,6 @@ def corpus_rates(
     progress: bool = False,
     verify: bool = True,
     rank_timeout: float = RANK_TIMEOUT,
-    engine_name: str | None = None,
 ) -> CorpusSummary:
     """Acceptance rates of every position of a corpus, summed up.
 
@@ -182,8 +180,6 @@ def corpus_rates(
     rank_timeout : float
         Seconds without a sign of life after which a rank of torchrun counts as lost; `inf` to wait
         for ever.
-    engine_name : str, optional
-        The old name of `executor_name`; it goes with the next release.
 
     Raises
     ------
@@ -193,11 +189,8 @@ def corpus_rates(
     WorkerDied
         Workers were killed, more than the executor makes good; results are kept.
     """
-    if engine_name is not None:
-        told = "engine_name is now executor_name; the old name goes with the next release"
-        warnings.warn(told, DeprecationWarning, stacklevel=2)
     tasks, num_reused = score_corpus(
-        folder, config, engine_name or executor_name, out,
+        folder, config, executor_name, out,
         Placement(workers, address, rank_timeout), num_threads, progress, verify,
     )  # fmt: skip
     return _summed_up(tasks, config, confidence, num_reused)

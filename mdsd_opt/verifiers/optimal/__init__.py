@@ -33,7 +33,6 @@ that is exact and a gap that is certified: a `ladder` for different draft models
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -183,16 +182,7 @@ def _optimal_subset(problem: TransportProblem) -> tuple[float, Flags]:
     return solution.upper_bound, solution.subset
 
 
-def _form(
-    usual: Verifier,
-    *,
-    binned: bool = False,
-    gap: float | None = None,
-    collapsed: bool | None = None,
-) -> Verifier:
-    if collapsed is not None:
-        warnings.warn("collapsed=True is now binned=True", DeprecationWarning, stacklevel=4)
-        binned = collapsed
+def _form(usual: Verifier, *, binned: bool = False, gap: float | None = None) -> Verifier:
     if not binned:
         return usual if gap is None else Optimal(gap)
     if gap is not None:
