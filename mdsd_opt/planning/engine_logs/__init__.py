@@ -1,7 +1,8 @@
-"""Counts of accepted drafts from what engines write, told apart by content: one file a format.
+"""Counts of accepted drafts from what engines write, told apart by content.
 
-A reader takes the text of a file, or one JSON record of it, and gives counts, or None where it is
-not its format. To add one: a file here with a `READER`, and its name in `READERS`.
+There is one file for each engine or format. A reader takes the text of a file, or one JSON record
+of it, and gives counts, or None where it is not its format. To add one: a file here with `READERS`,
+and its name in those below.
 """
 
 from __future__ import annotations
@@ -16,28 +17,20 @@ from mdsd_opt.base.files import parse_json, read_bytes
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 from mdsd_opt.planning.counts import AcceptedCounts
 from mdsd_opt.planning.engine_logs import (
-    llamacpp_log,
-    llamacpp_timings,
+    llamacpp,
     openai_usage,
     prometheus,
-    sglang_log,
-    sglang_requests,
+    sglang,
     steps,
     trtllm_stats,
-    vllm_bench,
-    vllm_log,
-    vllm_requests,
+    vllm,
 )
 from mdsd_opt.planning.engine_logs.reader import NotThisFormat, Reader
 
 #: Of records the first that knows one takes it.
-READERS: tuple[Reader, ...] = tuple(
-    module.READER
-    for module in (
-        *(vllm_log, prometheus, sglang_log, llamacpp_log),
-        *(vllm_requests, vllm_bench, sglang_requests, trtllm_stats, llamacpp_timings),
-        *(openai_usage, steps),
-    )
+READERS: tuple[Reader, ...] = (
+    *(*vllm.READERS, *prometheus.READERS, *sglang.READERS, *trtllm_stats.READERS),
+    *(*llamacpp.READERS, *openai_usage.READERS, *steps.READERS),
 )
 
 #: Lines of a log may begin with a bracket too.

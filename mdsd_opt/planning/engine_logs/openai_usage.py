@@ -32,8 +32,10 @@ def _value(found: dict[str, Any], name: str, where: str) -> float:
     return count(found, name, where)
 
 
-READER = Reader(
-    "usage in OpenAI's style",
-    "JSON with 'accepted_prediction_tokens'",
-    of_record=of_record,
+READERS = (
+    Reader(
+        "usage in OpenAI's style",
+        "JSON with 'accepted_prediction_tokens'",
+        of_record=of_record,
+    ),
 )

@@ -100,9 +100,11 @@ def _counts(added: _Scrape, k: int, by_position: bool) -> AcceptedCounts:
     return one(accepted, drafted, drafts, k, reached=reached, unit=unit)
 
 
-READER = Reader(
-    "metrics",
-    "samples such as 'vllm:spec_decode_num_drafts_total', as of GET /metrics",
-    marker=_BEGINS,
-    of_text=of_text,
+READERS = (
+    Reader(
+        "metrics",
+        "samples such as 'vllm:spec_decode_num_drafts_total', as of GET /metrics",
+        marker=_BEGINS,
+        of_text=of_text,
+    ),
 )

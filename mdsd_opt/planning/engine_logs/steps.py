@@ -55,4 +55,4 @@ def _one_at_each_place(drafts: int, where: str) -> None:
         )
 
 
-READER = Reader("steps", "JSON lines with 'accepted' and 'depth'", of_record=of_record)
+READERS = (Reader("steps", "JSON lines with 'accepted' and 'depth'", of_record=of_record),)

@@ -67,9 +67,11 @@ def in_stretches(parts: Sequence[AcceptedCounts], source: str) -> AcceptedCounts
     )
 
 
-READER = Reader(
-    "TensorRT-LLM",
-    "JSON with 'specDecodingStats', or 'speculative_decoding' of requests",
-    of_record=of_record,
-    joined=in_stretches,
+READERS = (
+    Reader(
+        "TensorRT-LLM",
+        "JSON with 'specDecodingStats', or 'speculative_decoding' of requests",
+        of_record=of_record,
+        joined=in_stretches,
+    ),
 )
