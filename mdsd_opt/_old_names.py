@@ -30,7 +30,7 @@ MOVED = {
     "mdsd_opt.corpora.draft_choice": "mdsd_opt.planning.draft_choice",
     "mdsd_opt.corpora.draft_temperature": "mdsd_opt.planning.draft_temperature",
     "mdsd_opt.corpora.model_advice": "mdsd_opt.planning.model_advice",
-    "mdsd_opt.corpora.position_rates": "mdsd_opt.planning.position_rates",
+    "mdsd_opt.corpora.position_rates": "mdsd_opt.planning.tree_forecasts",
     "mdsd_opt.corpora.step_costs": "mdsd_opt.planning.costs",
     "mdsd_opt.corpora.tree_forecasts": "mdsd_opt.planning.tree_forecasts",
     "mdsd_opt.decoding.device_laws": "mdsd_opt.trees.device_laws",

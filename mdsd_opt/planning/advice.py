@@ -19,14 +19,16 @@ from mdsd_opt.corpora.intervals import MeanInterval, interval_note, mean_interva
 from mdsd_opt.drafts.by_name import title_of
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.planning.costs import PassCost, RowsCost, StepCosts
-from mdsd_opt.planning.position_rates import (
+from mdsd_opt.planning.tree_forecasts import (
+    MAX_WIDTH,
+    Candidate,
     Paths,
     PositionRates,
+    TreeForecasts,
     rates_config,
     rates_of_paths,
     rates_of_sample,
 )
-from mdsd_opt.planning.tree_forecasts import MAX_WIDTH, Candidate, TreeForecasts
 from mdsd_opt.trees.topology import Topology
 
 #: Schemes that are compared unless others are named.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.errors import InvalidInput, ServerError
-from mdsd_opt.planning.costs_file import MeasuredCosts, Pass
+from mdsd_opt.planning.costs import MeasuredCosts, Pass
 
 #: Texts together, rows of each, and tokens before them.
 BATCHES = (1, 4, 16)

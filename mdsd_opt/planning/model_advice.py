@@ -18,13 +18,13 @@ from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.planning.advice import SCHEMES, Advice, advice_from_rates
 from mdsd_opt.planning.costs import StepCosts
-from mdsd_opt.planning.position_rates import (
+from mdsd_opt.planning.tree_forecasts import (
+    MAX_WIDTH,
     PositionRates,
     following_positions,
     rates_config,
     rates_of_sample,
 )
-from mdsd_opt.planning.tree_forecasts import MAX_WIDTH
 from mdsd_opt.trees.draft_tree import Tokens
 
 #: Rows of a pass that are measured, and how often, after one that is not.

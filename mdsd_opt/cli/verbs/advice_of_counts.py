@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mdsd_opt.planning.costs import PassCost, StepCosts
-    from mdsd_opt.planning.costs_file import Pass
+    from mdsd_opt.planning.costs import Pass, PassCost, StepCosts
     from mdsd_opt.planning.count_advice import CountAdvice
     from mdsd_opt.planning.counts import AcceptedCounts
 
@@ -77,7 +76,7 @@ def priced(
 ) -> StepCosts | None:
     """Costs of options, or of a file; None where nothing is said of them."""
     from mdsd_opt.cli.verbs.plan import parse_cost
-    from mdsd_opt.planning.costs_file import read_costs
+    from mdsd_opt.planning.costs import read_costs
     from mdsd_opt.planning.count_advice import costs_given
 
     if costs is not None:
