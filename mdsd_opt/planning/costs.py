@@ -1,4 +1,4 @@
-"""What a step of decoding costs: passes of the target by their rows, of the draft, a decision."""
+"""Costs of a step of decoding: passes of target and draft, and a decision; files of passes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PassCost = float | RowsCost
 
 @dataclass(frozen=True, slots=True)
 class StepCosts:
-    """Milliseconds of a step that decodes so many texts at once.
+    """Milliseconds of a step that decodes several texts at once.
 
     A tree of n drafts is n + 1 rows of a target pass for each text: the last token, after which
     nothing is known yet, and the drafts. Plain decoding is one row.
@@ -31,19 +31,20 @@ class StepCosts:
     Attributes
     ----------
     target_ms : float, mapping of int to float, or callable
-        A target pass of plain decoding: over one row, and over any number of them without
-        `rows_ms`; or by the texts that are decoded together, which are its rows.
+        Milliseconds of a target pass of plain decoding: over one row, and over any number of them
+        without `rows_ms`; or by the texts that are decoded together, which are its rows.
     draft_ms : float, mapping of int to float, or callable
-        A pass of the draft, whatever the batch or by it.
+        Milliseconds of a pass of the draft, whatever the batch or by it.
     rows_ms : mapping of int to float, or callable, optional
-        Target passes by rows. Between entries of a table, and beyond them, on straight lines.
+        Milliseconds of target passes by rows. Costs between the entries of a table, and beyond
+        them, lie on straight lines.
     verify_ms : float
-        The decision of a step.
+        Milliseconds of the decision of a step.
     batch_size : int
-        Texts that are decoded together.
+        Number of texts that are decoded together.
     draft_passes : int, optional
-        Of a step, whatever the tree: 1 for drafts that come in parallel, 0 for those that are
-        looked up. By default one for each level.
+        Draft passes of a step, whatever the tree: 1 for drafts that come in parallel, 0 for those
+        that are looked up. By default there is one for each level.
     """
 
     target_ms: PassCost = 20.0
@@ -70,7 +71,7 @@ class StepCosts:
         self.draft_pass()
 
     def target_pass(self, rows: int) -> float:
-        """Milliseconds of a target pass over so many rows."""
+        """Milliseconds of a target pass over a number of rows."""
         plain = self.target_ms
         if callable(self.rows_ms):
             took = float(self.rows_ms(rows))
@@ -105,7 +106,7 @@ class StepCosts:
         return self.plain() if tree is None else self.drafted(tree.num_nodes, tree.depth)
 
     def drafted(self, num_drafts: float, depth: float | None = None) -> float:
-        """The same by the drafts of each text and their levels, for a chain one for each draft.
+        """Milliseconds of a step by the drafts of each text and their levels, one for each by default.
 
         Means of steps of several lengths lie on a line between whole numbers.
         """
@@ -134,7 +135,7 @@ class StepCosts:
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """What is taken for granted in favour of drafts, as no cost was given for it."""
+        """Assumptions in favour of drafts that are made for want of a cost."""
         found = [] if self.knows_rows else ["rows are free"]
         if not self.knows_batch:
             took = f"{self.draft_pass():g} ms"
@@ -143,12 +144,12 @@ class StepCosts:
 
     @property
     def most_rows(self) -> int | None:
-        """Rows up to which a table was measured; None without a table."""
+        """Largest number of rows that a table was measured at; None without a table."""
         rows = self.target_ms if self.rows_ms is None else self.rows_ms
         return max(rows) if isinstance(rows, Mapping) else None
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields; of a function of the rows, that there is one."""
+        """Fields, ready for JSON; a function is named "function"."""
         return {
             "target_ms": _shown(self.target_ms),
             "draft_ms": _shown(self.draft_ms),
@@ -180,7 +181,7 @@ def _shown(cost: PassCost | None) -> Any:
 
 
 def _on_lines(table: Mapping[int, float], rows: int) -> float:
-    """The table between its entries; beyond them the last line, where it rises, goes on."""
+    """Value of a table between its entries, and beyond them on its last line where that rises."""
     known = sorted(table.items())
     if rows <= known[0][0]:
         return known[0][1]
@@ -196,7 +197,7 @@ def _on_lines(table: Mapping[int, float], rows: int) -> float:
 
 _KIND = "mdsd-opt costs"
 
-#: Kernels take more rows in less time now and then, but not in so much less.
+#: Share of the time of fewer rows that a pass over more rows cannot be quicker than.
 _FAR = 0.6
 
 _FORM = (
@@ -207,7 +208,7 @@ _FORM = (
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A pass that was timed: new tokens of each text, texts, and tokens read before."""
+    """A timed pass: its texts, the new tokens of each, and the tokens read before."""
 
     batch: int
     rows: int
@@ -217,14 +218,14 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCosts:
-    """Passes of a target and a draft model.
+    """Timed passes of a target and a draft model.
 
     Attributes
     ----------
     of_target, of_draft : tuple of Pass
-        Of the draft those over one row of each text.
+        Passes of each model; those of the draft are over one row of each text.
     settings : dict
-        Machine, versions, and how it was measured.
+        Machine, versions and method of the measurement.
     """
 
     of_target: tuple[Pass, ...]
@@ -255,7 +256,7 @@ class MeasuredCosts:
         verify_ms: float = 0.0,
         draft_passes: int | None = None,
     ) -> StepCosts:
-        """Costs of steps at a batch and a context; between contexts on straight lines.
+        """Costs of steps at a batch and a context, which lie on straight lines between contexts.
 
         Passes over several rows are those of the nearest batch that has them.
 
@@ -287,7 +288,7 @@ class MeasuredCosts:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write them as JSON."""
+        """Write the passes as JSON."""
         from json import dumps
 
         document = {
@@ -301,7 +302,7 @@ class MeasuredCosts:
 
 
 def read_costs(path: str | os.PathLike[str]) -> MeasuredCosts:
-    """Costs of a file that `mdsd-opt advise --measure` wrote, or of that form.
+    """Costs in a file that `mdsd-opt advise --measure` wrote, or in one of that form.
 
     Raises `UnreadableFile` if it is missing or something else.
     """
@@ -342,7 +343,7 @@ def _passes(given: Any, where: str) -> Iterable[Pass]:
 def _at_context(
     passes: Sequence[Pass], context: int | None, name: str
 ) -> dict[tuple[int, int], float]:
-    """Milliseconds by batch and rows."""
+    """Milliseconds of a pass at a context, by batch and rows."""
     contexts = sorted({x.context for x in passes})
     if not contexts:
         return {}

@@ -1,4 +1,4 @@
-r"""What a draft tree accepts, by the rates of positions: along their texts, or by the mean alone.
+r"""Forecasts of what a draft tree accepts, by the rates of positions: along texts or by the mean.
 
 With :math:`a_{tk}` what the k-th draft adds to the acceptance rate at position t, a step that
 begins there accepts
@@ -30,7 +30,7 @@ from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees.plans import plan_tree
 from mdsd_opt.trees.topology import Place, Topology, chain, k_ary, rates_from_alphas
 
-#: Drafts after a node, at most: the rates of more are hardly higher.
+#: Largest number of drafts after a node: the rates of more are hardly higher.
 MAX_WIDTH = 16
 
 #: Sizes and depths of plans that are compared.
@@ -39,7 +39,7 @@ _GRID = (*range(1, 17), 20, 24, 32, 48, 64)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A tree for one scheme, and what it accepts where positions are independent."""
+    """A tree for one scheme, with its accepted drafts where positions are independent."""
 
     scheme: str
     tree: Topology
@@ -55,7 +55,7 @@ class TreeForecasts:
     alphas : ndarray, shape (N, K)
         Acceptance rates of 1 .. K drafts at every position.
     following : ndarray, shape (N + 1,)
-        Of `PositionRates`.
+        Next position of each, as in `PositionRates`.
     """
 
     def __init__(self, scheme: str, alphas: Floats, following: Integers) -> None:
@@ -70,7 +70,7 @@ class TreeForecasts:
         return bool((self._following < len(self._gains) - 1).any())
 
     def candidates(self, max_drafts: int) -> list[Candidate]:
-        """The plans that accept most within every size and depth."""
+        """Plans that accept most within each size and depth."""
         found: dict[frozenset[tuple[Place, int]], Candidate] = {}
         for depth in (n for n in _GRID if n <= max_drafts):
             for size in (n for n in _GRID if depth <= n <= max_drafts):
@@ -81,7 +81,7 @@ class TreeForecasts:
         return list(found.values())
 
     def accepted(self, tree: Topology) -> Floats:
-        """Drafts that a step accepts; the mean is the forecast, shape (N,).
+        """Accepted drafts by position, whose mean is the forecast, shape (N,).
 
         Along the texts where positions follow each other, else with independent positions, each
         with what it contributes to the forecast.
@@ -91,25 +91,25 @@ class TreeForecasts:
         return self._influence(tree)
 
     def lasting(self, tree: Topology) -> Floats:
-        """`accepted` with positions beyond the end of a text as easy as its last, shape (N,)."""
+        """Accepted drafts if positions beyond a text's end are as easy as its last, shape (N,)."""
         stays = self._following == len(self._gains) - 1
         stays[-1] = False
         return self._along(tree, np.where(stays, np.arange(stays.size), self._following))[()]
 
     def independent(self, tree: Topology) -> float:
-        """The forecast where the positions of a path are independent."""
+        """Forecast where the positions of a path are independent."""
         return float(self._along(tree, np.full_like(self._following, -1))[()].mean())
 
     def persistent(self, tree: Topology) -> float:
-        """The forecast where every position of a path is as easy as the first."""
+        """Forecast where every position of a path is as easy as the first."""
         return float(self._along(tree, np.arange(self._following.size))[()].mean())
 
     def _order(self, count: int) -> Integers:
-        """Draws of a node, the likeliest to be passed first, as the children of a plan are."""
+        """Draws of a node in the order of a plan's children, the likeliest to be accepted first."""
         return np.argsort(-self._gains[-1, :count], kind="stable")
 
     def _along(self, tree: Topology, following: Integers) -> dict[Place, Floats]:
-        """W of every node that has drafts, by the position where the step begins."""
+        """Values W of every node that has drafts, by the position where the step begins."""
         rows = [np.arange(len(self._gains) - 1)]
         for _ in range(tree.depth):
             rows.append(following[rows[-1]])
@@ -122,7 +122,7 @@ class TreeForecasts:
         return worth
 
     def _influence(self, tree: Topology) -> Floats:
-        """The forecast with independent positions, linear in the rates of each of them."""
+        """Forecast with independent positions, as a sum over their rates, shape (N,)."""
         mean, gains = self._gains[-1], self._gains[:-1]
         worth: dict[Place, float] = {}
         for place in sorted(tree.num_drafts, key=len, reverse=True):
@@ -143,7 +143,7 @@ class TreeForecasts:
 
 
 def named(tree: Topology) -> Topology:
-    """The same tree by the name that `parse_topology` reads, where it has one."""
+    """Tree under the name that `parse_topology` reads, where it has one."""
     width, depth = max(tree.num_drafts.values()), tree.depth
     if tree.num_nodes == depth:
         return chain(depth)
@@ -162,9 +162,9 @@ class PositionRates:
     ----------
     by_scheme : mapping of str to ndarray, shape (N, K)
     texts : ndarray of int64, shape (N,), optional
-        The text of each position; None where positions stand for themselves.
+        Text of each position; None where positions stand for themselves.
     following : ndarray of int64, shape (N + 1,)
-        The next position of the same text, or N where that is not known; N after N.
+        Next position of the same text, or N where that is not known; N follows N.
     takes_order : bool
         Whether the places of rows in their texts are not named, and taken for their order.
     """
@@ -180,7 +180,7 @@ class PositionRates:
 
     @property
     def num_followed(self) -> int:
-        """Positions whose next one is known."""
+        """Number of positions whose next one is known."""
         return int((self.following[:-1] < self.num_positions).sum())
 
 
@@ -191,7 +191,7 @@ def rates_of_sample(
     num_threads: int | None = None,
     progress: bool = False,
 ) -> PositionRates:
-    """Those of logits in memory or in files that are mapped; see `following_positions`."""
+    """Rates of logits in memory or in mapped files, with `following_positions`."""
     if sample.num_positions == 0:
         raise InvalidInput(f"{sample.source} holds no position: its arrays are empty")
     combined = combinations(config.schemes, config.verifiers, config.num_drafts)
@@ -211,7 +211,7 @@ def rates_of_paths(
     num_threads: int | None = None,
     progress: bool = False,
 ) -> PositionRates:
-    """Those of a file, of two, or of a folder of shards, whose results are kept as for `rates`."""
+    """Rates of one or two files, or of a folder of shards, whose results are kept."""
     given = [paths] if isinstance(paths, (str, os.PathLike)) else [*paths]
     if len(given) != 1 or not Path(given[0]).is_dir():
         sample = load_logits(given[0] if len(given) == 1 else given)
@@ -260,7 +260,7 @@ def following_positions(
 def rates_config(
     schemes: Sequence[str], verifier: str, max_drafts: int, sampling: Mapping[str, Any]
 ) -> RatesConfig:
-    """What is asked of every position: all schemes that go with the verifier at 1 .. K drafts."""
+    """Configuration of rates: all schemes that go with the verifier at each of 1 .. K drafts."""
     counts = range(1, max_drafts + 1)
     complete = [
         scheme

@@ -1,4 +1,4 @@
-"""What llama.cpp writes: its log and its answers.
+"""Formats of llama.cpp: its log and its answers.
 
 A line "draft acceptance = 0.64 (1093 accepted / 1717 generated)" of the log is of one request. How
 many tokens it had stands in the line "eval time" before: every step brings its accepted drafts and
@@ -31,14 +31,14 @@ _LINE = re.compile(
 )
 _EVAL = re.compile(r"(?<!prompt )eval time = .*?/ *(\d+) (?:tokens|runs)")
 _TASK = re.compile(r"\| task (\d+) \|")
-#: What rounding to two places hides.
+#: Largest error of rounding to two places.
 _ROUNDED = 0.00501
 
 _TOTAL = re.compile(r"^n_(draft|predict|drafted|accept)\s*= *(\d+)", re.MULTILINE)
 
 
 def of_text(text: str, path: str, num_drafts: int | None) -> AcceptedCounts:
-    """One group for each request."""
+    """Counts of the log, a group for each request."""
     source = f"{path} (llama.cpp's log)"
     found: list[tuple[int, int, float | None, int | None]] = []
     tokens: dict[str, int] = {}
@@ -81,7 +81,7 @@ def _counts(
 
 
 def _length(found: list[tuple[int, int, float | None, int | None]]) -> int | None:
-    """K where all drafts of all requests are the same whole number of drafts a step."""
+    """K where the drafts of all requests are a whole number a step; None otherwise."""
     accepted = sum(request[0] for request in found)
     drafted = sum(request[1] for request in found)
     if any(tokens is None for *_, tokens in found):
@@ -115,7 +115,7 @@ _LOG_READER = Reader(
 
 
 def of_record(record: Any, where: str, num_drafts: int | None) -> AcceptedCounts | None:
-    """One group; steps that did not draft are among its steps."""
+    """Counts of one answer; steps that did not draft are among its steps."""
     found = holder_of(record, "draft_n")
     drafted, accepted = (count(found, name, where) for name in ("draft_n", "draft_n_accepted"))
     if not drafted:

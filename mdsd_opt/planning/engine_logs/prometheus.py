@@ -30,7 +30,7 @@ _Scrape = dict[str, float]
 
 
 def of_text(text: str, path: str, num_drafts: int | None) -> AcceptedCounts:
-    """One group for what each scrape adds; of a single scrape, its steps."""
+    """Counts with a group for what each scrape adds, or for each step of a single scrape."""
     scrapes = [_sums(scrape, path) for scrape in _scrapes(text, path)]
     positions = {place for scrape in scrapes for place in scrape if place.isdigit()}
     k = max(map(int, positions)) + 1 if positions else num_drafts

@@ -1,4 +1,4 @@
-"""What SGLang writes: its log and its answers.
+"""Formats of SGLang: its log and its answers.
 
 A line "Decode batch ... accept len: 2.61, accept rate: 0.54" of the log is a mean over the requests
 of some passes, whose number is the same for every line: it weighs as much as requests ran. A mean
@@ -24,12 +24,12 @@ _LINE = re.compile(
 )
 _ARGUMENT = re.compile(r"speculative_(num_draft_tokens|num_steps|eagle_topk)=(\d+)")
 
-#: Passes between two lines, by default (--decode-log-interval).
+#: Number of passes between two lines by default (--decode-log-interval).
 _PASSES = 40
 
 
 def of_text(text: str, path: str, num_drafts: int | None) -> AcceptedCounts:
-    """One group for each line."""
+    """Counts of the log, a group for each line."""
     arguments = {name: int(value) for name, value in _ARGUMENT.findall(text)}
     if arguments.get("eagle_topk", 1) > 1:
         raise InvalidInput(
@@ -69,7 +69,7 @@ def of_text(text: str, path: str, num_drafts: int | None) -> AcceptedCounts:
 
 
 def _length(running: np.ndarray, accepted: np.ndarray, rates: np.ndarray) -> int:
-    """K by mean length and rate, which are rounded to two places; 0 where there is no rate."""
+    """K by the mean lengths and rates, rounded to two places; 0 where there is no rate."""
     known = rates > 0
     if not known.any():
         return 0
@@ -92,7 +92,7 @@ _HISTOGRAM = ("spec_correct_drafts_histogram", "spec_accept_histogram")
 
 
 def of_record(record: Any, where: str, num_drafts: int | None) -> AcceptedCounts | None:
-    """One group."""
+    """Counts of one answer."""
     found = holder_of(record, "spec_verify_ct")
     steps = count(found, "spec_verify_ct", where)
     if not steps:

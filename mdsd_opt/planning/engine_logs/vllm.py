@@ -1,4 +1,4 @@
-"""What vLLM writes: its log, its answers, and the result of its benchmark.
+"""Formats of vLLM: its log, its answers, and the result of its benchmark.
 
 Lines "SpecDecoding metrics" of the log (V1), and of LMDeploy's, are sums over an interval of time.
 Steps are not printed: each drafts K tokens, K the number of positions, or their number follows from
@@ -28,12 +28,12 @@ _ACCEPTED = re.compile(r"Accepted: (\d+) tokens\b")
 _DRAFTED = re.compile(r"Drafted: (\d+) tokens\b")
 _RATES = re.compile(r"Per-position acceptance rate: (\d\.\d{3}(?:, \d\.\d{3})*)(?=$|\s|,)")
 
-#: What rounding to two and to three places hides.
+#: Largest errors of rounding to two and to three places.
 _LESS, _HIDDEN = 0.0051, 0.00051
 
 
 def of_text(text: str, path: str, num_drafts: int | None) -> AcceptedCounts:
-    """One group for each line."""
+    """Counts of the log, a group for each line."""
     parts = []
     for number, line in enumerate(text.splitlines(), start=1):
         match = _LINE.search(line)
@@ -70,7 +70,7 @@ _LOG_READER = Reader(
 
 
 def of_answer(record: Any, where: str, num_drafts: int | None) -> AcceptedCounts | None:
-    """One group."""
+    """Counts of one answer."""
     found = holder_of(record, "acceptance_histogram")
     given = found["acceptance_histogram"]
     if isinstance(given, dict):
@@ -94,7 +94,7 @@ _ANSWER_READER = Reader(
 
 
 def of_benchmark(record: Any, where: str, num_drafts: int | None) -> AcceptedCounts | None:
-    """The steps of the run, as they are not told by request."""
+    """Counts of the whole run, which are not told by request."""
     found = holder_of(record, "spec_decode_num_drafts")
     steps, drafted, accepted = (
         count(found, f"spec_decode_{name}", where)
