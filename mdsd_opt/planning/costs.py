@@ -106,7 +106,7 @@ class StepCosts:
         return self.plain() if tree is None else self.drafted(tree.num_nodes, tree.depth)
 
     def drafted(self, num_drafts: float, depth: float | None = None) -> float:
-        """Milliseconds of a step by the drafts of each text and their levels, one for each by default.
+        """Milliseconds of a step by the drafts of each text and their levels; one each by default.
 
         Means of steps of several lengths lie on a line between whole numbers.
         """

@@ -180,7 +180,7 @@ class _Sample:
         return np.array(map_rows(bound, len(self.target), self.num_threads, "inclusion_bound"))
 
     def best_tempered(self, gaps: dict[str, float]) -> Rates:
-        """Rates at the best temperature of each position; the search's mean gap is put in `gaps`."""
+        """Rates at the best temperature of each position; the mean gap is put in `gaps`."""
 
         def rate(row: int) -> tuple[float, float]:
             best = best_draft_temperature(

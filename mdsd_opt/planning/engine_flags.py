@@ -123,5 +123,5 @@ def _no_stop(advice: CountAdvice, engine: str) -> list[str]:
     return []
 
 
-#: Functions by engine, of the drafts at this batch, the most at any, those by batch, and the advice.
+#: Functions by engine: of the drafts at this batch, the most at any, those by batch, the advice.
 ENGINES = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm, "llamacpp": _llamacpp}
