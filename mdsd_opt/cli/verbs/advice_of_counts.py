@@ -29,7 +29,7 @@ def advice_of_counts(
     speedup: float | None,
     confidence: float,
 ) -> CountAdvice:
-    """The advice on a file or numbers."""
+    """Advice on the counts in a file or in numbers."""
     from mdsd_opt.planning.count_advice import advice_from_counts, check_asked
 
     check_asked(max_drafts, confidence)
@@ -38,7 +38,7 @@ def advice_of_counts(
 
 
 def counts_of(accepted: str, num_drafts: int | None) -> AcceptedCounts:
-    """Counts of a file, or of numbers as the help of --accepted has them."""
+    """Counts in a file, or in numbers of the forms in the help of --accepted."""
     from mdsd_opt.planning.count_advice import counts_given
     from mdsd_opt.planning.engine_logs import read_counts
 

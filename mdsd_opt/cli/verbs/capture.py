@@ -62,7 +62,7 @@ def capture(
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
     progress: options.Progress = None,
 ) -> None:
-    """The target continues prompts, and the logits of both models at every new token are kept.
+    """Continue prompts by the target, and keep the logits of both models at every new token.
 
     Run the same command again to go on with a capture that was interrupted; it also captures again
     any shard that is missing or damaged.

@@ -51,7 +51,7 @@ def of_text(text: str, path: str, num_drafts: int | None) -> AcceptedCounts:
 
 
 def _scrapes(text: str, path: str) -> list[_Scrape]:
-    """The samples of each scrape: a sample that comes again begins the next."""
+    """Samples of each scrape: a sample that comes again begins the next."""
     found: list[_Scrape] = [{}]
     for number, line in enumerate(text.splitlines(), start=1):
         if not _BEGINS.match(line) or _CREATED.match(line):

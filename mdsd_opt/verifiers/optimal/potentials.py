@@ -253,7 +253,7 @@ class _ListedLeague:
     mass: Vector
 
     def evaluate(self, theta: Vector) -> tuple[float, Vector]:
-        """Same contract as `_IndependentLeague.evaluate`."""
+        """Value E max, and the probability that each member wins; theta has shape (members,)."""
         from mdsd_opt.verifiers.optimal.choice_kernels import listed_law
 
         largest = int(np.diff(self.offsets).max(initial=0))
