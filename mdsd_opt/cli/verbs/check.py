@@ -11,6 +11,14 @@ from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
 
 
+_Laws = Annotated[
+    list[str] | None,
+    "q as 1/2,1/4,1/8,1/8; repeated once for each model where drafts differ. "
+    "(1, 2, .., V) divided by its sum if left out.",
+]
+_Engine = Annotated[str, "cddlib, ppl, both, which must agree, or auto: the quicker one."]
+
+
 @options.gathers_options()
 def check(
     conjecture: Annotated[
@@ -22,11 +30,7 @@ def check(
     ] = None,
     vocab_size: Annotated[int, "V."] = 4,
     num_drafts: Annotated[int, "K."] = 3,
-    draft: Annotated[
-        list[str] | None,
-        "q as 1/2,1/4,1/8,1/8; repeated once for each model where drafts differ. "
-        "(1, 2, .., V) divided by its sum if left out.",
-    ] = None,
+    draft: _Laws = None,
     inequality: Annotated[
         list[str] | None,
         "With 'condition': one claimed inequality, as 'p0 + p2 >= 8/27'; repeat it.",
@@ -34,9 +38,7 @@ def check(
     scheme: Annotated[
         str, "With 'condition': with_replacement, without_replacement, independent."
     ] = "with_replacement",
-    engine: Annotated[
-        str, "cddlib, ppl, both, which must agree, or auto: the quicker one."
-    ] = "auto",
+    engine: _Engine = "auto",
     timeout: Annotated[float, "Seconds."] = 60.0,
     memory: Annotated[float, "GiB each engine may take."] = 4.0,
     search: Annotated[bool, "Random search for a counterexample instead."] = False,
@@ -208,17 +210,11 @@ def condition(
     ],
     vocab_size: Annotated[int, "V."] = 4,
     num_drafts: Annotated[int, "K."] = 3,
-    draft: Annotated[
-        list[str] | None,
-        "q as 1/2,1/4,1/8,1/8; once for each model where drafts differ. "
-        "(1, 2, .., V) divided by its sum if left out.",
-    ] = None,
+    draft: _Laws = None,
     scheme: Annotated[
         str, "with_replacement, without_replacement, independent."
     ] = "with_replacement",
-    engine: Annotated[
-        str, "cddlib, ppl, both, which must agree, or auto: the quicker one."
-    ] = "auto",
+    engine: _Engine = "auto",
     timeout: Annotated[float, "Seconds."] = 60.0,
     memory: Annotated[float, "GiB each engine may take."] = 4.0,
     as_json: options.AsJson = False,
