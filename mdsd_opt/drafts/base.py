@@ -57,7 +57,7 @@ class DraftScheme(ABC):
     scheme : str
         Name of the scheme, as in files and on the command line.
     title : str
-        The same as it is written for readers.
+        Name of the scheme as it is written for readers.
     entries : tuple of str
         Entries of the scheme in a file beside its name.
     has_many_models : bool

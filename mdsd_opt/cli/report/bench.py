@@ -72,7 +72,7 @@ _TOLD = ("processor", "cpus", "load_average", "python", "numpy", "numba", "mdsd_
 NUM_KEYS = 3
 
 
-#: What stands above times, of one round each or of several.
+#: Words above times, of one round each or of several.
 _TIME = {False: "", True: "median\n"}
 
 

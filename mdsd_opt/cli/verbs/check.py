@@ -10,7 +10,6 @@ import typer
 from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
 
-
 _Laws = Annotated[
     list[str] | None,
     "q as 1/2,1/4,1/8,1/8; repeated once for each model where drafts differ. "
