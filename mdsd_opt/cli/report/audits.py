@@ -1,4 +1,7 @@
-"""Views of audits, and the picture of the tokens that deviate and the checks that see it."""
+"""Views of audits, and the picture of the tokens that deviate and the checks that see it.
+
+Verdicts are also written as JUnit's XML, which continuous integration shows as tests.
+"""
 
 from __future__ import annotations
 

@@ -73,8 +73,8 @@ def capture(
     from mdsd_opt.cli.output import look_here_for_modules, remark
     from mdsd_opt.cli.view import Form, View, present
     from mdsd_opt.corpora import capture as capturing
+    from mdsd_opt.decoding.draft_objects import ReadDraft
     from mdsd_opt.decoding.models.loading import load_model
-    from mdsd_opt.decoding.models.read_drafts import ReadDraft
 
     if (prompts is None) == (text is None):
         raise InvalidInput("give either --prompts or --text")
