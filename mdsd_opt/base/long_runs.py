@@ -30,6 +30,17 @@ _SHORT = 1.0
 _drawn: list[tuple[Progress, TaskID]] = []
 
 
+#: Names, by `numba_cache.kernel_name`, of the kernels that may be called from Python, by which
+#: those to be compiled are counted; empty if nobody has set them, and too many do no harm.
+expected_kernels: tuple[str, ...] = ()
+
+
+def expect_kernels(kernels: tuple[str, ...]) -> None:
+    """Set the kernels that may be called, for as long as the process lives."""
+    global expected_kernels
+    expected_kernels = kernels
+
+
 def available_threads() -> int:
     """Number of processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
