@@ -1,9 +1,9 @@
-"""Results as data frames of pandas, imported when asked for, and as lines that fit a terminal."""
+"""Results as data frames of pandas, as tables in Markdown, and as lines that fit a terminal."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from textwrap import fill
 from typing import Any
 
@@ -29,6 +29,13 @@ def flat(row: Mapping[str, Any], before: str = "") -> dict[str, Any]:
             else {before + name: value}
         )
     return found
+
+
+def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Table in Markdown, a line for each row."""
+    lines = (" | ".join(cell.replace("|", "\\|") for cell in row) for row in (headings, *rows))
+    heading, *others = (f"| {line} |\n" for line in lines)
+    return "".join([heading, "|" + "---|" * len(headings) + "\n", *others])
 
 
 #: Number of columns of a terminal, less the one that some need for the cursor.
