@@ -142,15 +142,15 @@ def raced_groups(bins: Bins, num_drafts: int) -> BinGroups:
     sums = np.stack([bins.p, bins.q], axis=1)
     kernels.merge_small(sums, race.moments, first_heavy, next_heavy, _RUN_MASS, _RUN_BINS)
     _, step, first, nodes = race_terms(slowest, num_drafts, False)
-    curve = np.zeros(size)
+    escapes = np.empty((size, 1))
     kernels.race_curve(
         sums, race.moments, first_heavy, next_heavy, heavy / total, np.array([num_drafts]),
         race.unit / total, step, first, race.others / total,
         np.empty((RACE_ROWS + num_drafts, nodes)), np.empty((num_drafts, nodes)),
-        np.empty((0, num_drafts, nodes)), np.empty(size), np.empty(size + 1), np.empty(1), curve,
+        np.empty((0, nodes)), np.empty(size), np.empty(size), escapes,
     )  # fmt: skip
     drafted = np.flatnonzero(sums[:-1, 1] > 0.0)
-    contained = np.append(0.0, curve[drafted])
+    contained = np.append(0.0, (1.0 - escapes[1 + drafted, 0]).clip(0.0))
     contained[-1] = 1.0
     return _grouped(bins, drafted, sums[:, 0], sums[:, 1], np.maximum.accumulate(contained))
 

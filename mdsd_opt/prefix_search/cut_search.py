@@ -84,21 +84,24 @@ class Containment:
         if not carries:
             self.sums = moments[:, [P, Q]]
         num_drafts, table = np.array([most]), np.empty((RACE_ROWS + most, nodes))
-        kept = np.empty((NUM_BUCKETS if opens else 0, most, nodes))
+        kept = np.empty((NUM_BUCKETS * most if opens else 0, nodes))
+        escapes = np.empty((NUM_BUCKETS, 1))
         self._race = num_drafts, others, table
-        self._before = kept, np.empty(NUM_BUCKETS), np.empty(NUM_BUCKETS + 1), np.empty(1)
+        self._before = kept, np.empty(NUM_BUCKETS), np.empty(NUM_BUCKETS)
         race.race_curve(
             self.sums, moments, *chains, num_drafts, light_rate, step, first, others, table,
-            np.empty((most, nodes)), *self._before, self.contained,
+            np.empty((most, nodes)), *self._before, escapes,
         )  # fmt: skip
+        self.contained[:-1] = (1.0 - escapes[1:, 0]).clip(0.0)
 
     def at(self, tokens: Integers) -> Vector:
         """Values of Q at the tokens of opened buckets, given in order; each is asked for once."""
         left, contained = np.empty((2, tokens.size))
         if self.exponent == 0:  # else it is known from q
             race.race_opened(
-                tokens, self.buckets, self._q, *self._race, *self._before, left, contained
-            )
+                tokens, self.buckets, self._q, *self._race, *self._before, np.empty(1), left,
+                contained,
+            )  # fmt: skip
         return contained
 
 
@@ -188,7 +191,7 @@ class CutSearch:
         self.p, self.q = p, draws.q
         self._rounds = rounds
         buckets = np.empty(p.size, np.uint16)
-        kernels.fill_buckets(p, draws.q, np.empty(BLOCK), buckets)
+        kernels.fill_buckets(p, draws.q, *kernels.SCALE, np.empty(BLOCK), buckets)
         # A decision follows the target whatever its sums lose; a rate shows it.
         self.containment = Containment(draws, p, buckets, carries=not rounds, checks=checks)
         sums_q = self.containment.sums[: kernels.NEVER_DRAFTED, kernels.Q]
