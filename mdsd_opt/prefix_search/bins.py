@@ -1,10 +1,14 @@
-"""Sums of both laws over bins of p/q, which are never opened, and groups of them.
+"""Table of sums of both laws over bins of p/q, which are never opened, and groups of them.
 
 Bins are even in :math:`t = n / (n + 2 m)`, n and m the masses of target and draft: where p/q is
 near 1 they are narrow on both sides. One more holds the tokens that are never drafted. A group is a
 bin, or a run of them, that the rule treats as one. Of drafts without replacement a race needs to
 know more: many light tokens are added to it at once by the power sums of their weights, heavy ones
 one by one (`race_kernels`).
+
+This is the one table of bins. Devices fill it in ways of their own, which are held against this
+one: `trees.device_laws.tables` and `serving.selection` in PyTorch, `serving.triton_selection` in
+Triton, gpu/kernels/ratio_tables.cuh in CUDA, with units and a middle that suit its integers.
 """
 
 from __future__ import annotations
