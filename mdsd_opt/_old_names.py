@@ -17,10 +17,13 @@ from typing import Any
 #: Current modules of names that stay: they are public under the short name.
 PUBLIC = {
     "mdsd_opt.capture": "mdsd_opt.corpora.capture",
+    "mdsd_opt.certificate": "mdsd_opt.problem.certificate",
     "mdsd_opt.draft_choice": "mdsd_opt.planning.draft_choice",
     "mdsd_opt.engines": "mdsd_opt.auditing.engines",
     "mdsd_opt.frontier": "mdsd_opt.solvers.frontier",
+    "mdsd_opt.models": "mdsd_opt.decoding.models",
     "mdsd_opt.reproduce": "mdsd_opt.corpora.reproduce",
+    "mdsd_opt.solution": "mdsd_opt.problem.solution",
     "mdsd_opt.tree_audit": "mdsd_opt.auditing.trees",
 }
 
