@@ -177,10 +177,10 @@ def test_the_verb_says_what_the_function_does(run_cli, tmp_path):
     rows = texts.reshape(15, 9)
     np.savez(tmp_path / "rows.npz", target=rows, draft=rows, sequence=sequence)
     for name in ("one.npy", "rows.npz"):
-        done = run_cli("stability", tmp_path / name, "--delta", "0.1", "--json")
+        done = run_cli("stability", tmp_path / name, "--delta", "0.1,0.2", "--json")
         document = json.loads(done.stdout)
-        expected = mo.text_stability(texts, 0.1)
-        assert document["rows"] == [expected.rows[0].to_dict()]
+        expected = mo.text_stability(texts, (0.1, 0.2))
+        assert document["rows"] == [row.to_dict() for row in expected.rows]
         assert document["interval_over"] == "texts"
     done = run_cli("stability", tmp_path / "one.npy", tmp_path / "two.npy", "--json")
     assert json.loads(done.stdout)["changed"] == mo.text_stability(texts, other=other).changed
@@ -190,7 +190,7 @@ def test_the_verb_says_what_the_function_does(run_cli, tmp_path):
     assert (tmp_path / "picture.svg").read_text().startswith("<?xml")
     for wrong in (
         ("one.npy", "two.npy", "--delta", "1"), ("one.npy", "--delta", "-1"),
-        ("one.npy", "--confidence", "2"), ("one.npy", "two.npy", "rows.npz"), ("three.npy",),
+        ("one.npy", "--delta", "a"), ("one.npy", "--confidence", "2"), ("one.npy", "two.npy", "rows.npz"), ("three.npy",),
     ):  # fmt: skip
         files = [tmp_path / x if "." in x and x[-1] != "1" else x for x in wrong]
         done = run_cli("stability", *files)

@@ -78,6 +78,9 @@ OF_LOGITS: dict[str, Door] = {
     "best_draft_temperature": lambda p, q, _, **o: [
         mo.best_draft_temperature(*rows, K, **o).acceptance_rate for rows in zip(p, q, strict=True)
     ],
+    "best_draft_filter": lambda p, q, _, **o: [
+        mo.best_draft_filter(p, q, K, filters=[], temperatures=[], **o).acceptance.mean
+    ],
     "text_stability": of_runs,
 }
 
@@ -349,7 +352,7 @@ def test_no_top_k(off: int) -> None:
     assert mo.Sampling(top_k=off) == mo.Sampling()
     np.testing.assert_array_equal(mo.softmax(LOGITS[0], top_k=off), mo.softmax(LOGITS[0]))
     for name, door in OF_LOGITS.items():
-        if name in WITHOUT_FILTERS:
+        if name in {"best_draft_filter", *WITHOUT_FILTERS}:
             continue
         found = numbers(door(*LOGITS, DRAFTS, top_k=off))
         np.testing.assert_array_equal(found, numbers(door(*LOGITS, DRAFTS)))

@@ -14,8 +14,8 @@ from mdsd_opt.errors import InvalidInput
 if TYPE_CHECKING:
     from mdsd_opt.base.files.logits import LogitsSample
 
-#: Changes of logits that are looked at, unless others are given.
-_DELTAS = (0.01, 0.03, 0.1, 0.3, 1.0)
+#: Moves of logits that are looked at, unless others are given.
+_DELTAS = "0.01,0.03,0.1,0.3,1"
 
 
 @options.gathers_options()
@@ -31,11 +31,7 @@ def stability(
     ] = None,
     *,
     delta: Annotated[
-        list[float] | None,
-        typer.Option(
-            help="How far a logit moves at most; may be given several times. 0.01, 0.03, 0.1, 0.3 "
-            "and 1 if left out."
-        ),
+        str | None, f"How far a logit moves at most, as 0.1 or {_DELTAS}, the latter if left out."
     ] = None,
     temperature: Annotated[
         float, "0 for greedy texts; else of tokens that are drawn with shared Gumbel noise."
@@ -62,12 +58,12 @@ def stability(
     if len(paths) > 2:
         raise InvalidInput(f"{len(paths)} files given: give one run, or two of the same positions")
     runs = [_run(path, kind) for path in paths] or [options.given_sample(None, None)]
-    if len(runs) == 2 and delta:
+    if len(runs) == 2 and delta is not None:
         raise InvalidInput("--delta is given, and two runs: their changes are measured")
     one = runs[0]
     found = text_stability(
         one.target,
-        None if len(runs) == 2 else delta or _DELTAS,
+        None if len(runs) == 2 else _numbers(delta or _DELTAS),
         other=runs[1].target if len(runs) == 2 else None,
         temperature=temperature, tokens=one.tokens if temperature else None,
         sequence=one.sequence, position=one.position, confidence=confidence, kind="logits",
@@ -75,6 +71,13 @@ def stability(
     name = " and ".join(map(str, paths)) or Path(one.source).name
     unit = "positions" if one.texts is None else "texts"
     present(stability_view(found, name, unit, confidence), form)
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidInput(f"--delta is {text!r:.60}: give numbers, as {_DELTAS}") from None
 
 
 def _run(path: Path, kind: str | None) -> LogitsSample:
