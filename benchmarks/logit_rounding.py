@@ -120,7 +120,7 @@ def main() -> None:
         if precision == "bfloat16":
             wide = loaded["float32"].model
             other = one_by_one(lambda text: passes(wide, text, start, 1), texts)  # noqa: B023
-            print(line("bfloat16, float32", one, other), flush=True)
+            print(line("bfloat16, passes in float32", one, other), flush=True)
 
 
 if __name__ == "__main__":

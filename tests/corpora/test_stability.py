@@ -190,7 +190,8 @@ def test_the_verb_says_what_the_function_does(run_cli, tmp_path):
     assert (tmp_path / "picture.svg").read_text().startswith("<?xml")
     for wrong in (
         ("one.npy", "two.npy", "--delta", "1"), ("one.npy", "--delta", "-1"),
-        ("one.npy", "--delta", "a"), ("one.npy", "--confidence", "2"), ("one.npy", "two.npy", "rows.npz"), ("three.npy",),
+        ("one.npy", "--delta", "a"), ("one.npy", "--confidence", "2"),
+        ("one.npy", "two.npy", "rows.npz"), ("three.npy",),
     ):  # fmt: skip
         files = [tmp_path / x if "." in x and x[-1] != "1" else x for x in wrong]
         done = run_cli("stability", *files)
