@@ -7,8 +7,9 @@ claimed of settings that were not tried.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -170,7 +171,7 @@ def best_draft_filter(
     Each setting's rate is the optimum of every position, computed from the laws: what is best of
     the settings is best for certain, up to the choice of the positions, and intervals are over
     that. Every filter is tried at every temperature; then the temperature of the best of them is
-    sought between its neighbours by golden section. `BestFilter.rates` lists all that was tried;
+    sought between its neighbours, halfway each time. `BestFilter.rates` lists all that was tried;
     a setting in between may accept more.
 
     A filter that leaves out the tokens D of the draft lowers the optimum by p(D) at most, and it
@@ -247,8 +248,8 @@ def best_draft_filter(
             found[setting] = rate(setting)
             advance(1)
     best = max(grid, key=lambda setting: float(found[setting].mean()))
-    for setting in _between(best, grid, found):
-        found[setting] = rate(setting)
+    while closer := _closer(best, found):
+        found |= {setting: rate(setting) for setting in closer}
     means = {setting: float(rates.mean()) for setting, rates in found.items()}
     most = max(means.values())
 
@@ -287,17 +288,13 @@ def _grid(
     )
 
 
-def _between(
-    best: Sampling, grid: Sequence[Sampling], found: dict[Sampling, Rates]
-) -> Iterator[Sampling]:
-    """Settings of the best filter by golden section; each is rated before the next is asked for."""
-    tried = sorted(x.temperature for x in grid if replace(x, temperature=best.temperature) == best)
-    place = tried.index(best.temperature)
-    low, high = tried[max(place - 1, 0)], tried[min(place + 1, len(tried) - 1)]
-    ratio = (math.sqrt(5) - 1) / 2
-    while low > 0 and high / low > _NEAR:
-        inner = [high - ratio * (high - low), low + ratio * (high - low)]
-        pair = [replace(best, temperature=t) for t in inner]
-        yield from (setting for setting in pair if setting not in found)
-        one, other = (float(found[setting].mean()) for setting in pair)
-        low, high = (low, inner[1]) if one >= other else (inner[0], high)
+def _closer(best: Sampling, found: dict[Sampling, Rates]) -> list[Sampling]:
+    """Settings halfway from the best temperature of a filter to its neighbours that are far."""
+    tried = {x.temperature: x for x in found if replace(x, temperature=best.temperature) == best}
+    warm = sorted(tried)
+    place = warm.index(max(warm, key=lambda t: float(found[tried[t]].mean())))
+    return [
+        replace(best, temperature=math.sqrt(low * high))
+        for low, high in pairwise(warm[max(place - 1, 0) : place + 2])
+        if low > 0 and high / low > _NEAR
+    ]
