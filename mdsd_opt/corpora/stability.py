@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import Opened, as_logits, frozen
-from mdsd_opt.base.checked import checked_tolerance, integers
+from mdsd_opt.base.checked import checked_tolerance, floats, integers
 from mdsd_opt.base.files.logits import first_axis
 from mdsd_opt.base.sampling import bad_row_error, check_sampling_parameters
 from mdsd_opt.corpora.intervals import MeanInterval, mean_interval
@@ -193,7 +192,7 @@ def text_stability(
         moved, changed = _difference(values, second)
         deltas = [(float(moved.max()), moved)]
     else:
-        given = [delta] if isinstance(delta, Real) else list(delta)  # type: ignore[arg-type]  # one
+        given = floats(delta, "delta").reshape(-1).tolist()
         checked = [checked_tolerance("delta", value, or_zero=True) for value in given]
         deltas = [(value, np.full(size, value)) for value in checked]
         if not deltas:
@@ -256,7 +255,8 @@ def _blocks(values: NDArray[Any], name: str) -> Iterator[tuple[int, Floats]]:
         bad = np.flatnonzero(~np.isfinite(block.max(axis=1)))
         if bad.size:
             place = np.unravel_index(start + int(bad[0]), values.shape[:-1] or (1,))
-            raise bad_row_error(name, place if values.ndim > 1 else (), block[bad[0]])
+            number = [int(n) for n in place] if values.ndim > 1 else []
+            raise bad_row_error(name, number, block[bad[0]])
         yield start, block
 
 

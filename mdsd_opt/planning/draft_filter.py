@@ -29,9 +29,9 @@ Rates = NDArray[np.float64]
 
 #: Filters that are tried beside none and the target's own, each alone.
 FILTERS = (
-    *({"top_k": k} for k in (5, 10, 20, 50, 100)),
-    *({"top_p": p} for p in (0.8, 0.9, 0.95, 0.98)),
-    *({"min_p": p} for p in (0.02, 0.05, 0.1)),
+    *(Sampling(top_k=k) for k in (5, 10, 20, 50, 100)),
+    *(Sampling(top_p=p) for p in (0.8, 0.9, 0.95, 0.98)),
+    *(Sampling(min_p=p) for p in (0.02, 0.05, 0.1)),
 )
 
 #: Temperatures that are tried beside the target's own.
@@ -276,7 +276,7 @@ def _grid(
     target: Sampling, filters: Iterable[Sampling] | None, temperatures: Iterable[float] | None
 ) -> list[Sampling]:
     """Every filter at every temperature, each setting once."""
-    given = [Sampling(**x) for x in FILTERS] if filters is None else list(filters)
+    given = list(FILTERS if filters is None else filters)
     if not all(isinstance(x, Sampling) for x in given):
         raise InvalidInput(f"filters is {given!r:.60}: give some of mdsd_opt.Sampling(top_k=...)")
     warm = TEMPERATURES if temperatures is None else tuple(temperatures)
