@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers, Keys, Matrix, Vector
-from mdsd_opt.prefix_search import race_group_kernels as race
 from mdsd_opt.prefix_search import ratio_groups_kernels as kernels
-from mdsd_opt.prefix_search.race_kernels import RACE_ROWS, race_terms
+from mdsd_opt.prefix_search.race import race_sums_of_row
 from mdsd_opt.prefix_search.random_draws import RandomDraws, require_race
 from mdsd_opt.prefix_search.ratio_groups_kernels import NUM_BUCKETS, P, Q
 from mdsd_opt.prefix_search.sum_kernels import BLOCK, accurate_sum
@@ -34,6 +33,20 @@ def ratio_keys(p: Vector, q: Vector, tokens: Integers, packed: bool) -> Integers
     keys = np.empty(tokens.size, np.int64)
     kernels.ratio_keys(p, q, tokens, packed, keys)
     return keys
+
+
+def ratio_buckets(p: Vector, q: Vector) -> Keys:
+    """Bucket of every token, shape (V,)."""
+    buckets = np.empty(p.size, np.uint16)
+    kernels.fill_buckets(p, q, *kernels.SCALE, np.empty(BLOCK), buckets)
+    return buckets
+
+
+def bucket_sums(p: Vector, q: Vector, buckets: Keys, carries: bool = False) -> Matrix:
+    """Sums of p and of q over every bucket, shape (NUM_BUCKETS, 2)."""
+    sums = np.empty((NUM_BUCKETS, 2))
+    kernels.sum_buckets(p, q, buckets, np.empty((NUM_BUCKETS if carries else 0, 2)), sums)
+    return sums
 
 
 class Containment:
@@ -65,47 +78,27 @@ class Containment:
         self.exponent = draws.num_drafts if draws.is_replaced else 0
         self.slack = 1e-15 if draws.is_replaced else 2e-13
         if draws.is_replaced or carries:
-            self.sums = _bucket_sums(p, draws.q, buckets, carries)
+            self.sums = bucket_sums(p, draws.q, buckets, carries)
         if not draws.is_replaced:
             self._run_race(draws, p, opens, carries, checks)
 
     def _run_race(
         self, draws: RandomDraws, p: Vector, opens: bool, carries: bool, checks: bool
     ) -> None:
-        self._q, most = draws.q, draws.num_drafts
+        self._draws, most = draws, draws.num_drafts
         require_race(draws.support_size, most, 1.0)  # before anything takes time
-        slowest, others = race.race_rates(draws.q, most, np.empty(most, np.int64))
-        require_race(draws.support_size, most, slowest)
-        light_rate, step, first, nodes = race_terms(slowest, most, checks)
-        run, moments = np.empty((2, NUM_BUCKETS, race.COLUMNS))
-        size = draws.q.size
-        chains = np.empty(NUM_BUCKETS, np.int64), np.empty(size, np.int64), np.empty(size)
-        race.race_sums(p, draws.q, self.buckets, light_rate, run, moments, *chains)
+        race = race_sums_of_row(draws.q, self.buckets, most, NUM_BUCKETS, p, checks)
+        require_race(draws.support_size, most, race.slowest)
         if not carries:
-            self.sums = moments[:, [P, Q]]
-        num_drafts, table = np.array([most]), np.empty((RACE_ROWS + most, nodes))
-        kept = np.empty((NUM_BUCKETS if opens else 0, most, nodes))
-        self._race = num_drafts, others, table
-        self._before = kept, np.empty(NUM_BUCKETS), np.empty(NUM_BUCKETS + 1), np.empty(1)
-        race.race_curve(
-            self.sums, moments, *chains, num_drafts, light_rate, step, first, others, table,
-            np.empty((most, nodes)), *self._before, self.contained,
-        )  # fmt: skip
+            self.sums = race.moments[:, [P, Q]]
+        self._curve = race.curve(self.sums, np.array([most]), keeps=opens, checks=checks)
+        self.contained[:-1] = self._curve.contained[1:, 0]
 
     def at(self, tokens: Integers) -> Vector:
         """Values of Q at the tokens of opened buckets, given in order; each is asked for once."""
-        left, contained = np.empty((2, tokens.size))
-        if self.exponent == 0:  # else it is known from q
-            race.race_opened(
-                tokens, self.buckets, self._q, *self._race, *self._before, left, contained
-            )
-        return contained
-
-
-def _bucket_sums(p: Vector, q: Vector, buckets: Keys, carries: bool) -> Matrix:
-    sums = np.empty((NUM_BUCKETS, 2))
-    kernels.sum_buckets(p, q, buckets, np.empty((NUM_BUCKETS if carries else 0, 2)), sums)
-    return sums
+        if self.exponent > 0:  # it is known from q
+            return np.zeros(tokens.size)
+        return self._curve.at(tokens, self.buckets, self._draws.q, self._draws.num_drafts)
 
 
 def contained_in(draws: RandomDraws, subset: Flags, checks: bool = False) -> float:
@@ -187,8 +180,7 @@ class CutSearch:
     ) -> None:
         self.p, self.q = p, draws.q
         self._rounds = rounds
-        buckets = np.empty(p.size, np.uint16)
-        kernels.fill_buckets(p, draws.q, np.empty(BLOCK), buckets)
+        buckets = ratio_buckets(p, draws.q)
         # A decision follows the target whatever its sums lose; a rate shows it.
         self.containment = Containment(draws, p, buckets, carries=not rounds, checks=checks)
         sums_q = self.containment.sums[: kernels.NEVER_DRAFTED, kernels.Q]

@@ -21,11 +21,10 @@ from mdsd_opt.prefix_search.bins import (
     HALF,
     NUM_BINS,
     Bins,
-    RaceSums,
-    race_sums_of_row,
     ratios_at,
     steps_of,
 )
+from mdsd_opt.prefix_search.race import RaceSums, race_sums_of_row
 from mdsd_opt.trees.device_laws import transfers
 from mdsd_opt.trees.device_laws.transfers import on_device, on_host
 
@@ -133,12 +132,7 @@ def sums_on_device(targets: Any, drafts: Any, num_bins: int) -> tuple[Any, Any, 
     import torch
 
     count = targets.shape[0]
-    never = num_bins - 1
-    half = targets.new_full((), HALF)
-    drafted = drafts > 0
-    ratios = torch.where(drafted, targets / (targets + half * drafts), 0.0)
-    places = (ratios * never).to(torch.int32).clamp_(max=never - 1)
-    bins = torch.where(drafted, places, never)
+    bins, ratios = bins_on_device(targets, drafts, num_bins)
     rows = torch.arange(count, device=targets.device, dtype=torch.int32)[:, None] * num_bins
     sums = torch.zeros(count * num_bins, 2, dtype=torch.float64, device=targets.device)
     weights = torch.stack((targets.double(), drafts.double()), -1).view(-1, 2)
@@ -152,6 +146,18 @@ def sums_on_device(targets: Any, drafts: Any, num_bins: int) -> tuple[Any, Any, 
     ]
     shape = (count, num_bins, 2)
     return sums.view(shape), torch.stack(ends, -1).view(shape), bins
+
+
+def bins_on_device(targets: Any, drafts: Any, num_bins: int) -> tuple[Any, Any]:
+    """Bins and t of the tokens of two tensors; any bin for NaN."""
+    import torch
+
+    never = num_bins - 1
+    half = targets.new_full((), HALF)
+    drafted = drafts > 0
+    ratios = torch.where(drafted, targets / (targets + half * drafts), 0.0)
+    places = (ratios * never).to(torch.int32).clamp_(min=0, max=never - 1)
+    return torch.where(drafted, places, never), ratios
 
 
 def summed_on_cpu(
