@@ -15,9 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Opened, as_logits
-from mdsd_opt.base.checked import integers
-from mdsd_opt.base.files.logits import first_axis
+from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.batch import acceptance_rates
@@ -215,24 +213,10 @@ def best_draft_filter(
     """
     chosen = Sampling.chosen(sampling)
     checked_integer(num_drafts, "num_drafts")
-    target, draft = (
-        as_logits(Opened.of(side, name), kind).numpy()
-        for name, side in (("target_logits", target_logits), ("draft_logits", draft_logits))
-    )
-    count = math.prod(target.shape[:-1])
-    if target.shape[:-1] != draft.shape[:-1] or not count:
-        raise InvalidInput(
-            f"target_logits has shape {target.shape}, draft_logits {draft.shape}: give both as "
-            "(..., V), with at least one position"
-        )
-    groups = first_axis(target.shape[:-1])
-    if sequence is not None:
-        groups = integers(sequence, "sequence").ravel()
-        if groups.size != count:
-            raise InvalidInput(f"sequence has {groups.size} entries: give one for each of {count}")
+    given = LogitsSample.of_arrays(target_logits, draft_logits, kind, sequence)
+    target, rows = (x.reshape(-1, x.shape[-1]) for x in (given.target, given.draft))
     with np.errstate(divide="ignore"):  # filtered once, not for every setting
-        law = np.log(chosen.law(target.reshape(-1, target.shape[-1])))
-    rows = draft.reshape(-1, draft.shape[-1])
+        law = np.log(chosen.law(target))
 
     def rate(setting: Sampling) -> Rates:
         found = acceptance_rates(
@@ -264,12 +248,14 @@ def best_draft_filter(
     rates = tuple(
         FilterRate(
             setting,
-            mean_interval(found[setting], groups, confidence).within(0.0, 1.0),
-            mean_interval(found[ranked[0]] - found[setting], groups, confidence).within(-1.0, 1.0),
+            mean_interval(found[setting], given.texts, confidence).within(0.0, 1.0),
+            mean_interval(found[ranked[0]] - found[setting], given.texts, confidence).within(
+                -1.0, 1.0
+            ),
         )
         for setting in ranked
     )
-    return BestFilter(drafts, num_drafts, chosen, count, rates)
+    return BestFilter(drafts, num_drafts, chosen, given.num_positions, rates)
 
 
 def _grid(
