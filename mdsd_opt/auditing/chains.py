@@ -15,7 +15,7 @@ from mdsd_opt.auditing.portfolio import PortfolioReport, given_laws, standard_la
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.report import HIDDEN_AT_MOST, is_tolerable
 from mdsd_opt.auditing.settings import MAX_CALLS, Options, generator_of
-from mdsd_opt.auditing.subject import AlwaysFails, Failure, judged, outcome_of
+from mdsd_opt.auditing.subject import AlwaysFails, Failure, TreeVerify, judged, outcome_of
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.drafts import WithReplacement
@@ -144,7 +144,6 @@ def audit_chain(
         progress=progress,
     )
     rng = generator_of(rng)
-    caller = Caller(verify, takes, library, rng)
     if not isinstance(batch, (bool, int, np.integer)):
         raise InvalidInput(f"batch is {batch!r}: give True, False or a number of rows")
     if not isinstance(batch, bool) and batch != 1:
@@ -155,19 +154,15 @@ def audit_chain(
             )
         from mdsd_opt.auditing.rows import audit_rows
 
+        caller = Caller(verify, takes, library, rng)
         return audit_rows(caller, batch, num_drafts, options, rng)
-    caller.batch = bool(batch)
+    caller = Caller(verify, takes, library, rng, bool(batch))
     given = None if laws is None else given_laws(*laws, num_drafts + 1)
     read_at = _READ_TOKENS if given is None else given[0].vocab_size
-    rule = of_chains("verify", read_answers(caller, num_drafts, rng, read_at))
-
-    def drawing_from(root: Node, rng: np.random.Generator) -> Tokens:
-        caller.rng = rng
-        return rule(root)
-
+    rule = chain_rule("verify", caller, num_drafts, rng, read_at)
     small = standard_laws(1) if given is None else []
     wide = wide_laws(num_drafts + 1, vocab_sizes) if given is None else given
-    on_trees = OnTrees(drawing_from, chain_of(num_drafts), WithReplacement, options, promise)
+    on_trees = OnTrees(rule, chain_of(num_drafts), WithReplacement, options, promise)
     return on_trees.report(small, wide, rng)
 
 
@@ -215,18 +210,19 @@ class Caller:
         takes: str,
         library: str,
         rng: np.random.Generator,
+        batch: bool = False,
     ) -> None:
         if library == "torch":
             _need_torch()
         self._verify, self._logarithms = verify, takes != "probabilities"
-        self.batch = False
+        self._lead = None if batch else ...
         self._convert = _tensors if library == "torch" else _arrays
         self.rng, self._takes_rng = rng, "rng" in _parameters(verify)
 
     def __call__(self, p: Rows, q: Rows, drafts: Tokens) -> Any:
         """Answer to one chain."""
-        lead = None if self.batch else ...
-        return self.on_arrays(p[lead], q[lead], np.array(drafts, dtype=np.int64)[lead])
+        ids = np.array(drafts, dtype=np.int64)
+        return self.on_arrays(p[self._lead], q[self._lead], ids[self._lead])
 
     def on_arrays(self, p: Rows, q: Rows, drafts: NDArray[np.int64]) -> Any:
         """Answer to arrays of laws and drafts, of any shape."""
@@ -288,8 +284,26 @@ def of_chains(name: str, chain: Chain) -> Callable[[Node], Tokens]:
     return rule
 
 
+def chain_rule(
+    name: str,
+    caller: Caller,
+    num_drafts: int,
+    rng: np.random.Generator,
+    vocab_size: int = _READ_TOKENS,
+    calls: int = _READ_CALLS,
+) -> TreeVerify:
+    """Rule for trees that are chains, of a function whose answers some calls show how to read."""
+    rule = of_chains(name, read_answers(caller, num_drafts, rng, vocab_size, calls))
+
+    def drawing_from(root: Node, rng: np.random.Generator) -> Tokens:
+        caller.rng = rng
+        return rule(root)
+
+    return drawing_from
+
+
 def read_answers(
-    call: Chain, num_drafts: int, rng: np.random.Generator, vocab_size: int = _READ_TOKENS
+    call: Chain, num_drafts: int, rng: np.random.Generator, vocab_size: int, calls: int
 ) -> Chain:
     """Wrap the function so that its answers are read as tokens, in the way that fits most calls.
 
@@ -303,7 +317,7 @@ def read_answers(
     answers: list[tuple[Any, Tokens]] = []
     failure: Failure | None = None
     with served(rng) as serving:
-        for _ in range(_READ_CALLS):
+        for _ in range(calls):
             laws = rng.dirichlet(np.ones(vocab_size), 2 * num_drafts + 1)
             drafts = tuple(int(rng.choice(vocab_size, p=q)) for q in laws[:num_drafts])
             outcome = outcome_of(partial(_answer, call, laws, drafts, answers))

@@ -49,7 +49,7 @@ def audit(
     engine: Annotated[
         str | None,
         "What an installed engine ships: transformers, lmdeploy, eagle, vllm, sglang and "
-        "others, or all for a table of those that are installed.",
+        "others, module:ADAPTER of your own, or all for a table of those that are installed.",
     ] = None,
     text: Annotated[
         str | None,
