@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mdsd_opt.auditing.chains import READINGS, Caller, Tokens, chain_of, is_read
+from mdsd_opt.auditing.chain_calls import (
+    READ_CALLS,
+    READINGS,
+    Caller,
+    Tokens,
+    chain_of,
+    is_read,
+)
 from mdsd_opt.auditing.on_laws import WIDE_CALLS, put_together
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried, WideLaws
 from mdsd_opt.auditing.randomness.interception import served
@@ -30,9 +37,6 @@ if TYPE_CHECKING:
 
 #: Vocabulary size of the laws, and the most rows of a batch.
 _VOCAB_SIZE, _MOST_ROWS = 16, 64
-
-#: Number of calls that show how to read the answers.
-_READ_CALLS = 64
 
 #: Splits the answer of a batch into answers for each row.
 Split = Callable[[Any, int], Sequence[Any]]
@@ -122,7 +126,7 @@ class _Batch:
         answers = []
         failure: Failure | None = None
         with served(rng) as serving:
-            for _ in range(_READ_CALLS):
+            for _ in range(READ_CALLS):
                 roots = self._drawn(rng)
                 self._caller.rng = rng
                 kept: list[Any] = []

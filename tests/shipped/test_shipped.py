@@ -22,7 +22,7 @@ from shipped_functions import SHIPPED
 from support.chain_verifiers import hierarchical
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.chains import of_chains
+from mdsd_opt.auditing.chain_calls import of_chains
 from mdsd_opt.auditing.engines import Adapter
 from mdsd_opt.auditing.trees import TableModel
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mdsd_opt.auditing.chains import Caller, Rows, Tokens, chain_of, chain_rule
+from mdsd_opt.auditing.chain_calls import Caller, Rows, Tokens, chain_of, chain_rule
 from mdsd_opt.auditing.definitions import load_definitions
 from mdsd_opt.auditing.subject import TreeVerify
 from mdsd_opt.base.array_types import Integers
