@@ -122,7 +122,7 @@ def advise(
     kind: options.Kind = None,
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     picture: options.Picture,
-    report: options.Report = None,
+    report: options.Page = None,
     printed: options.Printed,
     threads: options.Threads = None,
     progress: options.Progress = None,

@@ -116,7 +116,7 @@ def audit(
         float, "Probability, at most, of calling a faultless verifier lossy."
     ] = 1e-6,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
-    page: options.Report = None,
+    page: options.Page = None,
     junit: Annotated[
         Path | None, "Save the verdict as JUnit's XML, for continuous integration."
     ] = None,
