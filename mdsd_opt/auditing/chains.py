@@ -9,10 +9,11 @@ import numpy as np
 
 from mdsd_opt.auditing.chain_calls import READ_TOKENS, Caller, chain_of, chain_rule
 from mdsd_opt.auditing.on_laws import OnTrees
-from mdsd_opt.auditing.portfolio import PortfolioReport, given_laws, standard_laws, wide_laws
+from mdsd_opt.auditing.portfolio import PortfolioReport
 from mdsd_opt.auditing.report import HIDDEN_AT_MOST, is_tolerable
 from mdsd_opt.auditing.rows import audit_rows
 from mdsd_opt.auditing.settings import MAX_CALLS, Options, generator_of
+from mdsd_opt.auditing.trial_laws import given_laws, standard_laws, wide_laws
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput, UnknownName

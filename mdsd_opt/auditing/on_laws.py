@@ -12,14 +12,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.auditing.behaviour import behaviour
-from mdsd_opt.auditing.portfolio import (
-    PortfolioReport,
-    SmallLaws,
-    Tried,
-    WideLaws,
-    standard_laws,
-    wide_laws,
-)
+from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
 from mdsd_opt.auditing.replay import Case, Replay
 from mdsd_opt.auditing.report import LOSSLESS, LOSSY, NO_DEVIATION, NOT_DRIVEN
 from mdsd_opt.auditing.settings import MAX_CALLS, Options, generator_of
@@ -35,6 +28,7 @@ from mdsd_opt.auditing.trees.audit import TreeAudit
 from mdsd_opt.auditing.trees.report import TreeAuditReport
 from mdsd_opt.auditing.trees.texts import ModelLaws, promised
 from mdsd_opt.auditing.trees.wide import WideAudit
+from mdsd_opt.auditing.trial_laws import SmallLaws, WideLaws, standard_laws, wide_laws
 from mdsd_opt.auditing.verifier_audit import audit
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling

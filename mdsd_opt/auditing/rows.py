@@ -19,7 +19,7 @@ from mdsd_opt.auditing.chain_calls import (
     is_read,
 )
 from mdsd_opt.auditing.on_laws import WIDE_CALLS, put_together
-from mdsd_opt.auditing.portfolio import PortfolioReport, Tried, WideLaws
+from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.settings import LEAST_CALLS, Options
 from mdsd_opt.auditing.subject import (
@@ -29,6 +29,7 @@ from mdsd_opt.auditing.subject import (
     outcome_of,
 )
 from mdsd_opt.auditing.trees.wide import WideAudit
+from mdsd_opt.auditing.trial_laws import WideLaws
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.auditing.driving import Undrivable
-from mdsd_opt.auditing.portfolio import given_laws, wide_laws
 from mdsd_opt.auditing.replay import Replay
 from mdsd_opt.auditing.report import EDGE, LOSSLESS, LOSSY, NO_DEVIATION, NOT_DRIVEN, NOT_JUDGED
 from mdsd_opt.auditing.settings import Options, generator_of
@@ -22,6 +21,7 @@ from mdsd_opt.auditing.texts.sample import Sample, WideSample, checked_sample, s
 from mdsd_opt.auditing.texts.session import LIBRARIES, Generate, Session
 from mdsd_opt.auditing.texts.text_law import After, split_by_event
 from mdsd_opt.auditing.texts.toys import AnyTables, RowTables, Tables
+from mdsd_opt.auditing.trial_laws import given_laws, wide_laws
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput, UnknownName

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.auditing import statistics
-from mdsd_opt.auditing.by_place import ByPlace
 from mdsd_opt.auditing.output_checks import TEXTS, Cells, law_checks, merged_cells
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.report import Check, Interval
+from mdsd_opt.auditing.seen_texts import ByPlace
 from mdsd_opt.auditing.settings import LEAST_CALLS, Options, detectable_bias
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.auditing.texts.report import Trial

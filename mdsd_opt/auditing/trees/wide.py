@@ -11,11 +11,11 @@ from functools import partial
 import numpy as np
 
 from mdsd_opt.auditing import statistics
-from mdsd_opt.auditing.by_place import ByPlace
 from mdsd_opt.auditing.edges import tree_edges
 from mdsd_opt.auditing.findings import Findings
 from mdsd_opt.auditing.output_checks import acceptance_check
 from mdsd_opt.auditing.randomness.interception import served
+from mdsd_opt.auditing.seen_texts import ByPlace
 from mdsd_opt.auditing.settings import LEAST_CALLS, Options
 from mdsd_opt.auditing.subject import (
     HOPELESS_CALLS,
