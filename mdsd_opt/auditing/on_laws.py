@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,14 +20,12 @@ from mdsd_opt.auditing.subject import (
     AlwaysFails,
     Subject,
     TreeVerify,
-    answered,
     as_verifier,
     judged,
 )
-from mdsd_opt.auditing.trees.audit import TreeAudit
+from mdsd_opt.auditing.trees.audit import report_of, sampled_report
 from mdsd_opt.auditing.trees.report import TreeAuditReport
-from mdsd_opt.auditing.trees.texts import ModelLaws, promised
-from mdsd_opt.auditing.trees.wide import WideAudit
+from mdsd_opt.auditing.trees.rule import TreeRule, TreeSample
 from mdsd_opt.auditing.trial_laws import SmallLaws, WideLaws, standard_laws, wide_laws
 from mdsd_opt.auditing.verifier_audit import audit
 from mdsd_opt.base.long_runs import progress_bar
@@ -160,9 +158,7 @@ def _on_single_tokens(
 ) -> PortfolioReport:
     began, num_drafts = time.perf_counter(), options.num_drafts
     small = standard_laws(num_drafts)
-    laws: list[tuple[str, Any, Any, Any]]
-    laws = [(one.name, one, one.target(()), one.draft(())) for one in small]
-    laws += [(one.name, one, one.target[0], one.draft[0]) for one in wide_laws(1)]
+    laws: list[SmallLaws | WideLaws] = [*small, *wide_laws(1)]
     drives = options.method == "auto" and as_verifier(verify) is None
     drives &= not hasattr(verify, "conditional_law") and not _draws_itself(verify)
 
@@ -190,18 +186,12 @@ def _on_single_tokens(
         replay.run(deadline=deadline)
         drives &= not replay.differing
     tried = []
-    for name, one, p, q in laws:
+    for one in laws:
+        p, q = one.target(()), one.draft(())
         if p.size < num_drafts:
             continue
         left = max(deadline - time.perf_counter(), 0.5)
-        tried.append(
-            _tried(
-                one,
-                name,
-                _counted(num_drafts),
-                partial(judge, p, q, make, options.num_trials, left),
-            )
-        )
+        tried.append(_tried(one, num_drafts, partial(judge, p, q, make, options.num_trials, left)))
     notes = () if replay is None else replay.note_after(deadline)
     if time.perf_counter() > deadline:
         notes += (options.up("not all calls were made"),)
@@ -267,7 +257,7 @@ class OnTrees:
     options: Options
     promise: Sampling | None = None
     calls: int = 0
-    driven: list[float] = field(default_factory=list)  # seconds of each
+    driven: int = 0
     undriven: int = 0
     sampled_suspects: bool = False
 
@@ -284,34 +274,34 @@ class OnTrees:
         began, deadline = time.perf_counter(), self.options.deadline()
         total = len(small) + 2 * len(wide) + 1
         with progress_bar("laws", total, self.options.progress) as advance:
-            parts = [self._wide_audit(laws) for laws in wide]
-            failed: dict[int, AlwaysFails] = {}
-            for n, part in enumerate(parts):
+            samples = [TreeSample(self._rule(laws)) for laws in wide]
+            failed: dict[TreeSample, AlwaysFails] = {}
+            for sample in samples:
                 try:
-                    part.sample(min(_FIRST_CALLS, self.options.num_trials), rng, deadline)
+                    sample.sample(min(_FIRST_CALLS, self.options.num_trials), rng, deadline)
                 except AlwaysFails as error:
-                    failed[n] = error
+                    failed[sample] = error
                 advance(1)
-            replay = self._replayed(small, parts, rng, deadline)
+            replay = self._replayed([*small[:1], *wide[:1]], rng, deadline)
             advance(1)
             tried = []
             for one in small:
                 judge = partial(self._on_small, one, replay, rng, deadline)
-                fitting = one.fitting(self.tree)
-                tried.append(_tried(one, one.name, _counted(fitting.num_nodes), judge))
+                tried.append(_tried(one, one.fitting(self.tree).num_nodes, judge))
                 advance(1)
             is_lossy = any(one.verdict_class == LOSSY for one in tried)
-            for n, (laws, part) in enumerate(zip(wide, parts, strict=True)):
 
-                def finished(n: int = n, part: WideAudit = part) -> TreeAuditReport:
-                    if n in failed:
-                        raise failed[n]
-                    if not is_lossy:
-                        wanted = min(self._wide_calls(part), self.options.num_trials)
-                        part.sample(max(wanted - _FIRST_CALLS, 0), rng, deadline)
-                    return part.report(rng)
+            def finished(sample: TreeSample, laws: WideLaws) -> TreeAuditReport:
+                if sample in failed:
+                    raise failed[sample]
+                if not is_lossy:
+                    wanted = min(self._wide_calls(laws), self.options.num_trials)
+                    sample.sample(max(wanted - _FIRST_CALLS, 0), rng, deadline)
+                return sample.report(rng)
 
-                tried.append(_tried(laws, laws.name, _counted(self.tree.num_nodes), finished))
+            for laws, sample in zip(wide, samples, strict=True):
+                judge = partial(finished, sample, laws)
+                tried.append(_tried(laws, self.tree.num_nodes, judge))
                 advance(1)
         notes = self._notes(replay, small, deadline)
         report = put_together(tried, began, notes=notes)
@@ -321,61 +311,55 @@ class OnTrees:
             return report
         return replace(report, cause=self._cause(small, wide, rng) or report.cause)
 
-    def _wide_audit(self, laws: WideLaws, applied: tuple[bool, bool] = (False, False)) -> WideAudit:
-        rows = laws.target, laws.draft
-        rule = self._counting, *rows, self.tree, self.make, self.options
-        return WideAudit(*rule, self.promise, applied)
+    def _wide_calls(self, laws: WideLaws) -> int:
+        return WIDE_CALLS if laws.vocab_size <= _VERY_WIDE else WIDE_CALLS // 3
 
-    def _wide_calls(self, part: WideAudit) -> int:
-        return WIDE_CALLS if part.vocab_size <= _VERY_WIDE else WIDE_CALLS // 3
-
-    def _audit(self, one: SmallLaws, **changes: Any) -> TreeAudit:
-        options = replace(self.options, edge_probes=64, progress=False, **changes)
-        tree = one.fitting(self.tree)
-        return TreeAudit.of(
-            self._counting, one.target, one.draft, tree, self.make, options, self.promise
-        )
+    def _rule(
+        self,
+        laws: SmallLaws | WideLaws,
+        applied: tuple[bool, bool] = (False, False),
+        **changes: Any,
+    ) -> TreeRule:
+        """The rule on some laws."""
+        by_place = isinstance(laws, WideLaws)
+        options = self.options
+        if not by_place:
+            options = replace(options, edge_probes=64, progress=False, **changes)
+        return TreeRule.of(
+            self._counting, laws.target, laws.draft, laws.fitting(self.tree), self.make, options,
+            self.promise, by_place=by_place, applied=applied,
+        )  # fmt: skip
 
     def _on_small(
         self, one: SmallLaws, replay: Replay | None, rng: np.random.Generator, deadline: float
     ) -> TreeAuditReport:
         left = max(deadline - time.perf_counter(), 0.1)
-        began = time.perf_counter()
         if replay is None or not replay.differing:
             hopeless = self.undriven >= _HOPELESS and not self.driven
             method = "sampling" if hopeless else self.options.method
-            report = self._audit(one, seconds=left, method=method).run(rng)
-            if report.method == "driven":
-                self.driven.append(time.perf_counter() - began)
+            report = report_of(self._rule(one, seconds=left, method=method), rng)
+            self.driven += report.method == "driven"
             self.undriven += report.method != "driven"
             return report
         if self.sampled_suspects:
-            audit = self._audit(one, num_trials=min(_BESIDE_SUSPECT, self.options.num_trials))
-            return audit.sampled(rng, deadline)
+            rule = self._rule(one, num_trials=min(_BESIDE_SUSPECT, self.options.num_trials))
+            return sampled_report(rule, rng, deadline)
         self.sampled_suspects = True
         many = min(replay.period, _MOST_SUSPECT)
-        audit = self._audit(one, num_trials=self.options.num_trials * many)
-        return audit.sampled(rng, deadline, replay.is_suspect)
+        rule = self._rule(one, num_trials=self.options.num_trials * many)
+        return sampled_report(rule, rng, deadline, replay.is_suspect)
 
     def _replayed(
-        self,
-        small: Sequence[SmallLaws],
-        wide: Sequence[WideAudit],
-        rng: np.random.Generator,
-        deadline: float,
+        self, laws: Sequence[SmallLaws | WideLaws], rng: np.random.Generator, deadline: float
     ) -> Replay | None:
-        """Repeated calls on the first small and the first wide laws."""
+        """Repeated calls on some laws."""
         if self.options.num_trials < _FIRST_CALLS:
             return None
+        rules = [self._rule(one) for one in laws]
         cases: list[Case] = []
-        sources: list[tuple[Callable[[np.random.Generator], Node], int]] = []
-        if small:
-            first = self._audit(small[0])
-            sources.append((first.drawn, small[0].vocab_size))
-        sources += [(part.drawn, part.vocab_size) for part in wide[:1]]
         for n in range(_REPEATED):
-            drawn, size = sources[n % len(sources)]
-            cases.append(_case(self._counting, drawn(rng), size))
+            rule = rules[n % len(rules)]
+            cases.append(partial(rule.outcome, rule.drawn(rng)))
         replay = Replay(cases, lambda: self.calls, int(rng.integers(2**31)))
         replay.run(deadline=deadline)
         return replay
@@ -387,7 +371,7 @@ class OnTrees:
         if replay is not None:
             notes += replay.note_after(deadline)
         if time.perf_counter() > deadline and math.isfinite(self.options.seconds):
-            done = len(self.driven)
+            done = self.driven
             needed = self.options.seconds * (2 + (len(small) - done) / max(done, 1))
             driven = f"{done} of {len(small)} small laws were driven; " if small else ""
             rest = math.ceil(needed / 10) * 10
@@ -401,8 +385,7 @@ class OnTrees:
         laws = small[0] if small else wide[0]
         if self.promise is not None and (side := self._broken_side(laws, rng)):
             return side
-        audit = self._audit(laws) if isinstance(laws, SmallLaws) else self._wide_audit(laws)
-        return behaviour(self.verify, audit.drawn, laws.vocab_size, rng)
+        return behaviour(self.verify, self._rule(laws).drawn, laws.vocab_size, rng)
 
     def _broken_side(self, laws: SmallLaws | WideLaws, rng: np.random.Generator) -> str:
         """Side whose filters are missing: the rule is right if they are applied beforehand."""
@@ -419,33 +402,22 @@ class OnTrees:
         self, laws: SmallLaws | WideLaws, applied: tuple[bool, bool], rng: np.random.Generator
     ) -> TreeAuditReport:
         """Report of an audit in which the given sides are filtered before the rule sees them."""
-        if isinstance(laws, WideLaws):
-            part = self._wide_audit(laws, applied)
-            part.sample(_SIDE_CALLS, rng)
-            return part.report(rng)
-        assert self.promise is not None
-        audit = self._audit(laws, num_trials=_SIDE_CALLS)
-        assert audit.shown is not None
-        target, draft = (
-            ModelLaws(promised(law, self.promise), law.name) if is_applied else law
-            for law, is_applied in zip(audit.shown, applied, strict=True)
-        )
-        return replace(audit, shown=(target, draft)).run(rng)
+        if isinstance(laws, SmallLaws):
+            return report_of(self._rule(laws, applied, num_trials=_SIDE_CALLS), rng)
+        sample = TreeSample(self._rule(laws, applied))
+        sample.sample(_SIDE_CALLS, rng)
+        return sample.report(rng)
 
 
-def _case(verify: TreeVerify, root: Node, vocab_size: int) -> Case:
-    return lambda rng: answered(verify, root, rng, vocab_size)
-
-
-def _tried(laws: Any, name: str, drafts: str, judge: Callable[[], Any]) -> Tried:
+def _tried(laws: SmallLaws | WideLaws, num_drafts: int, judge: Callable[[], Any]) -> Tried:
     """Result of one pair of laws, refusals included."""
     try:
-        return Tried.of(laws, drafts, judge())
+        return Tried.of(laws, f"{num_drafts} draft{'s' * (num_drafts > 1)}", judge())
     except AlwaysFails as error:
         deliberate = error.deliberate and getattr(laws, "has_zeros", False)
-        return Tried(name, laws.vocab_size, "", None, str(error), deliberate)
+        return Tried(laws.name, laws.vocab_size, "", None, str(error), deliberate)
     except ProblemTooLarge as error:  # such drafts of these laws cannot be listed
-        return Tried(name, laws.vocab_size, "", None, str(error), True)
+        return Tried(laws.name, laws.vocab_size, "", None, str(error), True)
 
 
 def put_together(tried: Sequence[Tried], began: float, **own: Any) -> PortfolioReport:
@@ -460,7 +432,3 @@ def put_together(tried: Sequence[Tried], began: float, **own: Any) -> PortfolioR
     reasons = tuple(f"{note} (laws: {', '.join(laws)})" for note, laws in undriven.items())
     notes = (*own.pop("notes", ()), *reasons)
     return PortfolioReport.of(tried, time.perf_counter() - began, notes=notes, **own)
-
-
-def _counted(num_drafts: int) -> str:
-    return f"{num_drafts} draft{'s' * (num_drafts > 1)}"

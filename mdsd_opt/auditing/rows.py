@@ -28,7 +28,7 @@ from mdsd_opt.auditing.subject import (
     answered,
     outcome_of,
 )
-from mdsd_opt.auditing.trees.wide import WideAudit
+from mdsd_opt.auditing.trees.rule import TreeRule, TreeSample
 from mdsd_opt.auditing.trial_laws import WideLaws
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput
@@ -74,7 +74,7 @@ def audit_rows(
 def _laws(row: int, length: int) -> WideLaws:
     rng = np.random.default_rng([row, length, _VOCAB_SIZE])
     rows = rng.dirichlet(np.full(_VOCAB_SIZE, (1.0, 0.3, 5.0)[row % 3]), (length, 2))
-    return WideLaws(f"row {row + 1}", list(rows[:, 0]), list(rows[:, 1]))
+    return WideLaws(f"row {row + 1}", list(rows[:, 0]), list(rows[:, 1]), length)
 
 
 class _Batch:
@@ -90,17 +90,19 @@ class _Batch:
     ) -> None:
         self._caller, self._num_drafts = caller, num_drafts
         tree = chain_of(num_drafts)
-        self.parts = [
-            WideAudit(
-                partial(self._of_row, n), row.target, row.draft, tree, WithReplacement, options
+        self.rules = [
+            TreeRule.of(
+                partial(self._of_row, n), row.target, row.draft, tree, WithReplacement, options,
+                by_place=True,
             )
             for n, row in enumerate(laws)
-        ]
+        ]  # fmt: skip
+        self.parts = [TreeSample(rule) for rule in self.rules]
         self._read: Callable[[Any, Sequence[Tokens]], list[Tokens]] | None = None
 
     def _drawn(self, rng: np.random.Generator) -> list[Node]:
         """Draw a chain for each row, of its own length."""
-        roots = [part.drawn(rng) for part in self.parts]
+        roots = [rule.drawn(rng) for rule in self.rules]
         for root, depth in zip(roots, self._lengths(rng), strict=True):
             _cut(root, depth)
         return roots
@@ -110,7 +112,7 @@ class _Batch:
 
     def _answer(self, roots: Sequence[Node]) -> Any:
         """Answer of the function to these rows, with NaN after the end of each."""
-        size, n = self.parts[0].vocab_size, self._num_drafts
+        size, n = self.rules[0].target.vocab_size, self._num_drafts
         p = np.full((len(roots), n + 1, size), np.nan)
         q = np.full((len(roots), n, size), np.nan)
         drafts = np.full((len(roots), n), -1, dtype=np.int64)
@@ -142,7 +144,7 @@ class _Batch:
             raise AlwaysFails(
                 failure, "It is called with (p [B, n + 1, V], q [B, n, V], drafts [B, n])."
             )
-        size, rows = self.parts[0].vocab_size, len(self.parts)
+        size, rows = self.rules[0].target.vocab_size, len(self.parts)
         best, self._read = 0, None
         for split in (_by_row, _by_part):
             for read in READINGS:
@@ -183,7 +185,7 @@ class _Batch:
         )
         if isinstance(rows, Failure):
             return [rows] * len(roots)
-        size = self.parts[0].vocab_size
+        size = self.rules[0].target.vocab_size
         return [
             outcome_of(partial(answered, lambda *_, given=given: given, root, rng, size))
             for given, root in zip(rows, roots, strict=True)

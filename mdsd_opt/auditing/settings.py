@@ -99,6 +99,11 @@ class Options:
                 f"{MAX_DRAWN:,} tokens: take fewer trials or drafts"
             )
 
+    def rounding(self, coarse: bool) -> float:
+        """Total variation put down to rounding, of what was computed coarsely or in float64."""
+        suggested = COARSE if coarse else FINE
+        return suggested if self.tolerance is None else self.tolerance
+
     def combined(self, checks: Sequence[Check], of_drafts: bool = False) -> float:
         """p-value of the checks of one kind, by weighted Bonferroni over those of both kinds."""
         total = sum(check.weight for check in checks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,17 +48,50 @@ class SmallLaws(NamedTuple):
         return tree.cut(depth)
 
 
-class WideLaws(NamedTuple):
-    """Rows of p and of q under a name, one for each place of a text, see `WideAudit`."""
+@dataclass(frozen=True, slots=True, eq=False)
+class WideLaws:
+    """Laws that depend on the place of a token alone, over a vocabulary of any size.
+
+    Attributes
+    ----------
+    name : str
+    rows, draft_rows : sequence of ndarray, shape (V,)
+        p and q; the last row stands for all places after it.
+    length : int
+        Tokens of a text; after it, token 0 is certain.
+    """
 
     name: str
-    target: Sequence[Vector]
-    draft: Sequence[Vector]
+    rows: Sequence[Vector]
+    draft_rows: Sequence[Vector]
+    length: int
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens."""
-        return self.target[0].size
+        """Number of tokens V."""
+        return self.rows[0].size
+
+    def target(self, text: tuple[int, ...]) -> Vector:
+        """Target law p after a text, shape (V,)."""
+        return self._law(text, self.rows)
+
+    def draft(self, text: tuple[int, ...]) -> Vector:
+        """Draft law q after a text, shape (V,)."""
+        return self._law(text, self.draft_rows)
+
+    def _law(self, text: tuple[int, ...], rows: Sequence[Vector]) -> Vector:
+        if len(text) >= self.length:
+            law = np.zeros(self.vocab_size)
+            law[0] = 1.0
+            return law
+        return rows[min(len(text), len(rows) - 1)]
+
+    def fitting(self, tree: Topology) -> Topology:
+        """The tree itself: texts are told apart by classes of their tokens."""
+        return tree
+
+    def __str__(self) -> str:
+        return f"V = {self.vocab_size:,}, {self.length} tokens, {self.name}, laws by place"
 
 
 def standard_laws(most_drafts: int, seed: int = 0) -> list[SmallLaws]:
@@ -116,7 +150,8 @@ def wide_laws(
         return [_long_tailed(size, length, seed) for size in vocab_sizes]
     rng = np.random.default_rng([seed, _WIDE])
     rows = rng.dirichlet(np.ones(_WIDE), (length, 2))
-    return [WideLaws("wide", list(rows[:, 0]), list(rows[:, 1])), _long_tailed(_LONG, length, seed)]
+    wide = WideLaws("wide", list(rows[:, 0]), list(rows[:, 1]), length)
+    return [wide, _long_tailed(_LONG, length, seed)]
 
 
 def _long_tailed(size: int, length: int, seed: int) -> WideLaws:
@@ -130,7 +165,7 @@ def _long_tailed(size: int, length: int, seed: int) -> WideLaws:
         skewed = weights / ranks**0.4 * np.exp(rng.normal(0.0, 0.7, size))
         target.append((weights / weights.sum())[order])
         draft.append((skewed / skewed.sum())[order])
-    return WideLaws("long tail", target, draft)
+    return WideLaws("long tail", target, draft, length)
 
 
 def given_laws(target: Any, draft: Any, length: int) -> list[WideLaws]:
@@ -160,7 +195,7 @@ def given_laws(target: Any, draft: Any, length: int) -> list[WideLaws]:
         )
     starts = np.unique(np.linspace(0, max(len(p) - length, 0), _MOST_GIVEN).astype(int))
     return [
-        WideLaws(f"given, row {n}", list(p[n : n + length]), list(q[n : n + length]))
+        WideLaws(f"given, row {n}", list(p[n : n + length]), list(q[n : n + length]), length)
         for n in starts.tolist()
         if n < len(q)
     ]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.auditing.driving import Budget, Tape
-from mdsd_opt.auditing.settings import COARSE, FINE, Options
+from mdsd_opt.auditing.settings import Options
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.auditing.texts.report import Trial
 from mdsd_opt.auditing.texts.session import Session, log_failure, log_impossible
@@ -126,8 +126,7 @@ def driven_text(session: Session, options: Options, merges: bool, deadline: floa
             where = f" with {leaf.where}" if leaf.where else ""
             log_impossible(text, tables, f"{where}: probability {leaf.mass:.3g}", wrong)
     distance = float(np.maximum(law - texts.law, 0.0).sum())
-    suggested = COARSE if tree.coarse else FINE
-    tolerance = suggested if options.tolerance is None else options.tolerance
+    tolerance = options.rounding(tree.coarse)
     edges = [float(law[texts.law == 0].sum())] * bool(wrong.count)
     edges += [distance] * (tolerance < distance <= ROUNDING)
     return DrivenText(
