@@ -23,6 +23,12 @@ Tokens = tuple[int, ...]
 #: Maps p (n + 1, V), q (n, V) and n drafts to the accepted ones and one more token.
 Chain = Callable[[Rows, Rows, Tokens], Any]
 
+#: Splits an answer into those of so many rows.
+Split = Callable[[Any, int], Sequence[Any]]
+
+#: Reads an answer as the tokens of each row, given the drafts of the rows.
+Read = Callable[[Any, Sequence[Tokens]], list[Tokens]]
+
 #: Calls that show how to read the answers, and the vocabulary size of their laws.
 READ_CALLS, READ_TOKENS = 64, 8
 
@@ -145,41 +151,92 @@ def read_answers(
     InvalidInput
         No way to read them fits any answer.
     """
-    answers: list[tuple[Any, Tokens]] = []
+
+    def drawn() -> tuple[Callable[[], Any], list[Tokens]]:
+        laws = rng.dirichlet(np.ones(vocab_size), 2 * num_drafts + 1)
+        drafts = tuple(int(rng.choice(vocab_size, p=q)) for q in laws[:num_drafts])
+        return partial(call, laws[num_drafts:], laws[:num_drafts], drafts), [drafts]
+
+    how = "It is called with (p [n + 1, V], q [n, V], drafts [n])."
+    answers = answers_of(drawn, calls, rng, how)
+    read = reading(answers, (lambda answer, rows: [answer],), vocab_size)
+    if read is None:
+        answer, (drafts,) = answers[0]
+        raise InvalidInput(
+            f"verify gave {answer!r} for the drafts {list(drafts)}, which is neither tokens "
+            "(accepted drafts and one more), nor (accepted, last token), nor (tokens, how many): "
+            "return one of these"
+        )
+    return lambda p, q, drafts: read(call(p, q, drafts), [drafts])[0]
+
+
+def answers_of(
+    drawn: Callable[[], tuple[Callable[[], Any], list[Tokens]]],
+    calls: int,
+    rng: np.random.Generator,
+    how: str,
+) -> list[tuple[Any, list[Tokens]]]:
+    """Answers of some calls and the drafts of each of their rows; `AlwaysFails` if all raise.
+
+    `drawn` gives a call, with its drafts; `how` says in the error how the function is called.
+    """
+    answers: list[tuple[Any, list[Tokens]]] = []
     failure: Failure | None = None
+
+    def kept(call: Callable[[], Any], drafts: list[Tokens]) -> None:
+        answers.append((call(), drafts))
+
     with served(rng) as serving:
         for _ in range(calls):
-            laws = rng.dirichlet(np.ones(vocab_size), 2 * num_drafts + 1)
-            drafts = tuple(int(rng.choice(vocab_size, p=q)) for q in laws[:num_drafts])
-            outcome = outcome_of(partial(_answer, call, laws, drafts, answers))
+            outcome = outcome_of(partial(kept, *drawn()))
             if isinstance(outcome, Failure):
                 failure = outcome
             serving.check()
     if not answers:
         assert failure is not None
-        raise AlwaysFails(failure, "It is called with (p [n + 1, V], q [n, V], drafts [n]).")
-    fits = [sum(is_read(read, *one, vocab_size) for one in answers) for read in READINGS]
-    best = int(np.argmax(fits))
-    if not fits[best]:
-        raise InvalidInput(
-            f"verify gave {answers[0][0]!r} for the drafts {list(answers[0][1])}, which is neither "
-            "tokens (accepted drafts and one more), nor (accepted, last token), nor (tokens, how "
-            "many): return one of these"
-        )
-    read = READINGS[best]
-    return lambda p, q, drafts: tuple(read(call(p, q, drafts), drafts))
+        raise AlwaysFails(failure, how)
+    return answers
 
 
-def _answer(call: Chain, laws: Rows, drafts: Tokens, answers: list[tuple[Any, Tokens]]) -> None:
-    """Call the function with q in the first rows and p in the others, and keep its answer."""
-    answers.append((call(laws[len(drafts) :], laws[: len(drafts)], drafts), drafts))
+def reading(
+    answers: Sequence[tuple[Any, list[Tokens]]], splits: Sequence[Split], vocab_size: int
+) -> Read | None:
+    """Way to read answers that fits most rows; None if none fits."""
+    best, found = 0, None
+    for split in splits:
+        for read in READINGS:
+            fits = sum(
+                is_read(read, row, drafts, vocab_size)
+                for answer, rows in answers
+                for row, drafts in zip(_split(split, answer, len(rows)), rows, strict=False)
+            )
+            if fits > best:
+                best, found = fits, partial(_read, split, read)
+    return found
+
+
+def _split(split: Split, answer: Any, rows: int) -> Sequence[Any]:
+    try:
+        return split(answer, rows)
+    except (TypeError, IndexError, KeyError):
+        return []
+
+
+def _read(
+    split: Split,
+    read: Callable[[Any, Tokens], Sequence[int]],
+    answer: Any,
+    rows: Sequence[Tokens],
+) -> list[Tokens]:
+    parts = split(answer, len(rows))
+    return [tuple(read(row, drafts)) for row, drafts in zip(parts, rows, strict=True)]
 
 
 def is_read(
     read: Callable[[Any, Tokens], Sequence[int]],
     answer: Any,
     drafts: Tokens,
-    vocab_size: int = READ_TOKENS,
+    vocab_size: int,
 ) -> bool:
     """Whether this way of reading gives accepted drafts and one more token."""
     try:

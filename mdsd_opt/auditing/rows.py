@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,18 +12,18 @@ import numpy as np
 
 from mdsd_opt.auditing.chain_calls import (
     READ_CALLS,
-    READINGS,
     Caller,
+    Read,
     Tokens,
+    answers_of,
     chain_of,
-    is_read,
+    reading,
 )
 from mdsd_opt.auditing.on_laws import WIDE_CALLS, put_together
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.settings import LEAST_CALLS, Options
 from mdsd_opt.auditing.subject import (
-    AlwaysFails,
     Failure,
     answered,
     outcome_of,
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
 #: Vocabulary size of the laws, and the most rows of a batch.
 _VOCAB_SIZE, _MOST_ROWS = 16, 64
-
-#: Splits the answer of a batch into answers for each row.
-Split = Callable[[Any, int], Sequence[Any]]
 
 
 def audit_rows(
@@ -59,7 +56,6 @@ def audit_rows(
     options = replace(options, false_alarm=options.false_alarm / num_rows)
     laws = [_laws(row, num_drafts + 1) for row in range(num_rows)]
     batch = _Batch(caller, laws, num_drafts, options, rng)
-    batch.learn_to_read(rng)
     wanted = min(options.num_trials, WIDE_CALLS)
     made = batch.sample(wanted, rng, deadline)
     tried = [
@@ -98,21 +94,20 @@ class _Batch:
             for n, row in enumerate(laws)
         ]  # fmt: skip
         self.parts = [TreeSample(rule) for rule in self.rules]
-        self._read: Callable[[Any, Sequence[Tokens]], list[Tokens]] | None = None
+        self._size = laws[0].vocab_size
+        self._read = self._reading(rng)
 
     def _drawn(self, rng: np.random.Generator) -> list[Node]:
         """Draw a chain for each row, of its own length."""
         roots = [rule.drawn(rng) for rule in self.rules]
-        for root, depth in zip(roots, self._lengths(rng), strict=True):
+        lengths = rng.integers(1, self._num_drafts + 1, len(roots)).tolist()
+        for root, depth in zip(roots, lengths, strict=True):
             _cut(root, depth)
         return roots
 
-    def _lengths(self, rng: np.random.Generator) -> Iterator[int]:
-        return iter(rng.integers(1, self._num_drafts + 1, len(self.parts)).tolist())
-
     def _answer(self, roots: Sequence[Node]) -> Any:
         """Answer of the function to these rows, with NaN after the end of each."""
-        size, n = self.rules[0].target.vocab_size, self._num_drafts
+        size, n = self._size, self._num_drafts
         p = np.full((len(roots), n + 1, size), np.nan)
         q = np.full((len(roots), n, size), np.nan)
         drafts = np.full((len(roots), n), -1, dtype=np.int64)
@@ -124,42 +119,23 @@ class _Batch:
                     drafts[row, place] = int(node.draws[0])
         return self._caller.on_arrays(p, q, drafts)
 
-    def learn_to_read(self, rng: np.random.Generator) -> None:
-        """Choose the reading of the answers that fits most rows of some calls."""
-        answers = []
-        failure: Failure | None = None
-        with served(rng) as serving:
-            for _ in range(READ_CALLS):
-                roots = self._drawn(rng)
-                self._caller.rng = rng
-                kept: list[Any] = []
-                outcome = outcome_of(lambda r=roots, k=kept: k.append(self._answer(r)))  # type: ignore[misc]
-                if isinstance(outcome, Failure):
-                    failure = outcome
-                else:
-                    answers.append((kept[0], [_drafts(root) for root in roots]))
-                serving.check()
-        if not answers:
-            assert failure is not None
-            raise AlwaysFails(
-                failure, "It is called with (p [B, n + 1, V], q [B, n, V], drafts [B, n])."
-            )
-        size, rows = self.rules[0].target.vocab_size, len(self.parts)
-        best, self._read = 0, None
-        for split in (_by_row, _by_part):
-            for read in READINGS:
-                fits = sum(
-                    is_read(read, row, drafts, size)
-                    for answer, chains in answers
-                    for row, drafts in zip(_split(split, answer, rows), chains, strict=False)
-                )
-                if fits > best:
-                    best, self._read = fits, partial(_rows_read, split, read, rows)
-        if self._read is None:
+    def _reading(self, rng: np.random.Generator) -> Read:
+        """Reading of the answers that fits most rows of some calls."""
+
+        def drawn() -> tuple[Callable[[], Any], list[Tokens]]:
+            roots = self._drawn(rng)
+            self._caller.rng = rng
+            return partial(self._answer, roots), _drafts(roots)
+
+        how = "It is called with (p [B, n + 1, V], q [B, n, V], drafts [B, n])."
+        answers = answers_of(drawn, READ_CALLS, rng, how)
+        read = reading(answers, (_by_row, _by_part), self._size)
+        if read is None:
             raise InvalidInput(
-                f"verify gave {answers[0][0]!r} for {rows} rows: return for each row its tokens, "
-                "padded with -1, or two arrays (accepted, last token)"
+                f"verify gave {answers[0][0]!r} for {len(self.rules)} rows: return for each row "
+                "its tokens, padded with -1, or two arrays (accepted, last token)"
             )
+        return read
 
     def sample(self, number: int, rng: np.random.Generator, deadline: float) -> int:
         """Make calls while there is time, count the results of each row, and return the number."""
@@ -176,28 +152,24 @@ class _Batch:
                     part.count(root, outcome, rng)
         return number
 
-    def _outcomes(self, roots: Sequence[Node], rng: np.random.Generator) -> list[Any]:
+    def _rows(self, roots: Sequence[Node], rng: np.random.Generator) -> tuple[Tokens, ...]:
         self._caller.rng = rng
-        assert self._read is not None
-        read = self._read
-        rows: Any = outcome_of(
-            lambda: tuple(read(self._answer(roots), [_drafts(root) for root in roots]))
-        )
+        return tuple(self._read(self._answer(roots), _drafts(roots)))
+
+    def _outcomes(self, roots: Sequence[Node], rng: np.random.Generator) -> list[Any]:
+        rows: Any = outcome_of(partial(self._rows, roots, rng))
         if isinstance(rows, Failure):
             return [rows] * len(roots)
-        size = self.rules[0].target.vocab_size
         return [
-            outcome_of(partial(answered, lambda *_, given=given: given, root, rng, size))
+            outcome_of(partial(answered, lambda *_, given=given: given, root, rng, self._size))
             for given, root in zip(rows, roots, strict=True)
         ]
 
-    def _of_row(self, row: int, root: Node, rng: np.random.Generator) -> Any:
+    def _of_row(self, row: int, root: Node, rng: np.random.Generator) -> Tokens:
         """Answer for one row, beside others that are drawn anew."""
         roots = self._drawn(rng)
         roots[row] = root
-        self._caller.rng = rng
-        assert self._read is not None
-        return self._read(self._answer(roots), [_drafts(one) for one in roots])[row]
+        return self._rows(roots, rng)[row]
 
 
 def _cut(root: Node, depth: int) -> None:
@@ -207,8 +179,8 @@ def _cut(root: Node, depth: int) -> None:
             node.children, node.drafts = {}, None
 
 
-def _drafts(root: Node) -> Tokens:
-    return root.walk()[-1].tokens
+def _drafts(roots: Sequence[Node]) -> list[Tokens]:
+    return [root.walk()[-1].tokens for root in roots]
 
 
 def _by_row(answer: Any, rows: int) -> Sequence[Any]:
@@ -217,22 +189,3 @@ def _by_row(answer: Any, rows: int) -> Sequence[Any]:
 
 def _by_part(answer: Any, rows: int) -> Sequence[Any]:
     return [tuple(part[n] for part in answer) for n in range(rows)]
-
-
-def _split(split: Split, answer: Any, rows: int) -> Sequence[Any]:
-    try:
-        return split(answer, rows)
-    except (TypeError, IndexError, KeyError):
-        return []
-
-
-def _rows_read(
-    split: Split,
-    read: Callable[[Any, Tokens], Sequence[int]],
-    rows: int,
-    answer: Any,
-    chains: Sequence[Tokens],
-) -> list[Tokens]:
-    return [
-        tuple(read(row, drafts)) for row, drafts in zip(split(answer, rows), chains, strict=True)
-    ]
