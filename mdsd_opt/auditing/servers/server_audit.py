@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.servers.adapter import Adapter, Answer, Counters, Request, connected
+from mdsd_opt.auditing.servers.adapter import Adapter, Answer, Counters, connected
 from mdsd_opt.auditing.servers.connection import Connection, Crew
 from mdsd_opt.auditing.servers.laws import Law, distance
 from mdsd_opt.auditing.servers.log import Learned, Log
+from mdsd_opt.auditing.servers.recorded import Request
 from mdsd_opt.auditing.servers.report import ServerReport, power_of_ten
 from mdsd_opt.auditing.servers.running_line import running_line
 from mdsd_opt.auditing.servers.tally import LEAST_TOLERANCE, Tally, Wanted
@@ -188,12 +189,8 @@ def audit_server(
         concurrency=concurrency,
         timeout=timeout,
     )
-    if logprobs not in ("raw", "processed"):
-        raise InvalidInput(f"logprobs is {logprobs!r}: give raw or processed")
-    if top not in range(1, 1001):
-        raise InvalidInput(f"top is {top!r}: give a number of tokens from 1 to 1000")
-    texts = _prompts(prompts)
     request = Request(sampling=sampling or Sampling(), model=model, logprobs=logprobs, top=top)
+    texts = _prompts(prompts)
     of_draft = replace(request, sampling=draft_sampling or request.sampling)
     learned = Learned(Tally(wanted, rng, least_tolerance=tolerance))
     places = {"server": url, "against": against, "draft": draft}
