@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.behaviour import behaviour
+from mdsd_opt.auditing.behaviour import behaviour, broken_side
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
 from mdsd_opt.auditing.replay import Case, Replay
 from mdsd_opt.auditing.report import LOSSLESS, LOSSY, NO_DEVIATION, NOT_DRIVEN
@@ -309,7 +309,8 @@ class OnTrees:
             return replace(report, verdict_class=NO_DEVIATION, detectable_bias=1.0)
         if report.verdict_class != LOSSY:
             return report
-        return replace(report, cause=self._cause(small, wide, rng) or report.cause)
+        cause = self._cause([*small, *wide], report.worst, rng)
+        return replace(report, cause=cause or report.cause)
 
     def _wide_calls(self, laws: WideLaws) -> int:
         return WIDE_CALLS if laws.vocab_size <= _VERY_WIDE else WIDE_CALLS // 3
@@ -379,34 +380,29 @@ class OnTrees:
         return tuple(notes)
 
     def _cause(
-        self, small: Sequence[SmallLaws], wide: Sequence[WideLaws], rng: np.random.Generator
+        self, laws: Sequence[SmallLaws | WideLaws], worst: Tried, rng: np.random.Generator
     ) -> str:
-        """Cause whose signature fits, or the side that is not filtered as was promised."""
-        laws = small[0] if small else wide[0]
-        if self.promise is not None and (side := self._broken_side(laws, rng)):
+        """Cause whose signature fits, or the side that is not filtered as was promised.
+
+        Signatures are looked for on the first laws, and on those where the deviation is worst;
+        where one token is certain, they would say nothing.
+        """
+        place = worst.law, worst.vocab_size
+        there = next(one for one in laws if (one.name, one.vocab_size) == place)
+
+        def is_right(applied: tuple[bool, bool]) -> bool:
+            if isinstance(there, SmallLaws):
+                return report_of(self._rule(there, applied, num_trials=_SIDE_CALLS), rng).clean
+            sample = TreeSample(self._rule(there, applied))
+            sample.sample(_SIDE_CALLS, rng)
+            return sample.report(rng).clean
+
+        if self.promise is not None and (side := broken_side(is_right)):
             return side
-        return behaviour(self.verify, self._rule(laws).drawn, laws.vocab_size, rng)
-
-    def _broken_side(self, laws: SmallLaws | WideLaws, rng: np.random.Generator) -> str:
-        """Side whose filters are missing: the rule is right if they are applied beforehand."""
-        for applied, told in (
-            ((True, False), "the target is not filtered as was promised"),
-            ((False, True), "the draft is not filtered as was promised"),
-            ((True, True), "neither side is filtered as was promised"),
-        ):
-            if self._with_sides(laws, applied, rng).clean:
-                return f"{told}: with that done beforehand, it is right"
+        for one in [laws[0], *([] if there is laws[0] or worst.certain else [there])]:
+            if found := behaviour(self.verify, self._rule(one).drawn, one.vocab_size, rng):
+                return found
         return ""
-
-    def _with_sides(
-        self, laws: SmallLaws | WideLaws, applied: tuple[bool, bool], rng: np.random.Generator
-    ) -> TreeAuditReport:
-        """Report of an audit in which the given sides are filtered before the rule sees them."""
-        if isinstance(laws, SmallLaws):
-            return report_of(self._rule(laws, applied, num_trials=_SIDE_CALLS), rng)
-        sample = TreeSample(self._rule(laws, applied))
-        sample.sample(_SIDE_CALLS, rng)
-        return sample.report(rng)
 
 
 def _tried(laws: SmallLaws | WideLaws, num_drafts: int, judge: Callable[[], Any]) -> Tried:

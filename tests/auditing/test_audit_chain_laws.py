@@ -249,3 +249,23 @@ def test_what_is_wrong_beside_a_promise_names_no_side() -> None:
     report = under_promise(wrong)
     assert report.verdict_class == "lossy"
     assert "promised" not in report.cause
+
+
+@pytest.mark.usefixtures("few_laws")
+def test_the_side_is_looked_for_where_the_deviation_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where V is small nothing is filtered: any side would seem to mend it there."""
+    monkeypatch.setattr(on_laws, "_SIDE_CALLS", 400)
+    top = mo.Sampling(top_k=40)
+
+    def wrong(p: Any, q: Any, drafts: Any) -> list[int]:
+        tokens = standard(top.law(p), top.law(q), drafts)
+        return [*tokens[:-1], int(np.argmax(p[len(tokens) - 1]))] if p.shape[1] > 40 else tokens
+
+    report = under_promise(wrong, promise=top, num_drafts=1)
+    assert [one.verdict_class for one in report.tried] == [
+        *["lossless"] * 2,
+        "no deviation",
+        "lossy",
+    ]
+    assert "promised" not in report.cause
+    assert "where a draft was refused, the target's likeliest token comes, always" in report.cause

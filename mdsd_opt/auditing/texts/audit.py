@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mdsd_opt.auditing.behaviour import broken_side
 from mdsd_opt.auditing.driving import Undrivable
 from mdsd_opt.auditing.replay import Replay
 from mdsd_opt.auditing.report import EDGE, LOSSLESS, LOSSY, NO_DEVIATION, NOT_DRIVEN, NOT_JUDGED
@@ -293,19 +294,16 @@ class _TextAudit:
             return law
         return driven_text(session, self.options, False, deadline)
 
-    def _broken_side(self) -> str:
-        """Side whose filters are missing: the function is right if they are applied beforehand."""
-        for shown, told in (
-            ((True, False), "the target is not filtered as was promised"),
-            ((False, True), "the draft is not filtered as was promised"),
-            ((True, True), "neither side is filtered as was promised"),
-        ):
-            session = self._session(_long_tables(self.length), shown)
+    def _broken_side(self, tables: AnyTables) -> str:
+        """Side whose filters are missing, on tables where the texts deviate."""
+
+        def is_right(applied: tuple[bool, bool]) -> bool:
+            session = self._session(tables, applied)
             sample = checked_sample(session, self.rng, self.options, math.inf)
             fits = self.options.combined(sample.checks) >= self.options.false_alarm
-            if fits and not sample.wrong.count and not sample.failed.count:
-                return f"{told}: with that done beforehand, it is right"
-        return ""
+            return fits and not sample.wrong.count and not sample.failed.count
+
+        return broken_side(is_right)
 
     def _found(self, began: float) -> TextAuditReport:
         """Report, with distances of the law that shows the largest."""
@@ -333,7 +331,7 @@ class _TextAudit:
             split = split_by_event(written.texts, written.numbers, telling.events, position)
         causes = {name: None for sample in samples for name in sample.restarting if is_wrong}
         told = [f"{name} begins anew in every call" for name in causes]
-        if kind == LOSSY and self.promise is not None and (side := self._broken_side()):
+        if kind == LOSSY and self.promise is not None and (side := self._broken_side(shown.tables)):
             told.append(side)
         events = [event for sample in samples for event in sample.events]
         served = [note for sample in self.samples[:1] for note in sample.notes]
