@@ -102,18 +102,10 @@ def audit_portfolio(
         "auto", or one of those of `mdsd_opt.audit` (`mdsd_opt.audit_tree`).
     seconds : float
         A limit for all laws together. The verdict names it where it was reached; budgets are calls.
-    max_calls : int
-        Most calls for driving one law.
-    false_alarm : float
-        Probability, at most, that sampling calls a lossless rule lossy, on any of the laws.
-    power : float
-        Power with which the `detectable_bias` of a sample is found.
-    driven_checks : int
-        Random calls that each driven law must foretell.
+    max_calls, false_alarm, power, driven_checks, progress
+        As in `mdsd_opt.audit_chain`.
     promise : Sampling, optional
         Temperature and filters that the rule applies, with a `tree`, see `mdsd_opt.audit_tree`.
-    progress : bool, optional
-        Whether to draw a bar on stderr; by default on a terminal, if it takes longer than a second.
 
     Returns
     -------

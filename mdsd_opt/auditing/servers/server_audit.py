@@ -22,7 +22,8 @@ from mdsd_opt.auditing.servers.log import Learned, Log
 from mdsd_opt.auditing.servers.recorded import Request
 from mdsd_opt.auditing.servers.report import ServerReport, power_of_ten
 from mdsd_opt.auditing.servers.running_line import running_line
-from mdsd_opt.auditing.servers.tally import LEAST_TOLERANCE, Tally, Wanted
+from mdsd_opt.auditing.servers.tally import LEAST_TOLERANCE, Tally
+from mdsd_opt.auditing.settings import ErrorRates
 from mdsd_opt.base.files import read_bytes
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput, ServerError
@@ -181,7 +182,7 @@ def audit_server(
     MissingExtra
         The package httpx is missing, which the extra `server` brings.
     """
-    wanted = Wanted(false_alarm=false_alarm, power=power, confidence=confidence)
+    wanted = ErrorRates(false_alarm=false_alarm, power=power, confidence=confidence)
     limits = Limits(
         seconds=seconds,
         max_tokens=max_tokens,

@@ -15,8 +15,8 @@ from mdsd_opt.auditing.servers.acceptance import Acceptance
 from mdsd_opt.auditing.servers.evidence import Evidence, Shown, detectable_distance
 from mdsd_opt.auditing.servers.laws import Law
 from mdsd_opt.auditing.servers.report import Measured, ServerReport
+from mdsd_opt.auditing.settings import ErrorRates
 from mdsd_opt.base.checked import checked_tolerance
-from mdsd_opt.errors import InvalidInput
 
 #: Least total variation that is attributed to arithmetic: float32 has 1e-5; sums in another
 #: order, and answers that are rounded, have more.
@@ -33,26 +33,6 @@ LAWS_DIFFER, FEWEST_LAWS = 0.02, 8
 _MOST_BETS = 3
 
 _MODULUS = (1 << 61) - 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Error rates that an audit shall have, checked once."""
-
-    false_alarm: float = 1e-6
-    power: float = 0.99
-    confidence: float = 0.99
-
-    def __post_init__(self) -> None:
-        for name in ("false_alarm", "power", "confidence"):
-            value = getattr(self, name)
-            if not 0 < value < 1:
-                raise InvalidInput(f"{name} is {value!r}: give a number between 0 and 1")
-
-    @property
-    def accused(self) -> float:
-        """Logarithm of the e-value that makes an accusation."""
-        return -math.log(self.false_alarm)
 
 
 def prefix_name(tokens: Sequence[int], before: int = 0) -> int:
@@ -76,7 +56,7 @@ class Tally:
         many.
     """
 
-    wanted: Wanted
+    wanted: ErrorRates
     seed: int = 0
     num_first: int = 1
     least_tolerance: float = LEAST_TOLERANCE

@@ -15,7 +15,8 @@ from mdsd_opt.auditing.servers.laws import Law
 from mdsd_opt.auditing.servers.log import is_log, replayed
 from mdsd_opt.auditing.servers.recorded import Request, laws_of, listed_tokens, read_texts
 from mdsd_opt.auditing.servers.report import ServerReport
-from mdsd_opt.auditing.servers.tally import LEAST_TOLERANCE, Tally, Wanted, prefix_name
+from mdsd_opt.auditing.servers.tally import LEAST_TOLERANCE, Tally, prefix_name
+from mdsd_opt.auditing.settings import ErrorRates
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput
 
@@ -106,7 +107,7 @@ def audit_tokens(
     request = Request(sampling=sampling or Sampling(), logprobs=logprobs)
     if num_first < 0:
         raise InvalidInput(f"num_first is {num_first}: give the number of tokens before any draft")
-    wanted = Wanted(false_alarm=false_alarm, power=power, confidence=confidence)
+    wanted = ErrorRates(false_alarm=false_alarm, power=power, confidence=confidence)
     tally = Tally(wanted, rng, num_first, tolerance)
     tally.acceptance.count(drafted, accepted)
     if isinstance(laws, _FILES) and is_log(laws):

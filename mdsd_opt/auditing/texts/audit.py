@@ -110,15 +110,8 @@ def audit_text(
         A limit for everything; a note names it where it was reached. Budgets are calls.
     max_calls : int
         Most calls for driving one law.
-    progress : bool, optional
-        Whether to draw a bar on stderr; by default on a terminal, if it takes longer than a second.
-    false_alarm : float
-        Probability, at most, that sampling calls a lossless function lossy.
-    power : float
-        Power with which the reported `detectable_bias` is found.
-    tolerance : float, optional
-        Total variation of a driven law put down to rounding: by default 1e-9, and 1e-6 where
-        anything is float32 or coarser.
+    progress, false_alarm, power, tolerance
+        As in `mdsd_opt.audit`.
     driven_checks : int
         Random calls that each driven law must foretell.
 

@@ -102,13 +102,8 @@ def audit_tree(
         Temperature and filters that the rule itself applies on both sides: nodes hold the laws of
         the models, drafts are drawn from `draft` under the promise, and texts are to follow
         `target` under the promise.
-    false_alarm : float
-        Probability, at most, that sampling calls a lossless rule lossy.
-    power : float
-        Power with which the reported `detectable_bias` is found.
-    tolerance : float, optional
-        Total variation put down to rounding: by default 1e-9, and 1e-6 where draws, or the weights
-        they go by, are float32 or coarser, or races.
+    false_alarm, power, tolerance, progress
+        As in `mdsd_opt.audit`.
     max_trees : int
         Trees that are driven one by one.
     edge_probes : int
@@ -116,8 +111,6 @@ def audit_tree(
         uniform of 0. A driven law has the ends in it.
     driven_checks : int
         Random calls for each tree that its driven law must foretell.
-    progress : bool, optional
-        Whether to draw a bar on stderr; by default on a terminal, if it takes longer than a second.
 
     Returns
     -------
