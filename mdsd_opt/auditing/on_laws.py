@@ -21,7 +21,6 @@ from mdsd_opt.auditing.subject import (
     Subject,
     TreeVerify,
     as_verifier,
-    judged,
 )
 from mdsd_opt.auditing.trees.audit import report_of, sampled_report
 from mdsd_opt.auditing.trees.report import TreeAuditReport
@@ -219,7 +218,7 @@ def _repeated_decisions(
     def case(subject: Subject, drafts: Any) -> Case:
         def answer(rng: np.random.Generator) -> Any:
             calls[0] += 1
-            return judged(subject.call(drafts, rng), subject.problem.vocab_size)
+            return subject.token(drafts, rng)
 
         return answer
 

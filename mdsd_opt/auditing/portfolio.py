@@ -189,8 +189,7 @@ class PortfolioReport(Report):
         rows += self._bias_rows()
         if self.drafts_from:
             rows.append(("drafts drawn", self.drafts_from))
-        rows += [] if self.coverage is None else self.coverage.rows()
-        rows += self._note_rows()
+        rows += [*self._coverage_rows(), *self._note_rows()]
         skipped = {"verdict", *(label for label, _ in rows)}
         details = [row for row in self.worst.report.rows() if row[0] not in skipped]
         return rows if self.clean else [*rows, *details]
