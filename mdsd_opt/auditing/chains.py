@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.auditing.chain_calls import READ_TOKENS, Caller, chain_of, chain_rule
-from mdsd_opt.auditing.on_laws import OnTrees
+from mdsd_opt.auditing.on_laws import CALLS, WIDE_CALLS, OnTrees
 from mdsd_opt.auditing.portfolio import PortfolioReport
 from mdsd_opt.auditing.report import HIDDEN_AT_MOST, is_tolerable
 from mdsd_opt.auditing.rows import audit_rows
@@ -35,7 +35,7 @@ def audit_chain(
     laws: tuple[Any, Any] | None = None,
     vocab_sizes: Sequence[int] | None = None,
     promise: Sampling | None = None,
-    num_trials: int = 20_000,
+    num_trials: int | None = None,
     method: str = "auto",
     seconds: float = 120.0,
     max_calls: int = MAX_CALLS,
@@ -81,8 +81,9 @@ def audit_chain(
     promise : Sampling, optional
         Temperature and filters that the function itself applies to both sides. Drafts are drawn
         from the draft's law under the promise, and tokens are to follow the target's.
-    num_trials : int
-        Calls for each of the laws that are sampled; 12,000 at most of a wide law or of a batch.
+    num_trials : int, optional
+        Calls for each of the laws that are sampled: by default 20,000, and 12,000 of a wide law or
+        of a batch.
     method : str
         "auto", "driven" (the same: what cannot be driven is sampled) or "sampling".
     seconds : float
@@ -120,7 +121,7 @@ def audit_chain(
         raise InvalidInput(f"num_drafts is {num_drafts!r}: give a number from 1 to {_MOST_DRAFTS}")
     options = Options(
         method=method,
-        num_trials=num_trials,
+        num_trials=CALLS if num_trials is None else num_trials,
         max_calls=max_calls,
         seconds=seconds,
         false_alarm=false_alarm,
@@ -139,14 +140,14 @@ def audit_chain(
                 "laws of their own"
             )
         caller = Caller(verify, takes, library, rng)
-        return audit_rows(caller, batch, num_drafts, options, rng)
+        return audit_rows(caller, batch, num_drafts, options, rng, num_trials or WIDE_CALLS)
     caller = Caller(verify, takes, library, rng, bool(batch))
     given = None if laws is None else given_laws(*laws, num_drafts + 1)
     read_at = READ_TOKENS if given is None else given[0].vocab_size
     rule = chain_rule("verify", caller, num_drafts, rng, read_at)
     small = standard_laws(1) if given is None else []
     wide = wide_laws(num_drafts + 1, vocab_sizes) if given is None else given
-    on_trees = OnTrees(rule, chain_of(num_drafts), WithReplacement, options, promise)
+    on_trees = OnTrees(rule, chain_of(num_drafts), WithReplacement, options, promise, num_trials)
     return on_trees.report(small, wide, rng)
 
 

@@ -39,8 +39,9 @@ from mdsd_opt.trees.topology import Topology, parse_topology
 #: Calls on each wide law at first; most faults show by then, and the rest comes after driving.
 _FIRST_CALLS = 2_000
 
-#: Calls on each wide law: with these, a bias of .05 between classes of tokens is found.
-WIDE_CALLS = 12_000
+#: Calls on each law that is sampled, and on each wide one, unless their number is given: with these
+#: a bias of .05 between classes of tokens is found.
+CALLS, WIDE_CALLS = 20_000, 12_000
 
 #: Number of calls that are repeated, and the vocabulary size above which fewer calls are made.
 _REPEATED, _VERY_WIDE = 32, 50_000
@@ -66,7 +67,7 @@ def audit_portfolio(
     tree: str | Topology | None = None,
     scheme: str | SchemeMaker = "with_replacement",
     num_drafts: int = 2,
-    num_trials: int = 20_000,
+    num_trials: int | None = None,
     method: str = "auto",
     seconds: float = 120.0,
     max_calls: int = MAX_CALLS,
@@ -95,8 +96,9 @@ def audit_portfolio(
         Scheme by which drafts are drawn.
     num_drafts : int
         K, where there is no tree.
-    num_trials : int
-        Calls for each of the laws that are sampled; with a `tree`, 12,000 at most of a wide one.
+    num_trials : int, optional
+        Calls for each of the laws that are sampled: by default 20,000, and with a `tree` 12,000 of
+        a wide one.
     method : str
         "auto", or one of those of `mdsd_opt.audit` (`mdsd_opt.audit_tree`).
     seconds : float
@@ -121,7 +123,7 @@ def audit_portfolio(
     options = Options(
         method=method,
         methods=("auto", "enumeration", "driven", "sampling"),
-        num_trials=num_trials,
+        num_trials=CALLS if num_trials is None else num_trials,
         max_calls=max_calls,
         seconds=seconds,
         num_drafts=num_drafts,
@@ -137,7 +139,8 @@ def audit_portfolio(
             raise InvalidInput(f"the tree {tree!r} is grown by what is accepted: give a fixed one")
         small = standard_laws(max(topology.num_drafts.values()))
         wide = wide_laws(topology.depth + 1)
-        return OnTrees(verify, topology, make, options, promise).report(small, wide, rng)
+        on_trees = OnTrees(verify, topology, make, options, promise, num_trials)
+        return on_trees.report(small, wide, rng)
     if promise is not None:
         raise InvalidInput("promise goes with tree: a verifier of single tokens is given laws")
     name = scheme if isinstance(scheme, str) else ""
@@ -247,6 +250,7 @@ class OnTrees:
     make: SchemeMaker
     options: Options
     promise: Sampling | None = None
+    asked: int | None = None  # calls on each law, where their number was given
     calls: int = 0
     driven: int = 0
     undriven: int = 0
@@ -286,8 +290,7 @@ class OnTrees:
                 if sample in failed:
                     raise failed[sample]
                 if not is_lossy:
-                    wanted = min(self._wide_calls(laws), self.options.num_trials)
-                    sample.sample(max(wanted - _FIRST_CALLS, 0), rng, deadline)
+                    sample.sample(max(self._wide_calls(laws) - _FIRST_CALLS, 0), rng, deadline)
                 return sample.report(rng)
 
             for laws, sample in zip(wide, samples, strict=True):
@@ -304,6 +307,8 @@ class OnTrees:
         return replace(report, cause=cause or report.cause)
 
     def _wide_calls(self, laws: WideLaws) -> int:
+        if self.asked is not None:
+            return self.asked
         return WIDE_CALLS if laws.vocab_size <= _VERY_WIDE else WIDE_CALLS // 3
 
     def _rule(

@@ -19,7 +19,7 @@ from mdsd_opt.auditing.chain_calls import (
     chain_of,
     reading,
 )
-from mdsd_opt.auditing.on_laws import WIDE_CALLS, put_together
+from mdsd_opt.auditing.on_laws import put_together
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.settings import LEAST_CALLS, Options
@@ -41,9 +41,14 @@ _VOCAB_SIZE, _MOST_ROWS = 16, 64
 
 
 def audit_rows(
-    caller: Caller, num_rows: int, num_drafts: int, options: Options, rng: np.random.Generator
+    caller: Caller,
+    num_rows: int,
+    num_drafts: int,
+    options: Options,
+    rng: np.random.Generator,
+    wanted: int,
 ) -> PortfolioReport:
-    """Audit of a function that verifies a batch of chains, see `mdsd_opt.audit_chain`.
+    """Audit by `wanted` calls of a function for batches of chains, see `mdsd_opt.audit_chain`.
 
     Raises
     ------
@@ -56,7 +61,6 @@ def audit_rows(
     options = replace(options, false_alarm=options.false_alarm / num_rows)
     laws = [_laws(row, num_drafts + 1) for row in range(num_rows)]
     batch = _Batch(caller, laws, num_drafts, options, rng)
-    wanted = min(options.num_trials, WIDE_CALLS)
     made = batch.sample(wanted, rng, deadline)
     tried = [
         Tried.of(row, f"1 to {num_drafts} drafts", part.report(rng))

@@ -269,3 +269,14 @@ def test_the_side_is_looked_for_where_the_deviation_is(monkeypatch: pytest.Monke
     ]
     assert "promised" not in report.cause
     assert "where a draft was refused, the target's likeliest token comes, always" in report.cause
+
+
+def test_a_number_of_calls_that_is_asked_for_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_laws, "_FIRST_CALLS", 100)
+    monkeypatch.setattr(on_laws, "WIDE_CALLS", 250)
+    laws = np.log(np.random.default_rng(0).dirichlet(np.ones(8), (2, 3)))
+    for asked, made in ((None, 250), (400, 400), (80, 80)):
+        report = mo.audit_chain(
+            standard, laws=tuple(laws), num_drafts=1, num_trials=asked, method="sampling"
+        )
+        assert {one.report.num_trials for one in report.tried} == {made}
