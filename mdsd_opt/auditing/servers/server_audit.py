@@ -7,11 +7,11 @@ import math
 import os
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -21,10 +21,10 @@ from mdsd_opt.auditing.servers.laws import Law, distance
 from mdsd_opt.auditing.servers.log import Learned, Log
 from mdsd_opt.auditing.servers.recorded import Request
 from mdsd_opt.auditing.servers.report import ServerReport, power_of_ten
-from mdsd_opt.auditing.servers.running_line import running_line
 from mdsd_opt.auditing.servers.tally import LEAST_TOLERANCE, Tally
 from mdsd_opt.auditing.settings import ErrorRates
 from mdsd_opt.base.files import read_bytes
+from mdsd_opt.base.long_runs import line_of
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput, ServerError
 
@@ -251,6 +251,18 @@ def _prompt_of(line: str) -> str | list[int]:
             if all(type(x) is int for x in ids):
                 return list(ids)
     return line
+
+
+@contextmanager
+def running_line(wanted: bool | None, terminal: TextIO) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows a line; it does nothing where nobody looks."""
+    if wanted is False or (wanted is None and not terminal.isatty()):
+        yield lambda text: None
+        return
+    line = line_of("asking the server what it is", terminal)
+    (task,) = line.task_ids
+    with line:
+        yield lambda text: line.update(task, description=text)
 
 
 class _Session:

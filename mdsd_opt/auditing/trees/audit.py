@@ -15,9 +15,8 @@ from mdsd_opt.auditing.findings import Findings, FoundLaw
 from mdsd_opt.auditing.report import NOT_DRIVEN, NOT_JUDGED
 from mdsd_opt.auditing.settings import COARSE, MAX_CALLS, Options, generator_of
 from mdsd_opt.auditing.subject import AlwaysFails, Failure, TreeVerify, ViolationLog, described
-from mdsd_opt.auditing.trees.met import Met
 from mdsd_opt.auditing.trees.report import TreeAuditReport
-from mdsd_opt.auditing.trees.rule import TreeRule, TreeSample
+from mdsd_opt.auditing.trees.rule import Met, TreeRule, TreeSample
 from mdsd_opt.auditing.trees.texts import TableModel, drawn_trees
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +16,7 @@ from mdsd_opt.auditing.edges import tree_edges
 from mdsd_opt.auditing.findings import Findings
 from mdsd_opt.auditing.output_checks import acceptance_check, length_check
 from mdsd_opt.auditing.randomness.interception import served
-from mdsd_opt.auditing.report import Check
+from mdsd_opt.auditing.report import Check, Coverage, Level
 from mdsd_opt.auditing.seen_texts import ByPlace, Numbered
 from mdsd_opt.auditing.settings import LEAST_CALLS, Options
 from mdsd_opt.auditing.subject import (
@@ -28,7 +29,6 @@ from mdsd_opt.auditing.subject import (
     described,
     outcome_of,
 )
-from mdsd_opt.auditing.trees.met import Met
 from mdsd_opt.auditing.trees.report import TreeAuditReport, blind_spots
 from mdsd_opt.auditing.trees.texts import ModelLaws, PlaceLaws, Texts, promised
 from mdsd_opt.base.array_types import Vector
@@ -37,7 +37,7 @@ from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.drafts import DraftScheme, WithReplacement
 from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
-from mdsd_opt.trees.draft_tree import Node, set_targets
+from mdsd_opt.trees.draft_tree import Node, Tokens, set_targets
 from mdsd_opt.trees.draft_tree import drawn as drawn_tree
 from mdsd_opt.trees.optimum import tree_bound
 from mdsd_opt.trees.topology import Topology, ValuedTopology, valued
@@ -159,6 +159,54 @@ class TreeRule:
             first_token_variation=first,
             num_trees=num_trees,
             blind_spots=spots,
+        )
+
+
+class Met:
+    """Counts, by depth, of accepted and refused drafts.
+
+    Parameters
+    ----------
+    depth : int
+        Levels of drafts.
+    """
+
+    def __init__(self, depth: int) -> None:
+        self._accepted, self._refused = [0.0] * depth, [0.0] * depth
+        self._all = self._tokens = 0.0
+        #: Tokens that came after all or some drafts were refused, by the text before them.
+        self._after: defaultdict[Tokens, set[int]] = defaultdict(set)
+
+    def add(self, root: Node, outcome: Tokens, weight: float) -> None:
+        """Count an outcome: the path of accepted drafts, and one more token."""
+        node = root
+        self._all += weight
+        self._tokens += weight * len(outcome)
+        for level, token in enumerate(outcome):
+            if not node.children:
+                return  # all drafts on the way were accepted
+            first = int(node.draws[0])
+            if token != first:
+                self._after[node.tokens].add(token)
+            if level == len(outcome) - 1:
+                self._refused[level] += weight
+                return
+            self._accepted[level] += weight
+            node = node.children[token]
+
+    @property
+    def mean_length(self) -> float:
+        """Mean number of tokens of a call."""
+        return self._tokens / (self._all or math.nan)
+
+    @property
+    def coverage(self) -> Coverage:
+        """Coverage of the calls so far."""
+        several = {len(text) for text, tokens in self._after.items() if len(tokens) > 1}
+        all_calls = self._all or 1.0
+        pairs = enumerate(zip(self._accepted, self._refused, strict=True))
+        return Coverage(
+            tuple(Level(a / all_calls, r / all_calls, n in several) for n, (a, r) in pairs)
         )
 
 
