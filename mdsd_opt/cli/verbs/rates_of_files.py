@@ -56,12 +56,12 @@ def measured_view(
     temperature, confidence = asked.sampling.temperature, asked.confidence
     name = known["source"] if asked.paths else Path(known["source"]).name
     title = (
-        f"{name}: {known['num_positions']} positions, V = {known['vocab_size']:,}\n"
+        f"{known['num_positions']} positions, V = {known['vocab_size']:,}\n"
         f"temperature {temperature:g}; {interval_note(groups, unit, confidence)}"
     )
     known |= {"temperature": temperature, "confidence": confidence, "interval_over": unit}
     refused = refusals(asked.schemes, asked.verifiers, asked.num_drafts)
-    return rates_view(rows, title, refused, comparison, **known)
+    return rates_view(rows, title, refused, comparison, name=name, **known)
 
 
 def require_arrays(asked: Asked) -> None:
