@@ -1,4 +1,4 @@
-"""mdsd-opt search: a counterexample to a claim of one's own, and mdsd-opt condition."""
+"""mdsd-opt search: a counterexample to a claim of one's own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from mdsd_opt.cli import options
-from mdsd_opt.cli.verbs.check import check
 
 
 @options.gathers_options()
@@ -60,37 +59,3 @@ def search(
         told = [f"REFUTED: {claim}, by {found.excess} = {float(found.excess):.6f}, at", *laws]
     present(View(conclusion=told, document=document), Form(as_json))
     raise typer.Exit(3 if found is None else 1)
-
-
-@options.gathers_options()
-def condition(
-    inequality: Annotated[
-        list[str], typer.Argument(help="One claimed inequality each, as 'p0 + p2 >= 8/27'.")
-    ],
-    vocab_size: Annotated[int, "V."] = 4,
-    num_drafts: Annotated[int, "K."] = 3,
-    draft: Annotated[
-        list[str] | None,
-        "q as 1/2,1/4,1/8,1/8; once for each model where drafts differ. "
-        "(1, 2, .., V) divided by its sum if left out.",
-    ] = None,
-    scheme: Annotated[
-        str, "with_replacement, without_replacement, independent."
-    ] = "with_replacement",
-    engine: Annotated[
-        str, "cddlib, ppl, both, which must agree, or auto: the quicker one."
-    ] = "auto",
-    timeout: Annotated[float, "Seconds."] = 60.0,
-    memory: Annotated[float, "GiB each engine may take."] = 4.0,
-    as_json: options.AsJson = False,
-    progress: Annotated[bool | None, "Progress line on stderr."] = None,
-) -> None:
-    """Settle whether inequalities of your own are exactly the condition for acceptance one.
-
-    The exit code is 0 if they are, 1 if they are not, 3 if it stays undecided.
-    """
-    check(
-        conjecture="condition", vocab_size=vocab_size, num_drafts=num_drafts, draft=draft,
-        inequality=inequality, scheme=scheme, engine=engine, timeout=timeout, memory=memory,
-        search=False, trials=10_000, seed=0, start=0, as_json=as_json, progress=progress,
-    )  # fmt: skip
