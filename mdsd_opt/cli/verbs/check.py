@@ -77,15 +77,16 @@ def check(
     if search:
         if settling.draft or inequality:
             raise InvalidInput("--search draws its own instances: leave --draft out")
-        drawn = {"trials": trials, "seed": seed, "start": start}
-        _settle(conjecture, settling, partial(cddlib_checks.search, conjecture, **drawn))
+        instances = partial(cddlib_checks.search, conjecture, trials=trials, seed=seed, start=start)
+        _settle(conjecture, settling, instances)
     elif conjecture == "condition":
         _settle_condition(settling, inequality or [], scheme)
     else:
         if inequality:
             raise InvalidInput("--inequality belongs to: mdsd-opt check condition --inequality ...")
-        given = {"draft": settling.laws(), "engine": settling.engine}
-        _settle(conjecture, settling, partial(cddlib_checks.check, conjecture, **given))
+        laws = settling.laws()
+        claim = partial(cddlib_checks.check, conjecture, draft=laws, engine=settling.engine)
+        _settle(conjecture, settling, claim)
 
 
 @options.gathers_options()
