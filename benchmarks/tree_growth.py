@@ -12,7 +12,8 @@ best certain one. Prints Markdown.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import cache
 from itertools import product
 from math import factorial, log, prod
 
@@ -21,7 +22,7 @@ import numpy as np
 from mdsd_opt.decoding import Topology, tree_bound
 
 Array = np.ndarray
-Text = tuple[int, ...]
+Text, Law = tuple[int, ...], tuple[float, ...]
 DRAWN = "without_replacement"
 
 MEMORYLESS = (
@@ -43,7 +44,8 @@ def types(vocab_size: int, length: int) -> Iterator[Text]:
             yield (first, *rest)
 
 
-def level(p: Sequence[float], q: Sequence[float], length: int) -> Array:
+@cache
+def level(p: Law, q: Law, length: int) -> Array:
     """Number of texts of each type, and one's log probabilities under p and q, shape (3, N)."""
     rows = [
         (
@@ -56,7 +58,7 @@ def level(p: Sequence[float], q: Sequence[float], length: int) -> Array:
     return np.array(rows).T
 
 
-def certain(p: Sequence[float], size: int, guide: Sequence[float] | None = None) -> float:
+def certain(p: Law, size: int, guide: Law | None = None) -> float:
     """Sum of p over the texts that are likeliest under p, or under a guide: what is accepted."""
     guide = p if guide is None else guide
     levels: list[Array] = []
@@ -70,13 +72,18 @@ def certain(p: Sequence[float], size: int, guide: Sequence[float] | None = None)
             return float(taken @ np.exp(log_p[order]))
 
 
-def drawn_at_least(p: Sequence[float], q: Sequence[float], size: int, most: int = 150) -> float:
+def deepest(p: Law) -> int:
+    """Levels that are listed by types."""
+    return 150 if len(p) == 2 else 60
+
+
+def drawn_at_least(p: Law, q: Law, size: int, most: int | None = None) -> float:
     """What a rule accepts of n whole paths of L tokens, n L drafts or fewer, for the best L.
 
     It accepts a whole path or nothing: L alpha*, of p and q on texts and n drafts.
     """
     best = 0.0
-    for length in range(1, min(size, most) + 1):
+    for length in range(1, min(size, most or deepest(p)) + 1):
         count, log_p, log_q = level(p, q, length)
         order = np.argsort(log_p - log_q)
         of_p = np.cumsum((count * np.exp(log_p))[order])
@@ -86,14 +93,14 @@ def drawn_at_least(p: Sequence[float], q: Sequence[float], size: int, most: int 
     return best
 
 
-def drawn_at_most(p: Sequence[float], q: Sequence[float], size: int) -> float:
+def drawn_at_most(p: Law, q: Law, size: int) -> float:
     r"""Bound for all trees of so many places, drawn with replacement.
 
     With k_n places on level n that is :math:`\sum_n \sum_w \min(p(w), k_n q(w))`; with any price s
     of a place it is at most :math:`s P + \sum_n \max_k [\sum_w \min(p(w), k q(w)) - s k]`, where
     levels beyond the last have :math:`\rho^{2n} / 4s`, :math:`\rho = \sum \sqrt{p q}`.
     """
-    levels = 150 if len(p) == 2 else 60
+    levels = deepest(p)
     rho = float(np.sqrt(np.multiply(p, q)).sum()) ** 2
     if rho > 1 - 1e-12:
         return float(size)
@@ -110,10 +117,10 @@ def drawn_at_most(p: Sequence[float], q: Sequence[float], size: int) -> float:
         found = sum(max(float((sums - price * k).max()), 0.0) for k, sums in parts)
         return price * size + found + rho ** (levels + 1) / (4 * price * (1 - rho))
 
-    return min(float(size), *(at(price) for price in np.geomspace(1e-9, 1, 400)))
+    return min(float(size), *(at(price) for price in np.geomspace(1e-6, 1, 120)))
 
 
-def entropy(p: Sequence[float]) -> tuple[float, float]:
+def entropy(p: Law) -> tuple[float, float]:
     """Mean of -log p in nats, and mean of its square."""
     logs = -np.log(p)
     return float(np.dot(p, logs)), float(np.dot(p, logs**2))
@@ -155,7 +162,7 @@ class Table:
     @classmethod
     def random(cls, rng: np.random.Generator, vocab_size: int, depth: int) -> Table:
         texts = [w for n in range(depth) for w in product(range(vocab_size), repeat=n)]
-        return cls({text: rng.dirichlet(np.ones(vocab_size)) for text in texts})
+        return cls({text: rng.dirichlet(np.full(vocab_size, 0.5)) for text in texts})
 
     def __call__(self, text: Text) -> Array:
         return self.laws[text]
