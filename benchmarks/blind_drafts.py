@@ -27,8 +27,8 @@ PROMPTS = Path(__file__).parents[1] / "examples" / "prompts.txt"
 COLUMNS = ("marginal law", "without replacement", "barycentre", "by one uniform", "at most")
 
 
-def by_one_uniform(targets: Array, weights: Array, k: int) -> mo.DraftSetLaw:
-    """K drafts that are the tokens at u, u + 1, ... of a line of length K, u uniform on [0, 1).
+def by_one_uniform(targets: Array, weights: Array, k: int) -> dict[tuple[int, ...], float]:
+    """Law of K drafts: the tokens at u, u + 1, ... of a line of length K, u uniform on [0, 1).
 
     A token has the length with which a bound by inclusion is reached; those that are likeliest
     after the same text are neighbours, so that they are seldom drafted together.
@@ -45,11 +45,12 @@ def by_one_uniform(targets: Array, weights: Array, k: int) -> mo.DraftSetLaw:
         at = np.searchsorted(ends, (start + stop) / 2 + np.arange(k))
         drafts = tuple(sorted({int(order[min(n, order.size - 1)]) for n in at}))
         law[drafts] = law.get(drafts, 0.0) + stop - start
-    return mo.DraftSetLaw(masses.size, law)
+    return law
 
 
-def accepted(targets: Array, weights: Array, drafts: Any) -> float:
-    """Mean over the targets of the most that a lossless verifier accepts of some drafts."""
+def accepted(targets: Array, weights: Array, law: dict[tuple[int, ...], float]) -> float:
+    """Mean over the targets of the most that a lossless verifier accepts of drafts of a law."""
+    drafts = mo.DraftSetLaw(targets.shape[1], law)
     rates = [mo.solve(mo.TransportProblem(p, drafts)).acceptance_rate for p in targets]
     return float(weights @ rates)
 
