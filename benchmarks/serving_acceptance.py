@@ -26,11 +26,12 @@ NUM_DRAFTS, TEMPERATURES = (2, 4, 8), (1.0, 0.6)
 def by_bins(p: Any, q: Any, num_drafts: int) -> Any:
     """Acceptance of independent draws on the bins of the operation."""
     laws = [torch.tensor(np.float32(x)) for x in (p, q)]
-    bins = selection.bins_of(*laws).long()
-    sums = selection.bin_sums(*laws, bins)
-    drafts = torch.full((len(p),), num_drafts)
-    ratios = selection.curves_of(*sums, drafts, num_drafts).ratios.numpy()
-    return np.minimum(p, np.take_along_axis(ratios, bins.numpy(), 1) * q).sum(1)
+    bins = selection.bins_of(*laws)
+    plans = [
+        selection.plan_of(sums, num_drafts) for sums in selection.bin_sums(*laws, bins).numpy()
+    ]
+    ratios = [np.append(marginal.ratio, 0.0)[groups.place] for groups, marginal in plans]
+    return np.minimum(p, np.take_along_axis(np.array(ratios), bins.long().numpy(), 1) * q).sum(1)
 
 
 def last_one_drawn(p: Any, q: Any, draws: Any) -> float:

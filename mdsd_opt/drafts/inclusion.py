@@ -1,16 +1,25 @@
-"""Probability of each token to be among the drafts."""
+"""Probability of each token to be among the drafts, and the expected mass of those that are."""
 
 from __future__ import annotations
 
+import functools
+import math
+from collections.abc import Sequence
+
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.array_types import Flags, Floats, Vector
 from mdsd_opt.drafts.base import DraftScheme
-from mdsd_opt.drafts.inclusion_masses import light_laws, sum_of_others
 from mdsd_opt.prefix_search.random_draws import RandomDraws
 
 #: Expected rings by the last node below which a token is added by a series in its rate.
 _LIGHT = 1e-3
+
+#: Largest mean number of rings of these tokens: beyond it, the chance of none is 0 in float64.
+_MOST_RINGS = 600.0
+
+#: Number of powers of q t that are kept: the next is below 1e-24.
+_DEGREE = 8
 
 #: Most numbers that are held at once.
 _CHUNK = 1 << 21
@@ -54,20 +63,62 @@ def inclusion_probabilities(drafts: DraftScheme) -> Floats:
     return np.asarray(np.minimum(mass, 1.0), dtype=np.float64)
 
 
+def inclusion_masses(q: Vector, p: Vector, num_drafts: Sequence[int]) -> list[float]:
+    """Sums of p_i Pr(i is drafted) without replacement, for several K; the quadrature is shared."""
+    closed = [_closed_form(q, k) for k in num_drafts]
+    raced = [k for k, found in zip(num_drafts, closed, strict=True) if found is None]
+    masses = _race_masses(q, p, max(raced)) if raced else q
+    return [
+        float(masses[k - 1] if found is None else (p * found).sum())  # @ would wake BLAS' threads
+        for k, found in zip(num_drafts, closed, strict=True)
+    ]
+
+
 def _without_replacement(draws: RandomDraws) -> Floats:
     q, most = draws.q, draws.num_drafts
-    if draws.are_certain:
+    found = _closed_form(q, most)
+    if found is None:
+        found = np.zeros(q.size)
+        support = np.flatnonzero(q > 0)
+        found[support] = _by_race(q[support], most)
+    return np.minimum(found, 1.0)
+
+
+def _closed_form(q: Vector, num_drafts: int) -> Vector | None:
+    """Probabilities of up to two draws without replacement, or of all tokens; None for others."""
+    if num_drafts >= np.count_nonzero(q > 0):
         return (q > 0).astype(np.float64)
-    if most == 1:
-        return q.copy()
-    if most == 2:  # first, or second after any other token
-        rest = sum_of_others(q)
-        odds = np.divide(q, rest, out=np.zeros_like(q), where=rest > 0)
-        return np.minimum(q * (1.0 + sum_of_others(odds)), 1.0)
-    found = np.zeros(q.size)
-    support = np.flatnonzero(q > 0)
-    found[support] = np.minimum(_by_race(q[support], most), 1.0)
-    return found
+    if num_drafts == 1:
+        return q
+    if num_drafts > 2:
+        return None
+    rest = sum_of_others(q)  # first, or second after any other token
+    odds = np.divide(q, rest, out=np.zeros_like(q), where=rest > 0)
+    return q * (1.0 + sum_of_others(odds))
+
+
+def _race_of(q: Vector, most: int) -> tuple[Vector, Vector, Flags]:
+    """Nodes and weights of the race for K, and the tokens that hardly ring, which are light."""
+    from mdsd_opt.drafts.plackett_luce_kernels import rates_left
+    from mdsd_opt.prefix_search import race_kernels as race
+    from mdsd_opt.prefix_search.random_draws import require_race
+
+    slowest = rates_left(q, most)
+    require_race(int((q > 0).sum()), most, slowest)
+    # Unlike containment, which starts from zero, drafted mass is densest at t = 0.
+    t, w = race.race_nodes(slowest, most, race.FROM_CONSTANT, False)
+    light = q * t[-1] < _LIGHT
+    if float(q[light].sum()) * t[-1] > _MOST_RINGS:
+        light[:] = False
+    return t, w, light
+
+
+def _race_masses(q: Vector, p: Vector, most: int) -> Vector:
+    from mdsd_opt.drafts import plackett_luce_kernels as plackett_luce
+
+    t, w, light = _race_of(q, most)
+    rang, hits = light_laws(p[light], q[light], t, most)
+    return plackett_luce.inclusion_masses(p[~light], q[~light], t, w, rang, hits)
 
 
 def _by_race(q: Floats, most: int) -> Floats:
@@ -76,20 +127,8 @@ def _by_race(q: Floats, most: int) -> Floats:
     All terms are positive: the law of the others is a product over all tokens but one, along a
     tree of partial products, and never divided by a factor.
     """
-    from mdsd_opt.drafts.plackett_luce_kernels import rates_left
-    from mdsd_opt.prefix_search import race_kernels as race
-    from mdsd_opt.prefix_search.random_draws import require_race
-
-    slowest = rates_left(q, most)
-    require_race(q.size, most, slowest)
-    t, w = race.race_nodes(slowest, most, race.FROM_CONSTANT, False)
-    light = q * t[-1] < _LIGHT
-    if light.any() and float(q[light].sum()) * t[-1] > 600.0:  # their law has no numbers in float64
-        light[:] = False
-    rang = np.zeros((most, t.size))
-    rang[0] = 1.0
-    if light.any():
-        rang = light_laws(np.zeros(int(light.sum())), q[light], t, most)[0]
+    t, w, light = _race_of(q, most)
+    rang = light_laws(np.zeros(int(light.sum())), q[light], t, most)[0]
     found = np.zeros(q.size)
     heavy = np.flatnonzero(~light)
     whole = rang
@@ -158,3 +197,51 @@ def _series(q: Floats, whole: Floats, t: Floats, w: Floats) -> Floats:
             if factor:
                 total += factor * q**power * float((w * row * t**power).sum())
     return np.asarray(q * total)
+
+
+def light_laws(p: Vector, q: Vector, t: Vector, most: int) -> tuple[Vector, Vector]:
+    r"""Laws that the kernel begins with, of all tokens that hardly ring, (most, nodes) each.
+
+    With :math:`x_i = e^{q_i t} - 1` the number that rang has the generating function
+    :math:`G(z) = \prod_i e^{-q_i t} (1 + x_i z)`, of which Newton's identities give the
+    coefficients from the sums of :math:`x_i^m`, and the other sum is
+    :math:`G(z) \sum_i p_i q_i / (1 + x_i z)`. Powers of x are series in q t.
+    """
+    sums, weighted = np.empty((2, _DEGREE))
+    power, weight = np.ones_like(q), p * q
+    for s in range(_DEGREE):
+        sums[s], weighted[s] = power.sum(), weight.sum()
+        power *= q * t[-1]
+        weight *= q * t[-1]
+    at_nodes = (t / t[-1]) ** np.arange(_DEGREE)[:, None]
+    series = _powers_of_expm1()
+    sums, weighted = (series @ (x[:, None] * at_nodes) for x in (sums, weighted))
+    weighted[1::2] *= -1.0
+    sums[2::2] *= -1.0
+    rang, hits = np.zeros((2, most, t.size))
+    rang[0] = np.exp(-q.sum() * t)
+    for n in range(most):
+        last = min(n, _DEGREE - 1)
+        before = rang[n - last : n + 1][::-1]  # exactly n, n - 1, ...
+        if n > 0:
+            rang[n] = (before[1:] * sums[1 : last + 1]).sum(axis=0) / n
+        hits[n] = (before * weighted[: last + 1]).sum(axis=0)
+    return rang, hits
+
+
+@functools.cache
+def _powers_of_expm1() -> Vector:
+    """Coefficients of (e^y - 1)^m at y^0, y^1, ... in row m."""
+    first = np.array([0.0, *(1.0 / math.factorial(s) for s in range(1, _DEGREE))])
+    rows = [np.eye(_DEGREE)[0]]
+    for _ in range(1, _DEGREE):
+        rows.append(np.convolve(rows[-1], first)[:_DEGREE])
+    return np.array(rows)
+
+
+def sum_of_others(values: Vector) -> Vector:
+    """Sum without each entry; without the largest as a sum, so that no small rest is lost."""
+    others: Vector = values.sum() - values
+    largest = int(values.argmax())
+    others[largest] = values[:largest].sum() + values[largest + 1 :].sum()
+    return others

@@ -25,7 +25,7 @@ from mdsd_opt.drafts.counting import (
     count_subsets,
     require_listable,
 )
-from mdsd_opt.drafts.inclusion_masses import inclusion_masses
+from mdsd_opt.drafts.inclusion import inclusion_masses
 from mdsd_opt.drafts.single_model import Composition, OneDraft, OptimalKernels
 from mdsd_opt.drafts.support_law import SupportLaw, all_tuples, subsets_of_size
 from mdsd_opt.drafts.uniform_intervals import UniformIntervals, all_hold, successive_masses_in

@@ -1,10 +1,14 @@
-"""Sums of both laws over bins of p/q, which are never opened, and groups of them.
+"""Table of sums of both laws over bins of p/q, which are never opened, and groups of them.
 
 Bins are even in :math:`t = n / (n + 2 m)`, n and m the masses of target and draft: where p/q is
 near 1 they are narrow on both sides. One more holds the tokens that are never drafted. A group is a
 bin, or a run of them, that the rule treats as one. Of drafts without replacement a race needs to
 know more: many light tokens are added to it at once by the power sums of their weights, heavy ones
 one by one (`race_kernels`).
+
+This is the one table of bins. Devices fill it in ways of their own, which are held against this
+one: `trees.device_laws.tables` and `serving.selection` in PyTorch, `serving.triton_selection` in
+Triton, gpu/kernels/ratio_tables.cuh in CUDA, with units and a middle that suit its integers.
 """
 
 from __future__ import annotations
@@ -142,15 +146,15 @@ def raced_groups(bins: Bins, num_drafts: int) -> BinGroups:
     sums = np.stack([bins.p, bins.q], axis=1)
     kernels.merge_small(sums, race.moments, first_heavy, next_heavy, _RUN_MASS, _RUN_BINS)
     _, step, first, nodes = race_terms(slowest, num_drafts, False)
-    curve = np.zeros(size)
+    escapes = np.empty((size, 1))
     kernels.race_curve(
         sums, race.moments, first_heavy, next_heavy, heavy / total, np.array([num_drafts]),
         race.unit / total, step, first, race.others / total,
         np.empty((RACE_ROWS + num_drafts, nodes)), np.empty((num_drafts, nodes)),
-        np.empty((0, num_drafts, nodes)), np.empty(size), np.empty(size + 1), np.empty(1), curve,
+        np.empty((0, nodes)), np.empty(size), np.empty(size), escapes,
     )  # fmt: skip
     drafted = np.flatnonzero(sums[:-1, 1] > 0.0)
-    contained = np.append(0.0, curve[drafted])
+    contained = np.append(0.0, (1.0 - escapes[1 + drafted, 0]).clip(0.0))
     contained[-1] = 1.0
     return _grouped(bins, drafted, sums[:, 0], sums[:, 1], np.maximum.accumulate(contained))
 

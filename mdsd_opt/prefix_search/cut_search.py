@@ -36,6 +36,20 @@ def ratio_keys(p: Vector, q: Vector, tokens: Integers, packed: bool) -> Integers
     return keys
 
 
+def ratio_buckets(p: Vector, q: Vector) -> Keys:
+    """Bucket of every token, shape (V,)."""
+    buckets = np.empty(p.size, np.uint16)
+    kernels.fill_buckets(p, q, *kernels.SCALE, np.empty(BLOCK), buckets)
+    return buckets
+
+
+def bucket_sums(p: Vector, q: Vector, buckets: Keys, carries: bool = False) -> Matrix:
+    """Sums of p and of q over every bucket, shape (NUM_BUCKETS, 2)."""
+    sums = np.empty((NUM_BUCKETS, 2))
+    kernels.sum_buckets(p, q, buckets, np.empty((NUM_BUCKETS if carries else 0, 2)), sums)
+    return sums
+
+
 class Containment:
     """Containment Q of the prefixes of one row, by the buckets of its tokens.
 
@@ -65,7 +79,7 @@ class Containment:
         self.exponent = draws.num_drafts if draws.is_replaced else 0
         self.slack = 1e-15 if draws.is_replaced else 2e-13
         if draws.is_replaced or carries:
-            self.sums = _bucket_sums(p, draws.q, buckets, carries)
+            self.sums = bucket_sums(p, draws.q, buckets, carries)
         if not draws.is_replaced:
             self._run_race(draws, p, opens, carries, checks)
 
@@ -84,28 +98,25 @@ class Containment:
         if not carries:
             self.sums = moments[:, [P, Q]]
         num_drafts, table = np.array([most]), np.empty((RACE_ROWS + most, nodes))
-        kept = np.empty((NUM_BUCKETS if opens else 0, most, nodes))
+        kept = np.empty((NUM_BUCKETS * most if opens else 0, nodes))
+        escapes = np.empty((NUM_BUCKETS, 1))
         self._race = num_drafts, others, table
-        self._before = kept, np.empty(NUM_BUCKETS), np.empty(NUM_BUCKETS + 1), np.empty(1)
+        self._before = kept, np.empty(NUM_BUCKETS), np.empty(NUM_BUCKETS)
         race.race_curve(
             self.sums, moments, *chains, num_drafts, light_rate, step, first, others, table,
-            np.empty((most, nodes)), *self._before, self.contained,
+            np.empty((most, nodes)), *self._before, escapes,
         )  # fmt: skip
+        self.contained[:-1] = (1.0 - escapes[1:, 0]).clip(0.0)
 
     def at(self, tokens: Integers) -> Vector:
         """Values of Q at the tokens of opened buckets, given in order; each is asked for once."""
         left, contained = np.empty((2, tokens.size))
         if self.exponent == 0:  # else it is known from q
             race.race_opened(
-                tokens, self.buckets, self._q, *self._race, *self._before, left, contained
-            )
+                tokens, self.buckets, self._q, *self._race, *self._before, np.empty(1), left,
+                contained,
+            )  # fmt: skip
         return contained
-
-
-def _bucket_sums(p: Vector, q: Vector, buckets: Keys, carries: bool) -> Matrix:
-    sums = np.empty((NUM_BUCKETS, 2))
-    kernels.sum_buckets(p, q, buckets, np.empty((NUM_BUCKETS if carries else 0, 2)), sums)
-    return sums
 
 
 def contained_in(draws: RandomDraws, subset: Flags, checks: bool = False) -> float:
@@ -187,8 +198,7 @@ class CutSearch:
     ) -> None:
         self.p, self.q = p, draws.q
         self._rounds = rounds
-        buckets = np.empty(p.size, np.uint16)
-        kernels.fill_buckets(p, draws.q, np.empty(BLOCK), buckets)
+        buckets = ratio_buckets(p, draws.q)
         # A decision follows the target whatever its sums lose; a rate shows it.
         self.containment = Containment(draws, p, buckets, carries=not rounds, checks=checks)
         sums_q = self.containment.sums[: kernels.NEVER_DRAFTED, kernels.Q]

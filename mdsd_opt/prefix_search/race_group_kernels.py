@@ -5,7 +5,7 @@ Groups are the buckets of p/q of a row, in order; the race may be kept before ea
 
 from __future__ import annotations
 
-from mdsd_opt.base.array_types import Floats, Integers, Keys, Matrix, Vector
+from mdsd_opt.base.array_types import Integers, Keys, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.race_kernels import (
     add_light_tokens,
@@ -113,43 +113,71 @@ def race_sums(
     collect_groups(p, q, buckets, light_rate, run, moments, first_heavy, next_heavy, heavy)
 
 
+@kernel(inner=True)
+def run_race(
+    sums: Matrix, moments: Matrix, first_heavy: Integers, next_heavy: Integers, heavy: Vector,
+    rang: Matrix, once: float, light_rate: float, others: float, race: Matrix,
+    num_drafts: Integers, count: int, outside: Vector, escapes: Matrix, kept: Matrix, num_kept: int,
+    once_before: Vector,
+) -> None:  # fmt: skip
+    """Add groups in order; write 1 - q and 1 - Q at their ends, for ascending numbers of drafts.
+
+    `rang` and `once` are advanced from before the first group; q of all tokens behind the last is
+    given in `outside`. `once` before each group that has any is kept, and the race before the first
+    `num_kept`, K rows each.
+    """
+    num_groups = sums.shape[0]
+    most = num_drafts[count - 1]
+    lost = 0.0
+    for g in range(num_groups - 1, -1, -1):
+        outside[g], lost = add_carrying(outside[g + 1], sums[g, Q], lost)
+    escape(rang, once, outside[0], race, num_drafts, count, escapes[0])
+    for g in range(num_groups):
+        if sums[g, Q] > 0.0:
+            once_before[g] = once
+            if g < num_kept:
+                copy_race(rang, 0, kept, g * most, most)
+            once = add_group(
+                rang, once, most, moments[g], first_heavy[g], next_heavy, heavy, light_rate, others,
+                race,
+            )  # fmt: skip
+            escape(rang, once, outside[g + 1], race, num_drafts, count, escapes[g + 1])
+        else:
+            for j in range(count):
+                escapes[g + 1, j] = escapes[g, j]
+
+
+@kernel(inner=True)
+def copy_race(source: Matrix, first: int, copy: Matrix, first_copy: int, num_drafts: int) -> None:
+    """Copy the rows of one prefix, from one row on to another."""
+    for n in range(num_drafts):
+        for j in range(source.shape[1]):
+            copy[first_copy + n, j] = source[first + n, j]
+
+
 @kernel
 def race_curve(
     sums: Matrix, moments: Matrix, first_heavy: Integers, next_heavy: Integers, heavy: Vector,
     num_drafts: Integers, light_rate: float, step: float, first: float, others: float,
-    race: Matrix, rang: Matrix, kept: Floats, once_before: Vector, outside: Vector,
-    escaped: Vector, contained: Vector,
+    race: Matrix, rang: Matrix, kept: Matrix, once_before: Vector, outside: Vector,
+    escapes: Matrix,
 ) -> None:  # fmt: skip
-    """Run the race over the buckets; write Q of all tokens up to the end of each but the last.
+    """Run the race over n groups; write 1 - Q of the first 0, 1, .. of them, (n + 1, len(K)).
 
-    The last one holds what is never drafted.
-
-    For each bucket, `once` before it and the q of all tokens from it on are written as well; so is
-    the race before it, if `kept`, of shape (number of buckets, K, nodes), has room.
+    Behind them `sums` have one more, which stays outside. For each group, `once` before it and the
+    q of all tokens from it on are written as well; so is the race before it, K rows each, if `kept`
+    has room.
     """
-    most = num_drafts[0]
+    most = num_drafts[num_drafts.size - 1]
+    never_drafted = sums.shape[0] - 1
     fill_terms(race, light_rate, step, first)
     start_race(rang, most)
-    once = 0.0
-    lost = 0.0
-    never_drafted = sums.shape[0] - 1
-    outside[never_drafted + 1] = 0.0
-    for bucket in range(never_drafted, -1, -1):
-        outside[bucket], lost = add_carrying(outside[bucket + 1], sums[bucket, Q], lost)
-    for bucket in range(never_drafted):
-        if sums[bucket, Q] == 0.0:
-            continue
-        if kept.shape[0] > 0:
-            once_before[bucket] = once
-            for n in range(most):
-                for j in range(rang.shape[1]):
-                    kept[bucket, n, j] = rang[n, j]
-        once = add_group(
-            rang, once, most, moments[bucket], first_heavy[bucket], next_heavy, heavy, light_rate,
-            others, race,
-        )  # fmt: skip
-        escape(rang, once, outside[bucket + 1], race, num_drafts, 1, escaped)
-        contained[bucket] = min(max(1.0 - escaped[0], 0.0), 1.0)
+    outside[never_drafted] = sums[never_drafted, Q]
+    run_race(
+        sums[:never_drafted], moments, first_heavy, next_heavy, heavy, rang, 0.0, light_rate,
+        others, race, num_drafts, num_drafts.size, outside, escapes, kept, kept.shape[0] // most,
+        once_before,
+    )  # fmt: skip
 
 
 @kernel
@@ -184,7 +212,7 @@ def merge_small(
 @kernel
 def race_opened(
     tokens: Integers, buckets: Keys, q: Vector, num_drafts: Integers, others: float,
-    race: Matrix, kept: Floats, once_before: Vector, outside: Vector,
+    race: Matrix, kept: Matrix, once_before: Vector, outside: Vector,
     escaped: Vector, left: Vector, contained: Vector,
 ) -> None:  # fmt: skip
     """Write Q at the tokens of buckets that are opened, which are given in order.
@@ -203,7 +231,7 @@ def race_opened(
         for j in range(stop - 1, start - 1, -1):
             left[j] = rate_left
             rate_left += q[tokens[j]]
-        rang = kept[bucket]
+        rang = kept[bucket * most : (bucket + 1) * most]
         once = once_before[bucket]
         for j in range(start, stop):
             rate = q[tokens[j]]

@@ -28,7 +28,14 @@ from mdsd_opt.prefix_search.bucket_kernels import (
     sort_columns,
     tokens_in,
 )
-from mdsd_opt.prefix_search.race_group_kernels import P, Q, add_group, collect_groups
+from mdsd_opt.prefix_search.race_group_kernels import (
+    P,
+    Q,
+    add_group,
+    collect_groups,
+    copy_race,
+    run_race,
+)
 from mdsd_opt.prefix_search.race_kernels import (
     MAX_RACE_WORK,
     RACE_ROWS,
@@ -185,13 +192,6 @@ def _normalise(
 
 
 @kernel(inner=True)
-def _copy_state(source: Matrix, first: int, copy: Matrix, first_copy: int, num_drafts: int) -> None:
-    for n in range(num_drafts):
-        for j in range(source.shape[1]):
-            copy[first_copy + n, j] = source[first + n, j]
-
-
-@kernel(inner=True)
 def _scan_ends(
     sums: Matrix, first_heavy: Integers, next_heavy: Integers, heavy: Vector, rang: Matrix,
     once: float, light_rate: float, others: float, race: Matrix, num_drafts: Integers,
@@ -203,29 +203,15 @@ def _scan_ends(
     `rang` is advanced from before the first group; p_mass[0] and outside[-1] are given. The states
     before the first `num_kept` groups are kept.
     """
-    num_groups = sums.shape[0]
-    most = num_drafts[count - 1]
-    for g in range(num_groups):
+    run_race(
+        sums, sums, first_heavy, next_heavy, heavy, rang, once, light_rate, others, race,
+        num_drafts, count, outside, escapes, states, num_kept, once_before,
+    )  # fmt: skip
+    for g in range(sums.shape[0]):
         p_mass[g + 1] = p_mass[g] + sums[g, P]
-    for g in range(num_groups - 1, -1, -1):
-        outside[g] = outside[g + 1] + sums[g, Q]
-    escape(rang, once, outside[0], race, num_drafts, count, escapes[0])
-    for g in range(num_groups):
-        once_before[g] = once
-        if g < num_kept:
-            _copy_state(rang, 0, states, g * most, most)
-        if sums[g, Q] > 0.0:
-            once = add_group(
-                rang, once, most, sums[g], first_heavy[g], next_heavy, heavy, light_rate, others,
-                race,
-            )  # fmt: skip
-            escape(rang, once, outside[g + 1], race, num_drafts, count, escapes[g + 1])
-            for j in range(count):
-                value = p_mass[g + 1] - 1.0 + escapes[g + 1, j]
-                best[places[j]] = min(best[places[j]], value)
-        else:
-            for j in range(count):
-                escapes[g + 1, j] = escapes[g, j]
+        for j in range(count):
+            value = p_mass[g + 1] - 1.0 + escapes[g + 1, j]
+            best[places[j]] = min(best[places[j]], value)
 
 
 @kernel(inner=True)
@@ -266,7 +252,7 @@ def _search_bucket(
     most = num_drafts[count - 1]
     rang = states[num_cells * most :]
     size = stop - start
-    _copy_state(before, 0, rang, 0, most)
+    copy_race(before, 0, rang, 0, most)
     if size <= _SORTED_DIRECTLY:
         _walk_tokens(
             tokens, start, stop, rang, once, p_before, outside_after, others, race, num_drafts,

@@ -6,6 +6,8 @@ Opening it replaces one closed group by its tokens.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,6 +32,9 @@ _OCTAVES = 36  # up to 2**14
 NEVER_DRAFTED = _OCTAVES << 6
 NUM_BUCKETS = NEVER_DRAFTED + 1
 
+#: Scale of these buckets, as `fill_buckets` takes it.
+SCALE = _SHIFT, HALF, _LOWEST, (0, NEVER_DRAFTED - 1, 0, NEVER_DRAFTED)
+
 #: Least ratio that each bucket could hold, and the end of the last.
 EDGES = ((np.arange(NUM_BUCKETS) + _LOWEST) << _SHIFT).view(np.float64)
 EDGES[0] = 0.0
@@ -51,16 +56,18 @@ P, Q, CONTAINED, RATIO = 0, 1, 2, 3
 
 
 @kernel
-def fill_buckets(p: Vector, q: Vector, ratios: Vector, buckets: Keys) -> None:
-    """Write the bucket of every token; below 2**-22 or from 2**14 on it is the outermost.
+def fill_buckets(
+    p: Vector, q: Vector, shift: int, half: int, first: int, ends: Any, ratios: Vector,
+    buckets: Keys,
+) -> None:  # fmt: skip
+    """Write the bucket of every token on a scale, as `bucket_kernels.octave_keys`.
 
     `ratios` is room for some tokens at once.
     """
-    ends = 0, NEVER_DRAFTED - 1, 0, NEVER_DRAFTED
     for start in range(0, p.size, ratios.size):
         stop = start + ratios.size
         octave_keys(
-            p[start:stop], q[start:stop], ratios, _SHIFT, HALF, _LOWEST, ends, buckets[start:stop]
+            p[start:stop], q[start:stop], ratios, shift, half, first, ends, buckets[start:stop]
         )
 
 
@@ -68,10 +75,10 @@ def fill_buckets(p: Vector, q: Vector, ratios: Vector, buckets: Keys) -> None:
 def sum_buckets(p: Vector, q: Vector, buckets: Keys, lost: Matrix, sums: Matrix) -> None:
     """Write sums of p and of q over every bucket.
 
-    `lost`, of shape (NUM_BUCKETS, 2), is room for what the sums lose in rounding until it is given
-    back; it takes twice as long, and is left out where there is none.
+    `lost`, of the shape of sums, is room for what they lose in rounding until it is given back; it
+    takes twice as long, and is left out where there is none.
     """
-    for b in range(NUM_BUCKETS):
+    for b in range(sums.shape[0]):
         sums[b, P] = 0.0
         sums[b, Q] = 0.0
     for b in range(lost.shape[0]):

@@ -1,14 +1,10 @@
-r"""Selection among several draws at every node, in PyTorch; the kernels find the same.
+"""Selection among several draws at every node, by the plan on bins; the kernels find the same.
 
-The optimal rule on closed bins of p/q (`mdsd_opt.verifiers.optimal`), for K children that were
-drawn independently from q. Sums over the bins are of integers, so that their order does not matter.
-With P, Q and :math:`F = Q^K` the masses of the first n bins under target, draft and all drafts:
-
-1. the optimal prefix of bins minimises P - F;
-2. the marginal of the selected draft is :math:`\rho_b\,q` in bin b: p there, raised to one level
-   in the first bins and capped by one in the last, such that the prefix has the mass F;
-3. at a mixing level s the selected draft is the first one in the block of the topmost draft: an
-   edge of the lower convex hull of R - s F over Q, R the sums of the marginal.
+The rule is that of `mdsd_opt.verifiers.optimal.bin_plan`, for K children that were drawn
+independently from q: p_I is p in the mean of every bin, raised to one ratio to q in the first bins
+and capped by one in the last, and the selected draft is the first in the block of the topmost. The
+table is that of `mdsd_opt.prefix_search.bins`, of fewer bins. Its sums are of integers, so that
+their order does not matter.
 """
 
 from __future__ import annotations
@@ -16,9 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mdsd_opt.prefix_search.bins import HALF
+import numpy as np
+
+from mdsd_opt.base.array_types import Integers, Matrix
+from mdsd_opt.prefix_search.bins import BinGroups, Bins, groups_of
 from mdsd_opt.serving.arguments import TreeCall
 from mdsd_opt.serving.children import all_children
+from mdsd_opt.trees.device_laws.tables import bins_on_device
+from mdsd_opt.verifiers.optimal.bin_plan import BinMarginal, bin_marginal
 
 #: Number of bins, the last for tokens that are never drafted. With 2,048 acceptance is .0004 higher
 #: at best.
@@ -27,7 +28,7 @@ NUM_BINS = 256
 #: Sums over bins are integers in these units of probability; smaller tokens count as none.
 UNIT = 2.0**44
 
-#: Most tangents between the two halves of a hull, in turn: two or three are usual.
+#: Most tangents between the two halves of a hull that a kernel draws: two or three are usual.
 MOST_STEPS = 32
 
 
@@ -35,8 +36,8 @@ MOST_STEPS = 32
 class Selection:
     """Plan of every node, by rows b N + i.
 
-    `ratios`, float32 [bs N, bins], are those of the selected draft's law to q, and `chosen`, int64
-    [bs N], is the child that is selected, -1 where none was drawn.
+    `ratios`, float32 [bs N, bins], are those of the selected draft's law to q where bins hold any,
+    and `chosen`, int64 [bs N], is the child that is selected, -1 where none was drawn.
     """
 
     ratios: Any
@@ -44,15 +45,18 @@ class Selection:
 
 
 def bins_of(p: Any, q: Any) -> Any:
-    """Bins of tokens: even in p / (p + 2 q), the last for q = 0.
+    """Bins of tokens; any bin for NaN, which rows may hold that no walk comes to."""
+    return bins_on_device(p, q, NUM_BINS)[0]
 
-    Any bin for NaN, which rows may hold that no walk comes to.
-    """
+
+def bin_sums(p: Any, q: Any, bins: Any) -> Any:
+    """Integer sums over the bins, [M, bins, 2]; a token that is drafted has at least one unit."""
     import torch
 
-    t = p / torch.where(q > 0.0, p + HALF * q, 1.0)
-    found = (t * (NUM_BINS - 1)).int().clamp(0, NUM_BINS - 2)
-    return torch.where(q > 0.0, found, NUM_BINS - 1)
+    of_p = (p.double() * UNIT).floor()
+    of_q = torch.where(q > 0.0, (q.double() * UNIT).floor().clamp(min=1.0), 0.0)
+    empty = of_p.new_zeros((len(bins), NUM_BINS))
+    return torch.stack([empty.scatter_add(1, bins.long(), x) for x in (of_p, of_q)], 2)
 
 
 def select(call: TreeCall, levels: Any) -> Selection:
@@ -62,7 +66,6 @@ def select(call: TreeCall, levels: Any) -> Selection:
     trees, laws = call.trees, call.laws
     bs, num_nodes, vocab_size = laws.target.shape
     children = all_children(trees).view(bs * num_nodes, -1)
-    exists = children >= 0
     request = torch.arange(bs, device=children.device).repeat_interleave(num_nodes)
     tokens = trees.tokens[request[:, None], children.clamp(min=0)]
     p = laws.target.view(bs * num_nodes, vocab_size)
@@ -71,111 +74,44 @@ def select(call: TreeCall, levels: Any) -> Selection:
     else:
         row = laws.rows[request, children[:, 0].clamp(min=0)]
         q = torch.where((row >= 0)[:, None], laws.drafts[row.clamp(min=0)], 0.0)
-    bins = bins_of(p, q).long()
-    target_sums, draft_sums = bin_sums(p, q, bins)
-    curves = curves_of(target_sums, draft_sums, exists.sum(1), exists.shape[1])
-
-    at = bins.gather(1, tokens)
-    drawn = exists & (at < NUM_BINS - 1)
-    top = torch.where(drawn, at, 0).amax(1)
-    start = start_of_block(curves, top, levels.view(-1).double())
-    inside = drawn & (at >= start[:, None])
-    chosen = children.gather(1, inside.int().argmax(1, keepdim=True))[:, 0]
-    return Selection(curves.ratios.float(), torch.where(inside.any(1), chosen, -1))
-
-
-def bin_sums(p: Any, q: Any, bins: Any) -> tuple[Any, Any]:
-    """Integer sums over the bins, [M, bins]; a token that is drafted has at least one unit."""
-    import torch
-
-    of_p = (p.double() * UNIT).long()
-    of_q = torch.where(q > 0.0, (q.double() * UNIT).long().clamp(min=1), 0)
-    empty = torch.zeros(p.shape[0], NUM_BINS, dtype=torch.int64, device=p.device)
-    return empty.scatter_add(1, bins, of_p), empty.scatter_add(1, bins, of_q)
+    bins = bins_of(p, q)
+    parts = bin_sums(p, q, bins), bins.gather(1, tokens), children, levels.view(-1)
+    sums, at, nodes, at_levels = (part.cpu().numpy() for part in parts)
+    ratios = np.zeros((bs * num_nodes, NUM_BINS), np.float32)
+    chosen = np.full(bs * num_nodes, -1)
+    for node in np.flatnonzero(nodes[:, 0] >= 0):
+        if sums[node, :, 1].any():
+            below = nodes[node, nodes[node] >= 0]
+            groups, marginal = plan_of(sums[node], below.size)
+            of_bins = np.append(marginal.ratio, 0.0)[groups.place]
+            ratios[node] = np.where(sums[node, :, 1] > 0.0, of_bins, 0.0)
+            places = groups.place[at[node, : below.size]]
+            chosen[node] = _selected(groups, marginal, places, float(at_levels[node]), below)
+    return Selection(*(torch.from_numpy(x).to(children.device) for x in (ratios, chosen)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Curves:
-    """Values before every bin: Q in units, F and R, [M, bins]; ratios of the bins; cut, [M, 1].
-
-    R and the ratios are written down piece by piece, not summed: a kernel finds the same numbers.
-    """
-
-    below: Any
-    contained: Any
-    marginal: Any
-    ratios: Any
-    split: Any
+def plan_of(sums: Matrix, num_drafts: int) -> tuple[BinGroups, BinMarginal]:
+    """Groups and marginal from the sums of one node, shape (bins, 2), for K draws."""
+    p, q = np.ascontiguousarray((sums / np.maximum(sums.sum(0), 1.0)).T)
+    drafted = q > 0.0
+    means = np.divide(p, q, out=np.zeros_like(p), where=drafted)
+    lowest = np.where(drafted, means, np.inf)
+    groups = groups_of(Bins(p, q, lowest, means, sums[:, 1], None), num_drafts, True)
+    return groups, bin_marginal(groups)
 
 
-def curves_of(target_sums: Any, draft_sums: Any, num_drafts: Any, most_drafts: int) -> Curves:
-    """Plan from integer sums, [M, bins], for so many drafts, [M], which are at most a few."""
-    import torch
+def _selected(
+    groups: BinGroups, marginal: BinMarginal, places: Integers, level: float, nodes: Integers
+) -> int:
+    """Node of the first draft in the block of the topmost one; -1 if none was drawn."""
+    from mdsd_opt.verifiers.optimal.acceptance_rule_kernels import block_around
 
-    n = torch.arange(NUM_BINS, device=target_sums.device)[None]
-    all_p, all_q = (x.sum(1, keepdim=True).clamp(min=1).double() for x in (target_sums, draft_sums))
-    below_p, below_q = target_sums.cumsum(1) - target_sums, draft_sums.cumsum(1) - draft_sums
-    p, q = target_sums / all_p, draft_sums / all_q
-    before_p, before_q = below_p / all_p, below_q / all_q
-    through_p = (below_p + target_sums) / all_p
-    behind_q, beyond_q = ((all_q - x) / all_q for x in (below_q, below_q + draft_sums))
-    contained = before_q
-    for k in range(1, most_drafts):
-        contained = torch.where((num_drafts > k)[:, None], contained * before_q, contained)
-    center = (n.double() + 0.5) / (NUM_BINS - 1)
-    ratios = torch.where(q > 0.0, p / q, HALF * center / (1.0 - center))
-
-    split = (before_p - contained).argmin(1, keepdim=True)
-    inside, p_split = contained.gather(1, split), before_p.gather(1, split)
-    # The first place in the prefix that a level reaches without passing the ratio behind it.
-    marginal = inside + (before_p - p_split)
-    fits = (marginal <= ratios * before_q) & (n < split)
-    raised = torch.where(fits, n, split).amin(1, keepdim=True)
-    level = _quotient(marginal.gather(1, raised), before_q.gather(1, raised))
-    # The last place behind it from which a cap does not fall below the ratio before it.
-    left = (1.0 - inside) - (through_p - p_split)
-    fits = (left >= ratios * beyond_q) & (beyond_q > 0.0) & (n >= split) & (n < NUM_BINS - 1)
-    capped = torch.where(fits, n + 1, split).amax(1, keepdim=True)
-    room = (1.0 - marginal.gather(1, capped)).clamp(min=0.0)
-    cap = _quotient(room, behind_q.gather(1, capped))
-    marginal = torch.where(n < raised, level * before_q, marginal)
-    marginal = torch.where(n > capped, 1.0 - cap * behind_q, marginal)
-    ratios = torch.where(n < raised, level, torch.where(n >= capped, cap, ratios))
-    ratios = torch.where(n < NUM_BINS - 1, ratios, 0.0)
-    return Curves(below_q.double(), contained, marginal, ratios, split)
-
-
-def _quotient(a: Any, b: Any) -> Any:
-    import torch
-
-    return torch.where(b > 0.0, a / b, 0.0)
-
-
-def start_of_block(curves: Curves, top: Any, levels: Any) -> Any:
-    """First bin of the block around bin `top`, both [M].
-
-    The edge of the hull over a bin is what tangents from either side agree on. The cut is a vertex
-    at every level.
-    """
-    import torch
-
-    n = torch.arange(NUM_BINS, device=top.device)[None]
-    height = curves.marginal - levels[:, None] * curves.contained
-    top = top[:, None]
-    behind_cut = top >= curves.split
-    on_left = (n <= top) & (n >= torch.where(behind_cut, curves.split, 0))
-    on_right = (n > top) & (n <= torch.where(behind_cut, NUM_BINS - 1, curves.split))
-    start = top
-    for _ in range(MOST_STEPS):
-        slopes = _slopes(curves.below, height, start)
-        least = torch.where(on_right, slopes, torch.inf).amin(1, keepdim=True)
-        stop = torch.where(on_right & (slopes <= least), n, 0).amax(1, keepdim=True)
-        slopes = _slopes(curves.below, height, stop)
-        most = torch.where(on_left, slopes, -torch.inf).amax(1, keepdim=True)
-        start = torch.where(on_left & (slopes >= most), n, top).amin(1, keepdim=True)
-    return start[:, 0]
-
-
-def _slopes(below: Any, height: Any, place: Any) -> Any:
-    """Slopes of the lines from all places to one, [M, bins]; that place's own value is unused."""
-    return (height - height.gather(1, place)) / (below - below.gather(1, place))
+    top, size = int(places.max()), groups.q.size
+    if top < 0:
+        return -1
+    starts, (mass, weight) = np.empty(size + 1, np.int64), np.empty((2, size))
+    start, _ = block_around(
+        marginal.x, groups.q, np.diff(groups.contained), level, marginal.split, 0, size, top,
+        starts, mass, weight,
+    )  # fmt: skip
+    return int(nodes[(places >= start).argmax()])

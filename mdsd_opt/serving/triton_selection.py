@@ -1,7 +1,8 @@
-"""Selection among several draws at every node, as Triton kernels: the rule of `selection`.
+"""Selection among several draws at every node, as Triton kernels: a reading of `selection`.
 
 Two launches over all nodes that have children: sums over bins of p/q by atomic additions of
-integers, and a plan from them. Every number is found by the operations of `selection`, in float64.
+integers, the same as there, and the plan from them in float64. R and the ratios are written down
+piece by piece instead of summed, and the block is found by tangents instead of a stack.
 """
 
 from __future__ import annotations

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
+from mdsd_opt.prefix_search.bucket_kernels import octave_keys
 from mdsd_opt.prefix_search.sum_kernels import BLOCK, block_sum
 
 
@@ -52,16 +51,14 @@ def sum_ratio_buckets(p: Vector, q: Matrix, slopes: Vector, sums: Matrix) -> Non
     for b in range(sums.shape[0]):
         for r in range(sums.shape[1]):
             sums[b, r] = 0.0
-    ratios = np.empty(BLOCK)
-    bits = ratios.view(np.int64)
+    mixed, ratios, keys = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK, np.uint16)
+    ends = 0, NUM_BUCKETS, 0, NUM_BUCKETS
     for start in range(0, p.size, BLOCK):
         here = p[start : start + BLOCK]
-        _combine(q, slopes, start, ratios[: here.size])
+        _combine(q, slopes, start, mixed[: here.size])
+        octave_keys(here, mixed, ratios, _SHIFT, 0, _LOWEST, ends, keys[: here.size])
         for i in range(here.size):
-            ratios[i] = here[i] / (ratios[i] + 1e-300)
-        for i in range(here.size):
-            bucket: Any = (bits[i] >> _SHIFT) - _LOWEST
-            bucket = min(max(bucket, 0), NUM_BUCKETS)
+            bucket = keys[i]
             for r in range(q.shape[0]):
                 sums[bucket, r] += q[r, start + i]
             sums[bucket, q.shape[0]] += here[i]

@@ -125,15 +125,12 @@ def best_number(target: Law, demand: float, q: Law, values: Values) -> int:
 def by_ratio(target: Law, q: Law) -> tuple[Law, Law]:
     """Masses of t and q over the drafted tokens, or over groups of similar t/q, in that order."""
     if q.size >= MANY_TOKENS:
-        from mdsd_opt.prefix_search import ratio_groups_kernels as kernels
-        from mdsd_opt.prefix_search.sum_kernels import BLOCK
+        from mdsd_opt.prefix_search.cut_search import bucket_sums, ratio_buckets
+        from mdsd_opt.prefix_search.ratio_groups_kernels import NEVER_DRAFTED, Q
 
-        sums = np.empty((kernels.NUM_BUCKETS, 2))
-        buckets, nothing = np.empty(q.size, np.uint16), np.empty((0, 2))
-        kernels.fill_buckets(target, q, np.empty(BLOCK), buckets)
-        kernels.sum_buckets(target, q, buckets, nothing, sums)
-        groups = sums[: kernels.NEVER_DRAFTED].reshape(-1, _TOGETHER, 2).sum(axis=1)
-        target, q = groups[groups[:, kernels.Q] > 0.0].T.copy()
+        sums = bucket_sums(target, q, ratio_buckets(target, q))
+        groups = sums[:NEVER_DRAFTED].reshape(-1, _TOGETHER, 2).sum(axis=1)
+        target, q = groups[groups[:, Q] > 0.0].T.copy()
         return target, q
     drafted = np.flatnonzero(q > 0.0)
     order = drafted[np.argsort(target[drafted] / q[drafted], kind="stable")]

@@ -30,7 +30,7 @@ import numpy as np
 from mdsd_opt.base.array_types import Integers, Tokens, Vector
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithoutReplacement, WithReplacement
 from mdsd_opt.drafts.counting import count_power
-from mdsd_opt.drafts.inclusion_masses import sum_of_others
+from mdsd_opt.drafts.inclusion import sum_of_others
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Verifier, target_of

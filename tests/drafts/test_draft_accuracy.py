@@ -180,7 +180,7 @@ def test_tokens_that_hardly_ring_are_added_at_once(
     size: int, spread: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one by one, where none, some or nearly all of them are light."""
-    from mdsd_opt.drafts import inclusion_masses as module
+    from mdsd_opt.drafts import inclusion as module
 
     rng = np.random.default_rng(size)
     p = rng.dirichlet(np.ones(size))
@@ -195,7 +195,7 @@ def test_tokens_that_hardly_ring_are_added_at_once(
 
 def test_light_tokens_by_fractions() -> None:
     """Both laws before any heavy token, against the product of exact generating functions."""
-    from mdsd_opt.drafts.inclusion_masses import light_laws
+    from mdsd_opt.drafts.inclusion import light_laws
 
     q = np.array([3e-6, 1e-6, 8e-7, 2e-7])
     p = np.array([0.1, 0.2, 0.3, 0.4])

@@ -25,7 +25,7 @@ from mdsd_opt.auditing.chains import of_chains
 from mdsd_opt.auditing.trees import TableModel
 
 FOLDER = Path(__file__).parent
-PAGE = FOLDER.parent / "docs" / "shipped.md"
+PAGE = FOLDER.parents[1] / "docs" / "shipped.md"
 
 #: Every function, by package and name.
 FUNCTIONS = {f"{one.package} {one.name}": one for one in SHIPPED}

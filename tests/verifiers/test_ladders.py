@@ -162,11 +162,12 @@ class TestOptimum:
         problem = mo.TransportProblem([1.0], mo.IndependentDrafts([[1.0], [1.0]]))
         assert fitted(problem, 1e-6).bound == pytest.approx(1.0, abs=1e-12)
 
-    def test_many_models_are_selected_by_potentials(self) -> None:
+    @pytest.mark.parametrize("num_models", [17, 40])
+    def test_many_models_are_selected_by_heights(self, num_models: int) -> None:
         rng = np.random.default_rng(2)
-        models = rng.dirichlet(np.ones(8), size=ladder.MAX_MODELS + 1)
+        models = rng.dirichlet(np.ones(8), size=num_models)
         problem = mo.TransportProblem(rng.dirichlet(np.ones(8)), mo.IndependentDrafts(models))
-        assert not ladder.applies_to(problem)
+        assert isinstance(fitted(problem, 1e-6), Ladder)
         assert Optimal().acceptance_rate(problem) == pytest.approx(
             mo.solve(problem, "submodular").acceptance_rate, abs=1.1e-6
         )

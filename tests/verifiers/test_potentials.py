@@ -55,7 +55,7 @@ class TestLeagues:
     @settings(max_examples=60)
     @given(case=cases(("independent", "set_law"), max_vocab=5), data=st.data())
     def test_laws_by_enumeration(self, case: Case, data: st.DataObject) -> None:
-        """Both leagues against the rule itself, summed over the draft law."""
+        """Both leagues against the rule itself, summed over the law of the draft sets."""
         size = case.problem.vocab_size
         numbers = st.lists(
             st.sampled_from([-1.5, -0.5, 0.0, 0.25, 1.0]), min_size=size, max_size=size
@@ -65,7 +65,7 @@ class TestLeagues:
         subset = np.array(bits)
         expected = np.zeros(size)
         for drafts, mass in case.law.items():
-            listed = drafts if case.drafts.scheme == "independent" else tuple(set(drafts))
+            listed = tuple(set(drafts))
             rivals = [i for i in listed if not subset[i]] or list(listed)
             if rivals:
                 for i, win in zip(rivals, win_probabilities(theta[rivals].tolist()), strict=True):
@@ -76,7 +76,7 @@ class TestLeagues:
                 law[league.members] = league.evaluate(theta[league.members])[1]
         np.testing.assert_allclose(law, expected, rtol=0, atol=1e-13)
 
-    @pytest.mark.parametrize("num_drafts", [1, 2, 5, 8])
+    @pytest.mark.parametrize("num_drafts", [1, 2, 3, 5])
     def test_the_law_is_the_gradient_of_the_value(self, num_drafts: int) -> None:
         rng = np.random.default_rng(num_drafts)
         models = list(rng.dirichlet(np.ones(12), size=num_drafts))

@@ -15,9 +15,16 @@ from numpy.typing import NDArray
 from mdsd_opt.base.array_types import Integers, Matrix, Vector
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.drafts.single_model import Composition
-from mdsd_opt.prefix_search.race_group_kernels import COLUMNS, race_rates
+from mdsd_opt.prefix_search.race_group_kernels import (
+    COLUMNS,
+    race_curve,
+    race_rates,
+    race_sums,
+)
 from mdsd_opt.prefix_search.race_kernels import RACE_ROWS, race_terms
 from mdsd_opt.prefix_search.random_draws import require_race
+from mdsd_opt.prefix_search.ratio_groups_kernels import P, fill_buckets, sum_buckets
+from mdsd_opt.prefix_search.sum_kernels import BLOCK
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier import group_kernels as kernels
 from mdsd_opt.solvers.frontier.chains import frontier_of
@@ -141,10 +148,9 @@ class RowGroups:
     def __init__(self, vocab_size: int, most_drafts: int) -> None:
         self.p, self.q, self._exponents = np.empty((3, vocab_size))
         self._likeliest = np.empty(min(most_drafts, vocab_size), np.int64)
-        self._keys, self._groups = np.empty((2, vocab_size), np.uint16)
-        self._ratios = np.empty(min(kernels.RATIOS, vocab_size))
-        self._sums = np.zeros((kernels.NUM_BUCKETS, 2))
-        self._counts = np.zeros(kernels.NUM_BUCKETS, np.int32)
+        self._keys = np.empty(vocab_size, np.uint16)
+        self._sums = np.empty((kernels.NUM_BUCKETS, 2))
+        self._counts = np.empty(kernels.NUM_BUCKETS, np.int32)
         self._group_of_bucket = np.empty(kernels.NUM_BUCKETS, np.uint16)
         self._table: Matrix | None = None
         self._room = np.empty((3, min(vocab_size, kernels.NUM_BUCKETS)))
@@ -165,22 +171,22 @@ class RowGroups:
     def table(self) -> Matrix:
         """Table of P, q and the KL that may be hidden, for each group."""
         if self._table is None:
-            sums, counts = self._sums, self._counts
-            kernels.fill_buckets(self.p, self.q, self._ratios, self._keys, sums, counts)
-            self._rest = float(sums[kernels.NEVER_DRAFTED, 0])
-            sums[kernels.NEVER_DRAFTED] = counts[kernels.NEVER_DRAFTED] = 0
+            sums = self._sums
+            fill_buckets(self.p, self.q, *kernels.SCALE, np.empty(BLOCK), self._keys)
+            sum_buckets(self.p, self.q, self._keys, np.empty((0, 2)), sums)
+            self._rest = float(sums[kernels.NEVER_DRAFTED, P])
             extremes = self._extreme(kernels.BELOW, np.min), self._extreme(kernels.ABOVE, np.max)
             count = kernels.merge_buckets(
-                sums, counts, *extremes, self._group_of_bucket, self._room
+                self._keys, sums, *extremes, self._counts, self._group_of_bucket, self._room
             )
             self._table = self._room[:, :count]
         return self._table
 
     def _extreme(self, bucket: int, which: Callable[[Vector], Any]) -> float:
         """End of an open-ended bucket, if it has one."""
-        if self._counts[bucket] < 2:
-            return 1.0  # a single token hides nothing
         tokens = np.flatnonzero(self._keys == bucket)
+        if tokens.size < 2:
+            return 1.0  # a single token hides nothing
         return float(which(self.p[tokens] / self.q[tokens]))
 
     def chains(self, made: Composition | None, counts: tuple[int, ...]) -> Sequence[Chain | None]:
@@ -213,18 +219,19 @@ class RowGroups:
         slowest, others = race_rates(self.q, most, np.empty(most, np.int64))
         require_race(self._support, most, slowest)
         light_rate, step, first, nodes = race_terms(slowest, most, False)
-        kernels.rename(self._keys, self._group_of_bucket, self._groups)
-        vocab_size = self.p.size
+        groups = self._group_of_bucket[self._keys]
         run, moments = np.empty((2, size + 1, COLUMNS))
-        contained = np.empty((numbers.size, size + 1))
-        kernels.race_over_groups(
-            self.q, self._groups, numbers, light_rate, step, first, others,
-            np.empty((RACE_ROWS + most, nodes)), np.empty((most, nodes)),
-            run, moments, np.empty(size + 1, np.int64),
-            np.empty(vocab_size, np.int64), np.empty(vocab_size), np.empty(size + 1),
-            np.empty(numbers.size), contained,
+        heavy = np.empty(self.q.size, np.int64), np.empty(self.q.size)
+        chains = np.empty(size + 1, np.int64), *heavy
+        race_sums(self.q, self.q, groups, light_rate, run, moments, *chains)
+        escapes = np.empty((size + 1, numbers.size))
+        race_curve(
+            moments, moments, *chains, numbers, light_rate, step, first, others,
+            np.empty((RACE_ROWS + most, nodes)), np.empty((most, nodes)), np.empty((0, nodes)),
+            np.empty(size), np.empty(size + 1), escapes,
         )  # fmt: skip
-        return contained[places]
+        contained = np.maximum.accumulate((1.0 - escapes).clip(0.0))
+        return contained.T[places]
 
     def _beside_fixed(self, fixed: Integers) -> Chain:
         """Chain of one draft from q without the fixed tokens, which come first."""

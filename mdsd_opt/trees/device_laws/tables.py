@@ -133,12 +133,7 @@ def sums_on_device(targets: Any, drafts: Any, num_bins: int) -> tuple[Any, Any, 
     import torch
 
     count = targets.shape[0]
-    never = num_bins - 1
-    half = targets.new_full((), HALF)
-    drafted = drafts > 0
-    ratios = torch.where(drafted, targets / (targets + half * drafts), 0.0)
-    places = (ratios * never).to(torch.int32).clamp_(max=never - 1)
-    bins = torch.where(drafted, places, never)
+    bins, ratios = bins_on_device(targets, drafts, num_bins)
     rows = torch.arange(count, device=targets.device, dtype=torch.int32)[:, None] * num_bins
     sums = torch.zeros(count * num_bins, 2, dtype=torch.float64, device=targets.device)
     weights = torch.stack((targets.double(), drafts.double()), -1).view(-1, 2)
@@ -152,6 +147,18 @@ def sums_on_device(targets: Any, drafts: Any, num_bins: int) -> tuple[Any, Any, 
     ]
     shape = (count, num_bins, 2)
     return sums.view(shape), torch.stack(ends, -1).view(shape), bins
+
+
+def bins_on_device(targets: Any, drafts: Any, num_bins: int) -> tuple[Any, Any]:
+    """Bins and t of the tokens of two tensors; any bin for NaN."""
+    import torch
+
+    never = num_bins - 1
+    half = targets.new_full((), HALF)
+    drafted = drafts > 0
+    ratios = torch.where(drafted, targets / (targets + half * drafts), 0.0)
+    places = (ratios * never).to(torch.int32).clamp_(min=0, max=never - 1)
+    return torch.where(drafted, places, never), ratios
 
 
 def summed_on_cpu(

@@ -61,6 +61,9 @@ from mdsd_opt.verifiers.verdicts import Decision, Uniforms, Verdict, verdict
 
 __all__ = ["Optimal"]
 
+#: Most elements of all draft sets together with which potentials take over from heights.
+_FEW_ARCS = 1_000_000
+
 
 class Optimal(Verifier):
     """Accept as often as any lossless rule can.
@@ -154,7 +157,7 @@ def fitted(problem: TransportProblem, tolerance: float) -> SelectionRule:
     """Quickest rule whose gap is within `tolerance`, or the best that was found.
 
     Heights on a subset that is found in a few passes; heights on a subset that is proven optimal;
-    potentials on it.
+    potentials on it, where there are no heights, or few draft sets.
     """
     rules: list[SelectionRule] = []
     if ladder.applies_to(problem):
@@ -165,10 +168,14 @@ def fitted(problem: TransportProblem, tolerance: float) -> SelectionRule:
     if rules and (subset != rules[0].subset).any():
         rules.append(ladder.fit(problem, tolerance, subset))
     best = max(rules, key=lambda rule: rule.bound, default=None)
-    if best is None or best.bound < upper - tolerance:
+    if best is None or (best.bound < upper - tolerance and _has_few_sets(problem)):
         rules.append(potentials.fit(problem, tolerance, subset, upper))
         best = max(rules, key=lambda rule: rule.bound)
     return replace(best, upper=min(upper, best.upper))
+
+
+def _has_few_sets(problem: TransportProblem) -> bool:
+    return problem.drafts.count_supports()[1] <= _FEW_ARCS
 
 
 def _optimal_subset(problem: TransportProblem) -> tuple[float, Flags]:

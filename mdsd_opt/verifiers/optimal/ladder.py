@@ -37,7 +37,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -47,7 +47,6 @@ from mdsd_opt.drafts.fixed_set import split_fixed
 from mdsd_opt.drafts.product_form import ProductForm, product_form
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.threshold_subset import ThresholdSubset, subset_of, threshold_subset
-from mdsd_opt.verifiers.optimal.potentials import MAX_DRAWS
 from mdsd_opt.verifiers.optimal.selection_rule import SelectionRule, gauss_rule
 
 #: Number of levels; only few of them are ever used.
@@ -62,8 +61,8 @@ _PATIENCE, _PATIENCE_ON_TOP = 60, 12
 #: Passes from which every other one is a plain response, and from which Newton's steps are shorter.
 _MIXED_FROM, _SHORTER_FROM = 8, 24
 
-#: Most models for which heights are fitted: Newton's method solves for some numbers of each.
-MAX_MODELS = 16
+#: Most draws for which heights are fitted: a pass over the tokens takes R^2 V steps for R models.
+MAX_DRAWS = 100
 
 #: Shares of mass on the lowest levels of a typical ladder, on H and off H.
 _GUESS_INSIDE, _GUESS_OUTSIDE = np.array([0.6, 0.33, 0.07]), np.array([0.9, 0.09, 0.01])
@@ -73,6 +72,7 @@ class Ladder(SelectionRule):
     """Rule whose scores are heights, negative off H: the highest draft of a side wins."""
 
     __slots__ = ()
+    repeats: ClassVar[bool] = True
 
     def win_probabilities(self, scores: Sequence[float], exact: bool) -> list[Any]:
         heights: list[Any] = [Fraction(x) for x in scores] if exact else list(scores)
@@ -80,11 +80,9 @@ class Ladder(SelectionRule):
 
 
 def applies_to(problem: TransportProblem) -> bool:
-    """Whether the drafts are independent draws, from few enough models and few enough of them."""
+    """Whether the drafts are independent draws, and few enough of them."""
     form = product_form(problem.drafts.beside_fixed)
-    if form is None or len(form.q) > MAX_MODELS:
-        return False
-    return int(form.powers.sum(axis=1).max()) <= MAX_DRAWS
+    return form is not None and int(form.powers.sum(axis=1).max()) <= MAX_DRAWS
 
 
 def fit(problem: TransportProblem, tolerance: float, subset: Flags | None = None) -> Ladder:
@@ -112,7 +110,6 @@ def fit(problem: TransportProblem, tolerance: float, subset: Flags | None = None
         scores=frozen(heights),
         subset=frozen(subset),
         fixed=fixed,
-        repeats=True,
         selection=frozen(law),
         target=frozen(p),
         bound=min(certain + accepted, 1.0),

@@ -28,25 +28,21 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers, Vector
+from mdsd_opt.base.array_types import Flags, Integers, Vector
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.drafts import DraftScheme, SupportLaw
-from mdsd_opt.drafts.counting import readable, require_listable
+from mdsd_opt.drafts.counting import readable
 from mdsd_opt.drafts.fixed_set import split_fixed
-from mdsd_opt.drafts.product_form import ProductForm, product_form
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.optimal.selection_rule import SelectionRule, gauss_rule
 
 #: Most elements of all draft sets together that a listed law may have.
 _MAX_ARCS = 20_000_000
-
-#: Most draws for which a rule is fitted: an evaluation of potentials takes K^2 V steps.
-MAX_DRAWS = 100
 
 _MEMORY = 12
 
@@ -62,6 +58,7 @@ class Potentials(SelectionRule):
     """Rule whose scores are potentials theta: the draft of the largest theta + noise wins."""
 
     __slots__ = ()
+    repeats: ClassVar[bool] = False
 
     def win_probabilities(self, scores: Sequence[float], exact: bool) -> list[Any]:
         theta: list[Any] = [Fraction(x) for x in scores] if exact else list(scores)
@@ -71,9 +68,8 @@ class Potentials(SelectionRule):
 def fit(problem: TransportProblem, tolerance: float, subset: Flags, upper: float) -> Potentials:
     """Potentials whose acceptance rate lies within `tolerance` of the optimum.
 
-    Costs O(K V log V) an evaluation for independent draws, or the size of the listed law; some tens
-    of evaluations are usual. If the limit of evaluations is met, `gap` says how good they are. The
-    subset H, shape (V,), is optimal.
+    Costs the size of the listed law an evaluation; some tens of evaluations are usual. If the limit
+    of evaluations is met, `gap` says how good they are. The subset H, shape (V,), is optimal.
     """
     fixed, drafts = split_fixed(problem.drafts)
     require_leagues(drafts)
@@ -91,7 +87,6 @@ def fit(problem: TransportProblem, tolerance: float, subset: Flags, upper: float
         scores=frozen(theta),
         subset=frozen(subset),
         fixed=fixed,
-        repeats=product_form(drafts) is not None,
         selection=frozen(selection),
         target=frozen(p),
         bound=min(bound, 1.0),
@@ -185,20 +180,12 @@ def descend(evaluate: Callable[[Vector], tuple[float, Vector]], size: int) -> No
 
 def leagues_of(drafts: DraftScheme, subset: Flags) -> tuple[League, League]:
     """Leagues of the tokens inside H, and of the tokens outside."""
-    form = product_form(drafts)
-    if form is not None:
-        return _independent_league(form, subset, False), _independent_league(form, subset, True)
     law = drafts.support_law()
-    return _listed_league(law, subset, False), _listed_league(law, subset, True)
+    return _league(law, subset, False), _league(law, subset, True)
 
 
 def require_leagues(drafts: DraftScheme) -> None:
-    """Raise `ProblemTooLarge` for too many draws, or too many draft sets to list."""
-    form = product_form(drafts)
-    if form is not None:
-        most = int(form.powers.sum(axis=1).max())
-        require_listable(f"{drafts!r}: potentials by draws from it", most, MAX_DRAWS)
-        return
+    """Raise `ProblemTooLarge` for too many draft sets to list."""
     supports, arcs = drafts.count_supports()
     if arcs > _MAX_ARCS:
         raise ProblemTooLarge(
@@ -209,42 +196,7 @@ def require_leagues(drafts: DraftScheme) -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _IndependentLeague:
-    """Independent draws, as seen by the tokens that compete with each other."""
-
-    members: Integers  # the tokens, ascending
-    parts: list[tuple[float, Floats, Vector]]  # weight, q (n, K), base (K,)
-
-    def evaluate(self, theta: Vector) -> tuple[float, Vector]:
-        """Value E max, and the probability that each member wins; theta has shape (members,)."""
-        from mdsd_opt.verifiers.optimal.choice_kernels import independent_law
-
-        order = np.argsort(theta)
-        value, law = 0.0, np.zeros(theta.size)
-        for weight, q, base in self.parts:
-            part = np.zeros(theta.size)
-            nodes, weights = gauss_rule(q.shape[1])
-            room = np.empty((5, q.shape[1] + 1))
-            value += weight * independent_law(theta, order, q, base, nodes, weights, room, part)
-            law += weight * part
-        return value, np.maximum(law, 0.0)
-
-
-def _independent_league(form: ProductForm, subset: Flags, outside: bool) -> _IndependentLeague:
-    drafted = (form.q > 0).any(axis=0)
-    members = np.flatnonzero(drafted & (subset != outside))
-    lost = form.q[:, subset].sum(axis=1) if outside else np.zeros(len(form.q))
-    parts = [
-        (float(weight), np.ascontiguousarray(form.q[drawn][:, members].T), lost[drawn])
-        for weight, powers in zip(form.weights, form.powers, strict=True)
-        for drawn in [np.repeat(np.arange(powers.size), powers)]
-        if weight > 0
-    ]
-    return _IndependentLeague(members, parts)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _ListedLeague:
+class League:
     """Listed draft sets, as seen by the tokens that compete with each other."""
 
     members: Integers  # the tokens, ascending
@@ -253,7 +205,7 @@ class _ListedLeague:
     mass: Vector
 
     def evaluate(self, theta: Vector) -> tuple[float, Vector]:
-        """Same contract as `_IndependentLeague.evaluate`."""
+        """Value E max, and the probability that each member wins; theta has shape (members,)."""
         from mdsd_opt.verifiers.optimal.choice_kernels import listed_law
 
         largest = int(np.diff(self.offsets).max(initial=0))
@@ -263,7 +215,7 @@ class _ListedLeague:
         return float(value), law
 
 
-def _listed_league(law: SupportLaw, subset: Flags, outside: bool) -> _ListedLeague:
+def _league(law: SupportLaw, subset: Flags, outside: bool) -> League:
     """League of listed sets; those with a token outside H have only such tokens, outside."""
     is_out = ~subset[law.tokens]
     has_out = np.bincount(law.arc_support[is_out], minlength=law.num_supports) > 0
@@ -272,10 +224,7 @@ def _listed_league(law: SupportLaw, subset: Flags, outside: bool) -> _ListedLeag
     sizes = np.bincount(law.arc_support[kept], minlength=law.num_supports)[sets]
     members, tokens = np.unique(law.tokens[kept], return_inverse=True)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return _ListedLeague(members.astype(np.int64), tokens, offsets, law.mass[sets])
-
-
-League = _IndependentLeague | _ListedLeague
+    return League(members.astype(np.int64), tokens, offsets, law.mass[sets])
 
 
 def win_probabilities(theta: Sequence[Any]) -> list[Any]:

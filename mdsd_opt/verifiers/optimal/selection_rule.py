@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -33,12 +33,14 @@ class SelectionRule(ABC):
     scores: Vector  # the number: a potential or a height
     subset: Flags  # H
     fixed: Integers  # tokens that are drafted for certain and take no part
-    repeats: bool  # whether a token drafted twice takes part twice
     selection: Vector  # p_Z, the law of the selected draft
     target: Vector  # without the fixed tokens
     bound: float  # acceptance rate without residual hits
     upper: float  # what no lossless rule exceeds
     evaluations: int  # of p_Z, or of its sums over the vocabulary, in the fit of both sides
+
+    #: Whether a token drafted twice takes part twice.
+    repeats: ClassVar[bool]
 
     @property
     def gap(self) -> float:

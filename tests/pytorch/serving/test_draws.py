@@ -17,16 +17,19 @@ from mdsd_opt.data import sample_logits_path
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.serving import reference, selection, verify_tree, verify_tree_of_draws
 from mdsd_opt.serving.arguments import checked_call
-from mdsd_opt.verifiers.optimal.acceptance_rule import blocks_around, death_levels
 
 
-def curves_of(p: Any, q: Any, num_drafts: int) -> tuple[Any, Any, Any]:
-    """Bins of the tokens of one row, their sums under q, and the plan."""
-    p, q = (torch.tensor(np.float32(x))[None] for x in (p, q))
-    bins = selection.bins_of(p, q).long()
-    sums = selection.bin_sums(p, q, bins)
-    curves = selection.curves_of(*sums, torch.tensor([num_drafts]), num_drafts)
-    return bins[0].numpy(), (sums[1] / sums[1].sum())[0].numpy(), curves
+def plan_of(p: Any, q: Any, num_drafts: int) -> tuple[Any, Any, Any]:
+    """Bins of the tokens of one row, and the groups of bins with their marginal."""
+    laws = [torch.tensor(np.float32(x))[None] for x in (p, q)]
+    bins = selection.bins_of(*laws)
+    sums = selection.bin_sums(*laws, bins)[0].numpy()
+    return bins[0].numpy(), *selection.plan_of(sums, num_drafts)
+
+
+def ratios_of(groups: Any, marginal: Any) -> Any:
+    """Ratios of the selected draft's law to q, by bins."""
+    return np.append(marginal.ratio, 0.0)[groups.place]
 
 
 def random_pair(seed: int) -> tuple[Any, Any, int]:
@@ -39,42 +42,14 @@ def random_pair(seed: int) -> tuple[Any, Any, int]:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_blocks_are_those_of_the_hull(seed: int) -> None:
-    p, q, num_drafts = random_pair(seed)
-    _, masses, curves = curves_of(p, q, num_drafts)
-    drafted = np.flatnonzero(masses)
-    ends = np.append(drafted, selection.NUM_BINS - 1)
-    x = curves.ratios[0].numpy()[drafted] * masses[drafted]
-    gains = np.diff(curves.contained[0].numpy()[ends])
-    levels = death_levels(x, masses[drafted], gains)
-    asked, expected = [], []
-    for place, bin_ in enumerate(drafted):
-        since = 0.0
-        for length, start, _ in blocks_around(place, levels):
-            if length > 1e-9:
-                asked.append((int(bin_), since + length / 2))
-                expected.append(int(drafted[start]))
-            since += length
-    top, at = (torch.tensor(column) for column in zip(*asked, strict=True))
-    repeated = replace(curves, **{
-        name: getattr(curves, name).expand(len(asked), -1)
-        for name in ("below", "contained", "marginal", "ratios", "split")
-    })  # fmt: skip
-    found = selection.start_of_block(repeated, top, at.double())
-    # Bins without a token may stand before the first of a block.
-    assert [int(drafted[drafted >= start][0]) for start in found.tolist()] == expected
-
-
-@pytest.mark.parametrize("seed", range(30))
 def test_marginals_are_laws_of_a_selected_draft(seed: int) -> None:
     p, q, num_drafts = random_pair(seed)
-    bins, masses, curves = curves_of(p, q, num_drafts)
-    ratios = curves.ratios[0].numpy()
-    assert ratios @ masses == pytest.approx(1.0, abs=1e-12)
-    assert (curves.marginal >= curves.contained - 1e-12).all()
-    assert (np.diff(ratios[:-1][masses[:-1] > 0.0]) >= -1e-9).all()
+    bins, groups, marginal = plan_of(p, q, num_drafts)
+    assert marginal.ratio @ groups.q == pytest.approx(1.0, abs=1e-12)
+    assert (np.cumsum(marginal.x) >= groups.contained[1:] - 1e-12).all()
+    assert (np.diff(marginal.ratio) >= -1e-9).all()
     optimum = mo.solve(mo.TransportProblem(p, mo.WithReplacement(q, num_drafts))).acceptance_rate
-    accepted = np.minimum(p, ratios[bins] * q).sum()
+    accepted = np.minimum(p, ratios_of(groups, marginal)[bins] * q).sum()
     assert optimum - 2e-3 < accepted < optimum + 1e-6
 
 
@@ -82,7 +57,6 @@ def test_marginals_are_laws_of_a_selected_draft(seed: int) -> None:
 def few_bins(monkeypatch: pytest.MonkeyPatch) -> None:
     """For the time it takes."""
     monkeypatch.setattr(selection, "NUM_BINS", 16)
-    monkeypatch.setattr(selection, "MOST_STEPS", 6)
 
 
 @pytest.mark.usefixtures("few_bins")
@@ -90,7 +64,7 @@ def few_bins(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_selected_draft_has_that_law(size: int, num_drafts: int) -> None:
     rng = np.random.default_rng(size)
     p, q = rng.dirichlet(np.ones(size), size=2)
-    bins, _, curves = curves_of(p, q, num_drafts)
+    bins, *plan_of_root = plan_of(p, q, num_drafts)
     tuples = np.array(list(product(range(size), repeat=num_drafts)))
     levels = (np.arange(100) + 0.5) / 100
     batch = one_level(p, q, np.repeat(tuples, levels.size, 0), np.tile(levels, len(tuples)))
@@ -99,7 +73,7 @@ def test_the_selected_draft_has_that_law(size: int, num_drafts: int) -> None:
     weights = np.repeat(q[tuples].prod(1) / levels.size, levels.size)
     law = np.bincount(drawn, weights, size)
     # Of each boundary between blocks the levels know the place up to .005.
-    np.testing.assert_allclose(law, curves.ratios[0].numpy()[bins] * q, atol=0.004)
+    np.testing.assert_allclose(law, ratios_of(*plan_of_root)[bins] * q, atol=0.004)
 
 
 def one_level(p: Any, q: Any, tuples: Any, levels: Any) -> Served:
@@ -157,8 +131,8 @@ def test_bins_lose_little_on_real_logits(num_drafts: int) -> None:
     lost = []
     for optimum, *logits in zip(best, target, draft, strict=True):
         p, q = (mo.softmax(row.astype(np.float64)) for row in logits)
-        bins, _, curves = curves_of(p, q, num_drafts)
-        lost.append(optimum - np.minimum(p, curves.ratios[0].numpy()[bins] * q).sum())
+        bins, *plan = plan_of(p, q, num_drafts)
+        lost.append(optimum - np.minimum(p, ratios_of(*plan)[bins] * q).sum())
     assert min(lost) > -1e-6
     assert max(lost) < 4.5e-4
 
@@ -205,7 +179,8 @@ def test_the_kernels_decide_as_the_reference(seed: int, monkeypatch: pytest.Monk
     assert by(plan, walk) == by(selection, reference)
     drawn = plans[1].chosen >= 0
     assert torch.equal(plans[0].chosen, plans[1].chosen)
-    assert torch.equal(plans[0].ratios[drawn], plans[1].ratios[drawn])
+    used = plans[1].ratios[drawn] > 0.0  # bins that hold tokens
+    assert torch.allclose(plans[0].ratios[drawn][used], plans[1].ratios[drawn][used], rtol=1e-6)
 
 
 @pytest.mark.parametrize("of_draft", [0.1, np.nan])
