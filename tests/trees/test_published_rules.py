@@ -166,7 +166,7 @@ SCHEMES = (GREEDY, "with_replacement", "without_replacement")
 
 @pytest.mark.parametrize(
     ("scheme", "order"),
-    zip(SCHEMES, [orders.as_drawn, orders.by_least_mass, orders.by_ratio], strict=True),
+    list(zip(SCHEMES, [orders.as_drawn, orders.by_least_mass, orders.by_ratio], strict=True)),
 )
 def test_the_order_of_tests_changes_no_law(scheme, order):
     target, draft = tables(1, 3, 2)
@@ -233,3 +233,14 @@ def test_no_order_that_is_blind_to_the_laws_after_the_children_is_the_best():
     assert found == [
         (Fraction(13, 15), Fraction(12, 15)), (Fraction(7, 15), Fraction(8, 15)),
     ]  # fmt: skip
+
+
+def test_at_three_levels_the_order_that_is_best_for_two_may_be_behind():
+    rng = np.random.default_rng(17)
+    draft = Table(rng, 2, 3)
+    model = Table(rng, 2, 3, near=draft), draft, k_ary(2, 3), "with_replacement"
+    ahead, by_mass, best = (
+        orders.Orders(*model, order).accepted()
+        for order in (orders.one_level_on(*model), orders.by_mass, None)
+    )
+    assert ahead < by_mass - 1e-4 < best
