@@ -226,7 +226,9 @@ def test_filters_of_the_draft_may_help_and_may_hurt():
     )  # fmt: skip
 
 
-def test_the_command_line_and_the_picture(run_cli, tmp_path):
+def test_the_command_line_and_the_picture(run_cli, tmp_path, monkeypatch):
+    monkeypatch.setattr("mdsd_opt.planning.draft_filter.FILTERS", (mo.Sampling(top_p=0.9),))
+    monkeypatch.setattr("mdsd_opt.planning.draft_filter.TEMPERATURES", (0.6, 0.9))
     np.savez(tmp_path / "mine.npz", target=TARGET, draft=DRAFT, sequence=np.arange(6) // 2)
     arguments = ("rates", tmp_path / "mine.npz", "-k", "2", "--top-k", "4", "--temperature", "0.8")
     chosen = (*arguments, "--schemes", "greedy", "--best-filter", "--verifiers", "optimal")
