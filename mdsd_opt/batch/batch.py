@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.arrays import Opened, as_logits, masked
+from mdsd_opt.base.arrays import Opened, as_logits, masked, require_broadcast
+from mdsd_opt.base.checked import floats
+from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.batch.rows import RowWork
 from mdsd_opt.errors import InvalidInput
 
@@ -36,11 +38,12 @@ class Batch:
         kind: str | None = None,
         mask: Any = None,
         mask_draft: bool = True,
+        lift: Any = None,
     ) -> Batch:
-        """Open both sides by `as_logits` and `masked`, whose errors it raises."""
+        """Open both sides by `as_logits`, `masked` and `lifted`, whose errors it raises."""
         target = as_logits(Opened.of(target_logits, "target_logits"), kind)
         draft = as_logits(Opened.of(draft_logits, "draft_logits"), kind)
-        if mask is None:
+        if mask is None and lift is None:
             return cls(work, target, draft, device)
         if mask_draft and target.shape[-1:] != draft.shape[-1:]:
             raise InvalidInput(
@@ -48,7 +51,15 @@ class Batch:
                 f"{draft.shape[-1]:,}: set the draft's logits to -inf where it is False, and give "
                 "mask_draft=False"
             )
-        return cls(work, masked(target, mask), masked(draft, mask) if mask_draft else draft, device)
+        if mask is not None:
+            target, draft = masked(target, mask), masked(draft, mask) if mask_draft else draft
+        if lift is not None:
+            target = lifted(target, lift, work.target_sampling)
+            work = replace(work, target_sampling=Sampling())
+            if mask_draft:
+                draft = lifted(draft, lift, work.draft_sampling)
+                work = replace(work, draft_sampling=Sampling())
+        return cls(work, target, draft, device)
 
     @property
     def reference(self) -> Opened:
@@ -76,6 +87,23 @@ class Batch:
         if not keep_axis:
             rates = rates[..., 0]
         return rates[()] if self.reference.library == "numpy" else self.reference.like(rates)
+
+
+def lifted(given: Opened, lift: Any, sampling: Sampling) -> Opened:
+    """Logarithms of the laws of logits (..., V), each probability times the weight of its token.
+
+    Raises `InvalidInput` for weights that are negative, not finite or of a shape that does not fit.
+    """
+    opened = Opened.of(lift, "lift")
+    require_broadcast(opened, given, "number")
+    weights = floats(opened.array, "lift")
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise InvalidInput("lift has weights that are negative or not finite: give numbers from 0")
+    if given.library == "dask":
+        raise InvalidInput("lift takes no Dask arrays: call acceptance_rates on their blocks")
+    with np.errstate(divide="ignore"):
+        rows = np.log(sampling.law(given.numpy())) + np.log(weights)
+    return Opened(given.name, given.like(rows), given.library)
 
 
 def _dask_rates(batch: Batch, keep_axis: bool) -> Any:

@@ -104,6 +104,8 @@ class Request:
             return "the kernels do not put the draft's tokens at their places (draft_token_ids)"
         if self.declared.device not in rates.BY_NAME:
             return f"there is no kernel of {self.names}"
+        if not self.work.filters_alike:
+            return "the kernels have the same filters on both sides"
         if not all(1e-6 < scale < 1e6 for scale in self.scales):
             return "the temperature is too large or too small for single precision"
         if 0 in (len(target), len(draft)) or 0 in (target[-1], draft[-1]):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -203,6 +203,13 @@ class RowWork:
     def threads(self) -> int:
         """Number of threads: as requested, or as many as there are processors for this process."""
         return available_threads() if self.num_threads is None else self.num_threads
+
+    @property
+    def filters_alike(self) -> bool:
+        """Whether both sides have the same filters, whatever their temperatures."""
+        sides = self.target_sampling, self.draft_sampling
+        one, other = (replace(side, temperature=1.0) for side in sides)
+        return one == other
 
     def row_function(self) -> RowFunction:
         """Function that computes the rates; errors as `row_functions.row_function`."""

@@ -158,6 +158,10 @@ class Asked:
     vocab_size: int | None = None
     accepted: Path | None = None
     plot: Path | None = None
+    mask: Path | None = None
+    lift: Path | None = None
+    mask_draft: bool = True
+    best_filter: bool = False
 
     @property
     def of_rows(self) -> dict[str, Any]:
@@ -167,7 +171,7 @@ class Asked:
     def refuse(self, names: Iterable[str], why: str) -> None:
         """Raise if one of these options is given, by its name on the command line."""
         given = {
-            "no-verify" if field.name == "verify" else field.name.replace("_", "-")
+            ("no-" if field.name in ("verify", "mask_draft") else "") + field.name.replace("_", "-")
             for group in (self, self.sampling, self.folder)
             for field in fields(group)
             if field.default is not MISSING and getattr(group, field.name) != field.default

@@ -103,7 +103,7 @@ def rate_rows(
     """Rows for each scheme, verifier and K that go together.
 
     `kind` is what the arrays of the sample hold; the options are those of `acceptance_rates`:
-    temperature, top_k, num_threads, pad, ...
+    temperature, top_k, num_threads, pad, mask, ...
     """
     if sample.num_positions == 0:
         raise InvalidInput(f"{sample.source} holds no position: its arrays are empty")
@@ -136,12 +136,17 @@ def rates_by_position(
     found = [np.empty((count, len(counts))) for _, _, counts in combined]
     many = sample.is_large
     options = {**options, "kind": "logits", "progress": False}
+    by_token = {name: options.pop(name) for name in ("mask", "lift") if name in options}
     with progress_bar("acceptance rates", count * len(combined), progress) as advance:
         for start, part in sample.parts(kind):
             where = f"in the part that begins with position {start}" if many else None
+            stop = start + part.num_positions
+            for name, each in by_token.items():
+                of_rows = many and each.ndim > 1 and each.shape[:-1] == sample.target.shape[:-1]
+                options[name] = each.reshape(-1, each.shape[-1])[start:stop] if of_rows else each
             here = rates_of_rows(part.target, part.draft, combined, options, where)
             for rates, of_part in zip(found, here, strict=True):
-                rates[start : start + part.num_positions] = of_part
+                rates[start:stop] = of_part
                 advance(part.num_positions)
     return found
 

@@ -2,9 +2,8 @@
 
 Bins are even in :math:`t = n / (n + 2 m)`, n and m the masses of target and draft: where p/q is
 near 1 they are narrow on both sides. One more holds the tokens that are never drafted. A group is a
-bin, or a run of them, that the rule treats as one. Of drafts without replacement a race needs to
-know more: many light tokens are added to it at once by the power sums of their weights, heavy ones
-one by one (`race_kernels`).
+bin, or a run of them, that the rule treats as one. Of drafts without replacement a `race` needs to
+know more.
 
 This is the one table of bins. Devices fill it in ways of their own, which are held against this
 one: `trees.device_laws.tables` and `serving.selection` in PyTorch, `serving.triton_selection` in
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.prefix_search.race import RaceSums
 
 #: Number of bins of one position, including the one of tokens that are never drafted.
 NUM_BINS = 2048
@@ -31,23 +31,6 @@ HALF = 2.0
 # A race takes time for every group: runs of bins hold at most this mass and so many bins.
 _RUN_MASS = 2e-3
 _RUN_BINS = 16
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RaceSums:
-    """Sums of the draft's weights at one position, by bins.
-
-    `slowest` is the weight of all tokens but the K - 1 heaviest, `others` of all but the heaviest.
-    Up to the weight `unit` tokens are light: `moments`, shape (B, COLUMNS), has from column MOMENT
-    on the sums of (weight / unit)^r over them, r = 1, 2, ... `chains` are the first heavy token of
-    every bin and the one after every heavy token, -1 ending a chain, and their weights.
-    """
-
-    slowest: float
-    others: float
-    unit: float
-    moments: Vector
-    chains: tuple[Integers, Integers, Vector]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,26 +60,6 @@ def ratios_at(t: Vector) -> Vector:
     """Ratio n/m where t is 0 to 1."""
     with np.errstate(divide="ignore"):
         return HALF * t / (1.0 - t)
-
-
-def race_sums_of_row(
-    weights: Vector, bins: NDArray[Any], num_drafts: int, num_bins: int
-) -> RaceSums:
-    """Sums of a row for the race, by a pass for the heaviest tokens, and one for the sums.
-
-    Weights and bins have shape (V,); K is below the number of tokens with a weight.
-    """
-    from mdsd_opt.prefix_search import race_group_kernels as kernels
-    from mdsd_opt.prefix_search.race_group_kernels import COLUMNS
-    from mdsd_opt.prefix_search.race_kernels import most_heavy, race_terms
-
-    slowest, others = kernels.race_rates(weights, num_drafts, np.empty(num_drafts, np.int64))
-    unit = race_terms(slowest, num_drafts, False)[0]
-    room = most_heavy(weights.size, num_drafts)
-    run, moments = np.empty((2, num_bins, COLUMNS))
-    chains = np.empty(num_bins, np.int64), np.empty(room, np.int64), np.zeros(room)
-    kernels.race_sums(weights, weights, bins, unit, run, moments, *chains)
-    return RaceSums(slowest, others, unit, moments, chains)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,27 +97,18 @@ def replaced_groups(bins: Bins, num_drafts: int) -> BinGroups:
 
 def raced_groups(bins: Bins, num_drafts: int) -> BinGroups:
     """Groups of runs of small bins, for draws without replacement that leave something."""
-    from mdsd_opt.prefix_search import race_group_kernels as kernels
-    from mdsd_opt.prefix_search.race_kernels import RACE_ROWS, race_terms
+    from mdsd_opt.prefix_search.race_group_kernels import merge_small
     from mdsd_opt.prefix_search.random_draws import require_race
 
     assert bins.race is not None
-    race, size, total = bins.race(), bins.q.size, float(bins.weights.sum())
+    race, total = bins.race(), float(bins.weights.sum())
     first_heavy, next_heavy, heavy = race.chains
-    slowest = race.slowest / total
-    require_race(size + heavy.size, num_drafts, slowest)
+    require_race(bins.q.size + heavy.size, num_drafts, race.slowest / total)
     sums = np.stack([bins.p, bins.q], axis=1)
-    kernels.merge_small(sums, race.moments, first_heavy, next_heavy, _RUN_MASS, _RUN_BINS)
-    _, step, first, nodes = race_terms(slowest, num_drafts, False)
-    escapes = np.empty((size, 1))
-    kernels.race_curve(
-        sums, race.moments, first_heavy, next_heavy, heavy / total, np.array([num_drafts]),
-        race.unit / total, step, first, race.others / total,
-        np.empty((RACE_ROWS + num_drafts, nodes)), np.empty((num_drafts, nodes)),
-        np.empty((0, nodes)), np.empty(size), np.empty(size), escapes,
-    )  # fmt: skip
+    merge_small(sums, race.moments, first_heavy, next_heavy, _RUN_MASS, _RUN_BINS)
+    curve = race.curve(sums, np.array([num_drafts]), total).contained[:, 0]
     drafted = np.flatnonzero(sums[:-1, 1] > 0.0)
-    contained = np.append(0.0, (1.0 - escapes[1 + drafted, 0]).clip(0.0))
+    contained = np.append(0.0, curve[1 + drafted])
     contained[-1] = 1.0
     return _grouped(bins, drafted, sums[:, 0], sums[:, 1], np.maximum.accumulate(contained))
 

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers, Keys, Matrix, Vector
-from mdsd_opt.prefix_search import race_group_kernels as race
 from mdsd_opt.prefix_search import ratio_groups_kernels as kernels
-from mdsd_opt.prefix_search.race_kernels import RACE_ROWS, race_terms
+from mdsd_opt.prefix_search.race import race_sums_of_row
 from mdsd_opt.prefix_search.random_draws import RandomDraws, require_race
 from mdsd_opt.prefix_search.ratio_groups_kernels import NUM_BUCKETS, P, Q
 from mdsd_opt.prefix_search.sum_kernels import BLOCK, accurate_sum
@@ -86,37 +85,20 @@ class Containment:
     def _run_race(
         self, draws: RandomDraws, p: Vector, opens: bool, carries: bool, checks: bool
     ) -> None:
-        self._q, most = draws.q, draws.num_drafts
+        self._draws, most = draws, draws.num_drafts
         require_race(draws.support_size, most, 1.0)  # before anything takes time
-        slowest, others = race.race_rates(draws.q, most, np.empty(most, np.int64))
-        require_race(draws.support_size, most, slowest)
-        light_rate, step, first, nodes = race_terms(slowest, most, checks)
-        run, moments = np.empty((2, NUM_BUCKETS, race.COLUMNS))
-        size = draws.q.size
-        chains = np.empty(NUM_BUCKETS, np.int64), np.empty(size, np.int64), np.empty(size)
-        race.race_sums(p, draws.q, self.buckets, light_rate, run, moments, *chains)
+        race = race_sums_of_row(draws.q, self.buckets, most, NUM_BUCKETS, p, checks)
+        require_race(draws.support_size, most, race.slowest)
         if not carries:
-            self.sums = moments[:, [P, Q]]
-        num_drafts, table = np.array([most]), np.empty((RACE_ROWS + most, nodes))
-        kept = np.empty((NUM_BUCKETS * most if opens else 0, nodes))
-        escapes = np.empty((NUM_BUCKETS, 1))
-        self._race = num_drafts, others, table
-        self._before = kept, np.empty(NUM_BUCKETS), np.empty(NUM_BUCKETS)
-        race.race_curve(
-            self.sums, moments, *chains, num_drafts, light_rate, step, first, others, table,
-            np.empty((most, nodes)), *self._before, escapes,
-        )  # fmt: skip
-        self.contained[:-1] = (1.0 - escapes[1:, 0]).clip(0.0)
+            self.sums = race.moments[:, [P, Q]]
+        self._curve = race.curve(self.sums, np.array([most]), keeps=opens, checks=checks)
+        self.contained[:-1] = self._curve.contained[1:, 0]
 
     def at(self, tokens: Integers) -> Vector:
         """Values of Q at the tokens of opened buckets, given in order; each is asked for once."""
-        left, contained = np.empty((2, tokens.size))
-        if self.exponent == 0:  # else it is known from q
-            race.race_opened(
-                tokens, self.buckets, self._q, *self._race, *self._before, np.empty(1), left,
-                contained,
-            )  # fmt: skip
-        return contained
+        if self.exponent > 0:  # it is known from q
+            return np.zeros(tokens.size)
+        return self._curve.at(tokens, self.buckets, self._draws.q, self._draws.num_drafts)
 
 
 def contained_in(draws: RandomDraws, subset: Flags, checks: bool = False) -> float:

@@ -160,6 +160,9 @@ ANSWERS: dict[str, Callable[..., Any]] = {
             if row.scheme == scheme
         )
     ],
+    "best_draft_filter": lambda scheme: [
+        mo.best_draft_filter(TARGET, DRAFT, 2, scheme, filters=[], temperatures=[]).acceptance.mean
+    ],
     "compare_draft_schemes": lambda scheme: [
         rate.acceptance.mean
         for rate in mo.compare_draft_schemes(TARGET, DRAFT, 2, schemes=[scheme]).rates

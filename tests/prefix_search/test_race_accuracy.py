@@ -15,7 +15,6 @@ import mdsd_opt as mo
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.drafts import plackett_luce_kernels as plackett_luce
 from mdsd_opt.drafts.inclusion import inclusion_masses
-from mdsd_opt.prefix_search import cut_search
 from mdsd_opt.prefix_search import race_kernels as quadrature
 from mdsd_opt.prefix_search.race_kernels import race_nodes, race_terms
 
@@ -223,7 +222,7 @@ def test_an_error_of_the_quadrature_is_no_proof(
     truth = mo.solve(problem)
     with monkeypatch.context() as patch:
         patch.setattr(quadrature, "race_nodes", coarse_nodes)
-        patch.setattr(cut_search, "race_terms", coarse_terms)
+        patch.setattr(quadrature, "race_terms", coarse_terms)
         solution = mo.solve(problem)
         certificate = mo.certify(problem, solution)
         error = abs(problem.drafts.containment(solution.subset) - _contained(problem, solution))

@@ -19,7 +19,8 @@ from mdsd_opt.decoding import Node, get_rule, k_ary, rule_names
 from mdsd_opt.decoding.step_laws import DEVICE_RULES, require_device_rule
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.prefix_search import bins
-from mdsd_opt.prefix_search.bins import race_sums_of_row, raced_groups
+from mdsd_opt.prefix_search.bins import raced_groups
+from mdsd_opt.prefix_search.race import race_sums_of_row
 from mdsd_opt.trees.device_laws import laws, tables
 from mdsd_opt.trees.device_laws.laws import BinnedDrafts, BinnedLaw, LinearPlan
 from mdsd_opt.trees.device_laws.tables import bin_tables, sums_on_device, undrafted_table

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from mdsd_opt.cli.output import make_table
+from mdsd_opt.cli.report.filters import filters_table
 from mdsd_opt.cli.view import COLUMN, SMALL, Drawing, Section, View, new_figure
 from mdsd_opt.corpora.intervals import MeanInterval
 from mdsd_opt.corpora.rates import RateRow
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from mdsd_opt.planning.draft_choice import SchemeComparison
+    from mdsd_opt.planning.draft_filter import BestFilter
 
 
 def rates_view(
@@ -27,9 +29,10 @@ def rates_view(
     title: str,
     refused: Mapping[str, str],
     comparison: SchemeComparison | None = None,
+    filters: Sequence[BestFilter] = (),
     **known: Any,
 ) -> View:
-    """View of a source's rates, of verifiers that have none, and perhaps of ranked schemes.
+    """View of a source's rates, of verifiers without, and perhaps of ranked schemes and filters.
 
     The title says what they are of, and `known` is what else the document says of it.
     """
@@ -42,6 +45,9 @@ def rates_view(
     if comparison is not None:
         tables.append(Section("Draft schemes", table=comparison_table(comparison)))
         document["comparison"] = comparison.to_dict()
+    if filters:
+        tables.append(Section("Filters of the draft", table=filters_table(filters), keys=2))
+        document["filters"] = [found.to_dict() for found in filters]
     drawing = Drawing(
         partial(rates_figure, rows),
         "Mean acceptance rate against the number of drafts, with intervals; higher is better.",

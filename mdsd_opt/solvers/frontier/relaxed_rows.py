@@ -15,13 +15,7 @@ from numpy.typing import NDArray
 from mdsd_opt.base.array_types import Integers, Matrix, Vector
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.drafts.single_model import Composition
-from mdsd_opt.prefix_search.race_group_kernels import (
-    COLUMNS,
-    race_curve,
-    race_rates,
-    race_sums,
-)
-from mdsd_opt.prefix_search.race_kernels import RACE_ROWS, race_terms
+from mdsd_opt.prefix_search.race import race_sums_of_row
 from mdsd_opt.prefix_search.random_draws import require_race
 from mdsd_opt.prefix_search.ratio_groups_kernels import P, fill_buckets, sum_buckets
 from mdsd_opt.prefix_search.sum_kernels import BLOCK
@@ -216,22 +210,11 @@ class RowGroups:
         """Containment Q of the first 0, 1, .. groups for every K."""
         numbers, places = np.unique(np.minimum(counts, self._support), return_inverse=True)
         most, size = int(numbers[-1]), self.table.shape[1]
-        slowest, others = race_rates(self.q, most, np.empty(most, np.int64))
-        require_race(self._support, most, slowest)
-        light_rate, step, first, nodes = race_terms(slowest, most, False)
         groups = self._group_of_bucket[self._keys]
-        run, moments = np.empty((2, size + 1, COLUMNS))
-        heavy = np.empty(self.q.size, np.int64), np.empty(self.q.size)
-        chains = np.empty(size + 1, np.int64), *heavy
-        race_sums(self.q, self.q, groups, light_rate, run, moments, *chains)
-        escapes = np.empty((size + 1, numbers.size))
-        race_curve(
-            moments, moments, *chains, numbers, light_rate, step, first, others,
-            np.empty((RACE_ROWS + most, nodes)), np.empty((most, nodes)), np.empty((0, nodes)),
-            np.empty(size), np.empty(size + 1), escapes,
-        )  # fmt: skip
-        contained = np.maximum.accumulate((1.0 - escapes).clip(0.0))
-        return contained.T[places]
+        race = race_sums_of_row(self.q, groups, most, size + 1)
+        require_race(self._support, most, race.slowest)
+        contained = race.curve(race.moments, numbers).contained
+        return np.maximum.accumulate(contained).T[places]
 
     def _beside_fixed(self, fixed: Integers) -> Chain:
         """Chain of one draft from q without the fixed tokens, which come first."""

@@ -21,11 +21,10 @@ from mdsd_opt.prefix_search.bins import (
     HALF,
     NUM_BINS,
     Bins,
-    RaceSums,
-    race_sums_of_row,
     ratios_at,
     steps_of,
 )
+from mdsd_opt.prefix_search.race import RaceSums, race_sums_of_row
 from mdsd_opt.trees.device_laws import transfers
 from mdsd_opt.trees.device_laws.transfers import on_device, on_host
 
