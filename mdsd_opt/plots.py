@@ -79,7 +79,7 @@ def bench(
     Parameters
     ----------
     result : BenchReport or path
-        What ``mdsd-opt bench --out FILE.json`` has saved, or its path.
+        Report that ``mdsd-opt bench --out FILE.json`` has saved, or its path.
     ax : matplotlib.axes.Axes, optional
         New axes unless given.
     benchmark : str, optional
@@ -111,7 +111,7 @@ def advice(result: Advice, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     result : Advice
-        Of `mdsd_opt.advise`.
+        Advice of `mdsd_opt.advise`.
     ax : matplotlib.axes.Axes, optional
         New axes of one column's width unless given.
     """

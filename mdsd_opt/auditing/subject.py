@@ -38,7 +38,7 @@ MAX_LISTED = 8
 #: Number of calls between two progress updates.
 _CALLS_A_LINE = 256
 
-#: If so many first calls all raise, the callable is not a verifier at all.
+#: Number of first calls that all raise where the callable is no verifier at all.
 HOPELESS_CALLS = 10
 
 #: Maps (root, rng) to the accepted drafts and one more token.

@@ -14,8 +14,7 @@ from mdsd_opt import verifiers
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import Opened
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.batch.row_functions import entry
-from mdsd_opt.batch.rows import RowWork
+from mdsd_opt.batch.batch import RowWork
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.gpu import interop, rates
@@ -89,7 +88,8 @@ class Request:
     @property
     def declared(self) -> BatchRates:
         """Declaration of the verifier for these drafts."""
-        return entry(self.work.scheme, self.work.verifier) or BatchRates()
+        rule = verifiers.get(self.work.verifier)
+        return rule.batch_rates_for(self.work.scheme) or BatchRates()
 
     @property
     def names(self) -> str:

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.batch.batch import Batch
-from mdsd_opt.batch.rows import RowWork
+from mdsd_opt.batch.batch import Batch, RowWork
 from mdsd_opt.drafts.base import checked_num_drafts
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.verifiers import Verifier
@@ -152,9 +151,16 @@ def acceptance_rates(
         checked_integer(seed, "seed", 0),
         draft_token_ids,
     )
-    work.row_function()  # an error of names comes before one of arrays
+    _ = work.declared  # an error of names comes before one of arrays
     batch = Batch.open(target_logits, draft_logits, work, device, kind, mask, mask_draft, lift)
-    return batch.rates(keep_axis=isinstance(num_drafts, Iterable))
+    keep_axis = isinstance(num_drafts, Iterable)
+    if batch.may_use_a_device and not batch.is_lazy:
+        from mdsd_opt.batch.device import Request, device_rates
+
+        found = device_rates(batch.target, batch.draft, Request(batch.work), device)
+        if found is not None:
+            return found if keep_axis else found[..., 0]
+    return batch.rates(keep_axis)
 
 
 def check_device(device: str | None) -> None:

@@ -12,9 +12,8 @@ from mdsd_opt import verifiers
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import Opened, to_numpy
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.batch.batch import Batch
+from mdsd_opt.batch.batch import Batch, LogitRows, RowWork, batch_shape
 from mdsd_opt.batch.rates import check_device
-from mdsd_opt.batch.rows import LogitRows, RowWork, batch_shape
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.drafts.by_name import checked_scheme
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme

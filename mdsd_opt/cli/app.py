@@ -11,13 +11,12 @@ from mdsd_opt.cli.verbs.advise import advise
 from mdsd_opt.cli.verbs.audit import audit
 from mdsd_opt.cli.verbs.bench import bench
 from mdsd_opt.cli.verbs.capture import capture
-from mdsd_opt.cli.verbs.check import check
+from mdsd_opt.cli.verbs.check import check, condition, search
 from mdsd_opt.cli.verbs.decode import decode
 from mdsd_opt.cli.verbs.plan import plan
 from mdsd_opt.cli.verbs.rates import rates
 from mdsd_opt.cli.verbs.relax import relax
 from mdsd_opt.cli.verbs.reproduce import reproduce
-from mdsd_opt.cli.verbs.search import condition, search
 from mdsd_opt.cli.verbs.solve import solve
 from mdsd_opt.cli.verbs.stability import stability
 

@@ -267,9 +267,8 @@ def parse_schemes(text: str) -> list[str]:
 
 def parse_verifiers(text: str) -> list[str]:
     """Verifiers from names with commas between them, or all there are rates of."""
-    from mdsd_opt.batch.row_functions import batch_verifiers
     from mdsd_opt.cli.output import look_here_for_modules
-    from mdsd_opt.verifiers import get
+    from mdsd_opt.verifiers.registry import batch_verifiers, get
 
     known = batch_verifiers()
     if text == "all":

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from mdsd_opt._version import __version__
 from mdsd_opt.base.files import atomic_write, check_writable
-from mdsd_opt.base.frames import flat
+from mdsd_opt.base.frames import flat, markdown_table
 from mdsd_opt.cli.output import remark, say, show_rows, show_table
 from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
 
@@ -213,9 +213,7 @@ def _csv_table(title: str, headings: list[str], rows: list[list[str]]) -> str:
 
 
 def _markdown_table(title: str, headings: list[str], rows: list[list[str]]) -> str:
-    lines = [headings, ["---"] * len(headings), *rows]
-    shown = (" | ".join(cell.replace("|", "\\|") for cell in line) for line in lines)
-    return f"{title}\n\n" + "".join(f"| {line} |\n" for line in shown)
+    return f"{title}\n\n{markdown_table(headings, rows)}"
 
 
 #: Letters with a meaning in LaTeX, and those that pdfLaTeX does not know, each with what shows it.

@@ -13,17 +13,11 @@ from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.frames import data_frame
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.batch import acceptance_rates
-from mdsd_opt.batch.row_functions import (
-    batch_verifiers,
-    entry,
-    is_bound,
-    is_estimated,
-    is_supported,
-)
 from mdsd_opt.corpora.intervals import MeanInterval, mean_interval
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.verifiers import get
+from mdsd_opt.verifiers.registry import batch_verifiers
 
 #: Least gap between rrs and the optimum that exceeds the error of batched rates.
 _LEAST_GAP = 1e-6
@@ -47,7 +41,8 @@ class RateRow:
     @property
     def estimated(self) -> bool:
         """Whether the rates of positions are simulated; the interval holds that error too."""
-        return is_estimated(self.scheme, self.verifier, self.num_drafts)
+        rates = get(self.verifier).batch_rates_for(self.scheme)
+        return rates is not None and rates.is_estimated(self.num_drafts)
 
     @property
     def tokens_per_call(self) -> float:
@@ -116,7 +111,7 @@ def rate_rows(
             k,
             verifier,
             mean_interval(column, groups, confidence).within(0.0, 1.0),
-            bound=is_bound(verifier),
+            bound=get(verifier).bounds_batches,
         )
         for (scheme, verifier, counts), rates in zip(combined, found, strict=True)
         for k, column in zip(counts, rates.T, strict=True)
@@ -178,7 +173,7 @@ def combinations(
     found = []
     for scheme in schemes:
         for verifier in verifiers:
-            counts = [k for k in num_drafts if is_supported(scheme, verifier, k)]
+            counts = [k for k in num_drafts if get(verifier).has_batch_rates(scheme, k)]
             if counts:
                 found.append((scheme, verifier, counts))
     if not found:
@@ -200,7 +195,7 @@ def refusals(
     reasons = {}
     for name in verifiers:
         if name not in rated:
-            known = ", ".join(x for x in SINGLE_MODEL_SCHEMES if entry(x, name))
+            known = ", ".join(x for x in SINGLE_MODEL_SCHEMES if get(name).batch_rates_for(x))
             only = _condition(name)
             reasons[name] = f"no rates with these drafts and K; there are for {known} drafts{only}"
     return reasons

@@ -106,7 +106,7 @@ def test_what_is_found_can_be_asked_for_and_decided_with():
 
 def test_kernels_are_not_asked_for_filters_that_differ():
     """They have one set of filters for both sides."""
-    from mdsd_opt.batch.rows import RowWork
+    from mdsd_opt.batch.batch import RowWork
 
     assert RowWork("greedy", "optimal", (1,), OWN, replace(OWN, temperature=0.3)).filters_alike
     assert not RowWork("greedy", "optimal", (1,), OWN, mo.Sampling(0.8)).filters_alike

@@ -11,11 +11,10 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from mdsd_opt.auditing.servers.laws import ROUNDING, Law, law_of_logprobs
-from mdsd_opt.base.files import parse_json, unreadable
+from mdsd_opt.base.files import json_lines
 from mdsd_opt.errors import UnreadableFile
 
 #: Prefix of a token's name that gives its id, where servers are asked for ids.
@@ -197,25 +196,10 @@ def laws_of(written: Written, request: Any, count: int | None = None) -> list[La
     ]
 
 
-def lines_of(path: str | os.PathLike[str]) -> Iterator[tuple[Any, str]]:
-    """Contents of a file's lines, each with a name for messages.
-
-    Raises `UnreadableFile` if it is missing, or a line is no JSON.
-    """
-    try:
-        with Path(path).open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    where = f"line {number} of {path}"
-                    yield parse_json(line, where), where
-    except OSError as error:
-        raise unreadable(path, error) from error
-
-
 def read_texts(path: str | os.PathLike[str]) -> Iterator[Written]:
     """Texts of a file of answers, one after another."""
     reader = Reader()
-    for answer, where in lines_of(path):
+    for answer, where in json_lines(path):
         try:
             yield from reader.texts(answer)
         except UnreadableFile as error:

@@ -26,7 +26,7 @@ from mdsd_opt.auditing.trees.texts import Texts
 
 Vector = NDArray[np.float64]
 
-#: If so many first calls all fail, no others are made.
+#: Number of first calls that all fail after which no others are made.
 _HOPELESS_CALLS = 10
 
 #: Number of calls that show whether the audit is ever asked for a random number.

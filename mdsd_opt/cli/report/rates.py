@@ -321,7 +321,7 @@ def _keys(
 
 
 def _shown_look(look: dict[str, Any], verifier: str, lines: Lines) -> dict[str, Any]:
-    """A look without its hidden parts: points have no line, lines no points."""
+    """Look without its hidden parts: points have no line, lines no points."""
     if _is_bound(verifier, lines):
         return {**look, "marker": "^", "linestyle": ""}
     most = max(len(line) for (_, name), line in lines.items() if name == verifier)

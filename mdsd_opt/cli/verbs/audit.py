@@ -247,7 +247,7 @@ class Allowed:
 
         Each is a subject, its report, and whether that is faultless.
         """
-        from mdsd_opt.cli.report.junit import TestCase, save_junit
+        from mdsd_opt.cli.report.audits import TestCase, save_junit
 
         codes = [self._code(report, faultless) for _, report, faultless in found]
         if self.junit is not None:

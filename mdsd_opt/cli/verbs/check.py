@@ -10,6 +10,13 @@ import typer
 from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
 
+_Laws = Annotated[
+    list[str] | None,
+    "q as 1/2,1/4,1/8,1/8; repeated once for each model where drafts differ. "
+    "(1, 2, .., V) divided by its sum if left out.",
+]
+_Engine = Annotated[str, "cddlib, ppl, both, which must agree, or auto: the quicker one."]
+
 
 @options.gathers_options()
 def check(
@@ -22,11 +29,7 @@ def check(
     ] = None,
     vocab_size: Annotated[int, "V."] = 4,
     num_drafts: Annotated[int, "K."] = 3,
-    draft: Annotated[
-        list[str] | None,
-        "q as 1/2,1/4,1/8,1/8; repeated once for each model where drafts differ. "
-        "(1, 2, .., V) divided by its sum if left out.",
-    ] = None,
+    draft: _Laws = None,
     inequality: Annotated[
         list[str] | None,
         "With 'condition': one claimed inequality, as 'p0 + p2 >= 8/27'; repeat it.",
@@ -34,9 +37,7 @@ def check(
     scheme: Annotated[
         str, "With 'condition': with_replacement, without_replacement, independent."
     ] = "with_replacement",
-    engine: Annotated[
-        str, "cddlib, ppl, both, which must agree, or auto: the quicker one."
-    ] = "auto",
+    engine: _Engine = "auto",
     timeout: Annotated[float, "Seconds."] = 60.0,
     memory: Annotated[float, "GiB each engine may take."] = 4.0,
     search: Annotated[bool, "Random search for a counterexample instead."] = False,
@@ -147,3 +148,83 @@ class _ProgressLine:
     def clear(self) -> None:
         if self._width:
             print(f"\r{' ' * self._width}\r", end="", file=sys.stderr, flush=True)
+
+
+@options.gathers_options()
+def search(
+    claim: Annotated[
+        str,
+        typer.Argument(
+            help="A claim about a target p and a draft q, as 'p0 >= q0**3' or "
+            "'without_replacement(2) >= with_replacement(2)', which are the best acceptance rates."
+        ),
+    ],
+    vocab_size: Annotated[int, "V."] = 3,
+    given: Annotated[str | None, "Where this does not hold, the claim need not."] = None,
+    trials: Annotated[int, "Random laws that are tried."] = 1000,
+    seed: Annotated[int, "Of the laws."] = 0,
+    as_json: options.AsJson = False,
+) -> None:
+    """Search for laws that refute a claim, in exact arithmetic, and shrink what is found.
+
+    In the claim: p0, q0, numbers, + - * / **, min, max, abs, sum(p), the optimum of a scheme with K
+    drafts, as greedy(2), and >=, <=, ==, joined by 'and'. The exit code is 1 if the claim is
+    refuted, 3 if nothing was found, which proves nothing.
+    """
+    from mdsd_opt.cddlib_checks import TextClaim, search_laws
+    from mdsd_opt.cli.view import Form, View, present
+
+    premise = None if given is None else TextClaim(given, vocab_size)
+    found = search_laws(TextClaim(claim, vocab_size, premise), vocab_size, trials=trials, seed=seed)
+    document = {
+        "claim": claim,
+        "given": given,
+        "vocab_size": vocab_size,
+        "trials": trials,
+        "seed": seed,
+        "verdict": "undecided" if found is None else "refuted",
+        "counterexample": found
+        and {
+            "p": [str(x) for x in found.laws[0]],
+            "q": [str(x) for x in found.laws[1]],
+            "fails_by": str(found.excess),
+            "trial": found.trial,
+        },
+    }
+    if found is None:
+        told = [f"no counterexample in {trials:,} laws of {vocab_size} tokens, which is no proof"]
+    else:
+        laws = (
+            f"  {x} = ({', '.join(map(str, law))})" for x, law in zip("pq", found.laws, strict=True)
+        )
+        told = [f"REFUTED: {claim}, by {found.excess} = {float(found.excess):.6f}, at", *laws]
+    present(View(conclusion=told, document=document), Form(as_json))
+    raise typer.Exit(3 if found is None else 1)
+
+
+@options.gathers_options()
+def condition(
+    inequality: Annotated[
+        list[str], typer.Argument(help="One claimed inequality each, as 'p0 + p2 >= 8/27'.")
+    ],
+    vocab_size: Annotated[int, "V."] = 4,
+    num_drafts: Annotated[int, "K."] = 3,
+    draft: _Laws = None,
+    scheme: Annotated[
+        str, "with_replacement, without_replacement, independent."
+    ] = "with_replacement",
+    engine: _Engine = "auto",
+    timeout: Annotated[float, "Seconds."] = 60.0,
+    memory: Annotated[float, "GiB each engine may take."] = 4.0,
+    as_json: options.AsJson = False,
+    progress: Annotated[bool | None, "Progress line on stderr."] = None,
+) -> None:
+    """Settle whether inequalities of your own are exactly the condition for acceptance one.
+
+    The exit code is 0 if they are, 1 if they are not, 3 if it stays undecided.
+    """
+    check(
+        conjecture="condition", vocab_size=vocab_size, num_drafts=num_drafts, draft=draft,
+        inequality=inequality, scheme=scheme, engine=engine, timeout=timeout, memory=memory,
+        search=False, trials=10_000, seed=0, start=0, as_json=as_json, progress=progress,
+    )  # fmt: skip
