@@ -58,9 +58,9 @@ class Drafting(NamedTuple):
 
 
 def assisted() -> Drafting:
-    """By default drafts end where the last one is unlikely."""
+    """Drafts end where the last one is unlikely."""
     draft = llama(1)
-    assert draft.generation_config.assistant_confidence_threshold == 0.4
+    draft.generation_config.assistant_confidence_threshold = 0.4
     return Drafting(llama(0), {"assistant_model": draft})
 
 
