@@ -40,6 +40,9 @@ TEMPERATURES = (0.5, 0.7, 0.85, 1.0, 1.2, 1.4)
 #: Nearness of temperatures, as a ratio, at which the search between them ends.
 _NEAR = 1.02
 
+#: Most numbers of filtered targets that are held, 512 MB of them.
+_MOST_HELD = 1 << 26
+
 #: Rates that are nearer to each other than their rounding are equal.
 _EQUAL = 1e-9
 
@@ -230,14 +233,16 @@ def best_draft_filter(
         groups = integers(sequence, "sequence").ravel()
         if groups.size != count:
             raise InvalidInput(f"sequence has {groups.size} entries: give one for each of {count}")
-    with np.errstate(divide="ignore"):  # filtered once, not for every setting
-        law = np.log(chosen.law(target.reshape(-1, target.shape[-1])))
+    target, own = target.reshape(-1, target.shape[-1]), chosen
+    if chosen.masks_tokens and target.size <= _MOST_HELD:  # filtered once, not for every setting
+        with np.errstate(divide="ignore"):
+            target, own = np.log(chosen.law(target)), Sampling()
     rows = draft.reshape(-1, draft.shape[-1])
 
     def rate(setting: Sampling) -> Rates:
         found = acceptance_rates(
-            law, rows, num_drafts, drafts, num_threads=num_threads, kind="logits",
-            draft_token_ids=draft_token_ids, draft_sampling=setting,
+            target, rows, num_drafts, drafts, num_threads=num_threads, kind="logits",
+            draft_token_ids=draft_token_ids, sampling=own, draft_sampling=setting,
         )  # fmt: skip
         return np.asarray(found)
 

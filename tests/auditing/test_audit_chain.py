@@ -12,7 +12,7 @@ from support.chain_verifiers import CORRECT, LOSSY, drawn, mistaken, residual, s
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import chains, on_laws
-from mdsd_opt.auditing.portfolio import standard_laws
+from mdsd_opt.auditing.trial_laws import standard_laws
 from mdsd_opt.errors import InvalidInput, UnknownName
 
 
