@@ -173,8 +173,8 @@ def test_the_rule_of_a_paper() -> None:
             assert report.accept_length == pytest.approx(report.optimal_accept_length, abs=1e-9)
         else:
             found = (report.total_variation, report.accept_length, report.optimal_accept_length)
-            said = "{:.3f} away; {:.4f} tokens a step, where {:.4f} are the most".format(*found)
-            assert said in " ".join(PAGE.read_text().split())
+            said = "{:.3f} away, and it gives {:.4f} tokens a step, where {:.4f} are the most"
+            assert said.format(*found) in " ".join(PAGE.read_text().split())
 
 
 #: By line of the file: what stands there, and what would mend it.
