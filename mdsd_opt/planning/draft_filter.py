@@ -38,6 +38,9 @@ TEMPERATURES = (0.5, 0.7, 0.85, 1.0, 1.2, 1.4)
 #: Ratio of temperatures at which the search between them ends.
 _NEAR = 1.02
 
+#: Largest number of filtered target probabilities that are held, which take 512 MB.
+_MOST_HELD = 1 << 26
+
 #: Difference up to which rates are equal, as it may come of rounding.
 _EQUAL = 1e-9
 
@@ -216,13 +219,15 @@ def best_draft_filter(
     checked_integer(num_drafts, "num_drafts")
     given = LogitsSample.of_arrays(target_logits, draft_logits, kind, sequence)
     target, rows = (x.reshape(-1, x.shape[-1]) for x in (given.target, given.draft))
-    with np.errstate(divide="ignore"):  # filtered once, not for every setting
-        law = np.log(chosen.law(target))
+    own = chosen
+    if chosen.masks_tokens and target.size <= _MOST_HELD:  # filtered once, not for every setting
+        with np.errstate(divide="ignore"):
+            target, own = np.log(chosen.law(target)), Sampling()
 
     def rate(setting: Sampling) -> Rates:
         found = acceptance_rates(
-            law, rows, num_drafts, drafts, num_threads=num_threads, kind="logits",
-            draft_token_ids=draft_token_ids, draft_sampling=setting,
+            target, rows, num_drafts, drafts, num_threads=num_threads, kind="logits",
+            draft_token_ids=draft_token_ids, sampling=own, draft_sampling=setting,
         )  # fmt: skip
         return np.asarray(found)
 

@@ -96,7 +96,7 @@ def advise(
     kind: options.Kind = None,
     confidence: Annotated[float, "Of the intervals."] = 0.95,
     picture: options.Picture,
-    report: options.Report = None,
+    report: options.Page = None,
     printed: options.Printed,
     threads: options.Threads = None,
     progress: options.Progress = None,
