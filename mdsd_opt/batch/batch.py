@@ -235,14 +235,20 @@ class RowWork:
         samplings = self.target_sampling, self.draft_sampling
         return paired_rows(target, draft, *samplings, self.pad, self.draft_token_ids, origin)
 
-    def rates(self, target: LogitRows, draft: LogitRows) -> Floats:
-        """Rates of all rows, shape (..., len(num_drafts))."""
-        return self.run(self.declared.row_function(self.seed), len(self.num_drafts), target, draft)
-
-    def run(
-        self, function: RowFunction, num_columns: int, target: LogitRows, draft: LogitRows
+    def rates(
+        self,
+        target: LogitRows,
+        draft: LogitRows,
+        function: RowFunction | None = None,
+        num_columns: int | None = None,
     ) -> Floats:
-        """Results of a function for each row, shape (..., num_columns)."""
+        """Rates of all rows, shape (..., len(num_drafts)); or a function's results, in its columns.
+
+        `declared` says which function computes them unless one is given.
+        """
+        if function is None:
+            function = self.declared.row_function(self.seed)
+        num_columns = num_columns or len(self.num_drafts)
         rates = np.empty((math.prod(target.index_shape), num_columns))
         one_by_one = getattr(function, "is_slow", False)
         size = 1 if one_by_one else self._rows_at_once(len(rates), target, draft)

@@ -150,7 +150,7 @@ def relaxed_rates(
     shape = len(schemes), len(counts), len(amounts)
 
     def run(asked: RelaxedRows) -> Rates:
-        found = work.run(asked, shape[0] * shape[1] * asked.num_columns, *rows)
+        found = work.rates(*rows, asked, shape[0] * shape[1] * asked.num_columns)
         return found.reshape(-1, *shape[:2], asked.num_columns)
 
     rates = run(asked) if spread == "equal" else _Spread(asked, run).rates()
