@@ -1,6 +1,9 @@
 """Rules of papers beside ours: UniVer on random tables, and SpecTr-GBV's code on single problems.
 
     python benchmarks/published_rules.py [--instances 60]
+    python benchmarks/published_rules.py --orders [--instances 60]
+
+With --orders, the orders in which a node's drafts are tested, and the best of all orders.
 
 The rules are in tests/support/published_rules.py, written anew from descriptions. Prints Markdown.
 """
@@ -18,6 +21,12 @@ import mdsd_opt as mo
 from mdsd_opt.decoding import get_rule, k_ary, tree_optimum
 
 ORDERS = ("by mass", "drawn child last", "drawn child first")
+TESTED = (
+    (k_ary(2, 2), "greedy", 3), (k_ary(2, 2), "greedy", 4), (k_ary(3, 2), "greedy", 4),
+    (k_ary(2, 2), "with_replacement", 3), (k_ary(2, 2), "without_replacement", 3),
+    (k_ary(2, 2), "without_replacement", 4), (k_ary(2, 3), "greedy", 3),
+    (k_ary(2, 3), "with_replacement", 2),
+)  # fmt: skip
 CASES = ((k_ary(2, 1), 3), (k_ary(2, 2), 3), (k_ary(2, 2), 4), (k_ary(2, 3), 3))
 
 
@@ -45,6 +54,34 @@ def univer(instances: int) -> None:
         cells = [f"{gaps[0].mean():.4f} / {gaps[0].max():.3f}"]
         cells += [f"{gap.mean():+.4f} / {np.abs(gap).max():.1e}" for gap in gaps[1:]]
         print(f"| {topology.name} | {vocab_size} | {' | '.join(cells)} |", flush=True)
+
+
+def orders(instances: int) -> None:
+    """Print how far orders of tests are below the best one, and that below the optimum."""
+    from support import orders as known
+    from support.tables import Table
+
+    names = ("by_mass", "by_least_mass", "by_ratio", "as_drawn", "drawn_first", "drawn_last")
+    print("Below the best order, mean / largest (share that is not below):\n")
+    print(f"| tree | drafts | V | best below the optimum | {' | '.join(names)} | one level on | "
+          "one level on less by mass, least |")  # fmt: skip
+    print("|---" * (len(names) + 6) + "|")
+    for topology, scheme, vocab_size in TESTED:
+        ways = [name for name in names if scheme == "greedy" or not name.startswith("drawn")]
+        rows = []
+        for seed in range(instances):
+            rng = np.random.default_rng(seed)
+            draft = Table(rng, vocab_size, topology.depth)
+            model = Table(rng, vocab_size, topology.depth, near=draft), draft, topology, scheme
+            tried = [getattr(known, name) for name in ways] + [known.one_level_on(*model)]
+            best = known.Orders(*model).accepted()
+            below = [best - known.Orders(*model, order).accepted() for order in tried]
+            rows.append([tree_optimum(*model) - best, *below])
+        gaps = np.array(rows).T
+        cells = [f"{gap.mean():.4f} / {gap.max():.3f} ({(gap < 1e-9).mean():.2f})" for gap in gaps]
+        cells[-1:-1] = [""] * (len(names) - len(ways))
+        print(f"| {topology.name} | {scheme} | {vocab_size} | {' | '.join(cells)} | "
+              f"{(gaps[1] - gaps[-1]).min():+.4f} |", flush=True)  # fmt: skip
 
 
 def law(*weights: int) -> np.ndarray:
@@ -93,8 +130,12 @@ def spectr_gbv(problems: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--instances", type=int, default=60)
+    parser.add_argument("--orders", action="store_true", help="orders of tests alone")
     asked = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    if asked.orders:
+        orders(asked.instances)
+        return
     spectr_gbv(300)
     univer(asked.instances)
 

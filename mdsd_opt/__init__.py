@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from mdsd_opt.batch.top_logprobs import acceptance_interval as acceptance_interval
     from mdsd_opt.corpora.engine_output import AcceptedRate as AcceptedRate
     from mdsd_opt.corpora.engine_output import accepted_rates as accepted_rates
+    from mdsd_opt.corpora.stability import TextStability as TextStability
+    from mdsd_opt.corpora.stability import text_stability as text_stability
     from mdsd_opt.drafts import DraftSetLaw as DraftSetLaw
     from mdsd_opt.drafts import FixedPlusDrafts as FixedPlusDrafts
     from mdsd_opt.drafts import GreedyDrafts as GreedyDrafts
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
     from mdsd_opt.planning.count_advice import advise_from_counts as advise_from_counts
     from mdsd_opt.planning.draft_choice import best_draft_temperature as best_draft_temperature
     from mdsd_opt.planning.draft_choice import compare_draft_schemes as compare_draft_schemes
+    from mdsd_opt.planning.draft_filter import best_draft_filter as best_draft_filter
     from mdsd_opt.problem import TransportProblem as TransportProblem
     from mdsd_opt.problem.certificate import Certificate as Certificate
     from mdsd_opt.problem.certificate import assert_optimal as assert_optimal
@@ -114,6 +117,7 @@ _HOME = {
     "TransportPlan": "problem.solution",
     "TransportProblem": "problem",
     "TextAuditReport": "auditing.texts",
+    "TextStability": "corpora.stability",
     "TreeAuditReport": "auditing.trees",
     "WithReplacement": "drafts",
     "WithoutReplacement": "drafts",
@@ -133,6 +137,7 @@ _HOME = {
     "audit_tokens": "auditing.servers",
     "audit_trace": "auditing",
     "audit_tree": "auditing.trees",
+    "best_draft_filter": "planning.draft_filter",
     "best_draft_temperature": "planning.draft_choice",
     "certify": "problem.certificate",
     "compare_draft_schemes": "planning.draft_choice",
@@ -146,6 +151,7 @@ _HOME = {
     "show_versions": "base.installed",
     "softmax": "base.sampling",
     "solve": "solvers",
+    "text_stability": "corpora.stability",
 }
 
 __all__ = ["__version__", *_HOME]

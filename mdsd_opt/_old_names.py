@@ -17,23 +17,23 @@ from typing import Any
 #: Current modules of names that stay: they are public under the short name.
 PUBLIC = {
     "mdsd_opt.capture": "mdsd_opt.corpora.capture",
+    "mdsd_opt.certificate": "mdsd_opt.problem.certificate",
     "mdsd_opt.draft_choice": "mdsd_opt.planning.draft_choice",
     "mdsd_opt.engines": "mdsd_opt.auditing.engines",
     "mdsd_opt.frontier": "mdsd_opt.solvers.frontier",
+    "mdsd_opt.models": "mdsd_opt.decoding.models",
     "mdsd_opt.reproduce": "mdsd_opt.corpora.reproduce",
+    "mdsd_opt.solution": "mdsd_opt.problem.solution",
     "mdsd_opt.tree_audit": "mdsd_opt.auditing.trees",
 }
 
 #: Current modules of old names, which go with the next release.
 MOVED = {
-    "mdsd_opt.arrays": "mdsd_opt.base.arrays",
-    "mdsd_opt.bench": "mdsd_opt.cli.bench",
-    "mdsd_opt.certificate": "mdsd_opt.problem.certificate",
     "mdsd_opt.corpora.advice": "mdsd_opt.planning.advice",
     "mdsd_opt.corpora.draft_choice": "mdsd_opt.planning.draft_choice",
     "mdsd_opt.corpora.draft_temperature": "mdsd_opt.planning.draft_temperature",
     "mdsd_opt.corpora.model_advice": "mdsd_opt.planning.model_advice",
-    "mdsd_opt.corpora.position_rates": "mdsd_opt.planning.position_rates",
+    "mdsd_opt.corpora.position_rates": "mdsd_opt.planning.tree_forecasts",
     "mdsd_opt.corpora.step_costs": "mdsd_opt.planning.costs",
     "mdsd_opt.corpora.tree_forecasts": "mdsd_opt.planning.tree_forecasts",
     "mdsd_opt.decoding.device_laws": "mdsd_opt.trees.device_laws",
@@ -41,17 +41,6 @@ MOVED = {
     "mdsd_opt.decoding.rules": "mdsd_opt.trees.rules",
     "mdsd_opt.decoding.topology": "mdsd_opt.trees.topology",
     "mdsd_opt.decoding.tree_plans": "mdsd_opt.trees.plans",
-    "mdsd_opt.device_laws": "mdsd_opt.trees.device_laws",
-    "mdsd_opt.distributions": "mdsd_opt.base.distributions",
-    "mdsd_opt.files": "mdsd_opt.base.files",
-    "mdsd_opt.files.problems": "mdsd_opt.problem.files",
-    "mdsd_opt.gpu.engine": "mdsd_opt.gpu.runtime",
-    "mdsd_opt.models": "mdsd_opt.decoding.models",
-    "mdsd_opt.report": "mdsd_opt.cli.report",
-    "mdsd_opt.solution": "mdsd_opt.problem.solution",
-    "mdsd_opt.top_logprobs": "mdsd_opt.batch.top_logprobs",
-    "mdsd_opt.versions": "mdsd_opt.base.installed",
-    "mdsd_opt.water_filling": "mdsd_opt.problem.water_filling",
 }
 
 

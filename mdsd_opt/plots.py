@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
     from mdsd_opt.cli.bench import BenchReport
     from mdsd_opt.corpora.rates import RateRow
+    from mdsd_opt.corpora.stability import TextStability
     from mdsd_opt.planning.advice import Advice
+    from mdsd_opt.planning.draft_filter import BestFilter
     from mdsd_opt.problem import TransportProblem
     from mdsd_opt.problem.solution import Solution, TransportPlan
 
-__all__ = ["advice", "bench", "plan", "rates"]
+__all__ = ["advice", "bench", "draft_filters", "plan", "rates", "stability"]
 
 
 def rates(
@@ -77,7 +79,7 @@ def bench(
     Parameters
     ----------
     result : BenchReport or path
-        What ``mdsd-opt bench --out FILE.json`` has saved, or its path.
+        Report that ``mdsd-opt bench --out FILE.json`` has saved, or its path.
     ax : matplotlib.axes.Axes, optional
         New axes unless given.
     benchmark : str, optional
@@ -109,7 +111,7 @@ def advice(result: Advice, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     result : Advice
-        Of `mdsd_opt.advise`.
+        Advice of `mdsd_opt.advise`.
     ax : matplotlib.axes.Axes, optional
         New axes of one column's width unless given.
     """
@@ -117,6 +119,23 @@ def advice(result: Advice, ax: Axes | None = None) -> Axes:
 
     axes = _axes(ax, 0.6 + 0.27 * len(result.rows))
     draw_options(axes, result)
+    return axes
+
+
+def draft_filters(result: BestFilter, ax: Axes | None = None) -> Axes:
+    """Acceptance against the temperature of the draft, a line for each of the best filters.
+
+    Parameters
+    ----------
+    result : BestFilter
+        Of `mdsd_opt.best_draft_filter`.
+    ax : matplotlib.axes.Axes, optional
+        New axes of one column's width unless given.
+    """
+    from mdsd_opt.cli.report.filters import draw_filters
+
+    axes = _axes(ax)
+    draw_filters(axes, result)
     return axes
 
 
@@ -156,6 +175,23 @@ def plan(result: TransportPlan | Solution | TransportProblem, ax: Axes | None = 
         raise InvalidInput("the solution has no plan: those of method='full_lp' and 'max_flow' do")
     axes = _axes(ax, *reversed(plan_size(found)))
     draw_plan(axes, found)
+    return axes
+
+
+def stability(result: TextStability, ax: Axes | None = None) -> Axes:
+    """Share of tokens that may change against how far logits move, greedy ones at every distance.
+
+    Parameters
+    ----------
+    result : TextStability
+        Of `mdsd_opt.text_stability`.
+    ax : matplotlib.axes.Axes, optional
+        New axes of one column's width unless given.
+    """
+    from mdsd_opt.cli.report.stability import draw_stability
+
+    axes = _axes(ax)
+    draw_stability(axes, result)
     return axes
 
 

@@ -6,7 +6,7 @@
 - `checked`: tolerances, amounts, and arrays of a kind that callers give
 - `files`: bytes, JSON, arrays, logits and engines' output, however broken a file is
 - `numba_cache`: how kernels are compiled, and where they are kept
-- `kernels_expected`: which of them a command may call, so that they can be counted
-- `long_runs`: threads and the progress bar
+- `long_runs`: threads, the progress bar and the line of a verb that is silent
+- `frames`: results as data frames and as lines of text
 - `installed`: versions, and what a user names as ``"module:attribute"``
 """

@@ -422,17 +422,10 @@ def masked(given: Opened, mask: Any) -> Opened:
     allowed = Opened.of(mask, "mask")
     if "bool" not in str(allowed.array.dtype):
         raise InvalidInput(
-            f"mask has dtype {allowed.array.dtype}: give booleans, True where a token is allowed"
+            f"mask has dtype {allowed.array.dtype}: give booleans, True where a token is allowed, "
+            "or numbers as lift="
         )
-    size, most = given.shape, len(given.shape)
-    fits = len(allowed.shape) <= most and all(
-        n in (1, size[most - 1 - i]) for i, n in enumerate(reversed(allowed.shape))
-    )
-    if not fits or not size or not allowed.shape or allowed.shape[-1] != size[-1]:
-        raise InvalidInput(
-            f"mask has shape {allowed.shape} and {given.name} has shape {size}: give one boolean a "
-            "token, for all rows or for each"
-        )
+    require_broadcast(allowed, given, "boolean")
     array: Any = given.array
     if given.library == "dask":
         import dask.array as da
@@ -452,6 +445,19 @@ def masked(given: Opened, mask: Any) -> Opened:
             given.like(allowed.numpy()), array, -np.inf
         )
     return Opened(given.name, array, given.library)
+
+
+def require_broadcast(each: Opened, given: Opened, what: str) -> None:
+    """Raise `InvalidInput` unless there is something of each token, for all rows or for each."""
+    size, most = given.shape, len(given.shape)
+    fits = len(each.shape) <= most and all(
+        n in (1, size[most - 1 - i]) for i, n in enumerate(reversed(each.shape))
+    )
+    if not fits or not size or not each.shape or each.shape[-1] != size[-1]:
+        raise InvalidInput(
+            f"{each.name} has shape {each.shape} and {given.name} has shape {size}: give one "
+            f"{what} a token, for all rows or for each"
+        )
 
 
 def _log(given: Opened) -> Opened:

@@ -1,9 +1,10 @@
-"""Tables of results as data frames of pandas, which is imported when it is asked for."""
+"""Results as data frames of pandas, as tables in Markdown, and as lines that fit a terminal."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from textwrap import fill
 from typing import Any
 
 from mdsd_opt.errors import MissingExtra
@@ -28,3 +29,23 @@ def flat(row: Mapping[str, Any], before: str = "") -> dict[str, Any]:
             else {before + name: value}
         )
     return found
+
+
+def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Table in Markdown, a line for each row."""
+    lines = (" | ".join(cell.replace("|", "\\|") for cell in row) for row in (headings, *rows))
+    heading, *others = (f"| {line} |\n" for line in lines)
+    return "".join([heading, "|" + "---|" * len(headings) + "\n", *others])
+
+
+#: Number of columns of a terminal, less the one that some need for the cursor.
+_COLUMNS = 79
+
+
+def folded(representation: str) -> str:
+    """Text of a `repr` in lines that fit a terminal of 80 columns, arguments below arguments."""
+    indent = " " * (representation.index("(") + 1)
+    return fill(
+        representation, _COLUMNS, subsequent_indent=indent,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip

@@ -38,7 +38,7 @@ from numba.core.runtime import rtsys
 from numba.core.typed_passes import AnnotateTypes
 
 from mdsd_opt._version import __version__
-from mdsd_opt.base import kernels_expected
+from mdsd_opt.base import long_runs
 from mdsd_opt.base.long_runs import working
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -262,7 +262,7 @@ class _Compilations(event.Listener):  # type: ignore[misc]  # numba has no types
         """Number of the current kernel among those still to be compiled, if that is known."""
         if not self._count:
             kept = {path.name.partition("-")[0] for path in cache_folder().glob("*.code")}
-            self._at_most = len(set(kernels_expected.expected) - kept)
+            self._at_most = len(set(long_runs.expected_kernels) - kept)
         self._count += 1
         known = self._count <= self._at_most
         return f" ({self._count} of at most {self._at_most})" if known else ""

@@ -75,9 +75,17 @@ class Sampling:
         top_p: float | None = None,
         min_p: float | None = None,
         sampling: Sampling | None = None,
+        draft_sampling: Sampling | None = None,
     ) -> tuple[Sampling, Sampling]:
-        """Sampling of the target, and of the draft, whose temperature is the same unless given."""
+        """Sampling of the target, and of the draft, whose temperature is the same unless given.
+
+        The draft has the same filters, too, unless all of its sampling is given.
+        """
         target = cls.chosen(sampling, temperature, top_k, top_p, min_p)
+        if draft_sampling is not None:
+            if draft_temperature is not None:
+                raise InvalidInput("give draft_sampling or draft_temperature, not both")
+            return target, cls.chosen(draft_sampling)
         if draft_temperature is None:
             return target, target
         return target, replace(target, temperature=draft_temperature)

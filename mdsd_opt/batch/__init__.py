@@ -2,9 +2,9 @@
 
 Public are the names below, and `top_logprobs`: certified intervals where only the likeliest tokens
 are known (`listed_tokens`: of what they are made). A `batch` knows whose arrays it holds, and what
-is asked of every row: a `RowWork`, which cuts `rows` into tasks for threads. `row_functions` finds
-what computes the rates of which drafts and verifier; `device` does it on CUDA. `rates`, `relaxed`
-and `verification` are the doors.
+is asked of every row: a `RowWork`, which cuts rows into tasks for threads. Verifiers declare what
+computes their rates for which drafts; `device` does it on CUDA. `rates`, `relaxed` and
+`verification` are the doors.
 """
 
 from __future__ import annotations

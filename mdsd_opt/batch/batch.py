@@ -1,17 +1,48 @@
-"""A batch of logits, opened once: its arrays, and the work on every row."""
+"""A batch of logits, opened once: its arrays, the work on every row, and the rows of a task.
+
+Nothing here copies or converts a whole batch. Rows that a kernel can read where they are stay
+there; all others are brought into shape by the thread that is going to use them. The kernels
+release the GIL, so threads are all it takes. They are made anew for every call, which costs a
+fraction of a millisecond and leaves nothing behind; calls from several threads at once do not know
+of each other.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.arrays import Opened, as_logits, masked
-from mdsd_opt.batch.rows import RowWork
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt import verifiers
+from mdsd_opt.base.array_types import Floats, Integers
+from mdsd_opt.base.arrays import (
+    Opened,
+    as_logits,
+    checked_token_ids,
+    frozen,
+    masked,
+    require_broadcast,
+    spread,
+)
+from mdsd_opt.base.checked import floats
+from mdsd_opt.base.long_runs import available_threads, progress_bar, threaded
+from mdsd_opt.base.sampling import Sampling, bad_row_error
+from mdsd_opt.drafts.by_name import checked_scheme
+from mdsd_opt.errors import (
+    InvalidDistribution,
+    InvalidInput,
+    MdsdError,
+    UnknownName,
+    UnsupportedScheme,
+)
+from mdsd_opt.prefix_search.batch_rates import BatchRates, RowFunction
+from mdsd_opt.verifiers import Verifier
+from mdsd_opt.verifiers.registry import batch_verifiers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,11 +67,12 @@ class Batch:
         kind: str | None = None,
         mask: Any = None,
         mask_draft: bool = True,
+        lift: Any = None,
     ) -> Batch:
-        """Open both sides by `as_logits` and `masked`, whose errors it raises."""
+        """Open both sides by `as_logits`, `masked` and `lifted`, whose errors it raises."""
         target = as_logits(Opened.of(target_logits, "target_logits"), kind)
         draft = as_logits(Opened.of(draft_logits, "draft_logits"), kind)
-        if mask is None:
+        if mask is None and lift is None:
             return cls(work, target, draft, device)
         if mask_draft and target.shape[-1:] != draft.shape[-1:]:
             raise InvalidInput(
@@ -48,12 +80,25 @@ class Batch:
                 f"{draft.shape[-1]:,}: set the draft's logits to -inf where it is False, and give "
                 "mask_draft=False"
             )
-        return cls(work, masked(target, mask), masked(draft, mask) if mask_draft else draft, device)
+        if mask is not None:
+            target, draft = masked(target, mask), masked(draft, mask) if mask_draft else draft
+        if lift is not None:
+            target = lifted(target, lift, work.target_sampling)
+            work = replace(work, target_sampling=Sampling())
+            if mask_draft:
+                draft = lifted(draft, lift, work.draft_sampling)
+                work = replace(work, draft_sampling=Sampling())
+        return cls(work, target, draft, device)
 
     @property
     def reference(self) -> Opened:
         """Side in whose library results are returned."""
         return self.draft if self.target.library == "numpy" else self.target
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether a side is an array of Dask."""
+        return "dask" in (self.target.library, self.draft.library)
 
     @property
     def may_use_a_device(self) -> bool:
@@ -63,19 +108,30 @@ class Batch:
         return self.device == "gpu"
 
     def rates(self, keep_axis: bool = True) -> Any:
-        """Acceptance rates, shape (..., len(num_drafts)); without the last axis on request."""
-        if "dask" in (self.target.library, self.draft.library):
+        """Rates by the CPU, shape (..., len(num_drafts)); without the last axis on request."""
+        if self.is_lazy:
             return _dask_rates(self, keep_axis)
-        if self.may_use_a_device:
-            from mdsd_opt.batch.device import Request, device_rates
-
-            found = device_rates(self.target, self.draft, Request(self.work), self.device)
-            if found is not None:
-                return found if keep_axis else found[..., 0]
         rates = self.work.rates(*self.work.rows(self.target, self.draft))
         if not keep_axis:
             rates = rates[..., 0]
         return rates[()] if self.reference.library == "numpy" else self.reference.like(rates)
+
+
+def lifted(given: Opened, lift: Any, sampling: Sampling) -> Opened:
+    """Logarithms of the laws of logits (..., V), each probability times the weight of its token.
+
+    Raises `InvalidInput` for weights that are negative, not finite or of a shape that does not fit.
+    """
+    opened = Opened.of(lift, "lift")
+    require_broadcast(opened, given, "number")
+    weights = floats(opened.array, "lift")
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise InvalidInput("lift has weights that are negative or not finite: give numbers from 0")
+    if given.library == "dask":
+        raise InvalidInput("lift takes no Dask arrays: call acceptance_rates on their blocks")
+    with np.errstate(divide="ignore"):
+        rows = np.log(sampling.law(given.numpy())) + np.log(weights)
+    return Opened(given.name, given.like(rows), given.library)
 
 
 def _dask_rates(batch: Batch, keep_axis: bool) -> Any:
@@ -113,3 +169,265 @@ def _dask_rates(batch: Batch, keep_axis: bool) -> Any:
         block, target, draft, dtype=np.float64, chunks=chunks, drop_axis=last,
         new_axis=last if keep_axis else None, meta=np.empty((0,) * len(chunks)),
     )  # fmt: skip
+
+
+#: Number of tokens a thread takes at once: milliseconds of work, little enough to be shared evenly.
+_TOKENS_PER_TASK = 1 << 20
+
+#: Least number of tokens per thread: smaller batches are not worth one.
+_TOKENS_PER_THREAD = 1 << 16
+
+
+@dataclass(frozen=True)
+class RowWork:
+    """Work to do on every row, without the rows themselves."""
+
+    scheme: str
+    verifier: str | Verifier
+    num_drafts: tuple[int, ...]
+    target_sampling: Sampling
+    draft_sampling: Sampling
+    num_threads: int | None = None
+    progress: bool = False
+    pad: bool = False
+    seed: int = 0
+    draft_token_ids: Any = None
+
+    @property
+    def threads(self) -> int:
+        """Number of threads: as requested, or as many as there are processors for this process."""
+        return available_threads() if self.num_threads is None else self.num_threads
+
+    @property
+    def filters_alike(self) -> bool:
+        """Whether both sides have the same filters, whatever their temperatures."""
+        sides = self.target_sampling, self.draft_sampling
+        one, other = (replace(side, temperature=1.0) for side in sides)
+        return one == other
+
+    @cached_property
+    def declared(self) -> BatchRates:
+        """Declaration of the verifier's rates for these drafts.
+
+        Raises `UnknownName`, which lists those that exist, and `UnsupportedScheme` where both
+        exist, but not together, or not for these numbers of drafts.
+        """
+        checked_scheme(self.scheme)
+        try:
+            rule = verifiers.get(self.verifier)
+        except UnknownName:
+            raise UnknownName.among("verifier", self.verifier, batch_verifiers()) from None
+        rates = rule.batch_rates_for(self.scheme)
+        if rates is None:
+            raise UnsupportedScheme(
+                f"there are no batched rates of verifier {rule.name!r} with drafts "
+                f"{self.scheme!r}. Verifiers for these drafts: "
+                f"{', '.join(batch_verifiers(self.scheme))}."
+            )
+        for k in self.num_drafts:
+            rule.check_num_drafts(k)
+        return rates
+
+    def rows(
+        self, target: Opened, draft: Opened, origin: tuple[int, ...] | None = None
+    ) -> tuple[LogitRows, LogitRows]:
+        """Both sides as rows."""
+        samplings = self.target_sampling, self.draft_sampling
+        return paired_rows(target, draft, *samplings, self.pad, self.draft_token_ids, origin)
+
+    def rates(self, target: LogitRows, draft: LogitRows) -> Floats:
+        """Rates of all rows, shape (..., len(num_drafts))."""
+        return self.run(self.declared.row_function(self.seed), len(self.num_drafts), target, draft)
+
+    def run(
+        self, function: RowFunction, num_columns: int, target: LogitRows, draft: LogitRows
+    ) -> Floats:
+        """Results of a function for each row, shape (..., num_columns)."""
+        rates = np.empty((math.prod(target.index_shape), num_columns))
+        one_by_one = getattr(function, "is_slow", False)
+        size = 1 if one_by_one else self._rows_at_once(len(rates), target, draft)
+        tasks = [range(i, min(i + size, len(rates))) for i in range(0, len(rates), size)]
+        dtype, vocab_size = common_dtype(target, draft), max(target.vocab_size, draft.vocab_size)
+        scales = self.target_sampling.scale, self.draft_sampling.scale
+        counts = np.array(self.num_drafts, dtype=np.int64)
+
+        def run(rows: range) -> int:
+            start, stop = rows.start, rows.stop
+            p, q = (side.read(start, stop, dtype, vocab_size) for side in (target, draft))
+            totals = np.empty((len(rows), 2))
+            try:
+                function(p, q, *scales, counts, rates[start:stop], totals)
+            except MdsdError as error:
+                if not one_by_one or isinstance(error, InvalidDistribution):
+                    raise
+                raise type(error)(f"row {target.name_of(start)}: {error}") from error
+            bad = ~np.isfinite(totals)
+            if bad.any():
+                row, side = np.argwhere(bad)[0]
+                raise (target, draft)[side].bad_row(start + int(row))
+            return len(rows)
+
+        with progress_bar("acceptance rates", rates.shape[0], self.progress) as advance:
+            for done in threaded(run, tasks, self.threads, "acceptance_rates"):
+                advance(done)
+        return rates.reshape(*target.index_shape, num_columns)
+
+    def _rows_at_once(self, num_rows: int, target: LogitRows, draft: LogitRows) -> int:
+        vocab_size = max(target.vocab_size, draft.vocab_size)
+        size = max(1, _TOKENS_PER_TASK // vocab_size)
+        if self.threads > 1:
+            evenly = math.ceil(num_rows / (4 * self.threads))
+            at_least = max(1, _TOKENS_PER_THREAD // vocab_size)
+            size = max(min(size, evenly), at_least)
+        return size
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogitRows:
+    """One side of a batch, flattened to rows; `values` have shape (..., V), and two axes at least.
+
+    Messages use the argument they came from, the batch's shape, () for a single row, and the number
+    added to the index of a row where a part of a larger batch begins.
+    """
+
+    name: str
+    values: NDArray[Any]
+    sampling: Sampling
+    index_shape: tuple[int, ...]
+    origin: tuple[int, ...]
+    token_ids: Integers | None = None  # of the columns; those of the first tokens by default
+
+    @property
+    def vocab_size(self) -> int:
+        """Width of the rows."""
+        return self.values.shape[-1]
+
+    def read(self, start: int, stop: int, dtype: np.dtype[Any], vocab_size: int) -> NDArray[Any]:
+        """Rows start .. stop as a kernel needs them: contiguous, aligned, read-only, padded."""
+        if self.values.flags.c_contiguous:
+            rows = self.values.reshape(-1, self.vocab_size)[start:stop]
+        else:
+            rows = self.values[np.unravel_index(np.arange(start, stop), self.values.shape[:-1])]
+        if self.sampling.masks_tokens:
+            rows = self._masked(rows, start)
+        rows = converted(rows, dtype)
+        if self.token_ids is not None:
+            rows = spread(rows, self.token_ids, vocab_size)
+        elif rows.shape[1] < vocab_size:
+            rows = spread(rows, slice(rows.shape[1]), vocab_size)
+        rows = np.require(rows, requirements=["C", "A"])
+        # One kind of array, read-only, whatever was given: each other kind would be compiled anew.
+        return frozen(rows.view(dtype))
+
+    def _masked(self, rows: NDArray[Any], start: int) -> Floats:
+        """Rows with -inf where a token is filtered out."""
+        values = rows.astype(np.float64)
+        largest = values.max(axis=1)
+        if not np.isfinite(largest).all():
+            raise self.bad_row(start + int(np.argmin(np.isfinite(largest))))
+        return np.where(self.sampling.law(values) > 0, values, -np.inf)
+
+    def probabilities(self, row: int) -> Floats:
+        """Probabilities of one row, counted in the flattened batch, in float64, shape (V,)."""
+        values = self.values[np.unravel_index(row, self.values.shape[:-1])].astype(np.float64)
+        if not np.isfinite(values.max()):
+            raise self.bad_row(row)
+        return self.sampling.law(values)
+
+    def bad_row(self, row: int) -> InvalidDistribution:
+        """Error that says what is wrong with a row, counted in the flattened batch."""
+        values = self.values[np.unravel_index(row, self.values.shape[:-1])]
+        return bad_row_error(self.name, self._index(row), values)
+
+    def name_of(self, row: int) -> str:
+        """Name of a row in messages."""
+        return ", ".join(map(str, self._index(row))) or "0"
+
+    def _index(self, row: int) -> list[int]:
+        index = np.unravel_index(row, self.index_shape) if self.index_shape else ()
+        return [int(i) + o for i, o in zip(index, self.origin, strict=True)]
+
+
+def paired_rows(
+    target_logits: Opened,
+    draft_logits: Opened,
+    target_sampling: Sampling,
+    draft_sampling: Sampling,
+    pad: bool,
+    draft_token_ids: Any = None,
+    origin: tuple[int, ...] | None = None,
+) -> tuple[LogitRows, LogitRows]:
+    """Both sides of a batch, of one shape up to the width of the vocabularies.
+
+    `draft_token_ids` are the target's ids of the draft's tokens, if these are not the first ones.
+    Raises `InvalidInput` where there are no numbers or no vocabulary, where shapes do not fit, and
+    for vocabularies of different size without `pad`.
+    """
+    target, draft = _with_vocabulary(target_logits), _with_vocabulary(draft_logits)
+    sizes = draft.shape[-1], target.shape[-1]
+    if draft_token_ids is not None:
+        draft_token_ids = checked_token_ids(draft_token_ids, *sizes, "draft_token_ids")
+    elif sizes[0] != sizes[1] and not pad:
+        raise InvalidInput(
+            f"target_logits has {target.shape[-1]} tokens and draft_logits has {draft.shape[-1]}. "
+            "If the first tokens of both are the same, pad=True (--pad) takes those that the "
+            "narrower one lacks as impossible there; else tell draft_token_ids (of EAGLE: "
+            "i + d2t[i])."
+        )
+    index_shape = batch_shape(target.shape, draft.shape)
+    sides = []
+    for given, values, sampling, ids in (
+        (target_logits, target, target_sampling, None),
+        (draft_logits, draft, draft_sampling, draft_token_ids),
+    ):
+        shape = (*(index_shape or (1,)), values.shape[-1])
+        wide = np.broadcast_to(values, shape) if values.shape != shape else values
+        start = origin or (0,) * len(index_shape)
+        sides.append(LogitRows(given.name, wide, sampling, index_shape, start, ids))
+    return sides[0], sides[1]
+
+
+def batch_shape(target: Sequence[int], draft: Sequence[int]) -> tuple[int, ...]:
+    """Shape of a batch without its vocabulary; `InvalidInput` if both sides do not fit."""
+    try:
+        return np.broadcast_shapes(tuple(target)[:-1], tuple(draft)[:-1])
+    except ValueError:
+        raise InvalidInput(
+            f"target_logits has shape {tuple(target)} and draft_logits has shape {tuple(draft)}: "
+            "all axes but the last must fit to each other"
+        ) from None
+
+
+def _with_vocabulary(logits: Opened) -> NDArray[Any]:
+    values = logits.numpy()
+    if values.ndim == 0 or values.shape[-1] == 0:
+        raise InvalidInput(
+            f"{logits.name} has shape {values.shape}: the last axis must hold the tokens"
+        )
+    return values
+
+
+def common_dtype(target: LogitRows, draft: LogitRows) -> np.dtype[Any]:
+    """Type float32 if both sides can be read so without loss, else float64."""
+    names = {_float_name(target), _float_name(draft)}
+    if not all(1e-6 < side.sampling.scale < 1e6 for side in (target, draft)):
+        names = {"float64"}  # float32 arithmetic would not do
+    single = names <= {"bfloat16", "float16", "float32"}
+    return np.dtype(np.float32 if single else np.float64)
+
+
+def converted(rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Rows in another dtype."""
+    if rows.dtype != np.float16 or dtype != np.float32 or not rows.dtype.isnative:
+        return rows.astype(dtype, copy=False)
+    from mdsd_opt.prefix_search.weigh_kernels import decode_halves
+
+    numbers = np.empty(rows.shape, np.float32)
+    bits = np.ascontiguousarray(rows).view(np.uint16).reshape(-1)
+    decode_halves(frozen(bits), numbers.reshape(-1))
+    return numbers
+
+
+def _float_name(rows: LogitRows) -> str:
+    native = rows.values.dtype.isnative and not rows.sampling.masks_tokens
+    return rows.values.dtype.name if native else "float64"

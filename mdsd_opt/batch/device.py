@@ -14,8 +14,7 @@ from mdsd_opt import verifiers
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import Opened
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.batch.row_functions import entry
-from mdsd_opt.batch.rows import RowWork
+from mdsd_opt.batch.batch import RowWork
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.gpu import interop, rates
@@ -89,7 +88,8 @@ class Request:
     @property
     def declared(self) -> BatchRates:
         """Declaration of the verifier for these drafts."""
-        return entry(self.work.scheme, self.work.verifier) or BatchRates()
+        rule = verifiers.get(self.work.verifier)
+        return rule.batch_rates_for(self.work.scheme) or BatchRates()
 
     @property
     def names(self) -> str:
@@ -104,6 +104,8 @@ class Request:
             return "the kernels do not put the draft's tokens at their places (draft_token_ids)"
         if self.declared.device not in rates.BY_NAME:
             return f"there is no kernel of {self.names}"
+        if not self.work.filters_alike:
+            return "the kernels have the same filters on both sides"
         if not all(1e-6 < scale < 1e6 for scale in self.scales):
             return "the temperature is too large or too small for single precision"
         if 0 in (len(target), len(draft)) or 0 in (target[-1], draft[-1]):

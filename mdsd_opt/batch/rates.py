@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.batch.batch import Batch
-from mdsd_opt.batch.rows import RowWork
+from mdsd_opt.batch.batch import Batch, RowWork
 from mdsd_opt.drafts.base import checked_num_drafts
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.verifiers import Verifier
@@ -36,6 +35,8 @@ def acceptance_rates(
     sampling: Sampling | None = None,
     mask: Any = None,
     mask_draft: bool = True,
+    lift: Any = None,
+    draft_sampling: Sampling | None = None,
 ) -> Any:
     r"""Probability that the output token is among the drafts, for every row of logits.
 
@@ -101,7 +102,14 @@ def acceptance_rates(
         The rates are those of the masked law of each step, which is not the law of texts given that
         the grammar takes them.
     mask_draft : bool
-        Whether the draft is masked as well, which never lowers the optimum.
+        Whether the draft is masked as well, which never lowers the optimum, and lifted, which may.
+    lift : array_like of float, shape (V,) or (..., V), optional
+        Weights of the tokens, from 0: the target is p_i w_i, scaled up, with p after mask,
+        temperature and filters. With the probability that an allowed text follows each token, that
+        is the law of texts given that the grammar takes them [Zhang26]. On the CPU.
+    draft_sampling : Sampling, optional
+        Temperature and filters of the draft, where its filters are others than the target's, which
+        is done on the CPU; see `mdsd_opt.best_draft_filter`.
 
     Returns
     -------
@@ -134,16 +142,25 @@ def acceptance_rates(
         drafts,
         verifier,
         counts,
-        *Sampling.of_both(temperature, draft_temperature, top_k, top_p, min_p, sampling),
+        *Sampling.of_both(
+            temperature, draft_temperature, top_k, top_p, min_p, sampling, draft_sampling
+        ),
         None if num_threads is None else checked_integer(num_threads, "num_threads"),
         progress,
         pad,
         checked_integer(seed, "seed", 0),
         draft_token_ids,
     )
-    work.row_function()  # an error of names comes before one of arrays
-    batch = Batch.open(target_logits, draft_logits, work, device, kind, mask, mask_draft)
-    return batch.rates(keep_axis=isinstance(num_drafts, Iterable))
+    _ = work.declared  # an error of names comes before one of arrays
+    batch = Batch.open(target_logits, draft_logits, work, device, kind, mask, mask_draft, lift)
+    keep_axis = isinstance(num_drafts, Iterable)
+    if batch.may_use_a_device and not batch.is_lazy:
+        from mdsd_opt.batch.device import Request, device_rates
+
+        found = device_rates(batch.target, batch.draft, Request(batch.work), device)
+        if found is not None:
+            return found if keep_axis else found[..., 0]
+    return batch.rates(keep_axis)
 
 
 def check_device(device: str | None) -> None:

@@ -11,10 +11,8 @@ import numpy as np
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.checked import checked_amount
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.batch.batch import Batch
+from mdsd_opt.batch.batch import Batch, RowWork
 from mdsd_opt.batch.rates import checked_counts, checked_integer
-from mdsd_opt.batch.row_functions import row_function
-from mdsd_opt.batch.rows import RowWork
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.solvers.frontier.relaxation import the_budget
 from mdsd_opt.solvers.frontier.relaxed_rows import ERROR, RelaxedRows
@@ -131,7 +129,6 @@ def relaxed_rates(
     if spread == "best" and np.inf in amounts:
         raise InvalidInput(f"{name} is infinite: there is nothing to spread")
     counts = checked_counts(num_drafts)
-    functions = tuple(row_function(scheme, "optimal", counts, 0) for scheme in schemes)
     work = RowWork(
         schemes[0],
         "optimal",
@@ -142,8 +139,11 @@ def relaxed_rates(
         pad,
         draft_token_ids=draft_token_ids,
     )
+    functions = tuple(
+        replace(work, scheme=scheme).declared.row_function(work.seed) for scheme in schemes
+    )
     batch = Batch.open(target_logits, draft_logits, work, "cpu", kind)
-    if "dask" in (batch.target.library, batch.draft.library):
+    if batch.is_lazy:
         raise InvalidInput("relaxed_rates takes no Dask arrays: call it on their blocks")
     rows = work.rows(batch.target, batch.draft)
     asked = RelaxedRows(functions, schemes, name, amounts)

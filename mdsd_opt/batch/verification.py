@@ -12,9 +12,8 @@ from mdsd_opt import verifiers
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import Opened, to_numpy
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.batch.batch import Batch
+from mdsd_opt.batch.batch import Batch, LogitRows, RowWork, batch_shape
 from mdsd_opt.batch.rates import check_device
-from mdsd_opt.batch.rows import LogitRows, RowWork, batch_shape
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.drafts.by_name import checked_scheme
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
@@ -49,6 +48,10 @@ def verify_batch(
     kind: str | None = None,
     relax: Mapping[str, float] | None = None,
     sampling: Sampling | None = None,
+    mask: Any = None,
+    mask_draft: bool = True,
+    lift: Any = None,
+    draft_sampling: Sampling | None = None,
 ) -> BatchVerdict:
     r"""Choose one output token for every row of logits, given its drafts.
 
@@ -92,6 +95,10 @@ def verify_batch(
         tells the distances of each row and of all together. On the CPU.
     sampling : Sampling, optional
         Temperature and filters in one, in place of the four keywords.
+    mask, mask_draft, lift, draft_sampling : optional
+        As for `acceptance_rates`: the output follows the masked law of the target, lifted where
+        weights are given. With `mask_draft` the drafts have to come from the draft's law with the
+        same mask and weights; without, from its own.
 
     Returns
     -------
@@ -121,10 +128,12 @@ def verify_batch(
     verifiers.get(verifier)  # an error of names comes before one of arrays
     if not 0 <= seed < 1 << 64 or not 0 <= step < 1 << 32:
         raise InvalidInput(f"seed is {seed} and step is {step}: give 64 and 32 bits at most")
-    samplings = Sampling.of_both(temperature, draft_temperature, top_k, top_p, min_p, sampling)
+    samplings = Sampling.of_both(
+        temperature, draft_temperature, top_k, top_p, min_p, sampling, draft_sampling
+    )
     ids = Opened.of(drafts, "drafts")
     work = RowWork(scheme, verifier, ids.shape[-1:], *samplings, num_threads)
-    batch = Batch.open(target_logits, draft_logits, work, device, kind)
+    batch = Batch.open(target_logits, draft_logits, work, device, kind, mask, mask_draft, lift)
     index_shape = batch_shape(batch.target.shape, batch.draft.shape)
     _check_drafts(ids, index_shape)
     given = None if uniforms is None else _checked_uniforms(uniforms, index_shape)

@@ -33,7 +33,7 @@ _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {"min": min, "max": max, "abs": abs}
 
-#: How much each comparison fails by, from its left and its right side.
+#: Amount by which each comparison fails, from its left and its right side.
 _FAILURES: dict[type, Callable[[Fraction, Fraction], Fraction]] = {
     ast.GtE: lambda a, b: b - a,
     ast.LtE: lambda a, b: a - b,

@@ -142,7 +142,7 @@ def _laws(weights: Weights) -> tuple[Law, ...]:
 
 
 def _excess(claim: Callable[..., Fraction], weights: Weights) -> Fraction:
-    """How much the claim fails by; zero where it divides by zero, of which it says nothing."""
+    """Amount by which the claim fails; zero where it divides by zero, of which it says nothing."""
     try:
         found: Any = claim(*_laws(weights))
     except ZeroDivisionError:

@@ -14,11 +14,10 @@ from contextlib import suppress
 def main() -> None:
     """Run the command line; errors that are the user's to mend end in one line, not a traceback."""
     _open_what_is_closed()
-    from mdsd_opt.base.kernels_expected import expect
+    from mdsd_opt.base.long_runs import expect_kernels, waiting
     from mdsd_opt.cli.app import app
     from mdsd_opt.cli.kernels import KERNELS
     from mdsd_opt.cli.output import warnings_as_remarks
-    from mdsd_opt.cli.waiting import waiting
     from mdsd_opt.errors import MdsdError
 
     for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show a sign shows a "?"
@@ -27,7 +26,7 @@ def main() -> None:
     try:
         try:
             verb = " ".join(sys.argv[1:2])
-            expect(KERNELS.get(verb, ()))
+            expect_kernels(KERNELS.get(verb, ()))
             with waiting(verb), warnings_as_remarks():
                 app()
         finally:

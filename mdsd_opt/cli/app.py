@@ -11,14 +11,14 @@ from mdsd_opt.cli.verbs.advise import advise
 from mdsd_opt.cli.verbs.audit import audit
 from mdsd_opt.cli.verbs.bench import bench
 from mdsd_opt.cli.verbs.capture import capture
-from mdsd_opt.cli.verbs.check import check
+from mdsd_opt.cli.verbs.check import check, condition, search
 from mdsd_opt.cli.verbs.decode import decode
 from mdsd_opt.cli.verbs.plan import plan
 from mdsd_opt.cli.verbs.rates import rates
 from mdsd_opt.cli.verbs.relax import relax
 from mdsd_opt.cli.verbs.reproduce import reproduce
-from mdsd_opt.cli.verbs.search import condition, search
 from mdsd_opt.cli.verbs.solve import solve
+from mdsd_opt.cli.verbs.stability import stability
 
 app = typer.Typer(
     name="mdsd-opt",
@@ -59,4 +59,5 @@ app.command(short_help="Store the logits of a pair of models on prompts.")(captu
 app.command(short_help="Continue prompts with several drafts at each step.")(decode)
 app.command(short_help="The draft tree that accepts most within its size.")(plan)
 app.command(short_help="What acceptance beyond lossless costs, at best.")(relax)
+app.command(short_help="How far a text may change if its logits move a little.")(stability)
 app.command(short_help="A paper's experiment on your logits.")(reproduce)

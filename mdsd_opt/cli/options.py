@@ -48,7 +48,7 @@ TargetModel = Annotated[
 DraftModel = Annotated[str, "The same, or skip:14,18 for the target without these decoder layers."]
 Threads = Annotated[int | None, "CPU threads; all by default."]
 Plot = Annotated[Path | None, "Save the picture (.png, .svg or .pdf)."]
-Report = Annotated[
+Page = Annotated[
     Path | None,
     typer.Option(
         "--report", help="Save a page (.html) with findings, tables and picture, whole in one file."
@@ -158,6 +158,10 @@ class Asked:
     vocab_size: int | None = None
     accepted: Path | None = None
     plot: Path | None = None
+    mask: Path | None = None
+    lift: Path | None = None
+    mask_draft: bool = True
+    best_filter: bool = False
 
     @property
     def of_rows(self) -> dict[str, Any]:
@@ -167,7 +171,7 @@ class Asked:
     def refuse(self, names: Iterable[str], why: str) -> None:
         """Raise if one of these options is given, by its name on the command line."""
         given = {
-            "no-verify" if field.name == "verify" else field.name.replace("_", "-")
+            ("no-" if field.name in ("verify", "mask_draft") else "") + field.name.replace("_", "-")
             for group in (self, self.sampling, self.folder)
             for field in fields(group)
             if field.default is not MISSING and getattr(group, field.name) != field.default
@@ -263,9 +267,8 @@ def parse_schemes(text: str) -> list[str]:
 
 def parse_verifiers(text: str) -> list[str]:
     """Verifiers from names with commas between them, or all there are rates of."""
-    from mdsd_opt.batch.row_functions import batch_verifiers
     from mdsd_opt.cli.output import look_here_for_modules
-    from mdsd_opt.verifiers import get
+    from mdsd_opt.verifiers.registry import batch_verifiers, get
 
     known = batch_verifiers()
     if text == "all":

@@ -35,7 +35,7 @@ class MeanInterval:
         return replace(self, low=max(self.low, least), high=min(self.high, most))
 
     def spanning(self, other: MeanInterval) -> MeanInterval:
-        """The same mean, with ends that hold the other interval too."""
+        """Interval with the same mean whose ends hold the other interval too."""
         return replace(self, low=min(self.low, other.low), high=max(self.high, other.high))
 
     @property

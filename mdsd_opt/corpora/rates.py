@@ -13,17 +13,11 @@ from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.frames import data_frame
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.batch import acceptance_rates
-from mdsd_opt.batch.row_functions import (
-    batch_verifiers,
-    entry,
-    is_bound,
-    is_estimated,
-    is_supported,
-)
 from mdsd_opt.corpora.intervals import MeanInterval, mean_interval
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.verifiers import get
+from mdsd_opt.verifiers.registry import batch_verifiers
 
 #: Least gap between rrs and the optimum that exceeds the error of batched rates.
 _LEAST_GAP = 1e-6
@@ -47,7 +41,8 @@ class RateRow:
     @property
     def estimated(self) -> bool:
         """Whether the rates of positions are simulated; the interval holds that error too."""
-        return is_estimated(self.scheme, self.verifier, self.num_drafts)
+        rates = get(self.verifier).batch_rates_for(self.scheme)
+        return rates is not None and rates.is_estimated(self.num_drafts)
 
     @property
     def tokens_per_call(self) -> float:
@@ -103,7 +98,7 @@ def rate_rows(
     """Rows for each scheme, verifier and K that go together.
 
     `kind` is what the arrays of the sample hold; the options are those of `acceptance_rates`:
-    temperature, top_k, num_threads, pad, ...
+    temperature, top_k, num_threads, pad, mask, ...
     """
     if sample.num_positions == 0:
         raise InvalidInput(f"{sample.source} holds no position: its arrays are empty")
@@ -116,7 +111,7 @@ def rate_rows(
             k,
             verifier,
             mean_interval(column, groups, confidence).within(0.0, 1.0),
-            bound=is_bound(verifier),
+            bound=get(verifier).bounds_batches,
         )
         for (scheme, verifier, counts), rates in zip(combined, found, strict=True)
         for k, column in zip(counts, rates.T, strict=True)
@@ -136,12 +131,17 @@ def rates_by_position(
     found = [np.empty((count, len(counts))) for _, _, counts in combined]
     many = sample.is_large
     options = {**options, "kind": "logits", "progress": False}
+    by_token = {name: options.pop(name) for name in ("mask", "lift") if name in options}
     with progress_bar("acceptance rates", count * len(combined), progress) as advance:
         for start, part in sample.parts(kind):
             where = f"in the part that begins with position {start}" if many else None
+            stop = start + part.num_positions
+            for name, each in by_token.items():
+                of_rows = many and each.ndim > 1 and each.shape[:-1] == sample.target.shape[:-1]
+                options[name] = each.reshape(-1, each.shape[-1])[start:stop] if of_rows else each
             here = rates_of_rows(part.target, part.draft, combined, options, where)
             for rates, of_part in zip(found, here, strict=True):
-                rates[start : start + part.num_positions] = of_part
+                rates[start:stop] = of_part
                 advance(part.num_positions)
     return found
 
@@ -173,7 +173,7 @@ def combinations(
     found = []
     for scheme in schemes:
         for verifier in verifiers:
-            counts = [k for k in num_drafts if is_supported(scheme, verifier, k)]
+            counts = [k for k in num_drafts if get(verifier).has_batch_rates(scheme, k)]
             if counts:
                 found.append((scheme, verifier, counts))
     if not found:
@@ -195,7 +195,7 @@ def refusals(
     reasons = {}
     for name in verifiers:
         if name not in rated:
-            known = ", ".join(x for x in SINGLE_MODEL_SCHEMES if entry(x, name))
+            known = ", ".join(x for x in SINGLE_MODEL_SCHEMES if get(name).batch_rates_for(x))
             only = _condition(name)
             reasons[name] = f"no rates with these drafts and K; there are for {known} drafts{only}"
     return reasons

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt import verifiers
 from mdsd_opt.base.files import unreadable
 from mdsd_opt.base.long_runs import progress_bar
-from mdsd_opt.batch.row_functions import is_bound
 from mdsd_opt.corpora.corpus import Corpus, RatesConfig, VerifiedShards, open_corpus
 from mdsd_opt.corpora.executors import RANK_TIMEOUT, Placement, Task, executor
 from mdsd_opt.corpora.intervals import MeanInterval, interval_of_groups
@@ -150,7 +149,6 @@ def corpus_rates(
     progress: bool = False,
     verify: bool = True,
     rank_timeout: float = RANK_TIMEOUT,
-    engine_name: str | None = None,
 ) -> CorpusSummary:
     """Acceptance rates of every position of a corpus, summed up.
 
@@ -182,8 +180,6 @@ def corpus_rates(
     rank_timeout : float
         Seconds without a sign of life after which a rank of torchrun counts as lost; `inf` to wait
         for ever.
-    engine_name : str, optional
-        The old name of `executor_name`; it goes with the next release.
 
     Raises
     ------
@@ -193,11 +189,8 @@ def corpus_rates(
     WorkerDied
         Workers were killed, more than the executor makes good; results are kept.
     """
-    if engine_name is not None:
-        told = "engine_name is now executor_name; the old name goes with the next release"
-        warnings.warn(told, DeprecationWarning, stacklevel=2)
     tasks, num_reused = score_corpus(
-        folder, config, engine_name or executor_name, out,
+        folder, config, executor_name, out,
         Placement(workers, address, rank_timeout), num_threads, progress, verify,
     )  # fmt: skip
     return _summed_up(tasks, config, confidence, num_reused)
@@ -321,7 +314,7 @@ def _summed_up(
             column.num_drafts,
             column.verifier,
             interval,
-            bound=is_bound(column.verifier),
+            bound=verifiers.get(column.verifier).bounds_batches,
             quantiles=dict(zip(_LEVELS, levels.tolist(), strict=True)),
         )
         for column, interval, levels in zip(config.columns, intervals, quantiles, strict=True)

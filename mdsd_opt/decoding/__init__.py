@@ -15,7 +15,6 @@ from mdsd_opt.decoding.generation import (
     generate_batch,
     generate_steps,
 )
-from mdsd_opt.decoding.generation import weigh as weigh  # its old name
 from mdsd_opt.decoding.growth import grow_by_acceptance
 from mdsd_opt.decoding.huggingface import custom_generate
 from mdsd_opt.decoding.language_models import PromptLookup, tree_logits

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.decoding.automatic import growth_of
 from mdsd_opt.decoding.draft_objects import FeatureFeed
@@ -21,7 +20,7 @@ from mdsd_opt.decoding.step_laws import check_tree, distance_of, relax_targets, 
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.solvers.frontier.relaxation import checked_relax
-from mdsd_opt.trees.draft_tree import Node, Tokens, set_targets
+from mdsd_opt.trees.draft_tree import Node, Tokens
 from mdsd_opt.trees.rules import TreeRule, get_rule
 from mdsd_opt.trees.topology import MAX_DEPTH, AutoTree, Tree, parse_topology
 
@@ -71,12 +70,6 @@ class Metrics:
     def first_token_acceptance_rate(self) -> float:
         """Share of steps in which the first token was a draft."""
         return self.num_hits / self.num_steps if self.num_steps else float("nan")
-
-    @property
-    def acceptance_rate(self) -> float:
-        """Old name of `first_token_acceptance_rate`; it goes with the next release."""
-        _warn_of_old_name("Metrics.acceptance_rate", "Metrics.first_token_acceptance_rate")
-        return self.first_token_acceptance_rate
 
     @property
     def accept_length(self) -> float:
@@ -405,14 +398,3 @@ def _cut(tokens: Tokens, room: int, stop_tokens: Collection[int]) -> Tokens:
         if token in stop_tokens:
             return tokens[: n + 1]
     return tokens
-
-
-def weigh(root: Node, laws: Callable[[Tokens], Floats]) -> Node:
-    """Old name of `set_targets`; it goes with the next release."""
-    _warn_of_old_name("decoding.weigh", "decoding.set_targets")
-    return set_targets(root, laws)
-
-
-def _warn_of_old_name(old: str, new: str) -> None:
-    told = f"{old} is now {new}; the old name goes with the next release"
-    warnings.warn(told, DeprecationWarning, stacklevel=3)

@@ -90,19 +90,28 @@ def shared_law(
     return _by_cuts(p, c, num_drafts, tolerance)
 
 
-def blind_bound(targets: Any, weights: Any = None, num_drafts: int = 1) -> float:
+def blind_bound(
+    targets: Any, weights: Any = None, num_drafts: int = 1, *, inclusion: bool = False
+) -> float:
     r"""Largest mean acceptance of any K drafts whose joint law is the same for all targets.
 
     .. math:: \max_\pi \sum_w c_w \min_H \Bigl[1 + p_w(H) - \sum_{S \subseteq H} \pi(S)\Bigr]
 
     over the laws :math:`\pi` of sets of K tokens. One less it is the share of rejections that no
     drafter avoids that does not know w, with any K drafts and any lossless verifier. A linear
-    programme over the sets, for small vocabularies.
+    programme over the sets, for small vocabularies. By the chances r(x) that tokens are drafted
+    alone, whichever come together, the maximum is at most
+
+    .. math:: \max_r \sum_w c_w \sum_x \min(p_w(x), r(x)), \qquad \sum_x r(x) = K
+
+    which has the closed form of `shared_law` with mass K, and is exact for one draft.
 
     Parameters
     ----------
     targets, weights, num_drafts
         As for `shared_law`.
+    inclusion : bool
+        Give the upper bound in closed form, at any vocabulary size.
 
     Raises
     ------
@@ -118,11 +127,14 @@ def blind_bound(targets: Any, weights: Any = None, num_drafts: int = 1) -> float
 
     p, c = _opened(targets, weights, num_drafts)
     (count, v), k = p.shape, min(num_drafts, p.shape[1])
+    if inclusion:
+        return float(c @ np.minimum(p, worth_most(p, c, k)).sum(axis=1))
     sets, size = comb(v, k), comb(v, k) * (1 + k * count)
     if size > MAX_VARIABLES:
         raise ProblemTooLarge(
             f"{count} targets of {v} tokens and {k} drafts make {size:,} variables, over the limit "
-            f"of {MAX_VARIABLES:,}: take fewer tokens, targets or drafts"
+            f"of {MAX_VARIABLES:,}: take fewer tokens, targets or drafts, or the bound by "
+            "inclusion=True"
         )
     tokens = np.array(list(combinations(range(v), k)))  # [set, k]
     flow = sets + np.arange(count * sets * k).reshape(count, sets, k)
@@ -170,7 +182,8 @@ def _opened(targets: Any, weights: Any, num_drafts: int) -> tuple[Floats, Floats
     return p, c
 
 
-def _barycentre(p: Floats, c: Floats) -> SharedLaw:
+def worth_most(p: Floats, c: Floats, mass: float) -> Floats:
+    """Masses r of the tokens, at most `mass` in sum, with the largest sum of c_w min(p_w, r)."""
     order = np.argsort(p, axis=0)
     levels = np.take_along_axis(p, order, axis=0)
     widths = np.diff(levels, axis=0, prepend=0.0).ravel()
@@ -178,8 +191,13 @@ def _barycentre(p: Floats, c: Floats) -> SharedLaw:
     pieces = np.argsort(-above, axis=None, kind="stable")
     before = np.cumsum(widths[pieces]) - widths[pieces]
     taken = np.empty(widths.size)
-    taken[pieces] = np.clip(1.0 - before, 0.0, widths[pieces])
-    q = taken.reshape(p.shape).sum(axis=0)
+    taken[pieces] = np.clip(mass - before, 0.0, widths[pieces])
+    masses: Floats = taken.reshape(p.shape).sum(axis=0)
+    return masses
+
+
+def _barycentre(p: Floats, c: Floats) -> SharedLaw:
+    q = worth_most(p, c, 1.0)
     q /= q.sum()
     rate = float(c @ np.minimum(p, q).sum(axis=1))
     return SharedLaw(q, rate, rate)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -58,7 +57,7 @@ class DraftScheme(ABC):
     scheme : str
         Name of the scheme, as in files and on the command line.
     title : str
-        The same as it is written for readers.
+        Name of the scheme as it is written for readers.
     entries : tuple of str
         Entries of the scheme in a file beside its name.
     has_many_models : bool
@@ -274,16 +273,6 @@ class DraftScheme(ABC):
         place = {row: n for n, row in enumerate(listed)}
         chosen = [place.get(tuple(row), -1) for row in tuples.tolist()]
         return masses_in_list(np.array(list(listed.values())), chosen)
-
-    def draw_masses(self, tuples: Integers) -> UniformIntervals:
-        """Old name of `uniform_intervals`, kept for one release."""
-        warnings.warn("draw_masses is now uniform_intervals", DeprecationWarning, stacklevel=2)
-        return self.uniform_intervals(tuples)
-
-    def rechecked(self) -> DraftScheme:
-        """Old name of `with_finer_quadrature`, kept for one release."""
-        warnings.warn("rechecked is now with_finer_quadrature", DeprecationWarning, stacklevel=2)
-        return self.with_finer_quadrature()
 
     def _listed(self) -> tuple[NDArray[np.int32], Floats]:
         count = self.count_tuples()

@@ -15,11 +15,12 @@ from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import DraftScheme, Entry, EntryReader, ExactSupportLaw, PrefixDraftScheme
 from mdsd_opt.drafts.set_law import DraftSetLaw
-from mdsd_opt.drafts.single_model import Composition, OneDraft, OptimalKernels
+from mdsd_opt.drafts.single_model import Composition, OneDraft
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.drafts.uniform_intervals import UniformIntervals, all_hold
 from mdsd_opt.drafts.with_replacement import WithReplacement
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.prefix_search.batch_rates import BatchRates
 
 
 class HoldsFixed(DraftScheme):
@@ -210,7 +211,7 @@ class TopKDrafts(FixedSetDrafts):
     scheme: ClassVar[str] = "top_k"
     title: ClassVar[str] = "top-K"
     composition: ClassVar[Composition] = Composition(num_random=0)
-    optimal_kernels: ClassVar[OptimalKernels] = OptimalKernels("top_k_rates", "top_k")
+    optimal_kernels: ClassVar[BatchRates] = BatchRates(kernel="top_k_rates", device="top_k")
 
     @cached_property
     def always_drafted(self) -> Integers:
@@ -235,7 +236,7 @@ class GreedyDrafts(FixedSetDrafts):
     scheme: ClassVar[str] = "greedy"
     title: ClassVar[str] = "greedy"
     composition: ClassVar[Composition] = Composition(num_random=1)
-    optimal_kernels: ClassVar[OptimalKernels] = OptimalKernels("greedy_rates", "greedy")
+    optimal_kernels: ClassVar[BatchRates] = BatchRates(kernel="greedy_rates", device="greedy")
 
     @cached_property
     def always_drafted(self) -> Integers:

@@ -17,6 +17,7 @@ from mdsd_opt.drafts.base import (
     PrefixDraftScheme,
     checked_num_drafts,
 )
+from mdsd_opt.prefix_search.batch_rates import BatchRates
 from mdsd_opt.prefix_search.random_draws import RandomDraws
 
 
@@ -46,26 +47,6 @@ class Composition:
         return 0 if self.num_random is None else num_drafts - self.num_random
 
 
-@dataclass(frozen=True, slots=True)
-class OptimalKernels:
-    """Names of the compiled code of the optimal verifier for batches of one scheme.
-
-    Attributes
-    ----------
-    rates : str
-        Function of `mdsd_opt.prefix_search.rates`, or ``"module:function"``, for the CPU.
-    device : str
-        Name of the device kernels that compute the same, which a room that has kernels looks up
-        in its own table; empty if there are none.
-    decides_on_device : bool
-        Whether device kernels decide for such drafts.
-    """
-
-    rates: str
-    device: str = ""
-    decides_on_device: bool = False
-
-
 class SingleModelDrafts(DraftScheme):
     """Scheme that one draft distribution q and K describe.
 
@@ -73,14 +54,14 @@ class SingleModelDrafts(DraftScheme):
     ----------
     composition : Composition or None
         Composition of the drafts from q; None if it cannot describe them.
-    optimal_kernels : OptimalKernels or None
-        Kernels of its optimal rates in batches; without it positions are taken one by one.
+    optimal_kernels : BatchRates or None
+        Kernels of the optimal verifier for batches; without it positions are taken one by one.
     model : Distribution
     """
 
     entries: ClassVar[tuple[str, ...]] = ("q", "num_drafts")
     composition: ClassVar[Composition | None] = None
-    optimal_kernels: ClassVar[OptimalKernels | None] = None
+    optimal_kernels: ClassVar[BatchRates | None] = None
     model: Distribution
 
     def __init__(self, q: Any, num_drafts: int) -> None:

@@ -23,9 +23,10 @@ from mdsd_opt.drafts.counting import (
     require_short_powers,
 )
 from mdsd_opt.drafts.independent import ProductDrafts
-from mdsd_opt.drafts.single_model import Composition, OneDraft, OptimalKernels
+from mdsd_opt.drafts.single_model import Composition, OneDraft
 from mdsd_opt.drafts.support_law import SupportLaw, compositions, multinomial, subsets_of_size
 from mdsd_opt.drafts.uniform_intervals import UniformIntervals, masses_in
+from mdsd_opt.prefix_search.batch_rates import BatchRates
 
 #: Most drafts for which the masses of draft sets, sums of multinomial terms, stay within float64.
 _MAX_LISTED_DRAFTS = 1000
@@ -52,8 +53,10 @@ class WithReplacement(ProductDrafts, OneDraft):
     scheme: ClassVar[str] = "with_replacement"
     title: ClassVar[str] = "with replacement"
     composition: ClassVar[Composition] = Composition(is_replaced=True)
-    optimal_kernels: ClassVar[OptimalKernels] = OptimalKernels(
-        "with_replacement_rates", "with_replacement", decides_on_device=True
+    optimal_kernels: ClassVar[BatchRates] = BatchRates(
+        kernel="with_replacement_rates",
+        device="with_replacement",
+        decides_on_device=True,
     )
 
     @property

@@ -26,10 +26,11 @@ from mdsd_opt.drafts.counting import (
     require_listable,
 )
 from mdsd_opt.drafts.inclusion import inclusion_masses
-from mdsd_opt.drafts.single_model import Composition, OneDraft, OptimalKernels
+from mdsd_opt.drafts.single_model import Composition, OneDraft
 from mdsd_opt.drafts.support_law import SupportLaw, all_tuples, subsets_of_size
 from mdsd_opt.drafts.uniform_intervals import UniformIntervals, all_hold, successive_masses_in
 from mdsd_opt.errors import UnsupportedScheme
+from mdsd_opt.prefix_search.batch_rates import BatchRates
 from mdsd_opt.prefix_search.random_draws import RandomDraws
 
 #: Bound on the memory of one chunk of exponential clocks or of support masses, in elements.
@@ -71,8 +72,10 @@ class WithoutReplacement(OneDraft):
     scheme: ClassVar[str] = "without_replacement"
     title: ClassVar[str] = "without replacement"
     composition: ClassVar[Composition] = Composition()
-    optimal_kernels: ClassVar[OptimalKernels] = OptimalKernels(
-        "without_replacement_rates", "without_replacement", decides_on_device=True
+    optimal_kernels: ClassVar[BatchRates] = BatchRates(
+        kernel="without_replacement_rates",
+        device="without_replacement",
+        decides_on_device=True,
     )
 
     #: Whether Q comes from nodes that serve to check others.

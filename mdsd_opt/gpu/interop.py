@@ -1,4 +1,4 @@
-"""Arrays of other libraries on a device: read in place, on their own stream, and handed back.
+"""Access to arrays of other libraries on a device, in place and on their own stream.
 
 Where an array lies is read from its DLPack capsule, without a copy. Reading the capsule itself,
 instead of handing it to another library, is what lets bfloat16 through: few libraries know each
@@ -26,7 +26,7 @@ from mdsd_opt.gpu.runtime import DeviceLogits, DeviceRuntime, contiguous_strides
 _LEGACY_STREAM = 1  # CUDA's default stream in DLPack's numbering
 _NO_WAITING = -1
 
-#: Kinds of memory, and of numbers, in DLPack's numbering.
+#: Kinds of memory and of numbers, by DLPack's numbers.
 CPU, CUDA = 1, 2
 _FLOAT, _BFLOAT = 2, 4
 _STORED = {(_FLOAT, 32): "float32", (_FLOAT, 16): "float16", (_BFLOAT, 16): "bfloat16"}
@@ -62,7 +62,7 @@ def on_stream_of(side: Opened) -> Iterator[int]:
 
 
 class _ForeignStream:
-    """A stream of another library as CUDA's protocol of streams has it."""
+    """Stream of another library, as an object of CUDA's protocol for streams."""
 
     def __init__(self, pointer: int) -> None:
         self._pointer = pointer
@@ -72,7 +72,7 @@ class _ForeignStream:
 
 
 def _stream_at(cupy: Any, pointer: int, device: int) -> Any:
-    """A stream that CuPy has not made; before 14.0 it knows no protocol."""
+    """CuPy's object for a stream made elsewhere; before 14.0 CuPy knows no protocol."""
     if hasattr(cupy.cuda.Stream, "from_external"):
         return cupy.cuda.Stream.from_external(_ForeignStream(pointer))
     return cupy.cuda.ExternalStream(pointer, device)
@@ -202,6 +202,6 @@ def read_dlpack(array: Any, stream: int | None = None) -> DeviceLogits | None:
 
 
 def device_of(array: Any) -> tuple[int, int]:
-    """Kind of memory and number of the device."""
+    """Kind of an array's memory and number of its device."""
     kind, number = array.__dlpack_device__()
     return int(kind), int(number)

@@ -1,4 +1,4 @@
-"""Both sides of a batch as kernels take them: where rows lie, whatever shape and strides."""
+"""Both sides of a batch in the form of the kernels: places of rows, for any shape and strides."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def index_shape(target: DeviceLogits, draft: DeviceLogits) -> tuple[int, ...]:
 
 
 def runs(target: DeviceLogits, draft: DeviceLogits) -> Iterator[tuple[slice, list[Any]]]:
-    """Rows that one launch can reach, and what kernels take to find them.
+    """Layouts of the rows that each launch can reach, as kernels take them.
 
     That is the first logit and two strides of either side, and a number n: row r is at (r // n,
     r % n). There is a single run unless the strides are very irregular.
@@ -80,14 +80,14 @@ def _strides(logits: DeviceLogits, shape: tuple[int, ...]) -> list[int]:
 
 
 def scale_arguments(scale: float) -> list[np.float32]:
-    """log2(e) / T as a sum of two numbers of single precision."""
+    """Scale log2(e) / T as a sum of two numbers of single precision."""
     high = np.float32(scale)
     return [high, np.float32(scale - float(high))]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pair:
-    """Both sides of a batch and how probabilities come from them.
+    """Both sides of a batch with the scales and filters that give probabilities.
 
     A scale is log2(e) divided by the temperature. Filters are buffers, one ``Filter`` of
     `kernels/logits.cuh` a row, of 8 bytes: tokens that are left out.
@@ -109,7 +109,7 @@ class Pair:
         return math.prod(index_shape(self.target, self.draft))
 
     def arguments(self) -> Iterator[tuple[slice, list[Any]]]:
-        """Rows that one launch can reach, and what every kernel takes first to work on them."""
+        """Rows of each launch, with the arguments that every kernel takes first to work on them."""
         for part, places in runs(self.target, self.draft):
             arguments = [*places, np.int32(self.target.vocab_size)]
             for scale, filters in (
@@ -130,7 +130,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class FilterSettings:
-    """Which tokens are left in; see `mdsd_opt.softmax`."""
+    """Settings of the filters that choose tokens; see `mdsd_opt.softmax`."""
 
     target_one_hot: bool = False  # a temperature of zero
     draft_one_hot: bool = False
@@ -140,7 +140,7 @@ class FilterSettings:
 
 
 def with_filters(runtime: DeviceRuntime, pair: Pair, settings: FilterSettings) -> Pair:
-    """Leave out, on both sides, what the settings leave out."""
+    """Pair with the tokens filtered on both sides as the settings say."""
     filters = [runtime.empty((pair.num_rows, 2), np.float32) for _ in range(2)]
     top_k = settings.top_k
     values = [
@@ -159,7 +159,7 @@ def with_filters(runtime: DeviceRuntime, pair: Pair, settings: FilterSettings) -
 
 @dataclass(slots=True, eq=False)
 class RowRates:
-    """Results of a batch, in the runtime's memory.
+    """Acceptance rates of a batch, in the runtime's memory.
 
     Rows that a first look leaves open are worked on again when `rates` or `gaps` are asked for, on
     the stream that is then current; that waits for the first look.
@@ -185,7 +185,7 @@ class RowRates:
         return self.first_gaps
 
     def settle_by(self, settle: Callable[[], None] | None) -> None:
-        """Settle what is open, and then leave it to `settle` to do that for later rows."""
+        """Settle the open rows, and leave later ones to `settle`."""
         before, self._settle = self._settle, settle
         if before is not None:
             before()

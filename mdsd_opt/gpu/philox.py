@@ -1,4 +1,4 @@
-"""Random numbers by counter, Philox4x32-10 of Salmon et al. (SC 2011), as on a device."""
+"""Random numbers by a counter, with Philox4x32-10 of Salmon et al. (SC 2011), as on a device."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _KEY_STEPS = 0x9E3779B9, 0xBB67AE85
 
 @dataclass(frozen=True, slots=True)
 class Randomness:
-    """Where random numbers come from."""
+    """Key and counter from which random numbers come."""
 
     seed: int  # below 2**64; the key
     step: int = 0  # below 2**32; another one for every decision with the same seed
 
 
 def uniforms_of(randomness: Randomness, rows: Integers) -> Floats:
-    """The random numbers of rows with these numbers, shape (n, 4), in the order of `Uniforms`.
+    """Random numbers of rows by their numbers, shape (n, 4), in the order of `Uniforms`.
 
     The counter is made of the row's number, the step, and the place among the four.
     """

@@ -1,4 +1,4 @@
-"""Acceptance rates by the kernels, on whatever runtime.
+"""Acceptance rates by the kernels, on any runtime.
 
 Tables of sums over bins of p/q, and the searches for the best prefix in them, in turn.
 """
@@ -31,34 +31,34 @@ from mdsd_opt.gpu.sources import (
     Kernel,
 )
 
-#: Bins of a table, see `kernels/ratio_sums.cuh`.
+#: Number of bins of a table, see `kernels/ratio_sums.cuh`.
 NUM_BINS = 2048
 
-#: Of tables and what belongs to them, at a time.
+#: Largest memory, in bytes, of tables and their companions at a time.
 SCRATCH_BYTES = 64 << 20
 
-#: Clusters that look after rows that a table leaves open.
+#: Number of clusters that look after the rows that a table leaves open.
 _NUM_ZOOMING = 128
 
-#: Numbers of drafts that one launch can take.
+#: Largest number of values of K that one launch can take.
 MAX_COUNTS = 8
 
-#: Vocabularies the sums of a row can hold, and drafts with replacement that kernels have room for.
+#: Largest vocabulary that the sums of a row hold, and most drafts with replacement.
 MAX_VOCAB_SIZE = 1 << 22
 
 MAX_DRAFTS = 64
 
-#: Drafts without replacement: the error of the quadrature grows with them, see
+#: Largest number of drafts without replacement, with which the quadrature's error grows, see
 #: `kernels/race_curve.cuh`.
 MAX_RACE_DRAFTS = 32
 
-#: Places for likeliest tokens in a block, see `kernels/likeliest.cuh`.
+#: Number of places for likeliest tokens in a block, see `kernels/likeliest.cuh`.
 _CANDIDATES = 8192
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixSearch:
-    """Kernels that find the best prefix, and what they write for each other.
+    """Kernels that find the best prefix, with the buffers that they write for each other.
 
     Tables are sums over the bins of rows, and over parts of those that stay open; searches look for
     the best prefix in either, each for its own numbers of drafts.
@@ -82,7 +82,7 @@ def best_prefixes(
     values: Sequence[Any],
     result: RowRates,
 ) -> None:
-    """Rates of all rows: their tables, the best prefixes, and both again for what stays open.
+    """Rates of all rows, by tables and best prefixes, and by both again for rows that stay open.
 
     They go into `result`, which waits for the device before it reads open rows once more: nothing
     is launched for rows that are settled. `shape` is c of the bins, which are even in
@@ -195,7 +195,7 @@ def most_fixed_drafts(vocab_size: int, threads_per_row: int) -> int:
 
 
 def most_drafts(name: str, vocab_size: int, threads_per_row: int) -> int:
-    """Largest K that the kernels of this name take."""
+    """Largest K that the kernels of a name take."""
     if name in ("greedy", "top_k"):
         return most_fixed_drafts(vocab_size, threads_per_row)
     return MAX_RACE_DRAFTS if name == "without_replacement" else MAX_DRAFTS
@@ -211,7 +211,7 @@ def rrs(runtime: DeviceRuntime, pair: Pair, num_drafts: Sequence[int]) -> RowRat
     return _without_gaps(runtime, pair, num_drafts, REJECTION, 0)
 
 
-#: The kernels by the names that schemes and verifiers declare for a device.
+#: Functions by the names that schemes and verifiers declare for a device.
 BY_NAME = {
     "with_replacement": with_replacement,
     "without_replacement": without_replacement,

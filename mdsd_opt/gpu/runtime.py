@@ -1,4 +1,4 @@
-"""What runs kernels: a device by way of CuPy, if there is one, or whatever takes pointers.
+"""Runtimes that run kernels: a device by way of CuPy, or anything else that takes pointers.
 
 Batches in the host's memory are sent to it in chunks, while earlier ones are worked on.
 """
@@ -31,7 +31,7 @@ from mdsd_opt.gpu.sources import (
     source,
 )
 
-#: Bytes of logits in one chunk, both sides together.
+#: Number of bytes of logits in one chunk, both sides together.
 CHUNK_BYTES = 256 << 20
 
 _NUM_LANES = 2
@@ -65,24 +65,24 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class Lane(Protocol):
-    """A stream of its own with memory to stage rows in."""
+    """Stream of its own with memory to stage rows in."""
 
     def current(self) -> AbstractContextManager[None]:
-        """What is launched inside goes to this lane's stream."""
+        """Context in which launches go to this lane's stream."""
 
     def send(self, side: str, values: NDArray[Any]) -> DeviceLogits:
         """Copy rows to the device; the last ones that went this way must have been used."""
 
     def stage(self, name: str, values: NDArray[Any]) -> Any:
-        """Copy what is no logits in the same way, into a buffer."""
+        """Copy an array that is no logits in the same way, into a buffer."""
 
 
 class DeviceRuntime(Protocol):
-    """Memory and launches. A buffer is an array in its memory, of its library."""
+    """Memory and launches of kernels; a buffer is an array in its memory, of its library."""
 
     @property
     def threads_per_row(self) -> int:
-        """Threads of all blocks of a cluster."""
+        """Number of threads of all blocks of a cluster."""
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
         """Return a new buffer."""
@@ -91,10 +91,10 @@ class DeviceRuntime(Protocol):
         """Copy a small array into a new buffer."""
 
     def join(self, buffers: Sequence[Any]) -> Any:
-        """Buffers side by side, along their last axis."""
+        """Buffer of several ones side by side, along their last axis."""
 
     def address(self, buffer: Any) -> int:
-        """Where a buffer begins."""
+        """Address at which a buffer begins."""
 
     def lane(self) -> Lane:
         """Return a lane for batches that come in chunks; nobody else has it."""
@@ -116,17 +116,17 @@ class DeviceRuntime(Protocol):
 
 
 def as_scalars(arguments: Sequence[Any]) -> list[Any]:
-    """Null pointers as integers of a pointer's size; all else as it is."""
+    """Argument of a launch: a null pointer as an integer of its size, all else as it is."""
     return [np.uint64(0) if argument is None else argument for argument in arguments]
 
 
 class NoDevice(MdsdError, RuntimeError):
-    """A CUDA device was asked for, and there is none that can be used."""
+    """Error where a CUDA device was requested, and there is none that can be used."""
 
 
 @functools.cache
 def why_unavailable() -> str | None:
-    """What keeps this process from using a CUDA device, and what to do; None if nothing does."""
+    """Obstacle to the use of a CUDA device, with its remedy; None if there is none."""
     try:
         cupy = importlib.import_module("cupy")
     except ImportError as error:
@@ -148,7 +148,7 @@ def why_unavailable() -> str | None:
 
 
 def _why_no_driver(runtime: Any, error: Exception) -> str:
-    """What is wrong where CuPy cannot count devices."""
+    """Reason why CuPy cannot count devices, in words."""
     try:
         driver, built_for = (
             x() // 1000 for x in (runtime.driverGetVersion, runtime.runtimeGetVersion)
@@ -169,7 +169,7 @@ def is_available() -> bool:
 
 
 def require_device() -> None:
-    """Raise `NoDevice` unless there is one, with what is missing and which package to install."""
+    """Raise `NoDevice` unless there is one; it says what is missing and what to install."""
     reason = why_unavailable()
     if reason is not None:
         raise NoDevice(
@@ -178,7 +178,7 @@ def require_device() -> None:
 
 
 class CupyRuntime:
-    """A `DeviceRuntime` on CuPy's current device and stream."""
+    """Runtime on CuPy's current device and stream."""
 
     def __init__(self) -> None:
         self._cupy = importlib.import_module("cupy")
@@ -187,7 +187,7 @@ class CupyRuntime:
 
     @functools.cached_property
     def blocks_per_row(self) -> int:
-        """Blocks of a cluster: one where the device has none or cannot run one of eight.
+        """Number of blocks of a cluster: one where the device has none or cannot run one of eight.
 
         A part of a device, as by MIG or MPS, may have too few processors side by side.
         """
@@ -238,13 +238,13 @@ class CupyRuntime:
             return CupyLane(self._cupy)
 
     def give_back(self, lane: Lane) -> None:
-        """Keep it for the next batch: what it has allocated CuPy gives to no other stream."""
+        """Keep the lane for the next batch: CuPy gives its memory to no other stream."""
         assert isinstance(lane, CupyLane)
         self._idle_lanes.append(lane)
 
 
 class CupyLane:
-    """A stream, and for all that is sent, without a wait, a pinned buffer on either side."""
+    """Stream with a pinned buffer on either side for arrays that are sent without a wait."""
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy
@@ -287,7 +287,7 @@ class CupyLane:
 def _function(
     device: int, kernel: Kernel, types: tuple[str, str] | None, blocks: int = CLUSTER_SIZE
 ) -> Any:
-    """A kernel, for `types` if it reads logits; compiled once for every device."""
+    """Compiled kernel, for `types` if it reads logits; it is compiled once for every device."""
     cupy = importlib.import_module("cupy")
     name = kernel.expression(types)
     options = (*COMPILE_OPTIONS, *(() if blocks > 1 else (SINGLE_BLOCKS,)))
@@ -298,7 +298,7 @@ def _function(
 
 
 class _LaunchConfig(ctypes.Structure):
-    """``CUlaunchConfig``."""
+    """Arguments of a launch, in the layout of ``CUlaunchConfig``."""
 
     _fields_ = (
         ("grid", ctypes.c_uint * 3),
@@ -311,7 +311,7 @@ class _LaunchConfig(ctypes.Structure):
 
 
 def active_clusters(function: Any, shared_bytes: int) -> int:
-    """How many clusters of a kernel the device runs at a time, which CuPy cannot be asked."""
+    """Number of clusters of a kernel that the device runs at a time, which CuPy does not tell."""
     ask = ctypes.CDLL("libcuda.so.1" if os.name == "posix" else "nvcuda.dll")
     number = ctypes.c_int()
     config = _LaunchConfig(
@@ -338,7 +338,7 @@ def work_in_chunks(
     chunk_bytes: int = CHUNK_BYTES,
     beside: Mapping[str, NDArray[Any]] | None = None,
 ) -> None:
-    """Work on a batch of any size, with no more than two chunks on the device.
+    """Compute a batch of any size with at most two chunks on the device.
 
     `target` and `draft`, float32, float16 or bfloat16, have shapes (..., V) that broadcast.
     ``compute(target, draft, start, *beside)`` launches the work on the rows from `start` on; what
@@ -378,7 +378,7 @@ def _finish(started: tuple[Lane, Any, slice], collect: Callable[[Any, slice], No
 
 
 def _rows(values: NDArray[Any], rows: slice) -> NDArray[Any]:
-    """Rows of the flattened batch, without flattening all of it."""
+    """Some rows of the flattened batch, without flattening all of it."""
     if values.ndim == 1:
         return values[None]
     if values.ndim == 2:

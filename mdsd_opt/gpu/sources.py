@@ -1,4 +1,4 @@
-"""The kernels: their CUDA C++ sources, and what each needs to be launched."""
+"""CUDA C++ sources of the kernels, and the needs of each at its launch."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
 
-#: Types of logits as the kernels name them.
+#: Names of the types of logits in the kernels.
 STORED_TYPES = {"float32": "float", "float16": "Half", "bfloat16": "BFloat"}
 
-#: Threads of a block of a cluster, and of one that is alone with a row.
+#: Number of threads of a block of a cluster, and of one that is alone with a row.
 CLUSTER_BLOCK_SIZE = 512
 BLOCK_SIZE = 256
 
-#: Blocks of a cluster, where a device has clusters.
+#: Number of blocks of a cluster, where a device has clusters.
 CLUSTER_SIZE = 8
 
-#: For the device's compiler.
+#: Options of the device's compiler.
 COMPILE_OPTIONS = (
     "--std=c++17",
     "--diag-suppress=177",  # constants that not every kernel uses
     f"-DMDSD_BLOCK_SIZE={CLUSTER_BLOCK_SIZE}",
 )
 
-#: One more, where every row has one block.
+#: Further option where every row has one block.
 SINGLE_BLOCKS = "-DMDSD_CLUSTER_SIZE=1"
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One kernel: a function, or a template over the types of logits or over a number."""
+    """One kernel, which is a function, or a template over the types of logits or over a number."""
 
     name: str  # of the function
     file: str  # ``kernels/<file>.cuh`` holds it
@@ -40,7 +40,7 @@ class Kernel:
     reads_logits: bool = True  # a template over the types of both sides
     in_clusters: bool = True  # a cluster takes a row; else one block of `BLOCK_SIZE` at most
     variant: int | None = None  # argument of a template over a number, after any types
-    #: Structs it finds in global memory, and how many bytes each has at most.
+    #: Structs that it finds in global memory, with the most bytes that each has.
     records: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def expression(self, types: tuple[str, str] | None) -> str:
@@ -52,7 +52,7 @@ class Kernel:
         return f"{self.name}<{', '.join(arguments)}>" if arguments else self.name
 
 
-#: Structs in global memory, and how many bytes each has at most.
+#: Structs in global memory, with the most bytes that each has.
 RATIO_RECORDS = {"RowHead": 32, "RatioWindow": 48}
 RACE_RECORDS = {"RaceHead": 5_456, "RaceWindow": 56}
 
@@ -65,7 +65,7 @@ BEST_ZOOMED_PREFIX = replace(BEST_PREFIX, name="best_zoomed_prefix")
 
 RACE_TABLES = Kernel("race_tables", "race_tables", "RaceTablesMemory", 68_608, records=RACE_RECORDS)
 ZOOMED_RACE_TABLES = replace(RACE_TABLES, name="zoomed_race_tables")
-#: Numbers of drafts for which there are instances.
+#: Values of K for which there are instances.
 RACE_VARIANTS = (2, 4, 8, 16, 32)
 BEST_RACE_PREFIXES = tuple(
     Kernel("best_race_prefix", "best_race_prefix", "BestRacePrefixMemory", 84_992, False, False, k)
@@ -78,7 +78,7 @@ BEST_ZOOMED_RACE_PREFIXES = tuple(
 FIXED_DRAFTS = Kernel("fixed_drafts", "fixed_drafts", "FixedDraftsMemory", 75_776)
 REJECTION = Kernel("rejection", "rejection", "RejectionMemory", 1_024)
 
-#: What is decided on in every row, see `kernels/row_plan.cuh`.
+#: Records in global memory of the decision on a row, see `kernels/row_plan.cuh`.
 PLAN_RECORDS = {"RowPlan": 187_000, "DraftedToken": 24}
 DRAFTED_TOKENS = Kernel(
     "drafted_tokens", "drafted_tokens", "", 0, in_clusters=False, records=PLAN_RECORDS
@@ -105,20 +105,20 @@ KERNELS = (
 
 
 def instances(kernels: Iterable[Kernel], types: tuple[str, str] | None) -> list[str]:
-    """Expressions of the kernels that read logits of these types, or, for None, of the others."""
+    """Names of the kernels that read logits of these types, or, for None, of the others."""
     return [
         kernel.expression(types) for kernel in kernels if kernel.reads_logits == (types is not None)
     ]
 
 
 def most_shared_bytes() -> int:
-    """Shared memory that a block must be able to get."""
+    """Bytes of shared memory that a block must be able to get."""
     return max(kernel.shared_bytes for kernel in KERNELS)
 
 
 @functools.cache
 def source(*kernels: Kernel) -> str:
-    """Kernels as one translation unit, every header once and after those it includes.
+    """Source of the kernels as one translation unit, each header once, after those it includes.
 
     Compilers are told which file each line is of.
     """

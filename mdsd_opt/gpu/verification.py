@@ -1,4 +1,4 @@
-"""Decisions of the optimal verifier by the kernels, on whatever runtime."""
+"""Decisions of the optimal verifier by the kernels, on any runtime."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from mdsd_opt.gpu.sources import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowTokens:
-    """Results of a batch, in the runtime's memory: buffers of shape (num_rows,).
+    """Decisions of a batch, in the runtime's memory: buffers of shape (num_rows,).
 
     `rates`, of float64, are the probability that the selected draft is accepted, and `gaps` how
     much higher the optimum is at most, for the weights they were computed from.
@@ -46,7 +46,7 @@ class RowTokens:
 def _kernels_for(
     is_replaced: bool, num_drafts: int
 ) -> tuple[Kernel, tuple[Kernel, ...], Kernel, int, int, np.float32]:
-    """Kernels for tables of rows, for groups of their bins and for the residual, and three numbers.
+    """Kernels for tables of rows, for groups of bins and for the residual, with three numbers.
 
     Groups have a kernel for some numbers of drafts each. The numbers are those in a bin, the bytes
     of what is kept of a row, and c of the bins, which are even in p / (p + c q).
@@ -69,7 +69,7 @@ def verify_rows(
     with_rates: bool = False,
     is_replaced: bool = True,
 ) -> RowTokens:
-    """Decide for every row.
+    """Decisions by the kernels for every row.
 
     `drafts`, contiguous int64 of shape (num_rows, K), were drawn from q, with replacement or not,
     in draw order; -1 where there is none. `uniforms`, contiguous float64 of shape (num_rows, 4),

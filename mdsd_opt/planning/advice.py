@@ -1,4 +1,4 @@
-"""Whether drafts pay: which scheme and tree bring most tokens a second, and by how much."""
+"""Advice by rates and costs: the scheme and tree that bring most tokens a second, and the gain."""
 
 from __future__ import annotations
 
@@ -19,29 +19,31 @@ from mdsd_opt.corpora.intervals import MeanInterval, interval_note, mean_interva
 from mdsd_opt.drafts.by_name import title_of
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.planning.costs import PassCost, RowsCost, StepCosts
-from mdsd_opt.planning.position_rates import (
+from mdsd_opt.planning.tree_forecasts import (
+    MAX_WIDTH,
+    Candidate,
     Paths,
     PositionRates,
+    TreeForecasts,
     rates_config,
     rates_of_paths,
     rates_of_sample,
 )
-from mdsd_opt.planning.tree_forecasts import MAX_WIDTH, Candidate, TreeForecasts
 from mdsd_opt.trees.topology import Topology
 
 #: Schemes that are compared unless others are named.
 SCHEMES = ("with_replacement", "without_replacement", "greedy", "top_k")
 
-#: Drafts of a tree, at most.
+#: Largest number of drafts of a tree.
 MAX_DRAFTS = 64
 
-#: Batches that a curve of the speed-up goes through.
+#: Batch sizes at which the curve of the speed-up is computed.
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
-#: Candidates that are forecast along the texts, the best by the mean rates.
+#: Number of candidates, the best by the mean rates, that are forecast along the texts.
 _MOST_FORECAST = 16
 
-#: Intervals that are narrower come of rounding.
+#: Width below which an interval comes from rounding alone.
 _NO_WIDTH = 1e-6
 
 _ONE = "one draft"
@@ -49,7 +51,7 @@ _ONE = "one draft"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One way to decode, and what it brings.
+    """One way to decode, with its forecast accepted drafts, step time and speed-up.
 
     Attributes
     ----------
@@ -57,12 +59,12 @@ class Option:
         "none" is plain decoding, "one draft" a chain of drafts that are sampled one by one.
     tree : Topology or None
     accepted : float
-        Drafts that a step accepts.
+        Expected number of drafts that a step accepts.
     step_ms, tokens_per_second : float
-        Of the whole batch.
+        Milliseconds of a step and tokens a second of the whole batch.
     speedup : MeanInterval
-        Against plain decoding at the same costs. Along texts, the ends span what steps that run
-        beyond the end of one may meet.
+        Speed relative to plain decoding at the same costs. Along texts, the ends span what steps
+        that run beyond the end of one may meet.
     """
 
     scheme: str
@@ -77,7 +79,7 @@ class Option:
         return "" if self.tree is None else self.tree.name
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields."""
+        """Fields, ready for JSON."""
         return {
             "scheme": self.scheme,
             "tree": None if self.tree is None else self.tree.name,
@@ -101,13 +103,13 @@ class BatchPoint:
     scheme: str
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields."""
+        """Fields, ready for JSON."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The scheme and tree that bring most tokens a second, and whether that is worth it.
+    """Scheme and tree that bring most tokens a second, and the decision whether they are worth it.
 
     Attributes
     ----------
@@ -115,30 +117,31 @@ class Advice:
     tree : Topology
         "3x1" is three drafts at one position, "chain3" one at each of three.
     num_drafts : int
-        Of the tree.
+        Number of drafts of the tree.
     tokens_per_step : float
-        Accepted drafts and one more.
+        Expected tokens of a step: the accepted drafts and one more.
     tokens_per_second : float
-        Of the whole batch.
+        Tokens a second of the whole batch.
     speedup, speedup_interval : float, (float, float)
-        Against plain decoding. The interval is over texts, and NaN where there are not two.
+        Speed relative to plain decoding. The interval is over texts, and NaN where there are not
+        two.
     speedup_over_single, speedup_over_single_interval : float, (float, float)
-        Against the best chain of single drafts.
+        Speed relative to the best chain of single drafts.
     worth_it : bool
         False where the whole interval of `speedup` lies below 1.
     single_acceptance : float
-        How often one draft is accepted.
+        Acceptance rate of a single draft.
     break_even_acceptance : float
-        How often it has to be, for one draft at a time to be as fast as plain decoding; above one
-        where that cannot be.
+        Acceptance rate at which one draft at a time is as fast as plain decoding; above one where
+        that cannot be.
     rows : tuple of Option
-        What was compared, the fastest first: plain decoding, single drafts, and for every scheme
-        the best number of drafts at one position and the best tree.
+        Compared ways to decode, the fastest first: plain decoding, single drafts, and for every
+        scheme the best number of drafts at one position and the best tree.
     batches : tuple of BatchPoint
-        Where passes are known by their rows.
+        Speed-ups by batch size; empty unless passes are known by their rows.
     costs : StepCosts
     notes : tuple of str
-        What is assumed, and what error that may make.
+        Assumptions, each with the error that it may make.
     """
 
     scheme: str
@@ -160,7 +163,7 @@ class Advice:
 
     @property
     def crossover(self) -> int | None:
-        """The first of the batches from which on plain decoding is faster; None without one."""
+        """First batch size from which on plain decoding is faster; None without one."""
         slower: list[int] = []
         for point in self.batches:
             slower = [*slower, point.batch_size] if point.tree < 1 else []
@@ -168,7 +171,7 @@ class Advice:
 
     @property
     def sentence(self) -> str:
-        """The decision in words."""
+        """Decision in words."""
         low, high = self.speedup_interval
         times = f"{self.speedup:.2f} times the speed of plain decoding{ends_shown(low, high)}"
         what = f"{self.tree.name} ({scheme_title(self.scheme)})"
@@ -200,7 +203,7 @@ class Advice:
         return data_frame([flat(row.to_dict()) for row in self.rows])
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields; missing interval ends are None."""
+        """Fields, ready for JSON; missing interval ends are None."""
         names = (
             *("scheme", "num_drafts", "tokens_per_step", "tokens_per_second", "speedup"),
             *("speedup_over_single", "worth_it", "single_acceptance", "break_even_acceptance"),
@@ -220,7 +223,7 @@ class Advice:
         }
 
     def __str__(self) -> str:
-        """A table of at most 80 columns, and the sentence."""
+        """Table of at most 80 columns, with the sentence below."""
         form = "{:<20.20} {:<11.11} {:>8} {:>8} {:>9}  {}"
         lines = [form.format("drafts", "tree", "accepted", "ms/step", "tokens/s", "speed-up")]
         lines += [
@@ -238,17 +241,17 @@ class Advice:
 
 
 def scheme_title(scheme: str) -> str:
-    """What an option is called in tables."""
+    """Title of an option in tables."""
     return scheme if scheme in ("none", _ONE) else title_of(scheme)
 
 
 def speedup_cell(found: MeanInterval) -> str:
-    """A speed-up with its interval."""
+    """Text of a speed-up with its interval."""
     return f"{found.mean:.2f}{ends_shown(found.low, found.high)}"
 
 
 def ends_shown(low: float, high: float) -> str:
-    """An interval after what it belongs to; nothing where it has no width, or there is none."""
+    """Text of an interval to stand after its mean; empty where it has no width or there is none."""
     return f" [{low:.2f}, {high:.2f}]" if high - low > _NO_WIDTH else ""
 
 
@@ -279,7 +282,7 @@ def advise(
     draft_token_ids: Any = None,
     **sampling: Any,
 ) -> Advice:
-    r"""Which drafts bring most tokens a second at these costs, and whether that is worth it.
+    r"""Find the drafts that bring most tokens a second at these costs, and whether they pay.
 
     A step with a tree of n drafts in d levels takes
     :math:`T(b (n + 1)) + d\,c + v` milliseconds, b the texts decoded together, and brings
@@ -288,42 +291,42 @@ def advise(
     Parameters
     ----------
     target_logits, draft_logits : array_like, shape (..., V) or (B, T, V)
-        Tuples of tensors [B, V], one for each step, are B texts, see `acceptance_rates`. Or a path
-        as the first and nothing as the second: a file, a sequence of two, or the folder of a
-        corpus.
+        Logits, as for `acceptance_rates`; tuples of tensors [B, V], one for each step, are B
+        texts. Or a path as the first and nothing as the second: a file, a sequence of two, or the
+        folder of a corpus.
     target_ms, draft_ms : float, mapping of int to float, or callable
         Milliseconds of one pass of each model, or by the texts that are decoded together.
     rows_ms : mapping of int to float, or callable, optional
         Milliseconds of a target pass by its rows, as {1: 20, 8: 21}; the same for any number of
         rows if left out.
     verify_ms : float
-        Of the decision of a step.
+        Milliseconds of the decision of a step.
     max_drafts : int
-        Of a tree, at most; up to 64.
+        Largest number of drafts of a tree, up to 64.
     temperature : float
     sequence : array_like of int, optional
-        The text of each position, rows of a text one after another; of arrays (B, T, V) the first
-        axis without it.
+        Text of each position, rows of a text one after another; for arrays (B, T, V) it is the
+        first axis unless given.
     position : array_like of int, optional
-        The place of each in its text, where not all are there.
+        Place of each position in its text, where not all places are there.
     batch_size : int
-        Texts that are decoded together.
+        Number of texts that are decoded together.
     draft_passes : int, optional
         Draft passes of a step, whatever the tree: 1 for drafts that come in parallel, 0 for those
         that are looked up. By default one for each level.
     schemes : sequence of str
     verifier : str
-        Whose acceptance rates are taken.
+        Name of the verifier whose acceptance rates are taken.
     confidence : float
-        Of the intervals.
+        Confidence of the intervals.
     kind : {None, "logits", "logprobs", "probs"}
-        What the rows are, see `acceptance_rates`.
+        Kind of the rows, see `acceptance_rates`.
     num_threads : int, optional
     progress : bool
     draft_token_ids : array_like of int, shape (draft's V,), optional
-        The target's id of each of the draft's tokens, see `acceptance_rates`; a file has its own.
+        Target's id of each of the draft's tokens, see `acceptance_rates`; a file has its own.
     **sampling
-        More of `acceptance_rates`: `draft_temperature`, `top_k`, `top_p`, `min_p`, `pad`.
+        More options of `acceptance_rates`: `draft_temperature`, `top_k`, `top_p`, `min_p`, `pad`.
 
     Returns
     -------
@@ -371,7 +374,7 @@ def advice_from_rates(
     max_drafts: int = 16,
     confidence: float = 0.95,
 ) -> Advice:
-    """`advise` by rates that are known; those of "with_replacement" are always among them."""
+    """Advice by known rates, as `advise` gives it; they include those of "with_replacement"."""
     followed = rates.following
     single = TreeForecasts(_ONE, rates.by_scheme["with_replacement"][:, :1], followed)
     by_scheme = {
@@ -432,7 +435,7 @@ def advice_from_rates(
 
 
 class _Search:
-    """The trees of every scheme, and the best of them at given costs."""
+    """Trees of every scheme, and the best of them at given costs."""
 
     def __init__(self, forecasts: dict[str, TreeForecasts], max_drafts: int) -> None:
         self._forecasts = forecasts
@@ -441,7 +444,7 @@ class _Search:
 
     @property
     def names(self) -> list[str]:
-        # of equals the first is chosen: single drafts
+        # Of equal options the first is chosen: single drafts.
         return list(self._forecasts)
 
     @property
@@ -449,7 +452,7 @@ class _Search:
         return self._pool[_ONE][0]
 
     def best(self, costs: StepCosts, schemes: Iterable[str], depth: int | None = None) -> Candidate:
-        """The candidate with most tokens a second, forecast along the texts."""
+        """Candidate with most tokens a second, forecast along the texts."""
         pool = [
             (costs.step(x.tree), x)
             for name in schemes
@@ -463,14 +466,14 @@ class _Search:
         )[1]
 
     def lasting(self, candidate: Candidate) -> Floats:
-        """The same with positions beyond the end of a text as easy as its last."""
+        """Accepted drafts, with positions beyond the end of a text as easy as its last."""
         return self._forecasts[candidate.scheme].lasting(candidate.tree)
 
     def _accepted(self, candidate: Candidate) -> Floats:
         return self._forecasts[candidate.scheme].accepted(candidate.tree)
 
     def bounds(self, chosen: Candidate) -> tuple[float, float]:
-        """Accepted drafts with independent positions, and with those as easy as the first."""
+        """Accepted drafts if positions are independent, and if all are as easy as the first."""
         forecasts = self._forecasts[chosen.scheme]
         return forecasts.independent(chosen.tree), forecasts.persistent(chosen.tree)
 
@@ -506,7 +509,7 @@ def _notes(
     speedup: MeanInterval,
     confidence: float,
 ) -> Iterable[str]:
-    """What is assumed."""
+    """Sentences that state the assumptions of the forecast."""
     yield interval_note(
         speedup.num_groups, "positions" if rates.texts is None else "texts", confidence
     )

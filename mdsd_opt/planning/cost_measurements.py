@@ -1,4 +1,4 @@
-"""Passes of models timed, in two minutes or less: loaded ones, and those of servers."""
+"""Timing of passes, in two minutes or less: of loaded models and of servers."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.errors import InvalidInput, ServerError
-from mdsd_opt.planning.costs_file import MeasuredCosts, Pass
+from mdsd_opt.planning.costs import MeasuredCosts, Pass
 
-#: Texts together, rows of each, and tokens before them.
+#: Numbers of texts together, of rows of each, and of tokens before them.
 BATCHES = (1, 4, 16)
 ROWS = (1, 2, 4, 8, 16)
 CONTEXTS = (128,)
 
 _REPEATS = 5
 
-#: Of one kind of pass, after two that count.
+#: Seconds after which one kind of pass is not timed again, once two are counted.
 _MOST_SECONDS = 3.0
 
-#: New tokens of the short and of the long request whose difference is that of passes alone, and
-#: the most of the long one, which grows until the difference takes so many seconds.
+#: Numbers of new tokens of the short and of the long request, whose difference is that of passes
+#: alone, and of the longest one; requests grow until the difference takes the seconds given last.
 _SHORT, _LONG, _LONGEST, _ENOUGH = 8, 40, 640, 0.25
 
 
@@ -36,7 +36,7 @@ def measured(
     draft: Callable[[], Sequence[Pass]] | None,
     **settings: Any,
 ) -> MeasuredCosts:
-    """What two measurements found, with the machine they ran on.
+    """Costs that two measurements found, with the machine that they ran on.
 
     Raises `InvalidInput` where they contradict each other, as on a machine that is busy.
     """
@@ -58,7 +58,7 @@ def time_model(
     contexts: Sequence[int] = CONTEXTS,
     repeats: int = _REPEATS,
 ) -> list[Pass]:
-    """Median milliseconds of passes of a `LoadedModel` of transformers, with keys and values kept.
+    """Median milliseconds of passes of a `LoadedModel` of transformers that keeps keys and values.
 
     The tokens are random: what a pass takes does not depend on them.
     """
@@ -112,7 +112,7 @@ def time_server(
     repeats: int = 3,
     transport: Any = None,
 ) -> list[Pass]:
-    """Milliseconds of a step of plain decoding by the texts together, of a server as OpenAI's.
+    """Milliseconds of a step of plain decoding of a server like OpenAI's, by the texts together.
 
     A batch of requests for 40 tokens takes 32 steps longer than one for 8: prompts and the network
     cancel. Where steps are short, more tokens are asked for. The server must run without
@@ -186,7 +186,7 @@ def time_llamacpp(
 
 
 def time_any_server(url: str, contexts: Sequence[int] = CONTEXTS) -> list[Pass]:
-    """Passes by batch, and by rows too where the server is llama.cpp's; batches that fit in it."""
+    """Passes of a server by the batches that fit in it, and by rows where it is llama.cpp's."""
     from mdsd_opt.auditing.servers.connection import Connection
 
     connection = Connection(url)
@@ -204,7 +204,7 @@ def time_any_server(url: str, contexts: Sequence[int] = CONTEXTS) -> list[Pass]:
 
 
 def _beside(steps: Sequence[Pass], prompts: Sequence[Pass]) -> list[Pass]:
-    """Steps over several rows: what passes over prompts take more than over one row, on top.
+    """Steps over several rows: a plain step plus the time that more rows of a prompt take.
 
     A step samples and answers too, which reading a prompt does not.
     """
@@ -240,7 +240,7 @@ def _model_of(connection: Any) -> str:
 def _seconds_of_batch(
     connection: Any, model: str, batch: int, context: int, tokens: int, seed: int
 ) -> float:
-    """Until the last of so many requests at once is answered; prompts differ, but not in length."""
+    """Seconds until a batch of requests is answered; their prompts differ, but not in length."""
 
     def one(place: int) -> None:
         body = {
@@ -267,7 +267,7 @@ def _seconds_of_batch(
 
 
 def _step_ms(ask: Callable[[int, int], float], repeats: int) -> float:
-    """Median milliseconds of a step, by the seconds of so many tokens in the n-th request."""
+    """Median milliseconds of a step; `ask` gives the seconds of tokens in the n-th request."""
     ask(_SHORT, 0)
     tokens = _LONG
     while True:

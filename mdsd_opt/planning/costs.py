@@ -1,15 +1,17 @@
-"""What a step of decoding costs: passes of the target by their rows, of the draft, a decision."""
+"""Costs of a step of decoding: passes of target and draft, and a decision; files of passes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from itertools import pairwise
-from math import ceil, floor, inf
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise, permutations
+from math import ceil, floor, inf, log
 from typing import Any
 
 from mdsd_opt.base.checked import checked_amount
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.base.files import atomic_write, read_json
+from mdsd_opt.errors import InvalidInput, UnreadableFile
 from mdsd_opt.trees.topology import Topology
 
 #: Milliseconds of a target pass by its rows: a table measured at some numbers, or a function.
@@ -21,7 +23,7 @@ PassCost = float | RowsCost
 
 @dataclass(frozen=True, slots=True)
 class StepCosts:
-    """Milliseconds of a step that decodes so many texts at once.
+    """Milliseconds of a step that decodes several texts at once.
 
     A tree of n drafts is n + 1 rows of a target pass for each text: the last token, after which
     nothing is known yet, and the drafts. Plain decoding is one row.
@@ -29,19 +31,20 @@ class StepCosts:
     Attributes
     ----------
     target_ms : float, mapping of int to float, or callable
-        A target pass of plain decoding: over one row, and over any number of them without
-        `rows_ms`; or by the texts that are decoded together, which are its rows.
+        Milliseconds of a target pass of plain decoding: over one row, and over any number of them
+        without `rows_ms`; or by the texts that are decoded together, which are its rows.
     draft_ms : float, mapping of int to float, or callable
-        A pass of the draft, whatever the batch or by it.
+        Milliseconds of a pass of the draft, whatever the batch or by it.
     rows_ms : mapping of int to float, or callable, optional
-        Target passes by rows. Between entries of a table, and beyond them, on straight lines.
+        Milliseconds of target passes by rows. Costs between the entries of a table, and beyond
+        them, lie on straight lines.
     verify_ms : float
-        The decision of a step.
+        Milliseconds of the decision of a step.
     batch_size : int
-        Texts that are decoded together.
+        Number of texts that are decoded together.
     draft_passes : int, optional
-        Of a step, whatever the tree: 1 for drafts that come in parallel, 0 for those that are
-        looked up. By default one for each level.
+        Draft passes of a step, whatever the tree: 1 for drafts that come in parallel, 0 for those
+        that are looked up. By default there is one for each level.
     """
 
     target_ms: PassCost = 20.0
@@ -68,7 +71,7 @@ class StepCosts:
         self.draft_pass()
 
     def target_pass(self, rows: int) -> float:
-        """Milliseconds of a target pass over so many rows."""
+        """Milliseconds of a target pass over a number of rows."""
         plain = self.target_ms
         if callable(self.rows_ms):
             took = float(self.rows_ms(rows))
@@ -103,7 +106,7 @@ class StepCosts:
         return self.plain() if tree is None else self.drafted(tree.num_nodes, tree.depth)
 
     def drafted(self, num_drafts: float, depth: float | None = None) -> float:
-        """The same by the drafts of each text and their levels, for a chain one for each draft.
+        """Milliseconds of a step by the drafts of each text and their levels; one each by default.
 
         Means of steps of several lengths lie on a line between whole numbers.
         """
@@ -132,7 +135,7 @@ class StepCosts:
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """What is taken for granted in favour of drafts, as no cost was given for it."""
+        """Assumptions in favour of drafts that are made for want of a cost."""
         found = [] if self.knows_rows else ["rows are free"]
         if not self.knows_batch:
             took = f"{self.draft_pass():g} ms"
@@ -141,12 +144,12 @@ class StepCosts:
 
     @property
     def most_rows(self) -> int | None:
-        """Rows up to which a table was measured; None without a table."""
+        """Largest number of rows that a table was measured at; None without a table."""
         rows = self.target_ms if self.rows_ms is None else self.rows_ms
         return max(rows) if isinstance(rows, Mapping) else None
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields; of a function of the rows, that there is one."""
+        """Fields, ready for JSON; a function is named "function"."""
         return {
             "target_ms": _shown(self.target_ms),
             "draft_ms": _shown(self.draft_ms),
@@ -178,7 +181,7 @@ def _shown(cost: PassCost | None) -> Any:
 
 
 def _on_lines(table: Mapping[int, float], rows: int) -> float:
-    """The table between its entries; beyond them the last line, where it rises, goes on."""
+    """Value of a table between its entries, and beyond them on its last line where that rises."""
     known = sorted(table.items())
     if rows <= known[0][0]:
         return known[0][1]
@@ -190,3 +193,179 @@ def _on_lines(table: Mapping[int, float], rows: int) -> float:
         return took
     before, earlier = known[-2]
     return took + max(took - earlier, 0.0) / (last - before) * (rows - last)
+
+
+_KIND = "mdsd-opt costs"
+
+#: Share of the time of fewer rows that a pass over more rows cannot be quicker than.
+_FAR = 0.6
+
+_FORM = (
+    '{"kind": "mdsd-opt costs", "target": [{"batch": 1, "rows": 1, "context": 128, "ms": 20}], '
+    '"draft": [...]}'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A timed pass: its texts, the new tokens of each, and the tokens read before."""
+
+    batch: int
+    rows: int
+    context: int
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCosts:
+    """Timed passes of a target and a draft model.
+
+    Attributes
+    ----------
+    of_target, of_draft : tuple of Pass
+        Passes of each model; those of the draft are over one row of each text.
+    settings : dict
+        Machine, versions and method of the measurement.
+    """
+
+    of_target: tuple[Pass, ...]
+    of_draft: tuple[Pass, ...]
+    settings: dict[str, Any]
+
+    def check(self) -> None:
+        """Raise `InvalidInput` where more rows or texts take far less time than fewer."""
+        for name, side in (("target", self.of_target), ("draft", self.of_draft)):
+            for less, more in permutations(side, 2):
+                grows = (
+                    less.context == more.context
+                    and less.batch <= more.batch
+                    and less.rows <= more.rows
+                )
+                if grows and more.ms < _FAR * less.ms:
+                    raise InvalidInput(
+                        f"a {name} pass over {more.rows} rows of {more.batch} texts takes "
+                        f"{more.ms:.4g} ms, and one over {less.rows} of {less.batch} "
+                        f"{less.ms:.4g}: the machine was busy. Measure again when it is not"
+                    )
+
+    def at(
+        self,
+        batch: int = 1,
+        context: int | None = None,
+        *,
+        verify_ms: float = 0.0,
+        draft_passes: int | None = None,
+    ) -> StepCosts:
+        """Costs of steps at a batch and a context, which lie on straight lines between contexts.
+
+        Passes over several rows are those of the nearest batch that has them.
+
+        Raises `InvalidInput` where several contexts were measured and none is named, the one
+        named is beyond them, or the costs contradict each other.
+        """
+        self.check()
+        target = _at_context(self.of_target, context, "target")
+        draft = _at_context(self.of_draft, context, "draft")
+        plain = {batch: ms for (batch, rows), ms in target.items() if rows == 1}
+        if not plain:
+            raise InvalidInput("the costs have no target pass over one row of each text")
+        by_rows: dict[int, float] = {}
+        several = [key for key in target if key[1] > 1]
+        for size, rows in sorted(several, key=lambda key: -abs(log(key[0] / batch))):
+            by_rows[size * rows] = target[size, rows]
+        costs: dict[str, PassCost | RowsCost | None] = {
+            "target_ms": plain,
+            "draft_ms": {size: ms for (size, rows), ms in draft.items() if rows == 1},
+            "rows_ms": by_rows or None,
+        }
+        if not costs["draft_ms"]:
+            costs["draft_ms"] = 0.0
+        return StepCosts(
+            **costs,  # type: ignore[arg-type]
+            verify_ms=verify_ms,
+            batch_size=batch,
+            draft_passes=draft_passes if self.of_draft else 0,
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the passes as JSON."""
+        from json import dumps
+
+        document = {
+            "kind": _KIND,
+            **self.settings,
+            "target": [asdict(x) for x in self.of_target],
+            "draft": [asdict(x) for x in self.of_draft],
+        }
+        with atomic_write(path) as file:
+            file.write(dumps(document, indent=1).encode() + b"\n")
+
+
+def read_costs(path: str | os.PathLike[str]) -> MeasuredCosts:
+    """Costs in a file that `mdsd-opt advise --measure` wrote, or in one of that form.
+
+    Raises `UnreadableFile` if it is missing or something else.
+    """
+    document = read_json(path)
+    if not isinstance(document, dict) or document.get("kind") != _KIND:
+        raise UnreadableFile(f"{path} is no file of costs: its form is {_FORM}")
+    sides = [
+        tuple(_passes(document.get(name, []), f"{path}: {name}")) for name in ("target", "draft")
+    ]
+    if not sides[0]:
+        raise UnreadableFile(f"{path} has no passes of the target: its form is {_FORM}")
+    known = ("kind", "target", "draft")
+    settings = {name: value for name, value in document.items() if name not in known}
+    return MeasuredCosts(sides[0], sides[1], settings)
+
+
+def _passes(given: Any, where: str) -> Iterable[Pass]:
+    if not isinstance(given, list):
+        raise UnreadableFile(f"{where} is no list of passes: the form is {_FORM}")
+    for number, entry in enumerate(given, start=1):
+        told = f"pass {number} of {where}"
+        if not isinstance(entry, dict):
+            raise UnreadableFile(f"{told} is {entry!r:.40}: the form is {_FORM}")
+        counts = [
+            entry.get(name, 1 if name != "context" else 0) for name in ("batch", "rows", "context")
+        ]
+        if any(type(x) is not int or x < 0 for x in counts) or min(counts[:2]) < 1:
+            raise UnreadableFile(
+                f"{told}: batch, rows and context must be integers, from 1, 1 and 0"
+            )
+        ms = entry.get("ms")
+        if isinstance(ms, bool) or not isinstance(ms, (int, float)) or not 0 < ms < inf:
+            raise UnreadableFile(f"{told}: ms is {ms!r:.40}, not milliseconds above 0")
+        batch, rows, context = counts
+        yield Pass(batch, rows, context, float(ms))
+
+
+def _at_context(
+    passes: Sequence[Pass], context: int | None, name: str
+) -> dict[tuple[int, int], float]:
+    """Milliseconds of a pass at a context, by batch and rows."""
+    contexts = sorted({x.context for x in passes})
+    if not contexts:
+        return {}
+    if context is None:
+        if len(contexts) > 1:
+            shown = ", ".join(map(str, contexts))
+            raise InvalidInput(f"the {name}'s costs are of contexts {shown}: say which by context")
+        context = contexts[0]
+    if not contexts[0] <= context <= contexts[-1] and len(contexts) > 1:
+        raise InvalidInput(
+            f"context is {context}, and the {name}'s costs were measured from {contexts[0]} to "
+            f"{contexts[-1]}: measure it there, or give one between"
+        )
+    found: dict[tuple[int, int], float] = {}
+    for key in sorted({(x.batch, x.rows) for x in passes}):
+        curve = sorted((x.context, x.ms) for x in passes if (x.batch, x.rows) == key)
+        found[key] = _between(curve, context)
+    return found
+
+
+def _between(curve: Sequence[tuple[int, float]], place: int) -> float:
+    below = [point for point in curve if point[0] <= place] or [curve[0]]
+    above = [point for point in curve if point[0] >= place] or [curve[-1]]
+    (low, least), (high, most) = below[-1], above[0]
+    return least if high <= low else least + (most - least) * (place - low) / (high - low)

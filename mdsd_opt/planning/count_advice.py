@@ -1,4 +1,4 @@
-"""Whether chains of drafts pay, and how long, from what an engine counted and what passes cost."""
+"""Advice on the length of chains, by what an engine counted and what passes cost."""
 
 from __future__ import annotations
 
@@ -20,35 +20,34 @@ from mdsd_opt.planning.counts import AcceptedCounts
 from mdsd_opt.planning.policies import (
     Policy,
     acceptance_needed,
-    best_length,
     lengths_by_batch,
     policies_of,
 )
 
-#: Drafts of a chain that forecasts go up to.
+#: Longest chain, in drafts, that is forecast.
 MAX_DRAFTS = 16
 
-#: Speed-ups that are nearer to each other are equal: the shorter chain is chosen.
+#: Difference up to which speed-ups are equal, so that the shorter chain is chosen.
 _EQUAL = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class CountOption:
-    """A chain of drafts, and what it brings.
+    """A chain of drafts, with its accepted drafts, step time and speed-up.
 
     Attributes
     ----------
     num_drafts : float
-        Of a step; the mean where the engine stopped early, 0 for plain decoding.
+        Drafts of a step; their mean where the engine stopped early, 0 for plain decoding.
     kind : str
         "none", "as run" for the counts themselves, or "chain" for a forecast.
     accepted : MeanInterval
         Drafts that a step accepts; ends span chance and all assumptions.
     step_ms, tokens_per_second : float, optional
-        Of the whole batch; None where costs are not known.
+        Milliseconds of a step and tokens a second of the whole batch; None without costs.
     speedup : MeanInterval
-        Over plain decoding. Without costs, that of a step as dear as a pass of the target: the
-        most it can be.
+        Speed relative to plain decoding. Without costs, the speed where a step is as dear as a
+        pass of the target, which is the most that it can be.
     by_assumption : dict of str to float
         Accepted drafts under each assumption.
     """
@@ -69,7 +68,7 @@ class CountOption:
         return f"{length} as run" if self.kind == "as run" else f"chain{length}"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields; what is not known is None."""
+        """Fields, ready for JSON; unknown ones are None."""
         return {
             "name": self.name,
             "kind": self.kind,
@@ -84,33 +83,33 @@ class CountOption:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CountAdvice:
-    """How many drafts a step should have, by counts of an engine, and whether they pay.
+    """Recommended number of drafts by counts of an engine, and the decision whether they pay.
 
     Attributes
     ----------
     best : CountOption
-        The chain that is forecast to bring most tokens a second, in the middle of the assumptions.
+        Chain that is forecast to bring most tokens a second, in the middle of the assumptions.
         Without costs, and where the engine drafted a varying number and no chain is better under
         every assumption, the counts as they are.
     rows : tuple of CountOption
-        What was compared, the fastest first, plain decoding among them.
+        Compared options, the fastest first, plain decoding among them.
     worth_it : bool or None
         True where all costs are known and the whole interval of the best is above 1; False where
         every interval is below 1, with what is not known taken in favour of drafts; else None.
     sentence : str
-        The decision in words, with its conditions.
+        Decision in words, with its conditions.
     settled_by : str
-        What measurement would narrow it, or "".
+        Measurement that would narrow it, or "".
     counts : AcceptedCounts
     costs : StepCosts or None
     policies : tuple of Policy
-        Ways to draft a varying number, with thresholds.
+        Ways to vary the number of drafts, with thresholds.
     lengths_by_batch : tuple of (int, int, int)
         (from, to, drafts) for every batch up to 256, where costs are known by batch.
     wanted : str
-        What acceptance a speed-up takes that was asked for, or "".
+        Acceptance that the requested speed-up takes, in words, or "".
     notes : tuple of str
-        What is assumed.
+        Assumptions of the forecast.
     """
 
     best: CountOption
@@ -135,7 +134,7 @@ class CountAdvice:
 
     @property
     def num_drafts(self) -> int:
-        """Drafts of a step to ask an engine for; 0 where they do not pay."""
+        """Number of drafts of a step to set in an engine; 0 where they do not pay."""
         if self.worth_it is False:
             return 0
         return self.counts.num_drafts if self.best.kind == "as run" else int(self.best.num_drafts)
@@ -145,7 +144,7 @@ class CountAdvice:
         return data_frame([flat(row.to_dict()) for row in self.rows])
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields; missing interval ends are None."""
+        """Fields, ready for JSON; missing interval ends are None."""
         return {
             "best": self.best.to_dict(),
             "worth_it": self.worth_it,
@@ -162,7 +161,7 @@ class CountAdvice:
         }
 
     def __str__(self) -> str:
-        """A table of at most 80 columns, and the sentences."""
+        """Table of at most 80 columns, with the sentences below."""
         form = "{:<12} {:>8}  {:<15} {:>8} {:>9}  {}"
         lines = [form.format("drafts", "accepted", "", "ms/step", "tokens/s", "speed-up")]
         for row in self.rows:
@@ -197,7 +196,7 @@ def advise_from_counts(
     speedup: float | None = None,
     confidence: float = 0.95,
 ) -> CountAdvice:
-    r"""How many drafts pay, from what an engine counted and what its passes cost.
+    r"""Find how many drafts pay, from what an engine counted and what its passes cost.
 
     A chain of k drafts brings :math:`1 + W(k)` tokens in
     :math:`T(b (k + 1)) + k\,c(b) + v` milliseconds, b the texts decoded together, T a target pass
@@ -208,35 +207,36 @@ def advise_from_counts(
     ----------
     accepted : float, array_like of int, path, or AcceptedCounts
         Accepted drafts: in total, with `drafted` or `steps`; of every step, with `num_drafts`; or
-        a file that an engine wrote, as of `read_counts`.
+        a file that an engine wrote, as for `read_counts`.
     drafted : float, optional
-        Drafts in total.
+        Number of drafts in total.
     by_position : (sequence of float, float), optional
         Steps that accepted at least 1, 2, ... drafts, and the number of steps; or shares of the
         steps, with `steps` if their number is known.
     num_drafts : int, optional
-        K of the run. A file says it, as a rule.
+        K of the run, which a file says as a rule.
     target_ms, draft_ms : float, mapping of int to float, or callable, optional
         Milliseconds of a pass, or by the texts decoded together. Without them nothing is said to be
         worth it.
     rows_ms : mapping of int to float, or callable, optional
         Milliseconds of a target pass by its rows; without it, those of `target_ms` by batch.
     batch : int
-        Texts that are decoded together.
+        Number of texts that are decoded together.
     verify_ms : float
-        The decision of a step.
+        Milliseconds of the decision of a step.
     draft_passes : int, optional
-        1 where all drafts of a step come in one pass, 0 where they are looked up; else one each.
+        Draft passes of a step: 1 where all drafts come in one pass, 0 where they are looked up;
+        one for each draft unless given.
     steps : float, optional
-        Steps that drafted, with totals.
+        Number of steps that drafted, where totals are given.
     sequence : array_like of int, optional
-        The request of each step.
+        Request of each step.
     max_drafts : int
         Longest chain that is forecast.
     speedup : float, optional
-        A speed-up for which `CountAdvice.wanted` says the acceptance it takes.
+        Speed-up for which `CountAdvice.wanted` says the acceptance that it takes.
     confidence : float
-        Of what chance adds to the intervals.
+        Confidence of what chance adds to the intervals.
 
     Returns
     -------
@@ -245,9 +245,9 @@ def advise_from_counts(
     Raises
     ------
     InvalidInput
-        Counts that cannot be, or of which K or the number of steps is not known.
+        Counts cannot be, or K or the number of steps is not known.
     UnreadableFile
-        A file that is no log of a known engine, or is cut.
+        A file is no log of a known engine, or is cut.
 
     Examples
     --------
@@ -271,7 +271,7 @@ def advice_from_counts(
     speedup: float | None = None,
     confidence: float = 0.95,
 ) -> CountAdvice:
-    """`advise_from_counts` by counts and costs that are checked."""
+    """Advice by checked counts and costs, as `advise_from_counts` gives it."""
     counts = of.with_groups(counts)
     found = forecasts(counts, max(max_drafts, counts.num_drafts), confidence)
     chains = [_option(x, costs, counts.num_groups) for x in found[:max_drafts]]
@@ -282,7 +282,7 @@ def advice_from_counts(
         as_run = chains[counts.num_drafts - 1]
     else:
         compared = [*compared, as_run]
-    best = as_run if costs is None else best_length(chains)
+    best = as_run if costs is None else _fastest(chains)
     if not counts.has_one_length and not best.speedup.low > as_run.speedup.mean:
         best = as_run  # what was measured, where no forecast is surely better
     worth_it = _worth_it(best, compared, costs)
@@ -301,6 +301,11 @@ def advice_from_counts(
         wanted="" if speedup is None else acceptance_needed(speedup, costs, max_drafts, found),
         notes=tuple(_notes(counts, costs, found, confidence)),
     )
+
+
+def _fastest(chains: Sequence[CountOption]) -> CountOption:
+    """Fastest chain; of equally fast ones the shortest."""
+    return min(chains, key=lambda row: (-round(row.speedup.mean / _EQUAL), row.num_drafts))
 
 
 # --- what was given ---
@@ -322,7 +327,7 @@ def counts_given(
     steps: float | None = None,
     sequence: Any = None,
 ) -> AcceptedCounts:
-    """Counts by the arguments of `advise_from_counts`."""
+    """Counts that the arguments of `advise_from_counts` describe."""
     if isinstance(accepted, AcceptedCounts):
         return accepted
     if isinstance(accepted, (str, os.PathLike)):
@@ -382,7 +387,7 @@ def costs_given(
     verify_ms: float,
     draft_passes: int | None,
 ) -> StepCosts | None:
-    """Costs by the same; None where nothing is said of either model."""
+    """Costs that the arguments of `advise_from_counts` describe; None without any."""
     if draft_ms is None and draft_passes == 0:
         draft_ms = 0.0
     if target_ms is None and isinstance(rows_ms, Mapping) and min(rows_ms, default=0) == 1:
@@ -498,7 +503,7 @@ def _settled_by(
     counts: AcceptedCounts,
     costs: StepCosts | None,
 ) -> str:
-    """What to measure, in order of what stands in the way."""
+    """Sentence on what to measure next, by what stands in the way first; "" if nothing does."""
     if costs is None:
         return (
             "To settle it: milliseconds of a pass of the target and of the draft at your batch, "

@@ -1,4 +1,4 @@
-r"""What chains of 1, 2, ... drafts would accept, from counts at one length and an assumption.
+r"""Forecasts of what chains of 1, 2, ... drafts accept, from counts and an assumption.
 
 With :math:`r_i` the share of steps that accept at least i drafts, a chain of k accepts
 :math:`W(k) = \sum_{i \le k} r_i`. Counts by position give :math:`r_1 \dots r_K`, and all shorter
@@ -19,23 +19,23 @@ from mdsd_opt.base.array_types import Flags, Floats
 from mdsd_opt.corpora.intervals import MeanInterval, students_quantile
 from mdsd_opt.planning.counts import AcceptedCounts, added_up, with_groups
 
-#: Of "fading": how much more often each draft is rejected than the one before.
+#: Factor by which, under "fading", each draft is rejected more often than the one before.
 FADING = 1.15
 
-#: Of "uneven": how many drafts' worth of evidence a step has of being an easy one.
+#: Number of drafts that, under "uneven", the prior belief in a step's rate is worth.
 EVENNESS = 4.0
 
 _REJECTED = "undrafted rejected"
 
-#: Groups are added up to so many before each is left out in turn.
+#: Number of groups that larger numbers are added up to before each is left out in turn.
 _MOST_GROUPS = 1000
 
-#: Fewer steps stand for shares of an unknown number, which say nothing of chance.
+#: Number of steps below which shares are of an unknown number, and say nothing of chance.
 _FEWEST = 2
 
 _HALVINGS = 48
 
-#: What each assumption says, in the words of tables and notes.
+#: Meaning of each assumption, in the words of tables and notes.
 MEANING = {
     "as counted": "shorter chains accept what their positions accepted",
     "alike": "every draft is accepted at the same rate",
@@ -50,18 +50,18 @@ MEANING = {
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Accepted drafts of a step with a chain of so many.
+    """Forecast of the accepted drafts of a step with a chain of drafts.
 
     Attributes
     ----------
     num_drafts : int
     accepted : float
-        In the middle of the assumptions.
+        Accepted drafts in the middle of the assumptions.
     low, high : float
-        From the lowest end of an interval of an assumption to the highest; without chance where
-        the number of steps is not known.
+        Lowest and highest end of the intervals of all assumptions; without chance where the
+        number of steps is not known.
     by_assumption : dict of str to float
-        Without what chance adds.
+        Accepted drafts under each assumption, without what chance adds.
     """
 
     num_drafts: int
@@ -73,7 +73,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sums:
-    """Totals of steps, accepted, drafted and reached, with an axis of replicates before."""
+    """Totals of steps, accepted drafts, drafts and positions; the first axis is of replicates."""
 
     steps: Floats  # (R,)
     accepted: Floats
@@ -125,7 +125,7 @@ def accepted_as_run(counts: AcceptedCounts, confidence: float = 0.95) -> MeanInt
 
 
 def _of_all_steps(counts: AcceptedCounts) -> AcceptedCounts:
-    """The same, with steps that drafted nothing among the steps."""
+    """Counts with the steps that drafted nothing among the steps."""
     steps = counts.steps + counts.undrafted
     return replace(counts, steps=steps, undrafted=np.zeros(steps.size))
 
@@ -156,7 +156,7 @@ def _ratio(sums: _Sums) -> Floats:
 
 
 def _length(sums: _Sums) -> Floats:
-    """Drafts of a step, where that is near a whole number the number."""
+    """Mean number of drafts of a step, rounded where it is near a whole number."""
     mean = sums.drafted / sums.steps
     near = np.rint(mean)
     return np.where(np.abs(mean - near) < 0.1, near, mean)
@@ -194,7 +194,7 @@ def _fading(sums: _Sums, most: int) -> Floats:
 
 
 def _uneven(sums: _Sums, most: int) -> Floats:
-    """Each step has a rate of its own, of a Beta law: its moments are the shares reached."""
+    """W(1 .. most) where each step has a rate of its own, drawn from a Beta law."""
     return _solved(sums, most, lambda first, depth: (first * EVENNESS + depth) / (EVENNESS + depth))
 
 
@@ -301,7 +301,7 @@ def _rows(sums: _Sums, kept: Flags) -> _Sums:
 
 
 def _blocks(counts: AcceptedCounts) -> tuple[_Sums, Floats]:
-    """The groups, added up where there are very many, and how often each came."""
+    """Groups, added up where there are very many, with the number of times that each came."""
     if counts.steps.size > _MOST_GROUPS and (counts.times == 1).all():
         counts = added_up(counts, np.arange(counts.steps.size) % _MOST_GROUPS)
     return _Sums(counts.steps, counts.accepted, counts.drafted, counts.reached), counts.times

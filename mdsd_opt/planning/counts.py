@@ -1,4 +1,4 @@
-"""What engines count of speculation, in one form: accepted drafts, drafts and steps of requests."""
+"""Counts of speculation by engines in one form: accepted drafts, drafts and steps of requests."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.checked import floats
 from mdsd_opt.errors import InvalidInput
 
-#: Drafts of a step that no engine reaches.
+#: Number of drafts of a step that no engine reaches.
 MOST_DRAFTS = 256
 
-#: What rounding in a log may make of a count.
+#: Relative error that rounding in a log may make in a count.
 _ROUNDED = 1e-6
 
 
@@ -27,22 +27,22 @@ class AcceptedCounts:
     Attributes
     ----------
     accepted, drafted, steps : ndarray, shape (G,)
-        Of each group, as a request: accepted drafts, drafts, and steps that had a draft. A step
-        brings its accepted drafts and one token more.
+        Accepted drafts, drafts, and steps that had a draft, of each group, such as a request. A
+        step brings its accepted drafts and one token more.
     num_drafts : int
         K, the longest chain of a step.
     reached : ndarray, shape (G, K), optional
-        Steps with at least 1 .. K accepted drafts, where that is known.
+        Number of steps with at least 1 .. K accepted drafts, where that is known.
     undrafted : ndarray, shape (G,)
-        Steps without a draft, as of engines that draft only where they are confident.
+        Number of steps without a draft, which engines have that draft only where confident.
     times : ndarray, shape (G,)
-        How often each group came.
+        Number of times that each group came.
     unit : str
-        What a group is, in the plural; "runs" where there are only totals.
+        Name of a group in the plural; "runs" where there are only totals.
     source : str
-        Who wrote them.
+        Name of the file or engine that the counts come from.
     notes : tuple of str
-        What had to be assumed to read them.
+        Assumptions that reading them took.
     """
 
     accepted: Floats
@@ -69,7 +69,7 @@ class AcceptedCounts:
 
     @property
     def mean_drafted(self) -> float:
-        """Drafts of a step that had any."""
+        """Mean number of drafts of a step that had any."""
         return self.total(self.drafted) / self.total(self.steps)
 
     @property
@@ -78,11 +78,11 @@ class AcceptedCounts:
         return self.mean_drafted > self.num_drafts - _CUT
 
     def total(self, values: Floats) -> float:
-        """The sum over all groups."""
+        """Sum over all groups."""
         return float(values @ self.times)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready totals."""
+        """Totals, ready for JSON."""
         by_position = None
         if self.reached is not None:
             by_position = (self.times @ self.reached).tolist()
@@ -99,7 +99,7 @@ class AcceptedCounts:
         }
 
 
-#: Drafts of a step that may be missing on average where all steps have the same length.
+#: Number of drafts that steps of one length may lack on average.
 _CUT = 0.1
 
 
@@ -136,9 +136,9 @@ def _check(counts: AcceptedCounts) -> None:
 
 
 def merged(parts: Iterable[AcceptedCounts], source: str) -> AcceptedCounts:
-    """All groups of several counts, as one run: sums are taken over all of them.
+    """Groups of several counts as those of one run: sums are taken over all of them.
 
-    Raises `InvalidInput` where they are of different lengths and say nothing of positions.
+    Raises `InvalidInput` where there are none.
     """
     given = list(parts)
     if not given:
@@ -173,7 +173,7 @@ def merged(parts: Iterable[AcceptedCounts], source: str) -> AcceptedCounts:
 
 
 def added_up(counts: AcceptedCounts, block: NDArray[Any]) -> AcceptedCounts:
-    """The same with the groups of each block, which is a number from 0 on, as one group."""
+    """Counts with the groups of each block as one group; blocks are numbers from 0 on."""
     number = int(block.max()) + 1
     weighted = (counts.accepted, counts.drafted, counts.steps, counts.undrafted)
     accepted, drafted, steps, undrafted = (
@@ -223,7 +223,7 @@ def one(
 def of_histogram(
     histogram: Sequence[float], drafted: float, num_drafts: int, source: str
 ) -> AcceptedCounts:
-    """One request, of which is known how many steps accepted exactly 0, 1, ... drafts."""
+    """Counts of one request by the number of steps that accepted exactly 0, 1, ... drafts."""
     counts = np.zeros(num_drafts + 1)
     given = np.asarray(histogram, dtype=np.float64)
     if given.size > num_drafts + 1 and given[num_drafts + 1 :].any():
@@ -239,7 +239,7 @@ def of_histogram(
 def of_steps(
     accepted: Any, num_drafts: int, sequence: Any = None, source: str = "steps", unit: str = ""
 ) -> AcceptedCounts:
-    """Chains of one length, by the accepted drafts of every step; `sequence` is their request."""
+    """Counts of chains of one length by the accepted drafts of every step of each request."""
     counts = floats(accepted, "accepted").ravel()
     if counts.size == 0 or (counts < 0).any() or (counts % 1).any() or counts.max() > num_drafts:
         raise InvalidInput(
@@ -273,7 +273,7 @@ def of_totals(
     steps: float | None = None,
     source: str = "the totals",
 ) -> AcceptedCounts:
-    """One run of which only sums are known; steps and drafts follow from each other by K.
+    """Counts of one run by its sums alone; steps and drafts follow from each other by K.
 
     With counts by position, steps that accepted the same number are groups, each as often as it
     came: steps are then independent of each other.
@@ -299,13 +299,13 @@ def of_totals(
 
 
 def with_groups(counts: AcceptedCounts) -> AcceptedCounts:
-    """The same; a single group that says its positions, as the steps it is made of."""
+    """Counts in which a single group with positions is split into the steps it is made of."""
     alone = counts.num_groups < 2 and counts.total(counts.steps) >= 2
     return by_outcome(counts) if alone and counts.reached is not None else counts
 
 
 def by_outcome(counts: AcceptedCounts) -> AcceptedCounts:
-    """The same of one group, with the steps of each outcome as a group of its own."""
+    """Counts of one group with the steps of each outcome as a group of its own."""
     assert counts.reached is not None
     k = counts.num_drafts
     at_least = np.append(counts.total(counts.steps), counts.times @ counts.reached)

@@ -41,17 +41,17 @@ __all__ = [
 
 Rates = NDArray[np.float64]
 
-#: Draft temperatures that are compared, relative to the draft's own.
+#: Factors of the draft's own temperature that are compared.
 TEMPERATURE_FACTORS = (0.7, 1.4)
 
-#: Drafts up to which every way to draft them is compared: there are K + 7.
+#: Largest K at which all ways to draft are compared, of which there are K + 7.
 MAX_DRAFTS = 64
 
 _BEST_TEMPERED = "with_replacement, best draft temperature of each position"
 
 
 def scheme_label(name: str) -> str:
-    """What is compared, in at most 42 letters if it is of the package."""
+    """Label of a way to draft, in at most 42 letters if it is one of the package."""
     short = name.replace("best draft temperature of each position", "best draft T of each")
     short = short.replace("draft temperature x ", "draft T x ")
     return short.replace("_", " ").replace("top k", "top-K")
@@ -59,18 +59,18 @@ def scheme_label(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SchemeRate:
-    """One way of drafting.
+    """Optimal acceptance rate of one way to draft, and its distance from the best.
 
     Attributes
     ----------
     scheme : str
     acceptance : MeanInterval
-        Optimal acceptance rate.
+        Mean optimal acceptance rate.
     behind : MeanInterval
-        How much less than the best scheme, position by position.
+        Mean difference from the best scheme, position by position.
     gap : float
-        How much more the scheme may reach on average: not zero where its best draft temperatures
-        were searched to a tolerance.
+        Largest amount that the scheme may reach beyond this on average: it is not zero where its
+        best draft temperatures were searched to a tolerance.
     """
 
     scheme: str
@@ -81,7 +81,7 @@ class SchemeRate:
 
 @dataclass(frozen=True, slots=True)
 class SchemeComparison:
-    """Draft schemes, the best first.
+    """Draft schemes in order of their optimal acceptance rates, the best first.
 
     Attributes
     ----------
@@ -92,8 +92,8 @@ class SchemeComparison:
         Schemes that do not exist at some position, such as a mixture where there are no more
         tokens than drafts.
     inclusion : MeanInterval or None
-        Of draws without replacement, the bound that no law of draft sets exceeds which drafts
-        every token as often: `mdsd_opt.inclusion_bound`. None unless asked for.
+        Bound that no law of draft sets exceeds which drafts every token as often as draws without
+        replacement do, see `mdsd_opt.inclusion_bound`. None unless asked for.
     """
 
     num_drafts: int
@@ -103,7 +103,7 @@ class SchemeComparison:
     inclusion: MeanInterval | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields."""
+        """Fields, ready for JSON."""
         return {
             "num_drafts": self.num_drafts,
             "num_positions": self.num_positions,
@@ -122,12 +122,12 @@ class SchemeComparison:
 
     @property
     def inclusion_note(self) -> str:
-        """What the inclusion bound says, in a line."""
+        """Line that states the inclusion bound."""
         assert self.inclusion is not None
         return f"marginals of drafts without replacement allow at most {self.inclusion.shown}"
 
     def __str__(self) -> str:
-        """A table of at most 80 columns."""
+        """Table of at most 80 columns."""
         form = "{:<42.42} {:>19.19} {:>17.17}"
         lines = [form.format(f"drafts, K = {self.num_drafts}", "acceptance", "behind the best")]
         lines += [
@@ -151,7 +151,7 @@ class _Sample:
     num_threads: int
 
     def batched(self, scheme: str, factor: float = 1.0) -> Rates:
-        """By `acceptance_rates`, at `factor` times the draft temperature."""
+        """Rates by `acceptance_rates`, at `factor` times the draft temperature."""
         given = self.target, self.draft, self.num_drafts, scheme
         rates = acceptance_rates(
             *given, sampling=self.of_target, draft_temperature=self.of_draft.temperature * factor,
@@ -160,7 +160,7 @@ class _Sample:
         return np.asarray(rates)
 
     def solved(self, make: Callable[[NDArray[np.float64]], DraftScheme]) -> Rates:
-        """By the solver, position by position: for schemes that have no batched rates."""
+        """Rates by the solver, position by position, for schemes that have no batched rates."""
         from mdsd_opt.solvers import solve
 
         def rate(row: int) -> float:
@@ -171,7 +171,7 @@ class _Sample:
         return np.array(map_rows(rate, len(self.target), self.num_threads, "compare_schemes"))
 
     def inclusion_bounds(self) -> Rates:
-        """Of draws without replacement, position by position."""
+        """Inclusion bound of draws without replacement at each position."""
 
         def bound(row: int) -> float:
             drafts = WithoutReplacement(self.of_draft.law(self.draft[row]), self.num_drafts)
@@ -180,7 +180,7 @@ class _Sample:
         return np.array(map_rows(bound, len(self.target), self.num_threads, "inclusion_bound"))
 
     def best_tempered(self, gaps: dict[str, float]) -> Rates:
-        """Also notes how far the search may have stayed below the best, on average."""
+        """Rates at the best temperature of each position; the mean gap is put in `gaps`."""
 
         def rate(row: int) -> tuple[float, float]:
             best = best_draft_temperature(
@@ -196,7 +196,7 @@ class _Sample:
 
 
 def _ways(num_drafts: int) -> dict[str, Callable[[_Sample], Rates]]:
-    """Every way of drafting that is compared, and how its rates are found."""
+    """Ways to draft that are compared, each with the function that finds its rates."""
     sampled = ("with_replacement", "without_replacement")
     ways: dict[str, Callable[[_Sample], Rates]] = {
         scheme: partial(_Sample.batched, scheme=scheme) for scheme in (*sampled, "greedy", "top_k")
@@ -222,7 +222,7 @@ def _half_and_half(q: NDArray[np.float64], num_drafts: int) -> DraftScheme:
 
 
 def _top_and(q: NDArray[np.float64], fixed: int, num_drafts: int) -> DraftScheme:
-    """The likeliest tokens always, the other drafts without replacement from the rest."""
+    """Scheme that drafts the likeliest tokens, and the rest without replacement."""
     likeliest = np.argsort(-q, kind="stable")[:fixed].tolist()
     rest = q.copy()
     rest[likeliest] = 0.0
@@ -232,7 +232,7 @@ def _top_and(q: NDArray[np.float64], fixed: int, num_drafts: int) -> DraftScheme
 
 
 def scheme_names(num_drafts: int = 3) -> list[str]:
-    """What `compare_draft_schemes` compares."""
+    """Names of the ways to draft that `compare_draft_schemes` compares."""
     return list(_ways(num_drafts))
 
 
@@ -257,40 +257,41 @@ def compare_draft_schemes(
 ) -> SchemeComparison:
     """Rank draft schemes by their optimal acceptance rate at equal K.
 
-    With and without replacement at several draft temperatures, greedy, top-K, a mixture, and the
-    likeliest tokens beside draws without replacement. The optimum is what the `optimal` verifier
-    reaches; what a scheme costs to draw is not part of the comparison.
+    Compared are draws with and without replacement at several draft temperatures, greedy, top-K, a
+    mixture, and the likeliest tokens beside draws without replacement. The optimum is what the
+    `optimal` verifier reaches; what a scheme costs to draw is not part of the comparison.
 
     Parameters
     ----------
     target_logits, draft_logits : array_like, shape (..., V)
     num_drafts : int
     schemes : sequence of str, optional
-        Some of `scheme_names()`, which are taken by default; or registered ones, or
+        Names among `scheme_names()`, which are all taken by default; or registered ones, or
         ``"module:attribute"``, see `mdsd_opt.drafts.register`.
     temperature, draft_temperature : float
-        The draft's is the target's unless given.
+        Temperatures; the draft's is the target's unless given.
     best_temperature : bool
-        Also compare the best draft temperature of every position, see `best_draft_temperature`.
-        To know it takes the target: it is a limit, not a scheme.
+        Whether to compare the best draft temperature of every position too, see
+        `best_draft_temperature`. To know it takes the target: it is a limit, not a scheme.
     inclusion : bool
-        Also bound every law that knows the draft's law alone and drafts each token as often as
-        draws without replacement do; it takes longer than their rates.
+        Whether to bound every law that knows the draft's law alone and drafts each token as often
+        as draws without replacement do; it takes longer than their rates.
     sequence : array_like of int, optional
-        Sequence of each position, for the intervals; of arrays [B, T, V] the first axis without it.
+        Sequence of each position, for the intervals; for arrays [B, T, V] it is the first axis
+        unless given.
     confidence : float
-        Of the intervals.
+        Confidence of the intervals.
     num_threads : int, optional
     progress : bool
         Show a progress bar on stderr.
     kind : {None, "logits", "logprobs", "probs"}
-        What the rows are, see `acceptance_rates`.
+        Kind of the rows, see `acceptance_rates`.
     draft_token_ids : array_like of int, shape (draft's V,), optional
-        The target's id of each of the draft's tokens, see `acceptance_rates`.
+        Target's id of each of the draft's tokens, see `acceptance_rates`.
     sampling : Sampling, optional
         Temperature and filters in one, in place of `temperature` and `filters`.
     **filters
-        `top_k`, `top_p`, `min_p`, on each side, as for `softmax`.
+        Filters `top_k`, `top_p`, `min_p` on each side, as for `softmax`.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-r"""The draft temperature at which most drafts are accepted, as a certified global maximum.
+r"""Search for the draft temperature at which most drafts are accepted, with a certificate.
 
 Let :math:`q_\beta \propto e^{\beta \ell}` with :math:`\beta = 1/T`. The optimal acceptance rate of
 K drafts with replacement is :math:`\alpha^*(\beta) = 1 + \min_H [P(H) - q_\beta(H)^K]`, which may
@@ -29,12 +29,12 @@ from mdsd_opt.problem import TransportProblem
 
 Vector = NDArray[np.float64]
 
-#: Intervals that are looked at before the search gives up on its tolerance.
+#: Number of intervals after which the search gives up on its tolerance.
 MAX_INTERVALS = 4000
 
 
 class BestTemperature(NamedTuple):
-    """The best draft temperature of one position.
+    """Best draft temperature of one position.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class BestTemperature(NamedTuple):
     acceptance_rate : float
         Optimal acceptance rate at this temperature.
     upper_bound : float
-        No temperature within the bounds has a higher one.
+        Bound on the rate at any temperature within the bounds.
     """
 
     temperature: float
@@ -67,22 +67,22 @@ def best_draft_temperature(
     target_logits, draft_logits : array_like, shape (V,)
     num_drafts : int
     temperature : float
-        Of the target.
+        Temperature of the target.
     bounds : (float, float)
         Draft temperatures to search, both positive.
     tolerance : float
-        The search ends when no temperature can be better by more than this.
+        Largest gap to the best temperature at which the search ends.
     kind : {None, "logits", "logprobs", "probs"}
-        What the rows are, see `acceptance_rates`.
+        Kind of the rows, see `acceptance_rates`.
 
     Returns
     -------
     BestTemperature
-        If the tolerance takes too many steps, with the bound that was reached.
+        Temperature and rate, with the bound that was reached if the tolerance takes too many steps.
 
     Notes
     -----
-    Cost: O(V) for each of the intervals, of which there are some dozens.
+    The search costs O(V) for each of the intervals, of which there are some dozens.
     """
     target, draft = (
         as_logits(Opened.of(side, name), kind).numpy()
@@ -135,11 +135,11 @@ class _Search:
         return solution.acceptance_rate, solution.subset
 
     def rate_at(self, beta: float) -> tuple[float, float]:
-        """Optimal acceptance rate, and where."""
+        """Optimal acceptance rate, and the inverse temperature that has it."""
         return self._solve(beta)[0], beta
 
     def bound(self, low: float, middle: float, high: float) -> tuple[float, tuple[float, float]]:
-        """Upper bound between low and high; the rate found in the middle."""
+        """Upper bound between low and high, and the rate found in the middle."""
         rate, subset = self._solve(middle)
         outside = 1.0 + float(self._target[subset].sum())
         inside = self._logits[subset]
@@ -156,7 +156,7 @@ class _Search:
 
 
 def _log_partition(logits: Vector, beta: float) -> tuple[float, float]:
-    """log sum exp(beta l) and its derivative, the mean logit."""
+    """Value of log sum exp(beta l) and its derivative, the mean logit."""
     finite = logits[np.isfinite(logits)]
     largest = float(finite.max())
     weights = np.exp(beta * (finite - largest))

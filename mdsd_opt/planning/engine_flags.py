@@ -19,15 +19,15 @@ _OFF = "Drafts do not pay"
 
 @dataclass(frozen=True, slots=True)
 class EngineFlags:
-    """What to start an engine with.
+    """Flags or settings to start an engine with.
 
     Attributes
     ----------
     engine : str
     lines : tuple of str
-        Flags or a file, ready to be copied; empty where it should draft nothing.
+        Flags or lines of a file, ready to be copied; empty where it should draft nothing.
     remarks : tuple of str
-        What they leave out.
+        Remarks on what the flags leave out.
     """
 
     engine: str
@@ -36,7 +36,7 @@ class EngineFlags:
 
 
 def engine_flags(advice: CountAdvice, engine: str) -> EngineFlags:
-    """An advice in the settings of "vllm", "sglang", "trtllm" or "llamacpp".
+    """Flags that carry out an advice in "vllm", "sglang", "trtllm" or "llamacpp".
 
     Raises `UnknownName` for another engine.
     """
@@ -123,5 +123,5 @@ def _no_stop(advice: CountAdvice, engine: str) -> list[str]:
     return []
 
 
-#: Settings by engine: from drafts at this batch, the most at any, drafts by batch, and the advice.
+#: Functions by engine: of the drafts at this batch, the most at any, those by batch, the advice.
 ENGINES = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm, "llamacpp": _llamacpp}

@@ -1,4 +1,4 @@
-"""An advice for two models at hand: their passes measured, their texts read, the tree tried out."""
+"""Advice for two models at hand: passes are measured, texts read, and the tree is tried out."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.planning.advice import SCHEMES, Advice, advice_from_rates
 from mdsd_opt.planning.costs import StepCosts
-from mdsd_opt.planning.position_rates import (
+from mdsd_opt.planning.tree_forecasts import (
+    MAX_WIDTH,
     PositionRates,
     following_positions,
     rates_config,
     rates_of_sample,
 )
-from mdsd_opt.planning.tree_forecasts import MAX_WIDTH
 from mdsd_opt.trees.draft_tree import Tokens
 
-#: Rows of a pass that are measured, and how often, after one that is not.
+#: Numbers of rows that are timed, and of repeats, after one that does not count.
 ROWS = (1, 2, 4, 8, 16)
 _REPEATS = 5
 
-#: A term of the forecast that is further off is named.
+#: Relative error above which a term of the forecast is named.
 NEAR = 0.15
 
 _RULE = "traversal_hull"
@@ -39,30 +39,30 @@ _RULE = "traversal_hull"
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One term of the forecast of a step, beside what came of it."""
+    """One term of the forecast of a step, beside its observed value."""
 
     name: str
     forecast: float
     observed: float
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields."""
+        """Fields, ready for JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAdvice:
-    """An advice by measured costs, and one call of decoding with its tree.
+    """Advice by measured costs, and the result of one call of decoding with its tree.
 
     Attributes
     ----------
     advice : Advice
     terms : tuple of Term
-        Tokens a second, and what they are made of: tokens a step, and the milliseconds of target,
-        draft and decision. Of the times the median of the steps, without the first of each text,
-        which reads the prompt.
+        Tokens a second, and their parts: tokens a step, and the milliseconds of target, draft and
+        decision. Times are medians over the steps without the first of each text, which reads the
+        prompt.
     num_steps : int
-        Of the call.
+        Number of steps of the call.
     """
 
     advice: Advice
@@ -71,7 +71,7 @@ class ModelAdvice:
 
     @property
     def sentence(self) -> str:
-        """What came of the forecast, and which term was off."""
+        """Sentence on the observed speed beside the forecast, and on the term that was off most."""
         speed, *parts = self.terms
         error = speed.observed / speed.forecast - 1.0
         text = (
@@ -87,14 +87,14 @@ class ModelAdvice:
         )
 
     def _weight(self, term: Term) -> float:
-        """How much of the error a term makes: shares of the tokens, or of the time, of a step."""
+        """Share of the error that a term makes, of the tokens or of the time of a step."""
         if term.name == "tokens a step":
             return abs(term.observed / term.forecast - 1.0)
         whole = sum(x.forecast for x in self.terms[2:])
         return abs(term.observed - term.forecast) / whole
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields."""
+        """Fields, ready for JSON."""
         return {
             **self.advice.to_dict(),
             "tried_out": [term.to_dict() for term in self.terms],
@@ -117,7 +117,7 @@ def advise_models(
     tell: Callable[[str], None] = lambda line: None,
     **sampling: Any,
 ) -> ModelAdvice:
-    """Measure two models, advise, and decode with what is advised.
+    """Measure two models, advise, and decode with the advised tree.
 
     Each prompt is continued by the target's law, the rates are those of the new tokens, and then
     continued again, by other draws, with the tree advised.
@@ -125,18 +125,18 @@ def advise_models(
     Parameters
     ----------
     target, draft : model
-        As for `mdsd_opt.decoding.generate`.
+        Models as for `mdsd_opt.decoding.generate`.
     prompts : sequence of sequences of int
-        Token ids.
+        Token ids of each prompt.
     num_tokens : int
-        New tokens of each.
+        Number of new tokens of each prompt.
     max_drafts, temperature, schemes, confidence
-        As for `mdsd_opt.advise`; more drafts than 15 have more rows than are measured.
+        Options of `mdsd_opt.advise`; more drafts than 15 have more rows than are measured.
     rng : int
     tell : callable
-        Called with a line when something longer begins.
+        Function that is called with a line when something longer begins.
     **sampling
-        `draft_temperature`, `top_k`, `top_p`, `min_p`.
+        Options `draft_temperature`, `top_k`, `top_p`, `min_p`.
 
     Returns
     -------
@@ -192,7 +192,7 @@ def advise_models(
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Milliseconds of a step, and drafts accepted."""
+    """Milliseconds and accepted drafts of one step."""
 
     draft: float
     target: float
@@ -211,7 +211,7 @@ class _Step:
 
 
 def _median(steps: Sequence[_Step], name: str) -> float:
-    """Of the steps that do not read a prompt, if there are others."""
+    """Median of a field over the steps that read no prompt, or over all if each reads one."""
     later = [step for step in steps if not step.is_first] or steps
     return float(np.median([getattr(step, name) for step in later]))
 
@@ -247,7 +247,7 @@ def _pass_ms(model: Any, prompt: Sequence[int], rows: int) -> float:
 def _rates_of_text(
     target: Any, draft: Any, prompt: Sequence[int], text: Tokens, config: RatesConfig
 ) -> PositionRates:
-    """Rates of the positions where the tokens of a text came."""
+    """Rates at the positions where the tokens of a text came."""
     ahead = [text[:n] for n in range(len(text))]
     ours, theirs = (np.asarray(tree_logits(x)(list(prompt), ahead)) for x in (target, draft))
     return rates_of_sample(LogitsSample(ours, theirs, source="the models"), config)

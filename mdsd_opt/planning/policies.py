@@ -1,4 +1,4 @@
-r"""Ways to draft a number that varies: thresholds at given costs, and whether they are lossless.
+r"""Ways to vary the number of drafts: thresholds at given costs, and whether they are lossless.
 
 Drafting is lossless as long as how many drafts there are is decided without a look at what the
 tokens verified will be: by the batch, by steps that are over, by the law a draft is drawn from. A
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,15 +17,12 @@ from mdsd_opt.errors import InvalidInput
 from mdsd_opt.planning.costs import StepCosts
 from mdsd_opt.planning.count_forecasts import Forecast
 
-if TYPE_CHECKING:
-    from mdsd_opt.planning.count_advice import CountOption
-
-#: Batches between which lengths are looked for.
+#: Batch sizes between which lengths are looked for.
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 _EQUAL = 1e-9
 
-#: Acceptance from which lengths are not told any more.
+#: Acceptance from which on lengths are left out of the rule.
 _HIGH = 0.9
 
 
@@ -38,10 +35,10 @@ class Policy:
     name : str
         "by batch", "by confidence", "by acceptance".
     rule : str
-        What to do, with its thresholds.
+        Rule in words, with its thresholds.
     thresholds : dict of str to float
     lossless : str
-        Whether the text keeps the target's law, and on what condition.
+        Sentence whether the text keeps the target's law, and on what condition.
     """
 
     name: str
@@ -50,19 +47,14 @@ class Policy:
     lossless: str
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields."""
+        """Fields, ready for JSON."""
         return asdict(self)
-
-
-def best_length(chains: Sequence[CountOption]) -> CountOption:
-    """The fastest chain; of equals the shortest."""
-    return min(chains, key=lambda row: (-round(row.speedup.mean / _EQUAL), row.num_drafts))
 
 
 def lengths_by_batch(
     forecasts: Sequence[Forecast], costs: StepCosts
 ) -> tuple[tuple[int, int, int], ...]:
-    """(from, to, drafts) over batches up to 256, where the costs of both models go with the batch.
+    """Lengths as (from, to, drafts) over batches up to 256; empty unless costs are known by batch.
 
     The length is that of the fastest chain in the middle of the assumptions, 0 where plain decoding
     is faster.
@@ -91,7 +83,7 @@ def policies_of(
     costs: StepCosts | None,
     by_batch: Sequence[tuple[int, int, int]],
 ) -> tuple[Policy, ...]:
-    """Those that costs are known for."""
+    """Policies for which the costs are known."""
     if costs is None:
         return ()
     found = []
@@ -120,7 +112,7 @@ def _by_batch(parts: Sequence[tuple[int, int, int]]) -> Policy:
 
 
 def _by_confidence(forecasts: Sequence[Forecast], num_drafts: int, costs: StepCosts) -> Policy:
-    r"""Stop where the next draft is worth less than it costs.
+    r"""Policy that stops where the next draft is worth less than it costs.
 
     A token is worth :math:`\lambda` milliseconds, the time of a token at the best chain; one more
     draft costs a draft pass and a row. It pays while the chance that all drafts so far and this
@@ -149,7 +141,7 @@ def _by_confidence(forecasts: Sequence[Forecast], num_drafts: int, costs: StepCo
 
 
 def _by_acceptance(costs: StepCosts, most: int) -> Policy:
-    """The best number of drafts by the acceptance of single ones, where all are alike."""
+    """Policy of the best number of drafts by the acceptance of single ones, where all are alike."""
     thresholds: dict[str, float] = {}
     length = -1
     plain = costs.plain()
@@ -172,7 +164,7 @@ def _by_acceptance(costs: StepCosts, most: int) -> Policy:
 def acceptance_needed(
     speedup: float, costs: StepCosts | None, most: int, forecasts: Sequence[Forecast]
 ) -> str:
-    """The least acceptance of single drafts, all alike, that gives the speed-up, in words.
+    """Sentence on the least acceptance of single drafts, all alike, that gives the speed-up.
 
     Raises `InvalidInput` for a speed-up that is not above 0, or without costs.
     """

@@ -1,4 +1,4 @@
-r"""What a draft tree accepts, by the rates of positions: along their texts, or by the mean alone.
+r"""Forecasts of what a draft tree accepts, by the rates of positions: along texts or by the mean.
 
 With :math:`a_{tk}` what the k-th draft adds to the acceptance rate at position t, a step that
 begins there accepts
@@ -12,16 +12,25 @@ leaves out.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats, Integers
+from mdsd_opt.base.files.logits import LogitsSample, load_logits
+from mdsd_opt.corpora.corpus import RatesConfig, open_corpus
+from mdsd_opt.corpora.rates import combinations, rates_by_position
+from mdsd_opt.corpora.summary import score_corpus
+from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees.plans import plan_tree
 from mdsd_opt.trees.topology import Place, Topology, chain, k_ary, rates_from_alphas
 
-#: Drafts after a node, at most: the rates of more are hardly higher.
+#: Largest number of drafts after a node: the rates of more are hardly higher.
 MAX_WIDTH = 16
 
 #: Sizes and depths of plans that are compared.
@@ -30,7 +39,7 @@ _GRID = (*range(1, 17), 20, 24, 32, 48, 64)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A tree for one scheme, and what it accepts where positions are independent."""
+    """A tree for one scheme, with its accepted drafts where positions are independent."""
 
     scheme: str
     tree: Topology
@@ -46,7 +55,7 @@ class TreeForecasts:
     alphas : ndarray, shape (N, K)
         Acceptance rates of 1 .. K drafts at every position.
     following : ndarray, shape (N + 1,)
-        Of `PositionRates`.
+        Next position of each, as in `PositionRates`.
     """
 
     def __init__(self, scheme: str, alphas: Floats, following: Integers) -> None:
@@ -61,7 +70,7 @@ class TreeForecasts:
         return bool((self._following < len(self._gains) - 1).any())
 
     def candidates(self, max_drafts: int) -> list[Candidate]:
-        """The plans that accept most within every size and depth."""
+        """Plans that accept most within each size and depth."""
         found: dict[frozenset[tuple[Place, int]], Candidate] = {}
         for depth in (n for n in _GRID if n <= max_drafts):
             for size in (n for n in _GRID if depth <= n <= max_drafts):
@@ -72,7 +81,7 @@ class TreeForecasts:
         return list(found.values())
 
     def accepted(self, tree: Topology) -> Floats:
-        """Drafts that a step accepts; the mean is the forecast, shape (N,).
+        """Accepted drafts by position, whose mean is the forecast, shape (N,).
 
         Along the texts where positions follow each other, else with independent positions, each
         with what it contributes to the forecast.
@@ -82,25 +91,25 @@ class TreeForecasts:
         return self._influence(tree)
 
     def lasting(self, tree: Topology) -> Floats:
-        """`accepted` with positions beyond the end of a text as easy as its last, shape (N,)."""
+        """Accepted drafts if positions beyond a text's end are as easy as its last, shape (N,)."""
         stays = self._following == len(self._gains) - 1
         stays[-1] = False
         return self._along(tree, np.where(stays, np.arange(stays.size), self._following))[()]
 
     def independent(self, tree: Topology) -> float:
-        """The forecast where the positions of a path are independent."""
+        """Forecast where the positions of a path are independent."""
         return float(self._along(tree, np.full_like(self._following, -1))[()].mean())
 
     def persistent(self, tree: Topology) -> float:
-        """The forecast where every position of a path is as easy as the first."""
+        """Forecast where every position of a path is as easy as the first."""
         return float(self._along(tree, np.arange(self._following.size))[()].mean())
 
     def _order(self, count: int) -> Integers:
-        """Draws of a node, the likeliest to be passed first, as the children of a plan are."""
+        """Draws of a node in the order of a plan's children, the likeliest to be accepted first."""
         return np.argsort(-self._gains[-1, :count], kind="stable")
 
     def _along(self, tree: Topology, following: Integers) -> dict[Place, Floats]:
-        """W of every node that has drafts, by the position where the step begins."""
+        """Values W of every node that has drafts, by the position where the step begins."""
         rows = [np.arange(len(self._gains) - 1)]
         for _ in range(tree.depth):
             rows.append(following[rows[-1]])
@@ -113,7 +122,7 @@ class TreeForecasts:
         return worth
 
     def _influence(self, tree: Topology) -> Floats:
-        """The forecast with independent positions, linear in the rates of each of them."""
+        """Forecast with independent positions, as a sum over their rates, shape (N,)."""
         mean, gains = self._gains[-1], self._gains[:-1]
         worth: dict[Place, float] = {}
         for place in sorted(tree.num_drafts, key=len, reverse=True):
@@ -134,9 +143,132 @@ class TreeForecasts:
 
 
 def named(tree: Topology) -> Topology:
-    """The same tree by the name that `parse_topology` reads, where it has one."""
+    """Tree under the name that `parse_topology` reads, where it has one."""
     width, depth = max(tree.num_drafts.values()), tree.depth
     if tree.num_nodes == depth:
         return chain(depth)
     even = tree.num_nodes == sum(width**n for n in range(1, depth + 1))
     return k_ary(width, depth) if even else tree
+
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PositionRates:
+    """Acceptance rates of 1, 2, ..., K drafts at every position.
+
+    Attributes
+    ----------
+    by_scheme : mapping of str to ndarray, shape (N, K)
+    texts : ndarray of int64, shape (N,), optional
+        Text of each position; None where positions stand for themselves.
+    following : ndarray of int64, shape (N + 1,)
+        Next position of the same text, or N where that is not known; N follows N.
+    takes_order : bool
+        Whether the places of rows in their texts are not named, and taken for their order.
+    """
+
+    by_scheme: Mapping[str, Floats]
+    texts: Integers | None
+    following: Integers
+    takes_order: bool = False
+
+    @property
+    def num_positions(self) -> int:
+        return self.following.size - 1
+
+    @property
+    def num_followed(self) -> int:
+        """Number of positions whose next one is known."""
+        return int((self.following[:-1] < self.num_positions).sum())
+
+
+def rates_of_sample(
+    sample: LogitsSample,
+    config: RatesConfig,
+    kind: str | None = "logits",
+    num_threads: int | None = None,
+    progress: bool = False,
+) -> PositionRates:
+    """Rates of logits in memory or in mapped files, with `following_positions`."""
+    if sample.num_positions == 0:
+        raise InvalidInput(f"{sample.source} holds no position: its arrays are empty")
+    combined = combinations(config.schemes, config.verifiers, config.num_drafts)
+    options = {**config.options, "num_threads": num_threads}
+    found = rates_by_position(sample, combined, kind, progress, options)
+    by_scheme = {scheme: rates for (scheme, _, _), rates in zip(combined, found, strict=True)}
+    places = None if sample.position is None else sample.position.ravel()
+    following = following_positions(sample.num_positions, sample.texts, places)
+    takes_order = sample.sequence is not None and places is None
+    return PositionRates(by_scheme, sample.texts, following, takes_order)
+
+
+def rates_of_paths(
+    paths: Paths,
+    config: RatesConfig,
+    kind: str | None = "logits",
+    num_threads: int | None = None,
+    progress: bool = False,
+) -> PositionRates:
+    """Rates of one or two files, or of a folder of shards, whose results are kept."""
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else [*paths]
+    if len(given) != 1 or not Path(given[0]).is_dir():
+        sample = load_logits(given[0] if len(given) == 1 else given)
+        return rates_of_sample(sample, config, kind, num_threads, progress)
+    if kind not in (None, "logits"):
+        raise InvalidInput(f"kind is {kind!r}, and {given[0]} is a folder: shards hold logits")
+    shards = [
+        shard.result()
+        for shard in score_corpus(given[0], config, num_threads=num_threads, progress=progress)[0]
+    ]
+    if any(shard is None or shard.sequence is None for shard in shards):
+        raise InvalidInput(f"{given[0]} does not name the text of each position ('sequence')")
+    rates = np.concatenate([shard.rates for shard in shards if shard is not None])
+    texts = np.concatenate([shard.sequence for shard in shards if shard is not None])
+    names = [column.scheme for column in config.columns]
+    by_scheme = {
+        scheme: rates[:, [n for n, name in enumerate(names) if name == scheme]]
+        for scheme in dict.fromkeys(names)
+    }
+    manifest = open_corpus(given[0]).manifest
+    spaced = manifest is not None and manifest.settings.get("num_positions") is not None
+    following = following_positions(len(rates), None if spaced else texts)
+    return PositionRates(by_scheme, texts, following)
+
+
+def following_positions(
+    count: int,
+    texts: Integers | None,
+    places: Integers | None = None,
+) -> Integers:
+    """Index of the next position of the same text, shape (count + 1,); `count` where there is none.
+
+    Without `places` in the texts, rows of a text come one after another.
+    """
+    found = np.full(count + 1, count, np.int64)
+    if texts is None or count < 2:
+        return found
+    order = np.lexsort((np.arange(count) if places is None else places, texts))
+    adjacent = np.diff(texts[order]) == 0
+    if places is not None:
+        adjacent &= np.diff(places[order]) == 1
+    found[order[:-1][adjacent]] = order[1:][adjacent]
+    return found
+
+
+def rates_config(
+    schemes: Sequence[str], verifier: str, max_drafts: int, sampling: Mapping[str, Any]
+) -> RatesConfig:
+    """Configuration of rates: all schemes that go with the verifier at each of 1 .. K drafts."""
+    counts = range(1, max_drafts + 1)
+    complete = [
+        scheme
+        for scheme, _, found in combinations(schemes, [verifier], counts)
+        if len(found) == max_drafts
+    ]
+    if not complete:
+        raise InvalidInput(
+            f"{verifier} has no rates of {', '.join(schemes)} at each of 1 to {max_drafts} drafts"
+        )
+    return RatesConfig.of(complete, [verifier], counts, **sampling)

@@ -1,6 +1,6 @@
 """Optimal rates of rows of logits, for many K at once, with buffers that are made here.
 
-Every function is a `batch.row_functions.RowFunction`.
+Every function is a `batch_rates.RowFunction`.
 """
 
 from __future__ import annotations

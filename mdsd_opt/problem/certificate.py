@@ -145,7 +145,7 @@ def assert_optimal(
     ----------
     problem : TransportProblem
     solution : Solution
-        Of `mdsd_opt.solve`, by whatever method; nothing in it is trusted.
+        Solution of `mdsd_opt.solve`, by any method; nothing in it is trusted.
     tolerance : float
         Largest gap, and largest distance of the claimed rate from the proven bounds.
     exact : bool

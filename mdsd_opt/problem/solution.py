@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.base.arrays import frozen
-from mdsd_opt.base.frames import data_frame
-from mdsd_opt.base.text import folded
+from mdsd_opt.base.frames import data_frame, folded
 from mdsd_opt.drafts.counting import count_power
 from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem

@@ -100,7 +100,8 @@ def _run(problem: TransportProblem, method: Method, options: dict[str, Any]) -> 
 def _seconds_compiled() -> float:
     """Seconds this process has spent on compiling kernels; the compiler is not loaded for it."""
     kernels = sys.modules.get("mdsd_opt.base.numba_cache")
-    return 0.0 if kernels is None else kernels.seconds_compiled()
+    seconds = getattr(kernels, "seconds_compiled", None)  # another thread may be importing it
+    return 0.0 if seconds is None else float(seconds())
 
 
 def _solve_automatically(problem: TransportProblem, options: dict[str, Any]) -> Solution:

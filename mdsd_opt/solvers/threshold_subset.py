@@ -44,7 +44,7 @@ def threshold_subset(p: Vector, form: ProductForm) -> ThresholdSubset:
 
 
 def subset_of(p: Vector, form: ProductForm, subset: Flags) -> ThresholdSubset:
-    """A subset with its sums."""
+    """Subset of a threshold, with its sums."""
     point = form.q[:, subset].sum(axis=1)
     return ThresholdSubset(subset, point, float(p[subset].sum() - form.value(point)))
 

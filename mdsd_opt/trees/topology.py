@@ -84,7 +84,7 @@ class Topology:
 
     @property
     def depth(self) -> int:
-        """Most tokens of a path."""
+        """Largest number of tokens of a path."""
         return 1 + max(map(len, self.num_drafts))
 
     @property

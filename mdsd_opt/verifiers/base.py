@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -14,14 +15,16 @@ from numpy.typing import NDArray
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.long_runs import available_threads, map_rows
-from mdsd_opt.drafts import DraftScheme
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme
 from mdsd_opt.drafts.base import tokens_at
 from mdsd_opt.drafts.by_name import batch_maker
 from mdsd_opt.drafts.counting import readable
+from mdsd_opt.drafts.single_model import SingleModelDrafts
 from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge, UnsupportedScheme
+from mdsd_opt.prefix_search.batch_rates import BatchRates
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.relaxation import relaxed_by
-from mdsd_opt.verifiers.rates import BatchRates, Estimate
+from mdsd_opt.verifiers.rates import Estimate
 from mdsd_opt.verifiers.verdicts import (
     BatchVerdict,
     Decision,
@@ -92,6 +95,54 @@ class Verifier(ABC):
     def batch_rates(self) -> Mapping[str, BatchRates]:
         """Kernels or formulas of its rates in batches, by draft scheme; others go by position."""
         return {}
+
+    def batch_rates_for(self, scheme: str) -> BatchRates | None:
+        """Declared kernel or formula for drafts of a scheme; None if there is none for them.
+
+        A verifier that is lossless for them and declares nothing is asked position by position.
+        """
+        declared = self.batch_rates.get(scheme)
+        if declared is not None or not self.rates_any_batch:
+            return declared
+        kind = SINGLE_MODEL_SCHEMES[scheme]
+        if not self.takes_kind(kind):
+            return None
+        return BatchRates(functools.partial(self._rates_of_position, kind), is_slow=True)
+
+    def has_batch_rates(self, scheme: str, num_drafts: int) -> bool:
+        """Whether there are rates in batches for drafts of a scheme and this K."""
+        takes = self.only_num_drafts in (None, num_drafts)
+        return takes and self.batch_rates_for(scheme) is not None
+
+    @property
+    def bounds_batches(self) -> bool:
+        """Whether its rates in batches are lower bounds."""
+        return any(rates.is_bound for rates in self.batch_rates.values())
+
+    def _rates_of_position(
+        self, kind: type[SingleModelDrafts], p: Floats, q: Floats, counts: list[int], seed: int
+    ) -> list[float]:
+        """Acceptance rates of one position, a problem for each K, as a `RowFormula` gives them."""
+        found = []
+        for k in counts:
+            problem = TransportProblem(p, kind(q, k))
+            self.check(problem)
+            try:
+                rate = float(self.acceptance_rate(problem))
+            except MdsdError:
+                raise
+            except Exception as error:  # the verifier is not ours: anything may come
+                raise InvalidInput(
+                    f"verifier {self.name!r} cannot tell its acceptance rate at K = {k}: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+            if not 0.0 <= rate <= 1.0 + 1e-9:
+                raise InvalidInput(
+                    f"verifier {self.name!r} gives the acceptance rate {rate!r} at K = {k}: it "
+                    "must be a number from 0 to 1"
+                )
+            found.append(rate)
+        return found
 
     def configured(self, **options: Any) -> Verifier:
         """Same algorithm with other options than its usual ones."""

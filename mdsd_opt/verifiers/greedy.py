@@ -9,9 +9,10 @@ import numpy as np
 from mdsd_opt.base.array_types import Integers
 from mdsd_opt.drafts import GreedyDrafts, TopKDrafts
 from mdsd_opt.drafts.fixed_set import FixedSetDrafts
+from mdsd_opt.prefix_search.batch_rates import BatchRates
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Verifier, target_of
-from mdsd_opt.verifiers.rates import BatchRates, optimal_rates
+from mdsd_opt.verifiers.rates import optimal_rates
 from mdsd_opt.verifiers.rejection import accepted, nothing_accepted, residual_law
 from mdsd_opt.verifiers.verdicts import Decision
 

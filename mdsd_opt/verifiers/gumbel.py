@@ -25,9 +25,10 @@ from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, WithReplacement
 from mdsd_opt.drafts.counting import count_power
 from mdsd_opt.errors import ProblemTooLarge
+from mdsd_opt.prefix_search.batch_rates import BatchRates
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Verifier, positive_part, target_of
-from mdsd_opt.verifiers.rates import BatchRates, Estimate
+from mdsd_opt.verifiers.rates import Estimate
 from mdsd_opt.verifiers.rejection import draft_of, nothing_accepted, residual_law
 from mdsd_opt.verifiers.verdicts import Decision
 

@@ -10,9 +10,10 @@ import numpy as np
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, TopKDrafts
 from mdsd_opt.drafts.inclusion import inclusion_masses
+from mdsd_opt.prefix_search.batch_rates import BatchRates
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Verifier, target_of
-from mdsd_opt.verifiers.rates import BatchRates, optimal_rates
+from mdsd_opt.verifiers.rates import optimal_rates
 from mdsd_opt.verifiers.rejection import nothing_accepted
 from mdsd_opt.verifiers.verdicts import Decision
 

@@ -1,57 +1,17 @@
-"""Declarations of a verifier's rates: how batches compute them, and how exact they are."""
+"""Rates of a verifier: those of the optimum in batches, and floats that know how exact they are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
-from mdsd_opt.base.array_types import Vector
 from mdsd_opt.drafts.single_model import SingleModelDrafts
-
-#: Maps (p, q, every K, seed) to the rates of one row, for these K.
-RowFormula = Callable[[Vector, Vector, list[int], int], Sequence[float]]
-
-
-@dataclass(frozen=True, slots=True)
-class BatchRates:
-    """Formula or kernel for the rates of a verifier with the drafts of one scheme.
-
-    Attributes
-    ----------
-    formula : callable, optional
-        ``formula(p, q, num_drafts, seed)`` gives the rates of one row for every K of a list.
-    kernel : str
-        Instead of a formula: a function of `mdsd_opt.prefix_search.rates` by its name, or
-        ``"module:function"``, as it imports numba.
-    device : str
-        Name of the device kernels that compute them; empty if there are none.
-    decides_on_device : bool
-        Whether device kernels decide as this verifier.
-    is_bound : bool
-        Whether the rates are lower bounds.
-    estimated_from : int, optional
-        Least K at which rates may come from a simulation of each row.
-    """
-
-    formula: RowFormula | None = None
-    kernel: str = ""
-    device: str = ""
-    decides_on_device: bool = False
-    is_bound: bool = False
-    estimated_from: int | None = None
+from mdsd_opt.prefix_search.batch_rates import BatchRates
 
 
 def optimal_rates(kinds: Iterable[type[SingleModelDrafts]]) -> dict[str, BatchRates]:
     """Rates of the optimum by scheme, for those that declare kernels for it."""
-    return {
-        kind.scheme: BatchRates(
-            kernel=kind.optimal_kernels.rates,
-            device=kind.optimal_kernels.device,
-            decides_on_device=kind.optimal_kernels.decides_on_device,
-        )
-        for kind in kinds
-        if kind.optimal_kernels is not None
-    }
+    declared = {kind.scheme: kind.optimal_kernels for kind in kinds}
+    return {scheme: kernels for scheme, kernels in declared.items() if kernels is not None}
 
 
 class Estimate(float):

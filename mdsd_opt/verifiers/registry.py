@@ -13,6 +13,7 @@ import pkgutil
 from typing import Any
 
 from mdsd_opt.base.installed import loaded, plugged_in
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.verifiers.base import Verifier
 
@@ -31,6 +32,12 @@ registered: dict[str, Verifier] = {}
 def names() -> tuple[str, ...]:
     """Names of all verification algorithms: the package's, then those registered or installed."""
     return (*built_in_names(), *registered, *plugged_in(_PACKAGE))
+
+
+def batch_verifiers(scheme: str | None = None) -> list[str]:
+    """Names of the verifiers that have rates in batches, for these drafts or for any scheme."""
+    schemes = SINGLE_MODEL_SCHEMES if scheme is None else (scheme,)
+    return [name for name in names() if any(get(name).batch_rates_for(x) for x in schemes)]
 
 
 def get(verifier: str | Verifier, **options: Any) -> Verifier:

@@ -32,9 +32,10 @@ from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithoutReplacement, 
 from mdsd_opt.drafts.counting import count_power
 from mdsd_opt.drafts.inclusion import sum_of_others
 from mdsd_opt.errors import ProblemTooLarge
+from mdsd_opt.prefix_search.batch_rates import BatchRates
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Verifier, target_of
-from mdsd_opt.verifiers.rates import BatchRates, Estimate
+from mdsd_opt.verifiers.rates import Estimate
 from mdsd_opt.verifiers.rejection import (
     RatioSums,
     accepted,

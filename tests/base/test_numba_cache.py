@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from support.fake_terminal import Terminal
 
-from mdsd_opt.base import kernels_expected, numba_cache
+from mdsd_opt.base import long_runs, numba_cache
 from mdsd_opt.prefix_search import sum_kernels
 
 ROOT = Path(__file__).parents[2]
@@ -192,7 +192,7 @@ def test_on_a_terminal_kernels_are_counted_among_those_that_are_expected(
     folder.mkdir(parents=True)
     (folder / "some_kernels.third-0123.code").write_bytes(b"")
     names = ("some_kernels.first", "some_kernels.second", "some_kernels.third")
-    monkeypatch.setattr(kernels_expected, "expected", names)
+    monkeypatch.setattr(long_runs, "expected_kernels", names)
     said: list[str] = []
 
     @contextlib.contextmanager

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 import mdsd_opt as mo
 from mdsd_opt import verifiers
 from mdsd_opt.base.files.logits import load_logits
-from mdsd_opt.batch.row_functions import batch_verifiers, is_bound
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName, UnsupportedScheme
+from mdsd_opt.verifiers.registry import batch_verifiers
 from mdsd_opt.verifiers.rrs import without_replacement_rates
 
 SCHEMES = ("with_replacement", "without_replacement", "greedy", "top_k")
@@ -59,7 +59,7 @@ def rows(size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 def reference(verifier: str, problem: mo.TransportProblem) -> float:
     algorithm: Any = verifiers.get(verifier)
-    if is_bound(verifier):
+    if verifiers.get(verifier).bounds_batches:
         return float(algorithm.acceptance_bound(problem))
     rate = algorithm.acceptance_rate(problem)
     assert type(rate) is float  # the exact one, no estimate

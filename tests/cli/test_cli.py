@@ -15,6 +15,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+import mdsd_opt as mo
 from mdsd_opt import TransportProblem, WithReplacement, __version__, save_problem
 
 RUN = [sys.executable, "-c", "from mdsd_opt.cli import main; main()"]
@@ -491,3 +492,46 @@ def test_audit_bad_input(run, arguments, said):
     done = run("audit", *arguments)
     assert done.returncode == 2
     assert said in done.stderr
+
+
+def test_rates_under_a_grammar(run, tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    target, draft = rng.standard_normal((2, 3, 4, 20))
+    mask, lift = rng.random((3, 4, 20)) < 0.5, rng.random(20)
+    mask[..., 0] = True
+    np.savez(tmp_path / "mine.npz", target=target, draft=draft)
+    for name, array in {"mask": mask, "lift": lift, "short": mask[:2]}.items():
+        np.save(tmp_path / f"{name}.npy", array)
+
+    def means(*arguments):
+        done = run("rates", tmp_path / "mine.npz", "-k", "1,2", "--json", *arguments)
+        assert done.returncode == 0, done.stderr
+        rows = json.loads(done.stdout)["rows"]
+        return [x["mean"] for x in rows if (x["scheme"], x["verifier"]) == ("greedy", "optimal")]
+
+    files = "--mask", tmp_path / "mask.npy", "--lift", tmp_path / "lift.npy"
+    for few in (False, True):  # and where a file is worked through in parts
+        if few:
+            monkeypatch.setattr("mdsd_opt.base.files.logits.CHUNK_BYTES", 5 * 2 * 20 * 8)
+        for options, given in (
+            ({"mask": mask}, files[:2]),
+            ({"mask": mask, "mask_draft": False}, (*files[:2], "--no-mask-draft")),
+            ({"mask": mask, "lift": lift}, files),
+        ):
+            rates = mo.acceptance_rates(target, draft, (1, 2), "greedy", **options)
+            assert means(*given) == pytest.approx(rates.mean(axis=(0, 1)), abs=1e-12)
+    shown = run("rates", tmp_path / "mine.npz", *files[:2], "--no-mask-draft").stdout
+    assert "mask mask.npy on the target alone" in shown
+    for wrong, words in (
+        (("--no-mask-draft",), "goes with --mask or --lift"),
+        (("--mask", tmp_path / "lift.npy"), "give booleans"),
+        (("--mask", tmp_path / "short.npy"), "mask has shape (2, 4, 20)"),
+        (("--lift", tmp_path / "mask.npz"), "mask.npz"),
+        ((*files, "--schemes", "all"), "goes without --schemes all"),
+    ):
+        done = run("rates", tmp_path / "mine.npz", *wrong)
+        assert done.returncode == 2
+        assert words in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    done = run("rates", tmp_path, "--mask", tmp_path / "mask.npy")
+    assert "--mask is for files" in done.stderr

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.cli.report.junit import TestCase, save_junit
+from mdsd_opt.cli.report.audits import TestCase, save_junit
 
 ROOT = Path(__file__).parents[2]
 

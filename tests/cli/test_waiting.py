@@ -9,8 +9,8 @@ import time
 import pytest
 from support.fake_terminal import Terminal
 
-from mdsd_opt.cli import waiting as module
-from mdsd_opt.cli.waiting import waiting
+from mdsd_opt.base import long_runs as module
+from mdsd_opt.base.long_runs import waiting
 
 
 def a_terminal(monkeypatch: pytest.MonkeyPatch) -> tuple[Terminal, io.StringIO]:

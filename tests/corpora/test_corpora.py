@@ -25,7 +25,7 @@ from support.corpora import (
     write_corpus,
 )
 
-from mdsd_opt import corpora, errors
+from mdsd_opt import errors
 from mdsd_opt.base.files.arrays import read_safetensors, write_safetensors
 from mdsd_opt.base.files.logits import LogitsSample, load_logits
 from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus, score_shard
@@ -456,14 +456,6 @@ def test_a_cluster_that_is_not_installed_names_the_extra(corpus, monkeypatch, ex
     library = "distributed" if executor == "dask" else executor
     with pytest.raises(errors.MissingExtra, match=f"pip install .*{library}"):
         corpus_rates(corpus, CONFIG, executor)
-
-
-def test_old_names_of_executors_warn(corpus):
-    with pytest.warns(DeprecationWarning, match="engine_name is now executor_name"):
-        old = corpus_rates(corpus, CONFIG, engine_name="local")
-    assert old.rows == corpus_rates(corpus, CONFIG, executor_name="local").rows
-    with pytest.warns(DeprecationWarning, match=r"ENGINES is now corpora\.EXECUTORS"):
-        assert corpora.ENGINES is corpora.EXECUTORS
 
 
 # --- bad input ----------------------------------------------------------------------------------

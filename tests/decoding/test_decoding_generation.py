@@ -7,7 +7,6 @@ import pytest
 from support.chi_square import p_value
 from support.tables import Table, target_law
 
-from mdsd_opt import decoding
 from mdsd_opt.cli.verbs.decode import compared_rules
 from mdsd_opt.decoding import (
     DynamicTree,
@@ -80,17 +79,6 @@ def test_metrics_add_up(pair):
     assert (metrics + metrics).num_tokens == 80
     assert metrics.to_dict()["num_steps"] == metrics.num_steps
     assert Metrics().to_dict()["accept_length"] is None
-
-
-def test_old_names_warn_and_do_the_same():
-    metrics = Metrics(num_steps=4, num_hits=3)
-    with pytest.warns(DeprecationWarning, match="first_token_acceptance_rate"):
-        assert metrics.acceptance_rate == metrics.first_token_acceptance_rate == 0.75
-    assert metrics.to_dict()["acceptance_rate"] == 0.75
-    root, law = decoding.Node((), ()), np.array([0.5, 0.5])
-    with pytest.warns(DeprecationWarning, match="decoding.set_targets"):
-        assert decoding.weigh(root, lambda tokens: law) is root
-    assert root.target is law
 
 
 def test_a_draft_equal_to_the_target_is_always_accepted(pair):

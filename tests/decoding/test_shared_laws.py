@@ -7,10 +7,12 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
+from blind_drafts import accepted, by_one_uniform
 from scipy.optimize import linprog
 
 import mdsd_opt as mo
 from mdsd_opt.decoding import blind_bound, shared_law
+from mdsd_opt.decoding.shared_laws import worth_most
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, ProblemTooLarge, SolverError
 
 
@@ -26,8 +28,8 @@ def mean_rate(p, c, q, k=1):
     return float(c @ mo.acceptance_rates(p, q, k, kind="probs"))
 
 
-def lowest_bound(p, c):
-    """One draft by its own programme: q and what each target keeps of it."""
+def lowest_bound(p, c, mass=1):
+    """One draft by its own programme: q, of a mass, and what each target keeps of it."""
     count, v = p.shape
     rows = np.zeros((count * v, v + count * v))
     rows[:, v:] = np.eye(count * v)
@@ -37,7 +39,7 @@ def lowest_bound(p, c):
         A_ub=rows,
         b_ub=np.zeros(count * v),
         A_eq=np.concatenate([np.ones(v), np.zeros(count * v)])[None],
-        b_eq=[1.0],
+        b_eq=[mass],
         bounds=[(0, 1)] * v + [(0, x) for x in p.ravel().tolist()],
     )
     assert found.status == 0
@@ -120,6 +122,41 @@ def test_the_bound_by_flows_is_the_bound_by_subsets(seed, num_drafts):
     assert blind_bound(p, c, num_drafts) == pytest.approx(
         by_cuts_of_sets(p, c, num_drafts), abs=1e-7
     )
+
+
+@pytest.mark.parametrize("num_drafts", [1, 2, 3, 9])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_bound_by_inclusion(seed, num_drafts):
+    """Its own programme, and never below that over sets, which is the same for one draft."""
+    p, c = case(seed)
+    found = blind_bound(p, c, num_drafts, inclusion=True)
+    assert found == pytest.approx(lowest_bound(p, c, min(num_drafts, 5)), abs=1e-9)
+    exact = blind_bound(p, c, num_drafts)
+    assert exact - 1e-7 <= found <= 1 + 1e-12
+    if num_drafts == 1:
+        assert found == pytest.approx(exact, abs=1e-7)
+
+
+def test_the_bound_by_inclusion_is_not_the_exact_one():
+    """A target for each pair of four tokens, on these alone: two drafts are beside one of six."""
+    p = np.array([[0.5 * (x in pair) for x in range(4)] for pair in combinations(range(4), 2)])
+    assert blind_bound(p, num_drafts=2, inclusion=True) == pytest.approx(1.0)
+    assert blind_bound(p, num_drafts=2) == pytest.approx(5 / 6)
+
+
+@pytest.mark.parametrize("num_drafts", [1, 2, 3])
+def test_drafts_by_one_uniform(num_drafts):
+    """Of the benchmark: sets of K tokens, each as often as the bound by inclusion has it."""
+    p = np.random.default_rng(1).dirichlet(np.full(40, 0.1), 12)
+    c = np.full(12, 1 / 12)
+    law = by_one_uniform(p, c, num_drafts)
+    sets, chances = zip(*law.items(), strict=True)
+    assert {len(tokens) for tokens in sets} == {num_drafts}
+    assert sum(chances) == pytest.approx(1.0)
+    often = [sum(x for s, x in zip(sets, chances, strict=True) if n in s) for n in range(40)]
+    assert often == pytest.approx(worth_most(p, c, num_drafts), abs=1e-9)
+    best = blind_bound(p, c, num_drafts, inclusion=True)
+    assert 0.85 * best < accepted(p, c, law) <= best + 1e-9
 
 
 def test_one_target_is_drafted_as_it_is():

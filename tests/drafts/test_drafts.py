@@ -268,17 +268,6 @@ class TestSetLaw:
             DraftSetLaw(vocab_size, masses)  # type: ignore[arg-type]
 
 
-def test_old_names_answer_with_a_warning() -> None:
-    drafts = WithoutReplacement([0.5, 0.3, 0.2], 2)
-    tuples = np.array([[0, 1], [2, 2]])
-    with pytest.warns(DeprecationWarning, match="now uniform_intervals"):
-        old = drafts.draw_masses(tuples)
-    for mine, theirs in zip(old, drafts.uniform_intervals(tuples), strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-    with pytest.warns(DeprecationWarning, match="now with_finer_quadrature"):
-        assert drafts.rechecked() is drafts  # a closed form
-
-
 class TestErrors:
     @pytest.mark.parametrize("scheme", SINGLE_MODEL_SCHEMES.values())
     @pytest.mark.parametrize("num_drafts", [0, -1, 1.5, None, "2", float("nan"), float("inf")])

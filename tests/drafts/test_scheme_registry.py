@@ -182,7 +182,7 @@ ASKED = """
 import numpy as np
 import mdsd_opt as mo
 from mdsd_opt import drafts
-from mdsd_opt.batch import row_functions, verify_batch
+from mdsd_opt.batch import verify_batch
 from mdsd_opt.decoding import generate
 from mdsd_opt.drafts.by_name import title_of
 from mdsd_opt.solvers.frontier import relaxed_rows
@@ -199,7 +199,7 @@ def of_logits(rows):
 
 def answers(scheme):
     yield mo.acceptance_rates(target, draft, [1, 3], scheme).tolist()
-    yield row_functions.entry(scheme, "optimal")
+    yield mo.verifiers.get("optimal").batch_rates_for(scheme)
     yield mo.relaxed_rates(target, draft, [1, 3], scheme, kl=0.01).tolist()
     yield verify_batch(target, draft, tokens, scheme=scheme, seed=1).tokens.tolist()
     drawn = drafts.SINGLE_MODEL_SCHEMES[scheme](q, 3)

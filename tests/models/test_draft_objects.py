@@ -10,7 +10,7 @@ import torch
 from support.model_families import SIZE, model_of
 
 from mdsd_opt.decoding import PromptLookup, custom_generate, generate
-from mdsd_opt.decoding.models.read_drafts import ReadDraft
+from mdsd_opt.decoding.draft_objects import ReadDraft
 from mdsd_opt.decoding.models.tree_pass import TreeModel
 from mdsd_opt.errors import InvalidInput
 

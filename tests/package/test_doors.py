@@ -60,6 +60,11 @@ def of_confidence(target: Any, draft: Any, drafts: Any, **options: Any) -> Any:
     return confidence_rates(target, draft, K, **options).tables
 
 
+def of_runs(one: Any, other: Any, _: Any, **options: Any) -> Any:
+    found = mo.text_stability(one, other=other, **options)
+    return np.stack([found.margins, found.moved])
+
+
 #: Every public function with arguments of logits and a kind.
 OF_LOGITS: dict[str, Door] = {
     "acceptance_rates": lambda p, q, _, **o: mo.acceptance_rates(p, q, (1, K), **o),
@@ -73,7 +78,14 @@ OF_LOGITS: dict[str, Door] = {
     "best_draft_temperature": lambda p, q, _, **o: [
         mo.best_draft_temperature(*rows, K, **o).acceptance_rate for rows in zip(p, q, strict=True)
     ],
+    "best_draft_filter": lambda p, q, _, **o: [
+        mo.best_draft_filter(p, q, K, filters=[], temperatures=[], **o).acceptance.mean
+    ],
+    "text_stability": of_runs,
 }
+
+#: Doors of logits that have no filters and no tokens of the draft's own.
+WITHOUT_FILTERS = {"text_stability", "best_draft_temperature"}
 
 #: Those without a kind, and of laws.
 OF_ROWS: dict[str, Door] = {
@@ -123,6 +135,7 @@ VERBS: dict[str, tuple[list[str], Callable[[Any], Any]]] = {
     "advise": (["--max-drafts", "3"], lambda document: document["speedup"]),
     "relax": (["-k", "2"], lambda document: [x["acceptance_rate"] for x in document["frontier"]]),
     "plan": (["--nodes", "3"], lambda document: document["expected_accepted"]),
+    "stability": (["--delta", "0.1"], lambda document: document["margins"]),
 }
 
 #: Verbs with files of logits that have tests of their own: what is audited, what papers measured.
@@ -339,7 +352,7 @@ def test_no_top_k(off: int) -> None:
     assert mo.Sampling(top_k=off) == mo.Sampling()
     np.testing.assert_array_equal(mo.softmax(LOGITS[0], top_k=off), mo.softmax(LOGITS[0]))
     for name, door in OF_LOGITS.items():
-        if name == "best_draft_temperature":
+        if name in {"best_draft_filter", *WITHOUT_FILTERS}:
             continue
         found = numbers(door(*LOGITS, DRAFTS, top_k=off))
         np.testing.assert_array_equal(found, numbers(door(*LOGITS, DRAFTS)))
@@ -387,7 +400,7 @@ def test_tokens_of_a_draft_at_their_places() -> None:
     wide[:, own] = few
     pairs = (P, few), (np.log(P), np.log(few))
     for name, door in OF_LOGITS.items():
-        if name in ("verify_batch", "best_draft_temperature"):
+        if name in {"verify_batch", *WITHOUT_FILTERS}:
             continue
         expected = numbers(door(P, wide, None, kind="probs"))
         for sides, kind in zip(pairs, ("probs", "logprobs"), strict=True):

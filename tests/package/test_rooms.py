@@ -113,9 +113,9 @@ def test_an_old_name_is_the_module_of_today(name: str) -> None:
 
 
 def test_names_that_are_not_public_warn() -> None:
-    code = "import mdsd_opt.engines, mdsd_opt.frontier.rules\nimport mdsd_opt.certificate"
+    code = "import mdsd_opt.engines, mdsd_opt.frontier.rules\nimport mdsd_opt.corpora.advice"
     done = subprocess.run(
         [sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stderr.count("DeprecationWarning") == 1
-    assert "mdsd_opt.certificate is now mdsd_opt.problem.certificate" in done.stderr
+    assert "mdsd_opt.corpora.advice is now mdsd_opt.planning.advice" in done.stderr

@@ -95,6 +95,15 @@ def corpus(scheme: str, folder: Path) -> list[float]:
     return [row.acceptance.mean for row in mo.corpora.corpus_rates(folder, config).rows]
 
 
+def row_rates(scheme: str) -> Array:
+    declared = mo.verifiers.get("optimal").batch_rates_for(scheme)
+    assert declared is not None
+    rates, scale = np.empty((len(TARGET), 2)), mo.Sampling().scale
+    arguments = TARGET, DRAFT, scale, scale, np.array([1, 2]), rates, np.empty((len(TARGET), 2))
+    declared.row_function(seed=0)(*arguments)
+    return rates
+
+
 def models() -> tuple[FakeModel, FakeModel]:
     return FakeModel(SIZE, 1), FakeModel(SIZE, 2)
 
@@ -146,6 +155,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "acceptance_interval": lambda scheme: [
         mo.acceptance_interval({0: -0.5, 1: -2}, {1: -0.5, 2: -2}, 2, scheme).upper
     ],
+    "Verifier.batch_rates_for": row_rates,
     "acceptance_rates": lambda scheme: mo.acceptance_rates(TARGET, DRAFT, (1, 2, 3), scheme),
     "audit_portfolio": on_laws,
     "audit_trace": trace,
@@ -159,6 +169,9 @@ ANSWERS: dict[str, Callable[..., Any]] = {
             for row in mo.advise(TARGET, DRAFT, schemes=[scheme], max_drafts=3).rows
             if row.scheme == scheme
         )
+    ],
+    "best_draft_filter": lambda scheme: [
+        mo.best_draft_filter(TARGET, DRAFT, 2, scheme, filters=[], temperatures=[]).acceptance.mean
     ],
     "compare_draft_schemes": lambda scheme: [
         rate.acceptance.mean
@@ -191,8 +204,8 @@ ANSWERS: dict[str, Callable[..., Any]] = {
 #: They say what they are for instead.
 REFUSED = {"acceptance_interval", "check_condition"}
 
-#: It is asked in tests/models, which have PyTorch.
-ELSEWHERE = {"custom_generate"}
+#: Asked in tests/models, which have PyTorch, and in tests/verifiers/test_verifier_registry.py.
+ELSEWHERE = {"custom_generate", "Verifier.has_batch_rates"}
 
 #: Of means over some hundred steps; all else is exact, or certified to 1e-6.
 ROUGH = {"generate": 0.06, "generate_steps": 0.06}

@@ -22,8 +22,12 @@ from mdsd_opt.decoding import (
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.planning.advice import advice_from_rates
 from mdsd_opt.planning.costs import StepCosts
-from mdsd_opt.planning.position_rates import PositionRates, following_positions
-from mdsd_opt.planning.tree_forecasts import TreeForecasts, named
+from mdsd_opt.planning.tree_forecasts import (
+    PositionRates,
+    TreeForecasts,
+    following_positions,
+    named,
+)
 
 
 def pair(shape=(6, 5, 20), noise=1.0, seed=0):

@@ -10,8 +10,7 @@ import pytest
 import mdsd_opt as mo
 from mdsd_opt.errors import InvalidInput, ServerError, UnreadableFile
 from mdsd_opt.planning.cost_measurements import time_llamacpp, time_server
-from mdsd_opt.planning.costs import StepCosts
-from mdsd_opt.planning.costs_file import MeasuredCosts, Pass, read_costs
+from mdsd_opt.planning.costs import MeasuredCosts, Pass, StepCosts, read_costs
 from mdsd_opt.trees.topology import chain
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import mdsd_opt as mo
 from mdsd_opt.drafts import PrefixDraftScheme, mixture, with_replacement, without_replacement
 from mdsd_opt.drafts.base import DraftScheme
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
-from mdsd_opt.solvers import choose
+from mdsd_opt.solvers import _seconds_compiled, choose
 from mdsd_opt.solvers.method import LIMITS
 
 
@@ -188,3 +189,11 @@ def test_another_user_of_highs_may_have_started_its_threads() -> None:
             mo.solve(problem, "full_lp", backend=x).acceptance_rate for x in ("cvxpy", "highs")
         ]
         assert rates[0] == pytest.approx(rates[1], abs=1e-7)
+
+
+def test_a_compiler_that_another_thread_is_importing_has_taken_no_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A module stands in `sys.modules` before it has its functions."""
+    monkeypatch.setitem(sys.modules, "mdsd_opt.base.numba_cache", ModuleType("half"))
+    assert _seconds_compiled() == 0.0

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from support.ptx.runtime import PtxRuntime, host_logits
 
 from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.batch.batch import RowWork
 from mdsd_opt.batch.device import Request
-from mdsd_opt.batch.rows import RowWork
 from mdsd_opt.gpu import rates, verification
 from mdsd_opt.gpu.pair import FilterSettings, Pair, RowRates, with_filters
 from mdsd_opt.gpu.philox import Randomness

@@ -7,6 +7,7 @@ from itertools import chain, combinations
 
 import numpy as np
 import pytest
+from support import orders
 from support.published_rules import UniVer, spectr_gbv_code, spectr_gbv_masses
 from support.tables import Table, output_law, target_law, trees
 
@@ -158,3 +159,88 @@ def test_its_design_is_below_the_optimum_and_some_simple_rules():
     problem = mo.TransportProblem(p.tolist(), mo.WithReplacement(q.tolist(), 2))
     assert optimum(problem) == 1
     assert spectr_gbv_masses(p, q, 2).sum() == Fraction(41, 45)
+
+
+SCHEMES = (GREEDY, "with_replacement", "without_replacement")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "order"),
+    list(zip(SCHEMES, [orders.as_drawn, orders.by_least_mass, orders.by_ratio], strict=True)),
+)
+def test_the_order_of_tests_changes_no_law(scheme, order):
+    target, draft = tables(1, 3, 2)
+    law, accepted = output_law(orders.InOrder(order), target, draft, k_ary(2, 2), scheme)
+    assert (law == target_law(target, 3)).all()
+    assert accepted == orders.Orders(target, draft, k_ary(2, 2), scheme, order).accepted()
+
+
+class PeekingOrder(orders.InOrder):
+    """Tests those children first after which token 0 was drawn."""
+
+    def __init__(self):
+        super().__init__(self.peek)
+
+    def stops(self, root):
+        self.nodes = {node.tokens: node for node in root.walk()}
+        return super().stops(root)
+
+    def peek(self, text, p, drafts, draws, masses):
+        return sorted(masses, key=lambda x: 0 not in self.nodes[(*text, x)].draws)
+
+
+def test_an_order_by_what_is_drawn_below_the_children_is_not_lossless():
+    target, draft = tables(1, 3, 2)
+    law, _ = output_law(PeekingOrder(), target, draft, k_ary(2, 2), "with_replacement")
+    assert abs(law - target_law(target, 3)).sum() > Fraction(1, 1000)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_two_levels_need_no_trees_to_find_the_best_order(scheme):
+    """The drafts after a child are accepted with its alpha in the mean: that tells the order."""
+    model = *tables(0, 3, 2), k_ary(2, 2), scheme
+    best = orders.Orders(*model).accepted()
+    assert orders.Orders(*model, orders.one_level_on(*model)).accepted() == best
+    hull = output_law(get_rule("traversal_hull"), *model)[1]
+    assert hull == orders.Orders(*model, orders.by_mass).accepted() <= best
+    assert best <= tree_bound(*map(as_floats, model[:2]), *model[2:]).upper + 1e-9
+
+
+def as_floats(table):
+    return lambda text: table(text).astype(np.float64)
+
+
+def test_no_order_that_is_blind_to_the_laws_after_the_children_is_the_best():
+    """Two models that differ after the children alone: alpha(r) is min(r, 2/3), or min(r, 1/3)."""
+    p = fractions(1, 1, 3)
+    found = []
+    for after in (fractions(1, 2, 2), fractions(2, 2, 1)):
+        model = (
+            lambda text: fractions(0, 0, 1) if text else p,
+            lambda text, q=after: q if text else p,
+            k_ary(2, 2), GREEDY,
+        )  # fmt: skip
+        below = {
+            way: orders.Orders(*model).after((), {0: Fraction(2, 5), 2: Fraction(3, 5)}, way)
+            for way in ((2, 0), (0, 2))
+        }
+        by_mass, by_least = (
+            orders.Orders(*model, order).accepted()
+            for order in (orders.by_mass, orders.by_least_mass)
+        )
+        assert by_mass - by_least == below[2, 0] - below[0, 2]  # after draws of 0 and of 1 alike
+        found.append((below[2, 0], below[0, 2]))
+    assert found == [
+        (Fraction(13, 15), Fraction(12, 15)), (Fraction(7, 15), Fraction(8, 15)),
+    ]  # fmt: skip
+
+
+def test_at_three_levels_the_order_that_is_best_for_two_may_be_behind():
+    rng = np.random.default_rng(17)
+    draft = Table(rng, 2, 3)
+    model = Table(rng, 2, 3, near=draft), draft, k_ary(2, 3), "with_replacement"
+    ahead, by_mass, best = (
+        orders.Orders(*model, order).accepted()
+        for order in (orders.one_level_on(*model), orders.by_mass, None)
+    )
+    assert ahead < by_mass - 1e-4 < best

@@ -109,12 +109,6 @@ def test_other_schemes_and_options_are_refused():
     assert verifiers.get("importance_sampling", size=2).name == "importance_sampling"
 
 
-def test_the_old_name_of_the_option_warns():
-    with pytest.warns(DeprecationWarning, match="now binned=True"):
-        old = verifiers.get("optimal", collapsed=True)
-    assert type(old) is type(BINNED)
-
-
 @pytest.mark.parametrize(
     "drafts",
     [

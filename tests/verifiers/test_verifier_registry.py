@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 import mdsd_opt as mo
 from mdsd_opt import verifiers
 from mdsd_opt.batch import verify_batch
-from mdsd_opt.batch.row_functions import batch_verifiers, is_supported
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
 from mdsd_opt.trees.rules import TopDown, get_rule, rule_names
@@ -120,9 +119,9 @@ class TestOneFile:
         verifiers.register(mine)
         assert verifiers.names() == (*before, "first_only")
         assert verifiers.get("first_only") is mine
-        assert batch_verifiers()[-1] == "first_only"
-        assert is_supported("with_replacement", "first_only", 3)
-        assert not is_supported("greedy", "first_only", 3)
+        assert registry.batch_verifiers()[-1] == "first_only"
+        assert verifiers.get("first_only").has_batch_rates("with_replacement", 3)
+        assert not verifiers.get("first_only").has_batch_rates("greedy", 3)
         check_batches("first_only")
         check_audits("first_only")
         assert "first_only" in rule_names()
@@ -313,7 +312,7 @@ def test_a_rate_that_is_none(rate: Any, message: str) -> None:
 def test_positions_advance_the_bar_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     from contextlib import contextmanager
 
-    from mdsd_opt.batch import rows as batch_rows
+    from mdsd_opt.batch import batch as opened
 
     steps: list[int] = []
 
@@ -322,7 +321,7 @@ def test_positions_advance_the_bar_one_by_one(monkeypatch: pytest.MonkeyPatch) -
         assert (total, wanted) == (4, True)
         yield steps.append
 
-    monkeypatch.setattr(batch_rows, "progress_bar", bar)
+    monkeypatch.setattr(opened, "progress_bar", bar)
     rows = logits(0, 4, 5)
     found = mo.acceptance_rates(rows, rows, 2, verifier=Custom(), progress=True)
     assert found.tolist() == [0.5] * 4

@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from mdsd_opt.auditing.servers.laws import Law
-from mdsd_opt.auditing.servers.recorded import lines_of
 from mdsd_opt.auditing.servers.tally import Tally
+from mdsd_opt.base.files import json_lines
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 
 #: Kind of the first record of a log, and the version of its form.
@@ -141,7 +141,7 @@ class Log:
             self._write(header)
 
     def _read(self, path: Path, header: dict[str, Any]) -> None:
-        for number, (record, where) in enumerate(lines_of(path)):
+        for number, (record, where) in enumerate(json_lines(path)):
             if number == 0:
                 different = [
                     name
@@ -182,14 +182,14 @@ class Log:
 
 def is_log(path: Any) -> bool:
     """Whether a file is the log of an audit."""
-    first = next(lines_of(path), (None, ""))[0]
+    first = next(json_lines(path), (None, ""))[0]
     return isinstance(first, dict) and first.get("kind") == HEADER
 
 
 def replayed(path: Any, tally: Tally) -> Learned:
     """Contents of a log, added to a tally."""
     learned = Learned(tally)
-    for record, where in lines_of(path):
+    for record, where in json_lines(path):
         if not (isinstance(record, dict) and record.get("kind") == HEADER):
             _take(learned, record, where)
             tally.look()

@@ -25,6 +25,7 @@ __all__ = [
     "check_writable",
     "file_sha256",
     "file_size",
+    "json_lines",
     "parse_json",
     "read_bytes",
     "read_json",
@@ -177,6 +178,21 @@ def parse_json(content: bytes | str, source: str) -> Any:
         raise UnreadableFile(f"{source} is nested too deeply") from error
     except ValueError as error:
         raise UnreadableFile(f"{source}: {error}") from error
+
+
+def json_lines(path: str | os.PathLike[str]) -> Iterator[tuple[Any, str]]:
+    """Contents of a file's lines, each with a name for messages; blank ones are left out.
+
+    Raises `UnreadableFile` if the file is missing, or a line is no JSON.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    where = f"line {number} of {path}"
+                    yield parse_json(line, where), where
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def _no_constant(name: str) -> NoReturn:

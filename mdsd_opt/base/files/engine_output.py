@@ -13,12 +13,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.files import parse_json, read_bytes, unreadable
+from mdsd_opt.base.files import file_size, json_lines
 from mdsd_opt.base.files.arrays import checked_suffix, missing_array, read_npy, read_npz
 from mdsd_opt.errors import UnreadableFile
 
@@ -52,14 +51,8 @@ def read_scored_texts(path: str | os.PathLike[str]) -> Iterator[ScoredText]:
     Raises `UnreadableFile`, which names the line, if the file is missing, or a line is no JSON or
     holds no lists of log-probabilities.
     """
-    try:
-        with Path(path).open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    where = f"line {number} of {path}"
-                    yield _scored(parse_json(line, where), where)
-    except OSError as error:
-        raise unreadable(path, error) from error
+    for request, where in json_lines(path):
+        yield _scored(request, where)
 
 
 def paired_positions(
@@ -227,8 +220,6 @@ _FORMATS = {
     ".npy": "'accepted' alone",
 }
 
-_MAX_BYTES = 1 << 30
-
 
 def read_accepted(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Contents of the file, as arguments of `mdsd_opt.accepted_rates`.
@@ -244,11 +235,8 @@ def read_accepted(path: str | os.PathLike[str]) -> dict[str, Any]:
             raise missing_array(str(path), "accepted", arrays)
         return {name: arrays[name] for name in _FIELDS if name in arrays}
     steps: list[dict[str, int]] = []
-    for number, line in enumerate(read_bytes(Path(path), _MAX_BYTES).splitlines(), start=1):
-        if not line.strip():
-            continue
-        where = f"line {number} of {path}"
-        step = parse_json(line, where)
+    file_size(path)
+    for step, where in json_lines(path):
         if not isinstance(step, dict) or "accepted" not in step:
             raise UnreadableFile(f"{where} has no 'accepted': the accepted tokens of one step")
         wrong = [x for x in _FIELDS if x in step and type(step[x]) is not int]

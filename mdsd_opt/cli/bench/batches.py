@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import mdsd_opt as mo
+from mdsd_opt.batch import acceptance_rates
 from mdsd_opt.cli.bench.record import Record, Settings, timed
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.solvers import solve
 
 Row = NDArray[Any]
 RowRoute = Callable[[Row, Row, int], float]
@@ -110,10 +112,8 @@ def exact_rate(target: Row, draft: Row, num_drafts: int, scheme: str) -> float:
     """Rate of a row in extended precision, by sorting; without replacement by the solver."""
     made = SINGLE_MODEL_SCHEMES[scheme].composition
     if made is None or (made.is_random and not made.is_replaced):
-        problem = mo.TransportProblem.from_logits(
-            target, draft, num_drafts=num_drafts, drafts=scheme
-        )
-        return float(mo.solve(problem, method="subset_selection").acceptance_rate)
+        problem = TransportProblem.from_logits(target, draft, num_drafts=num_drafts, drafts=scheme)
+        return float(solve(problem, method="subset_selection").acceptance_rate)
     p, q = (np.exp(x.astype(np.longdouble) - x.max()) for x in (target, draft))
     p, q = p / p.sum(), q / q.sum()
     if not made.is_random:
@@ -167,7 +167,7 @@ def _measured(
         for scheme in SCHEMES:
             name = f"mdsd_opt, {scheme}"
             routes[name] = partial(
-                mo.acceptance_rates, target, draft, num_drafts, scheme, num_threads=threads
+                acceptance_rates, target, draft, num_drafts, scheme, num_threads=threads
             )
             errors[name] = float(np.abs(routes[name]()[:2] - exact[scheme]).max())
         for name, route in rivals.items():

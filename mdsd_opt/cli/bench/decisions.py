@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-import mdsd_opt as mo
+from mdsd_opt import verifiers
 from mdsd_opt.cli.bench.record import Record, Settings
+from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import Uniforms, Verifier
 from mdsd_opt.verifiers.optimal.acceptance_rule import output_token
 from mdsd_opt.verifiers.optimal.binned import BinnedPlan
@@ -38,7 +39,7 @@ def records(settings: Settings) -> Iterator[Record]:
     """Records of synthetic and real logits at full vocabulary, and of few tokens for the LP."""
     rng = np.random.default_rng(settings.seed)
     rounds = settings.rounds or (3 if settings.quick else 15)
-    own = [mo.verifiers.get(name) for name in settings.verifiers]
+    own = [verifiers.get(name) for name in settings.verifiers]
     few = {2: 20, 4: 6} if settings.quick else _FEW_TOKENS
     size = _QUICK_VOCAB_SIZE if settings.quick else _VOCAB_SIZE
     sources: dict[str, tuple[Source, tuple[int, ...]]] = {
@@ -84,8 +85,8 @@ def _measured(
     gap = 0.0
     for number in range(rounds + 1):  # the first round compiles and warms up
         target, draft = source(rng, num_drafts)
-        problem = mo.TransportProblem.from_logits(target, draft, num_drafts, scheme)
-        binned: Any = mo.verifiers.get("optimal", binned=True)
+        problem = TransportProblem.from_logits(target, draft, num_drafts, scheme)
+        binned: Any = verifiers.get("optimal", binned=True)
         gap = max(gap, binned.acceptance_rate(problem).gap)
         for route, decide in _routes(problem, rng, own).items():
             start = time.perf_counter()
@@ -103,7 +104,7 @@ def _measured(
 
 
 def _routes(
-    problem: mo.TransportProblem, rng: np.random.Generator, own: Sequence[Verifier] = ()
+    problem: TransportProblem, rng: np.random.Generator, own: Sequence[Verifier] = ()
 ) -> dict[str, Callable[[], Any]]:
     """Functions to time on this problem, by name."""
     drafts, draws = problem.drafts, problem.drafts.random_draws
@@ -119,9 +120,9 @@ def _routes(
         "optimal, collapsed": lambda: output_token(BinnedPlan(p, draws), tokens, uniforms),
     }
     if problem.vocab_size <= max(_FEW_TOKENS.values()):
-        unknown = mo.TransportProblem(p, drafts)  # of which no verifier has kept anything
-        routes["lp"] = lambda: mo.verifiers.get("lp").verify(unknown, tokens, uniforms)
-    for verifier in (*map(mo.verifiers.get, _PUBLISHED), *own):
+        unknown = TransportProblem(p, drafts)  # of which no verifier has kept anything
+        routes["lp"] = lambda: verifiers.get("lp").verify(unknown, tokens, uniforms)
+    for verifier in (*map(verifiers.get, _PUBLISHED), *own):
         if verifier.supports(drafts):
             routes.setdefault(verifier.name, partial(verifier.verify, problem, tokens, uniforms))
     return routes

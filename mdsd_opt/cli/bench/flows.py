@@ -22,10 +22,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import mdsd_opt as mo
 from mdsd_opt.cli.bench.record import Record, Settings, in_own_process
 from mdsd_opt.cli.bench.solvers import build
 from mdsd_opt.drafts import SupportLaw
+from mdsd_opt.problem.certificate import certify
+from mdsd_opt.solvers import solve
 from mdsd_opt.solvers.max_flow import IntegerMasses, integer_masses
 
 #: Cases as (scheme, V, K).
@@ -181,20 +182,20 @@ def measure(
             return {"milliseconds": [], "rate": None, "gap": None, "note": f"left out: {told}"}
         rival.value(*_small())  # what loads and compiles at the first call
     else:
-        mo.solve(problem, _OWN)  # its kernels, on its own path
+        solve(problem, _OWN)  # its kernels, on its own path
     milliseconds: list[float] = []
     solution, rate, gap = None, 0.0, None
     while len(milliseconds) < repeats and sum(milliseconds) < 20_000:
         start = time.perf_counter()
         if route == _OWN:
-            solution = mo.solve(problem, _OWN)
+            solution = solve(problem, _OWN)
             rate = solution.acceptance_rate
         else:
             law = problem.drafts.support_law()
             rate = rival.value(law, integer_masses(problem, law))
         milliseconds.append(1e3 * (time.perf_counter() - start))
     if solution is not None:
-        gap = mo.certify(problem, solution).gap
+        gap = certify(problem, solution).gap
     return {"milliseconds": milliseconds, "rate": rate, "gap": gap, "note": told}
 
 

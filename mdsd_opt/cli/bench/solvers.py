@@ -19,12 +19,15 @@ from typing import Any
 
 import numpy as np
 
-import mdsd_opt as mo
+from mdsd_opt.base.sampling import softmax
 from mdsd_opt.cli.bench.record import Record, Settings, in_own_process
+from mdsd_opt.drafts import IndependentDrafts
 from mdsd_opt.drafts.by_name import SINGLE_MODEL_SCHEMES, has_many_models
 from mdsd_opt.errors import InvalidInput, MdsdError
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.problem.certificate import certify
 from mdsd_opt.problem.files import load_problem
-from mdsd_opt.solvers import get
+from mdsd_opt.solvers import get, methods, solve
 from mdsd_opt.solvers.registry import registered
 
 #: Cases as (method, options, scheme, V, K).
@@ -79,15 +82,15 @@ QUICK_CASES: list[tuple[str, dict[str, Any], str, int, int]] = [
 _AGAINST = "full_lp"
 
 
-def build(scheme: str, vocab_size: int, num_drafts: int, seed: int) -> mo.TransportProblem:
+def build(scheme: str, vocab_size: int, num_drafts: int, seed: int) -> TransportProblem:
     """Problem of a case, of random logits."""
     rng = np.random.default_rng(seed)
     logits = 2.5 * rng.standard_normal(vocab_size)
     if has_many_models(scheme):
-        models = [mo.softmax(logits + rng.standard_normal(vocab_size)) for _ in range(num_drafts)]
-        return mo.TransportProblem(mo.softmax(logits), mo.IndependentDrafts(models))
+        models = [softmax(logits + rng.standard_normal(vocab_size)) for _ in range(num_drafts)]
+        return TransportProblem(softmax(logits), IndependentDrafts(models))
     draft_logits = logits + rng.standard_normal(vocab_size)
-    return mo.TransportProblem.from_logits(logits, draft_logits, num_drafts, drafts=scheme)
+    return TransportProblem.from_logits(logits, draft_logits, num_drafts, drafts=scheme)
 
 
 def peak_megabytes() -> float:
@@ -114,7 +117,7 @@ def cases_of(settings: Settings) -> list[tuple[str, dict[str, Any], str, int, in
     asked = (settings.vocab_sizes, settings.num_drafts, settings.methods, settings.problems)
     if not any(asked) and settings.backend is None:
         return QUICK_CASES if settings.quick else CASES
-    names = settings.methods or tuple(mo.methods())
+    names = settings.methods or tuple(methods())
     told = {name: get(name).options for name in names}
     backend = settings.backend
     if backend and not any("backend" in options for options in told.values()):
@@ -187,7 +190,7 @@ def measure(
     known = get(method)
     limit = {"time_limit": time_limit} if time_limit and "time_limit" in known.options else {}
     try:
-        solution = mo.solve(problem, method, **options, **limit)
+        solution = solve(problem, method, **options, **limit)
     except MdsdError as error:
         note = f"refused: {error}".partition(". ")[0]
         return {"milliseconds": [], "gap": None, "note": note, "setup": None}
@@ -197,14 +200,14 @@ def measure(
     while len(milliseconds) < repeats:
         if first.solve_seconds <= _LONG or milliseconds:
             del solution  # or two plans would be counted
-            solution = mo.solve(problem, method, **options, **limit)
+            solution = solve(problem, method, **options, **limit)
         whole = 1e3 * solution.solve_seconds
         setup.append(1e3 * float(solution.stats.get("build_seconds", 0.0)))
         milliseconds.append(whole - setup[-1])
         if whole > 1e3 * _LONG:
             break
     peak = peak_megabytes()
-    certificate = mo.certify(problem, solution)
+    certificate = certify(problem, solution)
     validity = "" if certificate.valid else ", CLAIMS VIOLATED"
     sizes = ("num_variables", "arcs", "variables", "prefixes")
     size = next((solution.stats[name] for name in sizes if name in solution.stats), None)

@@ -1,4 +1,4 @@
-"""An advice: as a view, and as a picture of speed-ups, against the batch where passes have rows."""
+"""Views of an advice, and the picture of its speed-ups, by batch where passes have rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LEAST_WIDTH = 0.005
 
 
 def advice_view(advice: Advice, title: str, **known: Any) -> View:
-    """The options beside each other, what is assumed, and the decision."""
+    """View of an advice: the compared options, the assumptions and the decision."""
     tables = [Section("Options", table=_options_table(advice, title))]
     if advice.batches:
         tables.append(Section("Batches", table=_batches_table(advice)))
@@ -50,7 +50,7 @@ def advice_view(advice: Advice, title: str, **known: Any) -> View:
 
 
 def model_advice_view(found: ModelAdvice, title: str, **known: Any) -> View:
-    """The same for models that were measured, and what came of the forecast."""
+    """View of an advice for measured models, with the forecast beside what was observed."""
     view = advice_view(found.advice, title, **known)
     tried = make_table(
         "a step: forecast by the measured costs, and observed",

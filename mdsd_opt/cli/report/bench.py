@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mdsd_opt.base.files import atomic_write
+from mdsd_opt.base.frames import markdown_table
 from mdsd_opt.cli.bench.record import (
     SHIFT,
     BenchReport,
@@ -72,7 +73,7 @@ _TOLD = ("processor", "cpus", "load_average", "python", "numpy", "numba", "mdsd_
 NUM_KEYS = 3
 
 
-#: What stands above times, of one round each or of several.
+#: Words above times, of one round each or of several.
 _TIME = {False: "", True: "median\n"}
 
 
@@ -345,7 +346,7 @@ def markdown(report: BenchReport) -> str:
         headings = ("route", "problem", "K", "threads", "V from", "to", "time ~ V to the power")
         lines = map(_fit_cells, fits)
         rows = [(route, problem.replace("_", " "), *rest) for route, problem, *rest in lines]
-        parts.append(_markdown_table(headings, rows))
+        parts.append(_filled(headings, rows))
     return "\n".join(parts)
 
 
@@ -377,13 +378,11 @@ def _records_as_markdown(benchmark: str, records: Sequence[Record]) -> str:
     ]
     rounds = sorted({record.rounds for record in records})
     said = f"**{benchmark}**, rounds: {', '.join(map(str, rounds))}\n\n"
-    return said + _markdown_table(headings, rows)
+    return said + _filled(headings, rows)
 
 
-def _markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Markdown of a table; columns that are empty throughout are left out."""
+def _filled(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Table in Markdown without the columns that are empty throughout."""
     rows = list(rows)
     kept = [i for i in range(len(headings)) if any(row[i] for row in rows)]
-    lines = [[headings[i] for i in kept], ["---"] * len(kept)]
-    lines += [[row[i].replace("|", "\\|") for i in kept] for row in rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return markdown_table([headings[i] for i in kept], [[row[i] for i in kept] for row in rows])

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mdsd_opt.planning.costs import PassCost, StepCosts
-    from mdsd_opt.planning.costs_file import Pass
+    from mdsd_opt.planning.costs import Pass, PassCost, StepCosts
     from mdsd_opt.planning.count_advice import CountAdvice
     from mdsd_opt.planning.counts import AcceptedCounts
 
@@ -30,7 +29,7 @@ def advice_of_counts(
     speedup: float | None,
     confidence: float,
 ) -> CountAdvice:
-    """The advice on a file or numbers."""
+    """Advice on the counts in a file or in numbers."""
     from mdsd_opt.planning.count_advice import advice_from_counts, check_asked
 
     check_asked(max_drafts, confidence)
@@ -39,7 +38,7 @@ def advice_of_counts(
 
 
 def counts_of(accepted: str, num_drafts: int | None) -> AcceptedCounts:
-    """Counts of a file, or of numbers as the help of --accepted has them."""
+    """Counts in a file, or in numbers of the forms in the help of --accepted."""
     from mdsd_opt.planning.count_advice import counts_given
     from mdsd_opt.planning.engine_logs import read_counts
 
@@ -77,7 +76,7 @@ def priced(
 ) -> StepCosts | None:
     """Costs of options, or of a file; None where nothing is said of them."""
     from mdsd_opt.cli.verbs.plan import parse_cost
-    from mdsd_opt.planning.costs_file import read_costs
+    from mdsd_opt.planning.costs import read_costs
     from mdsd_opt.planning.count_advice import costs_given
 
     if costs is not None:

@@ -29,45 +29,33 @@ def advise(
     *,
     target: Annotated[
         str | None,
-        typer.Option(
-            help="With --draft, in place of LOGITS: a model, as of mdsd-opt decode, whose passes "
-            "are measured and with which the advice is tried out."
-        ),
+        "With --draft, in place of LOGITS: a model, as of mdsd-opt decode, whose passes "
+        "are measured and with which the advice is tried out.",
     ] = None,
-    draft: Annotated[
-        str | None, typer.Option(help="The same, or skip:14,18 for the target without layers.")
-    ] = None,
+    draft: Annotated[str | None, "The same, or skip:14,18 for the target without layers."] = None,
     prompts: Annotated[
         Path | None,
-        typer.Option(help='With models: one prompt a line, or .jsonl with the field "prompt".'),
+        'With models: one prompt a line, or .jsonl with the field "prompt".',
     ] = None,
-    prompt: Annotated[
-        list[str] | None, typer.Option(help="The same, here; may be given several times.")
-    ] = None,
-    tokens: Annotated[
-        int, typer.Option(help="With models: new tokens of each prompt, twice.")
-    ] = 32,
-    precision: Annotated[
-        str, typer.Option(help="The models run in: bfloat16, float16, float32.")
-    ] = "bfloat16",
-    device: Annotated[str, typer.Option(help="The models run on: cpu, cuda, ...")] = "cpu",
+    prompt: Annotated[list[str] | None, "The same, here; may be given several times."] = None,
+    tokens: Annotated[int, "With models: new tokens of each prompt, twice."] = 32,
+    precision: Annotated[str, "The models run in: bfloat16, float16, float32."] = "bfloat16",
+    device: Annotated[str, "The models run on: cpu, cuda, ..."] = "cpu",
     seed: Annotated[int, typer.Option(min=0, help="With models: of all sampling.")] = 0,
     accepted: Annotated[
         str | None,
-        typer.Option(
-            help="In place of LOGITS, what an engine counted: a log, a scrape of /metrics or "
-            "answers of vLLM, SGLang, llama.cpp, TensorRT-LLM, AIPerf, told apart by content; or "
-            "numbers: 1093/1717 accepted of drafted, 720,500,340/1000 by position of steps, "
-            ".72,.5,.34 the same as shares, 2.56 tokens a step."
-        ),
+        "In place of LOGITS, what an engine counted: a log, a scrape of /metrics or "
+        "answers of vLLM, SGLang, llama.cpp, TensorRT-LLM, AIPerf, told apart by content; or "
+        "numbers: 1093/1717 accepted of drafted, 720,500,340/1000 by position of steps, "
+        ".72,.5,.34 the same as shares, 2.56 tokens a step.",
     ] = None,
     num_drafts: Annotated[
         int | None,
-        typer.Option(help="With --accepted: drafts of a step, where the counts do not say it."),
+        "With --accepted: drafts of a step, where the counts do not say it.",
     ] = None,
     speedup: Annotated[
         float | None,
-        typer.Option(help="With --accepted: say what acceptance this speed-up takes."),
+        "With --accepted: say what acceptance this speed-up takes.",
     ] = None,
     engine: Annotated[
         str | None,
@@ -75,54 +63,40 @@ def advise(
     ] = None,
     target_ms: Annotated[
         str | None,
-        typer.Option(
-            help="Milliseconds of a target pass, or by the texts decoded together, as 1:20,32:40; "
-            "with LOGITS 20 if left out."
-        ),
+        "Milliseconds of a target pass, or by the texts decoded together, as 1:20,32:40; "
+        "with LOGITS 20 if left out.",
     ] = None,
-    draft_ms: Annotated[
-        str | None, typer.Option(help="The same of a draft pass; with LOGITS 2 if left out.")
-    ] = None,
-    costs: Annotated[
-        Path | None, typer.Option(help="A file that --measure wrote, in place of milliseconds.")
-    ] = None,
+    draft_ms: Annotated[str | None, "The same of a draft pass; with LOGITS 2 if left out."] = None,
+    costs: Annotated[Path | None, "A file that --measure wrote, in place of milliseconds."] = None,
     context: Annotated[
         int | None,
-        typer.Option(help="Tokens before a pass: of --costs, if it has several, or of --measure."),
+        "Tokens before a pass: of --costs, if it has several, or of --measure.",
     ] = None,
     measure: Annotated[
         Path | None,
-        typer.Option(
-            help="Time passes and write them to this file: of --target and perhaps --draft, models "
-            "or addresses of servers that run them without speculation."
-        ),
+        "Time passes and write them to this file: of --target and perhaps --draft, models "
+        "or addresses of servers that run them without speculation.",
     ] = None,
     rows_ms: Annotated[
         str | None,
-        typer.Option(
-            help="Milliseconds of a target pass by its rows, as 1:20,8:21,64:40; the same for any "
-            "number of rows if left out. A tree of n drafts is n + 1 rows for each text."
-        ),
+        "Milliseconds of a target pass by its rows, as 1:20,8:21,64:40; the same for any "
+        "number of rows if left out. A tree of n drafts is n + 1 rows for each text.",
     ] = None,
-    verify_ms: Annotated[float, typer.Option(help="Milliseconds of a step's decision.")] = 0.0,
+    verify_ms: Annotated[float, "Milliseconds of a step's decision."] = 0.0,
     draft_passes: Annotated[
         int | None,
-        typer.Option(
-            help="Draft passes of a step: 1 for drafts that come in parallel, 0 for those that are "
-            "looked up; one for each level if left out."
-        ),
+        "Draft passes of a step: 1 for drafts that come in parallel, 0 for those that are "
+        "looked up; one for each level if left out.",
     ] = None,
-    batch: Annotated[int, typer.Option(help="Texts that are decoded together.")] = 1,
-    max_drafts: Annotated[int, typer.Option(help="Drafts of a tree, at most.")] = 16,
-    schemes: Annotated[
-        str, typer.Option(help="Draft schemes, separated by commas.")
-    ] = options.SCHEMES,
-    verifier: Annotated[str, typer.Option(help="Whose acceptance rates are taken.")] = "optimal",
+    batch: Annotated[int, "Texts that are decoded together."] = 1,
+    max_drafts: Annotated[int, "Drafts of a tree, at most."] = 16,
+    schemes: Annotated[str, "Draft schemes, separated by commas."] = options.SCHEMES,
+    verifier: Annotated[str, "Whose acceptance rates are taken."] = "optimal",
     sampling: options.SamplingOptions,
     kind: options.Kind = None,
-    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    confidence: Annotated[float, "Of the intervals."] = 0.95,
     picture: options.Picture,
-    report: options.Report = None,
+    report: options.Page = None,
     printed: options.Printed,
     threads: options.Threads = None,
     progress: options.Progress = None,

@@ -62,7 +62,7 @@ def capture(
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
     progress: options.Progress = None,
 ) -> None:
-    """The target continues prompts, and the logits of both models at every new token are kept.
+    """Continue prompts by the target, and keep the logits of both models at every new token.
 
     Run the same command again to go on with a capture that was interrupted; it also captures again
     any shard that is missing or damaged.
@@ -73,8 +73,8 @@ def capture(
     from mdsd_opt.cli.output import look_here_for_modules, remark
     from mdsd_opt.cli.view import Form, View, present
     from mdsd_opt.corpora import capture as capturing
+    from mdsd_opt.decoding.draft_objects import ReadDraft
     from mdsd_opt.decoding.models.loading import load_model
-    from mdsd_opt.decoding.models.read_drafts import ReadDraft
 
     if (prompts is None) == (text is None):
         raise InvalidInput("give either --prompts or --text")

@@ -37,6 +37,11 @@ def rates(
     best_temperature: Annotated[
         bool, "With --schemes all: also the best draft temperature of every position."
     ] = False,
+    best_filter: Annotated[
+        bool,
+        "Also the filter and temperature of the draft that accept most at the largest K, of some "
+        "ninety that are tried for each scheme.",
+    ] = False,
     verifiers: Annotated[
         str,
         "Verification algorithms, separated by commas: names, or module:attribute for "
@@ -49,6 +54,21 @@ def rates(
         bool, "Pad the narrower vocabulary with impossible tokens; its first are the other's."
     ] = False,
     vocab_size: Annotated[int | None, "Of .jsonl files: V, if known."] = None,
+    mask: Annotated[
+        Path | None,
+        "A .npy file of booleans, [V] or one row a position: tokens that a grammar allows.",
+    ] = None,
+    lift: Annotated[
+        Path | None,
+        "A .npy file of weights by which the target's probabilities are multiplied, as the "
+        "probability that an allowed text follows each token.",
+    ] = None,
+    mask_draft: Annotated[
+        bool,
+        typer.Option(
+            "--mask-draft/--no-mask-draft", help="Put --mask and --lift on the draft, too."
+        ),
+    ] = True,
     accepted: Annotated[
         Path | None,
         "Counts of an engine, .jsonl, .npz or .npy: 'accepted' tokens of each step, "
@@ -57,7 +77,7 @@ def rates(
     ] = None,
     confidence: Annotated[float, "Of the intervals."] = 0.95,
     picture: options.Picture,
-    report: options.Report = None,
+    report: options.Page = None,
     printed: options.Printed,
     threads: options.Threads = None,
     progress: options.Progress = None,
@@ -84,6 +104,7 @@ def rates(
         options.parse_counts(num_drafts), sampling, folder, confidence, threads,
         sys.stderr.isatty() if progress is None else progress, seed, schemes == "all",
         schemes == options.SCHEMES, best_temperature, kind, pad, vocab_size, accepted, picture.plot,
+        mask, lift, mask_draft, best_filter,
     )  # fmt: skip
     for input_kind in (rates_of_counts, rates_of_servers, rates_of_folder, rates_of_files):
         if input_kind.takes(asked):

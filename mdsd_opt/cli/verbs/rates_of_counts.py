@@ -33,6 +33,9 @@ def view(asked: Asked) -> View:
     assert path is not None
     if asked.plot is not None or any(x.is_dir() or x.suffix == ".jsonl" for x in asked.paths):
         raise InvalidInput("--accepted goes with files of logits, and without --plot")
+    asked.refuse(["best-filter"], "{name} goes without --accepted")
+    if not asked.paths:
+        asked.refuse(["mask", "lift", "no-mask-draft"], "{name} goes with LOGITS")
     counts = read_accepted(path)
     if "num_drafts" not in counts:
         if len(asked.num_drafts) != 1:

@@ -11,10 +11,13 @@ from mdsd_opt.cli.options import Asked, stored_sample
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from mdsd_opt.base.files.logits import LogitsSample
     from mdsd_opt.cli.view import View
     from mdsd_opt.corpora.rates import RateRow
     from mdsd_opt.planning.draft_choice import SchemeComparison
+    from mdsd_opt.planning.draft_filter import BestFilter
 
 #: Most positions at which schemes are ranked beside a bound: .1 s each at V = 50,000.
 _MOST_BOUNDED = 500
@@ -36,6 +39,7 @@ def view(asked: Asked) -> View:
         asked,
         rows(asked, sample),
         _ranked(asked, sample) if asked.all_schemes else None,
+        _best_filters(asked, sample) if asked.best_filter else (),
         source=sample.source,
         metadata=dict(sample.metadata),
         num_positions=sample.num_positions,
@@ -45,7 +49,11 @@ def view(asked: Asked) -> View:
 
 
 def measured_view(
-    asked: Asked, rows: Sequence[RateRow], comparison: SchemeComparison | None = None, **known: Any
+    asked: Asked,
+    rows: Sequence[RateRow],
+    comparison: SchemeComparison | None = None,
+    filters: Sequence[BestFilter] = (),
+    **known: Any,
 ) -> View:
     """View of measured rates; `known` is the document's entries on their source."""
     from mdsd_opt.cli.report.rates import rates_view
@@ -56,12 +64,15 @@ def measured_view(
     temperature, confidence = asked.sampling.temperature, asked.confidence
     name = known["source"] if asked.paths else Path(known["source"]).name
     title = (
-        f"{name}: {known['num_positions']} positions, V = {known['vocab_size']:,}\n"
-        f"temperature {temperature:g}; {interval_note(groups, unit, confidence)}"
+        f"{known['num_positions']} positions, V = {known['vocab_size']:,}\n"
+        f"temperature {temperature:g}{_masks_shown(asked)}; "
+        f"{interval_note(groups, unit, confidence)}"
     )
     known |= {"temperature": temperature, "confidence": confidence, "interval_over": unit}
+    known |= {name: str(path) for name, path in _mask_files(asked).items()}
+    known |= {"mask_draft": asked.mask_draft} if _mask_files(asked) else {}
     refused = refusals(asked.schemes, asked.verifiers, asked.num_drafts)
-    return rates_view(rows, title, refused, comparison, **known)
+    return rates_view(rows, title, refused, comparison, filters, name=name, **known)
 
 
 def require_arrays(asked: Asked) -> None:
@@ -78,34 +89,83 @@ def rows(asked: Asked, sample: LogitsSample | None = None) -> list[RateRow]:
     return rate_rows(
         stored_sample(asked.paths) if sample is None else sample, asked.schemes, asked.num_drafts,
         asked.verifiers, asked.confidence, asked.kind if asked.paths else "logits", asked.progress,
-        num_threads=asked.threads, **asked.of_rows,
+        num_threads=asked.threads, **asked.of_rows, **_grammar(asked),
     )  # fmt: skip
+
+
+def _grammar(asked: Asked) -> dict[str, Any]:
+    """Mask and weights of tokens, from their files."""
+    from mdsd_opt.base.files.arrays import read_npy
+
+    given: dict[str, Any] = {name: read_npy(path) for name, path in _mask_files(asked).items()}
+    if not given:
+        asked.refuse(["no-mask-draft"], "{name} goes with --mask or --lift")
+        return {}
+    if asked.all_schemes:
+        raise InvalidInput(f"--{next(iter(given))} goes without --schemes all: name some schemes")
+    return {**given, "mask_draft": asked.mask_draft}
+
+
+def _mask_files(asked: Asked) -> dict[str, Path]:
+    """Files of mask and weights that are given, by the name of their option."""
+    files = {"mask": asked.mask, "lift": asked.lift}
+    return {name: path for name, path in files.items() if path is not None}
+
+
+def _masks_shown(asked: Asked) -> str:
+    """Words on the masks of a table's title; none without masks."""
+    named = "".join(f", {name} {path.name}" for name, path in _mask_files(asked).items())
+    return named + (" on the target alone" if named and not asked.mask_draft else "")
 
 
 def _ranked(asked: Asked, sample: LogitsSample) -> SchemeComparison:
     """Comparison of draft schemes at the largest number of drafts, the best first."""
-    import numpy as np
-
     from mdsd_opt.planning.draft_choice import compare_draft_schemes
 
-    sample = sample.taken_as(asked.kind if asked.paths else "logits")
-    logits = [sample.target, sample.draft]
-    if asked.pad:
-        width = max(side.shape[-1] for side in logits)
-        logits = [
-            np.pad(
-                side.astype(np.float64),
-                [(0, 0)] * (side.ndim - 1) + [(0, width - side.shape[-1])],
-                constant_values=-np.inf,
-            )
-            if side.shape[-1] < width
-            else side
-            for side in logits
-        ]
-    target, draft = logits
+    target, draft = _padded(asked, sample)
     return compare_draft_schemes(
         target, draft, asked.num_drafts[-1], best_temperature=asked.best_temperature,
         inclusion=sample.num_positions <= _MOST_BOUNDED,
         sequence=sample.texts, confidence=asked.confidence, num_threads=asked.threads,
         progress=asked.progress, kind="logits", **asdict(asked.sampling),
     )  # fmt: skip
+
+
+def _best_filters(asked: Asked, sample: LogitsSample) -> list[BestFilter]:
+    """Best filter of the draft for each scheme, at the largest number of drafts."""
+    from mdsd_opt.planning.draft_filter import best_draft_filter
+
+    if _mask_files(asked):
+        raise InvalidInput("--best-filter goes without --mask and --lift")
+    if asked.sampling.draft_temperature is not None:
+        raise InvalidInput("--best-filter finds the draft's temperature: leave it out")
+    target, draft = _padded(asked, sample)
+    return [
+        best_draft_filter(
+            target, draft, asked.num_drafts[-1], scheme, sampling=asked.sampling.sides[0],
+            sequence=sample.texts, confidence=asked.confidence, num_threads=asked.threads,
+            progress=asked.progress, kind="logits",
+        )
+        for scheme in asked.schemes
+    ]  # fmt: skip
+
+
+def _padded(asked: Asked, sample: LogitsSample) -> list[NDArray[Any]]:
+    """Logits of both sides, of one width if that was asked for."""
+    import numpy as np
+
+    sample = sample.taken_as(asked.kind if asked.paths else "logits")
+    logits = [sample.target, sample.draft]
+    width = max(side.shape[-1] for side in logits)
+    if not asked.pad:
+        return logits
+    return [
+        np.pad(
+            side.astype(np.float64),
+            [(0, 0)] * (side.ndim - 1) + [(0, width - side.shape[-1])],
+            constant_values=-np.inf,
+        )
+        if side.shape[-1] < width
+        else side
+        for side in logits
+    ]

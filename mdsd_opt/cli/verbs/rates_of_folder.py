@@ -24,7 +24,8 @@ def view(asked: Asked) -> View | None:
     from mdsd_opt.corpora.executors import RANK_TIMEOUT, rank
 
     require_arrays(asked)
-    asked.refuse(["best-temperature"], "{name} is for files, not for a folder of shards")
+    of_files = ["best-temperature", "best-filter", "mask", "lift", "no-mask-draft"]
+    asked.refuse(of_files, "{name} is for files, not for a folder of shards")
     if asked.kind != "logits":
         asked.refuse(["kind"], "{name} is for files: the shards of a folder hold logits")
     (folder,), placed = asked.paths, asked.folder

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _NOT_FOR_THESE = (
     *("temperature", "pad", "plot", "executor", "kind", "out", "draft-temperature", "top-k"),
-    *("top-p", "min-p", "best-temperature"),
+    *("top-p", "min-p", "best-temperature", "best-filter", "mask", "lift", "no-mask-draft"),
 )
 
 

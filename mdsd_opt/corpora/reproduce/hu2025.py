@@ -123,10 +123,10 @@ def _published(
 
 
 def _overview_row(scored: Scored, scheme: str, k: int) -> Row:
-    from mdsd_opt.batch.row_functions import is_supported
+    from mdsd_opt.verifiers import get
 
     cells: list[Cell] = [
-        scored.mean(scheme, verifier, k) if is_supported(scheme, verifier, k) else ""
+        scored.mean(scheme, verifier, k) if get(verifier).has_batch_rates(scheme, k) else ""
         for verifier in _VERIFIERS
     ]
     gap: Cell = scored.gain((scheme, "optimal", k), (scheme, "rrs", k)) if cells[1] else ""

@@ -1,7 +1,8 @@
-"""Counts of accepted drafts from what engines write, told apart by content: one file a format.
+"""Counts of accepted drafts from what engines write, told apart by content.
 
-A reader takes the text of a file, or one JSON record of it, and gives counts, or None where it is
-not its format. To add one: a file here with a `READER`, and its name in `READERS`.
+There is one file for each engine or format. A reader takes the text of a file, or one JSON record
+of it, and gives counts, or None where it is not its format. To add one: a file here with `READERS`,
+and its name in those below.
 """
 
 from __future__ import annotations
@@ -16,28 +17,20 @@ from mdsd_opt.base.files import parse_json, read_bytes
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 from mdsd_opt.planning.counts import AcceptedCounts
 from mdsd_opt.planning.engine_logs import (
-    llamacpp_log,
-    llamacpp_timings,
+    llamacpp,
     openai_usage,
     prometheus,
-    sglang_log,
-    sglang_requests,
+    sglang,
     steps,
     trtllm_stats,
-    vllm_bench,
-    vllm_log,
-    vllm_requests,
+    vllm,
 )
 from mdsd_opt.planning.engine_logs.reader import NotThisFormat, Reader
 
-#: Of records the first that knows one takes it.
-READERS: tuple[Reader, ...] = tuple(
-    module.READER
-    for module in (
-        *(vllm_log, prometheus, sglang_log, llamacpp_log),
-        *(vllm_requests, vllm_bench, sglang_requests, trtllm_stats, llamacpp_timings),
-        *(openai_usage, steps),
-    )
+#: Readers of all formats; a record is read by the first that knows it.
+READERS: tuple[Reader, ...] = (
+    *(*vllm.READERS, *prometheus.READERS, *sglang.READERS, *trtllm_stats.READERS),
+    *(*llamacpp.READERS, *openai_usage.READERS, *steps.READERS),
 )
 
 #: Lines of a log may begin with a bracket too.
@@ -47,14 +40,14 @@ _MAX_BYTES = 1 << 30
 
 
 def read_counts(path: str | os.PathLike[str], num_drafts: int | None = None) -> AcceptedCounts:
-    """What a log, a scrape of metrics, or a file of requests counts, summed over all of it.
+    """Counts of a log, a scrape of metrics, or a file of requests, over all of it.
 
     Parameters
     ----------
     path : path
-        Of a file: its format is seen from its content.
+        Path of a file, whose format is seen from its content.
     num_drafts : int, optional
-        Drafts of a step, where the file does not say it.
+        Number of drafts of a step, where the file does not say it.
 
     Returns
     -------
@@ -65,7 +58,7 @@ def read_counts(path: str | os.PathLike[str], num_drafts: int | None = None) -> 
     UnreadableFile
         The file is missing, cut, of no known format, or mixes several.
     InvalidInput
-        Its counts cannot be, or K is neither in it nor given.
+        Its counts cannot be, or K is neither in the file nor given.
     """
     if Path(path).suffix in (".npz", ".npy"):
         return steps.of_arrays(path, num_drafts)
@@ -92,7 +85,7 @@ def _of_text(text: str, path: str, num_drafts: int | None) -> AcceptedCounts:
 
 
 def _only(found: Collection[Reader], path: str) -> Reader:
-    """The one reader that knows a file; `UnreadableFile` where several do."""
+    """Reader that alone knows a file; `UnreadableFile` where several do."""
     if len(found) > 1:
         raise UnreadableFile(
             f"{path} mixes what {' and '.join(reader.name for reader in found)} write: give a file "
@@ -135,7 +128,7 @@ def _of_records(text: str, path: str, num_drafts: int | None) -> AcceptedCounts:
 
 
 def _records(text: str, path: str) -> list[tuple[str, Any]]:
-    """Where each record stands, and what it is: of a JSON document, or of lines."""
+    """Records of a JSON document or of lines, each behind the words for its place."""
     lines = [(n, line) for n, line in enumerate(text.splitlines(), start=1) if line.strip()]
     try:
         whole = parse_json(text, path)

@@ -11,7 +11,7 @@ _NAMES = ("accepted_prediction_tokens", "rejected_prediction_tokens")
 
 
 def of_record(record: Any, where: str, num_drafts: int | None) -> AcceptedCounts | None:
-    """One group."""
+    """Counts of one answer."""
     found = holder_of(record, _NAMES[0], f"usage_{_NAMES[0]}")
     accepted, rejected = (_value(found, name, where) for name in _NAMES)
     if not accepted + rejected:
@@ -23,7 +23,7 @@ def of_record(record: Any, where: str, num_drafts: int | None) -> AcceptedCounts
 
 
 def _value(found: dict[str, Any], name: str, where: str) -> float:
-    """A count, or AIPerf's object of its value and unit."""
+    """Count under a name, or in AIPerf's object of its value and unit."""
     for key in (name, f"usage_{name}"):
         if isinstance(found.get(key), dict):
             return count(found[key], "value", f"{where}, {key}")
@@ -32,8 +32,10 @@ def _value(found: dict[str, Any], name: str, where: str) -> float:
     return count(found, name, where)
 
 
-READER = Reader(
-    "usage in OpenAI's style",
-    "JSON with 'accepted_prediction_tokens'",
-    of_record=of_record,
+READERS = (
+    Reader(
+        "usage in OpenAI's style",
+        "JSON with 'accepted_prediction_tokens'",
+        of_record=of_record,
+    ),
 )

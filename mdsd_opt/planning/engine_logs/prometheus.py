@@ -30,7 +30,7 @@ _Scrape = dict[str, float]
 
 
 def of_text(text: str, path: str, num_drafts: int | None) -> AcceptedCounts:
-    """One group for what each scrape adds; of a single scrape, its steps."""
+    """Counts with a group for what each scrape adds, or for each step of a single scrape."""
     scrapes = [_sums(scrape, path) for scrape in _scrapes(text, path)]
     positions = {place for scrape in scrapes for place in scrape if place.isdigit()}
     k = max(map(int, positions)) + 1 if positions else num_drafts
@@ -51,7 +51,7 @@ def of_text(text: str, path: str, num_drafts: int | None) -> AcceptedCounts:
 
 
 def _scrapes(text: str, path: str) -> list[_Scrape]:
-    """The samples of each scrape: a sample that comes again begins the next."""
+    """Samples of each scrape: a sample that comes again begins the next."""
     found: list[_Scrape] = [{}]
     for number, line in enumerate(text.splitlines(), start=1):
         if not _BEGINS.match(line) or _CREATED.match(line):
@@ -100,9 +100,11 @@ def _counts(added: _Scrape, k: int, by_position: bool) -> AcceptedCounts:
     return one(accepted, drafted, drafts, k, reached=reached, unit=unit)
 
 
-READER = Reader(
-    "metrics",
-    "samples such as 'vllm:spec_decode_num_drafts_total', as of GET /metrics",
-    marker=_BEGINS,
-    of_text=of_text,
+READERS = (
+    Reader(
+        "metrics",
+        "samples such as 'vllm:spec_decode_num_drafts_total', as of GET /metrics",
+        marker=_BEGINS,
+        of_text=of_text,
+    ),
 )

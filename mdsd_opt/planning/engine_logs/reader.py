@@ -1,4 +1,4 @@
-"""What a reader of one format is, and what several of them need."""
+"""Readers of one format, and functions that several of them need."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from mdsd_opt.planning.counts import AcceptedCounts, merged
 
 
 class NotThisFormat(Exception):
-    """A record is not of the format a reader knows."""
+    """Error where a record is not of the format that a reader knows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One format: how its text or its records are known, and read.
+    """Reader of one format, which knows its text or records, and gives their counts.
 
     Attributes
     ----------
     name : str
-        Who writes it.
+        Name of the program that writes the format.
     looks : str
-        What to look for, in the error for files that nobody knows.
+        Looks of the format, for the error on files that no reader knows.
     marker : re.Pattern, optional
-        Found in the text of every such file.
+        Pattern that the text of every such file has.
     of_text : callable, optional
-        Counts by text, path and `num_drafts`.
+        Function of text, path and `num_drafts` that gives the counts.
     of_record : callable, optional
-        Counts by a JSON record, where it stands, and `num_drafts`; None for one without a draft.
-        Raises `NotThisFormat`.
+        Function of a JSON record, its place and `num_drafts` that gives the counts, or None for a
+        record without a draft. It raises `NotThisFormat`.
     joined : callable
-        Counts of all records by those of each, put together.
+        Function that joins the counts of all records.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Reader:
 
 
 def holder_of(record: Any, *names: str) -> dict[str, Any]:
-    """The first object, at any depth, with one of these keys; raises `NotThisFormat`."""
+    """First object, at any depth, with one of these keys; `NotThisFormat` if there is none."""
     for found in _objects(record):
         if any(name in found for name in names):
             return found
@@ -68,7 +68,7 @@ def _objects(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
 
 
 def count(record: dict[str, Any], name: str, where: str) -> float:
-    """A count of a record; `UnreadableFile` where it is none."""
+    """Count in a record; `UnreadableFile` where it is none."""
     value = record.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < np.inf:
         raise UnreadableFile(f"{where}: {name} is {value!r:.40}, not a count")
@@ -76,12 +76,12 @@ def count(record: dict[str, Any], name: str, where: str) -> float:
 
 
 def cut(where: str, of: str) -> UnreadableFile:
-    """The error for a line that ends before its counts do."""
+    """Error for a line that ends before its counts do."""
     return UnreadableFile(
         f"{where} is cut or changed: it begins as {of}, and has not all its counts"
     )
 
 
 def needs_length(where: str, how: str) -> InvalidInput:
-    """The error where K is neither in a file nor given."""
+    """Error for K that is neither in a file nor given."""
     return InvalidInput(f"{where} does not say how many drafts a step has: give num_drafts{how}")

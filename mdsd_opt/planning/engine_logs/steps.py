@@ -1,4 +1,4 @@
-"""Steps one by one, in the form of `mdsd-opt rates --accepted`: chains, one draft at each place."""
+"""Single steps in the form of `mdsd-opt rates --accepted`: chains, one draft at each place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mdsd_opt.planning.engine_logs.reader import NotThisFormat, Reader, needs_le
 
 
 def of_arrays(path: str | os.PathLike[str], num_drafts: int | None) -> AcceptedCounts:
-    """Counts of a file of arrays."""
+    """Counts in a file of arrays."""
     found = read_accepted(path)
     accepted = np.asarray(found["accepted"]).ravel()
     depth = found.get("depth", num_drafts)
@@ -35,7 +35,7 @@ def of_arrays(path: str | os.PathLike[str], num_drafts: int | None) -> AcceptedC
 
 
 def of_record(record: Any, where: str, num_drafts: int | None) -> AcceptedCounts | None:
-    """One step."""
+    """Counts of one step."""
     if not isinstance(record, dict) or type(record.get("accepted")) is not int:
         raise NotThisFormat
     _one_at_each_place(int(record.get("num_drafts", 1)), where)
@@ -55,4 +55,4 @@ def _one_at_each_place(drafts: int, where: str) -> None:
         )
 
 
-READER = Reader("steps", "JSON lines with 'accepted' and 'depth'", of_record=of_record)
+READERS = (Reader("steps", "JSON lines with 'accepted' and 'depth'", of_record=of_record),)

@@ -1,4 +1,4 @@
-"""TensorRT-LLM: statistics of iterations with `specDecodingStats`, or of single requests.
+"""Statistics that TensorRT-LLM writes, of iterations or of single requests.
 
 Iterations stand in the answer of GET /metrics, or are lines of a file; requests have
 `speculative_decoding` among their `perf_metrics`.
@@ -19,12 +19,12 @@ from mdsd_opt.planning.engine_logs.reader import Reader, count, holder_of, needs
 _ITERATION = ("specDecodingStats", "specDecStats", "spec_dec_stats", "specdec_stats")
 _REQUEST = ("total_accepted_draft_tokens", "totalAcceptedDraftTokens")
 
-#: Stretches of a run that stand for independent ones.
+#: Number of stretches of a run that are taken for independent.
 _STRETCHES = 40
 
 
 def of_record(record: Any, where: str, num_drafts: int | None) -> AcceptedCounts | None:
-    """One group for an iteration, or for a request."""
+    """Counts of one iteration or of one request."""
     found = holder_of(record, *_ITERATION, *_REQUEST)
     name = next((name for name in _ITERATION if name in found), None)
     if name is None:
@@ -50,14 +50,14 @@ def of_record(record: Any, where: str, num_drafts: int | None) -> AcceptedCounts
 
 
 def _either(found: dict[str, Any], name: str, where: str) -> float:
-    """A count under its name in C++ or in Python."""
+    """Count under its name in C++ or in Python."""
     first, *others = name.split("_")
     camel = first + "".join(part.capitalize() for part in others)
     return count(found, camel if camel in found else name, where)
 
 
 def in_stretches(parts: Sequence[AcceptedCounts], source: str) -> AcceptedCounts:
-    """Iterations that follow each other, which are of the same requests, added up."""
+    """Counts with neighbouring iterations, which are of the same requests, added up."""
     counts = merged(parts, source)
     size = counts.accepted.size
     if counts.unit != "iterations" or size <= _STRETCHES:
@@ -67,9 +67,11 @@ def in_stretches(parts: Sequence[AcceptedCounts], source: str) -> AcceptedCounts
     )
 
 
-READER = Reader(
-    "TensorRT-LLM",
-    "JSON with 'specDecodingStats', or 'speculative_decoding' of requests",
-    of_record=of_record,
-    joined=in_stretches,
+READERS = (
+    Reader(
+        "TensorRT-LLM",
+        "JSON with 'specDecodingStats', or 'speculative_decoding' of requests",
+        of_record=of_record,
+        joined=in_stretches,
+    ),
 )

@@ -12,7 +12,7 @@ import numpy as np
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.checked import checked_amount
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.base.text import folded
+from mdsd_opt.base.frames import folded
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.chains import frontier_of, shortfall

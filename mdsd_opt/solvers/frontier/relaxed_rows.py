@@ -1,4 +1,4 @@
-"""Relaxed rates of rows of logits: called as a `batch.row_functions.RowFunction`.
+"""Relaxed rates of rows of logits: called as a `prefix_search.batch_rates.RowFunction`.
 
 One row after another is put in groups of tokens, which give the chain of sets of each scheme.
 """

@@ -33,7 +33,6 @@ that is exact and a gap that is certified: a `ladder` for different draft models
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -42,6 +41,7 @@ from mdsd_opt.base.array_types import Flags, Integers
 from mdsd_opt.base.checked import checked_tolerance
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme, PrefixDraftScheme
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
+from mdsd_opt.prefix_search.batch_rates import BatchRates
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import (
     MAX_RATED_TUPLES,
@@ -55,7 +55,7 @@ from mdsd_opt.verifiers.optimal import ladder, potentials
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities, output_token
 from mdsd_opt.verifiers.optimal.selection_rule import FittedRule, SelectionRule
 from mdsd_opt.verifiers.optimal.sorted_plan import SortedPlan, plan_of
-from mdsd_opt.verifiers.rates import BatchRates, CertifiedRate, optimal_rates
+from mdsd_opt.verifiers.rates import CertifiedRate, optimal_rates
 from mdsd_opt.verifiers.rejection import nothing_accepted
 from mdsd_opt.verifiers.verdicts import Decision, Uniforms, Verdict, verdict
 
@@ -189,16 +189,7 @@ def _optimal_subset(problem: TransportProblem) -> tuple[float, Flags]:
     return solution.upper_bound, solution.subset
 
 
-def _form(
-    usual: Verifier,
-    *,
-    binned: bool = False,
-    gap: float | None = None,
-    collapsed: bool | None = None,
-) -> Verifier:
-    if collapsed is not None:
-        warnings.warn("collapsed=True is now binned=True", DeprecationWarning, stacklevel=4)
-        binned = collapsed
+def _form(usual: Verifier, *, binned: bool = False, gap: float | None = None) -> Verifier:
     if not binned:
         return usual if gap is None else Optimal(gap)
     if gap is not None:

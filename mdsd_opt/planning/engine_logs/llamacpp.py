@@ -1,18 +1,27 @@
-"""Lines "draft acceptance = 0.64 (1093 accepted / 1717 generated)" of llama.cpp's log.
+"""Formats of llama.cpp: its log and its answers.
 
-They are of one request each. How many tokens it had stands in the line "eval time" before: every
-step brings its accepted drafts and one token, the first token comes from the prompt. "mean len"
-leaves out the steps without a draft, which there are with p-min. The program llama-speculative
-prints n_draft, n_predict, n_drafted and n_accept in the end.
+A line "draft acceptance = 0.64 (1093 accepted / 1717 generated)" of the log is of one request. How
+many tokens it had stands in the line "eval time" before: every step brings its accepted drafts and
+one token, the first token comes from the prompt. "mean len" leaves out the steps without a draft,
+which there are with p-min. The program llama-speculative prints n_draft, n_predict, n_drafted and
+n_accept in the end. Answers have `timings` with `draft_n` and `draft_n_accepted`.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.planning.counts import AcceptedCounts, merged, one
-from mdsd_opt.planning.engine_logs.reader import Reader, cut, needs_length
+from mdsd_opt.planning.engine_logs.reader import (
+    NotThisFormat,
+    Reader,
+    count,
+    cut,
+    holder_of,
+    needs_length,
+)
 
 _MARKER = re.compile(r"draft acceptance(?: rate)? = |^n_drafted\s*=", re.MULTILINE)
 _BEGINS = re.compile(r"draft acceptance(?: rate)? =")
@@ -22,14 +31,14 @@ _LINE = re.compile(
 )
 _EVAL = re.compile(r"(?<!prompt )eval time = .*?/ *(\d+) (?:tokens|runs)")
 _TASK = re.compile(r"\| task (\d+) \|")
-#: What rounding to two places hides.
+#: Largest error of rounding to two places.
 _ROUNDED = 0.00501
 
 _TOTAL = re.compile(r"^n_(draft|predict|drafted|accept)\s*= *(\d+)", re.MULTILINE)
 
 
 def of_text(text: str, path: str, num_drafts: int | None) -> AcceptedCounts:
-    """One group for each request."""
+    """Counts of the log, a group for each request."""
     source = f"{path} (llama.cpp's log)"
     found: list[tuple[int, int, float | None, int | None]] = []
     tokens: dict[str, int] = {}
@@ -72,7 +81,7 @@ def _counts(
 
 
 def _length(found: list[tuple[int, int, float | None, int | None]]) -> int | None:
-    """K where all drafts of all requests are the same whole number of drafts a step."""
+    """K where the drafts of all requests are a whole number a step; None otherwise."""
     accepted = sum(request[0] for request in found)
     drafted = sum(request[1] for request in found)
     if any(tokens is None for *_, tokens in found):
@@ -97,9 +106,38 @@ def _of_totals(text: str, path: str, num_drafts: int | None, source: str) -> Acc
     return one(totals["accept"], totals["drafted"], steps, k, unit="runs", source=source)
 
 
-READER = Reader(
+_LOG_READER = Reader(
     "llama.cpp's log",
     "lines with 'draft acceptance = ... accepted / ... generated'",
     marker=_MARKER,
     of_text=of_text,
 )
+
+
+def of_record(record: Any, where: str, num_drafts: int | None) -> AcceptedCounts | None:
+    """Counts of one answer; steps that did not draft are among its steps."""
+    found = holder_of(record, "draft_n")
+    drafted, accepted = (count(found, name, where) for name in ("draft_n", "draft_n_accepted"))
+    if not drafted:
+        return None
+    steps = count(found, "predicted_n", where) - 1.0 - accepted
+    k = num_drafts or _length_of_answer(record, drafted, steps)
+    if not k:
+        raise needs_length(where, " (--spec-draft-n-max, --draft-max)")
+    return one(accepted, drafted, max(steps, drafted / k), k)
+
+
+def _length_of_answer(record: Any, drafted: float, steps: float) -> int | None:
+    try:
+        settings = holder_of(record, "speculative.n_max")
+        return int(settings["speculative.n_max"])
+    except NotThisFormat:
+        per_step = drafted / steps if steps > 0 else 0.5
+        return round(per_step) if per_step % 1 == 0 else None
+
+
+_ANSWER_READER = Reader(
+    "llama.cpp's answers", "JSON with 'draft_n' and 'draft_n_accepted'", of_record=of_record
+)
+
+READERS = (_LOG_READER, _ANSWER_READER)

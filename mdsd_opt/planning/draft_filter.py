@@ -1,0 +1,305 @@
+"""The filter and the temperature of a draft with which most is accepted, of those that are tried.
+
+One setting for all positions, as an engine has. Each rate is the optimum of its setting; nothing is
+claimed of settings that were not tried.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.base.arrays import Opened, as_logits
+from mdsd_opt.base.checked import integers
+from mdsd_opt.base.files.logits import first_axis
+from mdsd_opt.base.long_runs import progress_bar
+from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.batch import acceptance_rates
+from mdsd_opt.batch.rates import checked_integer
+from mdsd_opt.corpora.intervals import MeanInterval, mean_interval
+from mdsd_opt.errors import InvalidInput
+
+Rates = NDArray[np.float64]
+
+#: Filters that are tried beside none and the target's own, each alone.
+FILTERS = (
+    *(Sampling(top_k=k) for k in (5, 10, 20, 50, 100)),
+    *(Sampling(top_p=p) for p in (0.8, 0.9, 0.95, 0.98)),
+    *(Sampling(min_p=p) for p in (0.02, 0.05, 0.1)),
+)
+
+#: Temperatures that are tried beside the target's own.
+TEMPERATURES = (0.5, 0.7, 0.85, 1.0, 1.2, 1.4)
+
+#: Nearness of temperatures, as a ratio, at which the search between them ends.
+_NEAR = 1.02
+
+#: Most numbers of filtered targets that are held, 512 MB of them.
+_MOST_HELD = 1 << 26
+
+#: Rates that are nearer to each other than their rounding are equal.
+_EQUAL = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class FilterRate:
+    """A setting of the draft, and what it accepts.
+
+    Attributes
+    ----------
+    sampling : Sampling
+        Of the draft.
+    acceptance : MeanInterval
+        Optimal acceptance rate.
+    behind : MeanInterval
+        How much less than the best setting, position by position.
+    """
+
+    sampling: Sampling
+    acceptance: MeanInterval
+    behind: MeanInterval
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields."""
+        return {
+            "draft_sampling": asdict(self.sampling), **self.acceptance.to_dict(),
+            "behind": self.behind.to_dict(),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class BestFilter:
+    """Settings of a draft that were tried, the best first; of equal ones the simplest.
+
+    Attributes
+    ----------
+    scheme : str
+    num_drafts : int
+    target : Sampling
+        Of the target.
+    num_positions : int
+    rates : tuple of FilterRate
+    """
+
+    scheme: str
+    num_drafts: int
+    target: Sampling
+    num_positions: int
+    rates: tuple[FilterRate, ...]
+
+    @property
+    def sampling(self) -> Sampling:
+        """Best setting of the draft."""
+        return self.rates[0].sampling
+
+    @property
+    def acceptance(self) -> MeanInterval:
+        """Optimal acceptance rate of the best setting."""
+        return self.rates[0].acceptance
+
+    @property
+    def ties(self) -> tuple[FilterRate, ...]:
+        """Settings that accept as much as the best one, itself among them."""
+        least = self.acceptance.mean - _EQUAL
+        return tuple(row for row in self.rates if row.acceptance.mean >= least)
+
+    def rate_of(self, sampling: Sampling) -> FilterRate:
+        """Rate of one of the settings; `InvalidInput` if it was not tried."""
+        for row in self.rates:
+            if row.sampling == sampling:
+                return row
+        raise InvalidInput(f"{sampling} was not tried")
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields."""
+        return {
+            "scheme": self.scheme, "num_drafts": self.num_drafts, "target": asdict(self.target),
+            "num_positions": self.num_positions, "rates": [row.to_dict() for row in self.rates],
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        """The best setting, beside the target's and none, in at most 80 columns."""
+        form = "{:<42.42} {:>19.19} {:>17.17}"
+        title = f"{self.scheme.replace('_', ' ')}, K = {self.num_drafts}"
+        lines = [form.format(title, "acceptance", "behind the best")]
+        for name, row in self.shown:
+            behind = "" if row is self.rates[0] else row.behind.shown
+            lines.append(form.format(name, row.acceptance.shown, behind))
+        return "\n".join(lines)
+
+    @property
+    def shown(self) -> list[tuple[str, FilterRate]]:
+        """Settings worth a line, with their names: the best, the target's own, and no filter."""
+        plain = Sampling(self.target.temperature)
+        settings = {f"best: {setting_shown(self.sampling)}": self.sampling, "no filter": plain}
+        if self.target != plain:
+            settings["as the target"] = self.target
+        return [(name, self.rate_of(setting)) for name, setting in settings.items()]
+
+
+def setting_shown(sampling: Sampling) -> str:
+    """Text such as T = 0.7, top-k 20, for a setting."""
+    names = {"top_k": "top-k", "top_p": "top-p", "min_p": "min-p"}
+    filters = [
+        f"{name} {value:g}" for field, name in names.items()
+        if (value := getattr(sampling, field)) is not None
+    ]  # fmt: skip
+    return ", ".join([f"T = {sampling.temperature:.3g}", *filters])
+
+
+def best_draft_filter(
+    target_logits: Any,
+    draft_logits: Any,
+    num_drafts: int = 3,
+    drafts: str = "with_replacement",
+    *,
+    sampling: Sampling | None = None,
+    filters: Iterable[Sampling] | None = None,
+    temperatures: Iterable[float] | None = None,
+    sequence: Any = None,
+    confidence: float = 0.95,
+    num_threads: int | None = None,
+    progress: bool = False,
+    kind: str | None = None,
+    draft_token_ids: Any = None,
+) -> BestFilter:
+    r"""Filter and temperature of the draft that accept most on average, of those that are tried.
+
+    Each setting's rate is the optimum of every position, computed from the laws: what is best of
+    the settings is best for certain, up to the choice of the positions, and intervals are over
+    that. Every filter is tried at every temperature; then the temperature of the best of them is
+    sought between its neighbours, halfway each time. `BestFilter.rates` lists all that was tried;
+    a setting in between may accept more.
+
+    A filter that leaves out the tokens D of the draft lowers the optimum by p(D) at most, and it
+    can raise it only if D reaches into every set H at which the optimum is attained.
+
+    Parameters
+    ----------
+    target_logits, draft_logits : array_like, shape (..., V)
+    num_drafts : int
+        K.
+    drafts : {"with_replacement", "without_replacement", "greedy", "top_k"}
+        How the drafts are drawn from the filtered law.
+    sampling : Sampling, optional
+        Temperature and filters of the target, which stay as they are.
+    filters : iterable of Sampling, optional
+        Filters to try, whose temperatures do not matter; by default top-k from 5 to 100, top-p from
+        .8 to .98 and min-p from .02 to .1, each alone. No filter and the target's are always tried.
+    temperatures : iterable of float, optional
+        Temperatures to try, from .5 to 1.4 by default. The target's is always tried.
+    sequence : array_like of int, optional
+        Sequence of each position, for the intervals; of arrays [B, T, V] the first axis without it.
+    confidence : float
+        Of the intervals.
+    num_threads : int, optional
+    progress : bool
+        Show a progress bar on stderr.
+    kind, draft_token_ids : optional
+        As for `acceptance_rates`.
+
+    Returns
+    -------
+    BestFilter
+
+    Examples
+    --------
+    >>> import mdsd_opt as mo
+    >>> found = mo.best_draft_filter([[3.0, 2.0, 0.0]], [[2.0, 2.5, 2.5]], 1,
+    ...                              sampling=mo.Sampling(top_k=2))
+    >>> found.sampling.top_k, round(found.acceptance.mean, 3)
+    (2, 0.75)
+    """
+    chosen = Sampling.chosen(sampling)
+    checked_integer(num_drafts, "num_drafts")
+    target, draft = (
+        as_logits(Opened.of(side, name), kind).numpy()
+        for name, side in (("target_logits", target_logits), ("draft_logits", draft_logits))
+    )
+    count = math.prod(target.shape[:-1])
+    if target.shape[:-1] != draft.shape[:-1] or not count:
+        raise InvalidInput(
+            f"target_logits has shape {target.shape}, draft_logits {draft.shape}: give both as "
+            "(..., V), with at least one position"
+        )
+    groups = first_axis(target.shape[:-1])
+    if sequence is not None:
+        groups = integers(sequence, "sequence").ravel()
+        if groups.size != count:
+            raise InvalidInput(f"sequence has {groups.size} entries: give one for each of {count}")
+    target, own = target.reshape(-1, target.shape[-1]), chosen
+    if chosen.masks_tokens and target.size <= _MOST_HELD:  # filtered once, not for every setting
+        with np.errstate(divide="ignore"):
+            target, own = np.log(chosen.law(target)), Sampling()
+    rows = draft.reshape(-1, draft.shape[-1])
+
+    def rate(setting: Sampling) -> Rates:
+        found = acceptance_rates(
+            target, rows, num_drafts, drafts, num_threads=num_threads, kind="logits",
+            draft_token_ids=draft_token_ids, sampling=own, draft_sampling=setting,
+        )  # fmt: skip
+        return np.asarray(found)
+
+    grid = _grid(chosen, filters, temperatures)
+    found: dict[Sampling, Rates] = {}
+    with progress_bar("draft filters", len(grid), progress) as advance:
+        for setting in grid:
+            found[setting] = rate(setting)
+            advance(1)
+    best = max(grid, key=lambda setting: float(found[setting].mean()))
+    while closer := _closer(best, found):
+        found |= {setting: rate(setting) for setting in closer}
+    means = {setting: float(rates.mean()) for setting, rates in found.items()}
+    most = max(means.values())
+
+    def place(setting: Sampling) -> tuple[float, int, float]:
+        """Best first; of equal ones that with the fewest filters, nearest to the target's T."""
+        behind = most - means[setting]
+        num_filters = sum(x is not None for x in (setting.top_k, setting.top_p, setting.min_p))
+        away = abs(setting.temperature - chosen.temperature)
+        return (0.0 if behind <= _EQUAL else behind, num_filters, away)
+
+    ranked = sorted(found, key=place)
+    rates = tuple(
+        FilterRate(
+            setting,
+            mean_interval(found[setting], groups, confidence).within(0.0, 1.0),
+            mean_interval(found[ranked[0]] - found[setting], groups, confidence).within(-1.0, 1.0),
+        )
+        for setting in ranked
+    )
+    return BestFilter(drafts, num_drafts, chosen, count, rates)
+
+
+def _grid(
+    target: Sampling, filters: Iterable[Sampling] | None, temperatures: Iterable[float] | None
+) -> list[Sampling]:
+    """Every filter at every temperature, each setting once."""
+    given = list(FILTERS if filters is None else filters)
+    if not all(isinstance(x, Sampling) for x in given):
+        raise InvalidInput(f"filters is {given!r:.60}: give some of mdsd_opt.Sampling(top_k=...)")
+    warm = TEMPERATURES if temperatures is None else tuple(temperatures)
+    every = [Sampling(), target, *given]
+    return list(
+        dict.fromkeys(
+            replace(x, temperature=float(t)) for x in every for t in (target.temperature, *warm)
+        )
+    )
+
+
+def _closer(best: Sampling, found: dict[Sampling, Rates]) -> list[Sampling]:
+    """Settings halfway from the best temperature of a filter to its neighbours that are far."""
+    tried = {x.temperature: x for x in found if replace(x, temperature=best.temperature) == best}
+    warm = sorted(tried)
+    place = warm.index(max(warm, key=lambda t: float(found[tried[t]].mean())))
+    return [
+        replace(best, temperature=math.sqrt(low * high))
+        for low, high in pairwise(warm[max(place - 1, 0) : place + 2])
+        if low > 0 and high / low > _NEAR
+    ]
