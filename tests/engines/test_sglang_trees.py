@@ -16,10 +16,11 @@ from stand_ins import Overlaid
 
 os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports triton
 
+from mdsd_opt.auditing.engines.loading import file_alone, interpret_triton, stand_in
+
 import mdsd_opt as mo
 from mdsd_opt.auditing import engines, load_definitions
 from mdsd_opt.auditing.chains import Rows, Tokens, of_chains
-from mdsd_opt.auditing.engines.loading import file_alone, interpret_triton, stand_in
 from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.decoding import Node, Topology
 from mdsd_opt.errors import MissingExtra
