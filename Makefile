@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo install test test-stress test-kernels test-gpu test-torch test-cluster test-models test-oldest test-engines test-servers test-shipped test-wheels lint bench draft docs clean
 
-# What the commands of the README compile is compiled here, once.
+# What advise and rates compile is compiled here, once.
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
 	@$(BIN)/mdsd-opt advise --target-ms 20 --draft-ms 2 > $(VENV)/.compiled
 	$(BIN)/mdsd-opt rates --plot acceptance.png

@@ -256,16 +256,13 @@ class AuditReport(Report):
             found = self._check_wrong(p_value, draft_checks)
             if draft_checks or self.method != "sampling":
                 return found
-            return f"{self._distance_text}{self._caused}; {found}"
+            assert self.total_variation_interval is not None  # there were trials
+            low, high = self.total_variation_interval
+            size = f"total variation {self.total_variation:.3g} in [{low:.3g}, {high:.3g}]"
+            return f"{size}{self._caused}; {found}"
         away = f"the output law is {self.total_variation:.3g} away from the target"
         away += self._caused + self._restarts
         return f"{self._up_to}, {away}" if self.method == "driven" else away
-
-    @property
-    def _distance_text(self) -> str:
-        assert self.total_variation_interval is not None  # there were trials
-        low, high = self.total_variation_interval
-        return f"total variation {self.total_variation:.3g} in [{low:.3g}, {high:.3g}]"
 
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of everything worth a line in a table."""
@@ -285,8 +282,7 @@ class AuditReport(Report):
         if self.standing is not None:
             rows += self.standing.rows()
         rows.append(("detectable bias", self._bias_text()))
-        rows += self._note_rows()
-        rows += [] if self.coverage is None else self.coverage.rows()
+        rows += [*self._note_rows(), *self._coverage_rows()]
         if self.subject == "verifier":
             rows += self._edge_rows()
         rows += self._check_rows()

@@ -99,6 +99,21 @@ def behaviour(
     return "; ".join(found)
 
 
+def broken_side(is_right: Callable[[tuple[bool, bool]], bool]) -> str:
+    """Side whose filters are missing: what deviates is right if they are applied beforehand.
+
+    `is_right` tells that of filters applied to the target, to the draft, or to both.
+    """
+    for applied, told in (
+        ((True, False), "the target is not filtered as was promised"),
+        ((False, True), "the draft is not filtered as was promised"),
+        ((True, True), "neither side is filtered as was promised"),
+    ):
+        if is_right(applied):
+            return f"{told}: with that done beforehand, it is right"
+    return ""
+
+
 def _forget_draft(root: Node) -> None:
     """Replace each draft law by another one, and keep the drafts."""
     for node in root.walk():

@@ -23,7 +23,6 @@ from mdsd_opt.auditing.subject import (
     answered,
     describe,
     described,
-    judged,
 )
 from mdsd_opt.base.array_types import Tokens
 from mdsd_opt.errors import UnservedDraw, UnsupportedScheme
@@ -69,10 +68,11 @@ def edge_violations(
     target = subject.problem.target
 
     def judge(row: Tokens, generator: np.random.Generator) -> tuple[str, str]:
-        kind, token, message = judged(subject.call(row, generator), target.size)
-        if not kind and target[token] <= 0:
-            kind, message = "impossible token", f"token {token}, whose target probability is zero"
-        return kind, f"gave {message}"
+        token = subject.token(row, generator)
+        if isinstance(token, Failure):
+            return token.kind, token.message
+        impossible = "impossible token" if target[token] <= 0 else ""
+        return impossible, f"gave token {token}, whose target probability is zero"
 
     cases = [
         _Case(row, f"drafts {row.tolist()}", partial(judge, row))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,6 @@ from mdsd_opt.auditing.subject import (
     Subject,
     ViolationLog,
     draft_argument,
-    judged,
     outcome_of,
 )
 from mdsd_opt.base.array_types import Tokens, Vector
@@ -166,17 +166,11 @@ class DrivenLaw:
         """Probabilities of the tokens; they sum to less than one where the callable fails."""
         target = self._subject.problem.target
 
-        def answer(tape: Tape) -> int | Failure:
-            given = self._subject.call(drafts, tape.bit_generator.generator)
-            kind, token, message = judged(given, target.size)
-            return Failure(kind, message, f"gave {message}") if kind else token
+        def run(tape: Tape) -> Hashable:
+            generator = tape.bit_generator.generator
+            return outcome_of(partial(self._subject.token, drafts, generator))
 
-        tree = driven_tree(
-            lambda tape: outcome_of(lambda: answer(tape)),
-            self._checks,
-            target.size,
-            self._budget,
-        )
+        tree = driven_tree(run, self._checks, target.size, self._budget)
         self.num_checks += tree.num_checks
         self.coarse |= tree.coarse
         self.restarting = tuple(dict.fromkeys((*self.restarting, *tree.restarting)))

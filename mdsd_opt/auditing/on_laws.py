@@ -5,21 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.behaviour import behaviour
-from mdsd_opt.auditing.portfolio import (
-    PortfolioReport,
-    SmallLaws,
-    Tried,
-    WideLaws,
-    standard_laws,
-    wide_laws,
-)
+from mdsd_opt.auditing.behaviour import behaviour, broken_side
+from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
 from mdsd_opt.auditing.replay import Case, Replay
 from mdsd_opt.auditing.report import LOSSLESS, LOSSY, NO_DEVIATION, NOT_DRIVEN
 from mdsd_opt.auditing.settings import MAX_CALLS, Options, generator_of
@@ -27,14 +20,12 @@ from mdsd_opt.auditing.subject import (
     AlwaysFails,
     Subject,
     TreeVerify,
-    answered,
     as_verifier,
-    judged,
 )
-from mdsd_opt.auditing.trees.audit import TreeAudit
+from mdsd_opt.auditing.trees.audit import report_of, sampled_report
 from mdsd_opt.auditing.trees.report import TreeAuditReport
-from mdsd_opt.auditing.trees.texts import ModelLaws, promised
-from mdsd_opt.auditing.trees.wide import WideAudit
+from mdsd_opt.auditing.trees.rule import TreeRule, TreeSample
+from mdsd_opt.auditing.trial_laws import SmallLaws, WideLaws, standard_laws, wide_laws
 from mdsd_opt.auditing.verifier_audit import audit
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
@@ -48,8 +39,9 @@ from mdsd_opt.trees.topology import Topology, parse_topology
 #: Calls on each wide law at first; most faults show by then, and the rest comes after driving.
 _FIRST_CALLS = 2_000
 
-#: Calls on each wide law: with these, a bias of .05 between classes of tokens is found.
-WIDE_CALLS = 12_000
+#: Calls on each law that is sampled, and on each wide one, unless their number is given: with these
+#: a bias of .05 between classes of tokens is found.
+CALLS, WIDE_CALLS = 20_000, 12_000
 
 #: Number of calls that are repeated, and the vocabulary size above which fewer calls are made.
 _REPEATED, _VERY_WIDE = 32, 50_000
@@ -75,7 +67,7 @@ def audit_portfolio(
     tree: str | Topology | None = None,
     scheme: str | SchemeMaker = "with_replacement",
     num_drafts: int = 2,
-    num_trials: int = 20_000,
+    num_trials: int | None = None,
     method: str = "auto",
     seconds: float = 120.0,
     max_calls: int = MAX_CALLS,
@@ -104,24 +96,17 @@ def audit_portfolio(
         Scheme by which drafts are drawn.
     num_drafts : int
         K, where there is no tree.
-    num_trials : int
-        Calls for each of the laws that are sampled; with a `tree`, 12,000 at most of a wide one.
+    num_trials : int, optional
+        Calls for each of the laws that are sampled: by default 20,000, and with a `tree` 12,000 of
+        a wide one.
     method : str
         "auto", or one of those of `mdsd_opt.audit` (`mdsd_opt.audit_tree`).
     seconds : float
         A limit for all laws together. The verdict names it where it was reached; budgets are calls.
-    max_calls : int
-        Most calls for driving one law.
-    false_alarm : float
-        Probability, at most, that sampling calls a lossless rule lossy, on any of the laws.
-    power : float
-        Power with which the `detectable_bias` of a sample is found.
-    driven_checks : int
-        Random calls that each driven law must foretell.
+    max_calls, false_alarm, power, driven_checks, progress
+        As in `mdsd_opt.audit_chain`.
     promise : Sampling, optional
         Temperature and filters that the rule applies, with a `tree`, see `mdsd_opt.audit_tree`.
-    progress : bool, optional
-        Whether to draw a bar on stderr; by default on a terminal, if it takes longer than a second.
 
     Returns
     -------
@@ -138,7 +123,7 @@ def audit_portfolio(
     options = Options(
         method=method,
         methods=("auto", "enumeration", "driven", "sampling"),
-        num_trials=num_trials,
+        num_trials=CALLS if num_trials is None else num_trials,
         max_calls=max_calls,
         seconds=seconds,
         num_drafts=num_drafts,
@@ -154,7 +139,8 @@ def audit_portfolio(
             raise InvalidInput(f"the tree {tree!r} is grown by what is accepted: give a fixed one")
         small = standard_laws(max(topology.num_drafts.values()))
         wide = wide_laws(topology.depth + 1)
-        return OnTrees(verify, topology, make, options, promise).report(small, wide, rng)
+        on_trees = OnTrees(verify, topology, make, options, promise, num_trials)
+        return on_trees.report(small, wide, rng)
     if promise is not None:
         raise InvalidInput("promise goes with tree: a verifier of single tokens is given laws")
     name = scheme if isinstance(scheme, str) else ""
@@ -166,9 +152,7 @@ def _on_single_tokens(
 ) -> PortfolioReport:
     began, num_drafts = time.perf_counter(), options.num_drafts
     small = standard_laws(num_drafts)
-    laws: list[tuple[str, Any, Any, Any]]
-    laws = [(one.name, one, one.target(()), one.draft(())) for one in small]
-    laws += [(one.name, one, one.target[0], one.draft[0]) for one in wide_laws(1)]
+    laws: list[SmallLaws | WideLaws] = [*small, *wide_laws(1)]
     drives = options.method == "auto" and as_verifier(verify) is None
     drives &= not hasattr(verify, "conditional_law") and not _draws_itself(verify)
 
@@ -196,18 +180,12 @@ def _on_single_tokens(
         replay.run(deadline=deadline)
         drives &= not replay.differing
     tried = []
-    for name, one, p, q in laws:
+    for one in laws:
+        p, q = one.target(()), one.draft(())
         if p.size < num_drafts:
             continue
         left = max(deadline - time.perf_counter(), 0.5)
-        tried.append(
-            _tried(
-                one,
-                name,
-                _counted(num_drafts),
-                partial(judge, p, q, make, options.num_trials, left),
-            )
-        )
+        tried.append(_tried(one, num_drafts, partial(judge, p, q, make, options.num_trials, left)))
     notes = () if replay is None else replay.note_after(deadline)
     if time.perf_counter() > deadline:
         notes += (options.up("not all calls were made"),)
@@ -243,7 +221,7 @@ def _repeated_decisions(
     def case(subject: Subject, drafts: Any) -> Case:
         def answer(rng: np.random.Generator) -> Any:
             calls[0] += 1
-            return judged(subject.call(drafts, rng), subject.problem.vocab_size)
+            return subject.token(drafts, rng)
 
         return answer
 
@@ -272,8 +250,9 @@ class OnTrees:
     make: SchemeMaker
     options: Options
     promise: Sampling | None = None
+    asked: int | None = None  # calls on each law, where their number was given
     calls: int = 0
-    driven: list[float] = field(default_factory=list)  # seconds of each
+    driven: int = 0
     undriven: int = 0
     sampled_suspects: bool = False
 
@@ -290,34 +269,33 @@ class OnTrees:
         began, deadline = time.perf_counter(), self.options.deadline()
         total = len(small) + 2 * len(wide) + 1
         with progress_bar("laws", total, self.options.progress) as advance:
-            parts = [self._wide_audit(laws) for laws in wide]
-            failed: dict[int, AlwaysFails] = {}
-            for n, part in enumerate(parts):
+            samples = [TreeSample(self._rule(laws)) for laws in wide]
+            failed: dict[TreeSample, AlwaysFails] = {}
+            for sample in samples:
                 try:
-                    part.sample(min(_FIRST_CALLS, self.options.num_trials), rng, deadline)
+                    sample.sample(min(_FIRST_CALLS, self.options.num_trials), rng, deadline)
                 except AlwaysFails as error:
-                    failed[n] = error
+                    failed[sample] = error
                 advance(1)
-            replay = self._replayed(small, parts, rng, deadline)
+            replay = self._replayed([*small[:1], *wide[:1]], rng, deadline)
             advance(1)
             tried = []
             for one in small:
                 judge = partial(self._on_small, one, replay, rng, deadline)
-                fitting = one.fitting(self.tree)
-                tried.append(_tried(one, one.name, _counted(fitting.num_nodes), judge))
+                tried.append(_tried(one, one.fitting(self.tree).num_nodes, judge))
                 advance(1)
             is_lossy = any(one.verdict_class == LOSSY for one in tried)
-            for n, (laws, part) in enumerate(zip(wide, parts, strict=True)):
 
-                def finished(n: int = n, part: WideAudit = part) -> TreeAuditReport:
-                    if n in failed:
-                        raise failed[n]
-                    if not is_lossy:
-                        wanted = min(self._wide_calls(part), self.options.num_trials)
-                        part.sample(max(wanted - _FIRST_CALLS, 0), rng, deadline)
-                    return part.report(rng)
+            def finished(sample: TreeSample, laws: WideLaws) -> TreeAuditReport:
+                if sample in failed:
+                    raise failed[sample]
+                if not is_lossy:
+                    sample.sample(max(self._wide_calls(laws) - _FIRST_CALLS, 0), rng, deadline)
+                return sample.report(rng)
 
-                tried.append(_tried(laws, laws.name, _counted(self.tree.num_nodes), finished))
+            for laws, sample in zip(wide, samples, strict=True):
+                judge = partial(finished, sample, laws)
+                tried.append(_tried(laws, self.tree.num_nodes, judge))
                 advance(1)
         notes = self._notes(replay, small, deadline)
         report = put_together(tried, began, notes=notes)
@@ -325,63 +303,60 @@ class OnTrees:
             return replace(report, verdict_class=NO_DEVIATION, detectable_bias=1.0)
         if report.verdict_class != LOSSY:
             return report
-        return replace(report, cause=self._cause(small, wide, rng) or report.cause)
+        cause = self._cause([*small, *wide], report.worst, rng)
+        return replace(report, cause=cause or report.cause)
 
-    def _wide_audit(self, laws: WideLaws, applied: tuple[bool, bool] = (False, False)) -> WideAudit:
-        rows = laws.target, laws.draft
-        rule = self._counting, *rows, self.tree, self.make, self.options
-        return WideAudit(*rule, self.promise, applied)
+    def _wide_calls(self, laws: WideLaws) -> int:
+        if self.asked is not None:
+            return self.asked
+        return WIDE_CALLS if laws.vocab_size <= _VERY_WIDE else WIDE_CALLS // 3
 
-    def _wide_calls(self, part: WideAudit) -> int:
-        return WIDE_CALLS if part.vocab_size <= _VERY_WIDE else WIDE_CALLS // 3
-
-    def _audit(self, one: SmallLaws, **changes: Any) -> TreeAudit:
-        options = replace(self.options, edge_probes=64, progress=False, **changes)
-        tree = one.fitting(self.tree)
-        return TreeAudit.of(
-            self._counting, one.target, one.draft, tree, self.make, options, self.promise
-        )
+    def _rule(
+        self,
+        laws: SmallLaws | WideLaws,
+        applied: tuple[bool, bool] = (False, False),
+        **changes: Any,
+    ) -> TreeRule:
+        """The rule on some laws."""
+        by_place = isinstance(laws, WideLaws)
+        options = self.options
+        if not by_place:
+            options = replace(options, edge_probes=64, progress=False, **changes)
+        return TreeRule.of(
+            self._counting, laws.target, laws.draft, laws.fitting(self.tree), self.make, options,
+            self.promise, by_place=by_place, applied=applied,
+        )  # fmt: skip
 
     def _on_small(
         self, one: SmallLaws, replay: Replay | None, rng: np.random.Generator, deadline: float
     ) -> TreeAuditReport:
         left = max(deadline - time.perf_counter(), 0.1)
-        began = time.perf_counter()
         if replay is None or not replay.differing:
             hopeless = self.undriven >= _HOPELESS and not self.driven
             method = "sampling" if hopeless else self.options.method
-            report = self._audit(one, seconds=left, method=method).run(rng)
-            if report.method == "driven":
-                self.driven.append(time.perf_counter() - began)
+            report = report_of(self._rule(one, seconds=left, method=method), rng)
+            self.driven += report.method == "driven"
             self.undriven += report.method != "driven"
             return report
         if self.sampled_suspects:
-            audit = self._audit(one, num_trials=min(_BESIDE_SUSPECT, self.options.num_trials))
-            return audit.sampled(rng, deadline)
+            rule = self._rule(one, num_trials=min(_BESIDE_SUSPECT, self.options.num_trials))
+            return sampled_report(rule, rng, deadline)
         self.sampled_suspects = True
         many = min(replay.period, _MOST_SUSPECT)
-        audit = self._audit(one, num_trials=self.options.num_trials * many)
-        return audit.sampled(rng, deadline, replay.is_suspect)
+        rule = self._rule(one, num_trials=self.options.num_trials * many)
+        return sampled_report(rule, rng, deadline, replay.is_suspect)
 
     def _replayed(
-        self,
-        small: Sequence[SmallLaws],
-        wide: Sequence[WideAudit],
-        rng: np.random.Generator,
-        deadline: float,
+        self, laws: Sequence[SmallLaws | WideLaws], rng: np.random.Generator, deadline: float
     ) -> Replay | None:
-        """Repeated calls on the first small and the first wide laws."""
+        """Repeated calls on some laws."""
         if self.options.num_trials < _FIRST_CALLS:
             return None
+        rules = [self._rule(one) for one in laws]
         cases: list[Case] = []
-        sources: list[tuple[Callable[[np.random.Generator], Node], int]] = []
-        if small:
-            first = self._audit(small[0])
-            sources.append((first.drawn, small[0].vocab_size))
-        sources += [(part.drawn, part.vocab_size) for part in wide[:1]]
         for n in range(_REPEATED):
-            drawn, size = sources[n % len(sources)]
-            cases.append(_case(self._counting, drawn(rng), size))
+            rule = rules[n % len(rules)]
+            cases.append(partial(rule.outcome, rule.drawn(rng)))
         replay = Replay(cases, lambda: self.calls, int(rng.integers(2**31)))
         replay.run(deadline=deadline)
         return replay
@@ -393,7 +368,7 @@ class OnTrees:
         if replay is not None:
             notes += replay.note_after(deadline)
         if time.perf_counter() > deadline and math.isfinite(self.options.seconds):
-            done = len(self.driven)
+            done = self.driven
             needed = self.options.seconds * (2 + (len(small) - done) / max(done, 1))
             driven = f"{done} of {len(small)} small laws were driven; " if small else ""
             rest = math.ceil(needed / 10) * 10
@@ -401,57 +376,40 @@ class OnTrees:
         return tuple(notes)
 
     def _cause(
-        self, small: Sequence[SmallLaws], wide: Sequence[WideLaws], rng: np.random.Generator
+        self, laws: Sequence[SmallLaws | WideLaws], worst: Tried, rng: np.random.Generator
     ) -> str:
-        """Cause whose signature fits, or the side that is not filtered as was promised."""
-        laws = small[0] if small else wide[0]
-        if self.promise is not None and (side := self._broken_side(laws, rng)):
-            return side
-        audit = self._audit(laws) if isinstance(laws, SmallLaws) else self._wide_audit(laws)
-        return behaviour(self.verify, audit.drawn, laws.vocab_size, rng)
+        """Cause whose signature fits, or the side that is not filtered as was promised.
 
-    def _broken_side(self, laws: SmallLaws | WideLaws, rng: np.random.Generator) -> str:
-        """Side whose filters are missing: the rule is right if they are applied beforehand."""
-        for applied, told in (
-            ((True, False), "the target is not filtered as was promised"),
-            ((False, True), "the draft is not filtered as was promised"),
-            ((True, True), "neither side is filtered as was promised"),
-        ):
-            if self._with_sides(laws, applied, rng).clean:
-                return f"{told}: with that done beforehand, it is right"
+        Signatures are looked for on the first laws, and on those where the deviation is worst;
+        where one token is certain, they would say nothing.
+        """
+        place = worst.law, worst.vocab_size
+        there = next(one for one in laws if (one.name, one.vocab_size) == place)
+
+        def is_right(applied: tuple[bool, bool]) -> bool:
+            if isinstance(there, SmallLaws):
+                return report_of(self._rule(there, applied, num_trials=_SIDE_CALLS), rng).clean
+            sample = TreeSample(self._rule(there, applied))
+            sample.sample(_SIDE_CALLS, rng)
+            return sample.report(rng).clean
+
+        if self.promise is not None and (side := broken_side(is_right)):
+            return side
+        for one in [laws[0], *([] if there is laws[0] or worst.certain else [there])]:
+            if found := behaviour(self.verify, self._rule(one).drawn, one.vocab_size, rng):
+                return found
         return ""
 
-    def _with_sides(
-        self, laws: SmallLaws | WideLaws, applied: tuple[bool, bool], rng: np.random.Generator
-    ) -> TreeAuditReport:
-        """Report of an audit in which the given sides are filtered before the rule sees them."""
-        if isinstance(laws, WideLaws):
-            part = self._wide_audit(laws, applied)
-            part.sample(_SIDE_CALLS, rng)
-            return part.report(rng)
-        assert self.promise is not None
-        audit = self._audit(laws, num_trials=_SIDE_CALLS)
-        assert audit.shown is not None
-        target, draft = (
-            ModelLaws(promised(law, self.promise), law.name) if is_applied else law
-            for law, is_applied in zip(audit.shown, applied, strict=True)
-        )
-        return replace(audit, shown=(target, draft)).run(rng)
 
-
-def _case(verify: TreeVerify, root: Node, vocab_size: int) -> Case:
-    return lambda rng: answered(verify, root, rng, vocab_size)
-
-
-def _tried(laws: Any, name: str, drafts: str, judge: Callable[[], Any]) -> Tried:
+def _tried(laws: SmallLaws | WideLaws, num_drafts: int, judge: Callable[[], Any]) -> Tried:
     """Result of one pair of laws, refusals included."""
     try:
-        return Tried.of(laws, drafts, judge())
+        return Tried.of(laws, f"{num_drafts} draft{'s' * (num_drafts > 1)}", judge())
     except AlwaysFails as error:
         deliberate = error.deliberate and getattr(laws, "has_zeros", False)
-        return Tried(name, laws.vocab_size, "", None, str(error), deliberate)
+        return Tried(laws.name, laws.vocab_size, "", None, str(error), deliberate)
     except ProblemTooLarge as error:  # such drafts of these laws cannot be listed
-        return Tried(name, laws.vocab_size, "", None, str(error), True)
+        return Tried(laws.name, laws.vocab_size, "", None, str(error), True)
 
 
 def put_together(tried: Sequence[Tried], began: float, **own: Any) -> PortfolioReport:
@@ -466,7 +424,3 @@ def put_together(tried: Sequence[Tried], began: float, **own: Any) -> PortfolioR
     reasons = tuple(f"{note} (laws: {', '.join(laws)})" for note, laws in undriven.items())
     notes = (*own.pop("notes", ()), *reasons)
     return PortfolioReport.of(tried, time.perf_counter() - began, notes=notes, **own)
-
-
-def _counted(num_drafts: int) -> str:
-    return f"{num_drafts} draft{'s' * (num_drafts > 1)}"

@@ -137,7 +137,7 @@ TEXTS = Words(
     "single texts",
     "one text too often or too rare",
     "succession",
-    "texts that depend on earlier steps",
+    "texts that depend on earlier ones",
 )
 
 

@@ -314,6 +314,10 @@ class Report:
         return "\n".join(f"{label:<{width}}  {value}" for label, value in self.rows())
 
     @property
+    def _distance_text(self) -> str:
+        return carried(self.total_variation, self.total_variation_interval)
+
+    @property
     def _too_few(self) -> bool:
         """Whether there were too few trials to see any bias."""
         return self.detectable_bias >= 1.0
@@ -388,6 +392,9 @@ class Report:
             return []
         size = "any: too few trials" if self._too_few else f"below {self.detectable_bias:.3g}"
         return [("bias that may be hidden", f"{size} (power {self.power:g})")]
+
+    def _coverage_rows(self) -> list[tuple[str, str]]:
+        return [] if self.coverage is None else self.coverage.rows()
 
     def _note_rows(self) -> list[tuple[str, str]]:
         return [("note", note) for note in self.notes]

@@ -37,7 +37,27 @@ MAX_CALLS = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ErrorRates:
+    """Error rates that an audit shall have, checked once."""
+
+    false_alarm: float = 1e-6
+    power: float = 0.99
+    confidence: float = 0.99
+
+    def __post_init__(self) -> None:
+        for name in ("false_alarm", "power", "confidence"):
+            value: Any = getattr(self, name)
+            if not (isinstance(value, Real) and 0 < float(value) < 1):
+                raise InvalidInput(f"{name} is {value!r}: give a number between 0 and 1")
+
+    @property
+    def accused(self) -> float:
+        """Logarithm of the e-value that makes an accusation."""
+        return -math.log(self.false_alarm)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options(ErrorRates):
     """Options of an audit, checked once.
 
     Budgets are counts, so that a seed gives the same verdict on every machine; `seconds` is a limit
@@ -67,9 +87,6 @@ class Options:
     max_calls: int = MAX_CALLS
     seconds: float = math.inf
     num_drafts: int = 1
-    false_alarm: float = 1e-6
-    power: float = 0.99
-    confidence: float = 0.99
     tolerance: float | None = None
     max_trees: int = 100
     edge_probes: int = 512
@@ -79,12 +96,9 @@ class Options:
     def __post_init__(self) -> None:
         if self.method not in self.methods:
             raise UnknownName.among("method", self.method, self.methods)
-        for name in ("false_alarm", "power", "confidence"):
-            value: Any = getattr(self, name)
-            if not (isinstance(value, Real) and 0 < float(value) < 1):
-                raise InvalidInput(f"{name} is {value!r}: give a number between 0 and 1")
+        ErrorRates.__post_init__(self)
         for name in ("num_trials", "max_calls"):
-            value = getattr(self, name)
+            value: Any = getattr(self, name)
             if not (isinstance(value, (int, np.integer)) and value >= 1):
                 raise InvalidInput(f"{name} is {value!r}: give an integer of at least 1")
         seconds: Any = self.seconds
@@ -98,6 +112,11 @@ class Options:
                 f"{self.num_trials} trials of K={self.num_drafts} drafts are over the limit of "
                 f"{MAX_DRAWN:,} tokens: take fewer trials or drafts"
             )
+
+    def rounding(self, coarse: bool) -> float:
+        """Total variation put down to rounding, of what was computed coarsely or in float64."""
+        suggested = COARSE if coarse else FINE
+        return suggested if self.tolerance is None else self.tolerance
 
     def combined(self, checks: Sequence[Check], of_drafts: bool = False) -> float:
         """p-value of the checks of one kind, by weighted Bonferroni over those of both kinds."""

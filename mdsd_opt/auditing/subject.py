@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from functools import partial
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -112,6 +113,11 @@ class Subject:
             return to_numpy(answer, "the tokens returned").reshape(-1)[0]
         return self._callable(self.problem.target, self._draft, drafts.copy(), rng)
 
+    def token(self, drafts: Tokens, rng: np.random.Generator) -> int | Failure:
+        """Token that is given for one draft tuple; a `Failure` if the answer is none."""
+        kind, token, message = judged(self.call(drafts, rng), self.problem.vocab_size)
+        return Failure(kind, message, f"gave {message}") if kind else token
+
     def outcomes(
         self,
         drafts: Tokens,
@@ -145,35 +151,23 @@ class Subject:
         advance: Callable[[int], None],
     ) -> Tokens:
         tokens = np.full(len(drafts), NO_TOKEN, dtype=np.int64)
-        size, target = self.problem.vocab_size, self.problem.target
+        target = self.problem.target
         for n, row in enumerate(drafts):
             if n >= LEAST_CALLS and time.perf_counter() > deadline:
                 tokens = tokens[:n]
                 break
             if n % _CALLS_A_LINE == _CALLS_A_LINE - 1:
                 advance(_CALLS_A_LINE)
-            try:
-                with serving.call():
-                    answer = self.call(row, rng)
-            except UnservedDraw:
-                raise
-            except Exception as error:  # the callable is not ours: anything may come
-                if log.count == n == HOPELESS_CALLS - 1:
-                    failure = Failure(
-                        "exception", type(error).__name__, f"raised {describe(error)}"
-                    )
-                    raise AlwaysFails(
-                        failure, "It is called with (target, draft, drafts, rng)."
-                    ) from error
-                log.add("exception", row, f"drafts {row.tolist()} raised {describe(error)}")
+            with serving.call():
+                token = outcome_of(partial(self.token, row, rng))
+            if n == 0:
+                serving.check()  # not only after many calls in vain
+            if isinstance(token, Failure):
+                if token.kind == "exception" and log.count == n == HOPELESS_CALLS - 1:
+                    raise AlwaysFails(token, "It is called with (target, draft, drafts, rng).")
+                log.add(token.kind, row, f"drafts {row.tolist()} {token.message}")
                 continue
-            finally:
-                if n == 0:
-                    serving.check()  # not only after many calls in vain
-            kind, token, message = judged(answer, size)
-            if kind:
-                log.add(kind, row, f"drafts {row.tolist()} gave {message}")
-                continue
+            assert isinstance(token, int)
             tokens[n] = token
             if target[token] <= 0:
                 log.add(*impossible(token, row))

@@ -64,7 +64,8 @@ def show_versions(file: TextIO | None = None) -> None:
 def plugged_in(group: str) -> dict[str, str]:
     """``"module:attribute"`` by name, of the entry points that installed packages have in a group.
 
-    Groups are ``mdsd_opt.solvers``, ``mdsd_opt.verifiers`` and ``mdsd_opt.draft_schemes``.
+    Groups are ``mdsd_opt.solvers``, ``mdsd_opt.verifiers``, ``mdsd_opt.draft_schemes`` and
+    ``mdsd_opt.engines``.
     """
     from importlib import metadata
 

@@ -37,6 +37,8 @@ _INCLUSION = "inclusion of the acceptance-one polytopes, by inequalities and by 
 
 _SLOPES = "comparison of all slopes in fractions; up to V = 5 exact linear programmes for prefixes"
 
+_CORE = "docs/theory/min-cut.md#vertices-and-facets"
+
 _BOTH = ("with_replacement", "without_replacement")
 
 
@@ -217,7 +219,11 @@ def q_convexity_mixtures(v: int, k: int, draft: Any) -> list[Job]:
     return _convex_with_prefixes(mixed_numbers(q, k), q)
 
 
-@claim("this package, by elementary symmetric polynomials", _SLOPES)
+@claim(
+    "this package, by elementary symmetric polynomials",
+    _SLOPES,
+    proof="docs/theory/prefix.md#mixtures-and-fixed-sets",
+)
 def q_convexity_conditional_poisson(v: int, k: int, draft: Any) -> list[Job]:
     """for K distinct drafts whose set S has a probability in proportion to the product of odds
     over S, Q is convex in the odds, so that prefixes by p/odds are optimal
@@ -234,7 +240,11 @@ def _convex_with_prefixes(drafts: DraftScheme, weights: Sequence[Fraction]) -> l
     return jobs
 
 
-@claim("this package", "all pairs of sets, at every c that can matter")
+@claim(
+    "this package",
+    "all pairs of sets, at every c that can matter",
+    proof="docs/theory/beyond-lossless.md#which-laws-allow-it",
+)
 def excess_supermodular(v: int, k: int, draft: Any) -> list[Job]:
     """max(Q - c, 0) is supermodular for every c, with and without replacement"""
     return [
@@ -251,6 +261,7 @@ def excess_supermodular(v: int, k: int, draft: Any) -> list[Job]:
     "this package, by duality and rearrangement",
     "bounds of all pairs of chains; a linear programme at each vertex below the formula",
     smallest=(2, 2),
+    proof="docs/theory/trees.md#bounds",
 )
 def value_of_two_classes(v: int, k: int, draft: Any) -> list[Job]:
     """where m1 of K drafts with replacement are worth v1 and the others v2 <= 2/3 v1, the best
@@ -266,7 +277,12 @@ def value_of_two_classes(v: int, k: int, draft: Any) -> list[Job]:
     ]  # fmt: skip
 
 
-@claim("[Hu25]", _INCLUSION, search=random_trials.DOMINANCE)
+@claim(
+    "[Hu25]",
+    _INCLUSION,
+    search=random_trials.DOMINANCE,
+    proof="docs/theory/prefix.md#without-replacement",
+)
 def without_replacement_dominates(v: int, k: int, draft: Any) -> list[Job]:
     """alpha* without replacement is at least alpha* with replacement, for the same q and K"""
     worse, better = _chosen(v, k, draft)
@@ -277,7 +293,7 @@ def _inclusion(title: str, better: DraftScheme, worse: DraftScheme) -> Job:
     return Job(title, provers.dominates, {"better": better, "worse": worse})
 
 
-@claim("priority orders", _VERTICES)
+@claim("priority orders", _VERTICES, proof=_CORE)
 def vertex_counts(v: int, k: int, draft: Any) -> list[Job]:
     """the targets with acceptance one have n! vertices for K >= 2 drafts with replacement from
     n tokens of positive probability, n!/(k-1)! with k = min(K, n) without replacement
@@ -293,6 +309,7 @@ def vertex_counts(v: int, k: int, draft: Any) -> list[Job]:
     "sets of fewer than K tokens hold no draft tuple",
     f"{_CONE}; redundancy removal for given q",
     smallest=(3, 2),
+    proof=_CORE,
 )
 def facets_without_replacement(v: int, k: int, draft: Any) -> list[Job]:
     """without replacement, the facets are P(A) >= Q(A) for |A| >= K and p >= 0, no others"""
@@ -321,14 +338,18 @@ def hull_rule(v: int, k: int, draft: Any) -> list[Job]:
     ]
 
 
-@claim("[Khisti25], Remark 2, with the formula of [Hu25]", _POLYTOPE)
+@claim(
+    "[Khisti25], Remark 2, with the formula of [Hu25]",
+    _POLYTOPE,
+    proof="docs/theory/min-cut.md#when-every-step-is-accepted",
+)
 def acceptance_one_non_identical(v: int, k: int, draft: Any) -> list[Job]:
     """for different drafts, acceptance one is possible iff P(S) >= prod_k q_k(S) for every S"""
     drafts = drafts_for("independent", v, k, draft)
     return [_of_drafts("polytope of given drafts", acceptance_polytope, drafts)]
 
 
-@claim("priority orders", _VERTICES)
+@claim("priority orders", _VERTICES, proof=_CORE)
 def vertex_counts_non_identical(v: int, k: int, draft: Any) -> list[Job]:
     """for K >= 2 different drafts of positive q_k, the targets with acceptance one have V!
     vertices, as many as for identical drafts
@@ -337,7 +358,11 @@ def vertex_counts_non_identical(v: int, k: int, draft: Any) -> list[Job]:
     return [_of_drafts("vertices", provers.vertex_counts, drafts)]
 
 
-@claim("this package", "all subsets of all targets compared in fractions")
+@claim(
+    "this package",
+    "all subsets of all targets compared in fractions",
+    proof="docs/different-drafts.md#the-optimum",
+)
 def threshold_sets_non_identical(v: int, k: int, draft: Any) -> list[Job]:
     """for different drafts, every optimal H holds, up to ties, the tokens with p < sum_k c_k
     q_k, where c_k = prod_{l != k} q_l(H): a prefix of an order that depends on H itself
@@ -346,7 +371,11 @@ def threshold_sets_non_identical(v: int, k: int, draft: Any) -> list[Job]:
     return [_of_drafts("all optimal subsets", provers.threshold_sets, drafts, targets=60)]
 
 
-@claim("geometric below arithmetic mean", _INCLUSION)
+@claim(
+    "geometric below arithmetic mean",
+    _INCLUSION,
+    proof="docs/different-drafts.md#on-real-logits",
+)
 def mean_dominated_non_identical(v: int, k: int, draft: Any) -> list[Job]:
     """K different drafts accept at least as often as K drafts from the mean of their q"""
     drafts = drafts_for("independent", v, k, draft)

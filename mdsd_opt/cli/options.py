@@ -48,7 +48,7 @@ TargetModel = Annotated[
 DraftModel = Annotated[str, "The same, or skip:14,18 for the target without these decoder layers."]
 Threads = Annotated[int | None, "CPU threads; all by default."]
 Plot = Annotated[Path | None, "Save the picture (.png, .svg or .pdf)."]
-Report = Annotated[
+Page = Annotated[
     Path | None,
     typer.Option(
         "--report", help="Save a page (.html) with findings, tables and picture, whole in one file."

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 _FORMATS = (".png", ".svg", ".pdf", ".pgf")
 
-#: Settings of matplotlib by the name of a style; fonts of PDF files are embedded as TrueType.
-_ALWAYS = {"pdf.fonttype": 42, "ps.fonttype": 42}
+#: Settings of matplotlib by the name of a style; fonts of PDF files are embedded as TrueType, those
+#: of LaTeX are the document's.
+_ALWAYS = {"pdf.fonttype": 42, "ps.fonttype": 42, "pgf.rcfonts": False}
 _STYLES: dict[str, dict[str, Any]] = {
     "screen": {},
     "paper": {
@@ -172,16 +173,34 @@ def save_picture(drawing: Drawing, form: Form) -> None:
 
 
 def _save_pgf(figure: Figure, file: Any) -> None:
-    """Save commands for LaTeX, which has to be installed: it measures the letters."""
+    """Save commands for LaTeX, which has to be installed: it measures the letters.
+
+    They ask of a document that it loads pgf, and no more.
+    """
     text = io.StringIO()
     try:
         figure.savefig(text, format="pgf")
+    except ValueError as error:
+        raise InvalidInput(
+            f"this picture has parts in pixels, which .pgf cannot hold ({error}): give a name that "
+            "ends in .pdf"
+        ) from error
     except (RuntimeError, OSError) as error:  # LaTeX is missing, or has failed
         raise InvalidInput(
             f"a picture in .pgf needs LaTeX (xelatex), which measures its letters: {error}. "
             "Give a name that ends in .pdf"
         ) from error
-    file.write(text.getvalue().encode())
+    lines = [line for line in text.getvalue().splitlines() if not line.startswith("%%")]
+    assert lines[0] == r"\begingroup%"
+    file.write("\n".join([_PGF_HEAD, *lines[1:], ""]).encode())
+
+
+#: First lines of a picture for LaTeX: in it an underscore is one in text, too.
+_PGF_HEAD = r"""% In the preamble: \usepackage{pgf}. Here: \input{THIS FILE}.
+\begingroup%
+\providecommand{\mathdefault}[1]{#1}%
+\catcode`\_=\active%
+\begingroup\lccode`\~=`\_\lowercase{\endgroup\def~}{\ifmmode\sb\else\textunderscore\fi}%"""
 
 
 def _as_text(view: View, written: Callable[[str, list[str], list[list[str]]], str]) -> str:

@@ -1,4 +1,4 @@
-r"""How far a text may change if logits move a little, as between passes of different shape.
+r"""Stability of a text if its logits move a little, as between passes of different shape.
 
 Let no logit of a position move by more than :math:`\delta`, up to a constant that all of them may
 share. The likeliest token can only change where the margin of the two largest logits is at most
@@ -29,7 +29,7 @@ from mdsd_opt.base.sampling import bad_row_error, check_sampling_parameters
 from mdsd_opt.corpora.intervals import MeanInterval, mean_interval
 from mdsd_opt.errors import InvalidInput
 
-#: Numbers that are looked at together.
+#: Largest number of logits that are looked at together.
 _NUMBERS_AT_ONCE = 1 << 22
 
 #: Largest exponent whose exponential is finite.
@@ -38,12 +38,12 @@ _MOST = 700.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StabilityRow:
-    """What may change if no logit moves by more than `delta`.
+    """Tokens that may change if no logit moves by more than `delta`.
 
     Attributes
     ----------
     delta : float
-        Of measured ones the largest.
+        Largest move of a logit; of measured moves the largest.
     may_change : MeanInterval
         Share of positions whose token may change; at a temperature above 0 the mean probability of
         one, for passes that share their Gumbel noise.
@@ -61,7 +61,7 @@ class StabilityRow:
     whole_texts: int | None
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields."""
+        """Fields, ready for JSON."""
         return {
             "delta": self.delta,
             "may_change": self.may_change.to_dict(),
@@ -82,7 +82,7 @@ class TextStability:
     rows : tuple of StabilityRow
         One for each delta.
     moved : array, shape (positions,), or None
-        How far the logits of the other run are away, half the range of the differences.
+        Distance of the other run's logits: half the range of the differences.
     changed : int or None
         Number of positions whose likeliest token is another one in the other run.
     """
@@ -94,7 +94,7 @@ class TextStability:
     changed: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields; infinite margins are None."""
+        """Fields, ready for JSON; infinite margins are None."""
         return {
             "temperature": self.temperature,
             "rows": [row.to_dict() for row in self.rows],
@@ -131,7 +131,7 @@ def text_stability(
         Logits along texts, one row for each token, in any float type; of arrays [B, T, V] the first
         axis are the texts.
     delta : float or sequence of float, optional
-        How far a logit moves at most, up to what all logits of a position share.
+        Largest move of a logit, up to what all logits of a position share.
     other : array_like, shape (..., V), optional
         Logits of another run at the same positions, in place of `delta`: each position has its own,
         half the range of the differences.

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats, Integers
-from mdsd_opt.base.arrays import Opened, as_logits, checked_token_ids
-from mdsd_opt.base.checked import integers
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.frames import data_frame, flat
 from mdsd_opt.corpora.intervals import MeanInterval, interval_note, mean_interval
@@ -362,7 +360,9 @@ def advise(
             )
         rates = rates_of_paths(_paths(target_logits), config, kind, **common)
     else:
-        sample = _sample(target_logits, draft_logits, sequence, position, kind, draft_token_ids)
+        sample = LogitsSample.of_arrays(
+            target_logits, draft_logits, kind, sequence, position, draft_token_ids
+        )
         rates = rates_of_sample(sample, config, **common)
     return advice_from_rates(rates, costs, schemes, max_drafts, confidence)
 
@@ -554,37 +554,3 @@ def _paths(given: Any) -> Paths:
     if isinstance(given, (list, tuple)) and all(isinstance(x, (str, os.PathLike)) for x in given):
         return given
     raise InvalidInput("draft_logits is left out: give it, or a path in place of both")
-
-
-def _sample(
-    target_logits: Any,
-    draft_logits: Any,
-    sequence: Any,
-    position: Any,
-    kind: str | None,
-    draft_token_ids: Any,
-) -> LogitsSample:
-    target, draft = (
-        as_logits(Opened.of(side, name), kind).numpy()
-        for name, side in (("target_logits", target_logits), ("draft_logits", draft_logits))
-    )
-    if target.ndim == 0 or target.shape[:-1] != draft.shape[:-1] or target.size == 0:
-        raise InvalidInput(
-            f"target_logits has shape {target.shape}, draft_logits {draft.shape}: give both as "
-            "(..., V), with at least one position"
-        )
-    texts, places = (
-        _ids(given, name, int(np.prod(target.shape[:-1])))
-        for name, given in (("sequence", sequence), ("position", position))
-    )
-    ids = draft_token_ids
-    if ids is not None:
-        ids = checked_token_ids(ids, draft.shape[-1], target.shape[-1], "draft_token_ids")
-    return LogitsSample(target, draft, texts, places, source="the logits", draft_token_ids=ids)
-
-
-def _ids(given: Any, name: str, count: int) -> Integers | None:
-    array = None if given is None else integers(given, name).ravel().astype(np.int64)
-    if array is not None and array.size != count:
-        raise InvalidInput(f"{name} has {array.size} entries: give one for each of {count}")
-    return array

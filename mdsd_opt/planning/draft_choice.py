@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Opened, as_logits, checked_token_ids, spread
-from mdsd_opt.base.checked import integers
-from mdsd_opt.base.files.logits import first_axis
+from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.long_runs import available_threads, map_rows
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.batch import acceptance_rates
@@ -304,19 +302,14 @@ def compare_draft_schemes(
     >>> compared.rates[0].scheme
     'without_replacement, draft temperature x 1.4'
     """
-    target, draft = (
-        as_logits(Opened.of(side, name), kind).numpy()
-        for name, side in (("target_logits", target_logits), ("draft_logits", draft_logits))
-    )
-    if draft_token_ids is not None:
-        sizes = draft.shape[-1], target.shape[-1]
-        draft = spread(
-            draft, checked_token_ids(draft_token_ids, *sizes, "draft_token_ids"), sizes[1]
-        )
-    if target.ndim == 0 or target.shape != draft.shape or target.size == 0:
+    given = LogitsSample.of_arrays(
+        target_logits, draft_logits, kind, sequence, draft_token_ids=draft_token_ids
+    ).taken_as("logits")
+    target, draft = given.target, given.draft
+    if target.shape != draft.shape:
         raise InvalidInput(
             f"target_logits has shape {target.shape}, draft_logits {draft.shape}: give both as "
-            "(..., V), with at least one position"
+            "(..., V), or draft_token_ids"
         )
     unknown = sorted(set(filters) - {"top_k", "top_p", "min_p"})
     if unknown:
@@ -358,12 +351,7 @@ def compare_draft_schemes(
             left_out.append(name)
     if not found:
         raise UnsupportedScheme(f"{', '.join(left_out)}: not possible at every position")
-    rows = target.shape[:-1]
-    groups = first_axis(rows) if sequence is None else integers(sequence, "sequence").ravel()
-    if groups is not None and groups.size != len(sample.target):
-        raise InvalidInput(
-            f"sequence has {groups.size} entries: give one for each of {len(sample.target)}"
-        )
+    groups = given.texts
     best = max(found.values(), key=lambda rates: float(rates.mean()))
     ranked = sorted(found.items(), key=lambda item: -float(item[1].mean()))
     rates = tuple(

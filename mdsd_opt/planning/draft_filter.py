@@ -1,7 +1,7 @@
-"""The filter and the temperature of a draft with which most is accepted, of those that are tried.
+"""Search for the filter and the temperature of a draft with which most is accepted.
 
-One setting for all positions, as an engine has. Each rate is the optimum of its setting; nothing is
-claimed of settings that were not tried.
+One setting serves all positions, as in an engine. Each rate is the optimum of its setting; nothing
+is claimed of settings that were not tried.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Opened, as_logits
-from mdsd_opt.base.checked import integers
-from mdsd_opt.base.files.logits import first_axis
+from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.batch import acceptance_rates
@@ -27,7 +25,7 @@ from mdsd_opt.errors import InvalidInput
 
 Rates = NDArray[np.float64]
 
-#: Filters that are tried beside none and the target's own, each alone.
+#: Filters that are tried, each alone, beside none and the target's own.
 FILTERS = (
     *(Sampling(top_k=k) for k in (5, 10, 20, 50, 100)),
     *(Sampling(top_p=p) for p in (0.8, 0.9, 0.95, 0.98)),
@@ -37,25 +35,28 @@ FILTERS = (
 #: Temperatures that are tried beside the target's own.
 TEMPERATURES = (0.5, 0.7, 0.85, 1.0, 1.2, 1.4)
 
-#: Nearness of temperatures, as a ratio, at which the search between them ends.
+#: Ratio of temperatures at which the search between them ends.
 _NEAR = 1.02
 
-#: Rates that are nearer to each other than their rounding are equal.
+#: Largest number of filtered target probabilities that are held, which take 512 MB.
+_MOST_HELD = 1 << 26
+
+#: Difference up to which rates are equal, as it may come of rounding.
 _EQUAL = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class FilterRate:
-    """A setting of the draft, and what it accepts.
+    """A setting of the draft with its acceptance rate.
 
     Attributes
     ----------
     sampling : Sampling
-        Of the draft.
+        Temperature and filters of the draft.
     acceptance : MeanInterval
-        Optimal acceptance rate.
+        Mean optimal acceptance rate.
     behind : MeanInterval
-        How much less than the best setting, position by position.
+        Mean difference from the best setting, position by position.
     """
 
     sampling: Sampling
@@ -63,7 +64,7 @@ class FilterRate:
     behind: MeanInterval
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields."""
+        """Fields, ready for JSON."""
         return {
             "draft_sampling": asdict(self.sampling), **self.acceptance.to_dict(),
             "behind": self.behind.to_dict(),
@@ -72,14 +73,14 @@ class FilterRate:
 
 @dataclass(frozen=True, slots=True)
 class BestFilter:
-    """Settings of a draft that were tried, the best first; of equal ones the simplest.
+    """Tried settings of a draft, the best first; of equal ones the simplest.
 
     Attributes
     ----------
     scheme : str
     num_drafts : int
     target : Sampling
-        Of the target.
+        Temperature and filters of the target.
     num_positions : int
     rates : tuple of FilterRate
     """
@@ -114,14 +115,14 @@ class BestFilter:
         raise InvalidInput(f"{sampling} was not tried")
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields."""
+        """Fields, ready for JSON."""
         return {
             "scheme": self.scheme, "num_drafts": self.num_drafts, "target": asdict(self.target),
             "num_positions": self.num_positions, "rates": [row.to_dict() for row in self.rates],
         }  # fmt: skip
 
     def __str__(self) -> str:
-        """The best setting, beside the target's and none, in at most 80 columns."""
+        """Table of at most 80 columns: the best setting beside the target's and none."""
         form = "{:<42.42} {:>19.19} {:>17.17}"
         title = f"{self.scheme.replace('_', ' ')}, K = {self.num_drafts}"
         lines = [form.format(title, "acceptance", "behind the best")]
@@ -132,7 +133,7 @@ class BestFilter:
 
     @property
     def shown(self) -> list[tuple[str, FilterRate]]:
-        """Settings worth a line, with their names: the best, the target's own, and no filter."""
+        """Settings for a table, with their names: the best, the target's own, and no filter."""
         plain = Sampling(self.target.temperature)
         settings = {f"best: {setting_shown(self.sampling)}": self.sampling, "no filter": plain}
         if self.target != plain:
@@ -166,7 +167,7 @@ def best_draft_filter(
     kind: str | None = None,
     draft_token_ids: Any = None,
 ) -> BestFilter:
-    r"""Filter and temperature of the draft that accept most on average, of those that are tried.
+    r"""Find the filter and temperature of the draft that accept most on average, of those tried.
 
     Each setting's rate is the optimum of every position, computed from the laws: what is best of
     the settings is best for certain, up to the choice of the positions, and intervals are over
@@ -183,7 +184,7 @@ def best_draft_filter(
     num_drafts : int
         K.
     drafts : {"with_replacement", "without_replacement", "greedy", "top_k"}
-        How the drafts are drawn from the filtered law.
+        Scheme by which the drafts are drawn from the filtered law.
     sampling : Sampling, optional
         Temperature and filters of the target, which stay as they are.
     filters : iterable of Sampling, optional
@@ -192,9 +193,10 @@ def best_draft_filter(
     temperatures : iterable of float, optional
         Temperatures to try, from .5 to 1.4 by default. The target's is always tried.
     sequence : array_like of int, optional
-        Sequence of each position, for the intervals; of arrays [B, T, V] the first axis without it.
+        Sequence of each position, for the intervals; for arrays [B, T, V] it is the first axis
+        unless given.
     confidence : float
-        Of the intervals.
+        Confidence of the intervals.
     num_threads : int, optional
     progress : bool
         Show a progress bar on stderr.
@@ -215,29 +217,17 @@ def best_draft_filter(
     """
     chosen = Sampling.chosen(sampling)
     checked_integer(num_drafts, "num_drafts")
-    target, draft = (
-        as_logits(Opened.of(side, name), kind).numpy()
-        for name, side in (("target_logits", target_logits), ("draft_logits", draft_logits))
-    )
-    count = math.prod(target.shape[:-1])
-    if target.shape[:-1] != draft.shape[:-1] or not count:
-        raise InvalidInput(
-            f"target_logits has shape {target.shape}, draft_logits {draft.shape}: give both as "
-            "(..., V), with at least one position"
-        )
-    groups = first_axis(target.shape[:-1])
-    if sequence is not None:
-        groups = integers(sequence, "sequence").ravel()
-        if groups.size != count:
-            raise InvalidInput(f"sequence has {groups.size} entries: give one for each of {count}")
-    with np.errstate(divide="ignore"):  # filtered once, not for every setting
-        law = np.log(chosen.law(target.reshape(-1, target.shape[-1])))
-    rows = draft.reshape(-1, draft.shape[-1])
+    given = LogitsSample.of_arrays(target_logits, draft_logits, kind, sequence)
+    target, rows = (x.reshape(-1, x.shape[-1]) for x in (given.target, given.draft))
+    own = chosen
+    if chosen.masks_tokens and target.size <= _MOST_HELD:  # filtered once, not for every setting
+        with np.errstate(divide="ignore"):
+            target, own = np.log(chosen.law(target)), Sampling()
 
     def rate(setting: Sampling) -> Rates:
         found = acceptance_rates(
-            law, rows, num_drafts, drafts, num_threads=num_threads, kind="logits",
-            draft_token_ids=draft_token_ids, draft_sampling=setting,
+            target, rows, num_drafts, drafts, num_threads=num_threads, kind="logits",
+            draft_token_ids=draft_token_ids, sampling=own, draft_sampling=setting,
         )  # fmt: skip
         return np.asarray(found)
 
@@ -254,7 +244,7 @@ def best_draft_filter(
     most = max(means.values())
 
     def place(setting: Sampling) -> tuple[float, int, float]:
-        """Best first; of equal ones that with the fewest filters, nearest to the target's T."""
+        """Key of a setting: its gap, its number of filters, its distance from the target in T."""
         behind = most - means[setting]
         num_filters = sum(x is not None for x in (setting.top_k, setting.top_p, setting.min_p))
         away = abs(setting.temperature - chosen.temperature)
@@ -264,18 +254,20 @@ def best_draft_filter(
     rates = tuple(
         FilterRate(
             setting,
-            mean_interval(found[setting], groups, confidence).within(0.0, 1.0),
-            mean_interval(found[ranked[0]] - found[setting], groups, confidence).within(-1.0, 1.0),
+            mean_interval(found[setting], given.texts, confidence).within(0.0, 1.0),
+            mean_interval(found[ranked[0]] - found[setting], given.texts, confidence).within(
+                -1.0, 1.0
+            ),
         )
         for setting in ranked
     )
-    return BestFilter(drafts, num_drafts, chosen, count, rates)
+    return BestFilter(drafts, num_drafts, chosen, given.num_positions, rates)
 
 
 def _grid(
     target: Sampling, filters: Iterable[Sampling] | None, temperatures: Iterable[float] | None
 ) -> list[Sampling]:
-    """Every filter at every temperature, each setting once."""
+    """Settings of every filter at every temperature, each once."""
     given = list(FILTERS if filters is None else filters)
     if not all(isinstance(x, Sampling) for x in given):
         raise InvalidInput(f"filters is {given!r:.60}: give some of mdsd_opt.Sampling(top_k=...)")

@@ -205,48 +205,35 @@ def add_token(
     rang: Matrix, once: float, num_drafts: int, q: float, others: float, race: Matrix
 ) -> float:
     """Add one token to the prefix; return the new `once`."""
-    if num_drafts > _WHOLE_LAW:
-        _ring_in_band(rang, num_drafts, q, race)
-    elif num_drafts > 2:
+    if num_drafts > 2:
         _ring(rang, num_drafts, q, race)
     return once + q / (others if q > 0.5 else 1.0 - q)  # 1 - q where it does not cancel
 
 
-@kernel(contract=True, inner=True)
-def _ring(rang: Matrix, num_drafts: int, q: float, race: Matrix) -> None:
-    """Update the law of N_t by one more token."""
-    nodes = race.shape[1]
-    _silence(q, race, _SILENT)
-    for n in range(num_drafts - 1, 0, -1):
-        for j in range(nodes):
-            silent = race[_SILENT, j]
-            exactly = rang[n - 1, j] + silent * (rang[n, j] - rang[n - 1, j])
-            rang[n, j] = exactly if exactly > _FLOOR else _FLOOR
-    for j in range(nodes):
-        none = rang[0, j] * race[_SILENT, j]
-        rang[0, j] = none if none > _FLOOR else _FLOOR
-
-
 @kernel(inner=True)
-def _ring_in_band(rang: Matrix, num_drafts: int, q: float, race: Matrix) -> None:
-    """Update the law as `_ring`, but only where Pr(N_t = n) or Pr(N_t = n - 1) is not negligible.
+def _ring(rang: Matrix, num_drafts: int, q: float, race: Matrix) -> None:
+    """Update the law of N_t by one more token.
 
-    The later, the more have rung: these nodes are a run for each n, and both its ends move on with
-    n. With its mean below K the deviation of N_t is below sqrt(K), so that the runs hold about
-    sqrt(K) of the K numbers at each node.
+    Of many drafts it is updated only where Pr(N_t = n) or Pr(N_t = n - 1) is not negligible. The
+    later, the more have rung: these nodes are a run for each n, and both its ends move on with n.
+    With its mean below K the deviation of N_t is below sqrt(K), so that the runs hold about sqrt(K)
+    of the K numbers at each node.
     """
     nodes = race.shape[1]
     _silence(q, race, _SILENT)
     silent = race[_SILENT]
+    in_band = num_drafts > _WHOLE_LAW
     begin = 0
-    while begin < nodes and rang[num_drafts - 2, begin] < _OUT_OF_BAND:
-        begin += 1
     end = nodes
+    if in_band:
+        while begin < nodes and rang[num_drafts - 2, begin] < _OUT_OF_BAND:
+            begin += 1
     for n in range(num_drafts - 1, 0, -1):
-        while begin > 0 and rang[n - 1, begin - 1] >= _OUT_OF_BAND:
-            begin -= 1
-        while end > begin and max(rang[n, end - 1], rang[n - 1, end - 1]) < _OUT_OF_BAND:
-            end -= 1
+        if in_band:
+            while begin > 0 and rang[n - 1, begin - 1] >= _OUT_OF_BAND:
+                begin -= 1
+            while end > begin and max(rang[n, end - 1], rang[n - 1, end - 1]) < _OUT_OF_BAND:
+                end -= 1
         _mix(rang[n, begin:end], rang[n - 1, begin:end], silent[begin:end])
     none = rang[0, :end]
     for j in range(none.size):

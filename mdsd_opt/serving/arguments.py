@@ -24,6 +24,17 @@ class DraftTrees:
     first_child: Any
     next_sibling: Any
 
+    def children(self) -> Any:
+        """Children of every node, [bs, N, C], with -1 after the last."""
+        import torch
+
+        found, child = [], self.first_child
+        for _ in range(max(self.tokens.shape[1] - 1, 1)):
+            found.append(child)
+            sibling = self.next_sibling.gather(1, child.clamp(min=0))
+            child = torch.where(child >= 0, sibling, -1)
+        return torch.stack(found, -1)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outputs:

@@ -6,11 +6,21 @@ order of the siblings; sums over the vocabulary are of float64, so that their or
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from mdsd_opt.serving.arguments import TreeCall
-from mdsd_opt.serving.children import Children, all_children, children_of
+from mdsd_opt.serving.arguments import DraftTrees, Laws, TreeCall
 from mdsd_opt.serving.selection import Selection, bins_of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Children:
+    """Children of one node per request, [bs, C]; where `exists` is false there is none."""
+
+    nodes: Any
+    exists: Any
+    tokens: Any
+    rows: Any  # of drafts, -1 where certain
 
 
 def walk(call: TreeCall, selection: Selection | None = None) -> None:
@@ -24,7 +34,7 @@ def walk(call: TreeCall, selection: Selection | None = None) -> None:
     outputs, trees, laws = call.outputs, call.trees, call.laws
     bs = trees.tokens.shape[0]
     request = torch.arange(bs, device=trees.tokens.device)
-    children = all_children(trees)
+    children = trees.children()
     node = torch.zeros_like(request)
     accepted = torch.zeros_like(request)
     going = torch.ones_like(request, dtype=torch.bool)
@@ -33,7 +43,7 @@ def walk(call: TreeCall, selection: Selection | None = None) -> None:
     unmet = torch.full_like(request, -1)  # the row of the law that was refused, and how much of it
     scale = torch.zeros_like(call.last_coins)
     for _ in range(outputs.accept_index.shape[1] - 1):
-        met = children_of(node, children, trees, laws)
+        met = _children_of(node, children, trees, laws)
         chosen, refused, taken_off = _choose(met, node, call, selection)
         moving = going & (chosen >= 0)
         unmet = torch.where(going & ~moving, refused, unmet)
@@ -47,11 +57,27 @@ def walk(call: TreeCall, selection: Selection | None = None) -> None:
                place, moving)  # fmt: skip
     outputs.accept_token_num.copy_(accepted)
     # Who went as deep as there is room for has met no children of the last node.
-    met = children_of(node, children, trees, laws)
+    met = _children_of(node, children, trees, laws)
     spent = met.exists & ~going[:, None]
     weights = _without(_left(call, node, unmet, scale, selection), met.tokens, spent)
     token = _drawn(weights, laws.target[request, node], call.last_coins)
     _write(outputs.predicts, place, token, torch.ones_like(going))
+
+
+def _children_of(node: Any, children: Any, trees: DraftTrees, laws: Laws) -> Children:
+    """Children of one node per request, `node` of shape [bs]."""
+    import torch
+
+    bs, num_nodes = trees.tokens.shape
+    request = torch.arange(bs, device=node.device)
+    nodes = children[request, node]
+    exists = nodes >= 0
+    tokens = trees.tokens.gather(1, nodes.clamp(min=0))
+    if laws.rows is None:
+        rows = (request * num_nodes + node)[:, None].expand_as(nodes)
+    else:
+        rows = laws.rows.gather(1, nodes.clamp(min=0))
+    return Children(nodes, exists, tokens, torch.where(exists, rows, -1))
 
 
 def _choose(met: Children, node: Any, call: TreeCall, selection: Selection | None) -> Any:

@@ -17,7 +17,6 @@ import numpy as np
 from mdsd_opt.base.array_types import Integers, Matrix
 from mdsd_opt.prefix_search.bins import BinGroups, Bins, groups_of
 from mdsd_opt.serving.arguments import TreeCall
-from mdsd_opt.serving.children import all_children
 from mdsd_opt.trees.device_laws.tables import bins_on_device
 from mdsd_opt.verifiers.optimal.bin_plan import BinMarginal, bin_marginal
 
@@ -27,9 +26,6 @@ NUM_BINS = 256
 
 #: Sums over bins are integers in these units of probability; smaller tokens count as none.
 UNIT = 2.0**44
-
-#: Most tangents between the two halves of a hull that a kernel draws: two or three are usual.
-MOST_STEPS = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +61,7 @@ def select(call: TreeCall, levels: Any) -> Selection:
 
     trees, laws = call.trees, call.laws
     bs, num_nodes, vocab_size = laws.target.shape
-    children = all_children(trees).view(bs * num_nodes, -1)
+    children = trees.children().view(bs * num_nodes, -1)
     request = torch.arange(bs, device=children.device).repeat_interleave(num_nodes)
     tokens = trees.tokens[request[:, None], children.clamp(min=0)]
     p = laws.target.view(bs * num_nodes, vocab_size)

@@ -26,7 +26,9 @@ PLAN_OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}
 
 HALF = tl.constexpr(_HALF)
 UNIT = tl.constexpr(selection.UNIT)
-MOST_STEPS = tl.constexpr(selection.MOST_STEPS)
+
+#: Most tangents between the two halves of a hull, in turn: two or three are usual.
+MOST_STEPS = tl.constexpr(32)
 
 
 @triton.jit

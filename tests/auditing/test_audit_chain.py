@@ -12,7 +12,7 @@ from support.chain_verifiers import CORRECT, LOSSY, drawn, mistaken, residual, s
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import chains, on_laws
-from mdsd_opt.auditing.portfolio import standard_laws
+from mdsd_opt.auditing.trial_laws import standard_laws
 from mdsd_opt.errors import InvalidInput, UnknownName
 
 
@@ -258,11 +258,11 @@ def test_verifiers_of_the_package_on_laws_of_all_kinds() -> None:
 
 
 def test_trees_on_laws_of_all_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mdsd_opt.auditing.trees import audit
+    from mdsd_opt.auditing.trees import rule
     from mdsd_opt.decoding import get_rule
 
     # A bound takes the place of the optimum at V = 32, which takes seconds.
-    monkeypatch.setattr(audit, "_OPTIMUM_SECONDS", 0.2)
+    monkeypatch.setattr(rule, "_OPTIMUM_SECONDS", 0.2)
     report = mo.audit_portfolio(
         get_rule("traversal").verify, tree="2x2", num_trials=400, driven_checks=3, seconds=400.0
     )

@@ -11,7 +11,7 @@ from support.chain_verifiers import drawn, standard
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import chains, on_laws
-from mdsd_opt.auditing.portfolio import standard_laws
+from mdsd_opt.auditing.trial_laws import standard_laws
 from mdsd_opt.errors import InvalidInput
 
 
@@ -249,3 +249,34 @@ def test_what_is_wrong_beside_a_promise_names_no_side() -> None:
     report = under_promise(wrong)
     assert report.verdict_class == "lossy"
     assert "promised" not in report.cause
+
+
+@pytest.mark.usefixtures("few_laws")
+def test_the_side_is_looked_for_where_the_deviation_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where V is small nothing is filtered: any side would seem to mend it there."""
+    monkeypatch.setattr(on_laws, "_SIDE_CALLS", 400)
+    top = mo.Sampling(top_k=40)
+
+    def wrong(p: Any, q: Any, drafts: Any) -> list[int]:
+        tokens = standard(top.law(p), top.law(q), drafts)
+        return [*tokens[:-1], int(np.argmax(p[len(tokens) - 1]))] if p.shape[1] > 40 else tokens
+
+    report = under_promise(wrong, promise=top, num_drafts=1)
+    assert [one.verdict_class for one in report.tried] == [
+        *["lossless"] * 2,
+        "no deviation",
+        "lossy",
+    ]
+    assert "promised" not in report.cause
+    assert "where a draft was refused, the target's likeliest token comes, always" in report.cause
+
+
+def test_a_number_of_calls_that_is_asked_for_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_laws, "_FIRST_CALLS", 100)
+    monkeypatch.setattr(on_laws, "WIDE_CALLS", 250)
+    laws = np.log(np.random.default_rng(0).dirichlet(np.ones(8), (2, 3)))
+    for asked, made in ((None, 250), (400, 400), (80, 80)):
+        report = mo.audit_chain(
+            standard, laws=tuple(laws), num_drafts=1, num_trials=asked, method="sampling"
+        )
+        assert {one.report.num_trials for one in report.tried} == {made}

@@ -12,9 +12,9 @@ from support.chain_verifiers import LOSSY, standard
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import chains, on_laws
-from mdsd_opt.auditing.portfolio import standard_laws
 from mdsd_opt.auditing.report import is_tolerable
 from mdsd_opt.auditing.settings import MAX_CALLS, Options
+from mdsd_opt.auditing.trial_laws import standard_laws
 from mdsd_opt.decoding import get_rule
 from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge, UnknownName
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
+from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,7 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import engines
-from mdsd_opt.auditing.engines import Engine, loading, registry
-from mdsd_opt.auditing.engines.engine import Adapter
+from mdsd_opt.auditing.engines import Adapter, Engine, engine, registry
 from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
 
@@ -41,21 +41,28 @@ def accepts_at_zero(p: Any, q: Any, drafts: tuple[int, ...]) -> tuple[int, ...]:
 def fakes(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Two engines, and what is installed of them."""
     versions = {"fake-engine": "1.0"}
-    fake = ("fake-engine", ("0.9", "1.0"), "fake.verify", "its name")
+    right = Adapter(
+        package="fake-engine",
+        tested=("0.9", "1.0"),
+        path="fake.py",
+        function="verify",
+        made=lambda shipped: rejection,
+        rebound="its name",
+    )
     adapters = {
-        "fake": Adapter(*fake, chain=lambda: rejection),
-        "zero": Adapter(*fake, chain=lambda: accepts_at_zero),
-        "absent": Adapter("absent", ("2.0",), "absent.verify", "", chain=lambda: rejection),
-        "slow": Adapter(*fake, chain=lambda: rejection, takes_long=True),
+        "fake": right,
+        "zero": replace(right, made=lambda shipped: accepts_at_zero),
+        "absent": replace(right, package="absent", tested=("2.0",)),
+        "slow": replace(right, takes_long=True),
     }
 
     def version(package: str) -> str:
         if package not in versions:
-            raise loading.metadata.PackageNotFoundError(package)
+            raise metadata.PackageNotFoundError(package)
         return versions[package]
 
     monkeypatch.setattr(registry, "ADAPTERS", adapters)
-    monkeypatch.setattr(loading.metadata, "version", version)
+    monkeypatch.setattr(engine.metadata, "version", version)
     return versions
 
 
@@ -144,19 +151,53 @@ def test_the_command_line_audits_one_or_all(
     assert "one of --verifier, --chain, --text, --trace and --engine" in err
 
 
-def test_a_file_is_loaded_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "someengine" / "deep"
-    folder.mkdir(parents=True)
-    (folder / "rule.py").write_text("from ..base import Base\nclass Rule(Base): pass\n")
+RULE = """
+from ..base import Base, law_of
+
+def drawn(law): return int(numpy.random.choice(law.size, p=law_of(law)))
+
+class Rule(Base):
+    def verify(self, drafts, p): return 0, drawn(p[0])
+
+import numpy
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that cannot be imported, and an adapter of its rule as a plug-in."""
+    (tmp_path / "someengine").mkdir()
+    (tmp_path / "someengine" / "rule.py").write_text(RULE)
     info = tmp_path / "someengine-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: someengine\nVersion: 1.0\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    stand_ins = loading.stand_in("someengine.deep") | loading.stand_in(
-        "someengine.base", Base=object
+    (tmp_path / "my_adapters.py").write_text(
+        "from mdsd_opt.engines import Adapter\n"
+        "def made(shipped):\n"
+        "    rule = shipped.load(Base=object, law_of=abs)()\n"
+        "    return lambda p, q, drafts: rule.verify(drafts, p)\n"
+        "RULE = Adapter(package='someengine', tested=('1.0',), path='someengine/rule.py',\n"
+        "               function='Rule.verify', made=made)\n"
     )
-    module = loading.file_alone("someengine", "someengine/deep/rule.py", stand_ins)
-    assert isinstance(module.Rule(), object)
-    assert not any(name.startswith("someengine") for name in sys.modules)
-    with pytest.raises(InvalidInput, match="has no file"):
-        loading.file_alone("someengine", "someengine/other.py", {})
+
+
+def test_an_adapter_of_ones_own_is_named_by_its_module(installed: None, run_cli: Any) -> None:
+    own = engines.get("my_adapters:RULE")
+    assert own.function == "someengine.rule.Rule.verify"
+    report = engines.audit_engine(own)
+    assert report.texts.total_variation < 1e-12
+    assert "Never met: an accepted draft" in report.verdict
+    done = run_cli("audit", "--engine", "my_adapters:RULE", "--json")
+    assert json.loads(done.stdout)["engines"][0]["engine"] == "my_adapters:RULE"
+    with pytest.raises(InvalidInput, match=r"is a function: give an mdsd_opt\.engines\.Adapter"):
+        engines.get("my_adapters:made")
+
+
+def test_an_adapter_that_is_installed_has_a_name(
+    installed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "plugged_in", lambda group: {"mine": "my_adapters:RULE"})
+    assert engines.names()[-1] == "mine"
+    assert engines.get("mine").name == "mine"
+    assert not engines.takes_long("mine")

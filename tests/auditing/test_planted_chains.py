@@ -16,7 +16,7 @@ from support.planted_chains import (
 )
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.portfolio import standard_laws, wide_laws
+from mdsd_opt.auditing.trial_laws import standard_laws, wide_laws
 
 WRONG = wrong_ones()
 
@@ -62,7 +62,7 @@ def test_a_fault_that_no_law_shows_is_not_called_lossless():
     report = mo.audit_chain(hidden.made(), rng=0, seconds=600.0)
     assert report.verdict_class == "no deviation"
     wide = wide_laws(3)[-1]
-    distance = hidden.distance(np.array(wide.target), np.array(wide.draft))
+    distance = hidden.distance(np.array(wide.rows), np.array(wide.draft_rows))
     assert 0 < distance < report.detectable_bias
 
 

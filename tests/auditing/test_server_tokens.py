@@ -15,7 +15,7 @@ from support.toy_engines import Chain, Pair
 
 import mdsd_opt as mo
 from mdsd_opt.auditing.servers import Law
-from mdsd_opt.auditing.servers.recorded import Reader, id_of, listed_tokens, read_texts
+from mdsd_opt.auditing.servers.recorded import id_of, listed_tokens, read_texts, texts_of
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 
 RNG = np.random.default_rng(0)
@@ -186,7 +186,7 @@ def test_ids_of_texts_are_the_same_in_every_process():
 
 
 def test_an_id_beside_a_token_of_a_chat_is_not_taken():
-    (text,) = Reader().texts(next(answers("chat", 1, logprobs=True, top_logprobs=5)))
+    (text,) = texts_of(next(answers("chat", 1, logprobs=True, top_logprobs=5)))
     assert len({*text.tokens}) > 1  # all have the id 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -61,6 +62,18 @@ def test_a_lower_bound_is_no_curve() -> None:
     assert "gumbel (lower bound)" in labels
 
 
+def test_curves_have_their_names_at_their_ends_and_top_k_is_apart() -> None:
+    counts = range(1, 9)
+    drawn = [replace(row, scheme=s) for s in ("greedy", "top_k") for row in rows(counts, "a", "b")]
+    figure = rates.rates_figure(drawn)
+    assert not figure.legends
+    figure.draw_without_rendering()
+    for axes, scheme in zip(figure.axes, ("greedy", "top-K"), strict=True):
+        assert {text.get_text() for text in axes.texts} == {f"{scheme}, a", f"{scheme}, b"}
+        first, second = (text.get_window_extent() for text in axes.texts)  # of equal curves
+        assert not first.overlaps(second)
+
+
 def test_a_plan_names_the_root_and_numbers_its_nodes() -> None:
     rng = np.random.default_rng(0)
     target = 2 * rng.standard_normal((6, 20))
@@ -83,6 +96,7 @@ def test_every_picture_is_one_column_wide_and_nothing_leaves_it() -> None:
     wrong = mo.audit(lambda p, q, drafts, rng: int(drafts[0]), problem, rng=0, num_trials=2_000)
     figures = [
         rates.rates_figure(rows(range(1, 9), "optimal", "rrs", "gumbel")),
+        rates.rates_figure(rows(range(1, 9), "optimal", "importance_sampling")),
         rates.rates_figure(rows([2], *(f"v{n}" for n in range(9)))),
         advice.advice_view(asked, "").figure.draw(),
         audits.audit_figure(wrong),

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -105,6 +106,11 @@ def test_pictures_have_the_asked_size_and_fonts(run_cli: Any, logits: Path) -> N
         assert told in refused.stderr
 
 
+#: A document that reads a picture and goes on with an underscore of its own.
+_DOCUMENT = r"""\documentclass{article}\usepackage{pgf}\begin{document}
+\input{FILE} $a_b$ \end{document}"""
+
+
 def test_pgf_is_commands_or_a_word_on_latex(run_cli: Any, logits: Path) -> None:
     pytest.importorskip("matplotlib")
     import shutil
@@ -113,6 +119,12 @@ def test_pgf_is_commands_or_a_word_on_latex(run_cli: Any, logits: Path) -> None:
     done = run_cli("rates", logits, *asked_args("--plot", str(path)))
     if shutil.which("xelatex"):
         assert r"\begin{pgfpicture}" in path.read_text()
+        assert "DejaVu" not in path.read_text()  # letters are the document's
+        pixels = run_cli("plan", "--nodes", "4", "-k", "2", "--plot", str(path))
+        assert "parts in pixels" in pixels.stderr
+        (path.parent / "paper.tex").write_text(_DOCUMENT.replace("FILE", path.name))
+        read = ["xelatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
+        assert subprocess.run(read, cwd=path.parent, capture_output=True).returncode == 0
     else:
         assert done.returncode == 2
         assert "needs LaTeX" in done.stderr

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from typer.main import get_command
 
+import mdsd_opt
 from mdsd_opt.cli.app import app
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, WithReplacement
 from mdsd_opt.errors import MissingExtra
@@ -202,6 +203,21 @@ def test_the_table_of_decisions_has_the_medians_that_were_measured() -> None:
     assert len(rows) == 12
     for logits, drafts, k, *found in rows:
         assert found == [medians[route, f"{logits} logits, {drafts}", k] for route in routes]
+
+
+def test_every_measured_file_tells_its_version_or_why_it_is_older() -> None:
+    folder = ROOT / "docs" / "benchmarks"
+    told = (folder / "speed-honestly.md").read_text().partition("\n## Versions\n")[2]
+    pattern = r"^\| `(\w+)` \| ([\d.]+) \| \d{4}-\d\d-\d\d \|(.*)\|$"
+    listed = {
+        name: (version, why.strip()) for name, version, why in re.findall(pattern, told, re.M)
+    }
+    assert set(listed) == {path.stem for path in (folder / "measured").iterdir()}
+    present = mdsd_opt.__version__.split(".")[:2]
+    for name, (version, why) in listed.items():
+        measured = (folder / "measured" / f"{name}.md").read_text()
+        assert set(re.findall(r"mdsd_opt (\d+\.\d+\.\d+)", measured)) <= {version}, name
+        assert version.split(".")[:2] == present or why, name
 
 
 def test_links_of_the_readme_lead_somewhere() -> None:

@@ -395,7 +395,7 @@ def test_the_verb_takes_it_for_what_it_is(
         fake_models.install(monkeypatch, SIZE)
     if verb == "capture":
         pair = Readable(SIZE, 0), Readable(SIZE, 1)
-        monkeypatch.setattr(mdsd_opt.cli.verbs.capture, "load_pair", lambda *_: pair)
+        monkeypatch.setattr(mdsd_opt.cli.verbs.capture, "load_pair", lambda *_, **__: pair)
         monkeypatch.setattr(mdsd_opt.cli.verbs.capture, "_description", lambda *_: {})
 
     def answer(scheme: str) -> Array:

@@ -59,6 +59,20 @@ def test_every_rate_is_the_optimum_of_its_setting(scheme):
         found.rate_of(mo.Sampling(top_k=3))
 
 
+def test_targets_that_are_filtered_each_time_give_the_same(monkeypatch):
+    options = {"sampling": OWN, "filters": [], "temperatures": [0.5]}
+    held = mo.best_draft_filter(TARGET, DRAFT, 2, **options)
+    monkeypatch.setattr("mdsd_opt.planning.draft_filter._MOST_HELD", 0)
+    again = mo.best_draft_filter(TARGET, DRAFT, 2, **options)
+    assert [row.sampling for row in again.rates] == [row.sampling for row in held.rates]
+    for row, other in zip(again.rates, held.rates, strict=True):
+        assert row.acceptance.mean == pytest.approx(other.acceptance.mean, abs=1e-12)
+    cold = mo.best_draft_filter(TARGET, DRAFT, 1, sampling=mo.Sampling(0))  # greedy
+    hits = (TARGET.argmax(-1) == DRAFT.argmax(-1)).mean()
+    assert cold.rate_of(mo.Sampling(0)).acceptance.mean == pytest.approx(hits)
+    assert cold.acceptance.mean >= hits
+
+
 def test_of_equal_settings_the_simplest_is_the_best():
     """Both filters leave every token there is."""
     found = mo.best_draft_filter(
@@ -212,10 +226,12 @@ def test_filters_of_the_draft_may_help_and_may_hurt():
     )  # fmt: skip
 
 
-def test_the_command_line_and_the_picture(run_cli, tmp_path):
+def test_the_command_line_and_the_picture(run_cli, tmp_path, monkeypatch):
+    monkeypatch.setattr("mdsd_opt.planning.draft_filter.FILTERS", (mo.Sampling(top_p=0.9),))
+    monkeypatch.setattr("mdsd_opt.planning.draft_filter.TEMPERATURES", (0.6, 0.9))
     np.savez(tmp_path / "mine.npz", target=TARGET, draft=DRAFT, sequence=np.arange(6) // 2)
     arguments = ("rates", tmp_path / "mine.npz", "-k", "2", "--top-k", "4", "--temperature", "0.8")
-    chosen = (*arguments, "--schemes", "greedy", "--best-filter")
+    chosen = (*arguments, "--schemes", "greedy", "--best-filter", "--verifiers", "optimal")
     (told,) = json.loads(run_cli(*chosen, "--json").stdout)["filters"]
     expected = mo.best_draft_filter(
         TARGET, DRAFT, 2, "greedy", sampling=mo.Sampling(0.8, 4), sequence=np.arange(6) // 2

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.servers.adapter import Request
 from mdsd_opt.auditing.servers.adapters.llamacpp import LlamaCpp
 from mdsd_opt.auditing.servers.connection import Connection, Crew
+from mdsd_opt.auditing.servers.recorded import Request
 from mdsd_opt.planning.engine_logs import read_counts
 
 pytest.importorskip("xllamacpp", reason="make test-servers installs it")

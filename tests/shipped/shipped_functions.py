@@ -1,9 +1,8 @@
-"""Functions that packages ship, each called as its own package calls it."""
+"""Adapters of functions that smaller packages ship, declared as the package's own are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property, partial
 from types import SimpleNamespace
 from typing import Any
@@ -12,113 +11,19 @@ import numpy as np
 import torch
 from stand_ins import Overlaid, Replayed, Rows, Tables, mlx_in_numpy
 
-import mdsd_opt as mo
-from mdsd_opt.auditing import load_definitions
-from mdsd_opt.auditing.chains import of_chains
-from mdsd_opt.auditing.trees import TableModel
+from mdsd_opt.auditing.engines import Adapter
+from mdsd_opt.auditing.engines.engine import Drafted
 from mdsd_opt.decoding import Topology
 
 Verify = Callable[..., Any]
 
-#: Time at most; no audit comes near it on a machine that does nothing else.
-SECONDS = 3600.0
-
-#: Calls for each law that is sampled, random calls that a driven law must foretell, time.
-LIMITS = {"num_trials": 12_000, "driven_checks": 5, "seconds": SECONDS}
-
 PROMPT = torch.zeros(1, 1, dtype=torch.long)
 
-
-@dataclass(frozen=True)
-class Shipped:
-    """A function of a package.
-
-    Attributes
-    ----------
-    package, path : str
-        Distribution, and the file within it.
-    name : str
-        Of the function in the file, dotted in a class.
-    adapter : callable
-        From what loads the definition (other packages' names are given to it) to the verifier.
-    audited : callable
-        From the verifier to the report.
-    """
-
-    package: str
-    path: str
-    name: str
-    adapter: Callable[[Callable[..., Any]], Any]
-    audited: Callable[[Any], Any]
-
-    def load(self, **given: Any) -> Any:
-        """The definition, unmodified."""
-        name = self.name.partition(".")[0]
-        return getattr(load_definitions(self.path, name, package=self.package, **given), name)
-
-    def report(self) -> Any:
-        """What the audit finds."""
-        return self.audited(self.adapter(self.load))
+TREE = Drafted(Topology({(): 2, (0,): 2}, "2, 2 after the first"))
 
 
-def chains(**options: Any) -> Callable[[Verify], Any]:
-    """An audit on laws of all kinds."""
-    return lambda verify: mo.audit_chain(verify, 0, **LIMITS, **options)
-
-
-def of_trees(verify: Verify) -> Any:
-    """Texts of three tokens after two drafts, drawn with replacement, and two after the first."""
-    target, draft = TableModel(3, 6), TableModel(3, 7)
-    return mo.audit_tree(
-        verify, target, draft, Topology({(): 2, (0,): 2}, "2, 2 after the first"), 0,
-        method="driven", driven_checks=5, seconds=SECONDS,
-    )  # fmt: skip
-
-
-def of_texts(step: Callable[[Any, Any], list[int]], size: int = 3, length: int = 3) -> Any:
-    """An audit of a step that drafts by itself: its texts, as numbers, are tokens of one law.
-
-    What a step leaves open is drawn from the target.
-    """
-    target, draft = TableModel(size, 6), TableModel(size, 7)
-    law = np.ones(1)
-    for n in range(length):
-        law = (law[:, None] * [target(text) for text in np.ndindex(*(size,) * n)]).ravel()
-
-    def verify(p: Any, q: Any, drafts: Any, rng: Any) -> int:
-        text = step(target, draft)
-        while len(text) < length:
-            text.append(int(np.random.choice(size, p=target(tuple(text)))))  # noqa: NPY002
-        return int(np.ravel_multi_index(text, (size,) * length))
-
-    problem = mo.TransportProblem(law, mo.TopKDrafts(law, 1))
-    return mo.audit(verify, problem, 0, 1_000, method="driven", driven_checks=100, seconds=SECONDS)
-
-
-def on_tables(size: int, num_drafts: int) -> Callable[[Verify], Any]:
-    """An audit of chains on random laws alone, exactly."""
-    target, draft = TableModel(size, 6), TableModel(size, 7)
-
-    def audited(verify: Verify) -> Any:
-        def chain(p: Any, q: Any, drafts: Any) -> Any:
-            return verify(torch.tensor(p).float(), torch.tensor(q).float(), torch.tensor(drafts))
-
-        rule = of_chains("verify", chain)
-        return mo.audit_tree(
-            lambda root, rng: rule(root), target, draft, f"chain{num_drafts}", 0,
-            method="driven", driven_checks=5, seconds=SECONDS,
-        )  # fmt: skip
-
-    return audited
-
-
-TORCH = chains(library="torch")
-BATCH = chains(library="torch", batch=True)
-LOGARITHMS = chains(library="torch", batch=True, takes="log_probabilities")
-
-
-def dflash(load: Any) -> Verify:
-    function = load()
+def dflash(shipped: Adapter) -> Verify:
+    function = shipped.load()
     return lambda p, q, drafts: function(drafts, p, q)
 
 
@@ -128,15 +33,15 @@ LOGGER = SimpleNamespace(**dict.fromkeys(("debug", "info"), lambda *_, **__: Non
 WITHOUT_KERNEL = {"_ASM_AVAILABLE": False, "_asm_residual_dist": None, "_ASM_SKIP_REASON": ""}
 
 
-def flashspec_step(load: Any) -> Verify:
+def flashspec_step(shipped: Adapter) -> Verify:
     """Without its assembly kernel, which is a package of its own."""
-    function = load(logger=LOGGER, **WITHOUT_KERNEL)
+    function = shipped.load(logger=LOGGER, **WITHOUT_KERNEL)
     return lambda p, q, drafts: function(drafts, q, p)
 
 
-def flashspec_sample(load: Any) -> Verify:
+def flashspec_sample(shipped: Adapter) -> Verify:
     """The token after the drafts, where all are accepted, is its caller's."""
-    function = load(logger=LOGGER, **WITHOUT_KERNEL)
+    function = shipped.load(logger=LOGGER, **WITHOUT_KERNEL)
 
     def verify(p: Any, q: Any, drafts: Any) -> Any:
         n = drafts.shape[1]
@@ -145,9 +50,9 @@ def flashspec_sample(load: Any) -> Verify:
     return verify
 
 
-def economize(load: Any) -> Any:
+def economize(shipped: Adapter) -> Any:
     """The verifier; its selector takes logits that are laws already."""
-    rule = load(
+    rule = shipped.load(
         Verifier=object,
         VERIFIERS=SimpleNamespace(register=lambda name: lambda rule: rule),
         selector_distribution=lambda selector, law, history, user: law,
@@ -159,8 +64,8 @@ def economize(load: Any) -> Any:
     return rule()
 
 
-def economize_chain(load: Any) -> Verify:
-    verifier = economize(load)
+def economize_chain(shipped: Adapter) -> Verify:
+    verifier = economize(shipped)
 
     def selector(law: Any, history: Any) -> int:
         return int(torch.multinomial(law, 1))
@@ -168,8 +73,8 @@ def economize_chain(load: Any) -> Verify:
     return lambda p, q, drafts: verifier.verify(p, drafts.tolist(), q, selector, PROMPT[0], 0)
 
 
-def economize_tree(load: Any) -> Verify:
-    verifier = economize(load)
+def economize_tree(shipped: Adapter) -> Verify:
+    verifier = economize(shipped)
 
     def verify(root: Any, rng: Any) -> list[int]:
         rows, parents, tokens, q = flattened(root)
@@ -203,8 +108,8 @@ def flattened(root: Any) -> tuple[list[Any], list[int], list[int], list[Any]]:
     return rows, parents, tokens, q
 
 
-def specdec(load: Any) -> Verify:
-    decoder = load(AutoModelForCausalLM=None, AutoTokenizer=None)
+def specdec(shipped: Adapter) -> Verify:
+    decoder = shipped.load(AutoModelForCausalLM=None, AutoTokenizer=None)
 
     def verify(p: Any, q: Any, drafts: Any) -> Any:
         this = SimpleNamespace(big_model=Rows(p), device="cpu")
@@ -213,15 +118,15 @@ def specdec(load: Any) -> Verify:
     return verify
 
 
-def dspark(load: Any) -> Verify:
-    function = load()
+def dspark(shipped: Adapter) -> Verify:
+    function = shipped.load()
     return lambda p, q, drafts, rng: function(drafts, q, p, rng).tokens
 
 
-def mini_infer(load: Any) -> Verify:
+def mini_infer(shipped: Adapter) -> Verify:
     """It drafts by itself, and gets the audit's drafts, which are drawn from the same law."""
     draw = Replayed(torch.multinomial)
-    function = load(torch=Overlaid(torch, multinomial=draw), Qwen2ForCausalLM=None)
+    function = shipped.load(torch=Overlaid(torch, multinomial=draw), Qwen2ForCausalLM=None)
 
     def verify(p: Any, q: Any, drafts: Any) -> Any:
         draw.drafts = list(drafts)
@@ -234,9 +139,9 @@ def mini_infer(load: Any) -> Verify:
     return verify
 
 
-def nunspark(load: Any) -> Verify:
+def nunspark(shipped: Adapter) -> Verify:
     """MLX in NumPy, so that its draws can be answered."""
-    function = load(mx=mlx_in_numpy(), TreeShape=None)
+    function = shipped.load(mx=mlx_in_numpy(), TreeShape=None)
 
     def verify(root: Any, rng: Any) -> list[int]:
         rows, parents, tokens, _ = flattened(root)
@@ -255,14 +160,13 @@ def nunspark(load: Any) -> Verify:
     return verify
 
 
-def hsd(load: Any) -> Callable[..., list[int]]:
+def hsd(shipped: Adapter) -> Callable[..., list[int]]:
     """A step of two models, of which one drafts n tokens."""
-    sampling = load_definitions(
-        "seqspecdecod/sampling.py", "get_logits", "apply_temperature", "sample_from_probs",
-        package="sequential-speculative-decoding",
-    )  # fmt: skip
+    sampling = shipped.definitions(
+        "get_logits", "apply_temperature", "sample_from_probs", path="seqspecdecod/sampling.py"
+    )
     draw = Replayed(sampling.sample_from_probs)
-    function = load(**{**vars(sampling), "sample_from_probs": draw})
+    function = shipped.load(**{**vars(sampling), "sample_from_probs": draw})
 
     def step(target: Any, draft: Any, n: int, drafts: Any = ()) -> list[int]:
         draw.drafts = list(drafts)
@@ -272,21 +176,21 @@ def hsd(load: Any) -> Callable[..., list[int]]:
     return step
 
 
-def hsd_chain(load: Any) -> Verify:
+def hsd_chain(shipped: Adapter) -> Verify:
     """It gets the audit's drafts, which are drawn from the same law."""
-    step = hsd(load)
+    step = hsd(shipped)
     return lambda p, q, drafts: step(Rows(p), Rows(q), len(q), drafts)
 
 
-def hsd_texts(load: Any) -> Verify:
+def hsd_texts(shipped: Adapter) -> Verify:
     """After a refusal it goes on to the length of the drafts, so that whole texts are looked at."""
-    step = hsd(load)
+    step = hsd(shipped)
     return lambda target, draft: step(Tables(target), Tables(draft), 2)
 
 
-def mtplx(load: Any) -> Verify:
+def mtplx(shipped: Adapter) -> Verify:
     """The token after an accepted draft is its caller's."""
-    function = load(kv_attention_failure_line=str)
+    function = shipped.load(kv_attention_failure_line=str)
 
     def verify(p: Any, q: Any, drafts: Any, rng: Any) -> list[int]:
         x = int(drafts[0])
@@ -298,12 +202,12 @@ def mtplx(load: Any) -> Verify:
     return verify
 
 
-def rotalabs_tokens(load: Any) -> Verify:
+def rotalabs_tokens(shipped: Adapter) -> Verify:
     """By default, with what draws its tokens in its package."""
-    sampling = load_definitions(
-        "rotalabs_accel/speculative/sampling.py", "sample_from_logits", package="rotalabs-accel"
+    sampling = shipped.definitions(
+        "sample_from_logits", path="rotalabs_accel/speculative/sampling.py"
     )
-    function = load(
+    function = shipped.load(
         PreTrainedModel=None, DynamicCache=tuple, sample_from_logits=sampling.sample_from_logits
     )
 
@@ -314,9 +218,9 @@ def rotalabs_tokens(load: Any) -> Verify:
     return verify
 
 
-def rotalabs_sample(load: Any) -> Verify:
+def rotalabs_sample(shipped: Adapter) -> Verify:
     """One draft after the other until one is refused, as its docstring says."""
-    function = load()
+    function = shipped.load()
 
     def verify(p: Any, q: Any, drafts: Any) -> Any:
         tokens = []
@@ -330,8 +234,8 @@ def rotalabs_sample(load: Any) -> Verify:
     return verify
 
 
-def rotalabs_eagle(load: Any) -> Verify:
-    function = load(PreTrainedModel=None)
+def rotalabs_eagle(shipped: Adapter) -> Verify:
+    function = shipped.load(PreTrainedModel=None)
 
     def verify(p: Any, q: Any, drafts: Any) -> Any:
         drawn = q[range(len(q)), drafts]
@@ -342,8 +246,8 @@ def rotalabs_eagle(load: Any) -> Verify:
     return verify
 
 
-def srep(load: Any) -> Verify:
-    driver = load()
+def srep(shipped: Adapter) -> Verify:
+    driver = shipped.load()
 
     def verify(p: Any, q: Any, drafts: Any) -> Any:
         this = SimpleNamespace(gamma=len(drafts), device="cpu")
@@ -359,13 +263,12 @@ class NoProcessors(list[Any]):
         return logits
 
 
-def mblt(load: Any) -> Verify:
+def mblt(shipped: Adapter) -> Verify:
     """A chain as a tree of one path; the last token is drawn as `update_inference_inputs` does."""
-    function = load(LogitsProcessorList=NoProcessors, TopKLogitsWarper=int, logger=LOGGER)
-    after_all = load_definitions(
-        "transformers_mblt/utils/eagle3/tree_decoding.py", "_sample_next_token_from_processor",
-        package="transformers-mblt", LogitsProcessorList=NoProcessors,
-    )._sample_next_token_from_processor  # fmt: skip
+    function = shipped.load(LogitsProcessorList=NoProcessors, TopKLogitsWarper=int, logger=LOGGER)
+    after_all = shipped.definitions(
+        "_sample_next_token_from_processor", LogitsProcessorList=NoProcessors
+    )._sample_next_token_from_processor
 
     def verify(p: Any, q: Any, drafts: Any) -> list[int]:
         path = torch.cat([PROMPT[0], drafts])[None]
@@ -395,8 +298,8 @@ class Scored:
         return int(np.random.choice(self._law.size, p=self._law))  # noqa: NPY002
 
 
-def tightwad(load: Any) -> Verify:
-    function = load()
+def tightwad(shipped: Adapter) -> Verify:
+    function = shipped.load()
 
     def verify(p: Any, q: Any, drafts: Any) -> list[int]:
         tokens = drafts.tolist()
@@ -411,46 +314,54 @@ def tightwad(load: Any) -> Verify:
     return verify
 
 
-_HSD = partial(Shipped, "sequential-speculative-decoding")
-_ROTALABS = partial(Shipped, "rotalabs-accel")
-_ECONOMIZE = partial(Shipped, "economize", "economize/decoding/verifiers.py")
-_FLASHSPEC = partial(Shipped, "flashspec", "flashspec/sampling/rejection.py")
+TORCH = {"library": "torch"}
+BATCH = {"library": "torch", "batch": True}
+LOGARITHMS = {"library": "torch", "batch": True, "takes": "log_probabilities"}
+
+
+def declared(requirement: str, path: str, function: str, made: Any, **handed: Any) -> Adapter:
+    """An adapter for a version of a package."""
+    package, _, version = requirement.partition("==")
+    where: Any = {"package": package, "tested": (version,), "path": path, "function": function}
+    return Adapter(**where, made=made, **handed)
+
+
+_HSD = partial(declared, "sequential-speculative-decoding==0.1.1")
+_ROTALABS = partial(declared, "rotalabs-accel==1.1.1")
+_ECONOMIZE = partial(declared, "economize==0.3.2", "economize/decoding/verifiers.py")
+_FLASHSPEC = partial(declared, "flashspec==0.3.1", "flashspec/sampling/rejection.py")
 
 SHIPPED = (
-    Shipped("dflash", "dflash/model.py", "_rejection_sample", dflash, BATCH),
-    _FLASHSPEC("rejection_step", flashspec_step, LOGARITHMS),
-    _FLASHSPEC("rejection_sample", flashspec_sample, LOGARITHMS),
-    _ECONOMIZE("RejectionVerifier.verify", economize_chain, TORCH),
-    _ECONOMIZE("RejectionVerifier.verify_tree", economize_tree, of_trees),
-    Shipped("specdec", "specdec/decoder.py", "SpecDecoder.verify", specdec, TORCH),
-    Shipped(
-        "dspark-mlx", "dspark_mlx/verify.py", "speculative_sample_accept", dspark, chains()
+    declared("dflash==0.1.0", "dflash/model.py", "_rejection_sample", dflash, **BATCH),
+    _FLASHSPEC("rejection_step", flashspec_step, **LOGARITHMS),
+    _FLASHSPEC("rejection_sample", flashspec_sample, **LOGARITHMS),
+    _ECONOMIZE("RejectionVerifier.verify", economize_chain, **TORCH),
+    _ECONOMIZE("RejectionVerifier.verify_tree", economize_tree, drafted=TREE),
+    declared("specdec==0.2.0", "specdec/decoder.py", "SpecDecoder.verify", specdec, **TORCH),
+    declared("dspark-mlx==0.1.0", "dspark_mlx/verify.py", "speculative_sample_accept", dspark),
+    declared(
+        "mini-infer==0.2.5", "mini_infer/speculative/verifier.py", "speculative_step",
+        mini_infer, **TORCH,
     ),
-    Shipped(
-        "mini-infer", "mini_infer/speculative/verifier.py", "speculative_step",
-        mini_infer, TORCH,
+    declared(
+        "nunspark==0.13.0", "nunspark/tree_spec.py", "sample_accepted_path", nunspark, drafted=TREE
     ),
-    Shipped(
-        "nunspark", "nunspark/tree_spec.py", "sample_accepted_path", nunspark, of_trees
+    _HSD("seqspecdecod/standard_sd.py", "standard_speculative_step", hsd_chain, **TORCH),
+    _HSD("seqspecdecod/naive_hsd.py", "naive_hsd_step", hsd_texts),
+    _HSD("seqspecdecod/capped_hsd.py", "capped_hsd_step", hsd_chain, **TORCH),
+    declared("mtplx==2.12.2", "mtplx/sampling.py", "verify_one_token", mtplx, num_drafts=1),
+    _ROTALABS("rotalabs_accel/speculative/core.py", "verify_tokens", rotalabs_tokens, **TORCH),
+    _ROTALABS(
+        "rotalabs_accel/speculative/sampling.py", "rejection_sample", rotalabs_sample, **TORCH
     ),
-    _HSD("seqspecdecod/standard_sd.py", "standard_speculative_step", hsd_chain, TORCH),
-    _HSD("seqspecdecod/naive_hsd.py", "naive_hsd_step", hsd_texts, of_texts),
-    _HSD("seqspecdecod/capped_hsd.py", "capped_hsd_step", hsd_chain, TORCH),
-    Shipped(
-        "mtplx", "mtplx/sampling.py", "verify_one_token", mtplx, chains(num_drafts=1)
+    _ROTALABS("rotalabs_accel/speculative/eagle.py", "eagle_verify", rotalabs_eagle, **TORCH),
+    declared(
+        "srep-moe==0.1.0", "srep_moe/sd_engine.py", "EAGLE3SDDriver.speculative_sampling", srep,
+        **TORCH,
     ),
-    _ROTALABS("rotalabs_accel/speculative/core.py", "verify_tokens", rotalabs_tokens, TORCH),
-    _ROTALABS("rotalabs_accel/speculative/sampling.py", "rejection_sample", rotalabs_sample, TORCH),
-    _ROTALABS("rotalabs_accel/speculative/eagle.py", "eagle_verify", rotalabs_eagle, TORCH),
-    Shipped(
-        "srep-moe", "srep_moe/sd_engine.py", "EAGLE3SDDriver.speculative_sampling", srep,
-        TORCH,
+    declared(
+        "transformers-mblt==0.6.1", "transformers_mblt/utils/eagle3/tree_decoding.py",
+        "evaluate_posterior", mblt, num_drafts=1, **TORCH,
     ),
-    Shipped(
-        "transformers-mblt", "transformers_mblt/utils/eagle3/tree_decoding.py",
-        "evaluate_posterior", mblt, on_tables(16, 1),
-    ),
-    Shipped(
-        "tightwad", "tightwad/speculation.py", "verify_stochastic", tightwad, chains()
-    ),
+    declared("tightwad==0.5.4", "tightwad/speculation.py", "verify_stochastic", tightwad),
 )  # fmt: skip

@@ -15,18 +15,17 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.auditing import AuditReport, audit
-from mdsd_opt.auditing.engines import sglang_engines, torch_engines, vllm_engines
+from mdsd_opt.auditing.engines.adapters import ADAPTERS
 from mdsd_opt.auditing.engines.engine import Adapter, Engine
-from mdsd_opt.auditing.engines.loading import installed_version
 from mdsd_opt.auditing.report import CLEAN, worst_class
 from mdsd_opt.auditing.trees import TableModel, TreeAuditReport, audit_tree
+from mdsd_opt.base.installed import loaded, plugged_in
 from mdsd_opt.drafts.by_name import scheme_maker
-from mdsd_opt.errors import UnknownName
+from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.problem import TransportProblem
 
-ADAPTERS: dict[str, Adapter] = (
-    torch_engines.ADAPTERS | vllm_engines.ADAPTERS | sglang_engines.ADAPTERS
-)
+#: Entry points of installed packages that are adapters.
+_GROUP = "mdsd_opt.engines"
 
 #: The target gives two tokens no mass; the test is whether one of them is ever accepted.
 _TARGET, _DRAFT = (0.5, 0.5, 0.0, 0.0), (0.1, 0.2, 0.3, 0.4)
@@ -38,12 +37,27 @@ _VOCAB_SIZE = 3
 
 def names() -> tuple[str, ...]:
     """Engines with an adapter, installed or not."""
-    return tuple(ADAPTERS)
+    return (*ADAPTERS, *plugged_in(_GROUP))
 
 
 def takes_long(name: str) -> bool:
     """Whether the standard audits of an engine take more than ten minutes."""
-    return ADAPTERS[name].takes_long
+    return _adapter(name).takes_long
+
+
+def _adapter(name: str) -> Adapter:
+    """Adapter of a name, of an installed package's entry point, or at ``module:attribute``."""
+    if name in ADAPTERS:
+        return ADAPTERS[name]
+    spec = plugged_in(_GROUP).get(name, name)
+    if ":" not in spec:
+        raise UnknownName.among("engine", name, names())
+    found = loaded(spec)
+    if not isinstance(found, Adapter):
+        raise InvalidInput(
+            f"the engine {name!r} is a {type(found).__name__}: give an mdsd_opt.engines.Adapter"
+        )
+    return found
 
 
 def get(name: str, *, any_version: bool = False) -> Engine:
@@ -52,6 +66,7 @@ def get(name: str, *, any_version: bool = False) -> Engine:
     Parameters
     ----------
     name : str
+        One of `names`, or ``"module:attribute"`` that is an `Adapter`.
     any_version : bool
         Take a version that the adapter was not tested with; a warning says so.
 
@@ -64,11 +79,7 @@ def get(name: str, *, any_version: bool = False) -> Engine:
     InvalidInput
         Another version is installed than the adapter was tested with.
     """
-    if name not in ADAPTERS:
-        raise UnknownName.among("engine", name, ADAPTERS)
-    adapter = ADAPTERS[name]
-    version = installed_version(adapter.package, adapter.tested, any_version)
-    return adapter.loaded(name, version)
+    return _adapter(name).engine(name, any_version)
 
 
 @dataclass(frozen=True, slots=True)

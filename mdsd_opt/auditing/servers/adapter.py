@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 
 from mdsd_opt.auditing.servers.connection import Connection
 from mdsd_opt.auditing.servers.laws import Law
-from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.auditing.servers.recorded import Request
+from mdsd_opt.base.installed import loaded
 from mdsd_opt.errors import InvalidInput, ServerError, UnknownName
 
 #: Package of the adapters, and the name of each in its file.
@@ -48,27 +49,6 @@ class Counters:
     accepted: int
     steps: int = 0
     by_position: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """Settings with which texts are requested.
-
-    Attributes
-    ----------
-    sampling : Sampling
-    model : str or None
-        Name of the model, if a server has several.
-    logprobs : str
-        Whether a server gives log-probabilities "raw" (before its sampler) or "processed".
-    top : int
-        Tokens that are asked for in a law.
-    """
-
-    sampling: Sampling
-    model: str | None = None
-    logprobs: str = "raw"
-    top: int = 20
 
 
 class Adapter(ABC):
@@ -127,9 +107,8 @@ class Adapter(ABC):
 def adapters() -> dict[str, type[Adapter]]:
     """Adapters of all APIs by name, in the order in which they are tried."""
     folder = importlib.import_module(_FOLDER)
-    files = [importlib.import_module(f"{_FOLDER}.{x.name}")
-             for x in pkgutil.iter_modules(folder.__path__)]  # fmt: skip
-    found: list[type[Adapter]] = [getattr(file, _NAME) for file in files]
+    names = [x.name for x in pkgutil.iter_modules(folder.__path__)]
+    found: list[type[Adapter]] = [loaded(f"{_FOLDER}.{name}:{_NAME}") for name in names]
     return {one.name: one for one in sorted(found, key=lambda one: one.order)}
 
 
@@ -139,8 +118,6 @@ def adapter_of(api: str) -> type[Adapter]:
     if api in known:
         return known[api]
     if ":" in api:
-        from mdsd_opt.base.installed import loaded
-
         found = loaded(api)
         if isinstance(found, type) and issubclass(found, Adapter):
             return found

@@ -9,8 +9,8 @@ whose mean under p is zero. Its swing is max g - min g.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -109,35 +109,47 @@ def _only(p: Floats, cell: int) -> Floats:
     return alone
 
 
+def _kept(law: Law, name: str, make: Callable[[], Any], other: Law | None = None) -> Any:
+    """Result that is made once for each law, or pair of laws."""
+    if name not in law.made or law.made[name][0] is not other:
+        law.made[name] = other, make()
+    return law.made[name][1]
+
+
 def bets_of_law(law: Law) -> BetTable:
     """Table of the bets `OF_LAW`, made once for each law."""
-    if law.bets is None:
-        p = law.p
-        beyond_five = p.copy()
-        beyond_five[:5] = 0.0
-        tail = np.where(np.cumsum(p) - p >= 0.9, p, 0.0)
-        logs = np.log(p)
-        tilted = np.exp(np.outer(TILTS, logs - logs[0]))
-        tilted /= tilted.sum(axis=1, keepdims=True)
-        law.bets = table_of(
-            p,
-            [
-                _only(p, 0),
-                _without(p, 0),
-                _only(p, min(1, p.size - 1)),
-                _or_none(beyond_five, p),
-                _or_none(tail, p),
-                _only(p, p.size - 1),
-                *tilted,
-            ],
-        )
-    return law.bets
+    table: BetTable = _kept(law, "bets", lambda: _table_of_law(law.p))
+    return table
+
+
+def _table_of_law(p: Floats) -> BetTable:
+    beyond_five = p.copy()
+    beyond_five[:5] = 0.0
+    tail = np.where(np.cumsum(p) - p >= 0.9, p, 0.0)
+    logs = np.log(p)
+    tilted = np.exp(np.outer(TILTS, logs - logs[0]))
+    tilted /= tilted.sum(axis=1, keepdims=True)
+    return table_of(
+        p,
+        [
+            _only(p, 0),
+            _without(p, 0),
+            _only(p, min(1, p.size - 1)),
+            _or_none(beyond_five, p),
+            _or_none(tail, p),
+            _only(p, p.size - 1),
+            *tilted,
+        ],
+    )
 
 
 def bets_of_draft(law: Law, draft: Law) -> DraftBets | None:
     """Table of the bets `OF_DRAFT`, made once for each pair; None if the laws share no token."""
-    if law.drafted is not None and law.drafted[0] is draft:
-        return law.drafted[1]
+    bets: DraftBets | None = _kept(law, "draft", lambda: _table_of_draft(law, draft), draft)
+    return bets
+
+
+def _table_of_draft(law: Law, draft: Law) -> DraftBets | None:
     p, q = law.p, law.onto(draft)
     if q is None:
         return None
@@ -159,16 +171,15 @@ def bets_of_draft(law: Law, draft: Law) -> DraftBets | None:
     order = np.argsort(q / p, kind="stable")
     starts = np.empty(p.size)
     starts[order] = np.cumsum(p[order]) - p[order]
-    bets = DraftBets(table, starts, float(np.minimum(p, q).sum()))
-    law.drafted = draft, bets
-    return bets
+    return DraftBets(table, starts, float(np.minimum(p, q).sum()))
 
 
 def bet_of_previous(law: Law, previous: Law) -> BetTable | None:
     """Bet on the law of the token before, as an engine that takes the wrong row would follow it."""
-    if law.previous is None or law.previous[0] is not previous:
+
+    def made() -> BetTable | None:
         row = law.onto(previous)
-        if row is None:
-            return None
-        law.previous = previous, table_of(law.p, [row])
-    return law.previous[1]
+        return None if row is None else table_of(law.p, [row])
+
+    table: BetTable | None = _kept(law, "previous", made, previous)
+    return table

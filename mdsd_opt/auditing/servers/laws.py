@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.errors import InvalidDistribution
-
-if TYPE_CHECKING:
-    from mdsd_opt.auditing.servers.bets import BetTable, DraftBets
 
 #: Mass missing from the listed tokens that is still attributed to rounding.
 ROUNDING = 1e-5
@@ -43,11 +40,7 @@ class Law:
         others lack to one, and nothing where that is no more than rounding.
     """
 
-    __slots__ = ("_sorted", "bets", "drafted", "ids", "is_open", "p", "previous", "rest")
-
-    bets: BetTable | None
-    drafted: tuple[Law, DraftBets] | None
-    previous: tuple[Law, BetTable] | None
+    __slots__ = ("_sorted", "ids", "is_open", "made", "p", "rest")
 
     def __init__(
         self, ids: Iterable[int], p: Iterable[float], rest: float | None = math.nan
@@ -76,9 +69,8 @@ class Law:
         self._sorted = names[order], order
         if (np.diff(self._sorted[0]) == 0).any():
             raise InvalidDistribution("a token is listed twice")
-        self.bets = None
-        self.drafted = None
-        self.previous = None
+        #: Results kept with the law, each with the other law that it was made for.
+        self.made: dict[str, tuple[Law | None, Any]] = {}
 
     @classmethod
     def of(cls, values: Any) -> Law:

@@ -15,7 +15,8 @@ from typing import Any
 
 from mdsd_opt.auditing.servers.laws import ROUNDING, Law, law_of_logprobs
 from mdsd_opt.base.files import json_lines
-from mdsd_opt.errors import UnreadableFile
+from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.errors import InvalidInput, UnreadableFile
 
 #: Prefix of a token's name that gives its id, where servers are asked for ids.
 _ID_MARK = "token_id:"
@@ -39,6 +40,33 @@ def id_of(name: Any) -> int:
             return int(name[len(_ID_MARK) :])
         name = name.encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(name, digest_size=6).digest(), "little")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Settings with which texts were requested, checked once.
+
+    Attributes
+    ----------
+    sampling : Sampling
+    model : str or None
+        Name of the model, if a server has several.
+    logprobs : str
+        Whether a server gives log-probabilities "raw" (before its sampler) or "processed".
+    top : int or None
+        Tokens that are asked for in a law; None for all that are listed.
+    """
+
+    sampling: Sampling
+    model: str | None = None
+    logprobs: str = "raw"
+    top: int | None = 20
+
+    def __post_init__(self) -> None:
+        if self.logprobs not in ("raw", "processed"):
+            raise InvalidInput(f"logprobs is {self.logprobs!r}: give raw or processed")
+        if self.top is not None and self.top not in range(1, 1001):
+            raise InvalidInput(f"top is {self.top!r}: give a number of tokens from 1 to 1000")
 
 
 @dataclass(slots=True)
@@ -71,137 +99,137 @@ class Written:
             raise ValueError(f"{len(self.tokens)} tokens have {len(self.lists)} laws")
 
 
-class Reader:
-    """Reads the texts of answers of any API."""
+def texts_of(answer: Any) -> list[Written]:
+    """All texts of one answer.
 
-    def texts(self, answer: Any) -> list[Written]:
-        """All texts of one answer.
+    Raises `UnreadableFile` if there are none, or no laws.
+    """
+    try:
+        found = _found(answer)
+    except (TypeError, KeyError, ValueError, IndexError, AttributeError) as error:
+        raise UnreadableFile(
+            f"laws in a form that is not known ({type(error).__name__}: {error})"
+        ) from error
+    if not found:
+        raise UnreadableFile(f"no laws of tokens: no {_KNOWN}")
+    return found
 
-        Raises `UnreadableFile` if there are none, or no laws.
-        """
-        try:
-            found = self._found(answer)
-        except (TypeError, KeyError, ValueError, IndexError, AttributeError) as error:
-            raise UnreadableFile(
-                f"laws in a form that is not known ({type(error).__name__}: {error})"
-            ) from error
-        if not found:
-            raise UnreadableFile(f"no laws of tokens: no {_KNOWN}")
-        return found
 
-    def _found(self, answer: Any) -> list[Written]:
-        if not isinstance(answer, dict):
-            return []
-        if "completion_probabilities" in answer or "probs" in answer:
-            return [self.of_llamacpp(answer)]
-        if isinstance(answer.get("meta_info"), dict):
-            return self._of_sglang(answer["meta_info"])
-        many = answer.get("choices") or answer.get("outputs") or [answer]
-        prompt = answer.get("prompt_token_ids")
-        return [text for one in many if (text := self.of_choice(one, prompt)) is not None]
+def _found(answer: Any) -> list[Written]:
+    if not isinstance(answer, dict):
+        return []
+    if "completion_probabilities" in answer or "probs" in answer:
+        return [_of_llamacpp(answer)]
+    if isinstance(answer.get("meta_info"), dict):
+        return _of_sglang(answer["meta_info"])
+    many = answer.get("choices") or answer.get("outputs") or [answer]
+    prompt = answer.get("prompt_token_ids")
+    return [text for one in many if (text := _of_choice(one, prompt)) is not None]
 
-    def of_choice(self, choice: Mapping[str, Any], prompt: list[int] | None) -> Written | None:
-        """Text of a choice of a server in the style of OpenAI, or of an output of vLLM."""
-        told = choice.get("logprobs")
-        ids = choice.get("token_ids")
-        prompt = choice.get("prompt_token_ids") or prompt
-        if isinstance(told, list):
-            lists = [
-                {int(i): x["logprob"] if isinstance(x, dict) else x for i, x in row.items()}
-                for row in told
-            ]
-            return Written([int(i) for i in ids or ()], lists, prompt=prompt)
-        if not isinstance(told, dict):
-            return None
-        if told.get("content") is not None:
-            return self._of_chat(told["content"], prompt)
-        if not told.get("top_logprobs"):
-            return None
-        tokens = [id_of(name) for name in told["tokens"]]
-        rows = [
-            {id_of(name): x for name, x in row.items()} if row else None
-            for row in told["top_logprobs"]
+
+def _of_choice(choice: Mapping[str, Any], prompt: list[int] | None) -> Written | None:
+    """Text of a choice of a server in the style of OpenAI, or of an output of vLLM."""
+    told = choice.get("logprobs")
+    ids = choice.get("token_ids")
+    prompt = choice.get("prompt_token_ids") or prompt
+    if isinstance(told, list):
+        lists = [
+            {int(i): x["logprob"] if isinstance(x, dict) else x for i, x in row.items()}
+            for row in told
         ]
-        by_id = all(str(name).startswith(_ID_MARK) for name in told["tokens"])
-        return Written(tokens, rows, prompt=prompt, by_id=by_id)
+        return Written([int(i) for i in ids or ()], lists, prompt=prompt)
+    if not isinstance(told, dict):
+        return None
+    if told.get("content") is not None:
+        return _of_chat(told["content"], prompt)
+    if not told.get("top_logprobs"):
+        return None
+    tokens = [id_of(name) for name in told["tokens"]]
+    rows = [
+        {id_of(name): x for name, x in row.items()} if row else None for row in told["top_logprobs"]
+    ]
+    by_id = all(str(name).startswith(_ID_MARK) for name in told["tokens"])
+    return Written(tokens, rows, prompt=prompt, by_id=by_id)
 
-    def _of_chat(self, content: list[dict[str, Any]], prompt: list[int] | None) -> Written:
-        tokens, rows = [], []
-        for entry in content:
-            tokens.append(self._named(entry))
-            listed = entry.get("top_logprobs")
-            row = {self._named(one): one["logprob"] for one in listed} if listed else None
-            if row is not None and listed and len(row) < len(listed):
-                raise ValueError("two tokens of one position have the same name")
-            rows.append(row)
-        return Written(tokens, rows, prompt=prompt, by_id=False)
 
-    def _named(self, entry: Mapping[str, Any]) -> int:
-        """Token of an entry: several tokens may share a text, but not their bytes.
+def _of_chat(content: list[dict[str, Any]], prompt: list[int] | None) -> Written:
+    tokens, rows = [], []
+    for entry in content:
+        tokens.append(_named(entry))
+        listed = entry.get("top_logprobs")
+        row = {_named(one): one["logprob"] for one in listed} if listed else None
+        if row is not None and listed and len(row) < len(listed):
+            raise ValueError("two tokens of one position have the same name")
+        rows.append(row)
+    return Written(tokens, rows, prompt=prompt, by_id=False)
 
-        An 'id' beside it is not taken: servers were met that give another token's.
-        """
-        name: Any = entry["token"]
-        if not name.startswith(_ID_MARK) and entry.get("bytes") is not None:
-            name = bytes(entry["bytes"])
-        return id_of(name)
 
-    def of_llamacpp(self, answer: Mapping[str, Any]) -> Written:
-        """Text of an answer of llama.cpp's own API with n_probs."""
-        tokens: list[int] = []
-        rows: list[Mapping[int, float] | None] = []
-        is_processed = False
-        for entry in answer.get("completion_probabilities") or answer["probs"]:
-            tokens.append(int(entry["id"]))
-            if "top_probs" in entry:
-                is_processed = True
-                rows.append(
-                    {int(x["id"]): math.log(x["prob"]) for x in entry["top_probs"] if x["prob"] > 0}
-                )
-            else:
-                listed = entry.get("top_logprobs")
-                rows.append({int(x["id"]): x["logprob"] for x in listed} if listed else None)
-        timings = answer.get("timings") or {}
-        return Written(
-            tokens,
-            [row or None for row in rows],
-            is_processed,
-            drafted=timings.get("draft_n"),
-            accepted=timings.get("draft_n_accepted"),
-        )
+def _named(entry: Mapping[str, Any]) -> int:
+    """Token of an entry: several tokens may share a text, but not their bytes.
 
-    def _of_sglang(self, info: Mapping[str, Any]) -> list[Written]:
-        listed = info.get("output_top_logprobs")
-        if not listed:
-            return []
-        tokens = [int(entry[1]) for entry in info["output_token_logprobs"]]
-        rows = [{int(e[1]): e[0] for e in row} if row else None for row in listed]
-        return [
-            Written(
-                tokens,
-                rows,
-                drafted=info.get("spec_draft_token_num"),
-                accepted=info.get("spec_accept_token_num"),
+    An 'id' beside it is not taken: servers were met that give another token's.
+    """
+    name: Any = entry["token"]
+    if not name.startswith(_ID_MARK) and entry.get("bytes") is not None:
+        name = bytes(entry["bytes"])
+    return id_of(name)
+
+
+def _of_llamacpp(answer: Mapping[str, Any]) -> Written:
+    """Text of an answer of llama.cpp's own API with n_probs."""
+    tokens: list[int] = []
+    rows: list[Mapping[int, float] | None] = []
+    is_processed = False
+    for entry in answer.get("completion_probabilities") or answer["probs"]:
+        tokens.append(int(entry["id"]))
+        if "top_probs" in entry:
+            is_processed = True
+            rows.append(
+                {int(x["id"]): math.log(x["prob"]) for x in entry["top_probs"] if x["prob"] > 0}
             )
-        ]
+        else:
+            listed = entry.get("top_logprobs")
+            rows.append({int(x["id"]): x["logprob"] for x in listed} if listed else None)
+    timings = answer.get("timings") or {}
+    return Written(
+        tokens,
+        [row or None for row in rows],
+        is_processed,
+        drafted=timings.get("draft_n"),
+        accepted=timings.get("draft_n_accepted"),
+    )
 
 
-def laws_of(written: Written, request: Any, count: int | None = None) -> list[Law | None]:
-    """Laws of a text, under the settings of a request: `sampling`, `logprobs` and `top`."""
-    is_raw = request.logprobs == "raw" and not written.is_processed
-    top = request.top if count is None else count
+def _of_sglang(info: Mapping[str, Any]) -> list[Written]:
+    listed = info.get("output_top_logprobs")
+    if not listed:
+        return []
+    tokens = [int(entry[1]) for entry in info["output_token_logprobs"]]
+    rows = [{int(e[1]): e[0] for e in row} if row else None for row in listed]
     return [
-        None if not row else law_of_logprobs(row, request.sampling, is_raw, top)
+        Written(
+            tokens,
+            rows,
+            drafted=info.get("spec_draft_token_num"),
+            accepted=info.get("spec_accept_token_num"),
+        )
+    ]
+
+
+def laws_of(written: Written, request: Request) -> list[Law | None]:
+    """Laws of a text, under the settings of a request."""
+    is_raw = request.logprobs == "raw" and not written.is_processed
+    return [
+        None if not row else law_of_logprobs(row, request.sampling, is_raw, request.top)
         for row in written.lists
     ]
 
 
 def read_texts(path: str | os.PathLike[str]) -> Iterator[Written]:
     """Texts of a file of answers, one after another."""
-    reader = Reader()
     for answer, where in json_lines(path):
         try:
-            yield from reader.texts(answer)
+            yield from texts_of(answer)
         except UnreadableFile as error:
             raise UnreadableFile(f"{where}: {error}") from None
 

@@ -7,22 +7,24 @@ import math
 import os
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
-from mdsd_opt.auditing.servers.adapter import Adapter, Answer, Counters, Request, connected
+from mdsd_opt.auditing.servers.adapter import Adapter, Answer, Counters, connected
 from mdsd_opt.auditing.servers.connection import Connection, Crew
 from mdsd_opt.auditing.servers.laws import Law, distance
 from mdsd_opt.auditing.servers.log import Learned, Log
+from mdsd_opt.auditing.servers.recorded import Request
 from mdsd_opt.auditing.servers.report import ServerReport, power_of_ten
-from mdsd_opt.auditing.servers.running_line import running_line
-from mdsd_opt.auditing.servers.tally import LEAST_TOLERANCE, Tally, Wanted
+from mdsd_opt.auditing.servers.tally import LEAST_TOLERANCE, Tally
+from mdsd_opt.auditing.settings import ErrorRates
 from mdsd_opt.base.files import read_bytes
+from mdsd_opt.base.long_runs import line_of
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput, ServerError
 
@@ -180,7 +182,7 @@ def audit_server(
     MissingExtra
         The package httpx is missing, which the extra `server` brings.
     """
-    wanted = Wanted(false_alarm=false_alarm, power=power, confidence=confidence)
+    wanted = ErrorRates(false_alarm=false_alarm, power=power, confidence=confidence)
     limits = Limits(
         seconds=seconds,
         max_tokens=max_tokens,
@@ -188,12 +190,8 @@ def audit_server(
         concurrency=concurrency,
         timeout=timeout,
     )
-    if logprobs not in ("raw", "processed"):
-        raise InvalidInput(f"logprobs is {logprobs!r}: give raw or processed")
-    if top not in range(1, 1001):
-        raise InvalidInput(f"top is {top!r}: give a number of tokens from 1 to 1000")
-    texts = _prompts(prompts)
     request = Request(sampling=sampling or Sampling(), model=model, logprobs=logprobs, top=top)
+    texts = _prompts(prompts)
     of_draft = replace(request, sampling=draft_sampling or request.sampling)
     learned = Learned(Tally(wanted, rng, least_tolerance=tolerance))
     places = {"server": url, "against": against, "draft": draft}
@@ -253,6 +251,18 @@ def _prompt_of(line: str) -> str | list[int]:
             if all(type(x) is int for x in ids):
                 return list(ids)
     return line
+
+
+@contextmanager
+def running_line(wanted: bool | None, terminal: TextIO) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows a line; it does nothing where nobody looks."""
+    if wanted is False or (wanted is None and not terminal.isatty()):
+        yield lambda text: None
+        return
+    line = line_of("asking the server what it is", terminal)
+    (task,) = line.task_ids
+    with line:
+        yield lambda text: line.update(task, description=text)
 
 
 class _Session:

@@ -1,7 +1,4 @@
-"""Evidence of a server's tokens, each added with the facts known before it was seen.
-
-Beside it stand the numbers of drafts that were accepted, and that the best rule would accept.
-"""
+"""Evidence of a server's tokens, each added with the facts known before it was seen."""
 
 from __future__ import annotations
 
@@ -17,8 +14,25 @@ from mdsd_opt.auditing.servers import report as reports
 from mdsd_opt.auditing.servers.evidence import STAKES, Evidence, Shown, detectable_distance
 from mdsd_opt.auditing.servers.laws import Law
 from mdsd_opt.auditing.servers.report import Measured, ServerReport
+from mdsd_opt.auditing.settings import ErrorRates
 from mdsd_opt.base.checked import checked_tolerance
-from mdsd_opt.errors import InvalidInput
+
+#: Least total variation that is attributed to arithmetic: float32 has 1e-5; sums in another
+#: order, and answers that are rounded, have more.
+LEAST_TOLERANCE = 0.002
+
+#: E-value from which first tokens or a control are not clean: they only withhold a verdict.
+NOT_CLEAN = math.log(100.0)
+
+#: Mean distance of two servers' laws above which they differ whatever the noise, and the fewest
+#: laws needed for that.
+LAWS_DIFFER, FEWEST_LAWS = 0.02, 8
+
+#: Number of bets that a report names.
+_MOST_BETS = 3
+
+_MODULUS = (1 << 61) - 1
+
 
 #: Smaller optima are counted as this, so that one accepted draft does not pay without limit.
 _LEAST_OPTIMUM = 0.05
@@ -106,43 +120,6 @@ class Acceptance:
         return largest + math.log(float(np.exp(self._log - largest).mean()))
 
 
-#: Least total variation that is attributed to arithmetic: float32 has 1e-5; sums in another
-#: order, and answers that are rounded, have more.
-LEAST_TOLERANCE = 0.002
-
-#: E-value from which first tokens or a control are not clean: they only withhold a verdict.
-NOT_CLEAN = math.log(100.0)
-
-#: Mean distance of two servers' laws above which they differ whatever the noise, and the fewest
-#: laws needed for that.
-LAWS_DIFFER, FEWEST_LAWS = 0.02, 8
-
-#: Number of bets that a report names.
-_MOST_BETS = 3
-
-_MODULUS = (1 << 61) - 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Error rates that an audit shall have, checked once."""
-
-    false_alarm: float = 1e-6
-    power: float = 0.99
-    confidence: float = 0.99
-
-    def __post_init__(self) -> None:
-        for name in ("false_alarm", "power", "confidence"):
-            value = getattr(self, name)
-            if not 0 < value < 1:
-                raise InvalidInput(f"{name} is {value!r}: give a number between 0 and 1")
-
-    @property
-    def accused(self) -> float:
-        """Logarithm of the e-value that makes an accusation."""
-        return -math.log(self.false_alarm)
-
-
 def prefix_name(tokens: Sequence[int], before: int = 0) -> int:
     """Number that names a text, from that of its beginning."""
     name = before
@@ -164,7 +141,7 @@ class Tally:
         many.
     """
 
-    wanted: Wanted
+    wanted: ErrorRates
     seed: int = 0
     num_first: int = 1
     least_tolerance: float = LEAST_TOLERANCE

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.servers.laws import Law, law_of_logprobs
+from mdsd_opt.auditing.servers.laws import Law
 from mdsd_opt.auditing.servers.log import is_log, replayed
-from mdsd_opt.auditing.servers.recorded import listed_tokens, read_texts
+from mdsd_opt.auditing.servers.recorded import Request, laws_of, listed_tokens, read_texts
 from mdsd_opt.auditing.servers.report import ServerReport
-from mdsd_opt.auditing.servers.tally import LEAST_TOLERANCE, Tally, Wanted, prefix_name
+from mdsd_opt.auditing.servers.tally import LEAST_TOLERANCE, Tally, prefix_name
+from mdsd_opt.auditing.settings import ErrorRates
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput
 
@@ -102,18 +104,16 @@ def audit_tokens(
     'no deviation'
     """
     began = time.perf_counter()
-    if logprobs not in ("raw", "processed"):
-        raise InvalidInput(f"logprobs is {logprobs!r}: give raw or processed")
+    request = Request(sampling=sampling or Sampling(), logprobs=logprobs)
     if num_first < 0:
         raise InvalidInput(f"num_first is {num_first}: give the number of tokens before any draft")
-    wanted = Wanted(false_alarm=false_alarm, power=power, confidence=confidence)
+    wanted = ErrorRates(false_alarm=false_alarm, power=power, confidence=confidence)
     tally = Tally(wanted, rng, num_first, tolerance)
     tally.acceptance.count(drafted, accepted)
-    how = sampling or Sampling(), logprobs == "raw"
     if isinstance(laws, _FILES) and is_log(laws):
         replayed(laws, tally)
     elif isinstance(laws, _FILES):
-        _add_file(tally, laws, how, is_control=False)
+        _add_file(tally, laws, request, is_control=False)
     else:
         if tokens is None:
             raise InvalidInput("tokens are missing: give those of each text, or a file that has")
@@ -123,7 +123,7 @@ def audit_tokens(
             tally.add_text(prompt, text, its_laws, its_drafts, name=name)
             tally.look()
     if isinstance(control, _FILES):
-        _add_file(tally, control, how, is_control=True)
+        _add_file(tally, control, request, is_control=True)
     elif control is not None:
         if not (isinstance(control, Sequence) and len(control) == 2):
             raise InvalidInput("control is a pair of laws and tokens, or a file")
@@ -136,17 +136,11 @@ def audit_tokens(
 
 
 def _add_file(
-    tally: Tally, path: str | os.PathLike[str], how: tuple[Sampling, bool], is_control: bool
+    tally: Tally, path: str | os.PathLike[str], request: Request, is_control: bool
 ) -> None:
-    sampling, is_raw = how
-    count = listed_tokens(path)
+    request = replace(request, top=listed_tokens(path))
     for text in read_texts(path):
-        laws = [
-            None
-            if row is None
-            else law_of_logprobs(row, sampling, is_raw and not text.is_processed, count)
-            for row in text.lists
-        ]
+        laws = laws_of(text, request)
         if not is_control:
             tally.acceptance.count(text.drafted, text.accepted)
         name = None if text.prompt is not None else _name_of(laws)

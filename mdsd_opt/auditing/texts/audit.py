@@ -10,18 +10,20 @@ from typing import Any
 
 import numpy as np
 
+from mdsd_opt.auditing.behaviour import broken_side
 from mdsd_opt.auditing.driving import Undrivable
-from mdsd_opt.auditing.portfolio import given_laws, wide_laws
 from mdsd_opt.auditing.replay import Replay
 from mdsd_opt.auditing.report import EDGE, LOSSLESS, LOSSY, NO_DEVIATION, NOT_DRIVEN, NOT_JUDGED
+from mdsd_opt.auditing.seen_texts import Numbered
 from mdsd_opt.auditing.settings import Options, generator_of
 from mdsd_opt.auditing.texts.driven_law import DrivenText, driven_text
 from mdsd_opt.auditing.texts.report import TextAuditReport
 from mdsd_opt.auditing.texts.rounds import counted
-from mdsd_opt.auditing.texts.sample import Sample, WideSample, checked_sample, sampled, wide_sample
+from mdsd_opt.auditing.texts.sample import Sample, checked_sample, sampled
 from mdsd_opt.auditing.texts.session import LIBRARIES, Generate, Session
 from mdsd_opt.auditing.texts.text_law import After, split_by_event
-from mdsd_opt.auditing.texts.toys import AnyTables, RowTables, Tables
+from mdsd_opt.auditing.texts.toys import AnyTables, Tables
+from mdsd_opt.auditing.trial_laws import WideLaws, given_laws, wide_laws
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput, UnknownName
@@ -108,15 +110,8 @@ def audit_text(
         A limit for everything; a note names it where it was reached. Budgets are calls.
     max_calls : int
         Most calls for driving one law.
-    progress : bool, optional
-        Whether to draw a bar on stderr; by default on a terminal, if it takes longer than a second.
-    false_alarm : float
-        Probability, at most, that sampling calls a lossless function lossy.
-    power : float
-        Power with which the reported `detectable_bias` is found.
-    tolerance : float, optional
-        Total variation of a driven law put down to rounding: by default 1e-9, and 1e-6 where
-        anything is float32 or coarser.
+    progress, false_alarm, power, tolerance
+        As in `mdsd_opt.audit`.
     driven_checks : int
         Random calls that each driven law must foretell.
 
@@ -161,9 +156,8 @@ def audit_text(
         wide = given_laws(*laws, length)
     else:
         wide = wide_laws(length, _WIDE_SIZES if vocab_sizes is None else vocab_sizes)
-    rows = [RowTables(one.name, one.target, one.draft, length) for one in wide]
     audit = _TextAudit(generate, generator_of(rng), length, library, options, promise)
-    return audit.report(rows)
+    return audit.report(wide)
 
 
 def _long_tables(length: int) -> Tables:
@@ -192,12 +186,12 @@ class _TextAudit:
     library: str
     options: Options
     promise: Sampling | None
-    samples: list[Sample | WideSample] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
     laws: list[DrivenText] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     calls: int = 0
 
-    def report(self, wide: Sequence[RowTables]) -> TextAuditReport:
+    def report(self, wide: Sequence[WideLaws]) -> TextAuditReport:
         """Try all pairs of models until one shows something, or time is up."""
         began, deadline, options = time.perf_counter(), self.options.deadline(), self.options
         drives, samples = options.method != "sampling", options.method != "driven"
@@ -219,7 +213,7 @@ class _TextAudit:
                 if not self._is_wrong:
                     if samples:
                         for rows in wide:
-                            self._sample_wide(rows, deadline)
+                            self._sample(rows, deadline)
                     for tables in undriven[:1]:
                         self._sample(tables, deadline)
                 if not self.laws and not self.samples:
@@ -266,13 +260,9 @@ class _TextAudit:
     def _session(self, tables: AnyTables, shown: tuple[bool, bool] = (False, False)) -> Session:
         return Session(self.generate, tables, self.library, self.promise, shown)
 
-    def _sample(self, tables: Tables, deadline: float) -> None:
+    def _sample(self, tables: AnyTables, deadline: float) -> None:
         session = self._session(tables)
         self.samples.append(checked_sample(session, self.rng, self.options, deadline))
-
-    def _sample_wide(self, rows: RowTables, deadline: float) -> None:
-        session = self._session(rows)
-        self.samples.append(wide_sample(session, self.rng, self.options, deadline))
 
     def _drive(
         self, small: Sequence[Tables], deadline: float, advance: Callable[[int], None]
@@ -297,29 +287,27 @@ class _TextAudit:
             return law
         return driven_text(session, self.options, False, deadline)
 
-    def _broken_side(self) -> str:
-        """Side whose filters are missing: the function is right if they are applied beforehand."""
-        for shown, told in (
-            ((True, False), "the target is not filtered as was promised"),
-            ((False, True), "the draft is not filtered as was promised"),
-            ((True, True), "neither side is filtered as was promised"),
-        ):
-            session = self._session(_long_tables(self.length), shown)
+    def _broken_side(self, tables: AnyTables) -> str:
+        """Side whose filters are missing, on tables where the texts deviate."""
+
+        def is_right(applied: tuple[bool, bool]) -> bool:
+            session = self._session(tables, applied)
             sample = checked_sample(session, self.rng, self.options, math.inf)
             fits = self.options.combined(sample.checks) >= self.options.false_alarm
-            if fits and not sample.wrong.count and not sample.failed.count:
-                return f"{told}: with that done beforehand, it is right"
-        return ""
+            return fits and not sample.wrong.count and not sample.failed.count
+
+        return broken_side(is_right)
 
     def _found(self, began: float) -> TextAuditReport:
         """Report, with distances of the law that shows the largest."""
         options, is_wrong, by_sample = self.options, self._is_wrong, self._sample_is_wrong
-        parts: list[Sample | WideSample | DrivenText] = [*self.laws, *self.samples]
+        parts: list[Sample | DrivenText] = [*self.laws, *self.samples]
         failed = [part.failed for part in parts if part.failed.count]
         kind = self._class(bool(failed))
         logs = failed if kind == NOT_JUDGED else [part.wrong for part in parts]
-        shown: Sample | WideSample | DrivenText
+        shown: Sample | DrivenText
         samples = list(self.samples)
+        telling: Sample
         if self.laws and (not by_sample or not all(law.fits for law in self.laws)):
             shown = max(self.laws, key=lambda law: law.distance)
             if is_wrong or not samples:
@@ -331,11 +319,12 @@ class _TextAudit:
             shown = telling = min(samples, key=lambda each: options.combined(each.checks))
         position = shown.position if is_wrong else None
         split: tuple[After, ...] = ()
-        if position is not None and isinstance(telling, Sample):
-            split = split_by_event(telling.texts, telling.numbers, telling.events, position)
+        if position is not None and isinstance(telling.written, Numbered):
+            written = telling.written
+            split = split_by_event(written.texts, written.numbers, telling.events, position)
         causes = {name: None for sample in samples for name in sample.restarting if is_wrong}
         told = [f"{name} begins anew in every call" for name in causes]
-        if kind == LOSSY and self.promise is not None and (side := self._broken_side()):
+        if kind == LOSSY and self.promise is not None and (side := self._broken_side(shown.tables)):
             told.append(side)
         events = [event for sample in samples for event in sample.events]
         served = [note for sample in self.samples[:1] for note in sample.notes]

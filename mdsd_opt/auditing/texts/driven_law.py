@@ -1,7 +1,4 @@
-"""Law of the texts that a function writes with one pair of models, found by driving it.
-
-In the tree of a session's draws, those after the same questions are explored once.
-"""
+"""Law of the texts that a function writes with one pair of models, found by driving it."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from numpy.typing import NDArray
 from mdsd_opt.auditing.driving import DrawTree, Tape
 from mdsd_opt.auditing.driving.draw_tree import Budget, Node, Run
 from mdsd_opt.auditing.driving.tape import CategoryDraw, Draw, Tail, UniformDraw, Value
-from mdsd_opt.auditing.settings import COARSE, FINE, Options
+from mdsd_opt.auditing.settings import Options
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.auditing.texts.report import Trial
 from mdsd_opt.auditing.texts.rounds import Rounds
@@ -25,6 +22,11 @@ from mdsd_opt.auditing.texts.session import Session, log_failure, log_impossible
 from mdsd_opt.auditing.texts.text_law import variations
 from mdsd_opt.auditing.texts.toys import Tables, Text
 from mdsd_opt.auditing.trees.texts import Texts
+
+Vector = NDArray[np.float64]
+
+#: Total variation that rounding alone, or draws at an end of their range, may cause.
+ROUNDING = 1e-5
 
 #: Number of random runs that a known node must predict before another is taken to be the same.
 _MERGE_TRIALS = 8
@@ -152,12 +154,6 @@ class SessionTree(DrawTree):
             yield from self._fresh_paths(child, [*path, n], met)
 
 
-Vector = NDArray[np.float64]
-
-#: Total variation that rounding alone, or draws at an end of their range, may cause.
-ROUNDING = 1e-5
-
-
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class DrivenText:
     r"""A law of texts.
@@ -259,8 +255,7 @@ def driven_text(session: Session, options: Options, merges: bool, deadline: floa
             where = f" with {leaf.where}" if leaf.where else ""
             log_impossible(text, tables, f"{where}: probability {leaf.mass:.3g}", wrong)
     distance = float(np.maximum(law - texts.law, 0.0).sum())
-    suggested = COARSE if tree.coarse else FINE
-    tolerance = suggested if options.tolerance is None else options.tolerance
+    tolerance = options.rounding(tree.coarse)
     edges = [float(law[texts.law == 0].sum())] * bool(wrong.count)
     edges += [distance] * (tolerance < distance <= ROUNDING)
     return DrivenText(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mdsd_opt.auditing.report import Report, carried, p_value_text
+from mdsd_opt.auditing.report import Report
 from mdsd_opt.auditing.texts.rounds import ACCEPTED, EXTRA, REFUSED
 from mdsd_opt.auditing.texts.text_law import After
 from mdsd_opt.auditing.texts.toys import AnyTables
@@ -111,22 +111,21 @@ class TextAuditReport(Report):
     def _reason(self) -> str:
         if self.method == "sampling" and (outcomes := self._outcomes_wrong(self.violations)):
             return outcomes
-        away = carried(self.total_variation, self.total_variation_interval)
         where = "" if self.position is None else f", from token {self.position + 1} on"
         how = self._up_to if self.method == "driven" else f"in {self.num_trials:,} sampled texts"
         return (
-            f"{how}, the law of {self.length} tokens is {away} away from the target's at "
-            f"V = {self.vocab_size}{where}"
+            f"{how}, the law of {self.length} tokens is {self._distance_text} away from the "
+            f"target's at V = {self.vocab_size}{where}"
         )
 
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of everything worth a line in a table."""
-        shown = carried(self.total_variation, self.total_variation_interval)
+        sizes = f"V = {self.vocab_size}, {self.length} tokens"
         rows = [
             ("verdict", self.verdict),
             ("class", self.verdict_class),
             ("method", self.method),
-            ("total variation", f"{shown} (V = {self.vocab_size}, {self.length} tokens)"),
+            ("total variation", f"{self._distance_text} ({sizes})"),
             ("total variation of the first token", f"{self.first_token_variation:.6g}"),
         ]
         if self.position is not None:
@@ -142,10 +141,7 @@ class TextAuditReport(Report):
         ]
         tokens = ", ".join(f"{count:,} {kind}" for kind, count in self.met.items() if count)
         rows.append(("tokens met", tokens or "none"))
-        if self.p_value is not None:
-            shown = p_value_text(self.p_value)
-            rows.append(("p-value", f"{shown} (false alarm below {self.false_alarm:g})"))
-        rows += [*self._bias_rows(), *self._note_rows()]
+        rows += [*self._p_value_rows(), *self._bias_rows(), *self._note_rows()]
         rows += [("seconds", f"{self.seconds:.1f}"), *self._check_rows()]
         return rows + self._violation_rows()
 

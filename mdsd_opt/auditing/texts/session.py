@@ -8,8 +8,9 @@ from typing import Any
 
 from mdsd_opt.auditing.subject import Failure, ViolationLog, judged, outcome_of
 from mdsd_opt.auditing.texts.rounds import DRAFT, TARGET
-from mdsd_opt.auditing.texts.toys import AnyTables, RowTables, Text, Toy
+from mdsd_opt.auditing.texts.toys import AnyTables, Text, Toy
 from mdsd_opt.auditing.trees.texts import ModelLaws, Texts, promised
+from mdsd_opt.auditing.trial_laws import WideLaws
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import MissingExtra
 
@@ -43,7 +44,7 @@ class Session:
             law if promise is None or not is_applied else promised(law, promise)
             for law, is_applied in zip((tables.target, tables.draft), applied, strict=True)
         ]
-        by_place = isinstance(tables, RowTables)
+        by_place = isinstance(tables, WideLaws)
         self._models = [
             _model(Toy(law, tables.vocab_size, partial(self._heard, name), by_place), library)
             for name, law in zip((TARGET, DRAFT), shown, strict=True)

@@ -6,13 +6,14 @@ token 0 for sure after longer ones, so that a session which goes on draws nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.auditing.trial_laws import WideLaws
 from mdsd_opt.errors import InvalidInput
 
 Vector = NDArray[np.float64]
@@ -76,49 +77,7 @@ class Tables:
         return f"V = {self.vocab_size}, {self.length} tokens, laws after {after}{zeros}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RowTables:
-    """Laws that depend on the place of a token alone, over a vocabulary of any size.
-
-    Attributes
-    ----------
-    name : str
-    rows, draft_rows : sequence of ndarray, shape (V,)
-        p and q; the last row stands for all places after it.
-    length : int
-        Tokens of the texts.
-    """
-
-    name: str
-    rows: Sequence[Vector]
-    draft_rows: Sequence[Vector]
-    length: int
-
-    @property
-    def vocab_size(self) -> int:
-        """Vocabulary size V."""
-        return self.rows[0].size
-
-    def target(self, text: Text) -> Vector:
-        """Target law p after a text, shape (V,)."""
-        return self._law(text, self.rows)
-
-    def draft(self, text: Text) -> Vector:
-        """Draft law q after a text, shape (V,)."""
-        return self._law(text, self.draft_rows)
-
-    def _law(self, text: Text, rows: Sequence[Vector]) -> Vector:
-        if len(text) >= self.length:
-            law = np.zeros(self.vocab_size)
-            law[0] = 1.0
-            return law
-        return rows[min(len(text), len(rows) - 1)]
-
-    def __str__(self) -> str:
-        return f"V = {self.vocab_size:,}, {self.length} tokens, {self.name}, laws by place"
-
-
-AnyTables = Tables | RowTables
+AnyTables = Tables | WideLaws
 
 
 class Toy:

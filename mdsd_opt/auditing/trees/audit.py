@@ -3,53 +3,32 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.driving import Budget, OutOfTime, Tape, Undrivable, driven_tree
-from mdsd_opt.auditing.edges import tree_edges
 from mdsd_opt.auditing.findings import Findings, FoundLaw
-from mdsd_opt.auditing.output_checks import TEXTS, law_checks, length_check, merged_cells
-from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.report import NOT_DRIVEN, NOT_JUDGED
-from mdsd_opt.auditing.settings import COARSE, FINE, LEAST_CALLS, MAX_CALLS, Options, generator_of
-from mdsd_opt.auditing.subject import (
-    HOPELESS_CALLS,
-    AlwaysFails,
-    Failure,
-    TreeVerify,
-    ViolationLog,
-    answered,
-    described,
-    outcome_of,
-)
-from mdsd_opt.auditing.trees.met import Met
-from mdsd_opt.auditing.trees.report import TreeAuditReport, blind_spots
-from mdsd_opt.auditing.trees.texts import ModelLaws, TableModel, Texts, drawn_trees, promised
+from mdsd_opt.auditing.settings import COARSE, MAX_CALLS, Options, generator_of
+from mdsd_opt.auditing.subject import AlwaysFails, Failure, TreeVerify, ViolationLog, described
+from mdsd_opt.auditing.trees.report import TreeAuditReport
+from mdsd_opt.auditing.trees.rule import Met, TreeRule, TreeSample
+from mdsd_opt.auditing.trees.texts import TableModel, drawn_trees
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
-from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnsupportedScheme
-from mdsd_opt.trees.draft_tree import Node, set_targets
-from mdsd_opt.trees.draft_tree import drawn as drawn_tree
-from mdsd_opt.trees.optimum import tree_bound
-from mdsd_opt.trees.topology import Topology, ValuedTopology, parse_topology, valued
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge
+from mdsd_opt.trees.draft_tree import Node
+from mdsd_opt.trees.topology import Topology, parse_topology
 
 #: Vocabulary size, tables (seeds of target and draft) and seconds of the added random laws. On
 #: these tables a residual that keeps its scale is .03 away or more after every text of up to one
 #: token: it is above q for some tokens and below it for others.
 _WIDER, _WIDER_TABLES, _WIDER_SECONDS = 5, (47, 48), 10.0
-
-#: Time limit in seconds for the optimum of the tree.
-_OPTIMUM_SECONDS = 5.0
 
 
 def audit_tree(
@@ -122,13 +101,8 @@ def audit_tree(
         Temperature and filters that the rule itself applies on both sides: nodes hold the laws of
         the models, drafts are drawn from `draft` under the promise, and texts are to follow
         `target` under the promise.
-    false_alarm : float
-        Probability, at most, that sampling calls a lossless rule lossy.
-    power : float
-        Power with which the reported `detectable_bias` is found.
-    tolerance : float, optional
-        Total variation put down to rounding: by default 1e-9, and 1e-6 where draws, or the weights
-        they go by, are float32 or coarser, or races.
+    false_alarm, power, tolerance, progress
+        As in `mdsd_opt.audit`.
     max_trees : int
         Trees that are driven one by one.
     edge_probes : int
@@ -136,8 +110,6 @@ def audit_tree(
         uniform of 0. A driven law has the ends in it.
     driven_checks : int
         Random calls for each tree that its driven law must foretell.
-    progress : bool, optional
-        Whether to draw a bar on stderr; by default on a terminal, if it takes longer than a second.
 
     Returns
     -------
@@ -175,35 +147,22 @@ def audit_tree(
         progress=progress,
     )
     make = scheme_maker(scheme)
-    audit = TreeAudit.of(verify, target, draft, topology, make, options, promise)
+    rule = TreeRule.of(verify, target, draft, topology, make, options, promise)
     rng = generator_of(rng)
-    report = audit.run(rng)
+    report = report_of(rule, rng)
     if not report.clean or not report.coverage_unmet:
         return report
-    return _beside_wider_laws(report, audit, rng)
-
-
-def _making_once(make: SchemeMaker) -> SchemeMaker:
-    """Scheme maker that makes the drafts of one law once: thousands of trees have them."""
-    made: dict[tuple[bytes, int], DraftScheme] = {}
-
-    def known(law: NDArray[np.float64], num_drafts: int) -> DraftScheme:
-        key = law.tobytes(), num_drafts
-        if key not in made:
-            made[key] = make(law, num_drafts)
-        return made[key]
-
-    return known
+    return _beside_wider_laws(report, rule, rng)
 
 
 def _beside_wider_laws(
-    report: TreeAuditReport, audit: TreeAudit, rng: np.random.Generator
+    report: TreeAuditReport, rule: TreeRule, rng: np.random.Generator
 ) -> TreeAuditReport:
     """Report of random laws over more tokens, if these show something; else the given one."""
-    most = max(audit.topology.num_drafts.values())
+    most = max(rule.topology.num_drafts.values())
     vocab_size = max(_WIDER, most + 3)
     target, draft = (TableModel(vocab_size, table) for table in _WIDER_TABLES)
-    options = audit.options
+    options = rule.options
     rarely = replace(
         options,
         method="sampling" if options.method == "sampling" else "auto",
@@ -212,264 +171,112 @@ def _beside_wider_laws(
     )
     where = f"on random laws with V = {vocab_size}, as those given leave something unmet"
     try:
-        wider = TreeAudit.of(
-            audit.verify, target, draft, audit.topology, audit.make, rarely, audit.promise
+        wider = TreeRule.of(
+            rule.verify, target, draft, rule.topology, rule.make, rarely, rule.promise
         )
     except ProblemTooLarge:
         return report
     try:
-        found = wider.run(rng)
+        found = report_of(wider, rng)
     except InvalidInput as error:
         return replace(report, verdict_class=NOT_JUDGED, laws=f"{where}: {error}")
     return report if found.clean else replace(found, laws=where)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TreeAudit:
-    """A rule on two models, and the settings of its audit.
+def report_of(rule: TreeRule, rng: np.random.Generator) -> TreeAuditReport:
+    """Report of the rule, driven if that is asked for and possible, else sampled."""
+    options, notes, deadline = rule.options, tuple[str, ...](), rule.options.deadline()
+    if options.method != "sampling":
+        drawn = drawn_trees(rule.target, rule.draft, rule.topology, rule.make)
+        trees = list(islice(drawn, options.max_trees + 1))
+        if len(trees) > options.max_trees:
+            notes = (
+                f"{NOT_DRIVEN}: there are more than {options.max_trees:,} trees of drafts "
+                "(max_trees)",
+            )
+        else:
+            try:
+                return _driven(rule, trees, deadline)
+            except OutOfTime:
+                notes = (options.up("its law was not driven, and is sampled"),)
+                deadline = options.deadline()
+            except Undrivable as error:
+                notes = (f"{NOT_DRIVEN}, and sampled: {error.reason}",)
+    found = sampled_report(rule, rng, deadline)
+    return replace(found, notes=(*notes, *found.notes))
 
-    `target` is the law that texts are to follow, `draft` the one that drafts are drawn from. Where
-    sampling was promised, `shown` are the laws of the models, to which the rule has to apply it.
-    """
 
-    verify: TreeVerify
-    target: ModelLaws
-    draft: ModelLaws
-    topology: Topology
-    shape: ValuedTopology
-    make: SchemeMaker
-    texts: Texts
-    options: Options
-    promise: Sampling | None = None
-    shown: tuple[ModelLaws, ModelLaws] | None = None
+def _driven(rule: TreeRule, trees: list[tuple[Node, float]], deadline: float) -> TreeAuditReport:
+    """Report by the law of all texts, from that of each tree."""
+    options, texts, log = rule.options, rule.texts, ViolationLog()
+    assert texts is not None
+    budget = Budget(options.max_calls, deadline)
+    law = np.zeros(texts.law.size)
+    accepted = failing = impossible = 0.0
+    failure: Failure | None = None
+    num_checks, coarse, met = 0, False, Met(rule.topology.depth)
+    with progress_bar("trees of drafts", len(trees), options.progress) as advance:
+        for root, probability in trees:
+            rule.show(root)
 
-    @classmethod
-    def of(
-        cls,
-        verify: TreeVerify,
-        target: Any,
-        draft: Any,
-        topology: Topology,
-        make: SchemeMaker,
-        options: Options,
-        promise: Sampling | None = None,
-    ) -> TreeAudit:
-        """Audit of a rule on two models."""
-        p, q = ModelLaws(target, "target"), ModelLaws(draft, "draft")
-        shown = None if promise is None else (p, q)
-        if promise is not None:
-            p, q = (ModelLaws(promised(law, promise), law.name) for law in (p, q))
-        texts = Texts(p, topology.depth + 1)
-        once = _making_once(make)
-        shape = valued(topology)
-        return cls(verify, p, q, topology, shape, once, texts, options, promise, shown)
+            def run(tape: Tape, root: Node = root) -> Hashable:
+                return rule.outcome(root, tape.bit_generator.generator)
 
-    def run(self, rng: np.random.Generator) -> TreeAuditReport:
-        """Report of the rule, driven if that is asked for and possible, else sampled."""
-        options, notes, deadline = self.options, tuple[str, ...](), self.options.deadline()
-        if options.method != "sampling":
-            drawn = drawn_trees(self.target, self.draft, self.topology, self.make)
-            trees = list(islice(drawn, options.max_trees + 1))
-            if len(trees) > options.max_trees:
-                notes = (
-                    f"{NOT_DRIVEN}: there are more than {options.max_trees:,} trees of drafts "
-                    "(max_trees)",
-                )
-            else:
-                try:
-                    return self.driven(trees, deadline)
-                except OutOfTime:
-                    notes = (options.up("its law was not driven, and is sampled"),)
-                    deadline = options.deadline()
-                except Undrivable as error:
-                    notes = (f"{NOT_DRIVEN}, and sampled: {error.reason}",)
-        found = self.sampled(rng, deadline)
-        return replace(found, notes=(*notes, *found.notes))
-
-    def driven(self, trees: list[tuple[Node, float]], deadline: float) -> TreeAuditReport:
-        """Report by the law of all texts, from that of each tree."""
-        options, texts, log = self.options, self.texts, ViolationLog()
-        budget = Budget(options.max_calls, deadline)
-        law = np.zeros(texts.law.size)
-        accepted = failing = impossible = 0.0
-        failure: Failure | None = None
-        num_checks, coarse, met = 0, False, Met(self.topology.depth)
-        with progress_bar("trees of drafts", len(trees), options.progress) as advance:
-            for root, probability in trees:
-                self._show(root)
-
-                def run(tape: Tape, root: Node = root) -> Hashable:
-                    return self._outcome(root, tape.bit_generator.generator)
-
-                found = driven_tree(run, options.driven_checks, texts.vocab_size, budget)
-                num_checks += found.num_checks
-                coarse |= found.coarse
-                log.restarting = tuple(dict.fromkeys((*log.restarting, *found.restarting)))
-                for leaf in found.outcomes():
-                    mass = probability * leaf.mass
-                    outcome = leaf.outcome
-                    if isinstance(outcome, Failure):
-                        failing, failure = failing + mass, outcome
-                        text = f"{described(root)} {outcome.message}: probability {leaf.mass:.3g}"
-                        log.add(outcome.kind, (), f"{text} given these drafts", mass)
-                        continue
-                    assert isinstance(outcome, tuple)
-                    here = texts.place(outcome)
-                    law[here] += mass * texts.rest(outcome)
-                    accepted += mass * len(outcome)
-                    met.add(root, outcome, mass)
-                    if mass > 0 and not texts.law[here].any():
-                        where = f" with {leaf.where}" if leaf.where else ""
-                        text = (
-                            f"{described(root)}{where} gave {outcome}, which has probability zero"
-                        )
-                        log.add(
-                            "impossible text", (), f"{text}: probability {mass:.3g} in all", mass
-                        )
-                        impossible += mass
-                advance(1)
-        if failure is not None and failing > 1 - 1e-9:
-            raise AlwaysFails(failure, "It is called with (root, rng).")
-        found_law = FoundLaw(
-            distance=0.5 * (float(np.abs(law - texts.law).sum()) + failing),
-            excess=float(np.maximum(law - texts.law, 0.0).sum()),
-            impossible_mass=impossible,
-            tolerance=options.tolerance
-            if options.tolerance is not None
-            else (COARSE if coarse else FINE),
-            rounding=COARSE if options.tolerance is None else options.tolerance,
-            num_checks=num_checks,
-        )
-        findings = Findings(
-            options=options,
-            law=found_law,
-            wrong_tokens=log,
-            accept_length=accepted,
-            optimal_accept_length=self._optimum(),
-            edges=(ViolationLog(), None),
-            coverage=met.coverage,
-        )
-        first = texts.first_token(law) - texts.first_token(texts.law)
-        return self._report(findings, 0.5 * float(np.abs(first).sum()), len(trees))
-
-    def _outcome(self, root: Node, rng: np.random.Generator) -> Hashable:
-        """Tokens of a call, or a `Failure`."""
-        return outcome_of(lambda: answered(self.verify, root, rng, self.target.vocab_size))
-
-    def sampled(
-        self,
-        rng: np.random.Generator,
-        deadline: float = math.inf,
-        counts: Callable[[], bool] = lambda: True,
-    ) -> TreeAuditReport:
-        """Report by a sample of texts, until there are enough or time is up.
-
-        `counts` tells after each call whether its text belongs to the sample.
-        """
-        options, texts, log = self.options, self.texts, ViolationLog()
-        wanted = options.num_trials
-        met = Met(self.topology.depth)
-        numbers: list[int] = []
-        lengths: list[int] = []
-        notes: tuple[str, ...] = ()
-        with (
-            served(rng) as serving,
-            progress_bar("steps", wanted, options.progress) as advance,
-        ):
-            for n in range(wanted):
-                advance(1)
-                if n >= LEAST_CALLS and time.perf_counter() > deadline:
-                    notes = (options.up(f"{n:,} of {wanted:,} calls were made"),)
-                    break
-                root = self.drawn(rng)
-                with serving.call():
-                    outcome = self._outcome(root, rng)
-                if n == 0:
-                    serving.check()
-                if not counts():
-                    continue
+            found = driven_tree(run, options.driven_checks, texts.vocab_size, budget)
+            num_checks += found.num_checks
+            coarse |= found.coarse
+            log.restarting = tuple(dict.fromkeys((*log.restarting, *found.restarting)))
+            for leaf in found.outcomes():
+                mass = probability * leaf.mass
+                outcome = leaf.outcome
                 if isinstance(outcome, Failure):
-                    log.add(outcome.kind, (), f"{described(root)} {outcome.message}")
-                    if log.count == n + 1 == HOPELESS_CALLS:
-                        raise AlwaysFails(outcome, "It is called with (root, rng).")
+                    failing, failure = failing + mass, outcome
+                    text = f"{described(root)} {outcome.message}: probability {leaf.mass:.3g}"
+                    log.add(outcome.kind, (), f"{text} given these drafts", mass)
                     continue
                 assert isinstance(outcome, tuple)
-                if not texts.law[texts.place(outcome)].any():
-                    text = f"{described(root)} gave {outcome}, which has probability zero"
-                    log.add("impossible text", (), text)
-                    continue
-                numbers.append(texts.completed(outcome, rng))
-                lengths.append(len(outcome))
-                met.add(root, outcome, 1.0)
-        log.restarting = serving.restarting
-        drawn, steps = np.array(numbers, dtype=np.int64), np.array(lengths)
-        law = np.bincount(drawn, minlength=texts.law.size) / max(drawn.size, 1)
-        optimum, in_order = self._optimum(), np.arange(law.size)
-        checks = [*law_checks(texts.law, in_order, drawn, rng, TEXTS)]
-        if optimum is not None and steps.size:
-            excess = float(steps.mean()) - optimum
-            checks.append(length_check(excess, self.topology.depth, steps.size))
-        cells = merged_cells(texts.law, in_order, drawn.size)
-        findings = Findings(
-            options=options,
-            num_trials=drawn.size + log.count,
-            checks=checks,
-            distance=statistics.distance(drawn, texts.law, options.confidence, cells.of_token),
-            outcomes=drawn.size,
-            cells=cells.probabilities.size,
-            certain=int((texts.law > 0).sum()) == 1,
-            coverage=met.coverage,
-            wrong_tokens=log,
-            accept_length=float(steps.mean()) if steps.size else math.nan,
-            optimal_accept_length=optimum,
-            edges=tree_edges(
-                self.verify, lambda: self.drawn(rng), texts.vocab_size, rng, options.edge_probes
-            ),
-            notes=notes,
-        )
-        width = texts.law.size // texts.vocab_size
-        first, _ = statistics.distance(
-            drawn // width, texts.first_token(texts.law), options.confidence
-        )
-        return self._report(findings, first)
+                here = texts.place(outcome)
+                law[here] += mass * texts.rest(outcome)
+                accepted += mass * len(outcome)
+                met.add(root, outcome, mass)
+                if mass > 0 and not texts.law[here].any():
+                    where = f" with {leaf.where}" if leaf.where else ""
+                    text = f"{described(root)}{where} gave {outcome}, which has probability zero"
+                    log.add("impossible text", (), f"{text}: probability {mass:.3g} in all", mass)
+                    impossible += mass
+            advance(1)
+    if failure is not None and failing > 1 - 1e-9:
+        raise AlwaysFails(failure, "It is called with (root, rng).")
+    found_law = FoundLaw(
+        distance=0.5 * (float(np.abs(law - texts.law).sum()) + failing),
+        excess=float(np.maximum(law - texts.law, 0.0).sum()),
+        impossible_mass=impossible,
+        tolerance=options.rounding(coarse),
+        rounding=COARSE if options.tolerance is None else options.tolerance,
+        num_checks=num_checks,
+    )
+    findings = Findings(
+        options=options,
+        law=found_law,
+        wrong_tokens=log,
+        accept_length=accepted,
+        optimal_accept_length=rule.optimum(),
+        edges=(ViolationLog(), None),
+        coverage=met.coverage,
+    )
+    first = texts.first_token(law) - texts.first_token(texts.law)
+    return rule.report(findings, 0.5 * float(np.abs(first).sum()), len(trees))
 
-    def drawn(self, rng: np.random.Generator) -> Node:
-        """Random tree of drafts, with the laws at its nodes that the rule is shown."""
 
-        def laws(texts: Any) -> NDArray[Any]:
-            return np.array([self.draft(tuple(text)) for text in texts])
-
-        root = drawn_tree(laws, self.shape, self.make, rng)
-        set_targets(root, self.target)
-        self._show(root)
-        return root
-
-    def _show(self, root: Node) -> None:
-        """Replace the promised laws of a tree by those that the rule is shown."""
-        if self.shown is None:
-            return
-        target, draft = self.shown
-        for node in root.walk():
-            node.target = target(node.tokens)
-            if node.drafts is not None:
-                node.drafts = self.make(draft(node.tokens), node.drafts.num_drafts)
-
-    def _optimum(self) -> float | None:
-        """Upper bound of the mean number of tokens of a step, or None if it is not known."""
-        try:
-            bound = tree_bound(
-                self.target, self.draft, self.topology, self.make, time_limit=_OPTIMUM_SECONDS
-            )
-        except (ProblemTooLarge, UnsupportedScheme):
-            return None
-        return 1.0 + bound.upper
-
-    def _report(self, findings: Findings, first: float, num_trees: int = 0) -> TreeAuditReport:
-        texts = self.texts
-        return findings.report(
-            TreeAuditReport,
-            length=texts.length,
-            first_token_variation=first,
-            num_trees=num_trees,
-            blind_spots=blind_spots(texts.vocab_size, self.topology.depth),
-        )
+def sampled_report(
+    rule: TreeRule,
+    rng: np.random.Generator,
+    deadline: float = math.inf,
+    counts: Callable[[], bool] = lambda: True,
+) -> TreeAuditReport:
+    """Report by a sample of texts, see `TreeSample.sample`."""
+    options, sample = rule.options, TreeSample(rule)
+    wanted = options.num_trials
+    made = sample.sample(wanted, rng, deadline, counts, options.progress)
+    notes = (options.up(f"{made:,} of {wanted:,} calls were made"),) * (made < wanted)
+    return sample.report(rng, notes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mdsd_opt.auditing.report import Report, carried
+from mdsd_opt.auditing.report import Report
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -71,10 +71,6 @@ class TreeAuditReport(Report):
             f"first token; {self._check_wrong(self.p_value)}"
         )
 
-    @property
-    def _distance_text(self) -> str:
-        return carried(self.total_variation, self.total_variation_interval)
-
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of everything worth a line in a table."""
         how = f"sampled, {self.num_trials:,} steps"
@@ -90,8 +86,7 @@ class TreeAuditReport(Report):
         if self.optimal_accept_length is not None:
             rows.append(("tokens a step at the optimum", f"{self.optimal_accept_length:.6f}"))
         rows += [*self._p_value_rows(), *self._check_rows(), *self._edge_rows()]
-        rows += self._bias_rows()
-        rows += [] if self.coverage is None else self.coverage.rows()
+        rows += [*self._bias_rows(), *self._coverage_rows()]
         rows += [("not seen", spot) for spot in self.blind_spots]
         rows += self._note_rows()
         return rows + self._violation_rows()

@@ -17,6 +17,9 @@ from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.trees.draft_tree import Node, Tokens, hang
 from mdsd_opt.trees.topology import Topology, valued
 
+#: Maps a text to the law of the next token, shape (V,).
+Model = Callable[[Tokens], Vector]
+
 #: Scheme and values of the drafts after each text.
 Hung = dict[Tokens, tuple[DraftScheme, Integers]]
 
@@ -73,16 +76,34 @@ class ModelLaws:
         return self._known[text]
 
 
-def promised(law: Callable[[Tokens], Vector], promise: Sampling) -> Callable[[Tokens], Vector]:
+class PlaceLaws:
+    """Laws of a model that depend on the place of a token alone: a row for each place.
+
+    Parameters
+    ----------
+    model : callable
+        As of `ModelLaws`; it is asked about one text of each length.
+    length : int
+        Places.
+    """
+
+    def __init__(self, model: Model, length: int) -> None:
+        self.rows = [model((0,) * n) for n in range(length)]
+        self.vocab_size = self.rows[0].size
+
+    def __call__(self, text: Tokens) -> Vector:
+        return self.rows[len(text)]
+
+
+def promised(law: Model, promise: Sampling) -> Model:
     """Model whose logits are sampled as was promised."""
-    return lambda text: promised_row(law(text), promise)
 
+    def sampled(text: Tokens) -> Vector:
+        with np.errstate(divide="ignore"):
+            row: Vector = promise.law(np.log(law(text)))
+        return row
 
-def promised_row(row: Vector, promise: Sampling) -> Vector:
-    """Law (V,) after the promised sampling."""
-    with np.errstate(divide="ignore"):
-        law: Vector = promise.law(np.log(row))
-    return law
+    return sampled
 
 
 class Texts:
@@ -140,7 +161,7 @@ class Texts:
 
 
 def drawn_trees(
-    target: ModelLaws, draft: ModelLaws, topology: Topology, make: SchemeMaker
+    target: Model, draft: Model, topology: Topology, make: SchemeMaker
 ) -> Iterator[tuple[Node, float]]:
     """Trees as `decoding.grow` draws them, with the target's laws at their nodes."""
     shape = valued(topology)
@@ -156,7 +177,7 @@ def drawn_trees(
 
 
 def _ways(
-    draft: ModelLaws,
+    draft: Model,
     topology: Topology,
     make: SchemeMaker,
     waiting: list[Node],

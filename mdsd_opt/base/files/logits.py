@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Integers
 from mdsd_opt.base.arrays import Opened, as_logits, checked_token_ids, frozen, spread
+from mdsd_opt.base.checked import integers
 from mdsd_opt.base.files import parse_json
 from mdsd_opt.base.files.arrays import (
     MAX_UNPACKED_BYTES,
@@ -63,6 +64,35 @@ class LogitsSample:
     source: str = ""
     mapped: Path | Sequence[Path] | None = None
     draft_token_ids: Integers | None = None
+
+    @classmethod
+    def of_arrays(
+        cls,
+        target_logits: Any,
+        draft_logits: Any,
+        kind: str | None = None,
+        sequence: Any = None,
+        position: Any = None,
+        draft_token_ids: Any = None,
+    ) -> LogitsSample:
+        """Sample of arrays of any library; `InvalidInput` where they do not fit or are empty."""
+        target, draft = (
+            as_logits(Opened.of(side, name), kind).numpy()
+            for name, side in (("target_logits", target_logits), ("draft_logits", draft_logits))
+        )
+        if target.ndim == 0 or target.shape[:-1] != draft.shape[:-1] or target.size == 0:
+            raise InvalidInput(
+                f"target_logits has shape {target.shape}, draft_logits {draft.shape}: give both as "
+                "(..., V), with at least one position"
+            )
+        texts, places = (
+            _for_each(given, name, math.prod(target.shape[:-1]))
+            for name, given in (("sequence", sequence), ("position", position))
+        )
+        ids = draft_token_ids
+        if ids is not None:
+            ids = checked_token_ids(ids, draft.shape[-1], target.shape[-1], "draft_token_ids")
+        return cls(target, draft, texts, places, source="the logits", draft_token_ids=ids)
 
     @property
     def num_positions(self) -> int:
@@ -132,6 +162,14 @@ class LogitsSample:
             f"LogitsSample(target={self.target.shape} {self.target.dtype}, "
             f"draft={self.draft.shape} {self.draft.dtype}, source={self.source!r})"
         )
+
+
+def _for_each(given: Any, name: str, count: int) -> Integers | None:
+    """Integers, one for each position, flattened; None if none are given."""
+    array = None if given is None else integers(given, name).ravel().astype(np.int64)
+    if array is not None and array.size != count:
+        raise InvalidInput(f"{name} has {array.size} entries: give one for each of {count}")
+    return array
 
 
 def first_axis(rows: tuple[int, ...]) -> Integers | None:

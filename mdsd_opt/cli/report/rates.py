@@ -7,6 +7,8 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from mdsd_opt.cli.output import make_table
 from mdsd_opt.cli.report.filters import filters_table
 from mdsd_opt.cli.view import COLUMN, SMALL, Drawing, Section, View, new_figure
@@ -30,14 +32,18 @@ def rates_view(
     refused: Mapping[str, str],
     comparison: SchemeComparison | None = None,
     filters: Sequence[BestFilter] = (),
+    *,
+    name: str = "",
     **known: Any,
 ) -> View:
     """View of a source's rates, of verifiers without, and perhaps of ranked schemes and filters.
 
-    The title says what they are of, and `known` is what else the document says of it.
+    The title says what they are of, the name stands before it, but not above a picture, and `known`
+    is what else the document says of it.
     """
+    named = f"{name}: {title}" if name else title
     tables = [
-        Section("Rates", table=rates_table(rows, title), keys=2, in_parts=False),
+        Section("Rates", table=rates_table(rows, named), keys=2, in_parts=False),
         *([Section("Left out", values=list(refused.items()), inline=True)] if refused else []),
     ]
     lines = [row.to_dict() for row in rows]
@@ -53,7 +59,7 @@ def rates_view(
         "Mean acceptance rate against the number of drafts, with intervals; higher is better.",
         title,
     )
-    heading = f"Acceptance rates of {title}"
+    heading = f"Acceptance rates of {named}"
     return View(heading, tables, [conclusion(rows)], document, drawing, rows=lines)
 
 
@@ -215,12 +221,15 @@ def rates_figure(rows: Sequence[RateRow]) -> Figure:
     Up to eight kinds share one picture, a colour for each scheme and a line style or marker for
     each verifier. More of them get a panel for each scheme and a colour for each verifier. Many K
     are lines with their intervals as bands; few are points with bars, side by side, as are lower
-    bounds always: triangles from which the rate lies upwards.
+    bounds always: triangles from which the rate lies upwards. Where all are lines in one picture,
+    their names stand at their ends, and top-K drafts have a panel below the others.
     """
-    figure = new_figure()
     lines = _by_kind(rows)
     schemes, verifiers = _names_of(lines)
     together = len(lines) <= _MOST_LINES
+    if together and all(map(_is_curve, lines.values())):
+        return _figure_of_curves(lines)
+    figure = new_figure()
     panels, columns = (1, 1) if together else (len(schemes), min(len(schemes), 2))
     shown = schemes + verifiers * (len(verifiers) > 1) if together else verifiers
     height = 2.3 if together else 1.55 * -(-panels // columns)
@@ -253,6 +262,47 @@ def rates_figure(rows: Sequence[RateRow]) -> Figure:
         columnspacing=1.2,
     )
     return figure
+
+
+def _figure_of_curves(lines: Lines) -> Figure:
+    schemes, verifiers = _names_of(lines)
+    panels = [
+        {key: line for key, line in lines.items() if (key[0] == "top_k") == is_top_k}
+        for is_top_k in (False, True)
+    ]
+    panels = [panel for panel in panels if panel]
+    heights = (2.1, 0.9)[: len(panels)]
+    figure = new_figure()
+    figure.set_size_inches(COLUMN, 0.5 + sum(heights))
+    grid = figure.subplots(len(panels), sharex=True, squeeze=False, height_ratios=heights).ravel()
+    for axes, panel, height in zip(grid, panels, heights, strict=True):
+        names = []
+        for (scheme, verifier), line in panel.items():
+            look = _look(schemes.index(scheme), verifiers.index(verifier), together=True)
+            _draw(axes, line, 0.0, look)
+            parts = [title_of(scheme)] * (len(schemes) > 1) + [verifier] * (len(verifiers) > 1)
+            names.append((line[-1], ", ".join(parts), look["color"]))
+        _mark_counts(axes, [row for line in panel.values() for row in line])
+        _write_at_ends(axes, names, height)
+    grid[-1].set_xlabel("number of drafts K", fontsize=SMALL + 1)
+    figure.supylabel("acceptance rate", fontsize=SMALL + 1)
+    return figure
+
+
+def _write_at_ends(axes: Axes, names: Sequence[tuple[RateRow, str, str]], inches: float) -> None:
+    """Write names beside the last points, as near as they can be without touching each other."""
+    from scipy.optimize import isotonic_regression
+
+    falling = sorted(names, key=lambda name: -name[0].acceptance.mean)
+    low, high = axes.get_ylim()
+    steps = 1.25 * SMALL / 72 / inches * (high - low) * np.arange(len(falling))
+    ends = [row.acceptance.mean for row, _, _ in falling]
+    places = isotonic_regression(ends + steps, increasing=False).x - steps
+    for (row, name, color), place in zip(falling, places, strict=True):
+        axes.annotate(
+            name, (row.num_drafts, place), (8, 0), textcoords="offset points", color=color,
+            fontsize=SMALL, va="center", annotation_clip=False,
+        )  # fmt: skip
 
 
 def draw_rates(axes: Axes, rows: Sequence[RateRow]) -> None:
@@ -339,7 +389,7 @@ def _draw(axes: Axes, line: Sequence[RateRow], shift: float, look: dict[str, Any
     means = [row.acceptance.mean for row in line]
     low, high = ([getattr(row.acceptance, end) for row in line] for end in ("low", "high"))
     bound = any(row.bound for row in line)
-    if len(line) >= _LEAST_FOR_LINES and not bound:
+    if _is_curve(line):
         axes.plot(counts, means, linewidth=1.2, **{**look, "marker": ""})
         axes.fill_between(counts, low, high, color=look["color"], alpha=0.12, linewidth=0)
         return
@@ -356,6 +406,10 @@ def _draw(axes: Axes, line: Sequence[RateRow], shift: float, look: dict[str, Any
         capsize=1.5,
         **points,
     )
+
+
+def _is_curve(line: Sequence[RateRow]) -> bool:
+    return len(line) >= _LEAST_FOR_LINES and not any(row.bound for row in line)
 
 
 def _is_bound(verifier: str, lines: Lines) -> bool:

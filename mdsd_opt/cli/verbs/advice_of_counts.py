@@ -163,8 +163,7 @@ def _models(
     if draft is None:
         big, small = load_model(target, dtype=precision, device=device), None
     else:
-        skip = capture.skipped_layers(draft)
-        big, small = capture.load_pair(target, draft, skip, None, None, precision, device)
+        big, small = capture.load_pair(target, draft, precision, device)
     return (
         partial(time_model, big, contexts=contexts),
         None if small is None else partial(time_model, small, rows=(1,), contexts=contexts),

@@ -96,7 +96,7 @@ def advise(
     kind: options.Kind = None,
     confidence: Annotated[float, "Of the intervals."] = 0.95,
     picture: options.Picture,
-    report: options.Report = None,
+    report: options.Page = None,
     printed: options.Printed,
     threads: options.Threads = None,
     progress: options.Progress = None,
@@ -193,8 +193,7 @@ def _of_models(
     from mdsd_opt.planning.model_advice import advise_models
 
     texts = [*(prompt or []), *(read_prompts(prompts) if prompts is not None else [])]
-    skip = capture.skipped_layers(draft)
-    big, small = capture.load_pair(target, draft, skip, None, None, precision, device)
+    big, small = capture.load_pair(target, draft, precision, device)
     models = tree_pass.TreeModel(big), tree_pass.TreeModel(small, vocab_size=big.vocab_size)
     ids = [big.encode(text) for text in texts]
     require_room(*models, ids)

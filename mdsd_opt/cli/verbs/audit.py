@@ -49,7 +49,7 @@ def audit(
     engine: Annotated[
         str | None,
         "What an installed engine ships: transformers, lmdeploy, eagle, vllm, sglang and "
-        "others, or all for a table of those that are installed.",
+        "others, module:ADAPTER of your own, or all for a table of those that are installed.",
     ] = None,
     text: Annotated[
         str | None,
@@ -116,7 +116,7 @@ def audit(
         float, "Probability, at most, of calling a faultless verifier lossy."
     ] = 1e-6,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
-    page: options.Report = None,
+    page: options.Page = None,
     junit: Annotated[
         Path | None, "Save the verdict as JUnit's XML, for continuous integration."
     ] = None,

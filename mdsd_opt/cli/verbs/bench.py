@@ -55,7 +55,7 @@ def bench(
     compare: Annotated[
         Path | None, "A saved .json: show what has become slower; exit code 1 if any."
     ] = None,
-    page: options.Report = None,
+    page: options.Page = None,
     printed: options.Printed,
 ) -> None:
     """Measure speed side by side with the alternatives, in one run, with the gap of every answer.

@@ -81,7 +81,7 @@ def capture(
     if not shard_mb > 0:
         raise InvalidInput(f"--shard-mb is {shard_mb:g}: give a positive size")
     look_here_for_modules()
-    make_draft, skip = maker_of_drafts(draft), skipped_layers(draft)
+    make_draft = maker_of_drafts(draft)
     settings = capturing.CaptureSettings(
         tokens, temperature, seed, positions, dtype, pad, int(shard_mb * 1e6)
     )
@@ -99,7 +99,9 @@ def capture(
     whole = capturing.read_text(text) if text is not None else ""
     small: Any
     if make_draft is None:
-        big, small = load_pair(target, draft, skip, revision, draft_revision, precision, device)
+        big, small = load_pair(
+            target, draft, precision, device, revision=revision, draft_revision=draft_revision
+        )
     else:
         big = load_model(target, revision=revision, dtype=precision, device=device)
         small = ReadDraft(big, make_draft(big), draft)
@@ -136,7 +138,7 @@ def _rates_config(
     )
 
 
-def skipped_layers(draft: str) -> list[int]:
+def _skipped_layers(draft: str) -> list[int]:
     """Layers that --draft skip:14,18 leaves out of the target; empty for another model."""
     if not draft.startswith("skip:"):
         return []
@@ -149,15 +151,16 @@ def skipped_layers(draft: str) -> list[int]:
 
 
 def load_pair(
-    target: str, draft: str, skip: list[int], revision: str | None, draft_revision: str | None,
-    precision: str, device: str, attention: str | None = None, packed: bool = False,
+    target: str, draft: str, precision: str, device: str, *, revision: str | None = None,
+    draft_revision: str | None = None, attention: str | None = None, packed: bool = False,
 ) -> tuple[LoadedModel, LoadedModel]:  # fmt: skip
-    """Target and draft of one vocabulary; with `skip`, the draft is the target without layers."""
+    """Target and draft of one vocabulary; skip:14,18 is the target without these layers."""
     from mdsd_opt.decoding.models.loading import load_model, require_same_vocabulary, without_layers
 
     common: dict[str, Any] = {
         "dtype": precision, "device": device, "attention": attention, "packed": packed,
     }  # fmt: skip
+    skip = _skipped_layers(draft)
     big = load_model(target, revision=revision, **common)
     if skip:
         return big, without_layers(big, skip)

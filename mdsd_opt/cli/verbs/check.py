@@ -1,8 +1,11 @@
-"""mdsd-opt check: claims of the theory in exact arithmetic."""
+"""mdsd-opt check, condition and search: claims of the theory, or of one's own, settled exactly."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -10,12 +13,35 @@ import typer
 from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
 
-_Laws = Annotated[
-    list[str] | None,
-    "q as 1/2,1/4,1/8,1/8; repeated once for each model where drafts differ. "
-    "(1, 2, .., V) divided by its sum if left out.",
-]
-_Engine = Annotated[str, "cddlib, ppl, both, which must agree, or auto: the quicker one."]
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """Size, drafts and limits by which a claim is settled."""
+
+    vocab_size: Annotated[int, "V."] = 4
+    num_drafts: Annotated[int, "K."] = 3
+    draft: Annotated[
+        list[str] | None,
+        "q as 1/2,1/4,1/8,1/8; repeated once for each model where drafts differ. "
+        "(1, 2, .., V) divided by its sum if left out.",
+    ] = None
+    engine: Annotated[str, "cddlib, ppl, both, which must agree, or auto: the quicker one."] = (
+        "auto"
+    )
+    timeout: Annotated[float, "Seconds."] = 60.0
+    memory: Annotated[float, "GiB each engine may take."] = 4.0
+    as_json: options.AsJson = False
+    progress: Annotated[bool | None, "Progress line on stderr."] = None
+
+    def laws(self, several: bool = False) -> list[str] | list[list[str]] | None:
+        """Lists of the numbers in each --draft; a single one is q itself."""
+        if not self.draft:
+            return None
+        rows = [text.split(",") for text in self.draft]
+        return rows[0] if len(rows) == 1 and not several else rows
+
+
+_SCHEME = "with_replacement, without_replacement, independent."
 
 
 @options.gathers_options()
@@ -27,82 +53,90 @@ def check(
             "left out."
         ),
     ] = None,
-    vocab_size: Annotated[int, "V."] = 4,
-    num_drafts: Annotated[int, "K."] = 3,
-    draft: _Laws = None,
+    *,
+    settling: Settling,
     inequality: Annotated[
         list[str] | None,
         "With 'condition': one claimed inequality, as 'p0 + p2 >= 8/27'; repeat it.",
     ] = None,
-    scheme: Annotated[
-        str, "With 'condition': with_replacement, without_replacement, independent."
-    ] = "with_replacement",
-    engine: _Engine = "auto",
-    timeout: Annotated[float, "Seconds."] = 60.0,
-    memory: Annotated[float, "GiB each engine may take."] = 4.0,
+    scheme: Annotated[str, f"With 'condition': {_SCHEME}"] = "with_replacement",
     search: Annotated[bool, "Random search for a counterexample instead."] = False,
     trials: Annotated[int, "With --search: random instances."] = 10_000,
     seed: Annotated[int, "With --search: seed of the instances."] = 0,
     start: Annotated[int, "With --search: first trial, to resume."] = 0,
-    as_json: options.AsJson = False,
-    progress: Annotated[bool | None, "Progress line on stderr."] = None,
 ) -> None:
     """Prove or refute a claim at one size, by double description in exact arithmetic.
 
     The exit code is 0 if it holds, 1 if it is refuted, 3 if it stays undecided.
     """
     if conjecture is None:
-        _list(as_json)
+        _list(settling.as_json)
         return
-    if not memory > 0:
-        raise InvalidInput(f"--memory is {memory}: give a positive number of GiB")
-    line = _ProgressLine(sys.stderr.isatty() if progress is None else progress)
     from mdsd_opt import cddlib_checks
-    from mdsd_opt.cli.view import Form, View, present
+
+    if search:
+        if settling.draft or inequality:
+            raise InvalidInput("--search draws its own instances: leave --draft out")
+        instances = partial(cddlib_checks.search, conjecture, trials=trials, seed=seed, start=start)
+        _settle(conjecture, settling, instances)
+    elif conjecture == "condition":
+        _settle_condition(settling, inequality or [], scheme)
+    else:
+        if inequality:
+            raise InvalidInput("--inequality belongs to: mdsd-opt check condition --inequality ...")
+        laws = settling.laws()
+        claim = partial(cddlib_checks.check, conjecture, draft=laws, engine=settling.engine)
+        _settle(conjecture, settling, claim)
+
+
+@options.gathers_options()
+def condition(
+    inequality: Annotated[
+        list[str], typer.Argument(help="One claimed inequality each, as 'p0 + p2 >= 8/27'.")
+    ],
+    settling: Settling,
+    scheme: Annotated[str, _SCHEME] = "with_replacement",
+) -> None:
+    """Settle whether inequalities of your own are exactly the condition for acceptance one.
+
+    The exit code is 0 if they are, 1 if they are not, 3 if it stays undecided.
+    """
+    _settle_condition(settling, inequality, scheme)
+
+
+def _settle_condition(settling: Settling, inequalities: list[str], scheme: str) -> None:
+    from mdsd_opt import cddlib_checks
     from mdsd_opt.drafts.by_name import has_many_models
 
-    common: dict[str, Any] = {"vocab_size": vocab_size, "num_drafts": num_drafts}
-    common |= {"timeout": timeout, "memory": int(memory * 2**30), "progress": line.show}
+    function = partial(
+        cddlib_checks.check_condition, inequalities=inequalities, scheme=scheme,
+        draft=settling.laws(has_many_models(scheme)), engine=settling.engine,
+    )  # fmt: skip
+    _settle("condition", settling, function)
+
+
+def _settle(conjecture: str, settling: Settling, function: Callable[..., Any]) -> None:
+    """Print what the function finds at this size, within these limits, and exit with its code."""
+    if not settling.memory > 0:
+        raise InvalidInput(f"--memory is {settling.memory}: give a positive number of GiB")
+    from mdsd_opt import cddlib_checks
+    from mdsd_opt.cli.view import Form, View, present
+
+    line = _ProgressLine(sys.stderr.isatty() if settling.progress is None else settling.progress)
     try:
-        if search:
-            if draft or inequality:
-                raise InvalidInput("--search draws its own instances: leave --draft out")
-            result = cddlib_checks.search(
-                conjecture, trials=trials, seed=seed, start=start, **common
-            )
-        elif conjecture == "condition":
-            result = cddlib_checks.check_condition(
-                inequalities=inequality or [],
-                draft=_laws(draft, has_many_models(scheme)),
-                scheme=scheme,
-                engine=engine,
-                **common,
-            )
-        else:
-            if inequality:
-                raise InvalidInput(
-                    "--inequality belongs to: mdsd-opt check condition --inequality ..."
-                )
-            result = cddlib_checks.check(
-                conjecture, draft=_laws(draft, False), engine=engine, **common
-            )
+        result = function(
+            vocab_size=settling.vocab_size, num_drafts=settling.num_drafts,
+            timeout=settling.timeout, memory=int(settling.memory * 2**30), progress=line.show,
+        )  # fmt: skip
     finally:
         line.clear()
     known = cddlib_checks.conjectures().get(conjecture)
     proof = f"proof for every size: {known.proof}" if known and known.proof else None
     document = {**result.to_dict(), "proof": known.proof if known else ""}
     told = [str(result), *([proof] if proof else [])]
-    present(View(conclusion=told, document=document), Form(as_json))
+    present(View(conclusion=told, document=document), Form(settling.as_json))
     if result.holds is not True:
         raise typer.Exit(3 if result.holds is None else 1)
-
-
-def _laws(draft: list[str] | None, several: bool) -> list[str] | list[list[str]] | None:
-    """Lists of the numbers in each --draft; a single one is q itself."""
-    if not draft:
-        return None
-    rows = [text.split(",") for text in draft]
-    return rows[0] if len(rows) == 1 and not several else rows
 
 
 def _list(as_json: bool) -> None:
@@ -200,31 +234,3 @@ def search(
         told = [f"REFUTED: {claim}, by {found.excess} = {float(found.excess):.6f}, at", *laws]
     present(View(conclusion=told, document=document), Form(as_json))
     raise typer.Exit(3 if found is None else 1)
-
-
-@options.gathers_options()
-def condition(
-    inequality: Annotated[
-        list[str], typer.Argument(help="One claimed inequality each, as 'p0 + p2 >= 8/27'.")
-    ],
-    vocab_size: Annotated[int, "V."] = 4,
-    num_drafts: Annotated[int, "K."] = 3,
-    draft: _Laws = None,
-    scheme: Annotated[
-        str, "with_replacement, without_replacement, independent."
-    ] = "with_replacement",
-    engine: _Engine = "auto",
-    timeout: Annotated[float, "Seconds."] = 60.0,
-    memory: Annotated[float, "GiB each engine may take."] = 4.0,
-    as_json: options.AsJson = False,
-    progress: Annotated[bool | None, "Progress line on stderr."] = None,
-) -> None:
-    """Settle whether inequalities of your own are exactly the condition for acceptance one.
-
-    The exit code is 0 if they are, 1 if they are not, 3 if it stays undecided.
-    """
-    check(
-        conjecture="condition", vocab_size=vocab_size, num_drafts=num_drafts, draft=draft,
-        inequality=inequality, scheme=scheme, engine=engine, timeout=timeout, memory=memory,
-        search=False, trials=10_000, seed=0, start=0, as_json=as_json, progress=progress,
-    )  # fmt: skip

@@ -93,7 +93,7 @@ def decode(
     of the prompts' own tokens, and stands beside what came of it.
     """
     from mdsd_opt.cli.output import look_here_for_modules
-    from mdsd_opt.cli.verbs.capture import load_pair, maker_of_drafts, skipped_layers
+    from mdsd_opt.cli.verbs.capture import load_pair, maker_of_drafts
     from mdsd_opt.corpora.capture import read_prompts
     from mdsd_opt.decoding import generate_steps, get_rule, parse_topology, rule_names
     from mdsd_opt.decoding.comparison import warm_up
@@ -129,12 +129,11 @@ def decode(
     if any(not text.strip() for text in texts):
         raise InvalidInput("an empty prompt: give some text")
     make_draft = maker_of_drafts(draft)
+    built: dict[str, Any] = {"attention": attention, "packed": packed}
     if make_draft is None:
-        skip = skipped_layers(draft)
-        placed = (precision, device, attention, packed)
-        big, small = load_pair(target, draft, skip, None, None, *placed)
+        big, small = load_pair(target, draft, precision, device, **built)
     else:
-        big = load_model(target, dtype=precision, device=device, attention=attention, packed=packed)
+        big = load_model(target, dtype=precision, device=device, **built)
     ids = [big.encode_message(text) if chat else big.encode(text) for text in texts]
     stop = big.end_tokens()
 

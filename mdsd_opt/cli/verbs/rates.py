@@ -77,7 +77,7 @@ def rates(
     ] = None,
     confidence: Annotated[float, "Of the intervals."] = 0.95,
     picture: options.Picture,
-    report: options.Report = None,
+    report: options.Page = None,
     printed: options.Printed,
     threads: options.Threads = None,
     progress: options.Progress = None,

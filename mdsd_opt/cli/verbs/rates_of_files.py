@@ -64,7 +64,7 @@ def measured_view(
     temperature, confidence = asked.sampling.temperature, asked.confidence
     name = known["source"] if asked.paths else Path(known["source"]).name
     title = (
-        f"{name}: {known['num_positions']} positions, V = {known['vocab_size']:,}\n"
+        f"{known['num_positions']} positions, V = {known['vocab_size']:,}\n"
         f"temperature {temperature:g}{_masks_shown(asked)}; "
         f"{interval_note(groups, unit, confidence)}"
     )
@@ -72,7 +72,7 @@ def measured_view(
     known |= {name: str(path) for name, path in _mask_files(asked).items()}
     known |= {"mask_draft": asked.mask_draft} if _mask_files(asked) else {}
     refused = refusals(asked.schemes, asked.verifiers, asked.num_drafts)
-    return rates_view(rows, title, refused, comparison, filters, **known)
+    return rates_view(rows, title, refused, comparison, filters, name=name, **known)
 
 
 def require_arrays(asked: Asked) -> None:

@@ -39,7 +39,7 @@ def stability(
     kind: options.Kind = None,
     confidence: Annotated[float, "Of the intervals."] = 0.95,
     picture: options.Picture,
-    report: options.Report = None,
+    report: options.Page = None,
     printed: options.Printed,
 ) -> None:
     """How many tokens may change, and where a text may first, if no logit moves by more than delta.

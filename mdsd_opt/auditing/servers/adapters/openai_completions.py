@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
-from mdsd_opt.auditing.servers.adapter import Adapter, Answer, Counters, Request, is_there
+from mdsd_opt.auditing.servers.adapter import Adapter, Answer, Counters, is_there
 from mdsd_opt.auditing.servers.connection import Connection, Refused
 from mdsd_opt.auditing.servers.laws import Law
-from mdsd_opt.auditing.servers.recorded import Reader, Written, laws_of
+from mdsd_opt.auditing.servers.recorded import Request, Written, laws_of, texts_of
 from mdsd_opt.errors import ServerError
 
-#: Options that only some servers know; they are left out if a server refuses them.
-_IDS = {"return_tokens_as_token_ids": True, "return_token_ids": True}
+#: Status codes by which a server says that it does not know a path, or an option.
+_UNKNOWN = (400, 404, 405, 422)
 
 #: Pattern of vLLM's counters, by their names in its metrics.
 _COUNTER = re.compile(
@@ -24,43 +24,93 @@ _COUNTER = re.compile(
 _POSITION = re.compile(r'position="(\d+)"')
 
 
-class OpenAICompletions(Adapter):
+class OpenAI(Adapter):
+    """Adapter of an API in the style of OpenAI: a text comes with its laws.
+
+    Attributes
+    ----------
+    path : str
+    probe : dict
+        Prompt of a request for one token, which shows whether the server has this API.
+    extras : dict
+        Options that only some servers know; they are left out if a server refuses them.
+    """
+
+    path: ClassVar[str]
+    probe: ClassVar[dict[str, Any]]
+    extras: ClassVar[dict[str, Any]] = {"ignore_eos": True}
+
+    def __init__(self, connection: Connection, request: Request) -> None:
+        super().__init__(connection, request)
+        self.model = request.model or first_model(connection)
+        self._extras = dict(self.extras)
+
+    @classmethod
+    def recognises(cls, connection: Connection) -> bool:
+        """Whether the server answers ``/v1/models`` and a request for one token."""
+        model = first_model(connection, must=False)
+        if model is None:
+            return False
+        body = {"model": model, "max_tokens": 1, **cls.probe}
+        return is_there(_posted(connection, cls.path, body), "choices")
+
+    def _prompted(self, prompt: Sequence[int]) -> dict[str, Any]:
+        """Part of a request: the prompt, and that laws are wanted."""
+        raise NotImplementedError
+
+    def _ask(self, prompt: Sequence[int], length: int, **more: Any) -> Any:
+        sampling = self.request.sampling
+        filters = {name: getattr(sampling, name) for name in ("top_k", "top_p", "min_p")}
+        body = {
+            "model": self.model,
+            "max_tokens": length,
+            "temperature": sampling.temperature,
+            **self._prompted(prompt),
+            **{name: value for name, value in filters.items() if value is not None},
+            **more,
+        }
+        return asked(self.connection, self.path, body, self._extras)
+
+    def _written(self, prompt: Sequence[int], length: int) -> tuple[Written, list[Law | None]]:
+        """Text of an answer, which has to have laws, and these."""
+        answer = self._ask(prompt, length)
+        try:
+            written = texts_of(answer)[0]
+        except ValueError as error:
+            raise ServerError(
+                f"{self.connection.url} answers without log-probabilities ({error}): the audit "
+                f"asked for the {self.request.top} likeliest tokens of each"
+            ) from error
+        return written, laws_of(written, self.request)
+
+    def sample(self, prompt: Sequence[int], length: int) -> Answer:
+        written, laws = self._written(prompt, length)
+        self.continues = self.continues and written.by_id
+        return Answer(written.tokens, laws, list(prompt))
+
+    def one(self, prefix: Sequence[int]) -> tuple[int, Law | None]:
+        written, laws = self._written(prefix, 1)
+        return written.tokens[0], laws[0]
+
+
+class OpenAICompletions(OpenAI):
     """Adapter of ``/v1/completions``, with token ids as prompts and in answers."""
 
     name = "openai-completions"
     order = 1
     scores_texts = True
-
-    def __init__(self, connection: Connection, request: Request) -> None:
-        super().__init__(connection, request)
-        self.reader = Reader()
-        self.model = request.model or first_model(connection)
-        self._extras: dict[str, Any] = {**_IDS, "ignore_eos": True}
-
-    @classmethod
-    def recognises(cls, connection: Connection) -> bool:
-        """Whether the server answers ``/v1/models`` and a completion of one token."""
-        model = first_model(connection, must=False)
-        if model is None:
-            return False
-        try:
-            body = {"model": model, "prompt": "a", "max_tokens": 1}
-            answer = connection.post("/v1/completions", body)
-        except Refused as error:
-            if error.status in (400, 404, 405, 422):
-                return False
-            raise
-        return is_there(answer, "choices")
+    path = "/v1/completions"
+    probe: ClassVar = {"prompt": "a"}
+    extras: ClassVar = {
+        "return_tokens_as_token_ids": True,
+        "return_token_ids": True,
+        **OpenAI.extras,
+    }
 
     def prompt(self, text: str) -> list[int]:
         """Tokens of a prompt, from ``/tokenize`` of vLLM and SGLang."""
         for path in ("/tokenize", "/v1/tokenize"):
-            try:
-                answer = self.connection.post(path, {"model": self.model, "prompt": text})
-            except Refused as error:
-                if error.status in (400, 404, 405, 422):
-                    continue
-                raise
+            answer = _posted(self.connection, path, {"model": self.model, "prompt": text})
             if is_there(answer, "tokens"):
                 return [int(token) for token in answer["tokens"]]
         raise ServerError(
@@ -68,43 +118,14 @@ class OpenAICompletions(Adapter):
             "--api openai-chat"
         )
 
-    def _ask(self, prompt: Sequence[int], length: int, more: Mapping[str, Any]) -> Any:
-        sampling = self.request.sampling
-        body: dict[str, Any] = {
-            "model": self.model,
-            "prompt": list(prompt),
-            "max_tokens": length,
-            "temperature": sampling.temperature,
-            "logprobs": self.request.top,
-            **more,
-        }
-        for name in ("top_k", "top_p", "min_p"):
-            value = getattr(sampling, name)
-            if value is not None:
-                body[name] = value
-        return asked(self.connection, "/v1/completions", body, self._extras)
-
-    def _written(self, answer: Any) -> Written:
-        return with_laws(self.reader, answer, self.connection, self.request.top)
-
-    def _laws(self, written: Written) -> list[Law | None]:
-        return laws_of(written, self.request)
-
-    def sample(self, prompt: Sequence[int], length: int) -> Answer:
-        written = self._written(self._ask(prompt, length, {}))
-        self.continues = self.continues and written.by_id
-        return Answer(written.tokens, self._laws(written), list(prompt))
-
-    def one(self, prefix: Sequence[int]) -> tuple[int, Law | None]:
-        written = self._written(self._ask(prefix, 1, {}))
-        return written.tokens[0], self._laws(written)[0]
+    def _prompted(self, prompt: Sequence[int]) -> dict[str, Any]:
+        return {"prompt": list(prompt), "logprobs": self.request.top}
 
     def laws_along(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[Law | None]:
         """Laws of all tokens, by vLLM's `prompt_logprobs` at once, or one after another."""
         if not tokens:
             return []
-        more = {"prompt_logprobs": self.request.top}
-        answer = self._ask([*prompt, *tokens], 1, more)
+        answer = self._ask([*prompt, *tokens], 1, prompt_logprobs=self.request.top)
         choice = answer["choices"][0] if is_there(answer, "choices") else {}
         rows = choice.get("prompt_logprobs") or answer.get("prompt_logprobs")
         if not rows:
@@ -114,7 +135,7 @@ class OpenAICompletions(Adapter):
             {int(i): x["logprob"] if isinstance(x, dict) else x for i, x in row.items()}
             for row in rows[len(prompt) :]
         ]
-        return self._laws(Written(list(tokens), lists))
+        return laws_of(Written(list(tokens), lists), self.request)
 
     def counters(self) -> Counters | None:
         """Counts from vLLM's ``/metrics``."""
@@ -156,6 +177,16 @@ def first_model(connection: Connection, *, must: bool = True) -> str | None:
     return None
 
 
+def _posted(connection: Connection, path: str, body: dict[str, Any]) -> Any:
+    """Answer of a server; None if it does not know the path."""
+    try:
+        return connection.post(path, body)
+    except Refused as error:
+        if error.status in _UNKNOWN:
+            return None
+        raise
+
+
 def asked(connection: Connection, path: str, body: dict[str, Any], extras: dict[str, Any]) -> Any:
     """Answer of a server; extras that it refuses are left out from then on."""
     while True:
@@ -178,17 +209,6 @@ def asked(connection: Connection, path: str, body: dict[str, Any], extras: dict[
                 raise
             for name in dropped:
                 extras.pop(name, None)
-
-
-def with_laws(reader: Reader, answer: Any, connection: Connection, top: int) -> Written:
-    """Text of an answer, which has to have laws."""
-    try:
-        return reader.texts(answer)[0]
-    except ValueError as error:
-        raise ServerError(
-            f"{connection.url} answers without log-probabilities ({error}): the audit asked for "
-            f"the {top} likeliest tokens of each"
-        ) from error
 
 
 ADAPTER = OpenAICompletions

@@ -1,0 +1,305 @@
+"""Calls of functions that verify a chain of drafts, and ways to read what they answer."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.auditing.randomness.interception import served
+from mdsd_opt.auditing.subject import AlwaysFails, Failure, TreeVerify, judged, outcome_of
+from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.errors import InvalidInput, MissingExtra
+from mdsd_opt.trees.draft_tree import Node
+from mdsd_opt.trees.topology import Topology
+
+Rows = NDArray[np.float64]
+Tokens = tuple[int, ...]
+
+#: Maps p (n + 1, V), q (n, V) and n drafts to the accepted ones and one more token.
+Chain = Callable[[Rows, Rows, Tokens], Any]
+
+#: Splits an answer into those of so many rows.
+Split = Callable[[Any, int], Sequence[Any]]
+
+#: Reads an answer as the tokens of each row, given the drafts of the rows.
+Read = Callable[[Any, Sequence[Tokens]], list[Tokens]]
+
+#: Calls that show how to read the answers, and the vocabulary size of their laws.
+READ_CALLS, READ_TOKENS = 64, 8
+
+
+def chain_of(num_drafts: int) -> Topology:
+    """Tree that is a chain of so many drafts."""
+    return Topology(dict.fromkeys([(0,) * n for n in range(num_drafts)], 1), f"chain{num_drafts}")
+
+
+class Caller:
+    """Call the function with arrays of its library, and return its answer unchanged."""
+
+    def __init__(
+        self,
+        verify: Callable[..., Any],
+        takes: str,
+        library: str,
+        rng: np.random.Generator,
+        batch: bool = False,
+    ) -> None:
+        if library == "torch":
+            _need_torch()
+        self._verify, self._logarithms = verify, takes != "probabilities"
+        self._lead = None if batch else ...
+        self._convert = _tensors if library == "torch" else _arrays
+        self.rng, self._takes_rng = rng, "rng" in _parameters(verify)
+
+    def __call__(self, p: Rows, q: Rows, drafts: Tokens) -> Any:
+        """Answer to one chain."""
+        ids = np.array(drafts, dtype=np.int64)
+        return self.on_arrays(p[self._lead], q[self._lead], ids[self._lead])
+
+    def on_arrays(self, p: Rows, q: Rows, drafts: NDArray[np.int64]) -> Any:
+        """Answer to arrays of laws and drafts, of any shape."""
+        laws = [p, q]
+        if self._logarithms:
+            with np.errstate(divide="ignore"):
+                laws = [np.log(law) for law in laws]
+        arguments: list[NDArray[Any]] = [*laws, drafts]
+        named = {"rng": self.rng} if self._takes_rng else {}
+        return self._verify(*self._convert(arguments), **named)
+
+
+def _parameters(function: Callable[..., Any]) -> Sequence[str]:
+    try:
+        return list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # some built-in functions have none
+        return []
+
+
+def _arrays(rows: Sequence[NDArray[Any]]) -> list[Any]:
+    return [row.copy() for row in rows]  # they may be written to
+
+
+def _tensors(rows: Sequence[NDArray[Any]]) -> list[Any]:
+    import torch
+
+    return [
+        torch.from_numpy(row.copy() if row.dtype == np.int64 else row.astype(np.float32))
+        for row in rows
+    ]
+
+
+def _need_torch() -> None:
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise MissingExtra("library='torch' needs PyTorch: pip install torch") from None
+
+
+def of_chains(name: str, chain: Chain) -> Callable[[Node], Tokens]:
+    """Rule for trees of one branch, made of a function for chains."""
+
+    def rule(root: Node) -> Tokens:
+        nodes, q = [root], []
+        while nodes[-1].drafts is not None:
+            node, drawn = nodes[-1], nodes[-1].drafts.random_draws
+            if drawn is None or not drawn.is_replaced or drawn.num_drafts != 1:
+                raise InvalidInput(
+                    f"{name} verifies one draft after another: audit it on trees such as chain2 "
+                    "and on problems of one draft"
+                )
+            q.append(drawn.q)
+            nodes.append(node.children[int(node.draws[0])])
+        # The same as np.stack, which takes as long as a verifier of few tokens.
+        p = np.array([node.target for node in nodes])
+        answer: Tokens = chain(p, np.array(q), nodes[-1].tokens)
+        return answer
+
+    return rule
+
+
+def chain_rule(
+    name: str,
+    caller: Caller,
+    num_drafts: int,
+    rng: np.random.Generator,
+    vocab_size: int = READ_TOKENS,
+    calls: int = READ_CALLS,
+) -> TreeVerify:
+    """Rule for trees that are chains, of a function whose answers some calls show how to read."""
+    rule = of_chains(name, read_answers(caller, num_drafts, rng, vocab_size, calls))
+
+    def drawing_from(root: Node, rng: np.random.Generator) -> Tokens:
+        caller.rng = rng
+        return rule(root)
+
+    return drawing_from
+
+
+def read_answers(
+    call: Chain, num_drafts: int, rng: np.random.Generator, vocab_size: int, calls: int
+) -> Chain:
+    """Wrap the function so that its answers are read as tokens, in the way that fits most calls.
+
+    Raises
+    ------
+    AlwaysFails
+        Every call raises.
+    InvalidInput
+        No way to read them fits any answer.
+    """
+
+    def drawn() -> tuple[Callable[[], Any], list[Tokens]]:
+        laws = rng.dirichlet(np.ones(vocab_size), 2 * num_drafts + 1)
+        drafts = tuple(int(rng.choice(vocab_size, p=q)) for q in laws[:num_drafts])
+        return partial(call, laws[num_drafts:], laws[:num_drafts], drafts), [drafts]
+
+    how = "It is called with (p [n + 1, V], q [n, V], drafts [n])."
+    answers = answers_of(drawn, calls, rng, how)
+    read = reading(answers, (lambda answer, rows: [answer],), vocab_size)
+    if read is None:
+        answer, (drafts,) = answers[0]
+        raise InvalidInput(
+            f"verify gave {answer!r} for the drafts {list(drafts)}, which is neither tokens "
+            "(accepted drafts and one more), nor (accepted, last token), nor (tokens, how many): "
+            "return one of these"
+        )
+    return lambda p, q, drafts: read(call(p, q, drafts), [drafts])[0]
+
+
+def answers_of(
+    drawn: Callable[[], tuple[Callable[[], Any], list[Tokens]]],
+    calls: int,
+    rng: np.random.Generator,
+    how: str,
+) -> list[tuple[Any, list[Tokens]]]:
+    """Answers of some calls and the drafts of each of their rows; `AlwaysFails` if all raise.
+
+    `drawn` gives a call, with its drafts; `how` says in the error how the function is called.
+    """
+    answers: list[tuple[Any, list[Tokens]]] = []
+    failure: Failure | None = None
+
+    def kept(call: Callable[[], Any], drafts: list[Tokens]) -> None:
+        answers.append((call(), drafts))
+
+    with served(rng) as serving:
+        for _ in range(calls):
+            outcome = outcome_of(partial(kept, *drawn()))
+            if isinstance(outcome, Failure):
+                failure = outcome
+            serving.check()
+    if not answers:
+        assert failure is not None
+        raise AlwaysFails(failure, how)
+    return answers
+
+
+def reading(
+    answers: Sequence[tuple[Any, list[Tokens]]], splits: Sequence[Split], vocab_size: int
+) -> Read | None:
+    """Way to read answers that fits most rows; None if none fits."""
+    best, found = 0, None
+    for split in splits:
+        for read in READINGS:
+            fits = sum(
+                is_read(read, row, drafts, vocab_size)
+                for answer, rows in answers
+                for row, drafts in zip(_split(split, answer, len(rows)), rows, strict=False)
+            )
+            if fits > best:
+                best, found = fits, partial(_read, split, read)
+    return found
+
+
+def _split(split: Split, answer: Any, rows: int) -> Sequence[Any]:
+    try:
+        return split(answer, rows)
+    except (TypeError, IndexError, KeyError):
+        return []
+
+
+def _read(
+    split: Split,
+    read: Callable[[Any, Tokens], Sequence[int]],
+    answer: Any,
+    rows: Sequence[Tokens],
+) -> list[Tokens]:
+    parts = split(answer, len(rows))
+    return [tuple(read(row, drafts)) for row, drafts in zip(parts, rows, strict=True)]
+
+
+def is_read(
+    read: Callable[[Any, Tokens], Sequence[int]],
+    answer: Any,
+    drafts: Tokens,
+    vocab_size: int,
+) -> bool:
+    """Whether this way of reading gives accepted drafts and one more token."""
+    try:
+        tokens = list(read(answer, drafts))
+    except (TypeError, ValueError, IndexError, InvalidInput):
+        return False
+    if not 1 <= len(tokens) <= len(drafts) + 1 or tuple(tokens[:-1]) != drafts[: len(tokens) - 1]:
+        return False
+    return not any(judged(token, vocab_size)[0] for token in tokens)
+
+
+def _items(answer: Any) -> Iterator[Any]:
+    """Items of a list, an array, or one with a leading axis of one, without padding."""
+    row = answer
+    if hasattr(row, "shape") or hasattr(row, "__array__"):
+        row = to_numpy(row, "the answer").reshape(-1).tolist()
+    row = list(row)
+    while len(row) == 1 and not np.isscalar(row[0]):
+        row = to_numpy(row[0], "the answer").reshape(-1).tolist()
+    for item in row:
+        value = item.item() if hasattr(item, "item") else item
+        if isinstance(value, (int, np.integer)) and value < 0:
+            continue
+        yield value
+
+
+def _number(value: Any) -> int:
+    return int(to_numpy(value, "the answer").reshape(-1).item())
+
+
+def _tokens(answer: Any, drafts: Tokens) -> list[int]:
+    return list(_items(answer))
+
+
+def _count_and_last(answer: Any, drafts: Tokens) -> list[int]:
+    count, last = answer[0] if getattr(answer, "shape", None) == (1, 2) else answer
+    return [*drafts[: _number(count)], _number(last)]
+
+
+def _accepted_and_last(answer: Any, drafts: Tokens) -> list[int]:
+    accepted, last = answer
+    return [*_items(accepted), _number(last)]
+
+
+def _tokens_and_count(answer: Any, drafts: Tokens) -> list[int]:
+    tokens, count = answer
+    return list(_items(tokens))[: _number(count) + 1]
+
+
+def _tokens_first(answer: Any, drafts: Tokens) -> list[int]:
+    return list(_items(answer[0]))
+
+
+def _tokens_last(answer: Any, drafts: Tokens) -> list[int]:
+    return list(_items(answer[-1]))
+
+
+#: Ways to read an answer; of several that fit equally well, the first is taken.
+READINGS: tuple[Callable[[Any, Tokens], Sequence[int]], ...] = (
+    _count_and_last,
+    _tokens,
+    _accepted_and_last,
+    _tokens_and_count,
+    _tokens_first,
+    _tokens_last,
+)

@@ -1,0 +1,211 @@
+"""Texts that a rule gave, completed by the target: as numbers, or by the place of each token.
+
+Where there are few texts, each has its number, and all of their law is looked at. Over a wide
+vocabulary the law of a place does not depend on what came before: a lossless rule then gives
+independent tokens, the n-th of which follows :math:`p_n`, and is looked at by classes in the order
+of p, of q and of p / q, token by token, and in pairs of neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from mdsd_opt.auditing import statistics
+from mdsd_opt.auditing.causes import cause
+from mdsd_opt.auditing.output_checks import (
+    MAX_CELLS,
+    TEXTS,
+    Cells,
+    by_rank,
+    law_checks,
+    law_ratio_order,
+    merged_cells,
+    points_of,
+    succession_check,
+)
+from mdsd_opt.auditing.report import Check, Interval
+from mdsd_opt.auditing.trees.texts import Texts
+from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.drafts import WithReplacement
+
+#: Most classes of tokens in one order; fewer classes let fewer calls see the same bias.
+_CLASSES = 32
+
+
+class Seen(NamedTuple):
+    """Results of all checks of the texts.
+
+    Attributes
+    ----------
+    checks : tuple of Check
+    num_cells : int
+        Classes of the finest check.
+    distance : float
+    interval : Interval
+        Total variation, by places between the classes of one order at the worst place.
+    first : float
+        That of the first token.
+    place : int
+        The worst place; 0 of texts that have numbers.
+    """
+
+    checks: tuple[Check, ...]
+    num_cells: int
+    distance: float
+    interval: Interval
+    first: float
+    place: int = 0
+
+
+class Numbered:
+    """Texts by their numbers."""
+
+    def __init__(self, texts: Texts) -> None:
+        self.texts = texts
+        self._numbers: list[int] = []
+
+    @property
+    def numbers(self) -> Integers:
+        """Numbers of the texts, shape (N,)."""
+        return np.array(self._numbers, dtype=np.int64)
+
+    @property
+    def size(self) -> int:
+        """Number of texts."""
+        return len(self._numbers)
+
+    @property
+    def law(self) -> Vector:
+        """Observed frequencies of the texts."""
+        return np.bincount(self.numbers, minlength=self.texts.law.size) / max(self.size, 1)
+
+    @property
+    def certain(self) -> bool:
+        """Whether one text alone is possible."""
+        return int((self.texts.law > 0).sum()) == 1
+
+    def add(self, outcome: tuple[int, ...], rng: np.random.Generator) -> bool:
+        """Add the beginning of a text, completed by the target, if it is possible."""
+        if not self.texts.law[self.texts.place(outcome)].any():
+            return False
+        self._numbers.append(self.texts.completed(outcome, rng))
+        return True
+
+    def cells(self, most: int = MAX_CELLS) -> Cells:
+        """Groups of texts that begin alike."""
+        law = self.texts.law
+        return merged_cells(law, np.arange(law.size), self.size, most)
+
+    def examined(self, rng: np.random.Generator, confidence: float) -> Seen:
+        """Results of all checks of the texts."""
+        law, numbers, cells = self.texts.law, self.numbers, self.cells()
+        checks = law_checks(law, np.arange(law.size), numbers, rng, TEXTS)
+        found = statistics.distance(numbers, law, confidence, cells.of_token)
+        heads = numbers // (law.size // self.texts.vocab_size)
+        first, _ = statistics.distance(heads, self.texts.first_token(law), confidence)
+        return Seen(checks, cells.probabilities.size, *found, first)
+
+    def cause(self, place: int) -> str:
+        """Nothing: the shape of a law of whole texts has no name."""
+        return ""
+
+
+class ByPlace:
+    """Texts by the places of their tokens.
+
+    Parameters
+    ----------
+    target, draft : sequence of ndarray, shape (V,)
+        p of each place, and q; the last row of q stands for all places after it.
+    """
+
+    def __init__(self, target: Sequence[Vector], draft: Sequence[Vector]) -> None:
+        self.target = list(target)
+        self.draft = [draft[min(n, len(draft) - 1)] for n in range(len(target))]
+        self._reached = [np.cumsum(p) for p in self.target]
+        self._tokens: list[list[int]] = []
+
+    @property
+    def size(self) -> int:
+        """Number of texts."""
+        return len(self._tokens)
+
+    @property
+    def certain(self) -> bool:
+        """Whether every place has one possible token."""
+        return all(int((p > 0).sum()) == 1 for p in self.target)
+
+    def add(self, outcome: tuple[int, ...], rng: np.random.Generator) -> bool:
+        """Add the beginning of a text, completed by the target, if it is possible."""
+        if any(p[token] <= 0 for token, p in zip(outcome, self.target, strict=False)):
+            return False
+        missing = range(len(outcome), len(self.target))
+        self._tokens.append([*outcome, *(self._completion(n, rng) for n in missing)])
+        return True
+
+    def _completion(self, place: int, rng: np.random.Generator) -> int:
+        reached = self._reached[place]
+        token = int(np.searchsorted(reached, rng.random() * reached[-1], side="right"))
+        return min(token, int(np.flatnonzero(self.target[place])[-1]))
+
+    def tokens(self) -> Integers:
+        """All tokens, shape (places, texts)."""
+        return np.array(self._tokens, dtype=np.int64).reshape(self.size, len(self.target)).T
+
+    def examined(self, rng: np.random.Generator, confidence: float) -> Seen:
+        """Results of all checks of the texts."""
+        checks: list[Check] = []
+        cells: list[int] = []
+        found: list[tuple[float, Interval, int]] = []
+        tokens = self.tokens()
+        for place, row in enumerate(tokens):
+            p, q = self.target[place], self.draft[place]
+            orders = {"p / q": law_ratio_order(p, q), "p": by_rank(p), "q": by_rank(q)}
+            for name, order in orders.items():
+                classes = merged_cells(p, order, row.size, _CLASSES)
+                cells.append(classes.probabilities.size)
+                scores, _ = statistics.split_scores(classes.counts(row), classes.probabilities, rng)
+                looks_for = f"mass moved between classes of tokens by {name}"
+                p_value = statistics.chi_square(scores)
+                checks.append(Check(f"token {place + 1} by {name}", looks_for, p_value))
+                groups = classes.of_token[row]
+                distance = statistics.distance(groups, classes.probabilities, confidence)
+                found.append((*distance, place))
+            possible = p > 0
+            if possible.sum() > 2:
+                counts = np.bincount(row, minlength=p.size)[possible]
+                p_value = statistics.single_tokens(counts, p[possible])[0]
+                looks_for = "one token too often or too rare"
+                checks.append(Check(f"token {place + 1} alone", looks_for, p_value))
+        checks += self._pairs(tokens, rng)
+        estimate, interval, worst = max(found, key=lambda one: (one[1].low, one[0]))
+        first = max(one[0] for one in found if one[2] == 0)
+        return Seen(tuple(checks), max(cells), estimate, interval, first, worst)
+
+    def _pairs(self, tokens: Integers, rng: np.random.Generator) -> list[Check]:
+        """Checks that no token depends on the one before it, nor a text on earlier ones."""
+        checks = []
+        quarters = [merged_cells(p, by_rank(p), self.size, 4) for p in self.target]
+        for n in range(len(quarters) - 1):
+            left, right = quarters[n], quarters[n + 1]
+            pairs = left.of_token[tokens[n]] * right.probabilities.size
+            pairs = pairs + right.of_token[tokens[n + 1]]
+            law = np.outer(left.probabilities, right.probabilities).ravel()
+            counts = np.bincount(pairs, minlength=law.size)
+            p_value = statistics.chi_square(statistics.split_scores(counts, law, rng)[0])
+            looks_for = "a token that depends on the one before it"
+            checks.append(Check(f"tokens {n + 1} and {n + 2}", looks_for, p_value))
+        first, p = quarters[0], self.target[0]
+        after = statistics.consecutive(first.of_token[tokens[0]], first.probabilities, rng)
+        points = points_of(p, by_rank(p), tokens[0], rng)
+        looks_for = TEXTS.dependence
+        return [*checks, succession_check(after, points, rng, TEXTS.succession, looks_for)]
+
+    def cause(self, place: int) -> str:
+        """Name of the deviation's shape at a place, if it has a shape that was tested."""
+        p, q = self.target[place], self.draft[place]
+        frequencies = np.bincount(self.tokens()[place], minlength=p.size) / max(self.size, 1)
+        return cause(frequencies, p, WithReplacement(q, 1), self.size)

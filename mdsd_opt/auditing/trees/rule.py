@@ -1,0 +1,326 @@
+"""A rule for trees of drafts on two models: trees are drawn for it, and its texts counted."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from mdsd_opt.auditing import statistics
+from mdsd_opt.auditing.edges import tree_edges
+from mdsd_opt.auditing.findings import Findings
+from mdsd_opt.auditing.output_checks import acceptance_check, length_check
+from mdsd_opt.auditing.randomness.interception import served
+from mdsd_opt.auditing.report import Check, Coverage, Level
+from mdsd_opt.auditing.seen_texts import ByPlace, Numbered
+from mdsd_opt.auditing.settings import LEAST_CALLS, Options
+from mdsd_opt.auditing.subject import (
+    HOPELESS_CALLS,
+    AlwaysFails,
+    Failure,
+    TreeVerify,
+    ViolationLog,
+    answered,
+    described,
+    outcome_of,
+)
+from mdsd_opt.auditing.trees.report import TreeAuditReport, blind_spots
+from mdsd_opt.auditing.trees.texts import ModelLaws, PlaceLaws, Texts, promised
+from mdsd_opt.base.array_types import Vector
+from mdsd_opt.base.long_runs import progress_bar
+from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.drafts import DraftScheme, WithReplacement
+from mdsd_opt.drafts.by_name import SchemeMaker
+from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
+from mdsd_opt.trees.draft_tree import Node, Tokens, set_targets
+from mdsd_opt.trees.draft_tree import drawn as drawn_tree
+from mdsd_opt.trees.optimum import tree_bound
+from mdsd_opt.trees.topology import Topology, ValuedTopology, valued
+
+#: Time limit in seconds for the optimum of the tree.
+_OPTIMUM_SECONDS = 5.0
+
+Laws = ModelLaws | PlaceLaws
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeRule:
+    """A rule on two models, and the settings of its audit.
+
+    `target` is the law that texts are to follow, `draft` the one that drafts are drawn from. Where
+    sampling was promised, `shown` are the laws of the models, to which the rule has to apply it.
+    Laws by place have no `texts` that can be told apart.
+    """
+
+    verify: TreeVerify
+    target: Laws
+    draft: Laws
+    topology: Topology
+    shape: ValuedTopology
+    make: SchemeMaker
+    options: Options
+    promise: Sampling | None
+    shown: tuple[Laws, Laws] | None
+    texts: Texts | None
+
+    @classmethod
+    def of(
+        cls,
+        verify: TreeVerify,
+        target: Any,
+        draft: Any,
+        topology: Topology,
+        make: SchemeMaker,
+        options: Options,
+        promise: Sampling | None = None,
+        *,
+        by_place: bool = False,
+        applied: tuple[bool, bool] = (False, False),
+    ) -> TreeRule:
+        """A rule on two models, functions from a text to the law of the next token.
+
+        `by_place` says that these laws depend on the length of the text alone, `applied` on which
+        sides the rule is shown laws under the promise already.
+        """
+        raw: list[Laws] = []
+        sides: list[Laws] = []
+        given = (target, "target", topology.depth + 1), (draft, "draft", topology.depth)
+        for model, name, length in given:
+            law: Laws = PlaceLaws(model, length) if by_place else ModelLaws(model, name)
+            raw.append(law)
+            if promise is not None:
+                kept = promised(law, promise)
+                law = PlaceLaws(kept, length) if by_place else ModelLaws(kept, name)
+            sides.append(law)
+        p, q = sides
+        shown = [side if done else law for side, law, done in zip(sides, raw, applied, strict=True)]
+        return cls(
+            verify,
+            p,
+            q,
+            topology,
+            valued(topology),
+            _making_once(make),
+            options,
+            promise,
+            None if promise is None else (shown[0], shown[1]),
+            Texts(p, topology.depth + 1) if isinstance(p, ModelLaws) else None,
+        )
+
+    def drawn(self, rng: np.random.Generator) -> Node:
+        """Random tree of drafts, with the laws at its nodes that the rule is shown."""
+
+        def laws(texts: Sequence[Sequence[int]]) -> Any:
+            return [self.draft(tuple(text)) for text in texts]  # wide rows are not copied
+
+        root = drawn_tree(laws, self.shape, self.make, rng)
+        set_targets(root, self.target)
+        self.show(root)
+        return root
+
+    def show(self, root: Node) -> None:
+        """Replace the promised laws of a tree by those that the rule is shown."""
+        if self.shown is None:
+            return
+        target, draft = self.shown
+        for node in root.walk():
+            node.target = target(node.tokens)
+            if node.drafts is not None:
+                node.drafts = self.make(draft(node.tokens), node.drafts.num_drafts)
+
+    def outcome(self, root: Node, rng: np.random.Generator) -> Hashable:
+        """Tokens of a call, or a `Failure`."""
+        return outcome_of(lambda: answered(self.verify, root, rng, self.target.vocab_size))
+
+    def optimum(self) -> float | None:
+        """Upper bound of the mean number of tokens of a step, or None if it is not known."""
+        if self.texts is None:
+            return None
+        try:
+            bound = tree_bound(
+                self.target, self.draft, self.topology, self.make, time_limit=_OPTIMUM_SECONDS
+            )
+        except (ProblemTooLarge, UnsupportedScheme):
+            return None
+        return 1.0 + bound.upper
+
+    def report(self, findings: Findings, first: float, num_trees: int = 0) -> TreeAuditReport:
+        """Report of findings; `first` is the distance of the first token."""
+        depth = self.topology.depth
+        spots = () if self.texts is None else blind_spots(self.target.vocab_size, depth)
+        return findings.report(
+            TreeAuditReport,
+            length=depth + 1,
+            first_token_variation=first,
+            num_trees=num_trees,
+            blind_spots=spots,
+        )
+
+
+class Met:
+    """Counts, by depth, of accepted and refused drafts.
+
+    Parameters
+    ----------
+    depth : int
+        Levels of drafts.
+    """
+
+    def __init__(self, depth: int) -> None:
+        self._accepted, self._refused = [0.0] * depth, [0.0] * depth
+        self._all = self._tokens = 0.0
+        #: Tokens that came after all or some drafts were refused, by the text before them.
+        self._after: defaultdict[Tokens, set[int]] = defaultdict(set)
+
+    def add(self, root: Node, outcome: Tokens, weight: float) -> None:
+        """Count an outcome: the path of accepted drafts, and one more token."""
+        node = root
+        self._all += weight
+        self._tokens += weight * len(outcome)
+        for level, token in enumerate(outcome):
+            if not node.children:
+                return  # all drafts on the way were accepted
+            first = int(node.draws[0])
+            if token != first:
+                self._after[node.tokens].add(token)
+            if level == len(outcome) - 1:
+                self._refused[level] += weight
+                return
+            self._accepted[level] += weight
+            node = node.children[token]
+
+    @property
+    def mean_length(self) -> float:
+        """Mean number of tokens of a call."""
+        return self._tokens / (self._all or math.nan)
+
+    @property
+    def coverage(self) -> Coverage:
+        """Coverage of the calls so far."""
+        several = {len(text) for text, tokens in self._after.items() if len(tokens) > 1}
+        all_calls = self._all or 1.0
+        pairs = enumerate(zip(self._accepted, self._refused, strict=True))
+        return Coverage(
+            tuple(Level(a / all_calls, r / all_calls, n in several) for n, (a, r) in pairs)
+        )
+
+
+def _making_once(make: SchemeMaker) -> SchemeMaker:
+    """Scheme maker that makes the drafts of one law once: thousands of trees have them."""
+    made: dict[tuple[int, int], tuple[Vector, DraftScheme]] = {}
+
+    def known(law: Vector, num_drafts: int) -> DraftScheme:
+        key = id(law), num_drafts  # of a law that is kept: no other one has its number
+        if key not in made:
+            made[key] = law, make(law, num_drafts)
+        return made[key][1]
+
+    return known
+
+
+class TreeSample:
+    """Texts that a rule gives for trees that are drawn, counted as they come."""
+
+    def __init__(self, rule: TreeRule) -> None:
+        self.rule = rule
+        self.texts: Numbered | ByPlace
+        if isinstance(rule.target, PlaceLaws) and isinstance(rule.draft, PlaceLaws):
+            self.texts = ByPlace(rule.target.rows, rule.draft.rows)
+        else:
+            assert rule.texts is not None
+            self.texts = Numbered(rule.texts)
+        self._log, self._met = ViolationLog(), Met(rule.topology.depth)
+        self._calls = self._drafted = 0
+
+    def sample(
+        self,
+        number: int,
+        rng: np.random.Generator,
+        deadline: float = math.inf,
+        counts: Callable[[], bool] = lambda: True,
+        progress: bool | None = False,
+    ) -> int:
+        """Add up to this number of calls, as long as there is time; return how many were made.
+
+        `counts` tells after each call whether its text belongs to the sample.
+        """
+        made = 0
+        with served(rng) as serving, progress_bar("steps", number, progress) as advance:
+            while made < number:
+                advance(1)
+                if made >= LEAST_CALLS and time.perf_counter() > deadline:
+                    break
+                root = self.rule.drawn(rng)
+                with serving.call():
+                    outcome = self.rule.outcome(root, rng)
+                if made == 0:
+                    serving.check()
+                made += 1
+                if counts():
+                    self.count(root, outcome, rng)
+                else:
+                    self._calls += 1
+        self._log.restarting = serving.restarting
+        return made
+
+    def count(self, root: Node, outcome: object, rng: np.random.Generator) -> None:
+        """Add the outcome of one call: tokens, or a `Failure`."""
+        self._calls += 1
+        if isinstance(outcome, Failure):
+            self._log.add(outcome.kind, (), f"{described(root)} {outcome.message}")
+            if self._log.count == self._calls == HOPELESS_CALLS:
+                raise AlwaysFails(outcome, "It is called with (root, rng).")
+            return
+        assert isinstance(outcome, tuple)
+        if not self.texts.add(outcome, rng):
+            told = f"{described(root)} gave {outcome}, which has probability zero"
+            self._log.add("impossible text", (), told)
+            return
+        self._met.add(root, outcome, 1.0)
+        self._drafted += outcome[0] in root.children
+
+    def report(self, rng: np.random.Generator, notes: tuple[str, ...] = ()) -> TreeAuditReport:
+        """Report of the sample so far."""
+        rule, texts, options = self.rule, self.texts, self.rule.options
+        seen, optimum = texts.examined(rng, options.confidence), rule.optimum()
+        found = Findings(
+            options=options,
+            num_trials=texts.size + self._log.count,
+            checks=(*seen.checks, *self._acceptance_checks(optimum)),
+            distance=(seen.distance, seen.interval),
+            outcomes=texts.size,
+            cells=seen.num_cells,
+            certain=texts.certain,
+            coverage=self._met.coverage,
+            wrong_tokens=self._log,
+            accept_length=self._met.mean_length,
+            optimal_accept_length=optimum,
+            edges=tree_edges(
+                rule.verify,
+                lambda: rule.drawn(rng),
+                rule.target.vocab_size,
+                rng,
+                options.edge_probes,
+            ),
+            notes=notes,
+        )
+        report = rule.report(found, seen.first)
+        return report if report.clean else replace(report, cause=texts.cause(seen.place))
+
+    def _acceptance_checks(self, optimum: float | None) -> list[Check]:
+        """Check that no more is accepted than the optimum, of all levels or of a single draft."""
+        rule, texts = self.rule, self.texts
+        if optimum is not None:
+            excess = self._met.mean_length - optimum
+            return [length_check(excess, rule.topology.depth, texts.size)] * bool(texts.size)
+        root = rule.make(rule.draft(()), rule.topology.drafts_at(()))
+        if rule.texts is None and isinstance(root, WithReplacement) and root.num_drafts == 1:
+            overlap = float(np.minimum(rule.target(()), rule.draft(())).sum())
+            above = statistics.at_most(self._drafted, texts.size, overlap + 1e-12)
+            return [acceptance_check(above)]
+        return []

@@ -1,0 +1,227 @@
+"""Laws that a rule may meet: small ones, whose texts can be told apart, and wide ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.auditing.trees.texts import MAX_TEXTS, TableModel
+from mdsd_opt.base.arrays import Opened, as_logits
+from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.trees.topology import Topology
+
+Vector = NDArray[np.float64]
+Model = Callable[[tuple[int, ...]], Vector]
+
+#: Vocabulary sizes of the random wide law and of the one with a long tail.
+_WIDE, _LONG = 32, 2_048
+
+#: Vocabulary size of the widest laws.
+_MOST_TOKENS = 262_144
+
+#: Most beginnings of texts that are taken from rows of logits.
+_MOST_GIVEN = 3
+
+#: Name of the laws of which one token is possible everywhere.
+CERTAIN = "certain target"
+
+
+class SmallLaws(NamedTuple):
+    """A target and a draft model under a name, small enough for texts to be told apart."""
+
+    name: str
+    vocab_size: int
+    target: Model
+    draft: Model
+    has_zeros: bool = False
+
+    def fitting(self, tree: Topology) -> Topology:
+        """Tree without the levels that make too many texts to tell apart."""
+        depth = tree.depth
+        while depth > 1 and self.vocab_size ** (depth + 1) > MAX_TEXTS:
+            depth -= 1
+        return tree.cut(depth)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WideLaws:
+    """Laws that depend on the place of a token alone, over a vocabulary of any size.
+
+    Attributes
+    ----------
+    name : str
+    rows, draft_rows : sequence of ndarray, shape (V,)
+        p and q; the last row stands for all places after it.
+    length : int
+        Tokens of a text; after it, token 0 is certain.
+    """
+
+    name: str
+    rows: Sequence[Vector]
+    draft_rows: Sequence[Vector]
+    length: int
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens V."""
+        return self.rows[0].size
+
+    def target(self, text: tuple[int, ...]) -> Vector:
+        """Target law p after a text, shape (V,)."""
+        return self._law(text, self.rows)
+
+    def draft(self, text: tuple[int, ...]) -> Vector:
+        """Draft law q after a text, shape (V,)."""
+        return self._law(text, self.draft_rows)
+
+    def _law(self, text: tuple[int, ...], rows: Sequence[Vector]) -> Vector:
+        if len(text) >= self.length:
+            law = np.zeros(self.vocab_size)
+            law[0] = 1.0
+            return law
+        return rows[min(len(text), len(rows) - 1)]
+
+    def fitting(self, tree: Topology) -> Topology:
+        """The tree itself: texts are told apart by classes of their tokens."""
+        return tree
+
+    def __str__(self) -> str:
+        return f"V = {self.vocab_size:,}, {self.length} tokens, {self.name}, laws by place"
+
+
+def standard_laws(most_drafts: int, seed: int = 0) -> list[SmallLaws]:
+    """Small laws on which every rule is audited if none are given.
+
+    Flat, random, peaked, sharp and nearly equal ones, some with zeros on either side, and a certain
+    target.
+
+    Parameters
+    ----------
+    most_drafts : int
+        Drafts after one node, of which the vocabularies hold three more.
+    seed : int
+        Seed of the tables.
+    """
+    size = max(4, most_drafts + 3)
+
+    def table(number: int, concentration: float = 1.0) -> TableModel:
+        return TableModel(size, 1000 * seed + number, concentration)
+
+    target, draft = table(47), table(48)  # telling, see `audit_tree`
+    peaked, sure = table(3, 0.3), _certain(target)
+    return [
+        SmallLaws("random", size, target, draft),
+        SmallLaws("flat", size, table(1, 50.0), table(2, 50.0)),
+        SmallLaws("peaked", size, peaked, _mixed(peaked, draft)),
+        SmallLaws("sharp", size, _mixed(sure, target, 0.9), _mixed(sure, draft, 0.99)),
+        SmallLaws("nearly equal", size, target, _mixed(target, draft, 0.95)),
+        SmallLaws("zeros", size, _without(target, 0), _without(draft, 1), True),
+        SmallLaws(CERTAIN, size, sure, draft, True),
+    ]
+
+
+def wide_laws(
+    length: int, vocab_sizes: Sequence[int] | None = None, seed: int = 0
+) -> list[WideLaws]:
+    """Laws on which constants such as a cut at the 50 likeliest tokens show.
+
+    Parameters
+    ----------
+    length : int
+        Places of a text.
+    vocab_sizes : sequence of int, optional
+        One law with a long tail of each size; a random law of 32 tokens and one with a long tail of
+        2,048 unless given.
+    seed : int
+        Seed of the laws.
+    """
+    if vocab_sizes is not None:
+        sizes: Any = vocab_sizes
+        whole = isinstance(sizes, (list, tuple, range)) and len(sizes) > 0
+        if not (whole and all(x in range(2, _MOST_TOKENS + 1) for x in sizes)):
+            raise InvalidInput(
+                f"vocab_sizes is {sizes!r}: give a list of numbers from 2 to {_MOST_TOKENS:,}"
+            )
+        return [_long_tailed(size, length, seed) for size in vocab_sizes]
+    rng = np.random.default_rng([seed, _WIDE])
+    rows = rng.dirichlet(np.ones(_WIDE), (length, 2))
+    wide = WideLaws("wide", list(rows[:, 0]), list(rows[:, 1]), length)
+    return [wide, _long_tailed(_LONG, length, seed)]
+
+
+def _long_tailed(size: int, length: int, seed: int) -> WideLaws:
+    """Zipf's law in random order; the draft knows its head and has too little of its tail."""
+    rng = np.random.default_rng([seed, size])
+    ranks = np.arange(1, size + 1)
+    target, draft = [], []
+    for _ in range(length):
+        order = rng.permutation(size)
+        weights = 1.0 / ranks
+        skewed = weights / ranks**0.4 * np.exp(rng.normal(0.0, 0.7, size))
+        target.append((weights / weights.sum())[order])
+        draft.append((skewed / skewed.sum())[order])
+    return WideLaws("long tail", target, draft, length)
+
+
+def given_laws(target: Any, draft: Any, length: int) -> list[WideLaws]:
+    """Laws from logits of one's own: consecutive rows are the places of a text.
+
+    Parameters
+    ----------
+    target, draft : array_like, shape (..., V)
+        Logits; rows of one text stand one after the other.
+    length : int
+        Places of a text; the last row stands for those that are missing.
+
+    Raises
+    ------
+    InvalidInput
+        The shapes do not fit, or what is given is no logits.
+    """
+    named = (("the target's laws", target), ("the draft's laws", draft))
+    opened = (as_logits(Opened.of(side, name), None).numpy() for name, side in named)
+    p, q = (
+        Sampling().law(side).reshape(-1, side.shape[-1]) if side.size else side for side in opened
+    )
+    if not p.size or p.shape[-1] != q.shape[-1] or len(p) - len(q) not in (0, 1):
+        raise InvalidInput(
+            f"laws have shapes {p.shape} and {q.shape}: give logits of target and draft over one "
+            "vocabulary, a row for each place, of which the draft may lack the last"
+        )
+    starts = np.unique(np.linspace(0, max(len(p) - length, 0), _MOST_GIVEN).astype(int))
+    return [
+        WideLaws(f"given, row {n}", list(p[n : n + length]), list(q[n : n + length]), length)
+        for n in starts.tolist()
+        if n < len(q)
+    ]
+
+
+def _mixed(one: Model, other: Model, share: float = 0.5) -> Model:
+    return lambda text: share * one(text) + (1 - share) * other(text)
+
+
+def _without(model: Model, shift: int) -> Model:
+    """Model with one token, another after each text, made impossible."""
+
+    def law(text: tuple[int, ...]) -> Vector:
+        p = model(text).copy()
+        p[(sum(text) + shift) % p.size] = 0.0
+        return p / p.sum()
+
+    return law
+
+
+def _certain(model: Model) -> Model:
+    """Model that gives all mass to its likeliest token."""
+
+    def law(text: tuple[int, ...]) -> Vector:
+        p = model(text)
+        one: Vector = (np.arange(p.size) == np.argmax(p)).astype(np.float64)
+        return one
+
+    return law
