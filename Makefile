@@ -43,8 +43,12 @@ test-stress: $(VENV)/.test  ## adversarial instances by the hundred thousand aga
 KERNEL_OPTIONS ?= -m 'not exhaustive'
 STRESS_OPTIONS ?=
 
-test-kernels: $(VENV)/.test $(VENV)/.gpu  ## CUDA kernels compiled, and their PTX run on the host; needs no device
+test-kernels: $(VENV)/.test $(VENV)/.gpu .oldest-nvrtc  ## CUDA kernels compiled, and their PTX run on the host; needs no device
 	$(SHARED) $(KERNEL_TESTS) $(KERNEL_OPTIONS)
+
+# Beside the environment, whose CuPy loads a compiler of its own: the oldest that takes the kernels.
+.oldest-nvrtc: $(BIN)/python
+	$(PIP) --no-deps --target $@ nvidia-cuda-nvrtc-cu12==12.0.140
 
 test-gpu: $(VENV)/.test $(VENV)/.gpu  ## device tests, compute-sanitizer, benchmark; needs a CUDA device
 	./scripts/check-gpu $(BIN)/python .gpu-check

@@ -22,7 +22,7 @@ CLUSTER_SIZE = 8
 COMPILE_OPTIONS = (
     "--std=c++17",
     "--diag-suppress=177",  # constants that not every kernel uses
-    # Compilers before CUDA 13.5 take a lambda that another one is given for a function of the host.
+    # Compilers before CUDA 13.2 take a lambda that a function is given for a function of the host.
     "--device-as-default-execution-space",
     f"-DMDSD_BLOCK_SIZE={CLUSTER_BLOCK_SIZE}",
 )

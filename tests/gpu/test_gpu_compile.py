@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import subprocess
 import sys
@@ -12,7 +13,15 @@ import pytest
 from support import kernel_budget
 from support.ptx.runtime import ALL_TYPES
 
-from mdsd_opt.gpu.sources import KERNELS, RATIO_TABLES, Kernel, most_shared_bytes
+from mdsd_opt.gpu.sources import (
+    COMPILE_OPTIONS,
+    KERNELS,
+    RATIO_TABLES,
+    SINGLE_BLOCKS,
+    Kernel,
+    most_shared_bytes,
+    source,
+)
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 
@@ -63,6 +72,50 @@ def test_kernels_that_read_logits(number: int) -> None:
 def test_kernels_that_read_none(place: int) -> None:
     if not KERNELS[place].reads_logits:
         check(KERNELS[place], None, ARCHITECTURES[place % len(ARCHITECTURES)])
+
+
+#: NVRTC of CUDA 12.0, which `make test-kernels` lays here.
+OLDEST = Path(__file__).parents[2] / ".oldest-nvrtc/nvidia/cuda_nvrtc/lib/libnvrtc.so.12"
+
+
+@pytest.fixture(scope="module")
+def oldest() -> ctypes.CDLL:
+    if not OLDEST.exists():
+        pytest.skip("no NVRTC of CUDA 12.0: make test-kernels installs it")
+    return ctypes.CDLL(str(OLDEST))
+
+
+def words_of(compiler: ctypes.CDLL, kernel: Kernel, options: list[str]) -> str:
+    """What a compiler says of a kernel that it refuses; nothing where it compiles."""
+    program, size = ctypes.c_void_p(), ctypes.c_size_t()
+    text, at = source(kernel).encode(), ctypes.byref(program)
+    assert compiler.nvrtcCreateProgram(at, text, b"kernel.cu", 0, None, None) == 0
+    name = kernel.expression(("float32", "bfloat16") if kernel.reads_logits else None)
+    assert compiler.nvrtcAddNameExpression(program, name.encode()) == 0
+    given = [x.encode() for x in (*options, SINGLE_BLOCKS, "-arch=sm_90")]
+    as_array = (ctypes.c_char_p * len(given))(*given)
+    if compiler.nvrtcCompileProgram(program, len(given), as_array) == 0:
+        return ""
+    compiler.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+    log = ctypes.create_string_buffer(size.value)
+    compiler.nvrtcGetProgramLog(program, log)
+    return log.value.decode()
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param(place, marks=[pytest.mark.exhaustive] if place % 6 else [])
+        for place in range(len(KERNELS))
+    ],
+)
+def test_the_oldest_compiler_takes_the_kernels(oldest: ctypes.CDLL, place: int) -> None:
+    assert not words_of(oldest, KERNELS[place], list(COMPILE_OPTIONS))
+
+
+def test_the_oldest_compiler_takes_lambdas_for_functions_of_the_host(oldest: ctypes.CDLL) -> None:
+    options = [x for x in COMPILE_OPTIONS if "execution-space" not in x]
+    assert "execution space" in words_of(oldest, RATIO_TABLES, options)
 
 
 def test_an_error_is_seen() -> None:
