@@ -220,6 +220,18 @@ def test_every_measured_file_tells_its_version_or_why_it_is_older() -> None:
         assert version.split(".")[:2] == present or why, name
 
 
+def test_lines_of_prose_are_short() -> None:
+    no_prose = re.compile(r"^```.*?^```|\$\$.*?\$\$", re.MULTILINE | re.DOTALL)
+    too_long = []
+    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
+        if {"_build", "measured"} & {*page.parts}:
+            continue
+        lines = no_prose.sub("", page.read_text()).splitlines()
+        prose = (x for x in lines if not x.startswith(("|", "    ", "![")) and "](" not in x)
+        too_long += [f"{page.name}: {line}" for line in prose if len(line) > 130]
+    assert not too_long, "\n".join(too_long)
+
+
 def test_links_of_the_readme_lead_somewhere() -> None:
     found = re.findall(r"\]\(((?!http)[^)#]+)", (ROOT / "README.md").read_text())
     assert found
