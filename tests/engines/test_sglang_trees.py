@@ -21,7 +21,7 @@ import mdsd_opt as mo
 from mdsd_opt.auditing.chain_calls import Rows, Tokens
 from mdsd_opt.auditing.engines import Adapter
 from mdsd_opt.auditing.engines.engine import Drafted
-from mdsd_opt.auditing.engines.triton_kernels import interpreted_triton
+from mdsd_opt.auditing.engines.interpreted_triton import interpreted_triton
 from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.decoding import Node, Topology
 

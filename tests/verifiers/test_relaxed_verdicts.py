@@ -15,7 +15,6 @@ import mdsd_opt as mo
 from mdsd_opt.batch import verify_batch
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.decoding import DynamicTree, generate, get_rule, k_ary, parse_topology
-from mdsd_opt.decoding.generation import set_targets
 from mdsd_opt.decoding.step_laws import (
     Distance,
     check_tree,
@@ -25,6 +24,7 @@ from mdsd_opt.decoding.step_laws import (
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.drafts.by_name import scheme_maker
 from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
+from mdsd_opt.trees.draft_tree import set_targets
 from mdsd_opt.trees.topology import Topology
 from mdsd_opt.verifiers import Uniforms
 

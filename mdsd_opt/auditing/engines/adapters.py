@@ -13,7 +13,7 @@ import numpy as np
 
 from mdsd_opt.auditing.chain_calls import Rows, Tokens
 from mdsd_opt.auditing.engines.engine import Adapter, Drafted
-from mdsd_opt.auditing.engines.triton_kernels import Race, coin, interpreted_triton, log1p
+from mdsd_opt.auditing.engines.interpreted_triton import Race, coin, interpreted_triton, log1p
 from mdsd_opt.auditing.subject import TreeVerify
 from mdsd_opt.base.array_types import Integers
 from mdsd_opt.errors import InvalidInput
