@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tomllib
 import warnings
@@ -16,9 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports triton
-
 import torch
 from support.enumerated_trees import Asked, distance, every_draw
 from support.sglang_parts import Engine, device_operation, sglang_parts

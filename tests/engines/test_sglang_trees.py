@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,8 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 from stand_ins import Overlaid
-
-os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports triton
 
 import mdsd_opt as mo
 from mdsd_opt.auditing.chain_calls import Rows, Tokens

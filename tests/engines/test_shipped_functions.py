@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from dataclasses import replace
 from importlib import metadata
@@ -11,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports triton
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import engines
