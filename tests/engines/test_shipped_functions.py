@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from dataclasses import replace
 from importlib import metadata
@@ -275,6 +277,24 @@ def of_two_drafts(engine: engines.Engine, all_three: bool) -> Any:
 
     draft = of_three if all_three else of_two
     return mo.audit_tree(engine.verify, target, draft, "chain2", 0, **DRIVEN, driven_checks=1)
+
+
+def test_triton_that_was_imported_before_is_told() -> None:
+    script = """
+import os
+os.environ.pop("TRITON_INTERPRET", None)
+import triton
+os.environ["TRITON_INTERPRET"] = "1"  # too late for triton's own functions
+from mdsd_opt import MdsdError, engines
+try:
+    engines.get("vllm")
+except MdsdError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert "set TRITON_INTERPRET=1 before it is" in done.stdout
 
 
 def test_adapters_are_pinned_to_what_is_installed() -> None:

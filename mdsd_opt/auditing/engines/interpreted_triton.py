@@ -20,19 +20,20 @@ from mdsd_opt.errors import InvalidInput, MissingExtra
 def interpreted_triton(package: str) -> dict[str, Any]:
     """Triton and its language by the names that files give them; it interprets kernels.
 
-    It reads that once, when it is imported.
+    Triton reads whether it does when it is imported, for its own functions, and at every kernel.
     """
     if "triton" not in sys.modules:
         os.environ.setdefault("TRITON_INTERPRET", "1")
-    elif os.environ.get("TRITON_INTERPRET") != "1":
-        raise InvalidInput(
-            "triton is imported already, and compiles: set TRITON_INTERPRET=1 before it is"
-        )
     try:
         import triton
         import triton.language as tl
     except ImportError as error:
         raise MissingExtra(f"the kernels of {package} need triton: {error}") from error
+    compiles = isinstance(tl.sum, triton.JITFunction)
+    if compiles or os.environ.get("TRITON_INTERPRET") != "1":
+        raise InvalidInput(
+            "triton is imported already, and compiles: set TRITON_INTERPRET=1 before it is"
+        )
     return {"triton": triton, "tl": tl}
 
 
