@@ -94,6 +94,9 @@ class Placement:
         return available_threads() if self.workers is None else self.workers
 
 
+#: Seconds that a worker which is told to end has to take away what is half written.
+_TIDY_SECONDS = 3.0
+
 #: Called as ``executor(tasks, placement, done)``; calls ``done(name)`` after each shard.
 Executor = Callable[[Sequence[Task], Placement, Callable[[str], None]], None]
 
@@ -124,8 +127,11 @@ def run_here(tasks: Sequence[Task], placement: Placement, done: Callable[[str], 
         pool.shutdown()
     except BaseException as error:
         pool.shutdown(wait=False, cancel_futures=True)
-        for process in set(multiprocessing.active_children()) - earlier:
+        told = set(multiprocessing.active_children()) - earlier
+        for process in told:
             process.terminate()
+        for process in told:  # they end at once with this one, half-written files or not
+            process.join(_TIDY_SECONDS)
         if isinstance(error, BrokenProcessPool):
             raise WorkerDied(
                 f"a worker process died (was it killed, or out of memory?) after {finished} of "
