@@ -32,6 +32,12 @@ def checked_amount(name: str, value: Any) -> Any:
     raise InvalidInput(f"{name} is {value!r}: give a number of at least 0")
 
 
+def check_confidence(confidence: float, name: str = "confidence") -> None:
+    """Raise `InvalidInput` unless the confidence of an interval lies between 0 and 1."""
+    if not 0 < confidence < 1:
+        raise InvalidInput(f"{name} is {confidence}: give a number between 0 and 1")
+
+
 def floats(array: Any, name: str) -> Floats:
     """Real numbers of any precision, in float64: those beyond its range become infinite."""
     values = to_numpy(array, name)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import Opened, as_logits, frozen
-from mdsd_opt.base.checked import checked_tolerance, floats, integers
+from mdsd_opt.base.checked import check_confidence, checked_tolerance, floats, integers
 from mdsd_opt.base.files.logits import first_axis
 from mdsd_opt.base.sampling import bad_row_error, check_sampling_parameters
 from mdsd_opt.corpora.intervals import MeanInterval, mean_interval
@@ -168,6 +168,7 @@ def text_stability(
     ([2.0, 0.1, 5.0], [1.0])
     """
     check_sampling_parameters(temperature)
+    check_confidence(confidence)
     opened = as_logits(Opened.of(logits, "logits"), kind)
     values = opened.numpy()
     if values.ndim == 0 or values.size == 0:

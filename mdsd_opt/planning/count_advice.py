@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mdsd_opt.base.checked import check_confidence
 from mdsd_opt.base.frames import data_frame, flat
 from mdsd_opt.corpora.intervals import MeanInterval, interval_note
 from mdsd_opt.errors import InvalidInput
@@ -315,8 +316,7 @@ def check_asked(max_drafts: int, confidence: float) -> None:
     """Raise `InvalidInput` for lengths or a confidence that cannot be."""
     if not 1 <= max_drafts <= of.MOST_DRAFTS:
         raise InvalidInput(f"max_drafts is {max_drafts}: give 1 to {of.MOST_DRAFTS}")
-    if not 0 < confidence < 1:
-        raise InvalidInput(f"confidence is {confidence}: give a number between 0 and 1")
+    check_confidence(confidence)
 
 
 def counts_given(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.checked import check_confidence
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
@@ -217,6 +218,7 @@ def best_draft_filter(
     """
     chosen = Sampling.chosen(sampling)
     checked_integer(num_drafts, "num_drafts")
+    check_confidence(confidence)
     given = LogitsSample.of_arrays(target_logits, draft_logits, kind, sequence)
     target, rows = (x.reshape(-1, x.shape[-1]) for x in (given.target, given.draft))
     own = chosen

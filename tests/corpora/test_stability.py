@@ -162,6 +162,8 @@ def test_what_cannot_be_is_one_clear_error():
         mo.text_stability(rows, 0.1, tokens=[0, 3])
     with pytest.raises(InvalidInput, match="temperature"):
         mo.text_stability(rows, 0.1, temperature=-1)
+    with pytest.raises(InvalidInput, match=r"confidence is 1\.5"):
+        mo.text_stability(rows, 0.1, confidence=1.5)
     with pytest.raises(InvalidDistribution, match="row 1 has a NaN"):
         mo.text_stability([[0.0, 1.0], [np.nan, 0.0]], 0.1)
     with pytest.raises(InvalidInput, match="'probs'"):

@@ -131,6 +131,8 @@ def test_bad_input_is_one_clear_error():
         mo.best_draft_filter(TARGET, DRAFT, filters=[{"top_k": 2}])
     with pytest.raises(InvalidInput, match="temperature is -1"):
         mo.best_draft_filter(TARGET, DRAFT, temperatures=[-1.0])
+    with pytest.raises(InvalidInput, match="confidence is nan"):
+        mo.best_draft_filter(TARGET, DRAFT, confidence=float("nan"))
     with pytest.raises(InvalidInput, match="at least one position"):
         mo.best_draft_filter(TARGET, DRAFT[:2])
     with pytest.raises(InvalidInput, match="sequence has 2 entries"):

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from mdsd_opt.cli import options
-from mdsd_opt.errors import InvalidInput
 
 
 @options.gathers_options()
@@ -88,6 +87,7 @@ def rates(
 
     Where there is no verifier for a scheme or K, the cell stays empty. Lower bounds are marked.
     """
+    from mdsd_opt.base.checked import check_confidence
     from mdsd_opt.cli.verbs import (
         rates_of_counts,
         rates_of_files,
@@ -97,8 +97,7 @@ def rates(
     from mdsd_opt.cli.view import Form, present
 
     form = Form(page=report, **asdict(picture), **asdict(printed))
-    if not 0 < confidence < 1:
-        raise InvalidInput(f"--confidence is {confidence}: give a number between 0 and 1")
+    check_confidence(confidence, "--confidence")
     asked = options.Asked(
         logits or [], options.parse_schemes(schemes), options.parse_verifiers(verifiers),
         options.parse_counts(num_drafts), sampling, folder, confidence, threads,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mdsd_opt.cli import options
-from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
     from mdsd_opt.cli.view import View
@@ -41,8 +40,9 @@ def reproduce(
     progress: options.Progress = None,
 ) -> None:
     """A paper's experiment on your logits, beside what the paper states."""
-    if not 0 < confidence < 1:
-        raise InvalidInput(f"--confidence is {confidence}: give a number between 0 and 1")
+    from mdsd_opt.base.checked import check_confidence
+
+    check_confidence(confidence, "--confidence")
     from mdsd_opt.base.files import atomic_write, check_writable
     from mdsd_opt.cli.output import remark, show_rows
     from mdsd_opt.cli.view import Form, present

@@ -47,13 +47,13 @@ def stability(
     Passes of another shape, over five rows instead of one or over eight texts instead of one, round
     differently; that is what such changes are.
     """
+    from mdsd_opt.base.checked import check_confidence
     from mdsd_opt.cli.report.stability import stability_view
     from mdsd_opt.cli.view import Form, present
     from mdsd_opt.corpora.stability import text_stability
 
     form = Form(page=report, **asdict(picture), **asdict(printed))
-    if not 0 < confidence < 1:
-        raise InvalidInput(f"--confidence is {confidence}: give a number between 0 and 1")
+    check_confidence(confidence, "--confidence")
     paths = list(logits or [])
     if len(paths) > 2:
         raise InvalidInput(f"{len(paths)} files given: give one run, or two of the same positions")
