@@ -48,6 +48,7 @@ def audit_trace(
     top_k: int | None = None,
     top_p: float | None = None,
     min_p: float | None = None,
+    joint: bool = False,
     sampling: Sampling | None = None,
     rng: np.random.Generator | int = 0,
     false_alarm: float = 1e-6,
@@ -88,8 +89,8 @@ def audit_trace(
         For several tokens a step, the node after which each draft was drawn, 0 for the root and i +
         1 for draft i. A chain unless given.
     logits : bool
-        `target` and `draft_law` are logits; the parameters from `temperature` to `min_p`, or
-        `sampling` in place of them, say what the engine promised to make of them, see `softmax`.
+        `target` and `draft_law` are logits; the parameters from `temperature` to `joint`, or
+        `sampling` in place of them, say what the engine promised to make of them, see `Sampling`.
     rng : numpy.random.Generator or int
         Generator for the randomised transform.
     false_alarm, power, confidence : float
@@ -111,7 +112,9 @@ def audit_trace(
     InvalidInput
         Shapes do not fit, or a row is no distribution; the message names it.
     """
-    sides = Sampling.of_both(temperature, draft_temperature, top_k, top_p, min_p, sampling)
+    sides = Sampling.of_both(
+        temperature, draft_temperature, top_k, top_p, min_p, sampling, joint=joint
+    )
     if not logits and sides != (Sampling(), Sampling()):
         raise InvalidInput(
             "temperature and filters apply to logits: pass logits=True, or leave them"

@@ -30,7 +30,7 @@ _FORMATS = {
 
 
 #: Options in the metadata of a file that say how the laws and the drafts were made.
-_OPTIONS = ("scheme", "temperature", "draft_temperature", "top_k", "top_p", "min_p")
+_OPTIONS = ("scheme", "temperature", "draft_temperature", "top_k", "top_p", "min_p", "joint")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from numbers import Real
 from typing import Any
 
@@ -20,6 +20,12 @@ from mdsd_opt.errors import InvalidDistribution, InvalidInput
 class Sampling:
     r"""Parameters of :math:`p_i \propto \exp(\ell_i / T)`, with filters.
 
+    The order is: temperature, top-k, top-p, min-p, each applied to what the one before has left,
+    scaled to one. With `joint`, top-k and top-p both look at the law that the temperature gives,
+    and a token stays if both keep it: then `top_p` is a share of the mass of all tokens, not of
+    those that top-k keeps, and as many tokens stay or more. Min-p keeps the same tokens in either
+    order, since no filter removes the likeliest one. Ties with the last token kept are kept.
+
     Parameters
     ----------
     temperature : float
@@ -31,6 +37,8 @@ class Sampling:
         Keep the fewest likeliest tokens that together hold at least `top_p`, and ties.
     min_p : float, optional
         Keep tokens with at least `min_p` times the largest probability.
+    joint : bool
+        Whether `top_p` applies to the law before `top_k`, see above.
 
     Raises
     ------
@@ -42,9 +50,12 @@ class Sampling:
     top_k: int | None = None
     top_p: float | None = None
     min_p: float | None = None
+    joint: bool = False
 
     def __post_init__(self) -> None:
         check_sampling_parameters(self.temperature, self.top_k, self.top_p, self.min_p)
+        if not isinstance(self.joint, (bool, np.bool_)):
+            raise InvalidInput(f"joint is {self.joint!r}: give True or False")
         if self.top_k is not None and self.top_k <= 0:  # "off", as engines write it
             object.__setattr__(self, "top_k", None)
 
@@ -56,14 +67,17 @@ class Sampling:
         top_k: int | None = None,
         top_p: float | None = None,
         min_p: float | None = None,
+        joint: bool = False,
     ) -> Sampling:
-        """The sampling that a caller gave, as one object or as four keywords, but not as both."""
+        """The sampling that a caller gave, as one object or as keywords, but not as both."""
         if sampling is None:
-            return cls(temperature, top_k, top_p, min_p)
+            return cls(temperature, top_k, top_p, min_p, joint)
         if not isinstance(sampling, Sampling):
             raise InvalidInput(f"sampling is {sampling!r}: give mdsd_opt.Sampling(temperature=...)")
-        if (temperature, top_k, top_p, min_p) != (1.0, None, None, None):
-            raise InvalidInput("give sampling, or temperature, top_k, top_p and min_p, not both")
+        if (temperature, top_k, top_p, min_p, joint) != (1.0, None, None, None, False):
+            raise InvalidInput(
+                "give sampling, or temperature, top_k, top_p, min_p and joint, not both"
+            )
         return sampling
 
     @classmethod
@@ -76,12 +90,13 @@ class Sampling:
         min_p: float | None = None,
         sampling: Sampling | None = None,
         draft_sampling: Sampling | None = None,
+        joint: bool = False,
     ) -> tuple[Sampling, Sampling]:
         """Sampling of the target, and of the draft, whose temperature is the same unless given.
 
         The draft has the same filters, too, unless all of its sampling is given.
         """
-        target = cls.chosen(sampling, temperature, top_k, top_p, min_p)
+        target = cls.chosen(sampling, temperature, top_k, top_p, min_p, joint)
         if draft_sampling is not None:
             if draft_temperature is not None:
                 raise InvalidInput("give draft_sampling or draft_temperature, not both")
@@ -105,7 +120,7 @@ class Sampling:
 
     def law(self, logits: Floats) -> Floats:
         """Probabilities of every row of logits."""
-        return checked_softmax(logits, self.temperature, self.top_k, self.top_p, self.min_p)
+        return checked_softmax(logits, **asdict(self))
 
 
 def softmax(
@@ -115,6 +130,7 @@ def softmax(
     top_p: float | None = None,
     min_p: float | None = None,
     *,
+    joint: bool = False,
     sampling: Sampling | None = None,
 ) -> Any:
     r"""Probabilities of logits, :math:`p_i \propto \exp(\ell_i / T)`, filtered.
@@ -131,6 +147,8 @@ def softmax(
         Keep the fewest likeliest tokens that together hold at least `top_p`, and ties.
     min_p : float, optional
         Keep tokens with at least `min_p` times the largest probability.
+    joint : bool
+        Whether `top_p` applies to the law before `top_k`, see `Sampling`.
     sampling : Sampling, optional
         All of these in one, in their place.
 
@@ -146,7 +164,7 @@ def softmax(
     InvalidInput
         A parameter is out of range, or there is no token at all.
     """
-    chosen = Sampling.chosen(sampling, temperature, top_k, top_p, min_p)
+    chosen = Sampling.chosen(sampling, temperature, top_k, top_p, min_p, joint)
     opened = Opened.of(logits, "logits")
     return opened.like(chosen.law(opened.numpy()))
 
@@ -157,9 +175,11 @@ def checked_softmax(
     top_k: int | None = None,
     top_p: float | None = None,
     min_p: float | None = None,
+    joint: bool = False,
 ) -> Floats:
     """`softmax` of an array of NumPy, where the parameters have been checked."""
-    return filter_tokens(_softmax_rows(*_checked_logits(logits), temperature), top_k, top_p, min_p)
+    law = _softmax_rows(*_checked_logits(logits), temperature)
+    return filter_tokens(law, top_k, top_p, min_p, joint)
 
 
 def check_sampling_parameters(
@@ -231,18 +251,20 @@ def filter_tokens(
     top_k: int | None = None,
     top_p: float | None = None,
     min_p: float | None = None,
+    joint: bool = False,
 ) -> Floats:
-    """Apply top-k, top-p and min-p, in that order, and renormalise. Ties are kept."""
+    """Apply top-k, top-p and min-p, in the order that `Sampling` states, and renormalise."""
     result = probabilities
     if top_k is not None and 0 < top_k < result.shape[-1]:
         last = np.partition(result, -top_k, axis=-1)[..., -top_k, None]
         result = _renormalised(np.where(result >= last, result, 0.0))
     if top_p is not None and top_p < 1:
-        descending = -np.sort(-result, axis=-1)
+        seen = probabilities if joint else result
+        descending = -np.sort(-seen, axis=-1)
         mass_before = np.cumsum(descending, axis=-1) - descending
         kept = (mass_before < top_p).sum(axis=-1, keepdims=True)
         last = np.take_along_axis(descending, kept - 1, axis=-1)
-        result = _renormalised(np.where(result >= last, result, 0.0))
+        result = _renormalised(np.where(seen >= last, result, 0.0))
     if min_p is not None and min_p > 0:
         floor = min_p * result.max(axis=-1, keepdims=True)
         result = _renormalised(np.where(result >= floor, result, 0.0))

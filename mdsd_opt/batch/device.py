@@ -106,6 +106,8 @@ class Request:
             return f"there is no kernel of {self.names}"
         if not self.work.filters_alike:
             return "the kernels have the same filters on both sides"
+        if self.work.target_sampling.joint:
+            return "the kernels apply top-p to what top-k has left (joint=False)"
         if not all(1e-6 < scale < 1e6 for scale in self.scales):
             return "the temperature is too large or too small for single precision"
         if 0 in (len(target), len(draft)) or 0 in (target[-1], draft[-1]):

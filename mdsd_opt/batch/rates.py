@@ -37,6 +37,7 @@ def acceptance_rates(
     mask_draft: bool = True,
     lift: Any = None,
     draft_sampling: Sampling | None = None,
+    joint: bool = False,
 ) -> Any:
     r"""Probability that the output token is among the drafts, for every row of logits.
 
@@ -69,8 +70,8 @@ def acceptance_rates(
     temperature, draft_temperature : float
         Temperature of the target, and of the draft if it differs. 0 leaves the likeliest token
         alone.
-    top_k, top_p, min_p : optional
-        Filters, applied to either side in this order; see `mdsd_opt.softmax`.
+    top_k, top_p, min_p, joint : optional
+        Filters of either side, and their order; see `mdsd_opt.Sampling`. Joint ones on the CPU.
     num_threads : int, optional
         Threads; as many as there are processors for this process by default. The result does not
         depend on it, bit for bit.
@@ -96,7 +97,7 @@ def acceptance_rates(
         The target's id of each of the draft's tokens, where its vocabulary is a part of the
         target's: its logits are put at their places. Of EAGLE's d2t: i + d2t[i].
     sampling : Sampling, optional
-        Temperature and filters in one, in place of the four keywords.
+        Temperature and filters in one, in place of the keywords.
     mask : array_like of bool, shape (V,) or (..., V), optional
         Tokens that a grammar allows, the others have logits of -inf before temperature and filters.
         The rates are those of the masked law of each step, which is not the law of texts given that
@@ -143,7 +144,7 @@ def acceptance_rates(
         verifier,
         counts,
         *Sampling.of_both(
-            temperature, draft_temperature, top_k, top_p, min_p, sampling, draft_sampling
+            temperature, draft_temperature, top_k, top_p, min_p, sampling, draft_sampling, joint
         ),
         None if num_threads is None else checked_integer(num_threads, "num_threads"),
         progress,

@@ -52,6 +52,7 @@ def relaxed_rates(
     kind: str | None = None,
     draft_token_ids: Any = None,
     sampling: Sampling | None = None,
+    joint: bool = False,
 ) -> Any:
     r"""Largest acceptance rates within a distance from the target, for every row of logits.
 
@@ -83,10 +84,10 @@ def relaxed_rates(
         rows. No other way of spending it has a larger mean rate. Not for tv, of which a unit buys
         the same wherever it is spent.
     temperature, draft_temperature, top_k, top_p, min_p, num_threads, progress, pad : optional
-    kind, draft_token_ids : optional
+    kind, draft_token_ids, joint : optional
         As for `acceptance_rates`; the distance is from the law that is sampled.
     sampling : Sampling, optional
-        Temperature and filters in one, in place of the four keywords.
+        Temperature and filters in one, in place of the keywords.
 
     Returns
     -------
@@ -133,7 +134,9 @@ def relaxed_rates(
         schemes[0],
         "optimal",
         counts,
-        *Sampling.of_both(temperature, draft_temperature, top_k, top_p, min_p, sampling),
+        *Sampling.of_both(
+            temperature, draft_temperature, top_k, top_p, min_p, sampling, joint=joint
+        ),
         None if num_threads is None else checked_integer(num_threads, "num_threads"),
         progress,
         pad,

@@ -52,6 +52,7 @@ def verify_batch(
     mask_draft: bool = True,
     lift: Any = None,
     draft_sampling: Sampling | None = None,
+    joint: bool = False,
 ) -> BatchVerdict:
     r"""Choose one output token for every row of logits, given its drafts.
 
@@ -76,7 +77,7 @@ def verify_batch(
         Scheme by which the drafts come from q.
     verifier : str or Verifier
         A name of `mdsd_opt.verifiers.names`, ``"module:attribute"``, or a verifier.
-    temperature, draft_temperature, top_k, top_p, min_p, num_threads, kind : optional
+    temperature, draft_temperature, top_k, top_p, min_p, joint, num_threads, kind : optional
         As for `acceptance_rates`; the result does not depend on the number of threads.
     seed, step : int
         Random numbers are Philox4x32-10 with the row's number and `step` as counter: give another
@@ -94,7 +95,7 @@ def verify_batch(
         `mdsd_opt.relax`): outputs follow the relaxed targets, the rates are theirs, and the verdict
         tells the distances of each row and of all together. On the CPU.
     sampling : Sampling, optional
-        Temperature and filters in one, in place of the four keywords.
+        Temperature and filters in one, in place of the keywords.
     mask, mask_draft, lift, draft_sampling : optional
         As for `acceptance_rates`: the output follows the masked law of the target, lifted where
         weights are given. With `mask_draft` the drafts have to come from the draft's law with the
@@ -129,7 +130,7 @@ def verify_batch(
     if not 0 <= seed < 1 << 64 or not 0 <= step < 1 << 32:
         raise InvalidInput(f"seed is {seed} and step is {step}: give 64 and 32 bits at most")
     samplings = Sampling.of_both(
-        temperature, draft_temperature, top_k, top_p, min_p, sampling, draft_sampling
+        temperature, draft_temperature, top_k, top_p, min_p, sampling, draft_sampling, joint
     )
     ids = Opened.of(drafts, "drafts")
     work = RowWork(scheme, verifier, ids.shape[-1:], *samplings, num_threads)

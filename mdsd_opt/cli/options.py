@@ -89,6 +89,7 @@ class SamplingOptions:
     top_k: Annotated[int | None, "Top-k filter, on each side; 0 for none."] = None
     top_p: Annotated[float | None, "Top-p filter, on each side."] = None
     min_p: Annotated[float | None, "Min-p filter, on each side."] = None
+    joint: Annotated[bool, "Top-p filter on the law before top-k, not on what that leaves."] = False
 
     @property
     def sides(self) -> tuple[Sampling, Sampling]:

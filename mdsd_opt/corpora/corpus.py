@@ -39,7 +39,7 @@ class RatesConfig:
     ----------
     schemes, verifiers : tuple of str
     num_drafts : tuple of int
-    temperature, draft_temperature, top_k, top_p, min_p, pad, seed
+    temperature, draft_temperature, top_k, top_p, min_p, pad, seed, joint
         As in `mdsd_opt.acceptance_rates`.
     """
 
@@ -53,10 +53,12 @@ class RatesConfig:
     min_p: float | None = None
     pad: bool = False
     seed: int = 0
+    joint: bool = False
 
     def __post_init__(self) -> None:
         filters = self.top_k, self.top_p, self.min_p
-        Sampling.of_both(self.temperature, self.draft_temperature, *filters)  # checks them
+        of_both = Sampling.of_both  # checks them
+        of_both(self.temperature, self.draft_temperature, *filters, joint=self.joint)
         combinations(self.schemes, self.verifiers, self.num_drafts)
 
     @classmethod

@@ -96,7 +96,7 @@ def _unfit(given: int, token_ids: Integers, vocab_size: int) -> InvalidInput:
 def _is_read_at_once(logits: NDArray[Any], temperature: float = 1.0, **filters: Any) -> bool:
     """Whether `OwnTokens` reads such rows: long ones, unless filters need all tokens."""
     return logits.shape[-1] >= MANY_TOKENS and (
-        temperature == 0 or not set(filters.values()) - {None}
+        temperature == 0 or not set(filters.values()) - {None, False}
     )
 
 

@@ -190,7 +190,7 @@ def generate(
     sampling : Sampling, optional
         Temperature and filters in one, in place of `temperature` and `filters`.
     **filters
-        `top_k`, `top_p`, `min_p`, on each side, as for `softmax`.
+        `top_k`, `top_p`, `min_p`, `joint`, on each side, as for `softmax`.
 
     Returns
     -------

@@ -160,7 +160,8 @@ def confidence_rates(
     warmth = options.get("draft_temperature")
     if warmth is None:
         warmth = options.get("temperature", 1.0)
-    filters = {name: options[name] for name in ("top_k", "top_p", "min_p") if name in options}
+    names = ("top_k", "top_p", "min_p", "joint")
+    filters = {name: options[name] for name in names if name in options}
     confidence = softmax(draft, warmth, **filters).max(axis=-1)
     bins = np.searchsorted(edges, confidence, side="right")
     everywhere = place_rates(target, draft, max_drafts, scheme, **options)

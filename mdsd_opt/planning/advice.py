@@ -324,7 +324,8 @@ def advise(
     draft_token_ids : array_like of int, shape (draft's V,), optional
         Target's id of each of the draft's tokens, see `acceptance_rates`; a file has its own.
     **sampling
-        More options of `acceptance_rates`: `draft_temperature`, `top_k`, `top_p`, `min_p`, `pad`.
+        More options of `acceptance_rates`: `draft_temperature`, `pad`, and the filters
+        `top_k`, `top_p`, `min_p`, `joint`.
 
     Returns
     -------

@@ -289,7 +289,7 @@ def compare_draft_schemes(
     sampling : Sampling, optional
         Temperature and filters in one, in place of `temperature` and `filters`.
     **filters
-        Filters `top_k`, `top_p`, `min_p` on each side, as for `softmax`.
+        Filters `top_k`, `top_p`, `min_p`, `joint` on each side, as for `softmax`.
 
     Returns
     -------
@@ -311,7 +311,7 @@ def compare_draft_schemes(
             f"target_logits has shape {target.shape}, draft_logits {draft.shape}: give both as "
             "(..., V), or draft_token_ids"
         )
-    unknown = sorted(set(filters) - {"top_k", "top_p", "min_p"})
+    unknown = sorted(set(filters) - {"top_k", "top_p", "min_p", "joint"})
     if unknown:
         raise InvalidInput(f"unknown options {', '.join(unknown)}")
     sides = Sampling.of_both(temperature, draft_temperature, sampling=sampling, **filters)

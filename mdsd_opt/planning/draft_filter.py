@@ -149,7 +149,8 @@ def setting_shown(sampling: Sampling) -> str:
         f"{name} {value:g}" for field, name in names.items()
         if (value := getattr(sampling, field)) is not None
     ]  # fmt: skip
-    return ", ".join([f"T = {sampling.temperature:.3g}", *filters])
+    joint = ["joint"] * sampling.joint
+    return ", ".join([f"T = {sampling.temperature:.3g}", *filters, *joint])
 
 
 def best_draft_filter(

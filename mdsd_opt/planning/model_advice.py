@@ -136,7 +136,7 @@ def advise_models(
     tell : callable
         Function that is called with a line when something longer begins.
     **sampling
-        Options `draft_temperature`, `top_k`, `top_p`, `min_p`.
+        Options `draft_temperature`, `top_k`, `top_p`, `min_p`, `joint`.
 
     Returns
     -------

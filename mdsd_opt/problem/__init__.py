@@ -88,6 +88,7 @@ class TransportProblem:
         draft_token_ids: Any = None,
         *,
         sampling: Sampling | None = None,
+        joint: bool = False,
     ) -> TransportProblem:
         """Problem of one position, from the logits of both models.
 
@@ -100,16 +101,18 @@ class TransportProblem:
             "with_replacement", "without_replacement", "greedy" or "top_k".
         temperature, draft_temperature : float
             Temperature of the target and the draft; the draft's is the target's unless given.
-        top_k, top_p, min_p : optional
-            Applied to each side separately, see `softmax`.
+        top_k, top_p, min_p, joint : optional
+            Applied to each side separately, see `mdsd_opt.Sampling`.
         pad : bool
             Pad the narrower vocabulary with impossible tokens instead of raising.
         kind, draft_token_ids : optional
             As for `mdsd_opt.acceptance_rates`.
         sampling : Sampling, optional
-            Temperature and filters in one, in place of the four keywords.
+            Temperature and filters in one, in place of the keywords.
         """
-        sides = Sampling.of_both(temperature, draft_temperature, top_k, top_p, min_p, sampling)
+        sides = Sampling.of_both(
+            temperature, draft_temperature, top_k, top_p, min_p, sampling, joint=joint
+        )
         checked_scheme(drafts)
         target, draft = (
             as_logits(Opened.of(side, name), kind).numpy()

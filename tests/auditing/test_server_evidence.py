@@ -195,6 +195,10 @@ class TestLaw:
             {"min_p": 0.2},
             {"temperature": 2.0, "min_p": 0.1},
             {"top_p": 0.8},
+            {"top_p": 0.85, "min_p": 0.09},
+            {"top_k": 4, "top_p": 0.8, "min_p": 0.09},
+            {"top_k": 4, "top_p": 0.8, "joint": True},
+            {"top_k": 9, "top_p": 0.85, "min_p": 0.09, "joint": True},
         ):
             law = law_of_logprobs(listed, mo.Sampling(**options), True)
             exact = mo.softmax(logits, **options)
@@ -207,6 +211,9 @@ class TestLaw:
         assert law_of_logprobs({1: -0.69, 2: -0.70}, mo.Sampling(temperature=0.0), True) is None
         with pytest.raises(InvalidDistribution, match="top_p"):
             law_of_logprobs(listed, mo.Sampling(temperature=0.5, top_p=0.9), True)
+        joint = mo.Sampling(temperature=0.5, top_k=7, top_p=0.9, joint=True)
+        with pytest.raises(InvalidDistribution, match=r"after its sampler$"):
+            law_of_logprobs(listed, joint, True)
 
     def test_the_token_that_was_added_to_a_list_is_dropped(self):
         listed = {1: math.log(0.5), 2: math.log(0.3), 8: math.log(0.01)}

@@ -114,6 +114,18 @@ def test_rates_say_which_verifier_has_none(run, logits):
     assert list(document["refused"]) == ["spechub"]
 
 
+def test_filters_are_joint_where_that_is_asked_for(run, logits):
+    filters = {"top_k": 3, "top_p": 0.5}
+    asked = ("rates", logits, "-k", "2", "--top-k", "3", "--top-p", "0.5", "--json")
+    for order, options in ((True, ("--joint",)), (False, ())):
+        (row,) = json.loads(run(*asked, *options).stdout)["rows"][:1]
+        arrays = np.load(logits)
+        rates = mo.acceptance_rates(
+            arrays["target"], arrays["draft"], 2, row["scheme"], joint=order, **filters
+        )
+        assert row["mean"] == pytest.approx(rates.mean())
+
+
 def test_rates_of_all_schemes_are_ranked(run, logits):
     done = run("rates", logits, "-k", "2,3", "--schemes", "all", "--best-temperature", "--json")
     assert done.returncode == 0

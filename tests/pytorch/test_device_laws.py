@@ -237,7 +237,14 @@ def rows(seed, count, size, near=1.0, dtype=torch.float32):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize(
     "filters",
-    [{}, {"top_k": 7}, {"top_p": 0.8}, {"min_p": 0.05}, {"top_k": 50, "top_p": 0.9, "min_p": 0.01}],
+    [
+        {},
+        {"top_k": 7},
+        {"top_p": 0.8},
+        {"min_p": 0.05},
+        {"top_k": 50, "top_p": 0.9, "min_p": 0.01},
+        {"top_k": 50, "top_p": 0.9, "min_p": 0.01, "joint": True},
+    ],
 )
 @pytest.mark.parametrize("temperature", [1.0, 0.6, 0.0])
 def test_weights_are_integers_and_softmax(dtype, filters, temperature):

@@ -183,23 +183,26 @@ def law_of_logprobs(
     raw_rest = max(1.0 - float(np.exp(logs).sum()), 0.0)
     is_whole = raw_rest <= ROUNDING
     weights = np.exp((logs - logs[0]) / sampling.temperature)
+    seen, sees_all = weights.copy(), is_whole
     if sampling.top_k is not None and sampling.top_k <= ids.size:
         weights[sampling.top_k :] = 0.0
         is_whole = True
+    if sampling.top_p is not None:
+        if not sampling.joint:
+            seen, sees_all = weights.copy(), is_whole
+        total = seen.sum() + (0.0 if sees_all else raw_rest * np.exp(-logs[0]))
+        if not sees_all and sampling.temperature != 1:
+            beside = "" if sampling.joint else ", or set top_k as well"
+            raise InvalidDistribution(
+                "top_p cannot be told from raw log-probabilities of the likeliest tokens at a "
+                f"temperature: let the server give those after its sampler{beside}"
+            )
+        if (seen.sum() >= sampling.top_p * total) or sees_all:
+            weights[np.cumsum(seen) - seen >= sampling.top_p * total] = 0.0
+            is_whole = True
     if sampling.min_p is not None:
         is_whole = is_whole or bool(weights[-1] < sampling.min_p)
         weights[weights < sampling.min_p] = 0.0
-    if sampling.top_p is not None:
-        total = weights.sum() + (0.0 if is_whole else raw_rest * np.exp(-logs[0]))
-        if not is_whole and sampling.temperature != 1:
-            raise InvalidDistribution(
-                "top_p cannot be told from raw log-probabilities of the likeliest tokens at a "
-                "temperature: let the server give those after its sampler, or set top_k as well"
-            )
-        before = np.cumsum(weights) - weights
-        if (weights.sum() >= sampling.top_p * total) or is_whole:
-            weights[before >= sampling.top_p * total] = 0.0
-            is_whole = True
     if is_whole:
         return Law(ids, weights / weights.sum(), 0.0)
     if sampling.temperature == 1 and sampling.min_p is None and sampling.top_k is None:

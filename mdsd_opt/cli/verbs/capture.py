@@ -92,7 +92,7 @@ def capture(
     else:
         others = {name: x for name, x in asdict(sampling).items() if name != "temperature"}
         for name, value in {**named, **others, "threads": threads}.items():
-            if value is not None:
+            if value is not None and value is not False:
                 raise InvalidInput(f"--{name.replace('_', '-')} is for --rates-only")
     # read before the models, which take longer to load
     lines = capturing.read_prompts(prompts) if prompts is not None else []

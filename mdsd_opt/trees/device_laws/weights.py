@@ -24,11 +24,11 @@ def integer_weights(
     top_k: int | None = None,
     top_p: float | None = None,
     min_p: float | None = None,
+    joint: bool = False,
 ) -> Any:
     """Weights of rows of logits, [..., V]; float32, or float64 for float64 logits.
 
-    Filters apply in this order, each to what the one before has left; ties are kept, as in
-    `mdsd_opt.softmax`.
+    Filters apply in the order that `mdsd_opt.Sampling` states; ties are kept.
     """
     import torch
 
@@ -38,16 +38,17 @@ def integer_weights(
         return torch.zeros_like(values).scatter_(-1, best, UNIT)
     if temperature != 1.0:
         values = values / temperature
-    law = torch.softmax(values, -1)
+    whole = law = torch.softmax(values, -1)
     if top_k is not None and 0 < top_k < law.shape[-1]:
-        law = _at_least(law, law.topk(top_k, -1).values[..., -1:])
+        law = _at_least(law, law, law.topk(top_k, -1).values[..., -1:])
     if top_p is not None and top_p < 1:
-        descending = law.sort(-1, descending=True).values
+        seen = whole if joint else law
+        descending = seen.sort(-1, descending=True).values
         before = descending.cumsum(-1, dtype=torch.float64) - descending
         kept = (before < top_p).sum(-1, keepdim=True)
-        law = _at_least(law, descending.gather(-1, kept - 1))
+        law = _at_least(law, seen, descending.gather(-1, kept - 1))
     if min_p is not None and min_p > 0:
-        law = _at_least(law, min_p * law.amax(-1, keepdim=True))
+        law = _at_least(law, law, min_p * law.amax(-1, keepdim=True))
     return law.mul_(UNIT).round_()
 
 
@@ -59,10 +60,11 @@ def probabilities(law: Any) -> Floats:
     return weights / weights.sum()
 
 
-def _at_least(law: Any, floor: Any) -> Any:
+def _at_least(law: Any, seen: Any, floor: Any) -> Any:
+    """Law of the tokens to which another law, or the same, gives at least so much."""
     import torch
 
-    kept = torch.where(law >= floor, law, 0.0)
+    kept = torch.where(seen >= floor, law, 0.0)
     return kept / kept.sum(-1, keepdim=True)
 
 
