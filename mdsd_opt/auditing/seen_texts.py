@@ -15,6 +15,7 @@ import numpy as np
 
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.causes import cause
+from mdsd_opt.auditing.model_texts import Texts
 from mdsd_opt.auditing.output_checks import (
     MAX_CELLS,
     TEXTS,
@@ -27,7 +28,6 @@ from mdsd_opt.auditing.output_checks import (
     succession_check,
 )
 from mdsd_opt.auditing.report import Check, Interval
-from mdsd_opt.auditing.trees.texts import Texts
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import WithReplacement
 

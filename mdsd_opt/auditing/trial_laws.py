@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.auditing.trees.texts import MAX_TEXTS, TableModel
+from mdsd_opt.auditing.model_texts import MAX_TEXTS, TableModel
 from mdsd_opt.base.arrays import Opened, as_logits
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput

@@ -13,8 +13,8 @@ from support.tables import trees as oracle_trees
 from support.tree_rules import block, chain, drawn, path
 
 import mdsd_opt as mo
+from mdsd_opt.auditing.model_texts import ModelLaws, Texts, drawn_trees
 from mdsd_opt.auditing.trees import TableModel, audit
-from mdsd_opt.auditing.trees.texts import ModelLaws, Texts, drawn_trees
 from mdsd_opt.decoding import Node, get_rule, parse_topology
 from mdsd_opt.drafts.by_name import scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName

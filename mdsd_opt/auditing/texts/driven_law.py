@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from mdsd_opt.auditing.driving import DrawTree, Tape
 from mdsd_opt.auditing.driving.draw_tree import Budget, Node, Run
 from mdsd_opt.auditing.driving.tape import CategoryDraw, Draw, Tail, UniformDraw, Value
+from mdsd_opt.auditing.model_texts import Texts
 from mdsd_opt.auditing.settings import Options
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.auditing.texts.report import Trial
@@ -21,7 +22,6 @@ from mdsd_opt.auditing.texts.rounds import Rounds
 from mdsd_opt.auditing.texts.session import Session, log_failure, log_impossible
 from mdsd_opt.auditing.texts.text_law import variations
 from mdsd_opt.auditing.texts.toys import Tables, Text
-from mdsd_opt.auditing.trees.texts import Texts
 
 Vector = NDArray[np.float64]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
+from mdsd_opt.auditing.model_texts import ModelLaws, Texts, promised
 from mdsd_opt.auditing.subject import Failure, ViolationLog, judged, outcome_of
 from mdsd_opt.auditing.texts.rounds import DRAFT, TARGET
 from mdsd_opt.auditing.texts.toys import AnyTables, Text, Toy
-from mdsd_opt.auditing.trees.texts import ModelLaws, Texts, promised
 from mdsd_opt.auditing.trial_laws import WideLaws
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import MissingExtra

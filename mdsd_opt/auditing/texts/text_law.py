@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.auditing import statistics
+from mdsd_opt.auditing.model_texts import Texts
 from mdsd_opt.auditing.report import Check
-from mdsd_opt.auditing.trees.texts import Texts
 
 Vector = NDArray[np.float64]
 

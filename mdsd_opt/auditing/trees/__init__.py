@@ -1,7 +1,7 @@
 """Audits of rules for trees of drafts: are their whole texts right, not only the first tokens?"""
 
+from mdsd_opt.auditing.model_texts import TableModel
 from mdsd_opt.auditing.trees.audit import audit_tree
 from mdsd_opt.auditing.trees.report import TreeAuditReport
-from mdsd_opt.auditing.trees.texts import TableModel
 
 __all__ = ["TableModel", "TreeAuditReport", "audit_tree"]

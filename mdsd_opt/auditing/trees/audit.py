@@ -12,12 +12,12 @@ import numpy as np
 
 from mdsd_opt.auditing.driving import Budget, OutOfTime, Tape, Undrivable, driven_tree
 from mdsd_opt.auditing.findings import Findings, FoundLaw
+from mdsd_opt.auditing.model_texts import TableModel, drawn_trees
 from mdsd_opt.auditing.report import NOT_DRIVEN, NOT_JUDGED
 from mdsd_opt.auditing.settings import COARSE, MAX_CALLS, Options, generator_of
 from mdsd_opt.auditing.subject import AlwaysFails, Failure, TreeVerify, ViolationLog, described
 from mdsd_opt.auditing.trees.report import TreeAuditReport
 from mdsd_opt.auditing.trees.rule import Met, TreeRule, TreeSample
-from mdsd_opt.auditing.trees.texts import TableModel, drawn_trees
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker

@@ -14,6 +14,7 @@ import numpy as np
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.edges import tree_edges
 from mdsd_opt.auditing.findings import Findings
+from mdsd_opt.auditing.model_texts import ModelLaws, PlaceLaws, Texts, promised
 from mdsd_opt.auditing.output_checks import acceptance_check, length_check
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.report import Check, Coverage, Level
@@ -30,7 +31,6 @@ from mdsd_opt.auditing.subject import (
     outcome_of,
 )
 from mdsd_opt.auditing.trees.report import TreeAuditReport, blind_spots
-from mdsd_opt.auditing.trees.texts import ModelLaws, PlaceLaws, Texts, promised
 from mdsd_opt.base.array_types import Vector
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
