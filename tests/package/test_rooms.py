@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import re
 import subprocess
 import sys
@@ -13,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import mdsd_opt
-from mdsd_opt import _old_names
 from mdsd_opt.drafts.by_name import all_schemes
 from mdsd_opt.gpu.rates import BY_NAME
 
@@ -62,6 +60,99 @@ def test_the_test_sees_an_import_that_runs_up(tmp_path: Path) -> None:
         assert [name for _, name in rooms_imported(path)] == ["cli"]
 
 
+#: What a module imports when it is run: modules of the package.
+Graph = dict[str, set[str]]
+
+
+def modules_of(package: Path) -> dict[str, Path]:
+    """Files of a package, by their dotted names."""
+    files = {}
+    for path in package.rglob("*.py"):
+        parts = path.relative_to(package.parent).with_suffix("").parts
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return files
+
+
+def run_at_import(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Imports that are run with the module: in bodies of classes, `if` and `try`, too.
+
+    Those inside functions run later, those for type checkers never.
+    """
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.Import, ast.ImportFrom)):
+            yield child
+        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            for other in child.orelse:
+                yield from run_at_import(ast.Module([other], []))
+        elif not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield from run_at_import(child)
+
+
+def import_graph(package: Path) -> Graph:
+    """Modules that each module imports as it is run, and the packages these stand in.
+
+    A module's own packages are not counted where it imports what stands beside it: they were begun
+    before it. They are where it asks for one of their names.
+    """
+    files = modules_of(package)
+    graph: Graph = {}
+    for module, path in files.items():
+        graph[module] = set()
+        for node in run_at_import(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names]
+            if isinstance(node, ast.ImportFrom):
+                whole = [f"{node.module}.{name}" for name in names]
+                names = [name if name in files else str(node.module) for name in whole]
+            for name in {*names} & files.keys():
+                parts = name.split(".")
+                above = {".".join(parts[:n]) for n in range(1, len(parts))}
+                graph[module] |= {x for x in above if not f"{module}.".startswith(f"{x}.")} | {name}
+    return graph
+
+
+def circles(graph: Graph) -> list[str]:
+    """Modules that stand in a circle, or between two of them."""
+    left, ends = dict(graph), [""]
+    while ends:
+        imported = set().union(*left.values())
+        ends = [x for x, to in left.items() if x not in imported or not to & left.keys()]
+        left = {x: to for x, to in left.items() if x not in ends}
+    return sorted(left)
+
+
+def test_no_circle_of_imports_between_rooms_or_inside_one() -> None:
+    graph = import_graph(PACKAGE)
+    assert sum(map(len, graph.values())) > 1000
+    assert circles(graph) == []
+
+
+def test_the_test_sees_a_circle(tmp_path: Path) -> None:
+    for folder in ("planted", "planted/room"):
+        (tmp_path / folder).mkdir()
+    texts = {
+        "__init__": "",
+        "user": "from planted.room import name\nfrom planted.below import x",
+        "below": "x = 1\nif x:\n    from planted.room.deep import y",
+        "room/__init__": "from planted.room.deep import y\nfrom planted.room import name",
+        "room/name": "def f():\n    from planted.room import y\n",
+        "room/deep": "import typing\nif typing.TYPE_CHECKING:\n    import planted.below",
+    }
+
+    def found(**changed: str) -> list[str]:
+        for name, text in {**texts, **changed}.items():
+            (tmp_path / "planted" / f"{name}.py").write_text(text, encoding="utf-8")
+        return circles(import_graph(tmp_path / "planted"))
+
+    assert found() == []
+    # The package of what is imported is run first, and with it what stands in its __init__.
+    assert found(**{"room/deep": "from planted.below import x"}) == [
+        *("planted.below", "planted.room", "planted.room.deep")
+    ]
+    assert found(**{"room/deep": "class A:\n    from planted.room import y"}) == [
+        *("planted.room", "planted.room.deep")
+    ]
+
+
 def rooms_in_strings(path: Path) -> Iterator[tuple[int, str]]:
     """Line and room of every string, but for docstrings, that names a module of the package."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -100,16 +191,6 @@ def test_folders_are_the_rooms() -> None:
     assert folders - {"data"} == set(ROOMS)
     text = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert re.findall(r"^\|[a-z ]*\| `(\w+)` \|", text, re.MULTILINE) == [*reversed(ROOMS)]
-
-
-@pytest.mark.parametrize("name", sorted({**_old_names.MOVED, **_old_names.PUBLIC}))
-def test_an_old_name_is_the_module_of_today(name: str) -> None:
-    today = importlib.import_module({**_old_names.MOVED, **_old_names.PUBLIC}[name])
-    code = (
-        f"import warnings, {today.__name__} as new\nwarnings.simplefilter('ignore')\nimport {name}"
-    )
-    code += f"\nassert sys.modules['{name}'] is new and new.__spec__.name == new.__name__"
-    subprocess.run([sys.executable, "-c", f"import sys\n{code}"], check=True)
 
 
 def test_names_that_are_not_public_warn() -> None:

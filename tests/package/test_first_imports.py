@@ -1,0 +1,107 @@
+"""Every module and public name can be what a process asks for first."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mdsd_opt
+from mdsd_opt import _old_names
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+#: What an installation without extras may lack, by the names under which it is imported.
+EXTRAS = (
+    *("accelerate", "cdd", "cupy", "cvxpy", "dask", "distributed", "gguf", "httpx", "igraph"),
+    *("jinja2", "matplotlib", "ortools", "ot", "pandas", "ppl", "PyNormaliz", "ray", "torch"),
+    *("transformers", "triton", "uvicorn"),
+)
+
+
+def first_imports(package: str, place: Path, **asked: list[str]) -> dict[str, tuple[str, ...]]:
+    """Error, missing package and message of all that was asked for; see the script."""
+    script = ROOT / "tests" / "support" / "first_imports.py"
+    question = json.dumps({"package": package, "ready": [], "absent": [], **asked})
+    environment = {**os.environ, "PYTHONPATH": str(place), "OMP_NUM_THREADS": "1"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes read what one compiled
+    done = subprocess.run(
+        [sys.executable, str(script), question],
+        capture_output=True, text=True, check=True, env=environment,
+    )  # fmt: skip
+    return {what: tuple(rest) for what, *rest in map(json.loads, done.stdout.splitlines())}
+
+
+#: Old names, too, lead to the module of today when they are asked for first.
+OLD = {
+    f"import {name}, {today} as new, sys\n"
+    f"assert sys.modules['{name}'] is new and new.__spec__.name == new.__name__": name
+    for name, today in {**_old_names.MOVED, **_old_names.PUBLIC}.items()
+}
+
+
+def test_all_can_be_imported_first_without_any_extra() -> None:
+    ready = ["numpy", "numba", "scipy.special", "typer", "ml_dtypes"]
+    outcomes = first_imports(
+        "mdsd_opt", ROOT, ready=ready, absent=list(EXTRAS), statements=list(OLD)
+    )
+    folder = ROOT / "mdsd_opt"
+    files = {path.relative_to(ROOT).with_suffix("") for path in folder.rglob("*.py")}
+    modules = {".".join(path.parts).removesuffix(".__init__") for path in files}
+    lazy = {*mdsd_opt.__all__, *mdsd_opt._MODULES} - {"__version__"}
+    names = {f"mdsd_opt:{name}" for name in lazy} | {"mdsd_opt.batch:relaxed_rates"}
+    assert outcomes.keys() >= {*OLD, *modules, *names} - {"mdsd_opt.__main__"}
+    failed = {
+        OLD.get(what, what): told
+        for what, told in outcomes.items()
+        if told[0] and told[0] != "MissingExtra" and told[1] not in EXTRAS
+    }
+    assert not failed
+
+
+def test_a_planted_circle_and_other_faults_are_seen(tmp_path: Path) -> None:
+    package = tmp_path / "planted"
+    (package / "room").mkdir(parents=True)
+    texts = {
+        "__init__": "__all__ = ['lost']\ndef __dir__():\n    return ['asked']\n"
+        "def __getattr__(name):\n    if name == 'asked':\n        from planted import second\n"
+        "    raise AttributeError(name)\n",
+        "first": "x = 1\nfrom planted.second import y\n",
+        "second": "from planted.first import x\ny = 2\n",  # works after `first` alone
+        "ends": "import sys\nsys.exit(0)\n",
+        "dies": "import os\nos._exit(3)\n",
+        "lacks": "import no_such_package.part\n",
+        "hidden": "import numpy\n",
+        "wrong": "import planted.no_such_module\n",
+        "room/__init__": "raise ImportError('a sentence')\n",
+        "room/below": "",
+    }
+    for name, text in texts.items():
+        (package / f"{name}.py").write_text(text, encoding="utf-8")
+    outcomes = first_imports("planted", tmp_path, absent=["numpy"], statements=["import planted"])
+    assert {what: told[:2] for what, told in outcomes.items()} == {
+        "import planted": ("", ""),
+        "planted": ("", ""),
+        "planted:asked": ("ImportError", ""),
+        "planted:lost": ("AttributeError", ""),
+        "planted.first": ("", ""),
+        "planted.second": ("ImportError", ""),
+        "planted.ends": ("SystemExit", ""),
+        "planted.dies": ("process", ""),
+        "planted.lacks": ("ModuleNotFoundError", "no_such_package"),
+        "planted.hidden": ("ModuleNotFoundError", "numpy"),
+        "planted.wrong": ("ModuleNotFoundError", ""),
+        "planted.room": ("ImportError", ""),
+    }
+
+
+def test_a_process_that_has_the_package_is_refused() -> None:
+    with pytest.raises(subprocess.CalledProcessError) as end:
+        first_imports("mdsd_opt", ROOT, ready=["mdsd_opt.errors"])
+    assert "mdsd_opt.errors" in end.value.stderr
