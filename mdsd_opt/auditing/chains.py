@@ -10,7 +10,7 @@ import numpy as np
 from mdsd_opt.auditing.chain_calls import READ_TOKENS, Caller, chain_of, chain_rule
 from mdsd_opt.auditing.on_laws import CALLS, WIDE_CALLS, OnTrees
 from mdsd_opt.auditing.portfolio import PortfolioReport
-from mdsd_opt.auditing.report import HIDDEN_AT_MOST, is_tolerable
+from mdsd_opt.auditing.report import ANSWERS, HIDDEN_AT_MOST, Bar
 from mdsd_opt.auditing.rows import audit_rows
 from mdsd_opt.auditing.settings import MAX_CALLS, Options, generator_of
 from mdsd_opt.auditing.trial_laws import given_laws, standard_laws, wide_laws
@@ -152,7 +152,11 @@ def audit_chain(
 
 
 def assert_lossless(
-    verify: Callable[..., Any], *, tolerate_edge: float = 1e-12, **options: Any
+    verify: Callable[..., Any],
+    *,
+    detect: float = HIDDEN_AT_MOST,
+    tolerate_edge: float = 1e-12,
+    **options: Any,
 ) -> PortfolioReport:
     """Audit a function that verifies a chain of drafts, in a test of one's own.
 
@@ -160,8 +164,9 @@ def assert_lossless(
     ----------
     verify : callable
         As in `audit_chain`.
-    tolerate_edge : float
-        Probability of impossible values up to which an edge passes.
+    detect, tolerate_edge : float
+        Total variation that may have stayed hidden, and probability of impossible values up to
+        which an edge passes.
     **options
         Options of `audit_chain`.
 
@@ -172,10 +177,10 @@ def assert_lossless(
     Raises
     ------
     AssertionError
-        A deviation was found, or a bias of .05 could have stayed hidden; it holds the verdict.
+        The audit is not passed, see `Report.answer`; it holds the answer and the verdict.
     """
+    bar = Bar(detect, tolerate_edge)
     report = audit_chain(verify, **options)
-    edge = is_tolerable(report, tolerate_edge)
-    if not (report.lossless or (edge and report.detectable_bias < HIDDEN_AT_MOST)):
-        raise AssertionError(report.verdict)
+    if ANSWERS[bar.answer(report)]:
+        raise AssertionError(bar.told(report))
     return report

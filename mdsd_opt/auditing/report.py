@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
+from mdsd_opt.errors import InvalidInput
+
 #: Deviations of single tokens are reported in standard deviations up to this number.
 LARGEST_Z = 40.0
 
@@ -102,10 +104,10 @@ NOT_DRIVEN = "not driven"
 
 #: Answers of `Report.verdict_class`.
 LOSSLESS, NO_DEVIATION, EDGE = "lossless", "no deviation", "edge"
-LOSSY, NOT_JUDGED = "lossy", "not judged"
+LOSSY, NOT_JUDGED, NOT_SETTLED = "lossy", "not judged", "not settled"
 
 #: All verdict classes, from best to worst.
-CLASSES = (LOSSLESS, NO_DEVIATION, EDGE, NOT_JUDGED, LOSSY)
+CLASSES = (LOSSLESS, NO_DEVIATION, EDGE, NOT_JUDGED, NOT_SETTLED, LOSSY)
 
 #: Classes in which nothing was found wrong.
 CLEAN = (LOSSLESS, NO_DEVIATION)
@@ -113,10 +115,50 @@ CLEAN = (LOSSLESS, NO_DEVIATION)
 #: A report is `lossless` only where no larger bias could have stayed hidden.
 HIDDEN_AT_MOST = 0.05
 
+#: Answers to the question whether an audit is passed, from best to worst, with their exit codes.
+ANSWERS = {"PASS": 0, "EDGE": 0, "TOO WEAK": 3, "NOT JUDGED": 3, "NOT SETTLED": 3, "FAIL": 1}
 
-def is_tolerable(report: Any, tolerated: float) -> bool:
-    """Whether the only fault is an edge of a probability that is tolerated."""
-    return report.verdict_class == EDGE and (report.edge_mass or 0.0) <= tolerated
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What a report of an audit has to reach to pass.
+
+    Attributes
+    ----------
+    detect : float
+        Total variation that may stay hidden, in (0, 1].
+    tolerate_edge : float
+        Probability of values that must not come, up to which an edge passes.
+    """
+
+    detect: float = HIDDEN_AT_MOST
+    tolerate_edge: float = 1e-12
+
+    def __post_init__(self) -> None:
+        if not 0 < self.detect <= 1:
+            raise InvalidInput(f"detect is {self.detect}: give a total variation above 0, up to 1")
+        if not 0 <= self.tolerate_edge <= 1:
+            raise InvalidInput(f"tolerate_edge is {self.tolerate_edge}: give a probability")
+
+    def answer(self, report: Any) -> str:
+        """One of `ANSWERS`, for a report, or the audit of an engine."""
+        if report.verdict_class in (NOT_JUDGED, NOT_SETTLED):
+            return str(report.verdict_class).upper()
+        is_edge = report.verdict_class == EDGE and (report.edge_mass or 0.0) <= self.tolerate_edge
+        wrong_drafts = getattr(report, "drafts_follow_law", None) is False
+        if not (report.faultless or (is_edge and not wrong_drafts)):
+            return "FAIL"
+        if report.detectable_bias > self.detect:
+            return "TOO WEAK"
+        return "PASS" if report.faultless else "EDGE"
+
+    def told(self, report: Any) -> str:
+        """The answer, and the verdict in a sentence."""
+        answer, verdict = self.answer(report), str(report.verdict)
+        if answer == "TOO WEAK":
+            hidden = f"a bias of {report.detectable_bias:.2g} could have stayed hidden"
+            return f"{answer}: {hidden}, where {self.detect:g} is allowed (detect). {verdict}"
+        return verdict if verdict.startswith(answer) else f"{answer}: {verdict}"
 
 
 def worst_class(classes: Iterable[str]) -> str:
@@ -292,9 +334,33 @@ class Report:
         return self.verdict_class in CLEAN
 
     @property
+    def faultless(self) -> bool:
+        """Whether nothing was found wrong; of a rule that is lossy on purpose, nothing else."""
+        return self.clean
+
+    @property
     def lossless(self) -> bool:
-        """Whether nothing deviates and no bias of .05 could have stayed hidden."""
-        return self.clean and self.detectable_bias < HIDDEN_AT_MOST
+        """Whether nothing deviates and no bias above .05 could have stayed hidden."""
+        return self.clean and self.detectable_bias <= HIDDEN_AT_MOST
+
+    def answer(self, detect: float = HIDDEN_AT_MOST, tolerate_edge: float = 1e-12) -> str:
+        """Whether the audit is passed, in the word that terminals, pages and JUnit's files have.
+
+        Parameters
+        ----------
+        detect : float
+            Total variation that may have stayed hidden.
+        tolerate_edge : float
+            Probability of impossible values up to which an edge passes.
+
+        Returns
+        -------
+        str
+            "PASS" (nothing found, and no larger bias than `detect` could have stayed hidden);
+            "EDGE" (the same, but for values of probability `tolerate_edge` at most); "TOO WEAK"
+            (nothing found, and a larger bias may be hidden); "NOT JUDGED"; "NOT SETTLED"; "FAIL".
+        """
+        return Bar(detect, tolerate_edge).answer(self)
 
     @property
     def verdict(self) -> str:
@@ -307,7 +373,8 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as types that JSON knows (an infinite number becomes None)."""
-        return {**plain(self), "lossless": self.lossless, "verdict": self.verdict}
+        own = {"lossless": self.lossless, "answer": self.answer(), "verdict": self.verdict}
+        return {**plain(self), **own}
 
     def __str__(self) -> str:
         width = max(len(label) for label, _ in self.rows())

@@ -92,7 +92,8 @@ class View:
     document: Mapping[str, Any] | str = ""  # as JSON
     figure: Drawing | None = None
     findings: Sequence[str] | None = None  # what a page begins with instead of the conclusion
-    verdict: bool | None = None  # whether that is good or bad, where it is either
+    verdict: str = ""  # that in a word
+    code: int = 0  # and as an exit code, which colours the word
     rows: Sequence[Mapping[str, Any]] = ()  # lines of CSV
 
 
@@ -357,7 +358,8 @@ def save_page(path: str | os.PathLike[str], view: View) -> None:
     page = _template().render(
         title=view.title,
         findings=findings,
-        verdict={True: "PASS", False: "FAIL", None: ""}[view.verdict],
+        verdict=view.verdict,
+        tone={0: "good", 1: "bad"}.get(view.code, "open"),
         svg=_svg(view.figure.draw()) if view.figure else "",
         shows=view.figure.shows if view.figure else "",
         sections=sections,

@@ -12,7 +12,6 @@ from support.chain_verifiers import LOSSY, standard
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import chains, on_laws
-from mdsd_opt.auditing.report import is_tolerable
 from mdsd_opt.auditing.settings import MAX_CALLS, Options
 from mdsd_opt.auditing.trial_laws import standard_laws
 from mdsd_opt.decoding import get_rule
@@ -197,8 +196,8 @@ def test_an_edge_is_as_rare_as_the_bits_that_count(draw: Any, bits: int) -> None
     report = mo.audit(verify, problem, 0, 2_000, method="sampling")
     assert (report.verdict_class, report.edge_mass) == ("edge", 2.0**-bits)
     assert f"once in 2**{bits} draws" in report.verdict
-    assert not is_tolerable(report, 2.0**-60)
-    assert is_tolerable(report, 2.0**-24)
+    assert report.answer(1.0, 2.0**-60) == "FAIL"
+    assert report.answer(1.0, 2.0**-24) == "EDGE"
 
 
 def test_a_portfolio_says_why_laws_were_not_driven() -> None:

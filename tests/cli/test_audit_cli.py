@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -84,35 +85,53 @@ SAMPLED = ("--vocab-size", "4", "--num-drafts", "1", "--trials", "500")
 
 
 @pytest.mark.parametrize(
-    ("rule", "options", "code", "kind"),
+    ("rule", "options", "answer", "kind"),
     [
-        ("right", (), 0, "no deviation"),
-        ("right", ("--detect", "0.5"), 0, "no deviation"),
-        ("right", ("--detect", "0.05"), 3, "no deviation"),
-        ("right", ("--detect", "0.01", "--method", "driven"), 0, "lossless"),
-        ("right", ("--detect", "0.5", "--trials", "5"), 3, "no deviation"),
-        ("wrong", (), 1, "lossy"),
-        ("wrong", ("--detect", "0.01"), 1, "lossy"),
-        ("wrong", ("--tolerate-edge", "1"), 1, "lossy"),
-        ("fails_at_one", (), 3, "not judged"),
-        ("fails_at_one", ("--detect", "1", "--tolerate-edge", "1"), 3, "not judged"),
+        ("right", (), "TOO WEAK", "no deviation"),
+        ("right", ("--detect", "0.5"), "PASS", "no deviation"),
+        ("right", ("--detect", "0.05"), "TOO WEAK", "no deviation"),
+        ("right", ("--trials", "20000"), "PASS", "no deviation"),
+        ("right", ("--detect", "0.01", "--method", "driven"), "PASS", "lossless"),
+        ("right", ("--detect", "0.5", "--trials", "5"), "TOO WEAK", "no deviation"),
+        ("wrong", (), "FAIL", "lossy"),
+        ("wrong", ("--detect", "0.01"), "FAIL", "lossy"),
+        ("wrong", ("--tolerate-edge", "1"), "FAIL", "lossy"),
+        ("fails_at_one", (), "NOT JUDGED", "not judged"),
+        ("fails_at_one", ("--detect", "1", "--tolerate-edge", "1"), "NOT JUDGED", "not judged"),
     ],
 )
-def test_what_may_be_hidden_has_an_exit_code(
-    audited: Any, rule: str, options: tuple[str, ...], code: int, kind: str
+def test_one_word_answers_everywhere(
+    audited: Any, tmp_path: Path, rule: str, options: tuple[str, ...], answer: str, kind: str
 ) -> None:
-    found, report = audited("--verifier", f"rules_to_audit:{rule}", *SAMPLED, *options)
-    assert report["verdict_class"] == kind
-    assert found == code
-    assert report["lossless"] is (kind == "lossless")
-    assert 0 <= report["detectable_bias"] <= 1
+    """The exit code, JSON, the page and JUnit's file say the same."""
+    files = ("--report", "page.html", "--junit", "junit.xml")
+    code, report = audited("--verifier", f"rules_to_audit:{rule}", *SAMPLED, *options, *files)
+    assert (report["verdict_class"], report["answer"]) == (kind, answer)
+    assert code == {"PASS": 0, "FAIL": 1}.get(answer, 3)
+    assert report["told"].startswith(answer)
+    page = (tmp_path / "page.html").read_text()
+    tone = {"PASS": "good", "FAIL": "bad"}.get(answer, "open")
+    assert f'<div class="findings {tone}">\n<p><span class="stamp">{answer}</span></p>' in page
+    (case,) = ElementTree.parse(tmp_path / "junit.xml").getroot().iter("testcase")
+    kinds = {"PASS": [], "FAIL": ["failure"]}.get(answer, ["error"])
+    found = [part for part in case if part.tag != "system-out"]
+    assert [part.tag for part in found] == kinds
+    assert all(part.attrib["message"] == report["told"] for part in found)
+    assert report["lossless"] is (answer == "PASS" and report["detectable_bias"] <= 0.05)
+
+
+def test_a_terminal_ends_with_the_answer(audited: Any, run_cli: Any) -> None:
+    done = run_cli("audit", "--verifier", "rules_to_audit:right", *SAMPLED)
+    told = " ".join(done.stdout.split())
+    assert "TOO WEAK: a bias of 0.18" in told
+    assert "could have stayed hidden, where 0.05 is allowed (detect). no deviation found" in told
 
 
 @pytest.mark.parametrize(
     ("rule", "method", "options", "code"),
     [
         ("at_zero", "driven", (), 0),
-        ("at_zero", "sampling", (), 0),
+        ("at_zero", "sampling", ("--detect", "1"), 0),
         ("at_zero", "driven", ("--tolerate-edge", "0"), 1),
         ("at_zero", "sampling", ("--tolerate-edge", "0"), 1),
         ("at_zero", "driven", ("--tolerate-edge", "1e-17"), 1),
@@ -126,7 +145,7 @@ def test_an_edge_is_tolerated_up_to_its_probability(
     given = ("--problem", "with_zero.json", "--trials", "300", "--method", method)
     found, report = audited("--verifier", f"rules_to_audit:{rule}", *given, *options)
     assert report["verdict_class"] == "edge"
-    assert found == code
+    assert (found, report["answer"]) == (code, "FAIL" if code else "EDGE")
     bits = 53 if rule == "at_zero" else 24
     assert 0.3 * 2.0**-bits < report["edge_mass"] <= 2.0**-bits
     assert report["lossless"] is False
@@ -144,7 +163,7 @@ def test_chains_are_put_to_laws_of_ones_own(audited: Any, tmp_path: Path) -> Non
     target = rng.normal(0, 2, (6, 400))
     draft = target + rng.normal(0, 1, target.shape)
     np.savez(tmp_path / "logits.npz", target=target, draft=draft)
-    given = ("--trials", "600", "--logits", "logits.npz")
+    given = ("--trials", "600", "--logits", "logits.npz", "--detect", "1")
     code, report = audited("--chain", "rules_to_audit:chain", *given)
     assert code == 0
     assert [one["law"] for one in report["tried"]] == [f"given, row {n}" for n in (0, 1, 3)]
@@ -158,16 +177,16 @@ def test_chains_are_put_to_laws_of_ones_own(audited: Any, tmp_path: Path) -> Non
 
 
 def test_chains_are_put_to_vocabularies_of_these_sizes(audited: Any) -> None:
-    code, report = audited(
-        "--chain", "rules_to_audit:chain", "--vocab-sizes", "100,300", "--trials", "300"
-    )
+    given = ("--vocab-sizes", "100,300", "--trials", "300", "--detect", "1")
+    code, report = audited("--chain", "rules_to_audit:chain", *given)
     assert code == 0
     assert [one["vocab_size"] for one in report["tried"]][-2:] == [100, 300]
     assert report["largest_vocab_size"] == 300
 
 
 def test_batches_of_chains_are_read_row_by_row(audited: Any) -> None:
-    code, report = audited("--chain", "rules_to_audit:rows", "--batch", "3", "--trials", "300")
+    given = ("--batch", "3", "--trials", "300", "--detect", "1")
+    code, report = audited("--chain", "rules_to_audit:rows", *given)
     assert code == 0
     assert [one["law"] for one in report["tried"]] == ["row 1", "row 2", "row 3"]
 
@@ -182,8 +201,10 @@ def test_a_promise_that_is_not_kept_is_found(audited: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--detect", "0"), "--detect is 0.0: give a total variation between 0 and 1"),
-        (("--detect", "1.5"), "--detect is 1.5"),
+        (("--detect", "0"), "detect is 0.0: give a total variation above 0, up to 1"),
+        (("--detect", "1.5"), "detect is 1.5"),
+        (("--detect", "nan"), "detect is nan"),
+        (("--tolerate-edge", "nan"), "tolerate_edge is nan: give a probability"),
         (("--logits", "logits.npz"), "--logits and --vocab-sizes go with --chain and --text"),
         (("--vocab-sizes", "40"), "--logits and --vocab-sizes go with --chain and --text"),
         (("--seconds", "-1"), "seconds is -1.0: give a positive number"),

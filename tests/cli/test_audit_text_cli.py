@@ -32,7 +32,7 @@ def fails(target, draft):
 def test_the_exit_code_is_that_of_the_class(run_cli, tmp_path, monkeypatch, name, code, kind):
     (tmp_path / "my_sessions.py").write_text(SESSIONS, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    options = ["--trials", "300", "--method", "sampling", "--json"]
+    options = ["--trials", "300", "--method", "sampling", "--detect", "1", "--json"]
     result = run_cli("audit", "--text", f"my_sessions:{name}", *options)
     assert result.returncode == code, result.stderr
     assert json.loads(result.stdout)["verdict_class"] == kind

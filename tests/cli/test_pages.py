@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
+from mdsd_opt.auditing.report import Bar
 from mdsd_opt.cli.bench.record import BenchReport, Record
 from mdsd_opt.cli.report.audits import audit_view
 from mdsd_opt.cli.report.bench import bench_view
@@ -86,13 +87,12 @@ def test_audits(tmp_path: Path) -> None:
     problem = mo.TransportProblem([0.5, 0.3, 0.2], mo.WithReplacement([0.2, 0.3, 0.5], 2))
     faultless = mo.audit("rrs", problem, rng=0, num_trials=500)
     wrong = mo.audit(lambda p, q, drafts, rng: int(drafts[0]), problem, rng=0, num_trials=2_000)
-    for report, stamp, other in ((faultless, "PASS", "FAIL"), (wrong, "FAIL", "PASS")):
+    for report, stamp, tone in ((faultless, "TOO WEAK", "open"), (wrong, "FAIL", "bad")):
         path = tmp_path / "audit.html"
-        save_page(path, audit_view(report, "a subject"))
+        save_page(path, audit_view(report, "a subject", Bar()))
         text, page = read(path), path.read_text()
-        assert f'<div class="findings {stamp}">' in page
+        assert f'<div class="findings {tone}">' in page
         assert f'<span class="stamp">{stamp}</span>' in page
-        assert f'<span class="stamp">{other}</span>' not in page
         for label, value in report.rows():
             assert value in text
             assert label == "verdict" or label in text
@@ -140,7 +140,7 @@ def test_the_command_line_saves_pages(run_cli, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "report saved" in done.stderr
     assert "mine.npz: 4 positions" in read(folder / "page.html")
-    done = run_cli("audit", "--verifier", "rrs", "--trials", "300", "--json",
+    done = run_cli("audit", "--verifier", "rrs", "--trials", "300", "--detect", "1", "--json",
                    "--report", folder / "page.html")  # fmt: skip
     assert done.returncode == 0, done.stderr
     text = read(folder / "page.html")

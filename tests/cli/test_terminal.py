@@ -12,7 +12,7 @@ VERBS = {
     "rates LOGITS --verifiers all -k 1-3": "over the K before",
     "rates LOGITS --schemes all -k 2": "at K = 2",
     "solve PROBLEM": "the optimum is 0.790000000, proven by the certificate of",
-    "audit --verifier rrs --trials 500": "verdict: no deviation on 9 kinds of laws",
+    "audit --verifier rrs --trials 500 --detect 1": "PASS: no deviation on 9 kinds of laws",
     "check": "each is settled at one size:",
     "check vertex_counts --vocab-size 3": "claimed vertices",
     "advise LOGITS --rows-ms 1:20,32:24 --max-drafts 6": "orth it: ",

@@ -107,8 +107,13 @@ class EngineAudit:
         return self.verdict_class in CLEAN
 
     @property
+    def faultless(self) -> bool:
+        """The same: engines are not lossy on purpose."""
+        return self.clean
+
+    @property
     def lossless(self) -> bool:
-        """Whether both audits found nothing, and no bias of .05 could have stayed hidden."""
+        """Whether both audits found nothing, and no bias above .05 could have stayed hidden."""
         return self.texts.lossless and self.zeros.lossless
 
     @property

@@ -9,13 +9,13 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from mdsd_opt._version import __version__
-from mdsd_opt.auditing.report import NOT_JUDGED, worst_class
+from mdsd_opt.auditing.report import ANSWERS, Bar
 from mdsd_opt.base.files import atomic_write
 from mdsd_opt.cli.view import COLUMN, SMALL, Drawing, Section, View, new_figure
 
@@ -32,12 +32,15 @@ if TYPE_CHECKING:
 _QUESTION = "is the output distributed as the target?"
 
 
-def audit_view(report: Report, subject: str) -> View:
-    """View of the subject of an audit, every number that was found, and the verdict."""
+def audit_view(report: Report, subject: str, bar: Bar) -> View:
+    """View of the subject of an audit, every number that was found, and the answer."""
     from mdsd_opt.auditing import AuditReport
     from mdsd_opt.auditing.portfolio import PortfolioReport
 
-    verdict, *rows = report.rows()
+    _, *rows = report.rows()
+    answer, told = bar.answer(report), bar.told(report)
+    document = {**report.to_dict(), **asdict(bar), "answer": answer, "told": told}
+    shared: Any = {"findings": [told], "verdict": answer, "code": ANSWERS[answer]}
     title, question = f"{_QUESTION.capitalize()}\n{subject}", f"{_QUESTION} {subject}"
     if not isinstance(report, AuditReport):
         tables = [
@@ -47,11 +50,10 @@ def audit_view(report: Report, subject: str) -> View:
         return View(
             title,
             tables,
-            [": ".join(verdict)],
-            report.to_dict(),
+            [told],
+            document,
             _of_laws(report) if isinstance(report, PortfolioReport) else None,
-            findings=[report.verdict],
-            verdict=_passed(report.verdict_class, report.clean),
+            **shared,
         )
     shows = (
         "The p-value of each check; one that goes beyond its black line convicts. Together they "
@@ -62,11 +64,10 @@ def audit_view(report: Report, subject: str) -> View:
     return View(
         title,
         [Section(text=question), Section("In numbers", values=rows)],
-        [": ".join(verdict)],
-        report.to_dict(),
+        [told],
+        document,
         Drawing(partial(audit_figure, report), shows),
-        findings=[report.verdict],
-        verdict=_passed(report.verdict_class, report.faultless),
+        **shared,
     )
 
 
@@ -76,6 +77,7 @@ _COLOURS = {
     "no deviation": "C0",
     "edge": "C1",
     "not judged": "0.6",
+    "not settled": "C4",
     "lossy": "C3",
 }
 
@@ -87,7 +89,7 @@ def _of_laws(report: PortfolioReport) -> Drawing:
     shows = (
         "Distance of the output from the target on each kind of laws: exact where the law was "
         "found, else the interval of a sample. Green: lossless, blue: no deviation in a sample, "
-        "yellow: an edge, grey: not judged, red: lossy."
+        "yellow: an edge, grey: not judged, violet: not settled, red: lossy."
     )
     return Drawing(partial(portfolio_figure, report), shows)
 
@@ -115,25 +117,24 @@ def portfolio_figure(report: PortfolioReport) -> Figure:
     return figure
 
 
-def _passed(verdict_class: str, is_fine: bool) -> bool | None:
-    """Whether the exit code is good; None if nothing could be judged."""
-    return None if verdict_class == NOT_JUDGED else is_fine
-
-
-def engines_view(audits: Sequence[EngineAudit], left_out: Sequence[str]) -> View:
+def engines_view(audits: Sequence[EngineAudit], left_out: Sequence[str], bar: Bar) -> View:
     """View of the standard audits of engines, and of the engines that were left out and why."""
     tables = []
     for audit in audits:
         name = audit.engine.name
         tables += [Section(text=f"{name}: {_QUESTION}"), Section(name, values=audit.rows())]
-    lossy = [f"{audit.engine.name} ({audit.verdict_class})" for audit in audits if not audit.clean]
+    answers = [bar.answer(audit) for audit in audits]
+    told = [f"{a.engine.name}: {answer}" for a, answer in zip(audits, answers, strict=True)]
+    worst = max(answers, key=list(ANSWERS).index)
+    rows = [audit.row() | {"answer": answer} for audit, answer in zip(audits, answers, strict=True)]
     return View(
         f"{_QUESTION.capitalize()}\nFunctions that installed engines ship",
         tables,
-        [f"not lossless: {', '.join(lossy)}" if lossy else "no engine was found lossy"],
-        {"engines": [audit.row() for audit in audits], "left_out": list(left_out)},
-        findings=[f"{audit.engine.name}: {audit.verdict_class}" for audit in audits],
-        verdict=_passed(worst_class(x.verdict_class for x in audits), not lossy),
+        ["; ".join(told)],
+        {"engines": rows, "left_out": list(left_out), **asdict(bar), "answer": worst},
+        findings=told,
+        verdict=worst,
+        code=ANSWERS[worst],
     )
 
 
@@ -207,13 +208,13 @@ _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 @dataclass(frozen=True, slots=True)
 class TestCase:
-    """Verdict on one subject: passed where the exit code is 0, failed for 1, else undecided."""
+    """Answer on one subject: passed where its exit code is 0, failed for 1, else undecided."""
 
     __test__ = False  # it is none of pytest's
 
     subject: str
     code: int
-    verdict: str
+    told: str
     rows: Sequence[tuple[str, str]] = ()
 
 
@@ -231,8 +232,8 @@ def save_junit(path: str | os.PathLike[str], cases: Sequence[TestCase]) -> None:
         test = ElementTree.SubElement(suite, "testcase", named)
         if case.code:
             kind = "failure" if case.code == 1 else "error"
-            found = ElementTree.SubElement(test, kind, {"message": _clean(case.verdict)})
-            found.text = _clean(case.verdict)
+            found = ElementTree.SubElement(test, kind, {"message": _clean(case.told)})
+            found.text = _clean(case.told)
         out = ElementTree.SubElement(test, "system-out")
         out.text = _clean("\n".join(f"{label}: {value}" for label, value in case.rows))
     ElementTree.indent(suites)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +17,7 @@ from mdsd_opt.errors import InvalidInput, MissingExtra, ProblemTooLarge
 
 if TYPE_CHECKING:
     from mdsd_opt.auditing.engines import EngineAudit
-    from mdsd_opt.auditing.report import Report
+    from mdsd_opt.auditing.report import Bar, Report
     from mdsd_opt.cli.view import Form
     from mdsd_opt.problem import TransportProblem
 
@@ -77,9 +77,9 @@ def audit(
         str | None, "Of --chain and --text: tokens of the wide laws, as 2048,50000."
     ] = None,
     detect: Annotated[
-        float | None,
-        "Exit code 3 where a bias above this could have stayed hidden, though nothing was found.",
-    ] = None,
+        float,
+        "Nothing passes where a bias above this could have stayed hidden: exit code 3.",
+    ] = 0.05,
     tolerate_edge: Annotated[
         float, "Probability of impossible values up to which an edge has exit code 0."
     ] = 1e-12,
@@ -124,10 +124,11 @@ def audit(
 ) -> None:
     """Settle whether a verifier, or a recorded engine, is lossless.
 
-    Exit code 0 where nothing was found, 1 if it is not lossless, 3 if that could not be judged.
+    Exit code 0 for PASS, 1 for FAIL, 3 where too little was seen to say so.
     """
-    if detect is not None and not 0 < detect <= 1:
-        raise InvalidInput(f"--detect is {detect}: give a total variation between 0 and 1")
+    from mdsd_opt.auditing.report import Bar
+
+    bar = Bar(detect, tolerate_edge)
     others = [verifier, trace, engine, chain, text]
     if not servers.is_asked and others.count(None) != 4:
         raise InvalidInput(
@@ -141,17 +142,16 @@ def audit(
     form = Form(as_json, page=page)
     if junit is not None:
         check_writable(junit)
-    allowed = Allowed(detect, tolerate_edge, junit)
     if servers.is_asked:
         from mdsd_opt.cli.report.audits import audit_view
 
         found, of = server_audits.audited(servers, others, sampling, seconds, false_alarm, seed)
-        present(audit_view(found, of), form)
-        allowed.leave([(of, found, found.clean)])
+        present(audit_view(found, of, bar), form)
+        leave([(of, found)], bar, junit)
         return
     if engine is not None:
         limit = 3600.0 if seconds is None else seconds
-        audit_engines(engine, any_version, limit, seed, form, allowed)
+        audit_engines(engine, any_version, limit, seed, form, bar, junit)
         return
     own: dict[str, Any] = {}
     if chain is not None or text is not None:
@@ -230,46 +230,26 @@ def audit(
             **asdict(sampling),
         )
         subject = f"{trace}: {report.num_trials:,} recorded tokens"
-    present(audit_view(report, subject), form)
-    allowed.leave([(subject, report, getattr(report, "faultless", report.clean))])
+    present(audit_view(report, subject, bar), form)
+    leave([(subject, report)], bar, junit)
 
 
-@dataclass(frozen=True, slots=True)
-class Allowed:
-    """Verdicts that the exit code treats as good."""
+def leave(
+    found: Sequence[tuple[str, Report | EngineAudit]], bar: Bar, junit: Path | None = None
+) -> None:
+    """Exit with the code of the worst answer on some subjects, after JUnit's file is written."""
+    from mdsd_opt.auditing.report import ANSWERS
+    from mdsd_opt.cli.report.audits import TestCase, save_junit
 
-    detect: float | None
-    tolerate_edge: float
-    junit: Path | None = None
-
-    def leave(self, found: Sequence[tuple[str, Report | EngineAudit, bool]]) -> None:
-        """Exit with the code of the first subject that has one, after JUnit's file is written.
-
-        Each is a subject, its report, and whether that is faultless.
-        """
-        from mdsd_opt.cli.report.audits import TestCase, save_junit
-
-        codes = [self._code(report, faultless) for _, report, faultless in found]
-        if self.junit is not None:
-            cases = [
-                TestCase(subject, code, report.verdict, getattr(report, "rows", list)())
-                for (subject, report, _), code in zip(found, codes, strict=True)
-            ]
-            save_junit(self.junit, cases)
-        for code in codes:
-            if code:
-                raise typer.Exit(code)
-
-    def _code(self, report: Report | EngineAudit, faultless: bool) -> int:
-        """Exit code: 3 if nothing could be judged or too much is hidden, 1 for a fault."""
-        if report.verdict_class == "not judged":
-            return 3
-        from mdsd_opt.auditing.report import is_tolerable
-
-        edge = is_tolerable(report, self.tolerate_edge)
-        if not (faultless or edge):
-            return 1
-        return 3 if self.detect is not None and report.detectable_bias > self.detect else 0
+    answers = [bar.answer(report) for _, report in found]
+    if junit is not None:
+        cases = [
+            TestCase(subject, ANSWERS[answer], bar.told(report), report.rows())
+            for (subject, report), answer in zip(found, answers, strict=True)
+        ]
+        save_junit(junit, cases)
+    if code := ANSWERS[max(answers, key=list(ANSWERS).index)]:
+        raise typer.Exit(code)
 
 
 def _laws_and_promise(
@@ -327,13 +307,18 @@ def _problem(
 
 
 def audit_engines(
-    name: str, any_version: bool, seconds: float, seed: int, form: Form, allowed: Allowed
+    name: str,
+    any_version: bool,
+    seconds: float,
+    seed: int,
+    form: Form,
+    bar: Bar,
+    junit: Path | None,
 ) -> None:
     """Audit an engine, or all that are installed and quick; exit code 1 if one is not lossless."""
     # Triton reads this when it is imported, which other engines do as well.
     os.environ.setdefault("TRITON_INTERPRET", "1")
     from mdsd_opt.auditing import engines
-    from mdsd_opt.auditing.report import CLASSES
     from mdsd_opt.cli.report.audits import engines_view
     from mdsd_opt.cli.view import present
 
@@ -357,6 +342,5 @@ def audit_engines(
         typer.echo(f"left out {line}", err=True)
     if not audits:
         raise InvalidInput("no engine with an adapter is installed")
-    present(engines_view(audits, missing), form)
-    audits.sort(key=lambda audit: CLASSES.index(audit.verdict_class), reverse=True)
-    allowed.leave([(f"engine {audit.engine.name}", audit, audit.clean) for audit in audits])
+    present(engines_view(audits, missing, bar), form)
+    leave([(f"engine {audit.engine.name}", audit) for audit in audits], bar, junit)
