@@ -148,7 +148,7 @@ class Bar:
         wrong_drafts = getattr(report, "drafts_follow_law", None) is False
         if not (report.faultless or (is_edge and not wrong_drafts)):
             return "FAIL"
-        if report.detectable_bias > self.detect:
+        if report.verdict_class != LOSSY and report.detectable_bias > self.detect:
             return "TOO WEAK"
         return "PASS" if report.faultless else "EDGE"
 

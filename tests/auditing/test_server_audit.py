@@ -343,9 +343,8 @@ class TestCommandLine:
         with served(FakeServer(Chain(), seed=1), likeliest, FakeServer(plain)) as urls:
             codes = []
             for url in urls:
-                done = run_cli(
-                    "audit", "--server", url, "--seconds", 20, "--max-tokens", 200, "--json"
-                )
+                given = ("--seconds", 20, "--max-tokens", 200, "--detect", 0.5, "--json")
+                done = run_cli("audit", "--server", url, *given)
                 codes.append((done.returncode, json.loads(done.stdout)["verdict_class"]))
         assert codes == [(0, "no deviation"), (1, "lossy"), (3, "not judged")]
 
@@ -353,9 +352,10 @@ class TestCommandLine:
         log = tmp_path / "run.jsonl"
         with served(FakeServer(Chain(), seed=1)) as (url,):
             done = run_cli("audit", "--server", url, "--max-tokens", 100, "--log", log)
-        assert done.returncode == 0
+        assert done.returncode == 3
+        assert "TOO WEAK: a bias of 0.34" in done.stdout
         assert "later tokens" in done.stdout
-        done = run_cli("audit", "--recorded", log)
+        done = run_cli("audit", "--recorded", log, "--detect", 0.5)
         assert done.returncode == 0
 
     @pytest.mark.parametrize(

@@ -430,7 +430,7 @@ def test_solve_goes_on_where_a_certificate_or_auto_is_refused(run, golden, monke
 
 def test_audit_of_our_own_verifiers(run):
     for name in ("optimal", "rrs"):
-        done = run("audit", "--verifier", name, "--trials", "500", "--json")
+        done = run("audit", "--verifier", name, "--trials", "500", "--detect", "0.5", "--json")
         assert done.returncode == 0, done.stderr
         report = json.loads(done.stdout)
         assert report["verdict_class"] == "no deviation"
@@ -471,7 +471,8 @@ def test_audit_of_a_chain_tells_classes_by_exit_codes(run, tmp_path, monkeypatch
         ("all_of_them", 1, "NOT LOSSLESS"),
         ("broken", 3, "NOT JUDGED"),
     ):
-        done = run("audit", "--chain", f"chains_of_mine:{name}", "--trials", "300")
+        given = ("--trials", "300", "--detect", "1")
+        done = run("audit", "--chain", f"chains_of_mine:{name}", *given)
         assert done.returncode == code, done.stderr
         assert said in done.stdout
 
@@ -484,7 +485,7 @@ def test_audit_of_a_trace(run, tmp_path):
         tokens = np.array([rng.choice(12, p=row) for row in source])
         path = tmp_path / f"{name}.npz"
         np.savez(path, target=p, draft=q, drafts=drafts, tokens=tokens)
-        assert run("audit", "--trace", path).returncode == code
+        assert run("audit", "--trace", path, "--detect", "0.1").returncode == code
 
 
 @pytest.mark.parametrize(

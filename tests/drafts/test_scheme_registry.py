@@ -100,7 +100,7 @@ def test_comparison_command_line_and_decoding(scheme: str, run_cli: Any, tmp_pat
     rows = {row["scheme"]: row["mean"] for row in json.loads(done.stdout)["rows"]}
     assert rows[scheme] == pytest.approx(rows[TWIN], abs=1e-6)
     done = run_cli("audit", "--verifier", "optimal", "--scheme", scheme,
-                   "--vocab-size", "8", "--trials", "2000")  # fmt: skip
+                   "--vocab-size", "8", "--trials", "2000", "--detect", "0.5")  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert scheme_maker(scheme)(np.array([0.5, 0.5]), 1).num_drafts == 1
 

@@ -252,7 +252,7 @@ LINES = {
     "mdsd-opt relax logits.npz -k 2": 0,
     "mdsd-opt stability logits.npz": 0,
     "mdsd-opt check acceptance_one --vocab-size 3 -k 2": 0,
-    "mdsd-opt audit --verifier rrs --trials 2000": 0,
+    "mdsd-opt audit --verifier rrs --trials 2000 --detect 1": 0,
     "mdsd-opt plan logits.npz --nodes 3": 0,
     "mdsd-opt reproduce spechub logits.npz": 0,
     "mdsd-opt decode": 2,

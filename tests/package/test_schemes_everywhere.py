@@ -301,7 +301,8 @@ def by_rates(run: Any, folder: Path, scheme: str) -> list[float]:
 
 def by_audit(run: Any, folder: Path, scheme: str) -> list[float]:
     found = rows_of(run, "audit", "--verifier", "naive_target", "--scheme", scheme,
-                    "--vocab-size", "4", "-k", "2", "--trials", "2000")  # fmt: skip
+                    "--vocab-size", "4", "-k", "2", "--trials", "2000",
+                    "--detect", "0.5")  # fmt: skip
     return [found["optimal_acceptance_rate"]]
 
 

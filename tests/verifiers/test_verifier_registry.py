@@ -131,7 +131,7 @@ class TestOneFile:
         rows = json.loads(done.stdout)["rows"]
         rates = {x["verifier"]: x["mean"] for x in rows if x["scheme"] == "with_replacement"}
         assert rates["first_only"] == pytest.approx(rates[TWIN], abs=1e-14)
-        done = run_cli("audit", "--verifier", "first_only", "--trials", "2000")
+        done = run_cli("audit", "--verifier", "first_only", "--trials", "2000", "--detect", "1")
         assert done.returncode == 0, done.stdout + done.stderr
         done = run_cli("rates", "--verifiers", "first")
         assert done.returncode == 2
@@ -145,7 +145,7 @@ class TestOneFile:
         done = run_cli("rates", logits_file(tmp_path), "--verifiers", f"optimal,{spec}", "--csv")
         assert done.returncode == 0, done.stderr
         assert f"with_replacement,2,{spec}," in done.stdout
-        done = run_cli("audit", "--verifier", spec, "--trials", "2000")
+        done = run_cli("audit", "--verifier", spec, "--trials", "2000", "--detect", "1")
         assert done.returncode == 0, done.stdout + done.stderr
 
     def test_as_an_object(self, spec: str) -> None:
