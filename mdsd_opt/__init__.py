@@ -72,6 +72,8 @@ if TYPE_CHECKING:
     from mdsd_opt.planning.draft_choice import best_draft_temperature as best_draft_temperature
     from mdsd_opt.planning.draft_choice import compare_draft_schemes as compare_draft_schemes
     from mdsd_opt.planning.draft_filter import best_draft_filter as best_draft_filter
+    from mdsd_opt.planning.row_allocation import RowAllocation as RowAllocation
+    from mdsd_opt.planning.row_allocation import allocate_rows as allocate_rows
     from mdsd_opt.problem import TransportProblem as TransportProblem
     from mdsd_opt.problem.certificate import Certificate as Certificate
     from mdsd_opt.problem.certificate import assert_optimal as assert_optimal
@@ -86,6 +88,8 @@ if TYPE_CHECKING:
     from mdsd_opt.solvers import solve as solve
     from mdsd_opt.solvers.frontier import Relaxation as Relaxation
     from mdsd_opt.solvers.frontier import relax as relax
+    from mdsd_opt.verifiers.worst_case import WorstCase as WorstCase
+    from mdsd_opt.verifiers.worst_case import worst_case as worst_case
 
     tree_audit = trees  # its public name
 
@@ -116,6 +120,7 @@ _NAMES = {
     "planning.count_advice": "CountAdvice advise_from_counts",
     "planning.draft_choice": "best_draft_temperature compare_draft_schemes",
     "planning.draft_filter": "best_draft_filter",
+    "planning.row_allocation": "RowAllocation allocate_rows",
     "problem": "TransportProblem",
     "problem.certificate": "Certificate assert_optimal certify",
     "problem.files": "load_problem save_problem",
@@ -123,6 +128,7 @@ _NAMES = {
     "problem.solution": "Solution Status TransportPlan",
     "solvers": "methods solve",
     "solvers.frontier": "Relaxation relax",
+    "verifiers.worst_case": "WorstCase worst_case",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from mdsd_opt.cddlib_checks import prefixes, provers, random_trials
+from mdsd_opt.cddlib_checks import prefixes, provers, random_trials, rule_bounds
 from mdsd_opt.cddlib_checks.condition import acceptance_polytope
 from mdsd_opt.cddlib_checks.draft_laws import (
     battery,
@@ -381,6 +381,70 @@ def mean_dominated_non_identical(v: int, k: int, draft: Any) -> list[Job]:
     drafts = drafts_for("independent", v, k, draft)
     mean = WithReplacement(mean_model(drafts), k)
     return [_inclusion("inclusion of polytopes", drafts, mean)]
+
+
+def _bound(v: int, k: int, draft: Any, name: str) -> list[Job]:
+    schemes = battery("with_replacement", v, k)
+    if draft is not None:
+        schemes = [drafts_for("with_replacement", v, k, draft)]
+    arguments = {"schemes": schemes, "name": name, "targets": 4}
+    return [Job("exact rates", rule_bounds.bounds_hold, arguments)]
+
+
+_RATES = "exact rates of both, on targets of all kinds"
+
+
+@claim(
+    "this package; list sampling is [GLS]",
+    _RATES,
+    proof="docs/theory/race-lists.md#bounds",
+)
+def race_between_bounds(v: int, k: int, draft: Any) -> list[Job]:
+    """GLS_K <= M_K <= A_K <= alpha* without replacement, and M_K >= (1 - d)(1 - (d/(1 + d))^K),
+    d the total variation: list sampling, the bound of the race, the race
+    """
+    return _bound(v, k, draft, "race_between_bounds")
+
+
+@claim("this package", _RATES, proof="docs/theory/race-lists.md#against-the-optimum")
+def race_loses_at_most(v: int, k: int, draft: Any) -> list[Job]:
+    """M_K is at least (1 - (K/(K+1))^K) alpha* with replacement, and below it by at most G_K,
+    which falls from 3 - 2 sqrt 2 to .148496
+    """
+    return _bound(v, k, draft, "race_loses_at_most")
+
+
+@claim("this package", _RATES, proof="docs/theory/worst-cases.md#recursive-rejection")
+def rrs_loses_at_most(v: int, k: int, draft: Any) -> list[Job]:
+    """with replacement rrs >= (1 - c) alpha* and rrs >= alpha* - c, c = (K-1)/(2K-1)
+    (K/(2K-1))^(K/(K-1)) < 1/4, and rrs >= 1 - max_H q(H)^(K-1) (q(H) - p(H))
+    """
+    return _bound(v, k, draft, "rrs_loses_at_most")
+
+
+@claim("this package", _RATES, proof="docs/theory/worst-cases.md#k-seq")
+def kseq_loses_at_most(v: int, k: int, draft: Any) -> list[Job]:
+    """K-SEQ accepts at least what rrs does, at least (1 - d) alpha* and alpha* - d with d_K <
+    .173638, and as much as the least of its rates on two merged tokens
+    """
+    return _bound(v, k, draft, "kseq_loses_at_most")
+
+
+@claim("a minimum of concave functions", _RATES, proof="docs/theory/worst-cases.md#rows-of-a-batch")
+def gains_of_drafts_fall(v: int, k: int, draft: Any) -> list[Job]:
+    """alpha* with replacement is concave in K"""
+    return _bound(v, k, draft, "gains_of_drafts_fall")
+
+
+@claim(
+    "what allocation by gain would need",
+    "exact rates of one instance",
+    status="false",
+    smallest=(3, 2),
+)
+def gains_of_distinct_drafts_fall(v: int, k: int, draft: Any) -> list[Job]:
+    """alpha* without replacement is concave in K"""
+    return [Job("exact rates", rule_bounds.gains_rise, _of_size(v, k))]
 
 
 def _near_miss_jobs(name: str, scheme: str) -> Jobs:

@@ -29,7 +29,7 @@ from mdsd_opt.prefix_search.batch_rates import BatchRates
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Verifier, positive_part, target_of
 from mdsd_opt.verifiers.rates import Estimate
-from mdsd_opt.verifiers.rejection import draft_of, nothing_accepted, residual_law
+from mdsd_opt.verifiers.rejection import decision_by_law, draft_of
 from mdsd_opt.verifiers.verdicts import Decision
 
 DEFAULT_SAMPLES = 2000
@@ -131,27 +131,27 @@ class GumbelList(Verifier):
         masses = joint_masses(p.tolist(), q.tolist(), drafts.tolist())
         law = positive_part(np.array(masses, dtype=p.dtype))
         law = law / law.sum()
-        accept = nothing_accepted(drafts, p)
-        tokens, first = np.unique(drafts, return_index=True)
-        accept[first] = law[tokens]
-        hit = law * 0
-        hit[tokens] = law[tokens]
-        return Decision(accept, residual_law(law, hit))
+        return decision_by_law(law, drafts)
 
 
 def gumbel_bounds(p: Vector, q: Vector, num_drafts: Iterable[int]) -> list[float]:
     """Lower bounds for several K, with all inner sums from one sort by p/q."""
+    mass, sums = rival_sums(p, q)
+    return [min(float(np.sum(mass * (k / (sums + (k - 1))))), 1.0) for k in num_drafts]
+
+
+def rival_sums(p: Vector, q: Vector) -> tuple[Vector, Vector]:
+    r"""Masses p_j of the tokens with p, q > 0, and :math:`\sum_i \max(p_i, q_i p_j / q_j)`."""
     ratio = np.divide(p, q, out=np.full_like(p, np.inf), where=q > 0)
     order = np.argsort(ratio)
     p, q, ratio = p[order], q[order], ratio[order]
     p_above = np.append(np.cumsum(p[::-1])[::-1], 0.0)
     q_below = np.concatenate([[0.0], np.cumsum(q)])
     j = np.flatnonzero((p > 0) & (q > 0))
-    # p_i/p_j is the larger of the two where p_i/q_i >= p_j/q_j
+    # p_i is the larger of the two where p_i/q_i >= p_j/q_j
     is_first = np.append(True, ratio[1:] != ratio[:-1])
     place = np.maximum.accumulate(np.where(is_first, np.arange(ratio.size), 0))[j]
-    sums = p_above[place] / p[j] + q_below[place] / q[j]
-    return [min(float(np.sum(k / (sums + (k - 1) / p[j]))), 1.0) for k in num_drafts]
+    return p[j], p_above[place] + q_below[place] * ratio[j]
 
 
 def joint_masses(p: Sequence[Any], q: Sequence[Any], drafts: Sequence[int]) -> list[Any]:

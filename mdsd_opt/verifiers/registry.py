@@ -23,7 +23,7 @@ _PACKAGE = "mdsd_opt.verifiers"
 #: Names that come first in lists, in this order; the others follow by name.
 _FIRST = (
     "optimal", "naive_target", "single_draft", "rrs", "kseq", "spechub", "greedy",
-    "importance_sampling", "ratio_hull", "gumbel", "lp",
+    "importance_sampling", "ratio_hull", "gumbel", "race", "lp",
 )  # fmt: skip
 
 registered: dict[str, Verifier] = {}

@@ -9,7 +9,7 @@ import numpy as np
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import normalised, positive_part
-from mdsd_opt.verifiers.verdicts import Law
+from mdsd_opt.verifiers.verdicts import Decision, Law
 
 
 def draft_of(problem: TransportProblem, exact: bool) -> Law:
@@ -46,6 +46,17 @@ def residual_law(p: Law, taken: Law) -> Law:
     """
     left = normalised(positive_part(p - taken))
     return p if left is None else left
+
+
+def decision_by_law(law: Law, drafts: Integers) -> Decision:
+    """The decision that draws the output from a law given these drafts, which may be padded."""
+    accept = nothing_accepted(drafts, law)
+    tokens, first = np.unique(drafts, return_index=True)
+    drafted = tokens >= 0
+    accept[first[drafted]] = law[tokens[drafted]]
+    hit = law * 0
+    hit[tokens[drafted]] = law[tokens[drafted]]
+    return Decision(accept, residual_law(law, hit))
 
 
 class RatioSums:

@@ -15,7 +15,14 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt import cddlib_checks
-from mdsd_opt.cddlib_checks import checking, cones, double_description, two_values, with_ppl
+from mdsd_opt.cddlib_checks import (
+    checking,
+    cones,
+    double_description,
+    false_conditions,
+    two_values,
+    with_ppl,
+)
 from mdsd_opt.cddlib_checks.child import run_in_child
 from mdsd_opt.cddlib_checks.draft_laws import drafts_for
 from mdsd_opt.cddlib_checks.false_conditions import power_above, power_below
@@ -35,7 +42,7 @@ from mdsd_opt.solvers.subset_selection import exact_optimum
 
 TRUE = [name for name, c in cddlib_checks.conjectures().items() if c.status == "theorem"]
 FALSE = [name for name, c in cddlib_checks.conjectures().items() if c.status == "false"]
-NEAR_MISSES = [name for name in FALSE if not name.endswith("non_identical")]
+NEAR_MISSES = list(false_conditions.NEAR_MISSES)
 
 TOO_STRONG = {
     "exponent_minus_tenth",
@@ -183,6 +190,15 @@ def test_known_counterexample_to_prefixes():
         "prefix_optimality_non_identical", vocab_size=4, num_drafts=2, draft=models
     )
     assert result.holds is False
+
+
+@pytest.mark.parametrize(("v", "k"), [(3, 2), (5, 2), (6, 4)])
+def test_gains_rise_without_replacement(v, k):
+    found = cddlib_checks.check("gains_of_distinct_drafts_fall", vocab_size=v, num_drafts=k)
+    assert found.holds is False
+    assert found.counterexample.acceptance_rate == acceptance_of(found.counterexample)
+    stuck = cddlib_checks.check("gains_of_distinct_drafts_fall", vocab_size=3, num_drafts=3)
+    assert stuck.holds is None
 
 
 def test_convexity_fails_for_different_drafts_and_three_tokens_stay_undecided():

@@ -269,7 +269,7 @@ LARGE = [
     (name, scheme, num_drafts)
     for num_drafts in (2, 3)
     for name, scheme in [*PAIRS, *[("spechub", "greedy")] * (num_drafts == 2)]
-    if (scheme in SINGLE_MODEL or scheme == "independent") and name not in ("lp", "gumbel")
+    if (scheme in SINGLE_MODEL or scheme == "independent") and name not in ("lp", "gumbel", "race")
 ]
 
 

@@ -198,6 +198,7 @@ def test_built_in_ones_come_in_a_fixed_order_without_numba() -> None:
         "importance_sampling",
         "ratio_hull",
         "gumbel",
+        "race",
         "lp",
     ]
     assert names.split()[: len(first)] == first

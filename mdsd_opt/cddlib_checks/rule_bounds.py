@@ -1,0 +1,207 @@
+r"""Bounds of what rules accept, held in fractions against exact rates of small instances.
+
+The rates come by other ways than those of the verifiers: recursive rejection by its residuals, not
+by :math:`\varphi(s) = \sum_i (p_i - s q_i)_+`; K-SEQ by a bracket of its scale; the race and list
+sampling by their closed forms.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from itertools import combinations
+
+from mdsd_opt.cddlib_checks.draft_laws import document, exact_models, scope_of
+from mdsd_opt.cddlib_checks.provers import varied_targets
+from mdsd_opt.cddlib_checks.result import Counterexample, Evidence, approximate
+from mdsd_opt.cddlib_checks.subsets import exact_acceptance
+from mdsd_opt.drafts import DraftScheme, WithoutReplacement, WithReplacement
+from mdsd_opt.verifiers import gumbel, race
+from mdsd_opt.verifiers.worst_case import worst_case
+
+Law = Sequence[Fraction]
+
+#: Steps of the bisection that brackets K-SEQ, and slack of constants that are given as floats.
+_STEPS = 60
+_SLACK = Fraction(1, 10**10)
+
+#: Most terms of the closed form of list sampling, V (V + 1)^(K - 1).
+_MAX_TERMS = 400
+
+
+def optimum(p: Law, q: Law, num_drafts: int, kind: type[DraftScheme] = WithReplacement) -> Fraction:
+    """Largest acceptance rate, by an integer maximum flow over the law of the draft sets."""
+    drafts = kind(list(q), num_drafts)  # type: ignore[call-arg]
+    return exact_acceptance(p, drafts.exact_support_law())
+
+
+def surplus(p: Law, q: Law, scale: Fraction) -> Fraction:
+    """The curve sum (p - s q)_+."""
+    return sum((max(x - scale * y, Fraction(0)) for x, y in zip(p, q, strict=True)), Fraction(0))
+
+
+def rejected_by_rrs(p: Law, q: Law, num_drafts: int) -> Fraction:
+    """Probability that recursive rejection takes none of K i.i.d. drafts."""
+    left, undecided = list(p), Fraction(1)
+    for _ in range(num_drafts):
+        left = [max(x - y, Fraction(0)) for x, y in zip(left, q, strict=True)]
+        total = sum(left, Fraction(0))
+        undecided *= total
+        if total == 0:
+            return undecided
+        left = [x / total for x in left]
+    return undecided
+
+
+def rejected_by_kseq(p: Law, q: Law, num_drafts: int) -> tuple[Fraction, Fraction]:
+    """Bounds of the probability u^K that K-SEQ takes no draft, phi(1 + u + ... + u^(K-1)) = u^K."""
+    low, high = Fraction(0), Fraction(1)
+    if surplus(p, q, Fraction(1)) == 0:
+        return low, low
+    for _ in range(_STEPS):
+        u = (low + high) / 2
+        scale = sum((u**i for i in range(num_drafts)), Fraction(0))
+        low, high = (u, high) if surplus(p, q, scale) > u**num_drafts else (low, u)
+    return low**num_drafts, high**num_drafts
+
+
+def race_bound(p: Law, q: Law, num_drafts: int) -> Fraction:
+    """Bound M_K of the race, by its definition."""
+    total = Fraction(0)
+    for x, y in zip(p, q, strict=True):
+        if x > 0 and y > 0:
+            share = 1 / sum((max(a, b * x / y) for a, b in zip(p, q, strict=True)), Fraction(0))
+            total += x * (1 - (1 - share) ** num_drafts)
+    return total
+
+
+def _is_below(what: str, low: Fraction, high: Fraction) -> Iterator[str]:
+    if low > high:
+        yield f"{what}: {approximate(low)} is above {approximate(high)}"
+
+
+def _race_has_bounds(p: Law, q: Law, k: int) -> Iterator[str]:
+    bound, rate = race_bound(p, q, k), race.acceptance(p, q, k)
+    yield from _is_below("M_K below A_K", bound, rate)
+    yield from _is_below("A_K below the optimum", rate, optimum(p, q, k, WithoutReplacement))
+    if len(p) * (len(p) + 1) ** (k - 1) <= _MAX_TERMS:
+        yield from _is_below("list sampling below M_K", gumbel.acceptance(p, q, k), bound)
+    d = surplus(p, q, Fraction(1))
+    yield from _is_below("the bound by total variation", (1 - d) * (1 - (d / (1 + d)) ** k), bound)
+
+
+def _race_loses_little(p: Law, q: Law, k: int) -> Iterator[str]:
+    best, bound = optimum(p, q, k), race_bound(p, q, k)
+    yield from _is_below("the gap", best - bound, _constant("race", k))
+    share = 1 - Fraction(k, k + 1) ** k
+    yield from _is_below("the share of the optimum", share * best, bound)
+
+
+def _rrs_loses_little(p: Law, q: Law, k: int) -> Iterator[str]:
+    refused, constant = rejected_by_rrs(p, q, k), _constant("rrs", k)
+    best = optimum(p, q, k)
+    yield from _is_below("the gap", best - (1 - refused), constant)
+    yield from _is_below("the share of the optimum", (1 - constant) * best, 1 - refused)
+    most = Fraction(0)
+    for size in range(1, len(p)):
+        for subset in combinations(range(len(p)), size):
+            mass, drafted = sum(p[i] for i in subset), sum(q[i] for i in subset)
+            most = max(most, drafted ** (k - 1) * (drafted - mass))
+    yield from _is_below("what is refused", refused, most)
+
+
+def _kseq_loses_little(p: Law, q: Law, k: int) -> Iterator[str]:
+    (low, high), constant = rejected_by_kseq(p, q, k), _constant("kseq", k)
+    best = optimum(p, q, k)
+    yield from _is_below("the gap", best - 1 + low, constant)
+    yield from _is_below("the share of the optimum", (1 - constant) * best, 1 - low)
+    yield from _is_below("K-SEQ refuses at most as often as rrs", low, rejected_by_rrs(p, q, k))
+    pairs = [rejected_by_kseq(*_merged(p, q, prefix), k) for prefix in _by_ratio(p, q)]
+    yield from _is_below("two tokens refuse less", low, max(most for _, most in pairs))
+    yield from _is_below("two tokens refuse more", max(least for least, _ in pairs), high)
+
+
+def _gains_fall(p: Law, q: Law, k: int) -> Iterator[str]:
+    before, here, after = (optimum(p, q, n) if n else Fraction(0) for n in (k - 1, k, k + 1))
+    yield from _is_below("the gain of one more draft", after - here, here - before)
+
+
+def _by_ratio(p: Law, q: Law) -> list[list[int]]:
+    order = sorted(range(len(p)), key=lambda i: p[i] / q[i] if q[i] else Fraction(10**9))
+    return [order[:size] for size in range(1, len(p) + 1)]
+
+
+def _merged(p: Law, q: Law, subset: Sequence[int]) -> tuple[Law, Law]:
+    """Target and draft with a subset merged into one token, and all others into a second."""
+    mass, drafted = sum(p[i] for i in subset), sum(q[i] for i in subset)
+    return (Fraction(mass), Fraction(1 - mass)), (Fraction(drafted), Fraction(1 - drafted))
+
+
+def _constant(rule: str, num_drafts: int) -> Fraction:
+    return Fraction(worst_case(rule, num_drafts, "with_replacement").gap) + _SLACK
+
+
+#: Checks of one instance, by the name of the claim; they yield what fails.
+CHECKS: dict[str, Callable[[Law, Law, int], Iterator[str]]] = {
+    "race_between_bounds": _race_has_bounds,
+    "race_loses_at_most": _race_loses_little,
+    "rrs_loses_at_most": _rrs_loses_little,
+    "kseq_loses_at_most": _kseq_loses_little,
+    "gains_of_drafts_fall": _gains_fall,
+}
+
+
+def bounds_hold(schemes: Sequence[DraftScheme], name: str, targets: int, seed: int = 0) -> Evidence:
+    """Check a bound on targets of all kinds, those among them at which a prefix is just accepted.
+
+    With a prefix H of the drafted tokens, p(H) = q(H)^K is where rejection loses most.
+    """
+    rng = random.Random(seed)
+    count = 0
+    for drafts in schemes:
+        q, k = exact_models(drafts)[0], drafts.num_drafts
+        critical = [_at_the_limit(q, size, k) for size in range(1, len(q))]
+        for p in (*varied_targets(drafts, targets, rng), *critical):
+            count += 1
+            failed = next(CHECKS[name](p, q, k), "")
+            if failed:
+                odd = Counterexample("bound", failed, document(drafts), tuple(p), optimum(p, q, k))
+                return Evidence(False, scope_of(drafts, "this target"), (odd,))
+    first = schemes[0]
+    scope = (
+        f"V = {first.vocab_size}, K = {first.num_drafts}, {len(schemes)} laws of the drafts, "
+        f"{count} instances"
+    )
+    return Evidence(True, scope, sizes={"instances": count})
+
+
+def _at_the_limit(q: Law, size: int, num_drafts: int) -> tuple[Fraction, ...]:
+    drafted = sum(q[:size], Fraction(0))
+    if not 0 < drafted < 1:
+        return tuple(q)
+    inside, outside = drafted ** (num_drafts - 1), (1 - drafted**num_drafts) / (1 - drafted)
+    return tuple(x * (inside if i < size else outside) for i, x in enumerate(q))
+
+
+def gains_rise(vocab_size: int, num_drafts: int) -> Evidence:
+    """Refute that gains fall without replacement: the last token is worth all that was missing."""
+    scope = f"V = {vocab_size}, K = {num_drafts}"
+    if num_drafts >= vocab_size:
+        return Evidence(None, scope, reason="K tokens are all that there are: try V above K")
+    rest = Fraction(99, 100) / num_drafts
+    q = [rest] * num_drafts + [Fraction(1, 100)] + [Fraction(0)] * (vocab_size - num_drafts - 1)
+    p = tuple(Fraction(int(i == num_drafts)) for i in range(vocab_size))
+    rates = [
+        optimum(p, q, n, WithoutReplacement) if n else Fraction(0)
+        for n in (num_drafts - 1, num_drafts, num_drafts + 1)
+    ]
+    first, second = rates[1] - rates[0], rates[2] - rates[1]
+    assert second > first
+    drafts = WithoutReplacement(q, num_drafts)
+    told = (
+        f"alpha* is {', '.join(map(approximate, rates))} for {num_drafts - 1}, {num_drafts} and "
+        f"{num_drafts + 1} drafts"
+    )
+    odd = Counterexample("gains rise", told, document(drafts), p, rates[1])
+    return Evidence(False, scope, (odd,))

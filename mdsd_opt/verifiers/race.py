@@ -1,0 +1,267 @@
+r"""Lists from one race: the K first of q and the first of p, on the same exponentials.
+
+Given that the output is Y = j, at time t (exponential of rate 1, for every j), the clock of j shows
+:math:`p_j t` and that of every other token :math:`p_i t` plus a fresh exponential. So token i is
+ahead of j in the race of q with probability :math:`1 - e^{-t c_{ij}}`, independently of the others,
+
+.. math:: c_{ij} = (q_i p_j / q_j - p_i)_+ , \qquad
+          A_K = \sum_j p_j \int_0^\infty e^{-t} \Pr[N_j(t) < K]\,dt ,
+
+where :math:`N_j(t)` counts the tokens ahead. A Poisson number of the same mean :math:`t \ell_j`,
+:math:`\ell_j = \sum_i c_{ij}`, is larger (stochastically), which gives
+
+.. math:: M_K = \sum_j p_j \Bigl[1 - \Bigl(\frac{\ell_j}{1 + \ell_j}\Bigr)^K\Bigr] \le A_K ,
+
+with equality at K = 1; one sort gives it for all K.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from itertools import combinations
+from math import comb
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.drafts import DraftScheme, WithoutReplacement
+from mdsd_opt.drafts.counting import count_power
+from mdsd_opt.errors import ProblemTooLarge
+from mdsd_opt.prefix_search.batch_rates import BatchRates
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.verifiers.base import Verifier, target_of
+from mdsd_opt.verifiers.gumbel import rival_sums
+from mdsd_opt.verifiers.rates import Estimate
+from mdsd_opt.verifiers.rejection import decision_by_law, draft_of
+from mdsd_opt.verifiers.verdicts import Decision
+
+DEFAULT_SAMPLES = 2000
+
+#: Most terms for which the law given drafts is computed.
+_MAX_TERMS = 20_000
+
+#: Probability of a set of drafts below which its law is a small difference of large terms, so that
+#: Fractions are used.
+_RARE = 1e-4
+
+#: Most steps of the integrals of a rate: pairs of tokens, times nodes, times K.
+_MAX_STEPS = 10**8
+
+_CHUNK = 1 << 22  # exponentials drawn at a time
+
+#: Nodes t and weights of an integral from 0 to infinity by t = exp(pi/2 sinh x), which sees rates
+#: of all magnitudes: where the integrand is 1 - e^{-ct} times e^{-t}, to about 1e-14.
+_X = np.arange(-4.5, 3.0, 1 / 16)
+_NODES = np.exp(np.pi / 2 * np.sinh(_X))
+_WEIGHTS = np.pi / 32 * np.cosh(_X) * _NODES * np.exp(-_NODES)
+
+
+class RaceList(Verifier):
+    r"""Output the first of p, draft the K first of q: both races run on one exponential a token.
+
+    With independent exponentials :math:`E_i`, the output is :math:`Y = \arg\min_i E_i / p_i`, the
+    plain sample of p by these numbers, whatever the drafter is. The drafts are the K tokens of
+    least :math:`E_i / q_i`, which is a draw without replacement from q; Y is accepted if it is one
+    of them. The verifier needs no q, and a seed gives the same text with any drafter or none. Not
+    optimal: the acceptance rate lies between :math:`M_K = \sum_j p_j [1 - (1 - 1/w_j)^K]` and the
+    optimum, :math:`w_j = \sum_i \max(p_i, q_i p_j / q_j)`. The method draws its drafts itself, so
+    use `simulate`. Cost O(V) a sample. Source: this package; [GLS] races on K clocks for each
+    token, exponential races for one draft are in [ERSD].
+
+    The acceptance rate is an integral up to about V = 500, an `Estimate` by simulation above. For
+    few tokens, about :math:`V^2 2^K` up to 20,000, the law of the output given a set of drafts is
+    computed in closed form. Given drafts from elsewhere the output is then drawn from it, which is
+    lossless for drafts without replacement.
+    """
+
+    name: ClassVar[str] = "race"
+    schemes: ClassVar[tuple[type[DraftScheme], ...]] = (WithoutReplacement,)
+
+    @property
+    def batch_rates(self) -> dict[str, BatchRates]:
+        bounds = BatchRates(lambda p, q, counts, seed: race_bounds(p, q, counts), is_bound=True)
+        return {"without_replacement": bounds}
+
+    def simulate(
+        self, problem: TransportProblem, rng: np.random.Generator, size: int
+    ) -> tuple[Integers, Integers]:
+        """Draw draft tuples and their outputs: tokens of shape (size, K) and (size,).
+
+        Drafts are padded with -1 where fewer than K tokens can be drafted.
+        """
+        self.check(problem)
+        p, q, k = problem.target, draft_of(problem, exact=False), problem.num_drafts
+        possible, draftable = np.flatnonzero(p > 0), np.flatnonzero(q > 0)
+        drafts = np.full((size, k), -1, dtype=np.int64)
+        output = np.empty(size, dtype=np.int64)
+        first = min(k, draftable.size)
+        rows = max(1, _CHUNK // p.size)
+        for start in range(0, size, rows):
+            stop = min(start + rows, size)
+            clocks = rng.standard_exponential((stop - start, p.size))
+            arrivals = clocks[:, draftable] / q[draftable]
+            nearest = np.argpartition(arrivals, first - 1, axis=1)[:, :first]
+            order = np.take_along_axis(arrivals, nearest, axis=1).argsort(axis=1)
+            drafts[start:stop, :first] = draftable[np.take_along_axis(nearest, order, axis=1)]
+            output[start:stop] = possible[(clocks[:, possible] / p[possible]).argmin(axis=1)]
+        return drafts, output
+
+    def acceptance_bound(self, problem: TransportProblem) -> float:
+        """Lower bound M_K, which is the acceptance rate at K = 1; O(V log V)."""
+        self.check(problem)
+        return race_bounds(problem.target, draft_of(problem, False), [problem.num_drafts])[0]
+
+    def acceptance_rate(
+        self, problem: TransportProblem, num_samples: int = DEFAULT_SAMPLES, seed: int = 0
+    ) -> float:
+        """Rate A_K by integrals up to about V = 500, else an `Estimate` by simulation."""
+        self.check(problem)
+        p, q, k = problem.target, draft_of(problem, exact=False), problem.num_drafts
+        draftable = int(np.count_nonzero(q > 0))
+        if k == 1 or k >= draftable:
+            return race_bounds(p, q, [1])[0] if k == 1 else min(float(p[q > 0].sum()), 1.0)
+        if draftable**2 * _NODES.size * k <= _MAX_STEPS:
+            return _integrated_rate(p, q, k)
+        drafts, output = self.simulate(problem, np.random.default_rng(seed), num_samples)
+        hits = (drafts == output[:, None]).any(axis=1)
+        return Estimate(float(hits.mean()), float(hits.std(ddof=1) / np.sqrt(num_samples)))
+
+    def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
+        p, q = target_of(problem, exact), draft_of(problem, exact)
+        drafted = drafts[drafts >= 0]
+        if p.size**2 * count_power(2, drafted.size) > _MAX_TERMS:
+            raise ProblemTooLarge(
+                "verifier 'race' draws its drafts and its output from the same random numbers. "
+                f"The law of the output given other drafts has too many terms at V={p.size}, "
+                f"K={drafted.size}: use its simulate(problem, rng, size), which draws both"
+            )
+        masses = joint_masses(p.tolist(), q.tolist(), drafted.tolist())
+        if not exact and sum(masses) < _RARE:
+            masses = joint_masses(*_in_fractions(p, q), drafted.tolist())
+        total = sum(masses)
+        law = np.array([mass / total for mass in masses], dtype=p.dtype)
+        return decision_by_law(law, drafts)
+
+
+def race_bounds(p: Vector, q: Vector, num_drafts: Iterable[int]) -> list[float]:
+    """Lower bounds M_K for several K, from one sort by p/q."""
+    mass, sums = rival_sums(p, q)
+    missed = np.log1p(-np.minimum(1.0 / sums, 1.0 - 1e-16))
+    return [min(-float(mass @ np.expm1(k * missed)), 1.0) for k in num_drafts]
+
+
+def _in_fractions(p: Vector, q: Vector) -> tuple[list[Fraction], list[Fraction]]:
+    return [Fraction(x) for x in p.tolist()], [Fraction(x) for x in q.tolist()]
+
+
+def _integrated_rate(p: Vector, q: Vector, num_drafts: int) -> float:
+    """Rate A_K: the chances of 0 .. K - 1 tokens ahead, token by token, at every node."""
+    drafted = q > 0
+    p, q = p[drafted], q[drafted]
+    possible = np.flatnonzero(p > 0)
+    ratio = p[possible] / q[possible]
+    ahead = np.zeros((possible.size, _NODES.size, num_drafts))
+    ahead[..., 0] = 1.0
+    for token in range(p.size):
+        excess = np.maximum(q[token] * ratio - p[token], 0.0)
+        excess[possible == token] = 0.0
+        arrived = -np.expm1(-np.outer(excess, _NODES))[..., None]
+        passed = ahead * arrived
+        ahead -= passed
+        ahead[..., 1:] += passed[..., :-1]
+    return min(float(p[possible] @ (ahead.sum(axis=2) @ _WEIGHTS)), 1.0)
+
+
+def acceptance(p: Sequence[Any], q: Sequence[Any], num_drafts: int) -> Any:
+    """Rate A_K in closed form; of the order of V choose K - 1 terms for each token.
+
+    With x_i = exp(t c_i) - 1, Pr[N < K] = e^{-t l} times the sum of the elementary symmetric
+    polynomials of degree below K in x, and those are sums of exponentials in t.
+    """
+    total = p[0] * 0
+    for j, mass in enumerate(p):
+        if mass <= 0 or q[j] <= 0:
+            continue
+        excess = [q[i] * p[j] / q[j] - p[i] for i in range(len(p)) if i != j]
+        ahead = [c for c in excess if c > 0]
+        n, most = len(ahead), num_drafts - 1
+        if n <= most:
+            total += mass
+            continue
+        everything = 1 + sum(ahead)
+        for size in range(num_drafts):
+            sign = (-1) ** (most - size) * comb(n - size - 1, most - size)
+            for rivals in combinations(ahead, size):
+                total += mass * sign / (everything - sum(rivals))
+    return total
+
+
+def joint_masses(p: Sequence[Any], q: Sequence[Any], drafts: Sequence[int]) -> list[Any]:
+    """Joint probability that the drafts are this set and Y = j, for every j; about V^2 2^K terms.
+
+    p and q are floats or Fractions, and drafts have q > 0.
+    """
+    inside = set(drafts)
+    outside = [i for i, x in enumerate(q) if x > 0 and i not in inside]
+    return [
+        p[j] * _chance_of_set(p, q, j, inside, outside) if p[j] > 0 else p[j] for j in range(len(p))
+    ]
+
+
+def _chance_of_set(
+    p: Sequence[Any], q: Sequence[Any], j: int, inside: set[int], outside: Sequence[int]
+) -> Any:
+    """Probability that the first tokens of the race of q are those of a set, given Y = j.
+
+    Token i has arrived at time v t with probability 1 - exp(-t c_i(v)), c_i(v) = (q_i v - p_i)_+,
+    and j at v = p_j / q_j. The last of the set arrives before the first of the others: an integral
+    over v of sums of exponentials in t, whose exponents are linear in v between two bends.
+    """
+    one = p[j] * 0 + 1
+    others = [i for i in inside if i != j]
+    rivals = [i for i in outside if i != j]
+    own = p[j] / q[j] if q[j] > 0 else None
+    start, stop = (own, None) if j in inside else (0 * one, own)
+    if not rivals and stop is None:
+        return one
+    total = 0 * one
+    for size in range(len(others) + 1):
+        for early in combinations(others, size):
+            sign = (-1) ** size
+            if j in inside:  # the others have arrived before j, which is the last of the set
+                total += sign / (1 + _exponent(p, q, (*early, *rivals), start))
+            total -= sign * _arrivals(p, q, early, rivals, start, stop)
+    return total
+
+
+def _arrivals(
+    p: Sequence[Any],
+    q: Sequence[Any],
+    early: Sequence[int],
+    rivals: Sequence[int],
+    start: Any,
+    stop: Any,
+) -> Any:
+    """Integral over v and t of C'(v) t exp(-t C(v) - t R(v) - t): `early` arrive before `rivals`."""
+    bends = sorted({p[i] / q[i] for i in (*early, *rivals)})
+    places = [start, *(b for b in bends if b > start and (stop is None or b < stop))]
+    ends: list[Any] = [*places[1:], stop]
+    total = 0 * start
+    for low, high in zip(places, ends, strict=True):
+        slope = sum((q[i] for i in early if p[i] <= low * q[i]), 0 * low)
+        if slope == 0:
+            continue
+        steep = slope + sum((q[i] for i in rivals if p[i] <= low * q[i]), 0 * low)
+        left = 1 / (1 + _exponent(p, q, (*early, *rivals), low))
+        right = 0 * low if high is None else 1 / (1 + _exponent(p, q, (*early, *rivals), high))
+        total += slope / steep * (left - right)
+    return total
+
+
+def _exponent(p: Sequence[Any], q: Sequence[Any], tokens: Iterable[int], v: Any) -> Any:
+    return sum((max(q[i] * v - p[i], 0 * v) for i in tokens), 0 * v)
+
+
+VERIFIER = RaceList()

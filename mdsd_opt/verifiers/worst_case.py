@@ -1,0 +1,218 @@
+r"""What a rule can lose at most: the largest gap to the optimum over all targets and drafts.
+
+Rates of most rules depend on p and q by one curve, :math:`\varphi(s) = \sum_i (p_i - s q_i)_+`, and
+grow where it falls. Merging tokens lowers it, and never lowers the optimum, so that the worst
+instances have two tokens, or one curve of thin ones. Proofs: docs/theory/worst-cases.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from mdsd_opt.base.array_types import Vector
+from mdsd_opt.drafts import WithoutReplacement, WithReplacement
+from mdsd_opt.drafts.base import checked_num_drafts
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.problem import TransportProblem
+
+#: Number of tokens of an instance that is reached in the limit of thin ones only.
+_THIN = 2000
+
+#: Mass that vanishes in the limit.
+_FEW = 1e-9
+
+#: A Gauss-Legendre rule on [-1, 1].
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
+
+
+@dataclass(frozen=True, slots=True)
+class WorstCase:
+    r"""The largest gap between the optimum and a rule, and an instance that shows it.
+
+    Attributes
+    ----------
+    rule, drafts : str
+        The verifier, and the scheme by which the drafts of the optimum are drawn.
+    num_drafts : int
+    gap : float
+        Supremum of :math:`\alpha^* - \alpha` over all p, q and vocabularies.
+    least_share : float or None
+        Infimum of :math:`\alpha / \alpha^*`; None where it is not known.
+    proven : bool
+        Whether it is proven that no instance has a larger gap; otherwise none was found.
+    attained : bool
+        Whether `problem` has this gap exactly; otherwise it comes near.
+    problem : TransportProblem
+        The instance.
+    """
+
+    rule: str
+    drafts: str
+    num_drafts: int
+    gap: float
+    least_share: float | None
+    proven: bool
+    attained: bool
+    problem: TransportProblem = field(repr=False)
+
+
+class _Case(NamedTuple):
+    gap: float
+    least_share: float | None
+    target: Vector
+    draft: Vector
+    proven: bool = True
+    attained: bool = True
+
+
+def worst_case(rule: str, num_drafts: int, drafts: str | None = None) -> WorstCase:
+    r"""Supremum of :math:`\alpha^*_K - \alpha_K` of a rule over all targets, drafts and vocabularies.
+
+    With K i.i.d. drafts the constants are sharp and proven: rrs
+    :math:`\frac{K-1}{2K-1} (\frac{K}{2K-1})^{K/(K-1)}`, which rises to 1/4, K-SEQ :math:`u^K` with
+    :math:`K (\frac{K}{K-1})^{K-1} u^{K-1} = 1 + u + \dots + u^{K-1}`, which rises to .173637, and the
+    race :math:`\max_A \int_A^1 (1 - \frac{1}{1 + A + (K-1)y})^K dy`, which falls to .148496. Without
+    replacement 1/4 (rrs) and :math:`3 - 2\sqrt 2` (race) are reached, and no more was found.
+
+    Parameters
+    ----------
+    rule : str
+        "optimal", "rrs", "kseq", "race" or "naive_target".
+    num_drafts : int
+        K.
+    drafts : str, optional
+        "with_replacement" or "without_replacement"; what the rule takes, if it takes one of them.
+        The race, whose drafts are distinct, is compared with either optimum.
+
+    Returns
+    -------
+    WorstCase
+
+    Raises
+    ------
+    InvalidInput
+        Nothing is known of the rule with such drafts.
+
+    Notes
+    -----
+    Source: this package.
+    """
+    k = checked_num_drafts(num_drafts)
+    known = [scheme for name, scheme in _CASES if name == rule]
+    scheme = drafts if drafts is not None else known[0] if known else None
+    if scheme not in known:
+        have = ", ".join(f"{name!r} ({scheme})" for name, scheme in _CASES)
+        raise InvalidInput(
+            f"no worst case is known of the rule {rule!r} with drafts={drafts!r}: there are {have}"
+        )
+    case = _CASES[rule, scheme](k)
+    kind = WithReplacement if scheme == "with_replacement" else WithoutReplacement
+    problem = TransportProblem(case.target, kind(case.draft, k))
+    return WorstCase(
+        rule, scheme, k, case.gap, case.least_share, case.proven, case.attained, problem
+    )
+
+
+def _two_tokens(x: float, k: int) -> tuple[Vector, Vector]:
+    """Target and draft of two tokens at which K draws with replacement have acceptance one."""
+    return np.array([x**k, 1 - x**k]), np.array([x, 1 - x])
+
+
+def _nothing_lost(k: int) -> _Case:
+    return _Case(0.0, 1.0, *_two_tokens(0.5, k))
+
+
+def _rrs(k: int) -> _Case:
+    if k == 1:
+        return _nothing_lost(k)
+    shrinks = k / (2 * k - 1)
+    x = shrinks ** (1 / (k - 1))
+    gap = (k - 1) / (2 * k - 1) * shrinks * x
+    return _Case(gap, 1 - gap, *_two_tokens(x, k))
+
+
+def _kseq(k: int) -> _Case:
+    """The root u by bisection of logarithms, both sides divided by u^(K-1), so that one falls."""
+    if k == 1:
+        return _nothing_lost(k)
+    wanted = math.log(k) - (k - 1) * math.log1p(-1 / k)
+    low, high = 0.0, (k - 1) / k
+    while low < (middle := (low + high) / 2) < high:
+        sums = -math.expm1(k * math.log(middle)) / (1 - middle)  # 1 + u + ... + u^(K-1)
+        falling = math.log(sums) - (k - 1) * math.log(middle)
+        low, high = (middle, high) if falling > wanted else (low, middle)
+    gap = math.exp(k * math.log(high))
+    return _Case(gap, 1 - gap, *_two_tokens(k * high / (k - 1), k))
+
+
+def _naive_target(k: int) -> _Case:
+    size = _THIN * min(k, 50)
+    flat = np.full(size, 1 / size)
+    return _Case(1.0, 0.0, flat, flat, attained=False)
+
+
+def _race_with(k: int) -> _Case:
+    from scipy import optimize
+
+    found = optimize.minimize_scalar(
+        lambda a: -_lost_by_races(a, k), bounds=(0.0, 1.0), method="bounded",
+        options={"xatol": 1e-9},
+    )  # fmt: skip
+    share = -math.expm1(k * math.log1p(-1 / (k + 1)))
+    return _Case(-float(found.fun), share, *_thin_tokens(float(found.x), k), attained=False)
+
+
+def _lost_by_races(rejected: float, k: int) -> float:
+    y = rejected + (1 - rejected) * (_NODES + 1) / 2
+    values = np.exp(k * np.log1p(-1 / (1 + rejected + (k - 1) * y)))
+    return float((1 - rejected) / 2 * (_WEIGHTS @ values))
+
+
+def _thin_tokens(rejected: float, k: int) -> tuple[Vector, Vector]:
+    """Thin tokens whose prefixes have p(H) = (q(H)^K - rejected)_+: none is better than another."""
+    root = rejected ** (1 / k)
+    below = np.linspace(0, root, _THIN // 2 + 1)
+    x = np.concatenate([below, np.linspace(root, 1, _THIN // 2 + 1)[1:]])
+    p = np.append(np.diff(np.maximum(x**k - rejected, 0.0)), rejected)
+    return p, np.append(np.diff(x), 0.0)
+
+
+def _race_without(k: int) -> _Case:
+    """K - 1 drafts are spent on tokens without p; the race for one draft is what is left."""
+    p, q = _behind(*_thin_tokens(math.sqrt(2) - 1, 1), k - 1)
+    return _Case(3 - 2 * math.sqrt(2), None, p, q, proven=k == 1, attained=False)
+
+
+def _rrs_without(k: int) -> _Case:
+    """The likely token comes first, and its refusal leaves a draft that is right half the time."""
+    if k == 1:
+        return _nothing_lost(k)
+    p, q = np.array([0.0, 0.5, 0.5]), np.array([_FEW, 1 - 2 * _FEW, _FEW])
+    return _Case(0.25, None, *_behind(p, q, k - 2), proven=False, attained=False)
+
+
+def _behind(p: Vector, q: Vector, spent: int) -> tuple[Vector, Vector]:
+    """The same behind tokens that are nearly always drafted first, and have no p."""
+    if spent == 0:
+        return p, q
+    first = np.full(spent, (1 - _FEW) / spent)
+    return np.concatenate([np.zeros(spent), p]), np.concatenate([first, _FEW * q])
+
+
+#: Constants by rule and by the scheme of the optimum's drafts, the usual scheme first.
+_CASES: dict[tuple[str, str], Callable[[int], _Case]] = {
+    ("optimal", "with_replacement"): _nothing_lost,
+    ("optimal", "without_replacement"): _nothing_lost,
+    ("rrs", "with_replacement"): _rrs,
+    ("rrs", "without_replacement"): _rrs_without,
+    ("kseq", "with_replacement"): _kseq,
+    ("race", "without_replacement"): _race_without,
+    ("race", "with_replacement"): _race_with,
+    ("naive_target", "with_replacement"): _naive_target,
+    ("naive_target", "without_replacement"): _naive_target,
+}

@@ -1,0 +1,219 @@
+"""Lists from one race, and what rules lose at most."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from support import chi_square
+from support.strategies import problems
+
+import mdsd_opt as mo
+from mdsd_opt import ProblemTooLarge, TransportProblem, WithoutReplacement, solve, verifiers
+from mdsd_opt.cddlib_checks import rule_bounds
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.verifiers import gumbel
+from mdsd_opt.verifiers.race import VERIFIER, acceptance, joint_masses, race_bounds
+from mdsd_opt.verifiers.rates import Estimate
+
+P = [Fraction(5, 10), Fraction(3, 10), Fraction(2, 10), Fraction(0)]
+Q = [Fraction(1, 10), Fraction(3, 10), Fraction(4, 10), Fraction(2, 10)]
+
+
+def floats(law: list[Fraction]) -> np.ndarray:
+    return np.array([float(x) for x in law])
+
+
+@pytest.mark.parametrize("num_drafts", [1, 2, 3])
+def test_joint_laws_have_the_right_margins_in_fractions(num_drafts: int) -> None:
+    """Sums over the sets give the target, sums over the output the law of the sets."""
+    drafts = WithoutReplacement(Q, num_drafts)
+    law = drafts.exact_support_law()
+    output, accepted = [Fraction(0)] * 4, Fraction(0)
+    for subset in combinations(range(4), num_drafts):
+        masses = joint_masses(P, Q, subset)
+        assert sum(masses) == law[subset]
+        output = [x + y for x, y in zip(output, masses, strict=True)]
+        accepted += sum(masses[i] for i in subset)
+    assert output == P
+    assert accepted == acceptance(P, Q, num_drafts)
+
+
+def test_one_draft_and_a_list_of_one_row_are_the_same_race() -> None:
+    assert acceptance(P, Q, 1) == gumbel.acceptance(P, Q, 1)
+    assert race_bounds(floats(P), floats(Q), [1])[0] == pytest.approx(float(acceptance(P, Q, 1)))
+
+
+@settings(max_examples=60)
+@given(problem=problems(("without_replacement",)))
+def test_the_rate_is_the_closed_form_between_its_bound_and_the_optimum(
+    problem: TransportProblem,
+) -> None:
+    p, q = problem.exact_target, problem.drafts.exact_q  # type: ignore[attr-defined]
+    exact = float(acceptance(list(p), list(q), problem.num_drafts))
+    assert VERIFIER.acceptance_rate(problem) == pytest.approx(exact, abs=1e-12)
+    assert VERIFIER.acceptance_bound(problem) <= exact + 1e-12
+    assert exact <= solve(problem).acceptance_rate + 1e-9
+
+
+@pytest.mark.parametrize("num_drafts", [1, 2, 3, 5])
+def test_simulated_races_follow_the_joint_law(num_drafts: int) -> None:
+    problem = TransportProblem(floats(P), WithoutReplacement(floats(Q), num_drafts))
+    drafts, tokens = VERIFIER.simulate(problem, np.random.default_rng(0), 40_000)
+    assert ((drafts < 0).sum(axis=1) == max(num_drafts - 4, 0)).all()
+    sets = [tuple(sorted(x for x in row if x >= 0)) for row in drafts.tolist()]
+    joint = {}
+    for subset in set(sets):
+        joint |= {(*subset, -1, j): float(m) for j, m in enumerate(joint_masses(P, Q, subset)) if m}
+    drawn = [(*s, -1, j) for s, j in zip(sets, tokens.tolist(), strict=True)]
+    assert chi_square.p_value(drawn, joint) > 1e-6
+    if 1 < num_drafts < 4:
+        others = np.roll(tokens, 1).tolist()  # as if nothing were shared
+        apart = [(*s, -1, j) for s, j in zip(sets, others, strict=True)]
+        assert chi_square.p_value(apart, joint) < 1e-6
+
+
+def test_drafts_of_a_race_come_in_the_order_of_draws() -> None:
+    q = floats(Q)
+    problem = TransportProblem(floats(P), WithoutReplacement(q, 2))
+    drafts, _ = VERIFIER.simulate(problem, np.random.default_rng(1), 40_000)
+    law = {(i, j): q[i] * q[j] / (1 - q[i]) for i in range(4) for j in range(4) if i != j}
+    assert chi_square.p_value([tuple(row) for row in drafts.tolist()], law) > 1e-6
+    assert chi_square.p_value([tuple(row[::-1]) for row in drafts.tolist()], law) < 1e-6
+
+
+def test_a_seed_gives_the_same_text_with_any_drafter() -> None:
+    p = floats(P)
+    texts = {
+        tuple(VERIFIER.simulate(problem, np.random.default_rng(7), 50)[1].tolist())
+        for q in (floats(Q), p, np.full(4, 0.25))
+        for problem in [TransportProblem(p, WithoutReplacement(q, 2))]
+    }
+    assert len(texts) == 1
+
+
+def test_rare_sets_of_drafts_are_settled_in_fractions() -> None:
+    q = np.array([1 - 3e-9, 1e-9, 1e-9, 1e-9])
+    problem = TransportProblem(floats(P), WithoutReplacement(q, 2))
+    law = VERIFIER.conditional_law(problem, [1, 2])
+    assert law.min() >= 0
+    assert law.sum() == pytest.approx(1, abs=1e-12)
+
+
+def test_races_of_many_tokens_are_simulated_and_say_so() -> None:
+    rng = np.random.default_rng(0)
+    p, q = rng.dirichlet(np.ones(3000), 2)
+    problem = TransportProblem(p, WithoutReplacement(q, 3))
+    rate = VERIFIER.acceptance_rate(problem)
+    assert isinstance(rate, Estimate)
+    assert 0 < rate.standard_error < 0.02
+    assert VERIFIER.acceptance_bound(problem) - 5 * rate.standard_error < rate
+    with pytest.raises(ProblemTooLarge, match="simulate"):
+        VERIFIER.verify(problem, [0, 1, 2], rng)
+
+
+def test_batches_have_the_bound() -> None:
+    logits = np.random.default_rng(3).standard_normal((2, 4, 30))
+    rates = mo.acceptance_rates(*logits, 3, drafts="without_replacement", verifier="race")
+    p, q = (mo.softmax(side) for side in logits)
+    wanted = [race_bounds(x, y, [3])[0] for x, y in zip(p, q, strict=True)]
+    assert rates == pytest.approx(wanted, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("p", "q"),
+    [
+        ([1.0], [1.0]),
+        ([0.5, 0.5], [0.5, 0.5]),
+        ([0.25] * 4, [0.25] * 4),
+        ([1.0, 0.0], [0.0, 1.0]),
+        ([0.0, 1.0, 0.0], [0.0, 1.0, 0.0]),
+    ],
+)
+@pytest.mark.parametrize("num_drafts", [1, 2, 7])
+def test_races_on_the_edges(p: list[float], q: list[float], num_drafts: int) -> None:
+    problem = TransportProblem(p, WithoutReplacement(q, num_drafts))
+    rate = VERIFIER.acceptance_rate(problem)
+    assert rate == pytest.approx(float(p == q), abs=1e-12)
+    assert VERIFIER.output_law(problem) == pytest.approx(p, abs=1e-12)
+
+
+# --- what rules lose at most ---
+
+DIGITS = {  # K: rrs, kseq, race against the optimum with replacement
+    2: (4 / 27, 1 / 9, 0.165173),
+    3: (0.185903, 0.134970, 0.160593),
+    4: (0.203223, 0.145620, 0.157787),
+    8: (0.227513, 0.160293, 0.153016),
+}
+
+
+@pytest.mark.parametrize("num_drafts", DIGITS)
+def test_worst_cases_have_the_known_digits(num_drafts: int) -> None:
+    for rule, gap in zip(("rrs", "kseq", "race"), DIGITS[num_drafts], strict=True):
+        case = mo.worst_case(rule, num_drafts, "with_replacement")
+        assert case.gap == pytest.approx(gap, abs=1e-6)
+        assert case.proven
+
+
+@pytest.mark.parametrize(
+    ("rule", "drafts"),
+    [
+        ("rrs", None),
+        ("kseq", None),
+        ("rrs", "without_replacement"),
+        ("naive_target", None),
+        ("optimal", None),
+    ],
+)
+@pytest.mark.parametrize("num_drafts", [1, 2, 3, 8])
+def test_instances_reach_what_is_claimed(rule: str, drafts: str | None, num_drafts: int) -> None:
+    case = mo.worst_case(rule, num_drafts, drafts)
+    best = solve(case.problem).acceptance_rate
+    rate = float(verifiers.get(rule).acceptance_rate(case.problem))
+    assert best - rate == pytest.approx(case.gap, abs=1e-9 if case.attained else 1e-3)
+    if case.least_share is not None:
+        assert rate / best == pytest.approx(case.least_share, abs=1e-9 if case.attained else 1e-3)
+
+
+@pytest.mark.parametrize("num_drafts", [1, 2, 3, 8, 64])
+def test_instances_of_the_race_reach_what_is_claimed(num_drafts: int) -> None:
+    case = mo.worst_case("race", num_drafts, "with_replacement")
+    q = case.problem.drafts.q  # type: ignore[attr-defined]
+    lost = (
+        solve(case.problem).acceptance_rate - race_bounds(case.problem.target, q, [num_drafts])[0]
+    )
+    assert lost == pytest.approx(case.gap, abs=1e-6)
+
+
+def test_worst_cases_tend_to_their_limits() -> None:
+    many = 10**9
+    assert mo.worst_case("rrs", many).gap == pytest.approx(0.25, abs=1e-7)
+    assert mo.worst_case("kseq", many).gap == pytest.approx(0.17363729, abs=1e-7)
+    assert mo.worst_case("race", many, "with_replacement").gap == pytest.approx(0.148496, abs=1e-6)
+
+
+def test_a_rule_of_which_nothing_is_known_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"'spechub'.*there are 'optimal'"):
+        mo.worst_case("spechub", 2)
+    with pytest.raises(InvalidInput, match="drafts='without_replacement'"):
+        mo.worst_case("kseq", 2, "without_replacement")
+    with pytest.raises(InvalidInput, match="num_drafts"):
+        mo.worst_case("rrs", 0)
+
+
+@pytest.mark.parametrize("name", sorted(rule_bounds.CHECKS))
+def test_claims_with_a_lie_in_them_are_refuted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules that lose nothing, a race of higher and an optimum of lower rates are all noticed."""
+    lie = Fraction(1, 1000)
+    bound, best = rule_bounds.race_bound, rule_bounds.optimum
+    monkeypatch.setattr(rule_bounds, "_constant", lambda rule, num_drafts: Fraction(0))
+    monkeypatch.setattr(rule_bounds, "race_bound", lambda *law: bound(*law) + lie)
+    monkeypatch.setattr(
+        rule_bounds, "optimum", lambda p, q, k, *kind: best(p, q, k, *kind) + lie * (k - 2) ** 2
+    )
+    drafts = [mo.WithReplacement([Fraction(2, 3), Fraction(1, 3)], 2)]
+    assert rule_bounds.bounds_hold(drafts, name, 4).holds is False
