@@ -244,7 +244,7 @@ def _arrivals(
     start: Any,
     stop: Any,
 ) -> Any:
-    """Integral over v and t of C'(v) t exp(-t C(v) - t R(v) - t): `early` arrive before `rivals`."""
+    """Integral over v and t of C'(v) t exp(-t (C(v) + R(v) + 1)), C of `early`, R of `rivals`."""
     bends = sorted({p[i] / q[i] for i in (*early, *rivals)})
     places = [start, *(b for b in bends if b > start and (stop is None or b < stop))]
     ends: list[Any] = [*places[1:], stop]

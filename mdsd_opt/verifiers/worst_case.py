@@ -71,13 +71,14 @@ class _Case(NamedTuple):
 
 
 def worst_case(rule: str, num_drafts: int, drafts: str | None = None) -> WorstCase:
-    r"""Supremum of :math:`\alpha^*_K - \alpha_K` of a rule over all targets, drafts and vocabularies.
+    r"""Supremum of :math:`\alpha^*_K - \alpha_K` of a rule, over all targets and drafts.
 
-    With K i.i.d. drafts the constants are sharp and proven: rrs
-    :math:`\frac{K-1}{2K-1} (\frac{K}{2K-1})^{K/(K-1)}`, which rises to 1/4, K-SEQ :math:`u^K` with
-    :math:`K (\frac{K}{K-1})^{K-1} u^{K-1} = 1 + u + \dots + u^{K-1}`, which rises to .173637, and the
-    race :math:`\max_A \int_A^1 (1 - \frac{1}{1 + A + (K-1)y})^K dy`, which falls to .148496. Without
-    replacement 1/4 (rrs) and :math:`3 - 2\sqrt 2` (race) are reached, and no more was found.
+    With K i.i.d. drafts the constants are sharp and proven. Of rrs it is
+    :math:`\frac{K-1}{2K-1} (\frac{K}{2K-1})^{K/(K-1)}`, which rises to 1/4; of K-SEQ it is
+    :math:`u^K` with :math:`K (\frac{K}{K-1})^{K-1} u^{K-1} = 1 + u + \dots + u^{K-1}`, which rises
+    to .173637; of the race :math:`\max_A \int_A^1 (1 - \frac{1}{1 + A + (K-1)y})^K dy`, which falls
+    to .148496. Without replacement 1/4 (rrs) and :math:`3 - 2\sqrt 2` (race) are reached, and no
+    more was found.
 
     Parameters
     ----------
