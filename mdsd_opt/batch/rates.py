@@ -64,7 +64,8 @@ def acceptance_rates(
         the lowest token id.
     verifier : str or Verifier
         Verification algorithm: a name of `mdsd_opt.verifiers.names`, ``"module:attribute"``, or a
-        verifier. Of "importance_sampling" [Khisti25] and "gumbel" [GLS] the rates are lower bounds.
+        verifier. Of "importance_sampling" [Khisti25], "gumbel" [GLS] and "race" the rates are lower
+        bounds.
         A verifier of your own that declares no `batch_rates` for these drafts is asked for its rate
         position by position.
     temperature, draft_temperature : float
