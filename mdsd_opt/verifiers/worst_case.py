@@ -104,14 +104,14 @@ def worst_case(rule: str, num_drafts: int, drafts: str | None = None) -> WorstCa
     Source: this package.
     """
     k = checked_num_drafts(num_drafts)
-    known = [scheme for name, scheme in _CASES if name == rule]
+    known = [scheme for name, scheme in WORST_CASES if name == rule]
     scheme = drafts if drafts is not None else known[0] if known else None
     if scheme not in known:
-        have = ", ".join(f"{name!r} ({scheme})" for name, scheme in _CASES)
+        have = ", ".join(f"{name!r} ({scheme})" for name, scheme in WORST_CASES)
         raise InvalidInput(
             f"no worst case is known of the rule {rule!r} with drafts={drafts!r}: there are {have}"
         )
-    case = _CASES[rule, scheme](k)
+    case = WORST_CASES[rule, scheme](k)
     kind = WithReplacement if scheme == "with_replacement" else WithoutReplacement
     problem = TransportProblem(case.target, kind(case.draft, k))
     return WorstCase(
@@ -206,7 +206,7 @@ def _behind(p: Vector, q: Vector, spent: int) -> tuple[Vector, Vector]:
 
 
 #: Constants by rule and by the scheme of the optimum's drafts, the usual scheme first.
-_CASES: dict[tuple[str, str], Callable[[int], _Case]] = {
+WORST_CASES: dict[tuple[str, str], Callable[[int], _Case]] = {
     ("optimal", "with_replacement"): _nothing_lost,
     ("optimal", "without_replacement"): _nothing_lost,
     ("rrs", "with_replacement"): _rrs,

@@ -16,6 +16,7 @@ from mdsd_opt.corpora.intervals import MeanInterval
 from mdsd_opt.corpora.rates import RateRow
 from mdsd_opt.drafts.by_name import title_of
 from mdsd_opt.planning.draft_choice import scheme_label
+from mdsd_opt.verifiers.worst_case import WORST_CASES, worst_case
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -186,6 +187,7 @@ def _footnotes(
         notes.append("no interval where none is shown: one group alone gives none")
     if has_optimum:
         notes.append("tokens / target call: of the optimum, with the interval of its rate")
+        notes += _worst_cases(rows)
     if compares:
         notes.append("gap closed: (verifier - rrs) / (optimal - rrs), of the means; no interval")
     if any(row.estimated for row in rows):
@@ -193,6 +195,18 @@ def _footnotes(
     if any(row.bound for row in rows):
         notes.append("† a lower bound of the acceptance rate")
     return "\n".join(notes)
+
+
+def _worst_cases(rows: Sequence[RateRow]) -> list[str]:
+    """Sentence about what the verifiers of the table lose at most on any logits, where proven."""
+    most = max(row.num_drafts for row in rows)
+    lost = []
+    for row in rows:
+        if row.num_drafts == most > 1 and (row.verifier, row.scheme) in WORST_CASES:
+            case = worst_case(row.verifier, most, row.scheme)
+            if case.proven and 0 < case.gap < 1:
+                lost.append(f"{row.verifier!r} {case.gap:.3f} ({title_of(row.scheme)})")
+    return [f"at most lost on any logits, K = {most}: {', '.join(lost)}"] if lost else []
 
 
 def with_gap(value: MeanInterval, gap: float) -> str:
