@@ -86,7 +86,8 @@ def allocate_rows(rates: Any, budget: int) -> RowAllocation:
             f"rates[{row}] falls from {table[row, column]:g} at {column + 1} drafts to "
             f"{table[row, column + 1]:g} at one more: of more drafts none can accept less"
         )
-    if not isinstance(budget, (int, np.integer)) or isinstance(budget, bool) or budget < 0:
+    given: Any = budget
+    if not isinstance(given, (int, np.integer)) or isinstance(given, bool) or given < 0:
         raise InvalidInput(f"budget is {budget!r}: give a number of drafts, 0 or more")
     table = np.maximum.accumulate(table, axis=1)
     n, most = table.shape
