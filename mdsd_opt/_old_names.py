@@ -41,6 +41,8 @@ MOVED = {
     "mdsd_opt.decoding.rules": "mdsd_opt.trees.rules",
     "mdsd_opt.decoding.topology": "mdsd_opt.trees.topology",
     "mdsd_opt.decoding.tree_plans": "mdsd_opt.trees.plans",
+    "mdsd_opt.planning.counts": "mdsd_opt.formats.counts",
+    "mdsd_opt.planning.engine_logs": "mdsd_opt.formats",
 }
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ import numpy as np
 from mdsd_opt.auditing.statistics import rate_interval
 from mdsd_opt.base.array_types import Integers
 from mdsd_opt.base.arrays import to_numpy
-from mdsd_opt.base.files.engine_output import paired_positions
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.batch.top_logprobs import interval_ends
 from mdsd_opt.corpora.intervals import MeanInterval, interval_of_groups, mean_interval
 from mdsd_opt.errors import InvalidInput, MdsdError, UnreadableFile
+from mdsd_opt.formats import AcceptedCounts, Answer, read_answers
+from mdsd_opt.formats.counts import with_groups
 from mdsd_opt.problem.solution import weighted_count
 
 
@@ -124,6 +126,31 @@ def accepted_rates(
         interval = MeanInterval(mean, float(low), float(high), spread.num_groups).within(0.0, 1.0)
         found.append(AcceptedRate(k, interval, int(here.sum()), tried))
     return found
+
+
+def rate_of_counts(counts: AcceptedCounts, confidence: float = 0.95) -> AcceptedRate:
+    """Rate of a place that is tried, by an engine's counts of chains of one length, as above.
+
+    Raises `InvalidInput` where it does not tell by position how often a place was tried.
+    """
+    counts = with_groups(counts.complete())
+    reached = counts.reached
+    if reached is None or not counts.has_one_length:
+        raise InvalidInput(
+            f"{counts.source} does not tell at how many places drafts were tried: that takes "
+            "accepted drafts by position, of chains of one length. mdsd-opt advise --accepted "
+            "forecasts what is known without"
+        )
+    hits, steps = counts.sum("accepted"), counts.sum("steps")
+    tries = (counts.steps if counts.steps is not None else 0.0) + reached[:, :-1].sum(axis=1)
+    tried = float(tries @ counts.times)
+    mean = hits / tried
+    off = np.repeat(counts.accepted - mean * tries, np.rint(counts.times).astype(int))
+    spread = interval_of_groups(mean, off, round(tried), confidence)
+    exact = rate_interval(round(hits), round(tried), confidence)
+    low, high = np.fmin(spread.low, exact.low), np.fmax(spread.high, exact.high)
+    interval = MeanInterval(mean, float(low), float(high), spread.num_groups).within(0.0, 1.0)
+    return AcceptedRate(1, interval, round(steps), round(tried))
 
 
 #: Places that no engine drafts for in one step, and that are many for the only step of a log.
@@ -235,6 +262,39 @@ def rate_intervals(
     ]
     target_tail, draft_tail = np.mean(tails, axis=0).tolist()
     return RateIntervals(tuple(rows), len(found), len(set(texts)), target_tail, draft_tail)
+
+
+def paired_positions(
+    target: Path, draft: Path
+) -> Iterator[list[tuple[dict[Any, float], dict[Any, float]]]]:
+    """Yield, for each text, the lists of both models at the positions where both have one.
+
+    Of a request that scored its prompt these are the positions of the prompt. Raises
+    `UnreadableFile` if the files do not score the same texts.
+    """
+    sides = (_texts(target), _texts(draft))
+    for number, (p, q) in enumerate(zip_longest(*sides), start=1):
+        where = f"text {number} of {target} and {draft}"
+        if p is None or q is None:
+            raise UnreadableFile(f"{where}: one of the files has no more requests")
+        if p.by_id != q.by_id:
+            raise UnreadableFile(
+                f"{where}: one names tokens by id, the other by text. Ask both in the same way"
+            )
+        if len(p.lists) != len(q.lists):
+            raise UnreadableFile(
+                f"{where}: {len(p.lists)} and {len(q.lists)} positions. Both models must score "
+                "the same text, as a prompt"
+            )
+        if p.tokens is not None and q.tokens is not None and p.tokens != q.tokens:
+            raise UnreadableFile(f"{where}: the texts differ. Both models must score the same one")
+        yield [(a, b) for a, b in zip(p.lists, q.lists, strict=True) if a and b]
+
+
+def _texts(path: Path) -> Iterator[Answer]:
+    for answers in read_answers(path):
+        prompts = [x for x in answers if x.is_prompt]
+        yield from prompts or answers
 
 
 def _size_if_complete(positions: Sequence[tuple[dict[Any, float], dict[Any, float]]]) -> int | None:

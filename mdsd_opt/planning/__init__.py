@@ -1,7 +1,7 @@
 """Advice whether speculation pays, and with which drafts, by forecasts and costs.
 
 Data flows: logits, a corpus or two models -> `tree_forecasts` and `costs` -> `advice`; logs of
-engines -> `engine_logs` -> `counts` -> `count_forecasts` -> `count_advice`, with `policies` ->
+engines -> `formats` -> `count_forecasts` -> `count_advice`, with `policies` ->
 `engine_flags`. `cost_measurements` times passes for a file of `costs`; `draft_choice` and
 `draft_temperature` tell which of several drafts is best.
 """

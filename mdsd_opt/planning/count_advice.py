@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +14,12 @@ from mdsd_opt.base.checked import check_confidence
 from mdsd_opt.base.frames import data_frame, flat
 from mdsd_opt.corpora.intervals import MeanInterval, interval_note
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.planning import counts as of
+from mdsd_opt.formats import AcceptedCounts, read_counts
+from mdsd_opt.formats.checks import Contradiction, Told, counts_of
+from mdsd_opt.formats.counts import DEEPEST, of_steps, with_groups
 from mdsd_opt.planning.advice import ends_shown, speedup_cell
 from mdsd_opt.planning.costs import PassCost, RowsCost, StepCosts
 from mdsd_opt.planning.count_forecasts import MEANING, Forecast, accepted_as_run, forecasts
-from mdsd_opt.planning.counts import AcceptedCounts
 from mdsd_opt.planning.policies import (
     Policy,
     acceptance_needed,
@@ -32,13 +34,31 @@ MAX_DRAFTS = 16
 _EQUAL = 1e-9
 
 
+class _OldWord:
+    """The depth of a chain by the word of the last release, which others have for one place."""
+
+    __slots__ = ()
+    depth: Any
+
+    @property
+    def num_drafts(self) -> Any:
+        """Length of the chain: `depth` says it."""
+        _warn_of_old_word()
+        return self.depth
+
+
+def _warn_of_old_word() -> None:
+    told = "num_drafts of advice by counts is depth: the old word goes with the next release"
+    warnings.warn(told, DeprecationWarning, stacklevel=3)
+
+
 @dataclass(frozen=True, slots=True)
-class CountOption:
+class CountOption(_OldWord):
     """A chain of drafts, with its accepted drafts, step time and speed-up.
 
     Attributes
     ----------
-    num_drafts : float
+    depth : float
         Drafts of a step; their mean where the engine stopped early, 0 for plain decoding.
     kind : str
         "none", "as run" for the counts themselves, or "chain" for a forecast.
@@ -53,7 +73,7 @@ class CountOption:
         Accepted drafts under each assumption.
     """
 
-    num_drafts: float
+    depth: float
     kind: str
     accepted: MeanInterval
     step_ms: float | None
@@ -65,7 +85,7 @@ class CountOption:
     def name(self) -> str:
         if self.kind == "none":
             return "none"
-        length = f"{self.num_drafts:.3g}" if self.num_drafts % 1 else f"{self.num_drafts:.0f}"
+        length = f"{self.depth:.3g}" if self.depth % 1 else f"{self.depth:.0f}"
         return f"{length} as run" if self.kind == "as run" else f"chain{length}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,7 +93,7 @@ class CountOption:
         return {
             "name": self.name,
             "kind": self.kind,
-            "num_drafts": self.num_drafts,
+            "depth": self.depth,
             "accepted": self.accepted.to_dict(),
             "step_ms": self.step_ms,
             "tokens_per_second": self.tokens_per_second,
@@ -83,7 +103,7 @@ class CountOption:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CountAdvice:
+class CountAdvice(_OldWord):
     """Recommended number of drafts by counts of an engine, and the decision whether they pay.
 
     Attributes
@@ -134,11 +154,11 @@ class CountAdvice:
         return self.best.speedup.low, self.best.speedup.high
 
     @property
-    def num_drafts(self) -> int:
+    def depth(self) -> int:
         """Number of drafts of a step to set in an engine; 0 where they do not pay."""
         if self.worth_it is False:
             return 0
-        return self.counts.num_drafts if self.best.kind == "as run" else int(self.best.num_drafts)
+        return self.counts.longest if self.best.kind == "as run" else int(self.best.depth)
 
     def to_pandas(self) -> Any:
         """Data frame with a line for each option; `MissingExtra` without pandas."""
@@ -149,7 +169,7 @@ class CountAdvice:
         return {
             "best": self.best.to_dict(),
             "worth_it": self.worth_it,
-            "num_drafts": self.num_drafts,
+            "depth": self.depth,
             "sentence": self.sentence,
             "settled_by": self.settled_by,
             "wanted": self.wanted,
@@ -183,7 +203,7 @@ def advise_from_counts(
     accepted: Any = None,
     drafted: float | None = None,
     by_position: Any = None,
-    num_drafts: int | None = None,
+    depth: int | None = None,
     target_ms: PassCost | None = None,
     draft_ms: PassCost | None = None,
     rows_ms: RowsCost | None = None,
@@ -196,6 +216,7 @@ def advise_from_counts(
     max_drafts: int = MAX_DRAFTS,
     speedup: float | None = None,
     confidence: float = 0.95,
+    num_drafts: int | None = None,
 ) -> CountAdvice:
     r"""Find how many drafts pay, from what an engine counted and what its passes cost.
 
@@ -207,14 +228,14 @@ def advise_from_counts(
     Parameters
     ----------
     accepted : float, array_like of int, path, or AcceptedCounts
-        Accepted drafts: in total, with `drafted` or `steps`; of every step, with `num_drafts`; or
+        Accepted drafts: in total, with `drafted` or `steps`; of every step, with `depth`; or
         a file that an engine wrote, as for `read_counts`.
     drafted : float, optional
         Number of drafts in total.
     by_position : (sequence of float, float), optional
         Steps that accepted at least 1, 2, ... drafts, and the number of steps; or shares of the
         steps, with `steps` if their number is known.
-    num_drafts : int, optional
+    depth : int, optional
         K of the run, which a file says as a rule.
     target_ms, draft_ms : float, mapping of int to float, or callable, optional
         Milliseconds of a pass, or by the texts decoded together. Without them nothing is said to be
@@ -238,6 +259,8 @@ def advise_from_counts(
         Speed-up for which `CountAdvice.wanted` says the acceptance that it takes.
     confidence : float
         Confidence of what chance adds to the intervals.
+    num_drafts : int, optional
+        The old word for `depth`, which warns.
 
     Returns
     -------
@@ -259,8 +282,13 @@ def advise_from_counts(
     >>> advice.worth_it, advice.best.name
     (True, 'chain4')
     """
+    if num_drafts is not None:
+        _warn_of_old_word()
+        if depth is not None:
+            raise InvalidInput("num_drafts is the old word for depth: give depth alone")
+        depth = num_drafts
     check_asked(max_drafts, confidence)
-    counts = counts_given(accepted, drafted, by_position, num_drafts, steps, sequence)
+    counts = counts_given(accepted, drafted, by_position, depth, steps, sequence)
     costs = costs_given(target_ms, draft_ms, rows_ms, batch, verify_ms, draft_passes)
     return advice_from_counts(counts, costs, max_drafts, speedup, confidence)
 
@@ -273,21 +301,21 @@ def advice_from_counts(
     confidence: float = 0.95,
 ) -> CountAdvice:
     """Advice by checked counts and costs, as `advise_from_counts` gives it."""
-    counts = of.with_groups(counts)
-    found = forecasts(counts, max(max_drafts, counts.num_drafts), confidence)
+    counts = with_groups(counts.complete())
+    found = forecasts(counts, max(max_drafts, counts.longest), confidence)
     chains = [_option(x, costs, counts.num_groups) for x in found[:max_drafts]]
     as_run = _as_run(counts, costs, confidence)
     plain = _plain(costs)
-    compared = chains if costs is not None else chains[: counts.num_drafts]
-    if counts.has_one_length and counts.num_drafts <= max_drafts:
-        as_run = chains[counts.num_drafts - 1]
+    compared = chains if costs is not None else chains[: counts.longest]
+    if counts.has_one_length and counts.longest <= max_drafts:
+        as_run = chains[counts.longest - 1]
     else:
         compared = [*compared, as_run]
     best = as_run if costs is None else _fastest(chains)
     if not counts.has_one_length and not best.speedup.low > as_run.speedup.mean:
         best = as_run  # what was measured, where no forecast is surely better
     worth_it = _worth_it(best, compared, costs)
-    rows = sorted([plain, *compared], key=lambda row: (-row.speedup.mean, row.num_drafts))
+    rows = sorted([plain, *compared], key=lambda row: (-row.speedup.mean, row.depth))
     by_batch = () if costs is None else lengths_by_batch(found[:max_drafts], costs)
     return CountAdvice(
         best=best,
@@ -297,7 +325,7 @@ def advice_from_counts(
         settled_by=_settled_by(best, chains, worth_it, counts, costs),
         counts=counts,
         costs=costs,
-        policies=policies_of(found[:max_drafts], best.num_drafts, costs, by_batch),
+        policies=policies_of(found[:max_drafts], best.depth, costs, by_batch),
         lengths_by_batch=by_batch,
         wanted="" if speedup is None else acceptance_needed(speedup, costs, max_drafts, found),
         notes=tuple(_notes(counts, costs, found, confidence)),
@@ -306,7 +334,7 @@ def advice_from_counts(
 
 def _fastest(chains: Sequence[CountOption]) -> CountOption:
     """Fastest chain; of equally fast ones the shortest."""
-    return min(chains, key=lambda row: (-round(row.speedup.mean / _EQUAL), row.num_drafts))
+    return min(chains, key=lambda row: (-round(row.speedup.mean / _EQUAL), row.depth))
 
 
 # --- what was given ---
@@ -314,8 +342,8 @@ def _fastest(chains: Sequence[CountOption]) -> CountOption:
 
 def check_asked(max_drafts: int, confidence: float) -> None:
     """Raise `InvalidInput` for lengths or a confidence that cannot be."""
-    if not 1 <= max_drafts <= of.MOST_DRAFTS:
-        raise InvalidInput(f"max_drafts is {max_drafts}: give 1 to {of.MOST_DRAFTS}")
+    if not 1 <= max_drafts <= DEEPEST:
+        raise InvalidInput(f"max_drafts is {max_drafts}: give 1 to {DEEPEST}")
     check_confidence(confidence)
 
 
@@ -323,7 +351,7 @@ def counts_given(
     accepted: Any = None,
     drafted: float | None = None,
     by_position: Any = None,
-    num_drafts: int | None = None,
+    depth: int | None = None,
     steps: float | None = None,
     sequence: Any = None,
 ) -> AcceptedCounts:
@@ -331,42 +359,64 @@ def counts_given(
     if isinstance(accepted, AcceptedCounts):
         return accepted
     if isinstance(accepted, (str, os.PathLike)):
-        from mdsd_opt.planning.engine_logs import read_counts
-
         if any(x is not None for x in (drafted, by_position, steps, sequence)):
             raise InvalidInput(
                 "drafted, by_position, steps and sequence are in the file: leave them out"
             )
-        return read_counts(accepted, num_drafts)
+        return read_counts(accepted, depth)
     if by_position is not None:
-        return _of_positions(by_position, drafted, num_drafts, steps)
+        return _of_positions(by_position, drafted, depth, steps)
     if accepted is None:
         raise InvalidInput("give accepted, by_position, or a file that an engine wrote")
     if np.ndim(accepted) == 0:
-        return of.of_totals(_number(accepted, "accepted"), drafted, num_drafts, steps=steps)
-    if num_drafts is None:
-        raise InvalidInput("accepted is of single steps: give num_drafts, the drafts of each")
-    return of.of_steps(accepted, num_drafts, sequence, "accepted")
+        return _of_totals(_number(accepted, "accepted"), drafted, depth, steps)
+    if depth is None:
+        raise InvalidInput("accepted is of single steps: give depth, the drafts of each")
+    return of_steps(accepted, depth, sequence, "accepted")
+
+
+def _of_totals(
+    accepted: float,
+    drafted: float | None,
+    depth: int | None,
+    steps: float | None,
+    by_position: list[float] | None = None,
+) -> AcceptedCounts:
+    """Counts of one run by its sums alone; steps and drafts follow from each other by K."""
+    if depth is None:
+        raise InvalidInput("the totals do not say how long a chain is: give depth")
+    if drafted is None and steps is None:
+        raise InvalidInput("the totals say nothing of steps: give drafted, or the number of steps")
+    source = "the totals" if by_position is None else "by_position"
+    told = {"accepted": accepted, "drafted": drafted, "steps": steps, "depth": depth}
+    try:
+        counts = counts_of(
+        source,
+        *(None if x is None else Told(name, float(x)) for name, x in told.items()),
+        positions=None if by_position is None else Told("by_position", by_position),
+        unit="runs", assumed=steps is not None and steps <= 1,
+        )  # fmt: skip
+    except Contradiction as error:
+        raise InvalidInput(f"{error.told}, which cannot be: give counts of one run") from None
+    if counts is None:
+        raise InvalidInput(f"{source}: no step with a draft, so that nothing was accepted or not")
+    return with_groups(counts.complete())
 
 
 def _of_positions(
-    given: Any, drafted: float | None, num_drafts: int | None, steps: float | None
+    given: Any, drafted: float | None, depth: int | None, steps: float | None
 ) -> AcceptedCounts:
     if len(given) == 2 and np.ndim(given[0]) == 1:
         given, steps = given
     shares = [_number(x, "by_position") for x in given]
-    if num_drafts is not None and num_drafts != len(shares):
-        raise InvalidInput(
-            f"by_position has {len(shares)} positions, and num_drafts is {num_drafts}"
-        )
-    if max(shares, default=0.0) <= 1.0 and (steps is None or steps > 1):
-        whole = 1.0 if steps is None else float(steps)
+    if depth is not None and depth != len(shares):
+        raise InvalidInput(f"by_position has {len(shares)} positions, and depth is {depth}")
+    if max(shares, default=0.0) <= 1.0 and (steps is None or any(x % 1 for x in shares)):
+        whole = 1.0 if steps is None else _number(steps, "steps")
         shares, steps = [x * whole for x in shares], whole
     if steps is None:
         raise InvalidInput("by_position has counts: give (counts, number of steps)")
-    return of.of_totals(
-        sum(shares), drafted, len(shares), shares, _number(steps, "steps"), source="by_position"
-    )
+    return _of_totals(sum(shares), drafted, len(shares), _number(steps, "steps"), shares)
 
 
 def _number(value: Any, name: str) -> float:
@@ -409,13 +459,13 @@ def costs_given(
 
 def _option(forecast: Forecast, costs: StepCosts | None, groups: int) -> CountOption:
     accepted = MeanInterval(forecast.accepted, forecast.low, forecast.high, groups)
-    return _priced(forecast.num_drafts, "chain", accepted, costs, forecast.by_assumption)
+    return _priced(forecast.depth, "chain", accepted, costs, forecast.by_assumption)
 
 
 def _as_run(counts: AcceptedCounts, costs: StepCosts | None, confidence: float) -> CountOption:
     accepted = accepted_as_run(counts, confidence)
-    steps = counts.total(counts.steps) + counts.total(counts.undrafted)
-    drafted = counts.total(counts.drafted) / steps
+    steps = counts.sum("steps") + counts.sum("undrafted")
+    drafted = counts.sum("drafted") / steps
     if abs(drafted - round(drafted)) < _EQUAL:
         drafted = round(drafted)
     return _priced(drafted, "as run", accepted, costs, {})
@@ -426,7 +476,7 @@ def _plain(costs: StepCosts | None) -> CountOption:
 
 
 def _priced(
-    num_drafts: float,
+    depth: float,
     kind: str,
     accepted: MeanInterval,
     costs: StepCosts | None,
@@ -434,12 +484,12 @@ def _priced(
 ) -> CountOption:
     ratio, step, per_second = 1.0, None, None
     if costs is not None:
-        step = costs.drafted(num_drafts) if num_drafts else costs.plain()
+        step = costs.drafted(depth) if depth else costs.plain()
         ratio = costs.plain() / step
         per_second = 1e3 * costs.batch_size * (1.0 + accepted.mean) / step
     mean, low, high = ((1.0 + x) * ratio for x in (accepted.mean, accepted.low, accepted.high))
     speedup = MeanInterval(mean, low, high, accepted.num_groups)
-    return CountOption(num_drafts, kind, accepted, step, per_second, speedup, by_assumption)
+    return CountOption(depth, kind, accepted, step, per_second, speedup, by_assumption)
 
 
 # --- the decision ---
@@ -465,7 +515,7 @@ def _sentence(
     tokens = 1.0 + best.accepted.mean
     ends = ends_shown(1.0 + best.accepted.low, 1.0 + best.accepted.high)
     if costs is None:
-        share = best.accepted.mean / best.num_drafts if best.num_drafts else 0.0
+        share = best.accepted.mean / best.depth if best.depth else 0.0
         return (
             f"Nothing is known of costs: {best.name}, a step brings {tokens:.2f} tokens{ends}. "
             f"That pays if a step takes less than {tokens:.2f} passes of the target; if rows are "
@@ -491,7 +541,7 @@ def _sentence(
             f"less than {most:.1f} ms, and is not settled before that is measured."
         )
     if worth_it:
-        chance = "" if counts.total(counts.steps) >= 2 else ", chance left out"
+        chance = "" if counts.sum("steps") >= 2 else ", chance left out"
         return f"Worth it: {brings}{chance}."
     return f"Not settled: {best.name} would be {times}."
 
@@ -512,18 +562,14 @@ def _settled_by(
     if worth_it is False:
         return ""
     if costs.conditions:
-        rows = costs.batch_size * (1 + round(best.num_drafts))
+        rows = costs.batch_size * (1 + round(best.depth))
         missing = [] if costs.knows_rows else [f"a target pass over {rows} rows (rows_ms)"]
         if not costs.knows_batch:
             missing.append(f"a draft pass for {costs.batch_size} texts (draft_ms by batch)")
         return f"To settle it: {' and '.join(missing)}."
     names = chains[0].by_assumption
     favourites = {
-        round(
-            max(
-                chains, key=lambda row: (1 + row.by_assumption[name]) / (row.step_ms or 1)
-            ).num_drafts
-        )
+        round(max(chains, key=lambda row: (1 + row.by_assumption[name]) / (row.step_ms or 1)).depth)
         for name in names
     }
     longest = max(favourites)
@@ -532,7 +578,7 @@ def _settled_by(
             f"To settle it: a run that always drafts {longest}, without a stop by confidence, with "
             "acceptance by position."
         )
-    if len(favourites) > 1 and (longest > counts.num_drafts or counts.reached is None):
+    if len(favourites) > 1 and (longest > counts.longest or counts.reached is None):
         low = min(favourites)
         return (
             f"Between {low} and {longest} drafts the assumptions differ; to settle it: a run with "
@@ -551,26 +597,28 @@ def _notes(
     found: Sequence[Forecast],
     confidence: float,
 ) -> list[str]:
-    total = counts.total
+    total = counts.sum
     notes = [
-        f"{counts.source}: {total(counts.accepted):.0f} of {total(counts.drafted):.0f} drafts "
-        f"accepted in {total(counts.steps):.0f} steps that drafted"
-        + (f", beside {total(counts.undrafted):.0f} that did not" if counts.undrafted.any() else "")
+        f"{counts.source}: {total('accepted'):.0f} of {total('drafted'):.0f} drafts "
+        f"accepted in {total('steps'):.0f} steps that drafted"
+        + (f", beside {total('undrafted'):.0f} that did not" if counts.undrafted.any() else "")
     ]
-    if total(counts.steps) < 2:
-        notes[0] = f"{counts.source}: {total(counts.accepted):.3f} drafts accepted a step"
+    if str(counts.measured):
+        notes.append(f"{counts.source} tells of the time: {counts.measured}")
+    if total("steps") < 2:
+        notes[0] = f"{counts.source}: {total('accepted'):.3f} drafts accepted a step"
         notes.append("shares without the number of steps: intervals leave chance out")
     elif counts.num_groups > 1:
-        notes.append(interval_note(counts.num_groups, counts.unit, confidence))
-        if counts.unit != "requests":
-            notes.append(
-                f"{counts.unit} are taken for independent; those with steps of one request are not "
-                "quite, so that counts by request would give wider intervals"
-            )
+        notes.append(
+            interval_note(counts.num_groups, counts.unit, confidence)
+            if counts.unit == "requests"
+            else f"intervals are at least what {counts.num_groups} {counts.unit} tell: they share "
+            "requests, so that counts by request would give wider ones"
+        )
     else:
         notes.append(
-            f"{100 * confidence:g}% intervals by the largest variance that steps with such a mean "
-            "can have, as if they were independent: counts of each request would be better"
+            "intervals are at least what steps that are independent would tell: counts of each "
+            "request would give wider ones"
         )
     notes += [f"{name}: {MEANING[name]}" for name in found[0].by_assumption]
     notes += counts.notes

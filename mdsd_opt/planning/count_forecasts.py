@@ -17,7 +17,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Floats
 from mdsd_opt.corpora.intervals import MeanInterval, students_quantile
-from mdsd_opt.planning.counts import AcceptedCounts, added_up, with_groups
+from mdsd_opt.formats.counts import AcceptedCounts, added_up, with_groups
 
 #: Factor by which, under "fading", each draft is rejected more often than the one before.
 FADING = 1.15
@@ -27,11 +27,17 @@ EVENNESS = 4.0
 
 _REJECTED = "undrafted rejected"
 
+#: The ends of what totals leave open: they bound intervals, and have no part in their middle.
+_ALL_OR_NOTHING, _STEEP = "all or nothing", "steep"
+
 #: Number of groups that larger numbers are added up to before each is left out in turn.
 _MOST_GROUPS = 1000
 
 #: Number of steps below which shares are of an unknown number, and say nothing of chance.
 _FEWEST = 2
+
+#: Number of stretches that lines or passes, which share requests, are added up to.
+_STRETCHES = 8
 
 _HALVINGS = 48
 
@@ -41,6 +47,8 @@ MEANING = {
     "alike": "every draft is accepted at the same rate",
     "fading": f"every next draft is rejected {FADING:g} times as often as the one before",
     "uneven": "steps differ: some are easy throughout, so that later drafts hold better",
+    _ALL_OR_NOTHING: "the least for shorter chains: each step accepts all of its drafts or none",
+    _STEEP: "the most for shorter chains: the first drafts are accepted in full, the last are not",
     "like the last": "further drafts are accepted as the last one counted",
     "on its line": "rates go on changing with depth as they do from the first to the last",
     _REJECTED: "where the engine stopped early, further drafts are rejected",
@@ -54,9 +62,10 @@ class Forecast:
 
     Attributes
     ----------
-    num_drafts : int
+    depth : int
     accepted : float
-        Accepted drafts in the middle of the assumptions.
+        Accepted drafts in the middle of the assumptions, but for those at the ends of what totals
+        leave open.
     low, high : float
         Lowest and highest end of the intervals of all assumptions; without chance where the
         number of steps is not known.
@@ -64,7 +73,7 @@ class Forecast:
         Accepted drafts under each assumption, without what chance adds.
     """
 
-    num_drafts: int
+    depth: int
     accepted: float
     low: float
     high: float
@@ -111,7 +120,8 @@ def forecasts(
         ends = [ends[place].within(0.0, place + 1.0) for ends in found.values()]
         means = {name: each[place].mean for name, each in found.items()}
         low, high = (f(getattr(x, e) for x in ends) for f, e in ((min, "low"), (max, "high")))
-        middle = (min(means.values()) + max(means.values())) / 2
+        likely = [x for name, x in means.items() if name not in (_ALL_OR_NOTHING, _STEEP)]
+        middle = (min(likely) + max(likely)) / 2
         rows.append(Forecast(place + 1, middle, low, high, means))
     return tuple(rows)
 
@@ -120,18 +130,19 @@ def accepted_as_run(counts: AcceptedCounts, confidence: float = 0.95) -> MeanInt
     """Accepted drafts of a step as the engine ran, with those that drafted nothing."""
     whole = _of_all_steps(counts)
     return _with_intervals(lambda sums, _: _ratio(sums)[:, None], whole, 1, confidence)[0].within(
-        0.0, counts.num_drafts
+        0.0, float(counts.longest)
     )
 
 
 def _of_all_steps(counts: AcceptedCounts) -> AcceptedCounts:
     """Counts with the steps that drafted nothing among the steps."""
+    assert counts.steps is not None
     steps = counts.steps + counts.undrafted
     return replace(counts, steps=steps, undrafted=np.zeros(steps.size))
 
 
 def _assumptions(counts: AcceptedCounts) -> dict[str, Assumption]:
-    k = counts.num_drafts
+    k = counts.longest
     if not counts.has_one_length:
         if counts.reached is None:
             rejected: Assumption = lambda sums, most: (  # noqa: E731
@@ -139,9 +150,11 @@ def _assumptions(counts: AcceptedCounts) -> dict[str, Assumption]:
             )
         else:
             rejected = lambda sums, most: _beyond(sums, most, np.zeros((1, 1)))  # noqa: E731
-        return {_REJECTED: rejected, "undrafted alike": _alike}
+        found = {_REJECTED: rejected, "undrafted alike": _alike}
+        return found if counts.reached is not None else {**found, _STEEP: _steep}
     if counts.reached is None:
-        return {"alike": _alike, "fading": _fading, "uneven": _uneven}
+        ends = {_ALL_OR_NOTHING: _all_or_nothing, _STEEP: _steep}
+        return {"alike": _alike, "fading": _fading, "uneven": _uneven, **ends}
     if k == 1:
         return {"alike": _go_on_alike, "fading": _fading, "uneven": _uneven}
     return {
@@ -198,6 +211,14 @@ def _uneven(sums: _Sums, most: int) -> Floats:
     return _solved(sums, most, lambda first, depth: (first * EVENNESS + depth) / (EVENNESS + depth))
 
 
+def _all_or_nothing(sums: _Sums, most: int) -> Floats:
+    return (_ratio(sums) / _length(sums))[:, None] * np.arange(1.0, most + 1.0)
+
+
+def _steep(sums: _Sums, most: int) -> Floats:
+    return np.minimum(_ratio(sums)[:, None], np.arange(1.0, most + 1.0))
+
+
 # --- by position: what is counted, and beyond it the rates c_i that are assumed ---
 
 
@@ -249,6 +270,7 @@ def _with_intervals(
     such a mean can have, W (K - W), and steps are taken for independent.
     """
     groups, times = _blocks(counts)
+    times_of_all = times
     whole = _Sums(
         np.array([groups.steps @ times]),
         np.array([groups.accepted @ times]),
@@ -269,7 +291,7 @@ def _with_intervals(
     left, times = _rows(left, there), times[there]
     off = rule(left, most) - means
     half = np.sqrt((size - 1) / size * (times @ off**2)) * students_quantile(
-        round(size) - 1, confidence
+        max(round(_as_large(groups.steps, times_of_all)) - 1, 1), confidence
     )
     if not there.any() or times.sum() < 2:
         half = np.full(most, np.nan)
@@ -277,6 +299,11 @@ def _with_intervals(
         MeanInterval(float(x), float(x - wide), float(x + wide), round(size))
         for x, wide in zip(means, half, strict=True)
     ]
+
+
+def _as_large(steps: Floats, times: Floats) -> float:
+    """Number of groups of one size that weigh as much as these, whose largest count for more."""
+    return float((steps @ times) ** 2 / (steps**2 @ times))
 
 
 def _of_totals(
@@ -301,7 +328,16 @@ def _rows(sums: _Sums, kept: Flags) -> _Sums:
 
 
 def _blocks(counts: AcceptedCounts) -> tuple[_Sums, Floats]:
-    """Groups, added up where there are very many, with the number of times that each came."""
-    if counts.steps.size > _MOST_GROUPS and (counts.times == 1).all():
-        counts = added_up(counts, np.arange(counts.steps.size) % _MOST_GROUPS)
-    return _Sums(counts.steps, counts.accepted, counts.drafted, counts.reached), counts.times
+    """Groups with the number of times that each came, neighbours added up.
+
+    Lines, passes or steps that follow each other are of the same requests: only long stretches of
+    them are nearly independent.
+    """
+    size = counts.accepted.size
+    most = _MOST_GROUPS if counts.unit == "requests" else _STRETCHES
+    if size > most and (counts.times == 1).all():
+        counts = added_up(counts, np.arange(size) * most // size)
+    steps, drafted = counts.steps, counts.drafted
+    assert steps is not None
+    assert drafted is not None
+    return _Sums(steps, counts.accepted, drafted, counts.reached), counts.times

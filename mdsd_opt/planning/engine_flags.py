@@ -42,7 +42,7 @@ def engine_flags(advice: CountAdvice, engine: str) -> EngineFlags:
     """
     if engine not in ENGINES:
         raise UnknownName.among("engine", engine, ENGINES)
-    k = advice.num_drafts
+    k = advice.depth
     parts = advice.lengths_by_batch if any(n for *_, n in advice.lengths_by_batch) else ()
     if not k and not parts:
         return EngineFlags(engine, (), (f"{_OFF}: start it without speculative decoding.",))

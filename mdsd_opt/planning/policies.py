@@ -68,7 +68,7 @@ def lengths_by_batch(
         plain = here.plain()
         gains = {0: 1.0}
         for x in forecasts:
-            gains[x.num_drafts] = (1.0 + x.accepted) * plain / here.drafted(x.num_drafts)
+            gains[x.depth] = (1.0 + x.accepted) * plain / here.drafted(x.depth)
         chosen = max(gains, key=lambda k: (round(gains[k] / _EQUAL), -k))
         if parts and parts[-1][2] == chosen:
             parts[-1] = (parts[-1][0], batch, chosen)
@@ -79,7 +79,7 @@ def lengths_by_batch(
 
 def policies_of(
     forecasts: Sequence[Forecast],
-    num_drafts: float,
+    depth: float,
     costs: StepCosts | None,
     by_batch: Sequence[tuple[int, int, int]],
 ) -> tuple[Policy, ...]:
@@ -90,7 +90,7 @@ def policies_of(
     if by_batch:
         found.append(_by_batch(by_batch))
     if costs.draft_passes is None:
-        found.append(_by_confidence(forecasts, max(round(num_drafts), 1), costs))
+        found.append(_by_confidence(forecasts, max(round(depth), 1), costs))
     found.append(_by_acceptance(costs, len(forecasts)))
     return tuple(found)
 
@@ -111,16 +111,16 @@ def _by_batch(parts: Sequence[tuple[int, int, int]]) -> Policy:
     )
 
 
-def _by_confidence(forecasts: Sequence[Forecast], num_drafts: int, costs: StepCosts) -> Policy:
+def _by_confidence(forecasts: Sequence[Forecast], depth: int, costs: StepCosts) -> Policy:
     r"""Policy that stops where the next draft is worth less than it costs.
 
     A token is worth :math:`\lambda` milliseconds, the time of a token at the best chain; one more
     draft costs a draft pass and a row. It pays while the chance that all drafts so far and this
     one are accepted is above the ratio of the two.
     """
-    chain = forecasts[min(num_drafts, len(forecasts)) - 1]
-    worth = costs.drafted(chain.num_drafts) / (1.0 + chain.accepted)
-    more = costs.drafted(chain.num_drafts + 1) - costs.drafted(chain.num_drafts)
+    chain = forecasts[min(depth, len(forecasts)) - 1]
+    worth = costs.drafted(chain.depth) / (1.0 + chain.accepted)
+    more = costs.drafted(chain.depth + 1) - costs.drafted(chain.depth)
     joint = min(max(more / worth, 0.0), 1.0)
     reached = forecasts[0].accepted
     single = min(joint / max(reached, joint, _EQUAL), 1.0)

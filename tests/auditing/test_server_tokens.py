@@ -15,8 +15,10 @@ from support.toy_engines import Chain, Pair
 
 import mdsd_opt as mo
 from mdsd_opt.auditing.servers import Law
-from mdsd_opt.auditing.servers.recorded import id_of, listed_tokens, read_texts, texts_of
+from mdsd_opt.auditing.servers.request import id_of, ids_of, listed_tokens, read_texts
 from mdsd_opt.errors import InvalidInput, UnreadableFile
+from mdsd_opt.formats import answers_of
+from mdsd_opt.formats.answer import named as the_id
 
 RNG = np.random.default_rng(0)
 LAW = RNG.dirichlet(np.ones(6))
@@ -106,7 +108,7 @@ def llamacpp_lines(count):
 def sglang_lines(count):
     for answer in answers("completions", count, logprobs=40):
         told = answer["choices"][0]["logprobs"]
-        ids = [id_of(name) for name in told["tokens"]]
+        ids = [the_id(name) for name in told["tokens"]]
         yield {
             "text": "",
             "meta_info": {
@@ -114,7 +116,7 @@ def sglang_lines(count):
                     [x, i, None] for x, i in zip(told["token_logprobs"], ids, strict=True)
                 ],
                 "output_top_logprobs": [
-                    [[x, id_of(name), None] for name, x in row.items()]
+                    [[x, the_id(name), None] for name, x in row.items()]
                     for row in told["top_logprobs"]
                 ],
             },
@@ -128,9 +130,9 @@ def vllm_lines(count):
             "prompt_token_ids": [1],
             "outputs": [
                 {
-                    "token_ids": [id_of(name) for name in told["tokens"]],
+                    "token_ids": [the_id(name) for name in told["tokens"]],
                     "logprobs": [
-                        {str(id_of(name)): {"logprob": x, "rank": None} for name, x in row.items()}
+                        {str(the_id(name)): {"logprob": x, "rank": None} for name, x in row.items()}
                         for row in told["top_logprobs"]
                     ],
                 }
@@ -173,29 +175,30 @@ def test_a_law_of_other_tokens_is_a_misread_one(form, tmp_path):
 
 def test_lists_with_the_token_that_came_are_cut_to_what_was_asked_for(tmp_path):
     path = written(tmp_path / "texts.jsonl", answers("completions", 40, logprobs=5))
-    sizes = {len(row) for text in read_texts(path) for row in text.lists}
-    assert sizes == {5, 6}
+    texts = [*read_texts(path)]
+    assert {len(row) for text in texts for row in text.lists} == {5}
+    assert {more for text in texts for more in text.extra} == {False, True}
     assert listed_tokens(path) == 5
     assert mo.audit_tokens(path).verdict_class == "no deviation"
 
 
 def test_ids_of_texts_are_the_same_in_every_process():
-    assert id_of("token_id:17") == 17
+    assert id_of(17) == 17
     assert id_of("a") == id_of(b"a") == 15306291493187
     assert id_of("a") != id_of("b")
 
 
 def test_an_id_beside_a_token_of_a_chat_is_not_taken():
-    (text,) = texts_of(next(answers("chat", 1, logprobs=True, top_logprobs=5)))
-    assert len({*text.tokens}) > 1  # all have the id 0
+    (text,) = answers_of(next(answers("chat", 1, logprobs=True, top_logprobs=5)))
+    assert len({*ids_of(text)}) > 1  # all have the id 0
 
 
 @pytest.mark.parametrize(
     ("line", "told"),
     [
         ("{", "line 1"),
-        ("[1]", "no laws of tokens"),
-        ('{"choices": [{"text": "a"}]}', "no laws of tokens"),
+        ("[1]", "no lists of log-probabilities"),
+        ('{"choices": [{"text": "a"}]}', "no lists of log-probabilities"),
         ('{"meta_info": {"output_top_logprobs": [[[0]]]}}', "not known"),
         (
             '{"choices": [{"logprobs": {"tokens": ["a", "b"], "top_logprobs": [{"a": 0}]}}]}',

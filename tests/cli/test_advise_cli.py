@@ -94,10 +94,10 @@ def test_a_log_gives_advice_in_one_command(run_cli, log, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert "Worth it: chain" in page.read_text()
     document = json.loads(run_cli(*asked, "--json").stdout)
-    assert document["counts"]["num_drafts"] == 3
-    assert document["best"]["num_drafts"] == document["num_drafts"]
+    assert document["counts"]["depth"] == 3
+    assert document["best"]["depth"] == document["depth"]
     assert json.loads(document["flags"]["lines"][0].split("'")[1]) == {
-        "num_speculative_tokens": document["num_drafts"]
+        "num_speculative_tokens": document["depth"]
     }
 
 
@@ -110,10 +110,10 @@ def test_command_and_python_say_the_same(run_cli, log):
 @pytest.mark.parametrize(
     ("numbers", "steps", "accepted"),
     [
-        (("1093/1717", "--num-drafts", "5"), 1717 / 5, 1093),
+        (("1093/1717", "--depth", "5"), 1717 / 5, 1093),
         (("720,500,340/1000",), 1000, 1560),
         ((".72, .5,.34",), 1, 1.56),
-        (("2.56", "--num-drafts", "3"), 1, 1.56),
+        (("2.56", "--depth", "3"), 1, 1.56),
     ],
 )
 def test_numbers_in_place_of_a_file(run_cli, numbers, steps, accepted):
@@ -143,8 +143,9 @@ def test_costs_of_a_file(run_cli, log, tmp_path):
         (("--accepted", "nowhere.log"), "nowhere.log does not exist"),
         (("--accepted", "0.5"), "tokens a step are at least 1"),
         (("--accepted", "5//9"), "give a file, 1093/1717"),
-        (("--accepted", "5/9"), "give num_drafts"),
-        (("--accepted", "LOG", "--kind", "logits"), "goes without LOGITS"),
+        (("--accepted", "5/9"), "give depth"),
+        (("--accepted", "LOG", "--kind", "logits"), "goes without --kind"),
+        (("LOG",), "what an engine counted goes with --accepted"),
         (("--accepted", "LOG", "--for", "vllmm"), "unknown engine"),
         (("--accepted", "LOG", "--target-ms", "x"), "--target-ms is 'x'"),
         (("--accepted", "LOG", "--target-ms", "20"), "costs without draft_ms"),

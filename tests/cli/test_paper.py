@@ -187,7 +187,7 @@ def test_results_become_data_frames(rows: Any, monkeypatch: pytest.MonkeyPatch) 
     assert index[3] == "{0, 1}"
     assert lines[3][1] == matrix[3, 1]
     table = ResultTable("t", ("drafts", "here"), (("greedy", rows[0].acceptance),))
-    advice = mo.advise_from_counts(1093, 1717, num_drafts=5, target_ms=20.0, draft_ms=2.0)
+    advice = mo.advise_from_counts(1093, 1717, depth=5, target_ms=20.0, draft_ms=2.0)
     lines, _ = advice.to_pandas()
     assert [line["name"] for line in lines] == [row.name for row in advice.rows]
     assert lines[0]["speedup.mean"] == advice.rows[0].speedup.mean
@@ -199,7 +199,7 @@ def test_results_become_data_frames(rows: Any, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_advice_is_printed_for_a_paper_and_for_a_spreadsheet(run_cli, tmp_path):
-    given = ("advise", "--accepted", ".72,.5,.34", "--num-drafts", "3", "--target-ms", "20",
+    given = ("advise", "--accepted", ".72,.5,.34", "--depth", "3", "--target-ms", "20",
              "--draft-ms", "2")  # fmt: skip
     rows = list(csv.DictReader(io.StringIO(run_cli(*given, "--csv").stdout)))
     assert float(rows[0]["speedup.mean"]) > 1

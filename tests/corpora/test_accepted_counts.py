@@ -117,7 +117,7 @@ def test_beside_the_optimum(run_cli: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "holds no step"),
+        ("", "is empty"),
         ("{", "line 1"),
         ('{"num_drafts": 2}', "no 'accepted'"),
         ('{"accepted": 1.5, "num_drafts": 2}', "integers"),

@@ -126,6 +126,7 @@ ROOMS = (
     ".tree_audit",
     ".engines",
     ".serving",
+    ".formats",
 )
 
 

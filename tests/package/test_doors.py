@@ -15,14 +15,14 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt.base.files import parse_json
-from mdsd_opt.base.files.engine_output import paired_positions, read_scored_texts
 from mdsd_opt.base.files.logits import LogitsSample, load_logits
 from mdsd_opt.batch import verify_batch
 from mdsd_opt.cli.app import app
-from mdsd_opt.corpora.engine_output import rate_intervals
+from mdsd_opt.corpora.engine_output import paired_positions, rate_intervals
 from mdsd_opt.corpora.rates import rate_rows
 from mdsd_opt.decoding import confidence_rates, place_rates, value_bound
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, MdsdError, UnreadableFile
+from mdsd_opt.formats import read_answers
 
 V, K = 9, 2
 RNG = np.random.default_rng(0)
@@ -510,7 +510,7 @@ def test_logs_of_ollama_and_tgi(tmp_path: Any) -> None:
     requests = [{"response": "ac", "logprobs": ollama}, {"details": tgi}, [{"details": tgi}]]
     path = tmp_path / "log.jsonl"
     path.write_text("\n".join(map(json.dumps, requests)))
-    of_ollama, *of_tgi = read_scored_texts(path)
+    of_ollama, *of_tgi = (text for (text,) in read_answers(path))
     assert of_ollama.lists == [{b"a": -0.5, b"b": -1.5}, {b"c": -0.1, b"a": -3.0}]
     for found in of_tgi:
         assert (found.lists, found.tokens) == ([{5: -0.5, 6: -1.5}, {7: -0.1, 5: -3.0}], [5, 7])

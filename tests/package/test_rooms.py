@@ -19,7 +19,16 @@ PACKAGE = Path(mdsd_opt.__file__).parent
 
 #: From the ground up; a module imports from its own room and from those before it.
 ROOMS = (
-    *("base", "prefix_search", "drafts", "problem", "solvers", "verifiers", "cddlib_checks"),
+    *(
+        "base",
+        "formats",
+        "prefix_search",
+        "drafts",
+        "problem",
+        "solvers",
+        "verifiers",
+        "cddlib_checks",
+    ),
     *("gpu", "batch", "trees", "serving", "auditing", "decoding", "corpora", "planning", "cli"),
 )
 

@@ -10,14 +10,15 @@ from support import engine_logs as logs
 
 import mdsd_opt as mo
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.planning import counts as of
+from mdsd_opt.formats.counts import of_steps
+from mdsd_opt.planning.count_advice import counts_given
 from mdsd_opt.planning.count_forecasts import forecasts
 
 KNOWN = {"target_ms": 20.0, "draft_ms": 2.0, "rows_ms": {1: 20.0, 17: 24.0}}
 
 
 def row(advice, drafts):
-    return next(x for x in advice.rows if x.num_drafts == drafts and x.kind != "as run")
+    return next(x for x in advice.rows if x.depth == drafts and x.kind != "as run")
 
 
 # --- forecasts ---
@@ -39,13 +40,13 @@ def test_shorter_chains_are_known_by_position():
 def test_totals_of_drafts_that_are_alike(alpha):
     k, steps = 5, 10_000
     accepted = steps * sum(alpha**i for i in range(1, k + 1))
-    counts = of.of_totals(accepted, steps * k, k)
+    counts = counts_given(accepted, steps * k, depth=k)
     for x in forecasts(counts, 12):
-        expected = sum(alpha**i for i in range(1, x.num_drafts + 1))
+        expected = sum(alpha**i for i in range(1, x.depth + 1))
         assert x.by_assumption["alike"] == pytest.approx(expected, abs=1e-9)
         assert x.low - 1e-9 <= expected <= x.high + 1e-9
     at_k = forecasts(counts, 12)[k - 1].by_assumption
-    assert [*at_k.values()] == pytest.approx([accepted / steps] * 3)
+    assert [*at_k.values()] == pytest.approx([accepted / steps] * 5)
 
 
 def test_totals_have_the_law_of_each_assumption():
@@ -58,7 +59,7 @@ def test_totals_have_the_law_of_each_assumption():
         "fading": np.cumprod(np.maximum(1 - 0.2 * FADING**depth, 0)),
     }
     for name, reached in laws.items():
-        counts = of.of_totals(1e5 * reached[:4].sum(), None, 4, steps=1e5)
+        counts = counts_given(1e5 * reached[:4].sum(), depth=4, steps=1e5)
         found = [x.by_assumption[name] for x in forecasts(counts, 12)]
         assert found == pytest.approx(np.cumsum(reached), abs=1e-9)
 
@@ -68,10 +69,10 @@ def test_a_run_at_seven_drafts_tells_what_two_and_four_bring():
     hits = rng.random((4000, 7)) < 0.74
     seven = np.cumprod(hits, axis=1).sum(axis=1)
     costs = {"target_ms": 12.0, "draft_ms": 1.5, "rows_ms": {1: 12.0, 8: 13.0}}
-    told = mo.advise_from_counts(seven.sum(), 7 * seven.size, num_drafts=7, **costs)
+    told = mo.advise_from_counts(seven.sum(), 7 * seven.size, depth=7, **costs)
     for k in (2, 4):
         new = np.cumprod(rng.random((4000, k)) < 0.74, axis=1).sum(axis=1)
-        ran = mo.advise_from_counts(new, num_drafts=k, **costs)
+        ran = mo.advise_from_counts(new, depth=k, **costs)
         there = row(told, k)
         assert there.speedup.low < row(ran, k).speedup.mean < there.speedup.high
         assert there.by_assumption["alike"] == pytest.approx(new.mean(), rel=0.03)
@@ -88,7 +89,7 @@ def test_intervals_cover():
         rates, lengths = rng.beta(a, b, 30), 1 + rng.poisson(12, 30)
         text = np.repeat(np.arange(30), lengths)
         hits = rng.random((text.size, k)) < rates[text, None]
-        counts = of.of_steps(np.cumprod(hits, axis=1).sum(axis=1), k, text)
+        counts = of_steps(np.cumprod(hits, axis=1).sum(axis=1), k, text)
         covered += [x.low <= t <= x.high for x, t in zip(forecasts(counts, k), truth, strict=True)]
     assert (abs(covered / runs - 0.95) < 0.02 + 0.011).all(), covered / runs
 
@@ -97,7 +98,7 @@ def test_intervals_over_steps_would_be_too_narrow():
     run = logs.a_run(requests=12, seed=5)
     steps = np.concatenate(run.requests)
     texts = np.repeat(np.arange(12), [len(x) for x in run.requests])
-    by_text, by_step = (forecasts(of.of_steps(steps, 3, given), 3)[2] for given in (texts, None))
+    by_text, by_step = (forecasts(of_steps(steps, 3, given), 3)[2] for given in (texts, None))
     assert by_text.accepted == pytest.approx(by_step.accepted)
     assert by_text.high - by_text.low > by_step.high - by_step.low
 
@@ -105,7 +106,7 @@ def test_intervals_over_steps_would_be_too_narrow():
 def test_many_groups_are_added_up():
     rng = np.random.default_rng(2)
     steps = np.cumprod(rng.random((5000, 3)) < 0.7, axis=1).sum(axis=1)
-    whole = forecasts(of.of_steps(steps, 3), 3)[2]
+    whole = forecasts(of_steps(steps, 3), 3)[2]
     half = 1.96 * steps.std() / math.sqrt(steps.size)
     assert (whole.high - whole.low) / 2 == pytest.approx(half, rel=0.1)
 
@@ -114,12 +115,12 @@ def test_many_groups_are_added_up():
 
 
 def test_nothing_is_worth_it_without_costs():
-    advice = mo.advise_from_counts(1093, 1717, num_drafts=5)
+    advice = mo.advise_from_counts(1093, 1717, depth=5)
     assert advice.worth_it is None
     assert advice.sentence.startswith("Nothing is known of costs: ")
     assert "a draft takes less than 0.64 of one" in advice.sentence  # of a pass of the target
-    assert advice.best.num_drafts == 5
-    assert [x.num_drafts for x in advice.rows] == [5, 4, 3, 2, 1, 0]
+    assert advice.best.depth == 5
+    assert [x.depth for x in advice.rows] == [5, 4, 3, 2, 1, 0]
 
 
 def test_free_rows_are_a_condition_and_a_no_needs_none():
@@ -134,7 +135,7 @@ def test_free_rows_are_a_condition_and_a_no_needs_none():
     dear = mo.advise_from_counts(**given, draft_ms=30.0)  # however cheap rows are
     assert dear.worth_it is False
     assert dear.sentence.startswith("Not worth it, even if rows are free: ")
-    assert dear.num_drafts == 0
+    assert dear.depth == 0
 
 
 def test_one_number_is_a_drafts_cost_at_batch_one():
@@ -151,15 +152,15 @@ def test_parallel_drafts_cost_one_pass():
     given = {"by_position": ([720, 500, 340], 1000), **KNOWN}
     serial, parallel = (mo.advise_from_counts(**given, draft_passes=n) for n in (None, 1))
     assert row(serial, 3).step_ms - row(parallel, 3).step_ms == pytest.approx(2 * 2.0)
-    assert parallel.best.num_drafts > serial.best.num_drafts
+    assert parallel.best.depth > serial.best.depth
     assert not any(x.name == "by confidence" for x in parallel.policies)
 
 
 def test_a_best_length_is_the_fastest():
     advice = mo.advise_from_counts(by_position=([720, 500, 340], 1000), **KNOWN)
     for x in advice.rows[:-1]:
-        step = 20.0 + 0.25 * x.num_drafts + 2.0 * x.num_drafts
-        if x.num_drafts:
+        step = 20.0 + 0.25 * x.depth + 2.0 * x.depth
+        if x.depth:
             assert x.step_ms == pytest.approx(step)
         assert x.speedup.mean == pytest.approx((1 + x.accepted.mean) * 20.0 / (x.step_ms or 20.0))
     assert advice.best is advice.rows[0]
@@ -168,9 +169,9 @@ def test_a_best_length_is_the_fastest():
 
 def test_what_was_measured_beats_what_is_assumed():
     """An engine that stops by confidence: how other lengths would do is not in its counts."""
-    advice = mo.advise_from_counts(179, 297, num_drafts=5, steps=149, **KNOWN)
+    advice = mo.advise_from_counts(179, 297, depth=5, steps=149, **KNOWN)
     assert advice.best.kind == "as run"
-    assert advice.num_drafts == 5
+    assert advice.depth == 5
     assert "without a stop by confidence" in advice.settled_by
     both = row(advice, 5).by_assumption
     assert both["undrafted rejected"] == pytest.approx(179 / 149)
@@ -179,12 +180,12 @@ def test_what_was_measured_beats_what_is_assumed():
 
 def test_what_would_settle_it_is_said():
     few = mo.advise_from_counts(
-        [1, 0, 2, 0, 1, 0], num_drafts=2, target_ms=20.0, draft_ms=6.0, rows_ms={1: 20.0, 9: 22.0}
+        [1, 0, 2, 0, 1, 0], depth=2, target_ms=20.0, draft_ms=6.0, rows_ms={1: 20.0, 9: 22.0}
     )
     assert few.worth_it is None
     assert few.sentence.startswith("Not settled: ")
     assert "steps instead of 6" in few.settled_by
-    wide = mo.advise_from_counts(3183, 5000, num_drafts=5, **KNOWN)
+    wide = mo.advise_from_counts(3183, 5000, depth=5, **KNOWN)
     assert "and acceptance by position" in wide.settled_by
 
 
@@ -227,7 +228,7 @@ def test_lengths_by_batch_are_the_best_of_each():
     for low, high, drafts in whole.lengths_by_batch:
         for batch in {low, high}:
             there = mo.advise_from_counts(**given, batch=batch).rows[0]
-            assert there.num_drafts == drafts
+            assert there.depth == drafts
     policy = next(x for x in whole.policies if x.name == "by batch")
     assert policy.thresholds["no drafts from batch"] == whole.lengths_by_batch[-1][0]
 
@@ -251,8 +252,8 @@ def test_the_confidence_to_go_on_is_what_a_draft_costs():
     """At the best chain, one more draft than pays is accepted less often than the threshold."""
     advice = mo.advise_from_counts(by_position=([720, 500, 340], 1000), **KNOWN)
     policy = next(x for x in advice.policies if x.name == "by confidence")
-    gains = {x.num_drafts: x.accepted.mean for x in advice.rows}
-    k = int(advice.best.num_drafts)
+    gains = {x.depth: x.accepted.mean for x in advice.rows}
+    k = int(advice.best.depth)
     joint = policy.thresholds["joint"]
     assert gains[k + 1] - gains[k] < joint < gains[k] - gains[k - 1]
     assert "lossless" in policy.lossless
@@ -265,33 +266,33 @@ def test_the_confidence_to_go_on_is_what_a_draft_costs():
     ("given", "told"),
     [
         ({}, "give accepted, by_position, or a file"),
-        ({"accepted": 5}, "give num_drafts"),
-        ({"accepted": 5, "num_drafts": 3}, "give drafted, or the number of steps"),
-        ({"accepted": 9, "drafted": 5, "num_drafts": 3}, "9 accepted of 5 drafted"),
-        ({"accepted": 0, "drafted": 0, "num_drafts": 3}, "no step with a draft"),
-        ({"accepted": 1, "drafted": 90, "num_drafts": 3, "steps": 5}, "more than 3 a step"),
-        ({"accepted": math.nan, "drafted": 9, "num_drafts": 3}, "accepted is nan"),
+        ({"accepted": 5}, "give depth"),
+        ({"accepted": 5, "depth": 3}, "give drafted, or the number of steps"),
+        ({"accepted": 9, "drafted": 5, "depth": 3}, "accepted is 9, but drafted is 5"),
+        ({"accepted": 0, "drafted": 0, "depth": 3}, "no step with a draft"),
+        ({"accepted": 1, "drafted": 90, "depth": 3, "steps": 5}, "but steps x depth is 15"),
+        ({"accepted": math.nan, "drafted": 9, "depth": 3}, "accepted is nan"),
         ({"accepted": "x" * 3}, "does not exist"),
-        ({"accepted": [1, 2]}, "give num_drafts"),
-        ({"accepted": [1, 4], "num_drafts": 3}, "integers from 0 to num_drafts"),
-        ({"accepted": [1, 2], "num_drafts": 3, "sequence": [1]}, "sequence names 1 steps"),
-        ({"by_position": ([5, 6], 10)}, "more often than the one before"),
-        ({"by_position": ([5, 4], 3)}, "more often than the one before|cannot be"),
+        ({"accepted": [1, 2]}, "give depth"),
+        ({"accepted": [1, 4], "depth": 3}, "integers from 0 to depth"),
+        ({"accepted": [1, 2], "depth": 3, "sequence": [1]}, "sequence names 1 steps"),
+        ({"by_position": ([5, 6], 10)}, r"by_position \[1\] is 6, but by_position \[0\] is 5"),
+        ({"by_position": ([5, 4], 3)}, r"by_position \[0\] is 5, but steps is 3"),
         ({"by_position": [50, 40]}, "give \\(counts, number of steps\\)"),
-        ({"by_position": ([5, 4], 10), "num_drafts": 3}, "2 positions, and num_drafts is 3"),
-        ({"accepted": 5, "drafted": 9, "num_drafts": 3, "target_ms": 20}, "without draft_ms"),
-        ({"accepted": 5, "drafted": 9, "num_drafts": 3, "draft_ms": 2}, "without target_ms"),
-        ({"accepted": 5, "drafted": 9, "num_drafts": 3, "speedup": 2}, "depends on costs"),
-        ({"accepted": 5, "drafted": 9, "num_drafts": 3, "speedup": 0, **KNOWN}, "speedup is 0"),
-        ({"accepted": 5, "drafted": 9, "num_drafts": 3, "max_drafts": 0}, "max_drafts is 0"),
-        ({"accepted": 5, "drafted": 9, "num_drafts": 3, "batch": 0}, "batch_size is 0"),
-        ({"accepted": 5, "drafted": 9, "num_drafts": 3, "confidence": 1}, "confidence is 1"),
+        ({"by_position": ([5, 4], 10), "depth": 3}, "2 positions, and depth is 3"),
+        ({"accepted": 5, "drafted": 9, "depth": 3, "target_ms": 20}, "without draft_ms"),
+        ({"accepted": 5, "drafted": 9, "depth": 3, "draft_ms": 2}, "without target_ms"),
+        ({"accepted": 5, "drafted": 9, "depth": 3, "speedup": 2}, "depends on costs"),
+        ({"accepted": 5, "drafted": 9, "depth": 3, "speedup": 0, **KNOWN}, "speedup is 0"),
+        ({"accepted": 5, "drafted": 9, "depth": 3, "max_drafts": 0}, "max_drafts is 0"),
+        ({"accepted": 5, "drafted": 9, "depth": 3, "batch": 0}, "batch_size is 0"),
+        ({"accepted": 5, "drafted": 9, "depth": 3, "confidence": 1}, "confidence is 1"),
         (
-            {"accepted": 5, "drafted": 9, "num_drafts": 3, "target_ms": 20, "draft_ms": {0: 1}},
+            {"accepted": 5, "drafted": 9, "depth": 3, "target_ms": 20, "draft_ms": {0: 1}},
             "draft_ms is a table of texts",
         ),
         (
-            {"accepted": 5, "drafted": 9, "num_drafts": 3, "target_ms": 20,
+            {"accepted": 5, "drafted": 9, "depth": 3, "target_ms": 20,
              "draft_ms": lambda batch: -1.0},
             "takes -1.0 ms",
         ),

@@ -8,11 +8,11 @@ from __future__ import annotations
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.planning.engine_logs import read_counts
+from mdsd_opt.formats import read_counts
 
 
 def row(advice, drafts):
-    return next(x for x in advice.rows if x.num_drafts == drafts)
+    return next(x for x in advice.rows if x.depth == drafts)
 
 
 def alike(alpha, k, steps=20_000):
@@ -20,7 +20,7 @@ def alike(alpha, k, steps=20_000):
     return {
         "accepted": steps * sum(alpha**i for i in range(1, k + 1)),
         "drafted": steps * k,
-        "num_drafts": k,
+        "depth": k,
     }
 
 
@@ -79,10 +79,8 @@ def test_totals_of_llamacpp_are_read_and_not_taken_for_a_rate(tmp_path):
     path = tmp_path / "server.log"
     path.write_text("draft acceptance rate = 0.63659 ( 1093 accepted / 1717 generated)\n")
     counts = read_counts(path, 16)
-    assert counts.total(counts.accepted) / counts.total(counts.drafted) == pytest.approx(
-        0.63659, abs=2e-5
-    )
-    stopped = mo.advise_from_counts(1093, 1717, num_drafts=16, steps=700)
+    assert counts.sum("accepted") / counts.sum("drafted") == pytest.approx(0.63659, abs=2e-5)
+    stopped = mo.advise_from_counts(1093, 1717, depth=16, steps=700)
     first = row(stopped, 1).by_assumption
     # accepted of drafted is less than how often a draft that is reached is accepted
     assert first["undrafted alike"] > 1093 / 1717

@@ -12,7 +12,7 @@ import numpy as np
 class Run:
     """Accepted drafts of every step, by request."""
 
-    num_drafts: int
+    depth: int
     requests: tuple[np.ndarray, ...]
 
     @property
@@ -26,7 +26,7 @@ class Run:
     @property
     def by_position(self) -> list[int]:
         every = np.concatenate(self.requests)
-        return [int((every > place).sum()) for place in range(self.num_drafts)]
+        return [int((every > place).sum()) for place in range(self.depth)]
 
 
 def a_run(requests: int = 24, k: int = 3, seed: int = 0, alpha: float = 0.7) -> Run:
@@ -49,8 +49,8 @@ def vllm_log(run: Run) -> str:
     lines = ["(APIServer pid=7) INFO 11-25 12:00:00 [api_server.py:10] Started server process"]
     for n in range(0, len(run.requests), 2):
         steps = np.concatenate(run.requests[n : n + 2])
-        rates = [(steps > place).mean() for place in range(run.num_drafts)]
-        drafted = steps.size * run.num_drafts
+        rates = [(steps > place).mean() for place in range(run.depth)]
+        drafted = steps.size * run.depth
         lines.append(
             f"(APIServer pid=7) INFO 11-25 12:00:{n:02} [metrics.py:101] SpecDecoding metrics: "
             f"Mean acceptance length: {1 + steps.mean():.2f}, "
@@ -63,12 +63,12 @@ def vllm_log(run: Run) -> str:
     return "\n".join(lines) + "\n"
 
 
-def scrape(run: Run, prefix: str = "vllm", engine: int = 0) -> str:
+def scrape(run: Run, prefix: str = "vllm", engine: int = 0, created: float = 1.7e9) -> str:
     """What GET /metrics says."""
     labels = f'engine="{engine}",model_name="m"'
     totals = {
         "drafts": run.steps,
-        "draft_tokens": run.steps * run.num_drafts,
+        "draft_tokens": run.steps * run.depth,
         "accepted_tokens": run.accepted,
     }
     lines = [f"# HELP {prefix}:num_requests_running Number of requests"]
@@ -76,7 +76,7 @@ def scrape(run: Run, prefix: str = "vllm", engine: int = 0) -> str:
         lines += [
             f"# TYPE {prefix}:spec_decode_num_{name}_total counter",
             f"{prefix}:spec_decode_num_{name}_total{{{labels}}} {float(value)}",
-            f"{prefix}:spec_decode_num_{name}_created{{{labels}}} 1.7e+09",
+            f"{prefix}:spec_decode_num_{name}_created{{{labels}}} {created}",
         ]
     lines += [
         f"{prefix}:spec_decode_num_accepted_tokens_per_pos_total"
@@ -93,7 +93,7 @@ def sglang_log(run: Run, with_rate: bool = True) -> str:
     ]
     for n, steps in enumerate(run.requests):
         mean = steps.mean()
-        rate = f"accept rate: {mean / run.num_drafts:.2f}, " if with_rate else ""
+        rate = f"accept rate: {mean / run.depth:.2f}, " if with_rate else ""
         lines.append(
             f"[2026-11-25 12:00:{n:02}] Decode batch, #running-req: {1 + n % 4}, #token: 900, "
             f"token usage: 0.01, accept len: {1 + mean:.2f}, {rate}cuda graph: True, "
@@ -106,7 +106,7 @@ def llamacpp_log(run: Run) -> str:
     """Timings of each request, as llama-server prints them."""
     lines = ["0.07.1 I main: model loaded"]
     for n, steps in enumerate(run.requests):
-        accepted, drafted = int(steps.sum()), steps.size * run.num_drafts
+        accepted, drafted = int(steps.sum()), steps.size * run.depth
         tokens = accepted + steps.size + 1
         head = f"0.08.{n:03} I slot print_timing: id  3 | task {7 * n} | "
         lines += [
@@ -123,7 +123,7 @@ def _lines(records: list[dict]) -> str:
 
 
 def vllm_answers(run: Run) -> str:
-    k = run.num_drafts
+    k = run.depth
     return _lines(
         [
             {
@@ -145,7 +145,7 @@ def vllm_answers(run: Run) -> str:
 
 
 def aiperf_records(run: Run) -> str:
-    k = run.num_drafts
+    k = run.depth
     return _lines(
         [
             {
@@ -181,8 +181,8 @@ def sglang_answers(run: Run, new: bool = True) -> str:
                     "completion_tokens": int(steps.sum() + steps.size + 1),
                     "spec_verify_ct": int(steps.size),
                     names[0]: int(steps.sum()),
-                    names[1]: int(steps.size) * run.num_drafts,
-                    **({names[2]: _histogram(steps, run.num_drafts)} if new else {}),
+                    names[1]: int(steps.size) * run.depth,
+                    **({names[2]: _histogram(steps, run.depth)} if new else {}),
                 },
             }
             for steps in run.requests
@@ -201,7 +201,7 @@ def trtllm_stats(run: Run) -> str:
                 "iter": n + 1,
                 "iterLatencyMS": 12.5,
                 "specDecodingStats": {
-                    "numDraftTokens": len(steps) * run.num_drafts,
+                    "numDraftTokens": len(steps) * run.depth,
                     "numAcceptedTokens": sum(steps),
                     "numRequestsWithDraftTokens": len(steps),
                     "acceptanceLength": 1 + sum(steps) / len(steps),
@@ -218,7 +218,7 @@ def llamacpp_answers(run: Run) -> str:
                 "content": "...",
                 "timings": {
                     "predicted_n": int(steps.sum() + steps.size + 1),
-                    "draft_n": int(steps.size) * run.num_drafts,
+                    "draft_n": int(steps.size) * run.depth,
                     "draft_n_accepted": int(steps.sum()),
                 },
             }
@@ -230,7 +230,7 @@ def llamacpp_answers(run: Run) -> str:
 def steps_of_requests(run: Run) -> str:
     return _lines(
         [
-            {"accepted": int(x), "num_drafts": 1, "depth": run.num_drafts, "sequence": n}
+            {"accepted": int(x), "num_drafts": 1, "depth": run.depth, "sequence": n}
             for n, steps in enumerate(run.requests)
             for x in steps
         ]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from mdsd_opt.auditing.servers.connection import Connection
 from mdsd_opt.auditing.servers.laws import Law
-from mdsd_opt.auditing.servers.recorded import Request
+from mdsd_opt.auditing.servers.request import Request
 from mdsd_opt.base.installed import loaded
 from mdsd_opt.errors import InvalidInput, ServerError, UnknownName
 

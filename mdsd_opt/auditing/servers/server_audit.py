@@ -19,8 +19,8 @@ from mdsd_opt.auditing.servers.adapter import Adapter, Answer, Counters, connect
 from mdsd_opt.auditing.servers.connection import Connection, Crew
 from mdsd_opt.auditing.servers.laws import Law, distance
 from mdsd_opt.auditing.servers.log import Learned, Log
-from mdsd_opt.auditing.servers.recorded import Request
 from mdsd_opt.auditing.servers.report import ServerReport, power_of_ten
+from mdsd_opt.auditing.servers.request import Request
 from mdsd_opt.auditing.servers.tally import LEAST_TOLERANCE, Tally
 from mdsd_opt.auditing.settings import ErrorRates
 from mdsd_opt.base.files import read_bytes

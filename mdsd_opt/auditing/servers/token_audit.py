@@ -13,8 +13,14 @@ import numpy as np
 
 from mdsd_opt.auditing.servers.laws import Law
 from mdsd_opt.auditing.servers.log import is_log, replayed
-from mdsd_opt.auditing.servers.recorded import Request, laws_of, listed_tokens, read_texts
 from mdsd_opt.auditing.servers.report import ServerReport
+from mdsd_opt.auditing.servers.request import (
+    Request,
+    ids_of,
+    laws_of,
+    listed_tokens,
+    read_texts,
+)
 from mdsd_opt.auditing.servers.tally import LEAST_TOLERANCE, Tally, prefix_name
 from mdsd_opt.auditing.settings import ErrorRates
 from mdsd_opt.base.sampling import Sampling
@@ -142,9 +148,11 @@ def _add_file(
     for text in read_texts(path):
         laws = laws_of(text, request)
         if not is_control:
-            tally.acceptance.count(text.drafted, text.accepted)
+            tally.acceptance.count(
+                *(None if x is None else int(x) for x in (text.drafted, text.accepted))
+            )
         name = None if text.prompt is not None else _name_of(laws)
-        tally.add_text(text.prompt or [], text.tokens, laws, name=name, is_control=is_control)
+        tally.add_text(text.prompt or [], ids_of(text), laws, name=name, is_control=is_control)
         tally.look()
 
 

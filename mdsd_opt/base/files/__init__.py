@@ -1,7 +1,7 @@
 """Files: written all at once, and read with a one-line error for any way to fail.
 
 Here: bytes and JSON. `arrays`: .npy, .npz, .safetensors and .pt; `logits`: those of a target and a
-draft model; `engine_output`: what serving engines write of log-probabilities and accepted tokens.
+draft model.
 """
 
 from __future__ import annotations

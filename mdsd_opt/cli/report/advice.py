@@ -122,7 +122,7 @@ def _chains_table(advice: CountAdvice, source: str) -> Table:
 
 
 def _chains_figure(advice: CountAdvice) -> Figure:
-    rows = sorted((x for x in advice.rows if x.kind != "none"), key=lambda x: x.num_drafts)
+    rows = sorted((x for x in advice.rows if x.kind != "none"), key=lambda x: x.depth)
     figure = new_figure(figsize=(COLUMN, 2.2))
     axes = figure.add_subplot()
     means = [row.speedup.mean for row in rows]
@@ -133,7 +133,7 @@ def _chains_figure(advice: CountAdvice) -> Figure:
             [row.speedup.high - row.speedup.mean for row in rows],
         )
     ]
-    places = [row.num_drafts for row in rows]
+    places = [row.depth for row in rows]
     axes.errorbar(places, means, yerr=widths, fmt="o", markersize=3, ecolor="0.5", linewidth=0.8)
     axes.axhline(1.0, color="0.3", linewidth=0.8, linestyle="--")
     axes.set_xlabel("drafts of a step", fontsize=SMALL + 1)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from mdsd_opt.formats import AcceptedCounts
     from mdsd_opt.planning.costs import Pass, PassCost, StepCosts
     from mdsd_opt.planning.count_advice import CountAdvice
-    from mdsd_opt.planning.counts import AcceptedCounts
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)"
 _TOTALS = re.compile(r"(\d+)\s*/\s*(\d+)")
@@ -22,8 +22,8 @@ _MEAN = re.compile(_NUMBER)
 
 
 def advice_of_counts(
-    accepted: str,
-    num_drafts: int | None,
+    accepted: Sequence[str],
+    depth: int | None,
     costs: StepCosts | None,
     max_drafts: int,
     speedup: float | None,
@@ -33,31 +33,32 @@ def advice_of_counts(
     from mdsd_opt.planning.count_advice import advice_from_counts, check_asked
 
     check_asked(max_drafts, confidence)
-    counts = counts_of(accepted, num_drafts)
+    counts = counts_of(accepted, depth)
     return advice_from_counts(counts, costs, max_drafts, speedup, confidence)
 
 
-def counts_of(accepted: str, num_drafts: int | None) -> AcceptedCounts:
-    """Counts in a file, or in numbers of the forms in the help of --accepted."""
+def counts_of(accepted: Sequence[str], depth: int | None) -> AcceptedCounts:
+    """Counts in files, or in numbers of the forms in the help of --accepted."""
+    from mdsd_opt.formats import read_counts
     from mdsd_opt.planning.count_advice import counts_given
-    from mdsd_opt.planning.engine_logs import read_counts
 
-    text = accepted.strip()
-    if Path(accepted).exists() or not re.fullmatch(r"[\d.,/\s]+", text):
-        return read_counts(accepted, num_drafts)
+    text = accepted[0].strip()
+    if len(accepted) > 1 or Path(text).exists() or not re.fullmatch(r"[\d.,/\s]+", text):
+        return read_counts(accepted, depth)
     if match := _TOTALS.fullmatch(text):
-        return counts_given(float(match[1]), float(match[2]), num_drafts=num_drafts)
+        return counts_given(float(match[1]), float(match[2]), depth=depth)
     if match := _POSITIONS.fullmatch(text):
         shares = [float(x) for x in match[1].split(",")]
         steps = None if match[2] is None else float(match[2])
-        return counts_given(by_position=shares, num_drafts=num_drafts, steps=steps)
+        given = shares if steps is None else (shares, steps)
+        return counts_given(by_position=given, depth=depth)
     if _MEAN.fullmatch(text):
         if float(text) < 1:
             raise InvalidInput(
                 f"--accepted is {text}: tokens a step are at least 1, with that of the target. "
                 "Give shares by position with a comma, as .72,.5"
             )
-        return counts_given(float(text) - 1.0, num_drafts=num_drafts, steps=1.0)
+        return counts_given(float(text) - 1.0, depth=depth, steps=1.0)
     raise InvalidInput(
         f"--accepted is {text!r:.60}: give a file, 1093/1717, 720,500,340/1000, .72,.5,.34 or 2.56"
     )

@@ -43,16 +43,18 @@ def advise(
     device: Annotated[str, "The models run on: cpu, cuda, ..."] = "cpu",
     seed: Annotated[int, typer.Option(min=0, help="With models: of all sampling.")] = 0,
     accepted: Annotated[
-        str | None,
-        "In place of LOGITS, what an engine counted: a log, a scrape of /metrics or "
-        "answers of vLLM, SGLang, llama.cpp, TensorRT-LLM, AIPerf, told apart by content; or "
-        "numbers: 1093/1717 accepted of drafted, 720,500,340/1000 by position of steps, "
-        ".72,.5,.34 the same as shares, 2.56 tokens a step.",
+        list[str] | None,
+        "What an engine counted: a log, metrics, saved answers or streams of vLLM, SGLang, "
+        "llama.cpp, TensorRT-LLM, TGI, Ollama, LMDeploy, AIPerf, told apart by content, gzipped or "
+        "not; - for standard input, or the address of /metrics, which is read twice; further files "
+        "behind it. Or numbers: 1093/1717 accepted of drafted, 720,500,340/1000 by position of "
+        "steps, .72,.5,.34 the same as shares, 2.56 tokens a step.",
     ] = None,
-    num_drafts: Annotated[
+    depth: Annotated[
         int | None,
-        "With --accepted: drafts of a step, where the counts do not say it.",
+        "With --accepted: drafts of a step one after another, where the counts do not say it.",
     ] = None,
+    num_drafts: Annotated[int | None, typer.Option(hidden=True)] = None,
     speedup: Annotated[
         float | None,
         "With --accepted: say what acceptance this speed-up takes.",
@@ -108,6 +110,7 @@ def advise(
     in one call of decoding, and what came of it stands beside the forecast. With --accepted, how
     long chains of drafts should be, by what an engine counted.
     """
+    from mdsd_opt.cli.output import remark
     from mdsd_opt.cli.report.advice import advice_view, count_advice_view, model_advice_view
     from mdsd_opt.cli.verbs.advice_of_counts import advice_of_counts, priced, write_costs
     from mdsd_opt.cli.view import Form, present
@@ -122,18 +125,27 @@ def advise(
     names = options.parse_schemes(schemes)
     given_costs = (target_ms, draft_ms, rows_ms)
     if accepted is not None:
-        if logits or target or draft or prompts or prompt or kind:
-            raise InvalidInput("--accepted goes without LOGITS, --kind, models and prompts")
+        if target or draft or prompts or prompt or kind:
+            raise InvalidInput("--accepted goes without --kind, models and prompts")
+        if num_drafts is not None:
+            remark("--num-drafts of advise is --depth: the old word goes with the next release")
+        sources = [*accepted, *map(str, logits or [])]
         found_of_counts = advice_of_counts(
-            accepted, num_drafts,
+            sources, num_drafts if depth is None else depth,
             priced(*given_costs, costs, batch, context, verify_ms, draft_passes),
             max_drafts, speedup, confidence,
         )  # fmt: skip
         told = engine and engine_flags(found_of_counts, engine)
-        present(count_advice_view(found_of_counts, accepted, told or None), form)
+        present(count_advice_view(found_of_counts, " and ".join(sources), told or None), form)
         return
-    if num_drafts is not None or speedup is not None or engine is not None:
-        raise InvalidInput("--num-drafts, --speedup and --for go with --accepted")
+    if any(x is not None for x in (num_drafts, depth, speedup, engine)):
+        raise InvalidInput("--depth, --speedup and --for go with --accepted")
+    known = (".npz", ".npy", ".pt", ".safetensors")
+    if any(path.is_file() and path.suffix not in known for path in logits or ()):
+        raise InvalidInput(
+            f"{logits[0]} is no file of logits ({', '.join(known)}): what an engine counted goes "  # type: ignore[index]
+            "with --accepted"
+        )
     if target is not None or draft is not None:
         given = (logits, *given_costs, costs, verify_ms, batch != 1, kind)
         if target is None or draft is None or not (prompt or prompts) or any(given):

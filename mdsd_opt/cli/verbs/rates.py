@@ -70,9 +70,9 @@ def rates(
     ] = True,
     accepted: Annotated[
         Path | None,
-        "Counts of an engine, .jsonl, .npz or .npy: 'accepted' tokens of each step, "
-        "'num_drafts' for a place, perhaps 'depth' (places of a step) and 'sequence'; shown "
-        "beside the optimum if LOGITS are given.",
+        "What an engine counted by position: a log, metrics or answers; or .jsonl, .npz or .npy "
+        "with 'accepted' tokens of each step, 'num_drafts' for a place, perhaps 'depth' (places of "
+        "a step) and 'sequence'. Shown beside the optimum if LOGITS are given.",
     ] = None,
     confidence: Annotated[float, "Of the intervals."] = 0.95,
     picture: options.Picture,

@@ -24,10 +24,10 @@ def takes(asked: Asked) -> bool:
 
 def view(asked: Asked) -> View:
     """View of the rates of counts, and the optimal ones if logits are given."""
-    from mdsd_opt.base.files.engine_output import read_accepted
     from mdsd_opt.cli.verbs import rates_of_files
     from mdsd_opt.cli.view import Section, View
-    from mdsd_opt.corpora.engine_output import accepted_rates
+    from mdsd_opt.corpora.engine_output import accepted_rates, rate_of_counts
+    from mdsd_opt.formats import read_counts, read_steps
 
     path = asked.accepted
     assert path is not None
@@ -36,12 +36,15 @@ def view(asked: Asked) -> View:
     asked.refuse(["best-filter"], "{name} goes without --accepted")
     if not asked.paths:
         asked.refuse(["mask", "lift", "no-mask-draft"], "{name} goes with LOGITS")
-    counts = read_accepted(path)
-    if "num_drafts" not in counts:
-        if len(asked.num_drafts) != 1:
-            raise InvalidInput(f"{path} does not say num_drafts: give it as --num-drafts")
-        counts["num_drafts"] = asked.num_drafts[0]
-    measured = accepted_rates(**counts, confidence=asked.confidence)
+    steps = read_steps(path)
+    if steps is None:
+        measured = [rate_of_counts(read_counts(path), asked.confidence)]
+    else:
+        if "num_drafts" not in steps:
+            if len(asked.num_drafts) != 1:
+                raise InvalidInput(f"{path} does not say num_drafts: give it as --num-drafts")
+            steps["num_drafts"] = asked.num_drafts[0]
+        measured = accepted_rates(**steps, confidence=asked.confidence)
     optimal = []
     if asked.paths:
         drafts = [rate.num_drafts for rate in measured]

@@ -9,8 +9,9 @@ from typing import Any
 from mdsd_opt.auditing.servers.adapter import Adapter, Answer, is_there
 from mdsd_opt.auditing.servers.connection import Connection, Refused
 from mdsd_opt.auditing.servers.laws import Law
-from mdsd_opt.auditing.servers.recorded import laws_of, texts_of
+from mdsd_opt.auditing.servers.request import ids_of, laws_of
 from mdsd_opt.errors import ServerError
+from mdsd_opt.formats import answers_of
 
 #: Number of tokens that a law lists: more than a filter leaves, and enough to see what is beyond.
 _LISTED = 512
@@ -79,8 +80,8 @@ class LlamaCpp(Adapter):
         body |= {"n_probs": 8} if is_greedy else {"n_probs": _LISTED, "post_sampling_probs": True}
         answer = self.connection.post("/completion", body)
         if is_greedy:  # whatever the likeliest token is before the sampler
-            written = texts_of(answer)[0]
-            return written.tokens[0], laws_of(written, self.request)[0]
+            written = answers_of(answer)[0]
+            return ids_of(written)[0], laws_of(written, self.request)[0]
         listed = answer.get("completion_probabilities") if isinstance(answer, dict) else None
         if not listed:  # half of a character has none
             return int(answer["tokens"][0]), None

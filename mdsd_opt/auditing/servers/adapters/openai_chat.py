@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from mdsd_opt.auditing.servers.adapters.openai_completions import OpenAI
 from mdsd_opt.auditing.servers.connection import Connection
-from mdsd_opt.auditing.servers.recorded import Request
+from mdsd_opt.auditing.servers.request import Request
 
 
 class OpenAIChat(OpenAI):

@@ -9,8 +9,10 @@ from typing import Any, ClassVar
 from mdsd_opt.auditing.servers.adapter import Adapter, Answer, Counters, is_there
 from mdsd_opt.auditing.servers.connection import Connection, Refused
 from mdsd_opt.auditing.servers.laws import Law
-from mdsd_opt.auditing.servers.recorded import Request, Written, laws_of, texts_of
+from mdsd_opt.auditing.servers.request import Request, ids_of, laws_of
 from mdsd_opt.errors import ServerError
+from mdsd_opt.formats import Answer as Written
+from mdsd_opt.formats import answers_of
 
 #: Status codes by which a server says that it does not know a path, or an option.
 _UNKNOWN = (400, 404, 405, 422)
@@ -75,7 +77,7 @@ class OpenAI(Adapter):
         """Text of an answer, which has to have laws, and these."""
         answer = self._ask(prompt, length)
         try:
-            written = texts_of(answer)[0]
+            written = answers_of(answer, top=self.request.top)[0]
         except ValueError as error:
             raise ServerError(
                 f"{self.connection.url} answers without log-probabilities ({error}): the audit "
@@ -86,11 +88,11 @@ class OpenAI(Adapter):
     def sample(self, prompt: Sequence[int], length: int) -> Answer:
         written, laws = self._written(prompt, length)
         self.continues = self.continues and written.by_id
-        return Answer(written.tokens, laws, list(prompt))
+        return Answer(ids_of(written), laws, list(prompt))
 
     def one(self, prefix: Sequence[int]) -> tuple[int, Law | None]:
         written, laws = self._written(prefix, 1)
-        return written.tokens[0], laws[0]
+        return ids_of(written)[0], laws[0]
 
 
 class OpenAICompletions(OpenAI):
@@ -126,16 +128,12 @@ class OpenAICompletions(OpenAI):
         if not tokens:
             return []
         answer = self._ask([*prompt, *tokens], 1, prompt_logprobs=self.request.top)
-        choice = answer["choices"][0] if is_there(answer, "choices") else {}
-        rows = choice.get("prompt_logprobs") or answer.get("prompt_logprobs")
-        if not rows:
+        try:
+            written = next(x for x in answers_of(answer, top=self.request.top) if x.is_prompt)
+        except (StopIteration, ValueError):
             self.scores_texts = False
             return super().laws_along(prompt, tokens)
-        lists = [
-            {int(i): x["logprob"] if isinstance(x, dict) else x for i, x in row.items()}
-            for row in rows[len(prompt) :]
-        ]
-        return laws_of(Written(list(tokens), lists), self.request)
+        return laws_of(written, self.request)[len(prompt) : len(prompt) + len(tokens)]
 
     def counters(self) -> Counters | None:
         """Counts from vLLM's ``/metrics``."""

@@ -1,0 +1,32 @@
+"""What engines write, read in one place: counts of drafts, times, batches, and log-probabilities.
+
+`engines` has one file for each engine or tool, found by its name; each number that a file says
+twice is a check (`checks`). `counts` and `answer` are the two forms that everything is read into,
+`content` opens files, streams, standard input and addresses.
+"""
+
+from mdsd_opt.formats.answer import Answer
+from mdsd_opt.formats.counts import AcceptedCounts, Measured, Passes
+from mdsd_opt.formats.format import Format
+from mdsd_opt.formats.reading import (
+    answers_of,
+    formats,
+    read_answers,
+    read_counts,
+    read_steps,
+    summary,
+)
+
+__all__ = [
+    "AcceptedCounts",
+    "Answer",
+    "Format",
+    "Measured",
+    "Passes",
+    "answers_of",
+    "formats",
+    "read_answers",
+    "read_counts",
+    "read_steps",
+    "summary",
+]

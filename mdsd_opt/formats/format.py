@@ -1,0 +1,44 @@
+"""One format of a file: how it is known, and what is read of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from mdsd_opt.formats.answer import Answer
+from mdsd_opt.formats.counts import AcceptedCounts
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """Reader of one format, of a text or of single JSON records.
+
+    Attributes
+    ----------
+    name : str
+        Program that writes it, and what.
+    looks : str
+        How it looks, for the error on files that nothing reads.
+    marker : re.Pattern, optional
+        Pattern that the text of every such file has.
+    of_text : callable, optional
+        Function of a text and its name that gives the counts of each part; none where nothing was
+        drafted.
+    of_record : callable, optional
+        The same of a JSON record; it returns None where the record is of another format.
+    answers : callable, optional
+        Function of a JSON record, its name and the number of tokens that were asked for, if known,
+        that gives the texts with their log-probabilities; none where there are none.
+    beside : bool
+        Whether records of other formats may hold this one too; then both must agree.
+    """
+
+    name: str
+    looks: str
+    marker: re.Pattern[str] | None = None
+    of_text: Callable[[str, str], list[AcceptedCounts]] | None = None
+    of_record: Callable[[Any, str], list[AcceptedCounts | None] | None] | None = None
+    answers: Callable[[Any, str, int | None], list[Answer]] | None = None
+    beside: bool = False

@@ -1,0 +1,314 @@
+"""Files of engines, told apart by content: by the format that knows it, and by no other."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+import os
+import pkgutil
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from mdsd_opt.errors import InvalidInput, MdsdError, UnreadableFile
+from mdsd_opt.formats.answer import Answer
+from mdsd_opt.formats.checks import Told, agree
+from mdsd_opt.formats.content import counted, holders, is_json, is_stream, records_of, text_of
+from mdsd_opt.formats.counts import AcceptedCounts, Measured, merged
+from mdsd_opt.formats.engines import steps
+from mdsd_opt.formats.format import Format
+
+PathLike = str | os.PathLike[str]
+
+_PACKAGE = "mdsd_opt.formats.engines"
+
+#: What broken content makes readers raise; every reader's own errors are `MdsdError`.
+_BROKEN = (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError)
+
+
+@functools.cache
+def formats() -> tuple[Format, ...]:
+    """Formats of all files in the folder of engines."""
+    folder = importlib.import_module(_PACKAGE).__path__
+    names = sorted(entry.name for entry in pkgutil.iter_modules(folder))
+    modules = [importlib.import_module(f"{_PACKAGE}.{name}") for name in names]
+    return tuple(each for module in modules for each in module.FORMATS)
+
+
+def read_counts(path: PathLike | Sequence[PathLike], depth: int | None = None) -> AcceptedCounts:
+    """Counts of a log, a scrape of metrics, a saved stream or a file of answers, over all of it.
+
+    Parameters
+    ----------
+    path : path, or sequence of paths
+        A file, also if compressed by gzip, whose format is seen from its content; "-" for standard
+        input; or the address of a server's metrics, which are read twice, ten seconds apart.
+    depth : int, optional
+        Longest chain of a step, where the file does not say it.
+
+    Returns
+    -------
+    AcceptedCounts
+        What is not told is None.
+
+    Raises
+    ------
+    UnreadableFile
+        The file is missing, cut, of no known format, mixes several, or contradicts itself.
+    InvalidInput
+        Its counts cannot be, or no step drafted.
+    """
+    paths = [path] if isinstance(path, (str, os.PathLike)) else [*path]
+    parts = [_counts(one, depth) for one in _joined_metrics(paths)]
+    whole = parts[0] if len(parts) == 1 else merged(parts, " and ".join(map(str, paths)))
+    return whole.deepened(depth)
+
+
+def read_steps(path: PathLike) -> dict[str, Any] | None:
+    """Arrays of single steps, by the names of `mdsd_opt.accepted_rates`; None if it has none."""
+    name = str(path)
+    if Path(name).suffix in steps.ARRAYS:
+        return steps.read_arrays(name)
+    text = text_of(path)
+    records = records_of(text, name) if is_json(text) else []
+    if not any(steps.is_step(record) for _, record in records):
+        return None
+    return steps.in_arrays(records)
+
+
+def _joined_metrics(paths: list[PathLike]) -> list[tuple[str, str | None]]:
+    """Name and text of each file; scrapes of one server in several files are one text."""
+    found: list[tuple[str, str | None]] = []
+    for path in paths:
+        name = str(path)
+        text = None if Path(name).suffix in steps.ARRAYS else text_of(path)
+        if found and text is not None and found[-1][1] is not None and _is_metrics(text):
+            found[-1] = f"{found[-1][0]} and {name}", f"{found[-1][1]}\n{text}"
+        else:
+            found.append((name, text))
+    return found
+
+
+def _is_metrics(text: str) -> bool:
+    return any(
+        each.name == "metrics" and each.marker is not None and each.marker.search(text)
+        for each in formats()
+    )
+
+
+def _counts(given: tuple[str, str | None], depth: int | None) -> AcceptedCounts:
+    name, text = given
+    if text is None:
+        return steps.counts_of_arrays(steps.read_arrays(name), name, depth)
+    try:
+        return _of_content(text, name, depth)
+    except InvalidInput as error:
+        told = str(error)
+        raise InvalidInput(told if name in told else f"{name}: {told}") from None
+
+
+def _of_content(text: str, name: str, depth: int | None) -> AcceptedCounts:
+    if not is_json(text):
+        found = [x for x in formats() if x.marker is not None and x.marker.search(text)]
+        if found:
+            return _of_text(_only(found, name), text, name)
+        if not is_stream(text):
+            raise _unknown(name)
+    records = records_of(text, name)
+    if any(steps.is_step(record) for _, record in records):
+        return steps.counts_of_arrays(steps.in_arrays(records), name, depth)
+    return _of_records(records, name)
+
+
+def _of_text(reader: Format, text: str, name: str) -> AcceptedCounts:
+    assert reader.of_text is not None
+    try:
+        parts = reader.of_text(text, name)
+    except _BROKEN as error:
+        raise _broken(error, name, reader.name) from error
+    return merged(parts, f"{name} ({reader.name})")
+
+
+def _broken(error: Exception, where: str, of: str) -> Exception:
+    if isinstance(error, MdsdError):
+        return error
+    return UnreadableFile(
+        f"{where}: {of} in a form that is not known ({type(error).__name__}: {error}): it is cut "
+        "or changed, or of another version"
+    )
+
+
+def _only(found: Collection[Format], name: str) -> Format:
+    """Format that alone knows a file; `UnreadableFile` where several do."""
+    if len(found) > 1:
+        raise UnreadableFile(
+            f"{name} mixes what {' and '.join(reader.name for reader in found)} write: give a file "
+            "of one of them"
+        )
+    return next(iter(found))
+
+
+def _of_records(records: list[tuple[str, Any]], name: str) -> AcceptedCounts:
+    found: dict[Format, list[AcceptedCounts]] = {}
+    without, tokens = 0, Measured()
+    for where, record in records:
+        own = _claimed(record, where)
+        without += own is None
+        tokens += Measured(_tokens(record, where))
+        if own is not None:
+            reader, parts = own
+            found.setdefault(reader, []).extend(x for x in parts if x is not None)
+    if not found:
+        raise _unknown(name)
+    drafting = {reader: parts for reader, parts in found.items() if parts}
+    if not drafting:
+        raise InvalidInput(f"{name}: no step with a draft, so that nothing was accepted or not")
+    reader = _only(drafting, name)
+    whole = merged(drafting[reader], f"{name} ({reader.name})")
+    return whole.with_measured(tokens)
+
+
+def _claimed(record: Any, where: str) -> tuple[Format, list[AcceptedCounts | None]] | None:
+    """Format of a record, with its counts; those of another in it must be the same."""
+    found: dict[Format, list[AcceptedCounts | None]] = {}
+    for reader in formats():
+        if reader.of_record is None:
+            continue
+        try:
+            parts = reader.of_record(record, where)
+        except _BROKEN as error:
+            raise _broken(error, where, reader.name) from error
+        if parts is not None:
+            found[reader] = parts
+    beside = {reader: parts for reader, parts in found.items() if reader.beside}
+    richer = {reader: parts for reader, parts in found.items() if not reader.beside}
+    if not richer:
+        return next(iter(beside.items()), None)
+    reader = _only(richer, where)
+    for other, parts in beside.items():
+        for name in ("accepted", "drafted"):
+            one, two = (
+                Told(f"{name} by {each.looks}", sum(x.sum(name) for x in given if x is not None))
+                for each, given in ((reader, richer[reader]), (other, parts))
+                if all(x is None or x.total(name) is not None for x in given)
+            )
+            if any(x is not None for x in parts):
+                agree(where, one, two)
+    return reader, richer[reader]
+
+
+def _tokens(record: Any, where: str) -> float | None:
+    """Generated tokens of an answer, whether it drafted or not."""
+    for name in ("completion_tokens", "output_token_count", "predicted_n"):
+        found = [counted(x, name, where) for x in holders(record, name)]
+        if found:
+            return sum(x or 0.0 for x in found)
+    return None
+
+
+def _unknown(name: str) -> UnreadableFile:
+    each = "; ".join(f"{x.name}: {x.looks}" for x in formats() if x.of_text or x.of_record)
+    return UnreadableFile(
+        f"{name} has no counts of accepted drafts in a known form. Known: {each}; steps: "
+        f"{steps.FORMATS[0].looks}"
+    )
+
+
+# --- log-probabilities ---
+
+
+def read_answers(path: PathLike, top: int | None = None) -> Iterator[list[Answer]]:
+    """Texts of each request of a file, with the likeliest tokens of each place.
+
+    Raises `UnreadableFile`, which names the line, if the file is missing, broken, or without lists.
+    """
+    text = text_of(path)
+    if not (is_json(text) or is_stream(text)):
+        raise _no_lists(str(path))
+    for where, record in records_of(text, str(path)):
+        yield answers_of(record, where, top)
+
+
+def answers_of(record: Any, where: str = "the answer", top: int | None = None) -> list[Answer]:
+    """All texts of one answer of a server; `UnreadableFile` if it has none with their laws.
+
+    `top` is the number of likeliest tokens that were asked for, if it is known.
+    """
+    found: list[Answer] = []
+    for reader in formats():
+        if reader.answers is None:
+            continue
+        try:
+            found += reader.answers(record, where, top)
+        except _BROKEN as error:
+            raise _broken(error, where, f"lists of log-probabilities of {reader.name}") from error
+    if not found:
+        raise _no_lists(where)
+    return found
+
+
+def _no_lists(where: str) -> UnreadableFile:
+    known = "; ".join(f"{x.name}: {x.looks}" for x in formats() if x.answers is not None)
+    return UnreadableFile(f"{where} has no lists of log-probabilities. Known: {known}")
+
+
+def summary(path: PathLike) -> dict[str, Any]:
+    """What a file says, in sums over all of it; what it does not tell is None.
+
+    Counts of drafts, with the tokens, times and batches beside them: ``steps``, ``drafted``,
+    ``accepted``, ``accepted_by_position``, ``num_drafts`` (of one place), ``depth``,
+    ``iterations``, ``mean_accepted``, ``tokens``, ``seconds``, ``running``, ``ms_per_step``,
+    ``ms_draft_per_step``, and ``assumed`` where the number of steps is a weight; ``logprobs`` with
+    the sizes and sums of its lists. Raises `UnreadableFile` where it has neither.
+    """
+    try:
+        counts = _summary_of_counts(read_counts(path))
+    except UnreadableFile as error:
+        if "in a known form" not in str(error):
+            raise
+        return {"logprobs": _summary_of_lists(path)}
+    try:
+        return {**counts, "logprobs": _summary_of_lists(path)}
+    except UnreadableFile:
+        return counts
+
+
+def _summary_of_counts(counts: AcceptedCounts) -> dict[str, Any]:
+    told = counts.measured
+    steps_, accepted = counts.total("steps"), counts.sum("accepted")
+    batches = [x for x in told.by_batch if x is not None]
+    ms = [x for x in told.by_batch.values() if x is not None]
+    weight_alone = counts.assumed and counts.unit == "runs"
+    return {
+        "steps": None if weight_alone else steps_,
+        "drafted": None if weight_alone else counts.total("drafted"),
+        "accepted": None if weight_alone else accepted,
+        "accepted_by_position": None
+        if counts.reached is None
+        else (counts.times @ counts.reached).tolist(),
+        "num_drafts": 1,
+        "depth": counts.depth,
+        "iterations": told.rounds,
+        "mean_accepted": accepted / steps_ if steps_ else None,
+        "tokens": told.tokens,
+        "seconds": told.seconds,
+        "running": batches[0] if len(batches) == 1 else batches or None,
+        "ms_per_step": ms[0] if len(ms) == 1 else ms or None,
+        "ms_draft_per_step": told.draft_ms,
+        "assumed": counts.assumed,
+    }
+
+
+def _summary_of_lists(path: PathLike) -> dict[str, Any]:
+    texts = [x for request in read_answers(path) for x in request]
+    return {
+        "texts": len(texts),
+        "positions": [len(x.lists) for x in texts],
+        "by": "id" if all(x.by_id for x in texts) else "text",
+        "sizes": [[len(row or ()) for row in x.lists] for x in texts],
+        "extra": [[int(more) for more in x.extra] for x in texts],
+        "mass": [
+            [round(sum(map(math.exp, (row or {}).values())), 4) for row in x.lists] for x in texts
+        ],
+    }
