@@ -41,10 +41,12 @@ test-stress: $(VENV)/.test  ## adversarial instances by the hundred thousand aga
 
 # Options of pytest that select some; all tests of kernels: make test-kernels KERNEL_OPTIONS=
 KERNEL_OPTIONS ?= -m 'not exhaustive'
+# Beside them those that `make test` has already run as far as they need no compiler of kernels.
+SOME_KERNELS := $(patsubst %,tests/gpu/test_gpu_%.py,batch lean references streams verification)
 STRESS_OPTIONS ?=
 
 test-kernels: $(VENV)/.test $(VENV)/.gpu .oldest-nvrtc  ## CUDA kernels compiled, and their PTX run on the host; needs no device
-	$(SHARED) $(KERNEL_TESTS) $(KERNEL_OPTIONS)
+	$(SHARED) $(KERNEL_TESTS) $(SOME_KERNELS) $(KERNEL_OPTIONS)
 
 # Beside the environment, whose CuPy loads a compiler of its own: the oldest that takes the kernels.
 .oldest-nvrtc: $(BIN)/python

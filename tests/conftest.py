@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
+import textwrap
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +45,21 @@ def pytest_itemcollected(item):
     room = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
     if room in BESIDE:
         item.add_marker(room)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print what tests were skipped for: how many, why, and of which rooms."""
+    counts, rooms = Counter(), defaultdict(set)
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = str(report.longrepr[2]).removeprefix("Skipped: ")
+        reason = re.sub(r"^could not import '(\w+).*", r"needs \1", reason)
+        counts[reason] += 1
+        rooms[reason].add(report.nodeid.removeprefix("tests/").partition("/")[0])
+    if counts:
+        terminalreporter.section(f"{counts.total()} skipped")
+        for reason, count in counts.most_common():
+            said = textwrap.shorten(reason, 100, placeholder=" ...")
+            terminalreporter.line(f"{count:5}  {said} ({', '.join(sorted(rooms[reason]))})")
 
 
 # A shell's background job ignores Ctrl-C, and so would every program that a test starts there.

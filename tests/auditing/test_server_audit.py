@@ -395,7 +395,7 @@ class TestCommandLine:
         assert process.returncode in (0, 3)
 
 
-@pytest.mark.skipif("SERVER_TABLES" not in os.environ, reason="some minutes: SERVER_TABLES=1")
+@pytest.mark.skipif("SERVER_TABLES" not in os.environ, reason="some minutes: make test-servers")
 class TestWholeTables:
     """`make test-servers` runs them."""
 

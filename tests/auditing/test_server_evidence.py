@@ -248,7 +248,7 @@ def test_without_a_control_nothing_is_lossy():
     assert not report.lossless
 
 
-@pytest.mark.skipif("SERVER_TABLES" not in os.environ, reason="some minutes: SERVER_TABLES=1")
+@pytest.mark.skipif("SERVER_TABLES" not in os.environ, reason="some minutes: make test-servers")
 class TestWholeTables:
     """`make test-servers` runs them."""
 

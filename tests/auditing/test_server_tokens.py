@@ -225,7 +225,7 @@ def test_large_vocabularies_take_little_time_and_memory():
     assert megabytes < 500
 
 
-@pytest.mark.skipif("SERVER_TABLES" not in os.environ, reason="a minute: SERVER_TABLES=1")
+@pytest.mark.skipif("SERVER_TABLES" not in os.environ, reason="some minutes: make test-servers")
 def test_a_hundred_thousand_tokens():
     seconds, megabytes = cost_of(100_000)
     assert seconds / 100_000 < 0.005

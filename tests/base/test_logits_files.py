@@ -384,43 +384,6 @@ class TestParts:
 
 
 class TestTorchFiles:
-    def test_both_forms(self, tmp_path: Path) -> None:
-        torch = pytest.importorskip("torch")
-        target = torch.from_numpy(TARGET).to(torch.bfloat16)
-        draft = torch.from_numpy(DRAFT)
-        path = tmp_path / "both.pt"
-        sequence = torch.arange(6).reshape(2, 3)
-        torch.save({"target": target, "draft": draft, "sequence": sequence}, path)
-        sample = load_logits(path)
-        assert sample.target.dtype.name == "bfloat16"
-        np.testing.assert_array_equal(sample.draft, DRAFT)
-        assert sample.texts is not None
-        assert sample.texts.tolist() == [*range(6)]
-        pair = [tmp_path / "target.pt", tmp_path / "draft.pt"]
-        for side, file in zip((target, draft), pair, strict=True):
-            torch.save(side, file)
-        np.testing.assert_array_equal(load_logits(pair).target, sample.target)
-
-    def test_broken_ones(self, tmp_path: Path) -> None:
-        torch = pytest.importorskip("torch")
-        path = tmp_path / "x.pt"
-        torch.save({"target": torch.zeros(4, 300), "draft": torch.zeros(4, 300)}, path)
-        content = path.read_bytes()
-        path.write_bytes(content[: len(content) // 2])
-        with pytest.raises(UnreadableFile, match="truncated"):
-            load_logits(path)
-        torch.save({"target": print, "draft": 3}, path)  # a pickle that names a function
-        with pytest.raises(UnreadableFile, match="no file of tensors"):
-            load_logits(path)
-        torch.save({"target": 3}, path)
-        with pytest.raises(UnreadableFile, match="int where a tensor should be"):
-            load_logits(path)
-        torch.save(torch.zeros(2, 3), path)
-        with pytest.raises(UnreadableFile, match="holds a Tensor"):
-            load_logits(path)
-        with pytest.raises(UnreadableFile, match="does not exist"):
-            load_logits(tmp_path / "none.pt")
-
     def test_without_torch(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "torch", None)
         (tmp_path / "x.pt").write_bytes(b"PK")

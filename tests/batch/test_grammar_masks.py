@@ -63,18 +63,6 @@ def test_a_mask_of_probabilities_and_of_half_precision():
     assert whole == floats
 
 
-def test_masks_of_tensors():
-    torch = pytest.importorskip("torch")
-    p, q, mask = rows()
-    expected = mo.acceptance_rates(p, q, 2, mask=mask)
-    tensors = [torch.from_numpy(side) for side in (p, q)]
-    for given_mask in (mask, torch.from_numpy(mask)):
-        found = mo.acceptance_rates(*tensors, 2, mask=given_mask)
-        assert isinstance(found, torch.Tensor)
-        np.testing.assert_array_equal(found.numpy(), expected)
-    assert torch.isfinite(tensors[0]).all()  # what was given is left as it is
-
-
 def test_masks_of_lazy_arrays():
     da = pytest.importorskip("dask.array")
     p, q, mask = rows()
@@ -230,14 +218,3 @@ def test_lifts_that_cannot_be():
     da = pytest.importorskip("dask.array")
     with pytest.raises(InvalidInput, match="Dask"):
         mo.acceptance_rates(da.from_array(p), da.from_array(q), lift=np.ones(9))
-
-
-def test_a_lift_of_tensors():
-    torch = pytest.importorskip("torch")
-    p, q, mask = rows()
-    weights = np.random.default_rng(1).random(9)
-    expected = mo.acceptance_rates(p, q, 2, lift=weights, mask=mask)
-    tensors = [torch.from_numpy(side) for side in (p, q)]
-    found = mo.acceptance_rates(*tensors, 2, lift=torch.from_numpy(weights), mask=mask)
-    assert isinstance(found, torch.Tensor)
-    np.testing.assert_array_equal(found.numpy(), expected)

@@ -2,71 +2,28 @@
 
 from __future__ import annotations
 
-import doctest
 import importlib
-import importlib.util
 import re
+import sys
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
+from support.pages import PAGES, run_docs, run_page
 from typer.main import get_command
 
 import mdsd_opt
 from mdsd_opt.cli.app import app
-from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, WithReplacement
-from mdsd_opt.errors import MissingExtra
 
 ROOT = Path(__file__).parents[2]
-FENCE = re.compile(r"^```(pycon|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-PAGES = sorted(
-    str(page.relative_to(ROOT / "docs"))
-    for page in (ROOT / "docs").rglob("*.md")
-    if FENCE.search(page.read_text())
-)
-
-
-def run_page(text: str, name: str) -> list[str]:
-    """Run the blocks of a page in order, in one namespace; returns what did not match."""
-    namespace: dict[str, object] = {"__name__": name}
-    failures: list[str] = []
-    runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS)
-    for fence in FENCE.finditer(text):
-        language, code = fence.groups()
-        line = text[: fence.start()].count("\n") + 1
-        if language == "python":
-            exec(compile("\n" * line + code, name, "exec"), namespace)
-            continue
-        test = doctest.DocTestParser().get_doctest(code, namespace, name, name, line)
-        runner.run(test, out=failures.append, clear_globs=False)
-        namespace = test.globs
-    for value in namespace.values():  # what a reader's own process would close at its end
-        if isinstance(value, np.lib.npyio.NpzFile):
-            value.close()
-    return failures
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_examples_print_what_the_page_says(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # some examples write files
-    for room in ("verifiers", "solvers"):  # or register one
-        monkeypatch.setattr(f"mdsd_opt.{room}.registry.registered", {})
-    monkeypatch.setitem(SINGLE_MODEL_SCHEMES, "spread", WithReplacement)  # some page registers it:
-    del SINGLE_MODEL_SCHEMES["spread"]  # what was set is taken back
-    text = (ROOT / "docs" / page).read_text()
-    if "cddlib_checks" in text and importlib.util.find_spec("cdd") is None:
-        pytest.skip("needs the extra cdd")
-    if importlib.util.find_spec("torch") is None:  # sections named after it come last
-        text = re.split(r"^## .*(?=PyTorch)", text, maxsplit=1, flags=re.MULTILINE)[0]
-    try:
-        failures = run_page(text, page)
-    except MissingExtra as error:
-        pytest.skip(str(error))
+def test_examples_print_what_the_page_says(page: str, tmp_path: Path) -> None:
+    failures, missing = run_docs(page, tmp_path)
     assert not failures, "\n".join(failures)
+    if missing:
+        pytest.skip(missing)
 
 
 def test_the_readme_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,8 +131,38 @@ def test_every_page_of_the_api_is_in_its_contents() -> None:
 
 
 def test_a_wrong_number_is_noticed() -> None:
-    assert run_page("```pycon\n>>> 1 + 1\n3\n\n```\n", "page")
-    assert not run_page("```python\nx = 1\n```\n```pycon\n>>> x + 1\n2\n\n```\n", "page")
+    failures, missing = run_page("```pycon\n>>> 1 + 1\n3\n\n```\n", "page")
+    assert failures
+    assert not missing
+    text = "```python\nx = 1\n```\n```pycon\n>>> x + 1\n2\n\n```\n"
+    assert run_page(text, "page") == ([], "")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("import ray", "needs ray, which the extra cluster brings"),
+        ("from ray.data import Dataset", "needs ray, which the extra cluster brings"),
+        ("from mdsd_opt.errors import MissingExtra as M; raise M('a sentence')", "a sentence"),
+    ],
+)
+def test_a_page_ends_where_its_extra_is_missing(
+    monkeypatch: pytest.MonkeyPatch, line: str, said: str
+) -> None:
+    """What came before is looked at, what comes after is not."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    for block in (f"```pycon\n>>> {line}\n>>> 1 + 1\n3\n\n```\n", f"```python\n{line}\n```\n"):
+        rest = f"{block}```pycon\n>>> 1 + 1\n3\n\n```\n"
+        assert run_page(rest, "page") == ([], said)
+        failures, missing = run_page(f"```pycon\n>>> 2 + 2\n5\n\n```\n{rest}", "page")
+        assert (len(failures), missing) == (1, said)
+
+
+def test_a_module_that_no_extra_brings_is_a_fault_of_the_page() -> None:
+    for line in ("import no_such_module", "from mdsd_opt import no_such_name"):
+        with pytest.raises(ImportError, match="no_such"):
+            run_page(f"```pycon\n>>> {line}\n\n```\n", "page")
 
 
 def test_the_commands_of_open_questions_exist() -> None:

@@ -135,3 +135,70 @@ def test_every_row_of_tensors_is_looked_at():
         mo.acceptance_rates(p, q, 2, kind="probs")
     with pytest.raises(mo.errors.InvalidDistribution, match=r"row 1, 5"):
         mo.acceptance_rates(p.log(), q.log(), 2, kind="logprobs")
+
+
+def test_files_of_tensors_in_both_forms(tmp_path):
+    target_logits, draft_logits = np.random.default_rng(4).normal(size=(2, 2, 3, 7)).astype("f4")
+    target = torch.from_numpy(target_logits).to(torch.bfloat16)
+    draft = torch.from_numpy(draft_logits)
+    path = tmp_path / "both.pt"
+    sequence = torch.arange(6).reshape(2, 3)
+    torch.save({"target": target, "draft": draft, "sequence": sequence}, path)
+    sample = load_logits(path)
+    assert sample.target.dtype.name == "bfloat16"
+    np.testing.assert_array_equal(sample.draft, draft_logits)
+    assert sample.texts is not None
+    assert sample.texts.tolist() == [*range(6)]
+    pair = [tmp_path / "target.pt", tmp_path / "draft.pt"]
+    for side, file in zip((target, draft), pair, strict=True):
+        torch.save(side, file)
+    np.testing.assert_array_equal(load_logits(pair).target, sample.target)
+
+
+def test_broken_files_of_tensors(tmp_path):
+    path = tmp_path / "x.pt"
+    torch.save({"target": torch.zeros(4, 300), "draft": torch.zeros(4, 300)}, path)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(mo.errors.UnreadableFile, match="truncated"):
+        load_logits(path)
+    torch.save({"target": print, "draft": 3}, path)  # a pickle that names a function
+    with pytest.raises(mo.errors.UnreadableFile, match="no file of tensors"):
+        load_logits(path)
+    torch.save({"target": 3}, path)
+    with pytest.raises(mo.errors.UnreadableFile, match="int where a tensor should be"):
+        load_logits(path)
+    torch.save(torch.zeros(2, 3), path)
+    with pytest.raises(mo.errors.UnreadableFile, match="holds a Tensor"):
+        load_logits(path)
+    with pytest.raises(mo.errors.UnreadableFile, match="does not exist"):
+        load_logits(tmp_path / "none.pt")
+
+
+def rows():
+    """Logits of both sides, and a mask."""
+    rng = np.random.default_rng(0)
+    mask = rng.random((4, 9)) < 0.5
+    mask[:, 0] = True
+    return *rng.standard_normal((2, 4, 9)), mask
+
+
+def test_masks_of_tensors():
+    p, q, mask = rows()
+    expected = mo.acceptance_rates(p, q, 2, mask=mask)
+    tensors = [torch.from_numpy(side) for side in (p, q)]
+    for given_mask in (mask, torch.from_numpy(mask)):
+        found = mo.acceptance_rates(*tensors, 2, mask=given_mask)
+        assert isinstance(found, torch.Tensor)
+        np.testing.assert_array_equal(found.numpy(), expected)
+    assert torch.isfinite(tensors[0]).all()  # what was given is left as it is
+
+
+def test_a_lift_of_tensors():
+    p, q, mask = rows()
+    weights = np.random.default_rng(1).random(9)
+    expected = mo.acceptance_rates(p, q, 2, lift=weights, mask=mask)
+    tensors = [torch.from_numpy(side) for side in (p, q)]
+    found = mo.acceptance_rates(*tensors, 2, lift=torch.from_numpy(weights), mask=mask)
+    assert isinstance(found, torch.Tensor)
+    np.testing.assert_array_equal(found.numpy(), expected)
