@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from functools import partial
 
@@ -197,10 +198,10 @@ class TestFailures:
             audited(FakeServer(Chain()), api="openai-completion")
 
     def test_a_server_that_hangs(self):
-        began = time.monotonic()
+        server = FakeServer(Chain(), faults=("hangs",))
         with pytest.raises(ServerError, match="did not answer in time"):
-            audited(FakeServer(Chain(), faults=("hangs",)), timeout=0.3)
-        assert time.monotonic() - began < 10.0
+            audited(server, timeout=0.3)
+        assert server.requests == 1
 
     def test_a_busy_server_is_asked_again(self):
         report = audited(
@@ -310,20 +311,22 @@ def test_prompts_of_a_file(tmp_path):
 
 
 def test_a_crew_raises_the_first_error_at_once():
-    crew = Crew(2)
+    crew, begun, ended, later = Crew(2), [], [], threading.Event()
 
     def work(n):
+        begun.append(n)
         if n == 1:
             raise ValueError("no")
-        time.sleep(0.05)
-        return n
+        later.wait(60.0)
+        ended.append(n)
 
     assert crew.map(lambda n: n * n, range(5)) == [0, 1, 4, 9, 16]
-    began = time.monotonic()
     with pytest.raises(ValueError, match="no"):
         crew.map(work, range(200))
-    assert time.monotonic() - began < 1.0
+    assert ended == []  # what goes on is not waited for
+    later.set()
     crew.dismiss()
+    assert {*begun} <= {0, 1, 2}
 
 
 def test_requests_are_counted():
@@ -390,7 +393,7 @@ class TestCommandLine:
             while server.requests < 200 and time.monotonic() < until:
                 time.sleep(0.05)
             process.send_signal(signal.SIGINT)
-            out, _ = process.communicate(timeout=20)
+            out, _ = process.communicate(timeout=120)
         assert "interrupted: the verdict so far" in out
         assert process.returncode in (0, 3)
 

@@ -317,10 +317,10 @@ def test_verbs(verb: str, run_cli: Any, tmp_path: Any) -> None:
 
 def test_a_repeated_key_is_an_error_at_once() -> None:
     pairs = ",".join(f'"{n}":1' for n in range(60_000))
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(UnreadableFile, match="'59999' appears twice"):
         parse_json(f'{{{pairs},"59999":1}}', "x")
-    assert time.perf_counter() - start < 5.0
+    assert time.process_time() - start < 5.0
 
 
 def test_every_row_is_looked_at() -> None:

