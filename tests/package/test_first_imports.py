@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.first_imports import first_imports
 
 import mdsd_opt
 from mdsd_opt import _old_names
@@ -23,19 +22,6 @@ EXTRAS = (
     *("jinja2", "matplotlib", "ortools", "ot", "pandas", "ppl", "PyNormaliz", "ray", "torch"),
     *("transformers", "triton", "uvicorn"),
 )
-
-
-def first_imports(package: str, place: Path, **asked: list[str]) -> dict[str, tuple[str, ...]]:
-    """Error, missing package and message of all that was asked for; see the script."""
-    script = ROOT / "tests" / "support" / "first_imports.py"
-    question = json.dumps({"package": package, "ready": [], "absent": [], **asked})
-    environment = {**os.environ, "PYTHONPATH": str(place), "OMP_NUM_THREADS": "1"}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes read what one compiled
-    done = subprocess.run(
-        [sys.executable, str(script), question],
-        capture_output=True, text=True, check=True, env=environment,
-    )  # fmt: skip
-    return {what: tuple(rest) for what, *rest in map(json.loads, done.stdout.splitlines())}
 
 
 #: Old names, too, lead to the module of today when they are asked for first.

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import conftest
+import pytest
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
@@ -84,3 +88,46 @@ def test_each_folder_beside_has_a_target() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for folder in conftest.BESIDE:
         assert re.search(rf"\btests/{folder}\b", makefile), folder
+
+
+def run_of_ci(folder: Path, fails: str = "nothing") -> tuple[int, list[str], str]:
+    """Exit code, calls of `make` and output of `.ci/run` where make does nothing but write down."""
+    (folder / "bin").mkdir()
+    (folder / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", folder / ".ci" / "run")
+    made = (
+        '#!/bin/sh\necho "$*" >> calls\ncase "$*" in *{}*) exit 2;; esac\necho "== 3 passed =="\n'
+    )
+    for name, text in (("make", made.format(fails)), ("g++", "#!/bin/sh\n")):
+        (folder / "bin" / name).write_text(text)
+        (folder / "bin" / name).chmod(0o755)
+    path = f"{folder / 'bin'}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [folder / ".ci" / "run"], env={**os.environ, "PATH": path}, capture_output=True, text=True
+    )
+    return done.returncode, (folder / "calls").read_text().splitlines(), done.stdout
+
+
+def test_ci_begins_with_the_commands_of_the_readme_in_an_environment_of_their_own(
+    tmp_path: Path,
+) -> None:
+    code, calls, output = run_of_ci(tmp_path)
+    assert code == 0
+    assert output.splitlines()[-1] == "== 3 passed =="
+    of_readme = [call for call in calls if call.startswith("VENV=.venv-readme ")]
+    assert calls[0] == of_readme[0] == "VENV=.venv-readme demo"
+    assert [call.split()[1] for call in of_readme] == ["demo", "test"]
+    others = [call for call in calls if call not in of_readme]
+    assert all(call.startswith("VENV=.venv-more ") for call in others)
+    for target in ("lint", "docs", "test-kernels", "test-stress", "test-torch"):
+        assert re.search(rf" {target}\b", " ".join(others))
+
+
+@pytest.mark.parametrize("fails", ["readme demo", "readme test", "install", "lint", "test-torch"])
+def test_ci_fails_where_any_part_does_and_goes_on(tmp_path: Path, fails: str) -> None:
+    code, calls, output = run_of_ci(tmp_path, f'"{fails}"')
+    assert code != 0
+    assert "test-torch" in calls[-1]
+    assert len(calls) == 7
+    if fails != "test-torch":
+        assert "failed: " in output

@@ -17,9 +17,11 @@ import importlib.util
 import json
 import os
 import pkgutil
+import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -94,6 +96,18 @@ class FirstImports:
 
     def _tell(self, what: str, error: str = "", missing: str = "", message: str = "") -> None:
         print(json.dumps([what, error, missing, message]), flush=True)
+
+
+def first_imports(package: str, place: Path, **asked: list[str]) -> dict[str, tuple[str, ...]]:
+    """Error, missing package and message of all that was asked for, by a process of its own."""
+    question = json.dumps({"package": package, "ready": [], "absent": [], **asked})
+    environment = {**os.environ, "PYTHONPATH": str(place), "OMP_NUM_THREADS": "1"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes read what one compiled
+    done = subprocess.run(
+        [sys.executable, __file__, question],
+        capture_output=True, text=True, check=True, env=environment,
+    )  # fmt: skip
+    return {what: tuple(rest) for what, *rest in map(json.loads, done.stdout.splitlines())}
 
 
 if __name__ == "__main__":
