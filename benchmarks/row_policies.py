@@ -2,9 +2,10 @@
 
     python benchmarks/row_policies.py
 
-The bundled logits are 14 texts of three positions; all 42 make one batch. A policy that sees q alone
-predicts the rates of a row from rows of the *other* texts: those of the nearest entropy of q, or of
-the nearest largest probability. It then shares the budget out by what it predicts. Prints Markdown.
+The bundled logits are 14 texts of three positions; all 42 make one batch. A policy that sees q
+alone predicts the rates of a row from rows of the *other* texts: those of the nearest entropy of q,
+or of the nearest largest probability. It then shares the budget out by what it predicts. Prints
+Markdown.
 """
 
 from __future__ import annotations
