@@ -34,7 +34,7 @@ def after(words, flag):
 def test_vllm():
     (line,) = engine_flags(ONE, "vllm").lines
     config = json.loads(after(shlex.split(line), "--speculative-config"))
-    assert config == {"num_speculative_tokens": ONE.num_drafts}
+    assert config == {"num_speculative_tokens": ONE.depth}
     (line,) = engine_flags(MANY, "vllm").lines
     config = json.loads(after(shlex.split(line), "--speculative-config"))
     schedule = config["num_speculative_tokens_per_batch_size"]
@@ -46,8 +46,8 @@ def test_vllm():
 
 def test_sglang():
     words = shlex.split(engine_flags(ONE, "sglang").lines[0])
-    assert int(after(words, "--speculative-num-steps")) == ONE.num_drafts
-    assert int(after(words, "--speculative-num-draft-tokens")) == ONE.num_drafts + 1
+    assert int(after(words, "--speculative-num-steps")) == ONE.depth
+    assert int(after(words, "--speculative-num-draft-tokens")) == ONE.depth + 1
     assert after(words, "--speculative-eagle-topk") == "1"
     *_, config = engine_flags(MANY, "sglang").lines
     slots = json.loads(config)
@@ -59,7 +59,7 @@ def test_sglang():
 def test_trtllm():
     assert engine_flags(ONE, "trtllm").lines == (
         "speculative_config:",
-        f"  max_draft_len: {ONE.num_drafts}",
+        f"  max_draft_len: {ONE.depth}",
     )
     *_, last = engine_flags(MANY, "trtllm").lines
     assert last == f"  max_concurrency: {MANY.lengths_by_batch[-1][0] - 1}"
@@ -68,12 +68,12 @@ def test_trtllm():
 def test_llamacpp():
     found = engine_flags(ONE, "llamacpp")
     words = shlex.split(found.lines[0])
-    assert int(after(words, "--spec-draft-n-max")) == ONE.num_drafts
+    assert int(after(words, "--spec-draft-n-max")) == ONE.depth
     stop = next(x for x in ONE.policies if x.name == "by confidence").thresholds["p_min"]
     assert float(after(words, "--spec-draft-p-min")) == pytest.approx(stop, abs=0.005)
     assert any("no length by batch" in x for x in engine_flags(MANY, "llamacpp").remarks)
     stopped = mo.advise_from_counts(
-        179, 297, num_drafts=5, steps=149, target_ms=20.0, draft_ms=2.0, rows_ms={1: 20.0, 9: 22.0}
+        179, 297, depth=5, steps=149, target_ms=20.0, draft_ms=2.0, rows_ms={1: 20.0, 9: 22.0}
     )
     kept = engine_flags(stopped, "llamacpp")
     assert "p-min" not in kept.lines[0]
