@@ -129,7 +129,10 @@ def counts_of(
             longest = max(n for n, x in enumerate(reached, start=1) if x)
             raise Contradiction(where, Told(f"the longest of {positions.name}", longest), depth)  # type: ignore[union-attr]
         reached = [*reached, *[0.0] * k][:k]
-    assert accepted is not None
+    if accepted is None:
+        raise UnreadableFile(
+            f"{where} does not say how many drafts were accepted: it is cut or changed"
+        )
     return AcceptedCounts(
         np.array([float(accepted.value)]),
         None if drafted is None else np.array([float(drafted.value)]),

@@ -291,7 +291,7 @@ def _with_intervals(
     left, times = _rows(left, there), times[there]
     off = rule(left, most) - means
     half = np.sqrt((size - 1) / size * (times @ off**2)) * students_quantile(
-        max(round(_as_large(groups.steps, times_of_all)) - 1, 1), confidence
+        max(int(_as_large(groups.steps, times_of_all)) - 1, 1), confidence
     )
     if not there.any() or times.sum() < 2:
         half = np.full(most, np.nan)

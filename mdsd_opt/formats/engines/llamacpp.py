@@ -163,14 +163,13 @@ def _statistic(line: str, where: str) -> dict[str, Any]:
     told: dict[str, Any] = {name: float(x) for name, x in _STATISTIC.findall(line)}
     places, mean = _STATISTIC_PLACES.search(line), _STATISTIC_MEAN.search(line)
     duration = _DURATION.search(line)
-    begun = (("#acc rate/pos", places), ("#mean acc len", mean), ("dur(b,g,a)", duration))
-    if not {"gen drafts", "gen tokens", "acc tokens"} <= told.keys() or any(
-        name in line and x is None for name, x in begun
-    ):
+    begun = (("#acc rate/pos", places), ("#mean acc len", mean))
+    is_whole = told.keys() >= {"gen drafts", "gen tokens", "acc tokens"} and duration is not None
+    if not is_whole or any(name in line and x is None for name, x in begun):
         raise cut(where, "llama.cpp's statistics")
     told["places"] = _numbers(places[1], where) if places else None
     told["mean"] = float(mean[1]) if mean else None
-    told["ms"] = float(duration[1]) if duration else None
+    told["ms"] = float(duration[1]) if duration else 0.0
     told["where"] = where
     return told
 
@@ -205,14 +204,13 @@ def _of_statistic(told: dict[str, Any]) -> AcceptedCounts | None:
     if shares is not None and "acc drafts" in told and steps.value:
         agree(told["where"], Told("#acc rate/pos [0]", shares.value[0], 0.00051),
               Told("#acc drafts / #gen drafts", told["acc drafts"] / steps.value))  # fmt: skip
-    ms = told["ms"]
     return counts_of(
         told["where"], accepted, drafted, steps, _depth(told["places"], drafted, steps),
         shares=shares,
         mean=None if told["mean"] is None
         else Told("#mean acc len - 1", told["mean"] - 1.0, 0.00501),
         unit="runs",
-        measured=Measured(drafting=() if ms is None else (Passes(None, steps.value, ms),)),
+        measured=Measured(drafting=(Passes(None, steps.value, told["ms"]),)),
     )  # fmt: skip
 
 

@@ -27,7 +27,13 @@ def of_log(text: str, source: str) -> list[AcceptedCounts]:
         if "speculative decode stats" in line:
             where = f"line {number} of {source}"
             told = {name: Told(name, float(value)) for name, value in _VALUE.findall(line)}
-            if not told.keys() >= {"iterations", "drafted", "accepted", "max_draft"}:
+            if not told.keys() >= {
+                "iterations",
+                "drafted",
+                "accepted",
+                "max_draft",
+                "avg_accepted",
+            }:
                 raise cut(where, "Ollama's speculative decode stats")
             found.append(_of_line(told, where))
     return [x for x in found if x is not None]

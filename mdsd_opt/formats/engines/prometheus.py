@@ -41,6 +41,8 @@ _Scrape = dict[tuple[str, str], float]
 
 def of_text(text: str, source: str) -> list[AcceptedCounts]:
     """Counts with a group for what each scrape adds."""
+    if not text.endswith("\n"):
+        raise UnreadableFile(f"{source} is cut: its last line has no end. Save all of GET /metrics")
     scrapes = _scrapes(text, source)
     known_before = text.startswith(BEFORE)
     parts: list[AcceptedCounts] = []
@@ -147,8 +149,14 @@ def _added(scrape: _Scrape, before: _Scrape, source: str) -> _Scrape:
 
 def _sums(scrape: _Scrape, name: str) -> float | None:
     """Sum over all engines."""
-    values = [value for (other, _), value in scrape.items() if other == name]
+    values = [value for other, value in scrape.items() if other[0] == name]
     return sum(values) if values else None
+
+
+def _counted(name: tuple[str, str], value: float) -> float:
+    if not 0.0 <= value < 1e18:
+        raise UnreadableFile(f"{name[0]} is {value:g}, not a count: the metrics are cut or changed")
+    return value
 
 
 def _of_scrape(added: _Scrape, scrape: _Scrape, source: str) -> list[AcceptedCounts]:
@@ -172,7 +180,7 @@ def _measured(added: _Scrape, scrape: _Scrape, prefix: str) -> Measured:
 
     def by_engine(given: _Scrape, *names: str) -> dict[str, float]:
         wanted = {f"{prefix}:{name}" for name in names}
-        return {_engine(name): value for name, value in given.items() if name[0] in wanted}
+        return {_engine(x): _counted(x, value) for x, value in given.items() if x[0] in wanted}
 
     latency = "inter_token_latency_seconds"
     seconds, number = (by_engine(added, f"{latency}_{x}") for x in ("sum", "count"))
