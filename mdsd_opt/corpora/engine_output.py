@@ -18,7 +18,7 @@ from mdsd_opt.batch.top_logprobs import interval_ends
 from mdsd_opt.corpora.intervals import MeanInterval, interval_of_groups, mean_interval
 from mdsd_opt.errors import InvalidInput, MdsdError, UnreadableFile
 from mdsd_opt.formats import AcceptedCounts, Answer, read_answers
-from mdsd_opt.formats.counts import with_groups
+from mdsd_opt.formats.counts import in_stretches, with_groups
 from mdsd_opt.problem.solution import weighted_count
 
 
@@ -120,7 +120,8 @@ def accepted_rates(
         _, group = np.unique(texts[here], return_inverse=True)
         off = counts[here] - mean * tries[here]
         deviations = weighted_count(group, off, int(group.max()) + 1)
-        spread = interval_of_groups(mean, deviations, tried, confidence)
+        sizes = weighted_count(group, tries[here].astype(np.float64), deviations.size)
+        spread = interval_of_groups(mean, deviations, tried, confidence, sizes)
         exact = rate_interval(hits, tried, confidence)
         low, high = np.fmin(spread.low, exact.low), np.fmax(spread.high, exact.high)
         interval = MeanInterval(mean, float(low), float(high), spread.num_groups).within(0.0, 1.0)
@@ -133,7 +134,7 @@ def rate_of_counts(counts: AcceptedCounts, confidence: float = 0.95) -> Accepted
 
     Raises `InvalidInput` where it does not tell by position how often a place was tried.
     """
-    counts = with_groups(counts.complete())
+    counts = with_groups(in_stretches(counts.complete()))
     reached = counts.reached
     if reached is None or not counts.has_one_length:
         raise InvalidInput(
@@ -146,7 +147,9 @@ def rate_of_counts(counts: AcceptedCounts, confidence: float = 0.95) -> Accepted
     tried = float(tries @ counts.times)
     mean = hits / tried
     off = np.repeat(counts.accepted - mean * tries, np.rint(counts.times).astype(int))
-    spread = interval_of_groups(mean, off, round(tried), confidence)
+    spread = interval_of_groups(
+        mean, off, round(tried), confidence, np.repeat(tries, np.rint(counts.times).astype(int))
+    )
     exact = rate_interval(round(hits), round(tried), confidence)
     low, high = np.fmin(spread.low, exact.low), np.fmax(spread.high, exact.high)
     interval = MeanInterval(mean, float(low), float(high), spread.num_groups).within(0.0, 1.0)

@@ -79,15 +79,28 @@ def mean_interval(
     return interval_of_groups(mean, deviations, n, confidence)
 
 
+def groups_alike(sizes: NDArray[np.float64], times: NDArray[np.float64] | float = 1.0) -> float:
+    """Number of groups of one size that weigh as much as these, whose largest count for more."""
+    return float((sizes * times).sum() ** 2 / (sizes**2 * times).sum())
+
+
 def interval_of_groups(
-    mean: float, deviations: NDArray[np.float64], num_values: int, confidence: float = 0.95
+    mean: float,
+    deviations: NDArray[np.float64],
+    num_values: int,
+    confidence: float = 0.95,
+    sizes: NDArray[np.float64] | None = None,
 ) -> MeanInterval:
-    """Interval of a mean from the deviation total of each group, sum of x_i - mean, shape (G,)."""
+    """Interval of a mean from the deviation total of each group, sum of x_i - mean, shape (G,).
+
+    With the sizes of groups, Student's t has as many degrees of freedom as groups of one size.
+    """
     g = deviations.size
     if g < 2:
         return MeanInterval(mean if num_values else np.nan, np.nan, np.nan, g)
     error = float(np.sqrt(g / (g - 1) * np.sum(deviations**2))) / num_values
-    half = students_quantile(g - 1, confidence) * error
+    alike = g if sizes is None else max(int(groups_alike(sizes)), 2)
+    half = students_quantile(alike - 1, confidence) * error
     return MeanInterval(mean, mean - half, mean + half, g)
 
 

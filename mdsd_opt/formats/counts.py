@@ -19,6 +19,9 @@ DEEPEST = 256
 #: Relative error that rounding in a log may make in a count.
 _ROUNDED = 1e-6
 
+#: Number of groups that are enough of them, and of stretches of those that share requests.
+_MOST_GROUPS, _STRETCHES = 1000, 8
+
 #: Number of drafts that steps of one length may lack on average.
 _CUT = 0.1
 
@@ -328,6 +331,19 @@ def added_up(counts: AcceptedCounts, block: NDArray[Any]) -> AcceptedCounts:
     return replace(
         counts, times=np.ones(number), **{name: sums(getattr(counts, name)) for name in fields}
     )
+
+
+def in_stretches(counts: AcceptedCounts) -> AcceptedCounts:
+    """Counts with neighbouring groups added up, where there are very many or they share requests.
+
+    Lines, passes or steps that follow each other are of the same requests: only long stretches of
+    them are nearly independent.
+    """
+    size = counts.accepted.size
+    most = _MOST_GROUPS if counts.unit == "requests" else _STRETCHES
+    if size <= most or (counts.times != 1).any():
+        return counts
+    return added_up(counts, np.arange(size) * most // size)
 
 
 def of_steps(

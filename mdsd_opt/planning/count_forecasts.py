@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Floats
-from mdsd_opt.corpora.intervals import MeanInterval, students_quantile
-from mdsd_opt.formats.counts import AcceptedCounts, added_up, with_groups
+from mdsd_opt.corpora.intervals import MeanInterval, groups_alike, students_quantile
+from mdsd_opt.formats.counts import AcceptedCounts, in_stretches, with_groups
 
 #: Factor by which, under "fading", each draft is rejected more often than the one before.
 FADING = 1.15
@@ -30,14 +30,8 @@ _REJECTED = "undrafted rejected"
 #: The ends of what totals leave open: they bound intervals, and have no part in their middle.
 _ALL_OR_NOTHING, _STEEP = "all or nothing", "steep"
 
-#: Number of groups that larger numbers are added up to before each is left out in turn.
-_MOST_GROUPS = 1000
-
 #: Number of steps below which shares are of an unknown number, and say nothing of chance.
 _FEWEST = 2
-
-#: Number of stretches that lines or passes, which share requests, are added up to.
-_STRETCHES = 8
 
 _HALVINGS = 48
 
@@ -291,7 +285,7 @@ def _with_intervals(
     left, times = _rows(left, there), times[there]
     off = rule(left, most) - means
     half = np.sqrt((size - 1) / size * (times @ off**2)) * students_quantile(
-        max(int(_as_large(groups.steps, times_of_all)) - 1, 1), confidence
+        max(int(groups_alike(groups.steps, times_of_all)) - 1, 1), confidence
     )
     if not there.any() or times.sum() < 2:
         half = np.full(most, np.nan)
@@ -299,11 +293,6 @@ def _with_intervals(
         MeanInterval(float(x), float(x - wide), float(x + wide), round(size))
         for x, wide in zip(means, half, strict=True)
     ]
-
-
-def _as_large(steps: Floats, times: Floats) -> float:
-    """Number of groups of one size that weigh as much as these, whose largest count for more."""
-    return float((steps @ times) ** 2 / (steps**2 @ times))
 
 
 def _of_totals(
@@ -328,15 +317,7 @@ def _rows(sums: _Sums, kept: Flags) -> _Sums:
 
 
 def _blocks(counts: AcceptedCounts) -> tuple[_Sums, Floats]:
-    """Groups with the number of times that each came, neighbours added up.
-
-    Lines, passes or steps that follow each other are of the same requests: only long stretches of
-    them are nearly independent.
-    """
-    size = counts.accepted.size
-    most = _MOST_GROUPS if counts.unit == "requests" else _STRETCHES
-    if size > most and (counts.times == 1).all():
-        counts = added_up(counts, np.arange(size) * most // size)
+    counts = in_stretches(counts)
     steps, drafted = counts.steps, counts.drafted
     assert steps is not None
     assert drafted is not None

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import engine_logs as logs
 
 import mdsd_opt as mo
 from mdsd_opt.errors import InvalidInput
@@ -133,3 +134,24 @@ def test_broken_files(content: str, said: str, run_cli: Any, tmp_path: Path) -> 
     assert done.returncode == 2
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_rates_of_a_log_are_those_of_its_steps(run_cli: Any, tmp_path: Path) -> None:
+    """Whatever engine counted by position; intervals of lines are said to be at least so wide."""
+    run = logs.a_run()
+    steps = np.concatenate(run.requests)
+    texts = np.repeat(np.arange(24), [len(x) for x in run.requests])
+    (right,) = mo.accepted_rates(steps, 1, run.depth, texts)
+    for text, by_request in ((logs.vllm_answers(run), True), (logs.vllm_log(run), False)):
+        path = tmp_path / "run.log"
+        path.write_text(text)
+        (row,) = json.loads(run_cli("rates", "--accepted", path, "--json").stdout)["accepted"]
+        assert row["mean"] == pytest.approx(right.acceptance.mean, rel=2e-3)
+        assert row["num_tries"] == pytest.approx(right.num_tries, abs=2)
+        if by_request:
+            assert row["low"] == pytest.approx(right.acceptance.low)
+        table = run_cli("rates", "--accepted", path).stdout
+        assert ("95% intervals over texts" if by_request else "at least so wide") in table
+    path.write_text(logs.sglang_log(run))
+    done = run_cli("rates", "--accepted", path)
+    assert (done.returncode, "does not tell at how many places" in done.stderr) == (2, True)

@@ -37,8 +37,11 @@ def view(asked: Asked) -> View:
     if not asked.paths:
         asked.refuse(["mask", "lift", "no-mask-draft"], "{name} goes with LOGITS")
     steps = read_steps(path)
+    by_request = steps is not None and "sequence" in steps
     if steps is None:
-        measured = [rate_of_counts(read_counts(path), asked.confidence)]
+        counts = read_counts(path)
+        by_request = counts.unit == "requests"
+        measured = [rate_of_counts(counts, asked.confidence)]
     else:
         if "num_drafts" not in steps:
             if len(asked.num_drafts) != 1:
@@ -50,9 +53,13 @@ def view(asked: Asked) -> View:
         drafts = [rate.num_drafts for rate in measured]
         optimal = rates_of_files.rows(replace(asked, verifiers=["optimal"], num_drafts=drafts))
     lines = [rate.to_dict() for rate in measured]
+    intervals = (
+        f"{100 * asked.confidence:g}% intervals over texts" if by_request
+        else "intervals are at least so wide: steps of one text share its rate"
+    )  # fmt: skip
     return View(
         f"Accepted drafts of {path}",
-        [Section("", table=_table(measured, optimal, str(path), asked.confidence))],
+        [Section("", table=_table(measured, optimal, str(path), intervals))],
         document={
             "source": str(path),
             "confidence": asked.confidence,
@@ -64,7 +71,7 @@ def view(asked: Asked) -> View:
 
 
 def _table(
-    measured: Sequence[AcceptedRate], optimal: Sequence[RateRow], source: str, confidence: float
+    measured: Sequence[AcceptedRate], optimal: Sequence[RateRow], source: str, intervals: str
 ) -> Table:
     """Table of the rate at each K, and beside it the optimal one."""
     from mdsd_opt.cli.output import make_table
@@ -86,7 +93,7 @@ def _table(
     )
     beside = [f"optimum,\n{title_of(scheme)}" for scheme in schemes]
     return make_table(
-        f"{source}: how often one of K drafts was accepted\n{100 * confidence:g}% intervals",
+        f"{source}: how often one of K drafts was accepted\n{intervals}",
         ("K", "steps", "places tried", "accepted", *beside),
         rows,
         words=(),
