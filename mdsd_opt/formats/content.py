@@ -150,6 +150,7 @@ def _is_last(chunk: Any) -> bool:
         (choices == [] and "usage" in chunk)
         or chunk.get("stop") is True
         or chunk.get("details")
+        or chunk.get("generated_text") is not None
         or (isinstance(own, dict) and own.get("finish_reason"))
         or (choices and all(isinstance(x, dict) and x.get("finish_reason") for x in choices))
     )
@@ -173,6 +174,9 @@ def _folded(
             found.append((where, {}))
         place, chunks = open_[key]
         falls: list[str] = []
+        if isinstance(record, dict) and {"token", "top_tokens"} <= record.keys():  # TGI's
+            own = {"tokens": [record["token"]], "top_tokens": [record["top_tokens"]]}
+            record = {"details": own}
         _join(found[place][1], record, where, falls)
         if falls:
             raise UnreadableFile(

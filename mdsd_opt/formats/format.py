@@ -20,7 +20,7 @@ class Format:
     name : str
         Program that writes it, and what.
     looks : str
-        How it looks, for the error on files that nothing reads.
+        How it looks, for the error on files that nothing reads; "" for what is refused.
     marker : re.Pattern, optional
         Pattern that the text of every such file has.
     of_text : callable, optional

@@ -208,7 +208,9 @@ def _tokens(record: Any, where: str) -> float | None:
 
 
 def _unknown(name: str) -> UnreadableFile:
-    each = "; ".join(f"{x.name}: {x.looks}" for x in formats() if x.of_text or x.of_record)
+    each = "; ".join(
+        f"{x.name}: {x.looks}" for x in formats() if x.looks and (x.of_text or x.of_record)
+    )
     return UnreadableFile(
         f"{name} has no counts of accepted drafts in a known form. Known: {each}; steps: "
         f"{steps.FORMATS[0].looks}"
@@ -267,7 +269,10 @@ def summary(path: PathLike) -> dict[str, Any]:
     except UnreadableFile as error:
         if "in a known form" not in str(error):
             raise
-        return {"logprobs": _summary_of_lists(path)}
+        try:
+            return {"logprobs": _summary_of_lists(path)}
+        except UnreadableFile as other:
+            raise (error if "has no lists" in str(other) else other) from None
     try:
         return {**counts, "logprobs": _summary_of_lists(path)}
     except UnreadableFile:

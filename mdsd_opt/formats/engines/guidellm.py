@@ -19,4 +19,4 @@ def of_record(record: Any, where: str) -> None:
         )
 
 
-FORMATS = (Format("guidellm", "a report, which has no counts", of_record=of_record),)
+FORMATS = (Format("guidellm", "", of_record=of_record),)

@@ -20,7 +20,7 @@ import numpy as np
 
 from mdsd_opt.errors import UnreadableFile
 from mdsd_opt.formats.answer import Answer, answer_of
-from mdsd_opt.formats.checks import Contradiction, Told, agree, at_most, counts_of
+from mdsd_opt.formats.checks import Told, agree, at_most, counts_of
 from mdsd_opt.formats.content import count, counted, cut, holders
 from mdsd_opt.formats.counts import AcceptedCounts, Measured, Passes
 from mdsd_opt.formats.format import Format
@@ -46,10 +46,8 @@ def of_log(text: str, source: str) -> list[AcceptedCounts]:
     """Counts of the log, a group for each request."""
     if re.search(r"\bn_drafted\s*=", text) and not _BEGINS.search(text):
         return _of_example(text, source)
-    found: list[tuple[str, re.Match[str], list[float] | None]] = []
+    requests: list[dict[str, Any]] = []
     evals: dict[str, tuple[float, float]] = {}
-    timings: list[tuple[float, float] | None] = []
-    tasks: list[str] = []
     statistics: list[tuple[str, dict[str, Any]]] = []
     for number, line in enumerate(text.splitlines(), start=1):
         where = f"line {number} of {source}"
@@ -66,27 +64,22 @@ def of_log(text: str, source: str) -> list[AcceptedCounts]:
             match = _LINE.search(line)
             if not match or (_MEAN.search(line) and not match[4]):
                 raise cut(where, "llama.cpp's draft acceptance")
-            found.append((where, match, places))
-            tasks.append(name)
-            timings.append(evals.pop(name, None))
-        elif places is not None and name in tasks:
-            at = len(tasks) - 1 - tasks[::-1].index(name)
-            found[at] = (*found[at][:2], places)
+            told = {"line": match, "places": places, "eval": evals.pop(name, (None, None))}
+            requests.append({"where": where, "task": name, **told})
+        elif places is not None:  # in a line of its own
+            own = [x for x in requests if x["task"] == name]
+            if own:
+                own[-1]["places"] = places
     whole = _sums(statistics, source)
-    requests = [_of_request(x, timing) for x, timing in zip(found, timings, strict=True)]
-    if not requests:
+    parts = [x for x in map(_of_request, requests) if x is not None]
+    if not requests or not parts:
         return whole
-    parts = [x for x in requests if x is not None]
-    drafting: tuple[Passes, ...] = ()
-    if whole:
-        for name in ("accepted", "drafted"):
-            one, other = (sum(x.sum(name) for x in given) for given in (parts, whole))
-            at_most(source, Told(f"{name} of all requests", one),
-                    Told(f"{name} of the last statistics", other))  # fmt: skip
-        drafting = sum((x.measured.drafting for x in whole), ())
-    return [
-        x.with_measured(Measured(drafting=drafting if n == 0 else ())) for n, x in enumerate(parts)
-    ]
+    for name in ("accepted", "drafted") if whole else ():
+        one, other = (sum(x.sum(name) for x in given) for given in (parts, whole))
+        at_most(source, Told(f"{name} of all requests", one),
+                Told(f"{name} of the last statistics", other))  # fmt: skip
+    drafting = Measured(drafting=sum((x.measured.drafting for x in whole), ()))
+    return [parts[0].with_measured(drafting), *parts[1:]]
 
 
 def _places(line: str, where: str) -> list[float] | None:
@@ -105,51 +98,40 @@ def _numbers(text: str, where: str) -> list[float]:
     return [float(x) for x in values]
 
 
-def _of_request(
-    found: tuple[str, re.Match[str], list[float] | None], timing: tuple[float, float] | None
-) -> AcceptedCounts | None:
-    where, match, places = found
+def _of_request(told: dict[str, Any]) -> AcceptedCounts | None:
+    where, match, places = told["where"], told["line"], told["places"]
     accepted, drafted = Told("accepted", float(match[2])), Told("generated", float(match[3]))
     mean = Told("mean len - 1", float(match[4]) - 1.0, 0.00501) if match[4] else None
-    ms, tokens = timing or (None, None)
-    passes = None if tokens is None else tokens - 1.0 - accepted.value
-    if passes is not None and passes < 0:
-        raise Contradiction(where, Told("tokens of eval time", tokens), accepted)
-    if drafted.value == 0:
-        return None
     shares = Told("acceptance rate per position", places, 0.00051) if places else None
-    all_drafted = None  # where every pass of the request may have drafted
-    if passes and passes <= drafted.value:
-        all_drafted = Told("tokens - 1 - accepted", passes)
+    ms, tokens = told["eval"]
+    passes = None
+    if tokens is not None:
+        at_most(where, accepted, Told("tokens of eval time - 1", tokens - 1.0))
+        passes = tokens - 1.0 - accepted.value
     steps = None
-    if mean is not None or shares is not None:
-        steps = _fitting(accepted, all_drafted, mean, shares)
-    elif all_drafted is not None:
-        steps = all_drafted
-    depth = _depth(places, drafted, steps)
+    if (
+        passes
+        and passes <= drafted.value
+        and all(
+            abs(accepted.value / passes - value) <= off
+            for value, off in (
+                *([] if mean is None else [(mean.value, mean.off)]),
+                *([] if shares is None else [(sum(places), shares.off * len(places))]),
+            )
+        )
+    ):  # every pass drafted, as far as the rounded means tell
+        steps = Told("tokens - 1 - accepted", passes)
+    note = "passes are taken for steps that drafted: the log does not tell them apart"
+    timed = () if not passes or ms is None else (Passes(None, passes, ms),)
     counts = counts_of(
-        where, accepted, drafted, steps, depth, shares=shares, mean=mean,
+        where, accepted, drafted, steps, _depth(places, drafted, steps), shares=shares, mean=mean,
         rate=Told("draft acceptance", float(match[1]), 3e-5),
-        measured=Measured(
-            tokens, passes=() if not passes or ms is None else (Passes(None, passes, ms),)
-        ),
+        notes=(note,) if mean is shares is None and steps is not None else (),
+        measured=Measured(tokens, passes=timed),
     )  # fmt: skip
     if counts is None or counts.steps is None or passes is None:
         return counts
     return replace(counts, undrafted=np.maximum(passes - counts.steps, 0.0))
-
-
-def _fitting(
-    accepted: Told, passes: Told | None, mean: Told | None, shares: Told | None
-) -> Told | None:
-    """Steps that drafted are all passes, where the rounded means allow that; else None."""
-    if passes is None:
-        return None
-    a, n = accepted.value, passes.value
-    fits = mean is None or abs(a / n - mean.value) <= mean.off
-    if shares is not None:
-        fits &= abs(a / n - sum(shares.value)) <= shares.off * len(shares.value)
-    return passes if fits else None
 
 
 def _depth(places: list[float] | None, drafted: Told, steps: Told | None) -> Told | None:

@@ -204,15 +204,8 @@ def _of_counters(
     added: _Scrape, scrape: _Scrape, prefix: str, source: str
 ) -> AcceptedCounts | None:
     head = f"{prefix}:spec_decode_num_"
-    told = {}
-    for name in ("drafts", "draft_tokens", "accepted_tokens"):
-        value = _sums(added, head + name)
-        if value is None:
-            raise UnreadableFile(
-                f"{source} is cut: {head}{name} is missing from a scrape. Save the answer of GET "
-                "/metrics whole"
-            )
-        told[name] = Told(head + name, value)
+    names = {"accepted": "accepted_tokens", "drafted": "draft_tokens", "steps": "drafts"}
+    told = {field: _needed(added, head + name, source) for field, name in names.items()}
     places: dict[int, float] = {}
     for (name, labels), value in added.items():
         if name == f"{head}accepted_tokens_per_pos":
@@ -229,11 +222,21 @@ def _of_counters(
             )
         positions = Told(f"{head}accepted_tokens_per_pos", [places[n] for n in range(len(places))])
     return counts_of(
-        source, told["accepted_tokens"], told["draft_tokens"], told["drafts"],
-        Told("the number of positions", float(len(places))) if places else None,
+        source, **told,
+        depth=Told("the number of positions", float(len(places))) if places else None,
         positions=positions, unit="scrapes" if places else "runs",
         measured=_measured(added, scrape, prefix),
     )  # fmt: skip
+
+
+def _needed(added: _Scrape, name: str, source: str) -> Told:
+    value = _sums(added, name)
+    if value is None:
+        raise UnreadableFile(
+            f"{source} is cut: {name} is missing from a scrape. Save the answer of GET /metrics "
+            "whole"
+        )
+    return Told(name, value)
 
 
 def _of_sglang(added: _Scrape, scrape: _Scrape, source: str) -> AcceptedCounts | None:
@@ -267,11 +270,7 @@ def _of_sglang(added: _Scrape, scrape: _Scrape, source: str) -> AcceptedCounts |
 
 def _of_trtllm(added: _Scrape, scrape: _Scrape, source: str) -> AcceptedCounts | None:
     head = "trtllm_spec_decode_num_"
-    told = {name: _sums(added, head + name) for name in ("draft_tokens", "accepted_tokens")}
-    missing = [name for name, value in told.items() if value is None]
-    if missing:
-        raise UnreadableFile(f"{source} is cut: {head}{missing[0]} is missing from a scrape")
-    drafted, accepted = (Told(head + name, value) for name, value in told.items())
+    drafted, accepted = (_needed(added, f"{head}{x}_tokens", source) for x in ("draft", "accepted"))
     return counts_of(source, accepted, drafted, unit="runs")
 
 

@@ -122,7 +122,7 @@ FORMATS = (
         "TensorRT-LLM's requests", "JSON with 'total_accepted_draft_tokens'", of_record=of_requests
     ),
     Format(
-        "trtllm-bench", "a block 'DECODING STATISTICS'",
+        "trtllm-bench", "",
         re.compile(r"^\[(?:DT|AL)\] AVERAGE:|DECODING STATISTICS", re.MULTILINE), of_bench_text,
     ),
 )  # fmt: skip

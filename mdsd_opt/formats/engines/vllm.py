@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from mdsd_opt.errors import UnreadableFile
 from mdsd_opt.formats.answer import Answer, answer_of
 from mdsd_opt.formats.checks import Told, agree, at_most, counts_by_names, counts_of
 from mdsd_opt.formats.content import count, counted, cut, holders
@@ -26,8 +27,9 @@ from mdsd_opt.formats.counts import AcceptedCounts, Measured, Passes
 from mdsd_opt.formats.format import Format
 
 _NUMBER = r"(\d+(?:\.\d+)?)"
-_RUNNING = re.compile(r"Running: (\d+) reqs")
-_ENGINE = re.compile(r"Engine (\d+)")
+_RUNNING = re.compile(r"Running: (\d+) reqs|\(running/waiting\): (\d+)")
+_ENGINE = re.compile(r"Engine (\d+):")
+_LENGTH = re.compile(r"num_speculative_tokens['\"]?[=:] ?(\d+)")
 
 #: Names of the fields of a line, with what follows each.
 _FIELDS = {
@@ -46,19 +48,24 @@ _LAST = "Per-position acceptance rate"
 
 def of_log(text: str, source: str) -> list[AcceptedCounts]:
     """Counts of the log, a group for each line; LMDeploy's lines have the same fields."""
-    found, running, settings = [], {}, None
+    found: list[AcceptedCounts | None] = []
+    running: dict[str, float] = {}
+    engine, settings = "", None
     for number, line in enumerate(text.splitlines(), start=1):
-        where = f"line {number} of {source}"
-        engine = _ENGINE.search(line)
-        if match := _RUNNING.search(line) or re.search(r"\(running/waiting\): (\d+)", line):
-            running[engine and engine[1]] = float(match[1])
-        if match := re.search(r"num_speculative_tokens['\"]?[=:] ?(\d+)", line):
+        if match := _ENGINE.search(line):
+            engine = match[1]
+        if match := _RUNNING.search(line):
+            running[engine] = float(match[1] or match[2])
+        if match := _LENGTH.search(line):
             settings = Told("num_speculative_tokens", float(match[1]))
         _, marker, content = line.partition("SpecDecoding metrics:")
         if marker:
-            batch = running.get(engine and engine[1], next(iter(running.values()), None))
-            found.append(_of_line(content, where, batch, settings))
-    return [x for x in found if x is not None]
+            where = f"line {number} of {source}"
+            found.append(_of_line(content, where, running.get(engine), settings))
+    parts = [x for x in found if x is not None]
+    if len(running) > 1:  # engines that ran at the same time
+        parts = [replace(x, measured=replace(x.measured, seconds=None)) for x in parts]
+    return parts
 
 
 def _of_line(
@@ -66,6 +73,8 @@ def _of_line(
 ) -> AcceptedCounts | None:
     told = {name: float(x[1]) for name, form in _FIELD.items() if (x := form.search(content))}
     rates = _SHARES.search(content)
+    if told.get("Drafted") == 0 and told.get("Accepted") == 0:
+        return None
     needed = ("Mean acceptance length", "Accepted", "Drafted")
     if rates is None or any(name not in told for name in needed):
         raise cut(where, "SpecDecoding metrics")
@@ -142,9 +151,18 @@ def of_answer(record: Any, where: str) -> list[AcceptedCounts | None] | None:
         for x in holders(record, "acceptance_histogram", without="spec_decode_acceptance")
         if "total_accepted_draft_tokens" not in x
     ]
+    if not found:
+        empty = [x for x in holders(record, "speculative_decoding", null=True)
+                 if x["speculative_decoding"] is None]  # fmt: skip
+        if any(len(x["choices"]) > 1 for x in holders(record, "choices") if empty):
+            raise UnreadableFile(
+                f"{where}: speculative_decoding is null, as vLLM counts none of several choices: "
+                "ask with n = 1, or give the server's log or metrics"
+            )
+        return [None] if empty else None
     usage = [counted(x, "completion_tokens", where) for x in holders(record, "completion_tokens")]
     tokens = usage[0] if len(found) == len(usage) == 1 else None
-    return [_of_request(x, where, tokens) for x in found] or None
+    return [_of_request(x, where, tokens) for x in found]
 
 
 def _of_request(found: dict[str, Any], where: str, tokens: float | None) -> AcceptedCounts | None:
@@ -183,17 +201,13 @@ def of_benchmark(record: Any, where: str) -> list[AcceptedCounts | None] | None:
 
 
 def _benchmark(found: dict[str, Any], where: str) -> AcceptedCounts | None:
-    for name in [*_BENCH.values()][:3]:
-        count(found, name, where)
+    for name in ("accepted", "drafted", "steps"):
+        count(found, _BENCH[name], where)
     name = "spec_decode_per_position_acceptance_rates"
-    shares = [float(x) for x in found.get(name) or ()]
+    tokens, seconds = (counted(found, x, where) for x in ("total_output_tokens", "duration"))
     return counts_by_names(
-        found, where, _BENCH, 100.0, unit="runs",
-        shares=Told(name, shares, 1e-6) if shares else None,
-        depth=Told("the number of positions", float(len(shares))) if shares else None,
-        measured=Measured(
-            counted(found, "total_output_tokens", where), counted(found, "duration", where)
-        ),
+        found, where, _BENCH, 100.0, unit="runs", measured=Measured(tokens, seconds),
+        **_positions(Told(name, [float(x) for x in found.get(name) or ()], 1e-6)),
     )  # fmt: skip
 
 
@@ -230,26 +244,31 @@ def of_bench_text(text: str, source: str) -> list[AcceptedCounts]:
             if (x := _of_block(block, source)) is not None]  # fmt: skip
 
 
+_TEXT = {
+    "accepted": "Accepted tokens",
+    "drafted": "Draft tokens",
+    "steps": "Drafts",
+    "mean": "Acceptance length",
+    "rate": "Acceptance rate (%)",
+}
+
+
 def _of_block(block: str, where: str) -> AcceptedCounts | None:
-    told = {name: Told(name, float(value)) for name, value in _BLOCK.findall(block)}
+    told = {name: float(value) for name, value in _BLOCK.findall(block)}
     names = [name for name in told if name.startswith("Position ")]
-    needed = {"Acceptance rate (%)", "Acceptance length", "Drafts", "Draft tokens"}
     is_whole = re.search(r"^=+\s*$", block.partition("Speculative Decoding")[2], re.MULTILINE)
-    if not (
-        told.keys() >= {*needed, "Accepted tokens"}
-        and names == [f"Position {n}" for n in range(len(names))]
-        and is_whole
-    ):
+    in_order = names == [f"Position {n}" for n in range(len(names))]
+    if not (told.keys() >= {*_TEXT.values()} and in_order and is_whole):
         raise cut(where, "the result of vllm bench")
-    return counts_of(
-        where, told["Accepted tokens"], told["Draft tokens"], told["Drafts"],
-        Told("the number of positions", float(len(names))) if names else None,
-        shares=Told("Per-position acceptance", [told[x].value / 100 for x in names], 0.000051)
-        if names else None,
-        mean=Told("Acceptance length - 1", told["Acceptance length"].value - 1.0, 0.0051),
-        rate=Told("Acceptance rate", told["Acceptance rate (%)"].value / 100, 0.000051),
-        unit="runs", measured=run_of({name: x.value for name, x in told.items()}, where),
-    )  # fmt: skip
+    shares = Told("Per-position acceptance", [told[x] / 100 for x in names], 0.000051)
+    return counts_by_names(told, where, _TEXT, 100.0, unit="runs", measured=run_of(told, where),
+                           **_positions(shares))  # fmt: skip
+
+
+def _positions(shares: Told) -> dict[str, Any]:
+    """Shares by position, if there are any, and K by their number."""
+    size = float(len(shares.value))
+    return {"shares": shares, "depth": Told("the number of positions", size)} if size else {}
 
 
 # --- log-probabilities ---
