@@ -9,8 +9,10 @@ import numpy as np
 
 from mdsd_opt.auditing.driving import Tape
 from mdsd_opt.auditing.driving.tape import Tail
+from mdsd_opt.auditing.model_texts import Promises
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.subject import Failure, TreeVerify, answered, outcome_of
+from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.trees.draft_tree import Node
 
@@ -99,18 +101,22 @@ def behaviour(
     return "; ".join(found)
 
 
-def broken_side(is_right: Callable[[tuple[bool, bool]], bool]) -> str:
-    """Side whose filters are missing: what deviates is right if they are applied beforehand.
+def broken_side(is_right: Callable[[tuple[bool, bool]], bool], promises: Promises) -> str:
+    """Side whose promise is not kept: what deviates is right if that is done beforehand.
 
-    `is_right` tells that of filters applied to the target, to the draft, or to both.
+    `is_right` tells that of promises kept for the target, for the draft, or for both.
     """
-    for applied, told in (
-        ((True, False), "the target is not filtered as was promised"),
-        ((False, True), "the draft is not filtered as was promised"),
-        ((True, True), "neither side is filtered as was promised"),
+    if promises == (None, None):
+        return ""
+    done = "filtered" if isinstance(promises[0], Sampling) else "changed"
+    for applied, side in (
+        ((True, False), "the target is not"),
+        ((False, True), "the draft is not"),
+        ((True, True), "neither side is"),
     ):
-        if is_right(applied):
-            return f"{told}: with that done beforehand, it is right"
+        is_asked = all(promises[n] is not None for n in range(2) if applied[n])
+        if is_asked and is_right(applied):
+            return f"{side} {done} as was promised: with that done beforehand, it is right"
     return ""
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.auditing.chain_calls import READ_TOKENS, Caller, chain_of, chain_rule
+from mdsd_opt.auditing.model_texts import Promise, both_sides
 from mdsd_opt.auditing.on_laws import CALLS, WIDE_CALLS, OnTrees
 from mdsd_opt.auditing.portfolio import PortfolioReport
 from mdsd_opt.auditing.report import ANSWERS, HIDDEN_AT_MOST, Bar
 from mdsd_opt.auditing.rows import audit_rows
 from mdsd_opt.auditing.settings import MAX_CALLS, Options, generator_of
 from mdsd_opt.auditing.trial_laws import given_laws, standard_laws, wide_laws
-from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput, UnknownName
 
@@ -34,7 +34,8 @@ def audit_chain(
     num_drafts: int = 2,
     laws: tuple[Any, Any] | None = None,
     vocab_sizes: Sequence[int] | None = None,
-    promise: Sampling | None = None,
+    promise: Promise | None = None,
+    draft_promise: Promise | None = None,
     num_trials: int | None = None,
     method: str = "auto",
     seconds: float = 120.0,
@@ -78,9 +79,16 @@ def audit_chain(
         the places of a text, V is 262,144 at most.
     vocab_sizes : sequence of int, optional
         Instead of the wide laws, one with a long tail of each size.
-    promise : Sampling, optional
-        Temperature and filters that the function itself applies to both sides. Drafts are drawn
-        from the draft's law under the promise, and tokens are to follow the target's.
+    promise : Sampling or callable, optional
+        What the function itself makes of the laws that it is given, which stay as the models give
+        them. Temperature and filters of a `Sampling` hold for both sides, and drafts are drawn from
+        the draft's law under it. A callable ``(text, logits) -> law`` holds for the target:
+        penalties, a grammar, logit biases, least lengths. Of row i it is given the text
+        ``drafts[:i]``, a tuple without any prompt, and the logarithms of p's row, shape (V,), -inf
+        where p is zero; it returns the probabilities that the token in place i is to follow, shape
+        (V,). Laws on which it leaves no token are left out.
+    draft_promise : Sampling or callable, optional
+        The same for the draft: its laws under it are those that drafts are drawn from.
     num_trials : int, optional
         Calls for each of the laws that are sampled: by default 20,000, and 12,000 of a wide law or
         of a batch.
@@ -130,24 +138,24 @@ def audit_chain(
         driven_checks=driven_checks,
         progress=progress,
     )
-    rng = generator_of(rng)
+    rng, promises = generator_of(rng), both_sides(promise, draft_promise)
     if not isinstance(batch, (bool, int, np.integer)):
         raise InvalidInput(f"batch is {batch!r}: give True, False or a number of rows")
     if not isinstance(batch, bool) and batch != 1:
-        if (laws, vocab_sizes, promise) != (None, None, None):
+        if (laws, vocab_sizes) != (None, None):
             raise InvalidInput(
-                "laws, vocab_sizes and promise go with one chain at a time: rows of a batch have "
-                "laws of their own"
+                "laws and vocab_sizes go with one chain at a time: rows of a batch have laws of "
+                "their own"
             )
-        caller = Caller(verify, takes, library, rng)
-        return audit_rows(caller, batch, num_drafts, options, rng, num_trials or WIDE_CALLS)
+        caller, wanted = Caller(verify, takes, library, rng), num_trials or WIDE_CALLS
+        return audit_rows(caller, batch, num_drafts, options, rng, wanted, promises)
     caller = Caller(verify, takes, library, rng, bool(batch))
     given = None if laws is None else given_laws(*laws, num_drafts + 1)
     read_at = READ_TOKENS if given is None else given[0].vocab_size
     rule = chain_rule("verify", caller, num_drafts, rng, read_at)
     small = standard_laws(1) if given is None else []
     wide = wide_laws(num_drafts + 1, vocab_sizes) if given is None else given
-    on_trees = OnTrees(rule, chain_of(num_drafts), WithReplacement, options, promise, num_trials)
+    on_trees = OnTrees(rule, chain_of(num_drafts), WithReplacement, options, promises, num_trials)
     return on_trees.report(small, wide, rng)
 
 

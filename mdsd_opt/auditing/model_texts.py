@@ -8,17 +8,24 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.drafts.counting import count_power, readable
-from mdsd_opt.errors import InvalidInput, ProblemTooLarge
+from mdsd_opt.errors import InvalidDistribution, InvalidInput, ProblemTooLarge
 from mdsd_opt.trees.draft_tree import Node, Tokens, hang
 from mdsd_opt.trees.topology import Topology, valued
 
 #: Maps a text to the law of the next token, shape (V,).
 Model = Callable[[Tokens], Vector]
+
+#: What a function makes of a model's logits: temperature and filters, or a law of each text.
+Promise = Sampling | Callable[[Tokens, Vector], Any]
+
+#: Promises for target and draft; None where laws stay as the models give them.
+Promises = tuple[Promise | None, Promise | None]
 
 #: Scheme and values of the drafts after each text.
 Hung = dict[Tokens, tuple[DraftScheme, Integers]]
@@ -51,16 +58,72 @@ class TableModel:
         return rng.dirichlet(np.full(self.vocab_size, self.concentration))
 
 
-class ModelLaws:
-    """Laws of a model, requested once and checked: each text has one of as many tokens."""
+class NoTokenLeft(InvalidInput):
+    """A promise leaves no token after a text, so that nothing can be judged on such laws."""
 
-    def __init__(self, model: Callable[[Tokens], Any], name: str) -> None:
+
+def both_sides(promise: Any, draft_promise: Any = None) -> Promises:
+    """Promises, checked, for target and draft: sampling holds for both unless the draft has one."""
+    for name, given in (("promise", promise), ("draft_promise", draft_promise)):
+        if not (given is None or isinstance(given, Sampling) or callable(given)):
+            raise InvalidInput(
+                f"{name} is {given!r:.60}: give mdsd_opt.Sampling(...), or a function (text, "
+                "logits) -> probabilities of the next token"
+            )
+    if draft_promise is None and isinstance(promise, Sampling):
+        return promise, promise
+    return promise, draft_promise
+
+
+def promised(promise: Promise, text: Tokens, law: Vector) -> Vector:
+    """Law of the next token that a promise makes of a model's law after a text, checked.
+
+    Raises
+    ------
+    NoTokenLeft
+    InvalidInput
+        The promise fails, or gives no probabilities; the message names the text.
+    """
+    with np.errstate(divide="ignore"):
+        logits = np.log(law)
+    if isinstance(promise, Sampling):
+        return promise.law(logits)
+    name = f"the promise after {tuple(text)}"
+    try:
+        with np.errstate(all="ignore"):
+            found = np.asarray(to_numpy(promise(text, logits), name), dtype=np.float64)
+    except InvalidDistribution as error:
+        raise NoTokenLeft(f"{name} leaves no token: {error}") from error
+    except Exception as error:  # it may not be ours: anything may come
+        raise InvalidInput(f"{name} failed with {type(error).__name__}: {error}") from error
+    if found.shape != law.shape:
+        raise InvalidInput(f"{name} has shape {found.shape}: give {law.shape}, as the logits have")
+    if not (found > 0).any() and not (found < 0).any():
+        raise NoTokenLeft(f"{name} leaves no token")
+    return Distribution.of(found, name).values
+
+
+def under(promise: Promise, model: Model) -> Model:
+    """Model whose laws are what a promise makes of them."""
+    return lambda text: promised(promise, text, model(text))
+
+
+class ModelLaws:
+    """Laws of a model, requested once and checked: each text has one of as many tokens.
+
+    Under a promise these are what it makes of them; what comes after texts that it rules out is
+    nobody's concern, and stays as it is.
+    """
+
+    def __init__(
+        self, model: Callable[[Tokens], Any], name: str, promise: Promise | None = None
+    ) -> None:
         if not callable(model):
             raise InvalidInput(
                 f"{name} is a {type(model).__name__}: give a function from a text (a tuple of "
                 "token ids) to the probabilities of the next token"
             )
-        self._model, self.name = model, name
+        self._model, self.name, self._promise = model, name, promise
         self._known: dict[Tokens, Vector] = {}
         self.vocab_size = self(()).size
 
@@ -72,8 +135,13 @@ class ModelLaws:
                     f"{self.name} gives {law.size} probabilities after {text}, and "
                     f"{self.vocab_size} after ()"
                 )
+            if self._promise is not None and self._is_possible(text):
+                law = promised(self._promise, text, law)
             self._known[text] = law
         return self._known[text]
+
+    def _is_possible(self, text: Tokens) -> bool:
+        return all(self(text[:n])[token] > 0 for n, token in enumerate(text))
 
 
 class PlaceLaws:
@@ -85,25 +153,25 @@ class PlaceLaws:
         As of `ModelLaws`; it is asked about one text of each length.
     length : int
         Places.
+    promise : Sampling or callable, optional
+        With a callable, laws depend on the whole text (`by_text`), and none is kept but the `rows`
+        after each beginning of the likeliest one.
     """
 
-    def __init__(self, model: Model, length: int) -> None:
-        self.rows = [model((0,) * n) for n in range(length)]
+    def __init__(self, model: Model, length: int, promise: Promise | None = None) -> None:
+        shown = [model((0,) * n) for n in range(length)]
+        self.by_text = promise is not None and not isinstance(promise, Sampling)
+        self._law: Model = lambda text: shown[len(text)]
+        if promise is not None:
+            self._law = under(promise, self._law)
+        self.rows: list[Vector] = []
+        for _ in range(length):
+            self.rows.append(self._law(tuple(int(row.argmax()) for row in self.rows)))
         self.vocab_size = self.rows[0].size
 
     def __call__(self, text: Tokens) -> Vector:
-        return self.rows[len(text)]
-
-
-def promised(law: Model, promise: Sampling) -> Model:
-    """Model whose logits are sampled as was promised."""
-
-    def sampled(text: Tokens) -> Vector:
-        with np.errstate(divide="ignore"):
-            row: Vector = promise.law(np.log(law(text)))
-        return row
-
-    return sampled
+        text = text[: len(self.rows) - 1]  # the last row stands for all places after it
+        return self._law(text) if self.by_text else self.rows[len(text)]
 
 
 class Texts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.auditing.behaviour import behaviour, broken_side
+from mdsd_opt.auditing.model_texts import NoTokenLeft, Promise, Promises, both_sides
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
 from mdsd_opt.auditing.replay import Case, Replay
 from mdsd_opt.auditing.report import LOSSLESS, LOSSY, NO_DEVIATION, NOT_DRIVEN
@@ -28,7 +30,6 @@ from mdsd_opt.auditing.trees.rule import TreeRule, TreeSample
 from mdsd_opt.auditing.trial_laws import SmallLaws, WideLaws, standard_laws, wide_laws
 from mdsd_opt.auditing.verifier_audit import audit
 from mdsd_opt.base.long_runs import progress_bar
-from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnsupportedScheme
@@ -74,7 +75,8 @@ def audit_portfolio(
     false_alarm: float = 1e-6,
     power: float = 0.99,
     driven_checks: int = 50,
-    promise: Sampling | None = None,
+    promise: Promise | None = None,
+    draft_promise: Promise | None = None,
     progress: bool | None = None,
 ) -> PortfolioReport:
     r"""Decide whether a verifier is lossless on laws of all kinds, where no law is given.
@@ -105,8 +107,8 @@ def audit_portfolio(
         A limit for all laws together. The verdict names it where it was reached; budgets are calls.
     max_calls, false_alarm, power, driven_checks, progress
         As in `mdsd_opt.audit_chain`.
-    promise : Sampling, optional
-        Temperature and filters that the rule applies, with a `tree`, see `mdsd_opt.audit_tree`.
+    promise, draft_promise : Sampling or callable, optional
+        What the rule makes of logits, with a `tree`, see `mdsd_opt.audit_tree`.
 
     Returns
     -------
@@ -139,9 +141,10 @@ def audit_portfolio(
             raise InvalidInput(f"the tree {tree!r} is grown by what is accepted: give a fixed one")
         small = standard_laws(max(topology.num_drafts.values()))
         wide = wide_laws(topology.depth + 1)
-        on_trees = OnTrees(verify, topology, make, options, promise, num_trials)
+        promises = both_sides(promise, draft_promise)
+        on_trees = OnTrees(verify, topology, make, options, promises, num_trials)
         return on_trees.report(small, wide, rng)
-    if promise is not None:
+    if (promise, draft_promise) != (None, None):
         raise InvalidInput("promise goes with tree: a verifier of single tokens is given laws")
     name = scheme if isinstance(scheme, str) else ""
     return _on_single_tokens(verify, make, name, options, rng)
@@ -249,7 +252,7 @@ class OnTrees:
     tree: Topology
     make: SchemeMaker
     options: Options
-    promise: Sampling | None = None
+    promises: Promises = (None, None)
     asked: int | None = None  # calls on each law, where their number was given
     calls: int = 0
     driven: int = 0
@@ -269,13 +272,14 @@ class OnTrees:
         began, deadline = time.perf_counter(), self.options.deadline()
         total = len(small) + 2 * len(wide) + 1
         with progress_bar("laws", total, self.options.progress) as advance:
-            samples = [TreeSample(self._rule(laws)) for laws in wide]
-            failed: dict[TreeSample, AlwaysFails] = {}
-            for sample in samples:
+            begun: list[TreeSample | InvalidInput] = []
+            for laws in wide:
                 try:
+                    sample = TreeSample(self._rule(laws))
                     sample.sample(min(_FIRST_CALLS, self.options.num_trials), rng, deadline)
-                except AlwaysFails as error:
-                    failed[sample] = error
+                    begun.append(sample)
+                except (AlwaysFails, NoTokenLeft) as error:
+                    begun.append(error)
                 advance(1)
             replay = self._replayed([*small[:1], *wide[:1]], rng, deadline)
             advance(1)
@@ -286,15 +290,15 @@ class OnTrees:
                 advance(1)
             is_lossy = any(one.verdict_class == LOSSY for one in tried)
 
-            def finished(sample: TreeSample, laws: WideLaws) -> TreeAuditReport:
-                if sample in failed:
-                    raise failed[sample]
+            def finished(sample: TreeSample | InvalidInput, laws: WideLaws) -> TreeAuditReport:
+                if isinstance(sample, InvalidInput):
+                    raise sample
                 if not is_lossy:
                     sample.sample(max(self._wide_calls(laws) - _FIRST_CALLS, 0), rng, deadline)
                 return sample.report(rng)
 
-            for laws, sample in zip(wide, samples, strict=True):
-                judge = partial(finished, sample, laws)
+            for laws, first in zip(wide, begun, strict=True):
+                judge = partial(finished, first, laws)
                 tried.append(_tried(laws, self.tree.num_nodes, judge))
                 advance(1)
         notes = self._notes(replay, small, deadline)
@@ -303,7 +307,9 @@ class OnTrees:
             return replace(report, verdict_class=NO_DEVIATION, detectable_bias=1.0)
         if report.verdict_class != LOSSY:
             return report
-        cause = self._cause([*small, *wide], report.worst, rng)
+        every: list[SmallLaws | WideLaws] = [*small, *wide]
+        judged = [laws for laws, one in zip(every, tried, strict=True) if one.report is not None]
+        cause = self._cause(judged, report.worst, rng)
         return replace(report, cause=cause or report.cause)
 
     def _wide_calls(self, laws: WideLaws) -> int:
@@ -324,7 +330,7 @@ class OnTrees:
             options = replace(options, edge_probes=64, progress=False, **changes)
         return TreeRule.of(
             self._counting, laws.target, laws.draft, laws.fitting(self.tree), self.make, options,
-            self.promise, by_place=by_place, applied=applied,
+            self.promises, by_place=by_place, applied=applied,
         )  # fmt: skip
 
     def _on_small(
@@ -352,11 +358,14 @@ class OnTrees:
         """Repeated calls on some laws."""
         if self.options.num_trials < _FIRST_CALLS:
             return None
-        rules = [self._rule(one) for one in laws]
         cases: list[Case] = []
-        for n in range(_REPEATED):
-            rule = rules[n % len(rules)]
-            cases.append(partial(rule.outcome, rule.drawn(rng)))
+        for one in laws:
+            with suppress(NoTokenLeft):
+                rule = self._rule(one)
+                for _ in range(_REPEATED // len(laws)):
+                    cases.append(partial(rule.outcome, rule.drawn(rng)))
+        if not cases:
+            return None
         replay = Replay(cases, lambda: self.calls, int(rng.integers(2**31)))
         replay.run(deadline=deadline)
         return replay
@@ -378,7 +387,7 @@ class OnTrees:
     def _cause(
         self, laws: Sequence[SmallLaws | WideLaws], worst: Tried, rng: np.random.Generator
     ) -> str:
-        """Cause whose signature fits, or the side that is not filtered as was promised.
+        """Cause whose signature fits, or the side of which the promise is not kept.
 
         Signatures are looked for on the first laws, and on those where the deviation is worst;
         where one token is certain, they would say nothing.
@@ -393,7 +402,7 @@ class OnTrees:
             sample.sample(_SIDE_CALLS, rng)
             return sample.report(rng).clean
 
-        if self.promise is not None and (side := broken_side(is_right)):
+        if side := broken_side(is_right, self.promises):
             return side
         for one in [laws[0], *([] if there is laws[0] or worst.certain else [there])]:
             if found := behaviour(self.verify, self._rule(one).drawn, one.vocab_size, rng):
@@ -408,7 +417,7 @@ def _tried(laws: SmallLaws | WideLaws, num_drafts: int, judge: Callable[[], Any]
     except AlwaysFails as error:
         deliberate = error.deliberate and getattr(laws, "has_zeros", False)
         return Tried(laws.name, laws.vocab_size, "", None, str(error), deliberate)
-    except ProblemTooLarge as error:  # such drafts of these laws cannot be listed
+    except (ProblemTooLarge, NoTokenLeft) as error:  # nothing can be judged on these laws
         return Tried(laws.name, laws.vocab_size, "", None, str(error), True)
 
 

@@ -19,6 +19,7 @@ from mdsd_opt.auditing.chain_calls import (
     chain_of,
     reading,
 )
+from mdsd_opt.auditing.model_texts import Promises
 from mdsd_opt.auditing.on_laws import put_together
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
 from mdsd_opt.auditing.randomness.interception import served
@@ -47,6 +48,7 @@ def audit_rows(
     options: Options,
     rng: np.random.Generator,
     wanted: int,
+    promises: Promises = (None, None),
 ) -> PortfolioReport:
     """Audit by `wanted` calls of a function for batches of chains, see `mdsd_opt.audit_chain`.
 
@@ -60,7 +62,7 @@ def audit_rows(
     began, deadline = time.perf_counter(), options.deadline()
     options = replace(options, false_alarm=options.false_alarm / num_rows)
     laws = [_laws(row, num_drafts + 1) for row in range(num_rows)]
-    batch = _Batch(caller, laws, num_drafts, options, rng)
+    batch = _Batch(caller, laws, num_drafts, options, rng, promises)
     made = batch.sample(wanted, rng, deadline)
     tried = [
         Tried.of(row, f"1 to {num_drafts} drafts", part.report(rng))
@@ -87,13 +89,14 @@ class _Batch:
         num_drafts: int,
         options: Options,
         rng: np.random.Generator,
+        promises: Promises,
     ) -> None:
         self._caller, self._num_drafts = caller, num_drafts
         tree = chain_of(num_drafts)
         self.rules = [
             TreeRule.of(
                 partial(self._of_row, n), row.target, row.draft, tree, WithReplacement, options,
-                by_place=True,
+                promises, by_place=True,
             )
             for n, row in enumerate(laws)
         ]  # fmt: skip

@@ -15,7 +15,7 @@ import numpy as np
 
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.causes import cause
-from mdsd_opt.auditing.model_texts import Texts
+from mdsd_opt.auditing.model_texts import PlaceLaws, Texts
 from mdsd_opt.auditing.output_checks import (
     MAX_CELLS,
     TEXTS,
@@ -25,6 +25,7 @@ from mdsd_opt.auditing.output_checks import (
     law_ratio_order,
     merged_cells,
     points_of,
+    ratios,
     succession_check,
 )
 from mdsd_opt.auditing.report import Check, Interval
@@ -209,3 +210,44 @@ class ByPlace:
         p, q = self.target[place], self.draft[place]
         frequencies = np.bincount(self.tokens()[place], minlength=p.size) / max(self.size, 1)
         return cause(frequencies, p, WithReplacement(q, 1), self.size)
+
+
+class ByText(ByPlace):
+    """Texts by place under laws that depend on all tokens before, as with penalties.
+
+    A token counts as the one at the same quantile, in the order of p / q, of the law that its place
+    has after the likeliest text: if each token follows its own law, these follow the laws of their
+    places, and what moves mass along p / q moves as much of it there.
+    """
+
+    def __init__(self, target: PlaceLaws, draft: PlaceLaws) -> None:
+        super().__init__(target.rows, draft.rows)
+        self._laws = target, draft
+        pairs = zip(self.target, self.draft, strict=True)
+        self._orders = [law_ratio_order(p, q) for p, q in pairs]
+
+    def add(self, outcome: tuple[int, ...], rng: np.random.Generator) -> bool:
+        """Add the beginning of a text, completed by the target, if it is possible."""
+        tokens = []
+        for n, token in enumerate(outcome):
+            p, q = (law(outcome[:n]) for law in self._laws)
+            if p[token] <= 0:
+                return False
+            order, ratio = self._orders[n], ratios(p, q)
+            tied = ratio == ratio[token]
+            before = p[ratio < ratio[token]].sum() + p[:token][tied[:token]].sum()
+            reached = self.target[n][order].cumsum()
+            at = np.searchsorted(reached, (before + rng.random() * p[token]) * reached[-1], "right")
+            tokens.append(int(order[min(at, np.flatnonzero(self.target[n][order])[-1])]))
+        return super().add(tuple(tokens), rng)
+
+    def cause(self, place: int) -> str:
+        """Nothing: the laws of other texts have other shapes."""
+        return ""
+
+
+def by_place(target: PlaceLaws, draft: PlaceLaws) -> ByPlace:
+    """Texts over a wide vocabulary, none yet."""
+    if target.by_text or draft.by_text:
+        return ByText(target, draft)
+    return ByPlace(target.rows, draft.rows)

@@ -12,6 +12,7 @@ import numpy as np
 
 from mdsd_opt.auditing.behaviour import broken_side
 from mdsd_opt.auditing.driving import Undrivable
+from mdsd_opt.auditing.model_texts import NoTokenLeft, Promise, Promises, both_sides
 from mdsd_opt.auditing.replay import Replay
 from mdsd_opt.auditing.report import EDGE, LOSSLESS, LOSSY, NO_DEVIATION, NOT_DRIVEN, NOT_JUDGED
 from mdsd_opt.auditing.seen_texts import Numbered
@@ -52,7 +53,7 @@ def audit_text(
     *,
     laws: tuple[Any, Any] | None = None,
     vocab_sizes: Sequence[int] | None = None,
-    promise: Sampling | None = None,
+    promise: Promise | None = None,
     method: str = "auto",
     num_texts: int = 10_000,
     seconds: float = 120.0,
@@ -101,9 +102,10 @@ def audit_text(
         text, whatever came before; V is 262,144 at most.
     vocab_sizes : sequence of int, optional
         One wide law with a long tail of each size, instead of one of 2,048 tokens.
-    promise : Sampling, optional
-        Temperature and filters that the function itself applies to both models' logits: its texts
-        are to follow the target's law under the promise.
+    promise : Sampling or callable, optional
+        What the function itself makes of the target's logits, as in `mdsd_opt.audit_chain`: its
+        texts are to follow the target's law under the promise. A callable is given the tokens that
+        are returned, without the first token of id 0 that PyTorch's models read.
     num_texts : int
         Sampled of each pair of models.
     seconds : float
@@ -151,12 +153,12 @@ def audit_text(
         driven_checks=driven_checks,
         progress=progress,
     )
-    length = int(length)
+    length, promises = int(length), both_sides(promise)
     if laws is not None:
         wide = given_laws(*laws, length)
     else:
         wide = wide_laws(length, _WIDE_SIZES if vocab_sizes is None else vocab_sizes)
-    audit = _TextAudit(generate, generator_of(rng), length, library, options, promise)
+    audit = _TextAudit(generate, generator_of(rng), length, library, options, promises)
     return audit.report(wide)
 
 
@@ -185,10 +187,11 @@ class _TextAudit:
     length: int
     library: str
     options: Options
-    promise: Sampling | None
+    promises: Promises
     samples: list[Sample] = field(default_factory=list)
     laws: list[DrivenText] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    left_out: dict[AnyTables, NoTokenLeft] = field(default_factory=dict)
     calls: int = 0
 
     def report(self, wide: Sequence[WideLaws]) -> TextAuditReport:
@@ -209,7 +212,8 @@ class _TextAudit:
                 small = []  # what it was told before cannot be foretold
             if not any(sample.is_hopeless for sample in self.samples):
                 self._drive(small, deadline, advance)
-                undriven = [t for t in small if t not in {law.tables for law in self.laws}]
+                known = {law.tables for law in self.laws} | set(self.left_out)
+                undriven = [t for t in small if t not in known]
                 if not self._is_wrong:
                     if samples:
                         for rows in wide:
@@ -218,6 +222,9 @@ class _TextAudit:
                         self._sample(tables, deadline)
                 if not self.laws and not self.samples:
                     self._sample(_long_tables(self.length), deadline)
+        if not self.laws and not self.samples:
+            raise next(iter(self.left_out.values()))
+        self.notes += [f"left out ({t}): {error}" for t, error in self.left_out.items()]
         self.notes += replay.note_after(deadline)
         if time.perf_counter() > deadline:
             self.notes.append(options.up("not everything was tried"))
@@ -258,11 +265,14 @@ class _TextAudit:
         return NO_DEVIATION if self.samples else LOSSLESS
 
     def _session(self, tables: AnyTables, shown: tuple[bool, bool] = (False, False)) -> Session:
-        return Session(self.generate, tables, self.library, self.promise, shown)
+        return Session(self.generate, tables, self.library, self.promises, shown)
 
     def _sample(self, tables: AnyTables, deadline: float) -> None:
         session = self._session(tables)
-        self.samples.append(checked_sample(session, self.rng, self.options, deadline))
+        try:
+            self.samples.append(checked_sample(session, self.rng, self.options, deadline))
+        except NoTokenLeft as error:
+            self.left_out[tables] = error
 
     def _drive(
         self, small: Sequence[Tables], deadline: float, advance: Callable[[int], None]
@@ -273,6 +283,9 @@ class _TextAudit:
                 return
             try:
                 self.laws.append(self._driven(tables, deadline))
+            except NoTokenLeft as error:
+                self.left_out[tables] = error
+                continue
             except Undrivable as error:
                 self.notes.append(f"{NOT_DRIVEN} at V = {tables.vocab_size}: {error.reason}")
             advance(1)
@@ -288,7 +301,9 @@ class _TextAudit:
         return driven_text(session, self.options, False, deadline)
 
     def _broken_side(self, tables: AnyTables) -> str:
-        """Side whose filters are missing, on tables where the texts deviate."""
+        """Side whose promise is not kept, on tables where the texts deviate."""
+        if isinstance(tables, WideLaws) and not isinstance(self.promises[0], Sampling):
+            return ""  # laws of so many texts are too many to keep
 
         def is_right(applied: tuple[bool, bool]) -> bool:
             session = self._session(tables, applied)
@@ -296,7 +311,7 @@ class _TextAudit:
             fits = self.options.combined(sample.checks) >= self.options.false_alarm
             return fits and not sample.wrong.count and not sample.failed.count
 
-        return broken_side(is_right)
+        return broken_side(is_right, self.promises)
 
     def _found(self, began: float) -> TextAuditReport:
         """Report, with distances of the law that shows the largest."""
@@ -324,7 +339,7 @@ class _TextAudit:
             split = split_by_event(written.texts, written.numbers, telling.events, position)
         causes = {name: None for sample in samples for name in sample.restarting if is_wrong}
         told = [f"{name} begins anew in every call" for name in causes]
-        if kind == LOSSY and self.promise is not None and (side := self._broken_side(shown.tables)):
+        if kind == LOSSY and (side := self._broken_side(shown.tables)):
             told.append(side)
         events = [event for sample in samples for event in sample.events]
         served = [note for sample in self.samples[:1] for note in sample.notes]

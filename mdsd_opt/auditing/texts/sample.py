@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mdsd_opt.auditing import statistics
+from mdsd_opt.auditing.model_texts import PlaceLaws
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.report import Check, Interval
-from mdsd_opt.auditing.seen_texts import ByPlace, Numbered, Seen
+from mdsd_opt.auditing.seen_texts import ByPlace, Numbered, Seen, by_place
 from mdsd_opt.auditing.settings import LEAST_CALLS, Options, detectable_bias
 from mdsd_opt.auditing.subject import HOPELESS_CALLS, ViolationLog
 from mdsd_opt.auditing.texts.report import Trial
@@ -19,7 +20,6 @@ from mdsd_opt.auditing.texts.rounds import Rounds
 from mdsd_opt.auditing.texts.session import Session, log_failure, log_impossible
 from mdsd_opt.auditing.texts.text_law import position_checks, variations
 from mdsd_opt.auditing.texts.toys import AnyTables
-from mdsd_opt.auditing.trial_laws import WideLaws
 
 #: Number of calls that show whether the audit is ever asked for a random number.
 _WATCHED = 20
@@ -140,9 +140,8 @@ def sampled(session: Session, number: int, rng: np.random.Generator, deadline: f
     """Sample until there are enough texts, or time is up, or all calls are failures."""
     began, tables = time.perf_counter(), session.tables
     written: Numbered | ByPlace
-    if isinstance(tables, WideLaws):
-        places = [(0,) * n for n in range(tables.length)]
-        written = ByPlace(*([law(x) for x in places] for law in (session.target, tables.draft)))
+    if isinstance(session.target, PlaceLaws):
+        written = by_place(session.target, PlaceLaws(tables.draft, tables.length))
     else:
         written = Numbered(session.texts)
     wrong, failed = ViolationLog(), ViolationLog()

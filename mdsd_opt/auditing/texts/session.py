@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
-from mdsd_opt.auditing.model_texts import ModelLaws, Texts, promised
+from mdsd_opt.auditing.model_texts import ModelLaws, PlaceLaws, Promises, Texts, under
 from mdsd_opt.auditing.subject import Failure, ViolationLog, judged, outcome_of
 from mdsd_opt.auditing.texts.rounds import DRAFT, TARGET
 from mdsd_opt.auditing.texts.toys import AnyTables, Text, Toy
 from mdsd_opt.auditing.trial_laws import WideLaws
-from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import MissingExtra
 
 #: Maps (target, draft) to the first tokens of a text.
@@ -26,8 +25,8 @@ LIBRARIES = ("numpy", "torch")
 class Session:
     """Calls of a function with the toy models of a pair of tables.
 
-    Where sampling was promised, texts are to follow `target`; the models show their own laws, or
-    those under the promise on the sides that are `applied`.
+    Texts are to follow the target's law under its promise; the models show their own laws, or
+    those under the promises on the sides that are `applied`.
     """
 
     def __init__(
@@ -35,14 +34,15 @@ class Session:
         generate: Generate,
         tables: AnyTables,
         library: str,
-        promise: Sampling | None = None,
+        promises: Promises = (None, None),
         applied: tuple[bool, bool] = (False, False),
     ) -> None:
         self._generate, self.tables = generate, tables
-        self.target = tables.target if promise is None else promised(tables.target, promise)
+        self._promise = promises[0]
+        sides = zip((tables.target, tables.draft), promises, applied, strict=True)
         shown = [
-            law if promise is None or not is_applied else promised(law, promise)
-            for law, is_applied in zip((tables.target, tables.draft), applied, strict=True)
+            under(promise, law) if promise is not None and is_applied else law
+            for law, promise, is_applied in sides
         ]
         by_place = isinstance(tables, WideLaws)
         self._models = [
@@ -50,10 +50,18 @@ class Session:
             for name, law in zip((TARGET, DRAFT), shown, strict=True)
         ]
 
+    @cached_property
+    def target(self) -> ModelLaws | PlaceLaws:
+        """Law that the texts are to follow."""
+        if isinstance(self.tables, WideLaws):
+            return PlaceLaws(self.tables.target, self.tables.length, self._promise)
+        return ModelLaws(self.tables.target, "the target", self._promise)
+
     @property
     def texts(self) -> Texts:
         """All texts that are compared, with the law that they should follow."""
-        return Texts(ModelLaws(self.target, "the target"), self.tables.length)
+        assert isinstance(self.target, ModelLaws)
+        return Texts(self.target, self.tables.length)
 
     def outcome(self, listener: Listener) -> Hashable:
         """First tokens of a text, as many as are compared, or a `Failure`."""

@@ -12,14 +12,13 @@ import numpy as np
 
 from mdsd_opt.auditing.driving import Budget, OutOfTime, Tape, Undrivable, driven_tree
 from mdsd_opt.auditing.findings import Findings, FoundLaw
-from mdsd_opt.auditing.model_texts import TableModel, drawn_trees
+from mdsd_opt.auditing.model_texts import NoTokenLeft, Promise, TableModel, both_sides, drawn_trees
 from mdsd_opt.auditing.report import NOT_DRIVEN, NOT_JUDGED
 from mdsd_opt.auditing.settings import COARSE, MAX_CALLS, Options, generator_of
 from mdsd_opt.auditing.subject import AlwaysFails, Failure, TreeVerify, ViolationLog, described
 from mdsd_opt.auditing.trees.report import TreeAuditReport
 from mdsd_opt.auditing.trees.rule import Met, TreeRule, TreeSample
 from mdsd_opt.base.long_runs import progress_bar
-from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.trees.draft_tree import Node
@@ -43,7 +42,8 @@ def audit_tree(
     method: str = "auto",
     seconds: float | None = None,
     max_calls: int = MAX_CALLS,
-    promise: Sampling | None = None,
+    promise: Promise | None = None,
+    draft_promise: Promise | None = None,
     false_alarm: float = 1e-6,
     power: float = 0.99,
     tolerance: float | None = None,
@@ -97,10 +97,10 @@ def audit_tree(
         so.
     max_calls : int
         Most calls for driving the law.
-    promise : Sampling, optional
-        Temperature and filters that the rule itself applies on both sides: nodes hold the laws of
-        the models, drafts are drawn from `draft` under the promise, and texts are to follow
-        `target` under the promise.
+    promise, draft_promise : Sampling or callable, optional
+        What the rule itself makes of the models' logits, see `mdsd_opt.audit_chain`: nodes hold the
+        laws of the models, drafts are drawn from `draft` under its promise, and texts are to follow
+        `target` under its own. The text of a node is its `tokens`.
     false_alarm, power, tolerance, progress
         As in `mdsd_opt.audit`.
     max_trees : int
@@ -147,7 +147,8 @@ def audit_tree(
         progress=progress,
     )
     make = scheme_maker(scheme)
-    rule = TreeRule.of(verify, target, draft, topology, make, options, promise)
+    promises = both_sides(promise, draft_promise)
+    rule = TreeRule.of(verify, target, draft, topology, make, options, promises)
     rng = generator_of(rng)
     report = report_of(rule, rng)
     if not report.clean or not report.coverage_unmet:
@@ -172,9 +173,9 @@ def _beside_wider_laws(
     where = f"on random laws with V = {vocab_size}, as those given leave something unmet"
     try:
         wider = TreeRule.of(
-            rule.verify, target, draft, rule.topology, rule.make, rarely, rule.promise
+            rule.verify, target, draft, rule.topology, rule.make, rarely, rule.promises
         )
-    except ProblemTooLarge:
+    except (ProblemTooLarge, NoTokenLeft):
         return report
     try:
         found = report_of(wider, rng)

@@ -14,11 +14,11 @@ import numpy as np
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.edges import tree_edges
 from mdsd_opt.auditing.findings import Findings
-from mdsd_opt.auditing.model_texts import ModelLaws, PlaceLaws, Texts, promised
+from mdsd_opt.auditing.model_texts import ModelLaws, PlaceLaws, Promises, Texts
 from mdsd_opt.auditing.output_checks import acceptance_check, length_check
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.report import Check, Coverage, Level
-from mdsd_opt.auditing.seen_texts import ByPlace, Numbered
+from mdsd_opt.auditing.seen_texts import ByPlace, Numbered, by_place
 from mdsd_opt.auditing.settings import LEAST_CALLS, Options
 from mdsd_opt.auditing.subject import (
     HOPELESS_CALLS,
@@ -33,7 +33,6 @@ from mdsd_opt.auditing.subject import (
 from mdsd_opt.auditing.trees.report import TreeAuditReport, blind_spots
 from mdsd_opt.base.array_types import Vector
 from mdsd_opt.base.long_runs import progress_bar
-from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.drafts import DraftScheme, WithReplacement
 from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
@@ -52,8 +51,8 @@ Laws = ModelLaws | PlaceLaws
 class TreeRule:
     """A rule on two models, and the settings of its audit.
 
-    `target` is the law that texts are to follow, `draft` the one that drafts are drawn from. Where
-    sampling was promised, `shown` are the laws of the models, to which the rule has to apply it.
+    `target` is the law that texts are to follow, `draft` the one that drafts are drawn from. Under
+    promises `shown` are the laws of the models, to which the rule has to apply them.
     Laws by place have no `texts` that can be told apart.
     """
 
@@ -64,7 +63,7 @@ class TreeRule:
     shape: ValuedTopology
     make: SchemeMaker
     options: Options
-    promise: Sampling | None
+    promises: Promises
     shown: tuple[Laws, Laws] | None
     texts: Texts | None
 
@@ -77,7 +76,7 @@ class TreeRule:
         topology: Topology,
         make: SchemeMaker,
         options: Options,
-        promise: Sampling | None = None,
+        promises: Promises = (None, None),
         *,
         by_place: bool = False,
         applied: tuple[bool, bool] = (False, False),
@@ -87,28 +86,28 @@ class TreeRule:
         `by_place` says that these laws depend on the length of the text alone, `applied` on which
         sides the rule is shown laws under the promise already.
         """
-        raw: list[Laws] = []
-        sides: list[Laws] = []
-        given = (target, "target", topology.depth + 1), (draft, "draft", topology.depth)
-        for model, name, length in given:
-            law: Laws = PlaceLaws(model, length) if by_place else ModelLaws(model, name)
-            raw.append(law)
-            if promise is not None:
-                kept = promised(law, promise)
-                law = PlaceLaws(kept, length) if by_place else ModelLaws(kept, name)
-            sides.append(law)
-        p, q = sides
+        depth = topology.depth
+
+        def laws(promises: Promises) -> list[Laws]:
+            of_p, of_q = promises
+            if by_place:
+                return [PlaceLaws(target, depth + 1, of_p), PlaceLaws(draft, depth, of_q)]
+            return [ModelLaws(target, "target", of_p), ModelLaws(draft, "draft", of_q)]
+
+        p, q = sides = laws(promises)
+        raw = sides if promises == (None, None) else laws((None, None))
         shown = [side if done else law for side, law, done in zip(sides, raw, applied, strict=True)]
+        is_kept = isinstance(q, ModelLaws) or not q.by_text
         return cls(
             verify,
             p,
             q,
             topology,
             valued(topology),
-            _making_once(make),
+            _making_once(make) if is_kept else make,
             options,
-            promise,
-            None if promise is None else (shown[0], shown[1]),
+            promises,
+            None if raw is sides else (shown[0], shown[1]),
             Texts(p, topology.depth + 1) if isinstance(p, ModelLaws) else None,
         )
 
@@ -119,7 +118,8 @@ class TreeRule:
             return [self.draft(tuple(text)) for text in texts]  # wide rows are not copied
 
         root = drawn_tree(laws, self.shape, self.make, rng)
-        set_targets(root, self.target)
+        if self.shown is None:
+            set_targets(root, self.target)
         self.show(root)
         return root
 
@@ -230,7 +230,7 @@ class TreeSample:
         self.rule = rule
         self.texts: Numbered | ByPlace
         if isinstance(rule.target, PlaceLaws) and isinstance(rule.draft, PlaceLaws):
-            self.texts = ByPlace(rule.target.rows, rule.draft.rows)
+            self.texts = by_place(rule.target, rule.draft)
         else:
             assert rule.texts is not None
             self.texts = Numbered(rule.texts)
