@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,12 @@ class TableModel:
         return rng.dirichlet(np.full(self.vocab_size, self.concentration))
 
 
+class TextSoFar(tuple[int, ...]):
+    """Tokens written so far; `prompt` are those before them, none where the audit has no prompt."""
+
+    prompt: tuple[int, ...] = ()
+
+
 class NoTokenLeft(InvalidInput):
     """A promise leaves no token after a text, so that nothing can be judged on such laws."""
 
@@ -75,7 +81,9 @@ def both_sides(promise: Any, draft_promise: Any = None) -> Promises:
     return promise, draft_promise
 
 
-def promised(promise: Promise, text: Tokens, law: Vector) -> Vector:
+def promised(
+    promise: Promise, text: Sequence[int], law: Vector, prompt: Sequence[int] = ()
+) -> Vector:
     """Law of the next token that a promise makes of a model's law after a text, checked.
 
     Raises
@@ -88,10 +96,12 @@ def promised(promise: Promise, text: Tokens, law: Vector) -> Vector:
         logits = np.log(law)
     if isinstance(promise, Sampling):
         return promise.law(logits)
-    name = f"the promise after {tuple(text)}"
+    so_far = TextSoFar(text)
+    so_far.prompt = tuple(prompt)
+    name = f"the promise after {(*prompt, *text)}"
     try:
         with np.errstate(all="ignore"):
-            found = np.asarray(to_numpy(promise(text, logits), name), dtype=np.float64)
+            found = np.asarray(to_numpy(promise(so_far, logits), name), dtype=np.float64)
     except InvalidDistribution as error:
         raise NoTokenLeft(f"{name} leaves no token: {error}") from error
     except Exception as error:  # it may not be ours: anything may come

@@ -76,7 +76,6 @@ def audit_portfolio(
     power: float = 0.99,
     driven_checks: int = 50,
     promise: Promise | None = None,
-    draft_promise: Promise | None = None,
     progress: bool | None = None,
 ) -> PortfolioReport:
     r"""Decide whether a verifier is lossless on laws of all kinds, where no law is given.
@@ -107,7 +106,7 @@ def audit_portfolio(
         A limit for all laws together. The verdict names it where it was reached; budgets are calls.
     max_calls, false_alarm, power, driven_checks, progress
         As in `mdsd_opt.audit_chain`.
-    promise, draft_promise : Sampling or callable, optional
+    promise : Sampling or callable, optional
         What the rule makes of logits, with a `tree`, see `mdsd_opt.audit_tree`.
 
     Returns
@@ -141,10 +140,9 @@ def audit_portfolio(
             raise InvalidInput(f"the tree {tree!r} is grown by what is accepted: give a fixed one")
         small = standard_laws(max(topology.num_drafts.values()))
         wide = wide_laws(topology.depth + 1)
-        promises = both_sides(promise, draft_promise)
-        on_trees = OnTrees(verify, topology, make, options, promises, num_trials)
+        on_trees = OnTrees(verify, topology, make, options, both_sides(promise), num_trials)
         return on_trees.report(small, wide, rng)
-    if (promise, draft_promise) != (None, None):
+    if promise is not None:
         raise InvalidInput("promise goes with tree: a verifier of single tokens is given laws")
     name = scheme if isinstance(scheme, str) else ""
     return _on_single_tokens(verify, make, name, options, rng)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
@@ -120,7 +120,8 @@ class Sampling:
 
     def law(self, logits: Floats) -> Floats:
         """Probabilities of every row of logits."""
-        return checked_softmax(logits, **asdict(self))
+        law = _softmax_rows(*_checked_logits(logits), self.temperature)
+        return filter_tokens(law, self.top_k, self.top_p, self.min_p, self.joint)
 
 
 def softmax(
@@ -169,17 +170,9 @@ def softmax(
     return opened.like(chosen.law(opened.numpy()))
 
 
-def checked_softmax(
-    logits: NDArray[Any],
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    min_p: float | None = None,
-    joint: bool = False,
-) -> Floats:
-    """`softmax` of an array of NumPy, where the parameters have been checked."""
-    law = _softmax_rows(*_checked_logits(logits), temperature)
-    return filter_tokens(law, top_k, top_p, min_p, joint)
+def checked_softmax(logits: NDArray[Any], **sampling: Any) -> Floats:
+    """`softmax` of an array of NumPy, by the parameters of a `Sampling`."""
+    return Sampling(**sampling).law(logits)
 
 
 def check_sampling_parameters(

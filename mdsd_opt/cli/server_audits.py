@@ -81,6 +81,7 @@ def audited(
     asked: ServerOptions,
     others: list[Any],
     sampling: options.SamplingOptions,
+    promise: Any,
     seconds: float | None,
     false_alarm: float,
     seed: int,
@@ -90,9 +91,10 @@ def audited(
         raise InvalidInput("give --server or --recorded alone")
     from mdsd_opt.auditing.servers import audit_server, audit_tokens
 
-    promise, draft_promise = sampling.sides
+    sides = sampling.sides
     shared: dict[str, Any] = {
-        "sampling": promise,
+        "sampling": sides[0],
+        "promise": promise,
         "logprobs": asked.logprobs,
         "tolerance": asked.tolerance,
         "false_alarm": false_alarm,
@@ -109,7 +111,7 @@ def audited(
             raise InvalidInput(f"--key-variable {asked.key_variable}: it is not set")
     of_draft = None
     if asked.draft_top_k is not None or sampling.draft_temperature is not None:
-        of_draft = draft_promise
+        of_draft = sides[1]
         if asked.draft_top_k is not None:
             of_draft = replace(of_draft, top_k=asked.draft_top_k)
     report = audit_server(

@@ -11,6 +11,7 @@ import threading
 import time
 from functools import partial
 
+import numpy as np
 import pytest
 from support.fake_server import FakeServer, served
 from support.toy_engines import RIGHT, WRONG, Chain, Pair, plain
@@ -97,6 +98,38 @@ def test_a_server_that_drafts_nothing_is_not_judged():
 def test_a_server_without_laws_is_not_judged():
     report = audited(FakeServer(Chain(), seed=1, apis=("llamacpp",), faults=("no logprobs",)))
     assert (report.verdict_class, report.finding) == ("not judged", "no law")
+
+
+class Biased(FakeServer):
+    """A server that adds a bias to the logits of some tokens, and states the laws before it."""
+
+    bias = np.where(np.arange(40) % 3 == 1, 2.0, 0.0)
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.raw = self.pair.p
+        weights = self.raw * np.exp(self.bias)
+        self.pair.p = weights / weights.sum(axis=1, keepdims=True)
+        self.pair.p_sums = self.pair.p.cumsum(axis=1)
+
+    def law(self, state):
+        return self.raw[state % self.pair.size]
+
+
+def test_laws_before_the_sampler_are_held_against_a_promise():
+    def promise(text, logits):
+        weights = np.exp(logits + Biased.bias[: logits.size])
+        return weights / weights.sum()
+
+    def server(api="completions"):
+        return Biased(Chain(), seed=1, apis=(api,))
+
+    kept = audited(server(), promise=promise, top=30)
+    assert kept.verdict_class == "no deviation"
+    assert audited(server()).finding == "law misread"
+    for api in ("llamacpp", "chat"):
+        with pytest.raises(InvalidInput, match="eave the promise out"):
+            audited(server(api), promise=promise)
 
 
 def test_greedy_texts_follow_the_likeliest_token():

@@ -50,6 +50,15 @@ def cut(p, q, drafts):
     kept = [np.where(row >= np.sort(row)[-min(50, row.size)], row, 0.0) for row in p]
     return chain([row / row.sum() for row in kept], q, drafts)
 
+def biased(text, logits):
+    weights = np.exp(logits) * np.where(np.arange(logits.size) % 3 == len(text), 8.0, 1.0)
+    return weights / weights.sum()
+
+def biased_chain(p, q, drafts):
+    with np.errstate(divide="ignore"):
+        rows = [biased(tuple(drafts[:n]), np.log(row)) for n, row in enumerate(p)]
+    return chain(rows, q, drafts)
+
 def rows(p, q, drafts):
     counts = (drafts >= 0).sum(axis=1)
     return [chain(p[n, : m + 1], q[n, :m], drafts[n, :m]) for n, m in enumerate(counts)]
@@ -198,9 +207,26 @@ def test_a_promise_that_is_not_kept_is_found(audited: Any) -> None:
     assert "the target is not filtered as was promised" in report["cause"]
 
 
+def test_a_promise_may_be_a_function_of_the_text(audited: Any) -> None:
+    given = ("--trials", "400", "--logits", "logits.npz", "--detect", "1")
+    rng = np.random.default_rng(0)
+    np.savez("logits.npz", target=rng.normal(0, 2, (3, 30)), draft=rng.normal(0, 2, (3, 30)))
+    promised = ("--promise", "rules_to_audit:biased")
+    code, report = audited("--chain", "rules_to_audit:biased_chain", *promised, *given)
+    assert (code, report["verdict_class"]) == (0, "no deviation")
+    code, report = audited("--chain", "rules_to_audit:chain", *promised, *given)
+    assert (code, report["verdict_class"]) == (1, "lossy")
+    assert report["cause"].startswith("the target is not changed as was promised")
+    drafted = (*promised, "--draft-promise", "rules_to_audit:biased", *given)
+    code, report = audited("--chain", "rules_to_audit:biased_chain", *drafted)
+    assert report["verdict_class"] == "no deviation"  # it tests no draft by q
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (("--promise", "m:f"), "--promise goes with --chain, --text, --server and --recorded"),
+        (("--draft-promise", "m:f"), "and --draft-promise with --chain"),
         (("--detect", "0"), "detect is 0.0: give a total variation above 0, up to 1"),
         (("--detect", "1.5"), "detect is 1.5"),
         (("--detect", "nan"), "detect is nan"),
@@ -226,6 +252,8 @@ def test_options_out_of_place_are_refused(
         (("--vocab-sizes", "many"), "--vocab-sizes is 'many': give numbers from 2 to 1,000,000"),
         (("--vocab-sizes", "1"), "--vocab-sizes is '1'"),
         (("--draft-temperature", "1"), "--draft-temperature goes with --trace"),
+        (("--promise", "rules_to_audit:biased", "--top-k", "2"), "comes instead of"),
+        (("--promise", "rules_to_audit:none"), "cannot load 'rules_to_audit:none'"),
         (("--batch", "65"), "batch is 65: give True, or 2 to 64 rows"),
         (("--logits", "missing.npz"), "missing.npz"),
     ],

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from mdsd_opt.auditing.model_texts import NoTokenLeft, promised
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.errors import InvalidDistribution
+from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
 #: Mass missing from the listed tokens that is still attributed to rounding.
 ROUNDING = 1e-5
@@ -122,6 +123,29 @@ class Law:
         """Probabilities in both laws of the tokens that both list."""
         place, met = self._places(other.ids)
         return self.p[place[met]], other.p[: other.ids.size][met]
+
+    def under(self, promise: Any, text: Sequence[int], prompt: Sequence[int]) -> Law | None:
+        """Law that a promise makes of this one; None if it leaves no token.
+
+        Where tokens are not listed, it is that of a token given that it is listed.
+        """
+        row = np.zeros(1 + max(*self.ids.tolist(), *text, *prompt))
+        row[self.ids] = self.p[: self.ids.size]
+        others = row == 0
+        # the other tokens as they may be, and another level of the logits
+        whole = (row + others * self.rest / max(others.sum(), 1)) / math.e
+        try:
+            law, again = (promised(promise, text, x, prompt)[self.ids] for x in (row, whole))
+        except NoTokenLeft:
+            return None
+        if not np.allclose(law * again.sum(), again * law.sum(), atol=1e-6):
+            raise InvalidInput(
+                f"the promise after {(*prompt, *text)} changes with what the likeliest tokens' "
+                "log-probabilities do not tell: the level of the logits, by which a repetition "
+                "penalty divides, or the other tokens, which top-p counts. Let the server give "
+                "log-probabilities after its sampler, logprobs='processed', without a promise"
+            )
+        return Law(self.ids, law, None if self.rest else 0.0)
 
     def to_record(self) -> dict[str, Any]:
         """Law in the form of a log's line."""

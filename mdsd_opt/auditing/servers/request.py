@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,29 +45,49 @@ class Request:
         Whether a server gives log-probabilities "raw" (before its sampler) or "processed".
     top : int or None
         Tokens that are asked for in a law; None for all that are listed.
+    promise : callable or None
+        What the server makes of raw laws instead of `sampling`, see `mdsd_opt.audit_server`.
     """
 
     sampling: Sampling
     model: str | None = None
     logprobs: str = "raw"
     top: int | None = 20
+    promise: Any = None
 
     def __post_init__(self) -> None:
+        if self.promise is not None and not callable(self.promise):
+            raise InvalidInput(f"promise is {self.promise!r:.60}: give a function; see sampling")
+        if self.promise is not None and self.sampling.temperature == 0:
+            raise InvalidInput("a promise goes with a temperature above 0: noise decides ties at 0")
         if self.logprobs not in ("raw", "processed"):
             raise InvalidInput(f"logprobs is {self.logprobs!r}: give raw or processed")
         if self.top is not None and self.top not in range(1, 1001):
             raise InvalidInput(f"top is {self.top!r}: give a number of tokens from 1 to 1000")
 
 
-def laws_of(answer: Answer, request: Request) -> list[Law | None]:
-    """Laws of a text, under the settings of a request."""
+def laws_of(answer: Answer, request: Request, prompt: Sequence[int] = ()) -> list[Law | None]:
+    """Laws of a text after a prompt, under the settings of a request."""
     is_raw = request.logprobs == "raw" and not answer.is_processed
-    return [
+    if request.promise is not None and not (is_raw and answer.by_id):
+        raise InvalidInput(
+            "a promise is held against log-probabilities before the sampler, of tokens by their "
+            "ids: these are after it, or name tokens by their text. Leave the promise out"
+        )
+    sampling = request.sampling if request.promise is None else Sampling()
+    laws = [
         None if not row else law_of_logprobs(
-            {id_of(name): x for name, x in row.items()}, request.sampling, is_raw, request.top
+            {id_of(name): x for name, x in row.items()}, sampling, is_raw, request.top
         )
         for row in answer.lists
     ]  # fmt: skip
+    if request.promise is None:
+        return laws
+    tokens = ids_of(answer)
+    return [
+        None if law is None else law.under(request.promise, tokens[:n], prompt)
+        for n, law in enumerate(laws)
+    ]
 
 
 def read_texts(path: str | os.PathLike[str]) -> Iterator[Answer]:

@@ -90,6 +90,7 @@ def audit_server(
     log: str | os.PathLike[str] | None = None,
     *,
     draft_sampling: Sampling | None = None,
+    promise: Callable[[Any, Any], Any] | None = None,
     model: str | None = None,
     length: int | None = None,
     max_tokens: int | None = None,
@@ -142,6 +143,14 @@ def audit_server(
     draft_sampling : Sampling, optional
         Sampling of the server's drafts, if it differs from that of its tokens; llama.cpp's keep the
         ten likeliest.
+    promise : callable, optional
+        What the server makes of laws before its sampler, all that is asked for included: a function
+        ``(text, logits) -> law``, as in `mdsd_opt.audit_chain`, in place of `sampling`. `text` are
+        the tokens written, `text.prompt` those of the prompt. Of the logits, the likeliest tokens'
+        log-probabilities, the others are -inf; their number is just enough for all ids met. What
+        may be promised weighs each token by itself: presence and frequency penalties, biases,
+        grammars, least lengths, temperature, min-p. A repetition penalty divides logits, whose
+        level is not told, and top-p counts all tokens: both are refused.
     model : str, optional
         Name of the model, where a server has several; the first by default.
     length : int, optional
@@ -190,9 +199,10 @@ def audit_server(
         concurrency=concurrency,
         timeout=timeout,
     )
-    request = Request(sampling=sampling or Sampling(), model=model, logprobs=logprobs, top=top)
+    asked = sampling or Sampling()
+    request = Request(sampling=asked, model=model, logprobs=logprobs, top=top, promise=promise)
     texts = _prompts(prompts)
-    of_draft = replace(request, sampling=draft_sampling or request.sampling)
+    of_draft = replace(request, sampling=draft_sampling or asked, promise=None)
     learned = Learned(Tally(wanted, rng, least_tolerance=tolerance))
     places = {"server": url, "against": against, "draft": draft}
     header = {
@@ -200,6 +210,7 @@ def audit_server(
         "sampling": asdict(request.sampling),
         "draft_sampling": asdict(draft_sampling or request.sampling),
         "logprobs": logprobs,
+        "promise": None if promise is None else getattr(promise, "__qualname__", "a function"),
         "prompts": [text if isinstance(text, str) else list(text) for text in texts],
         "rng": rng,
     }
@@ -466,7 +477,8 @@ class _Session:
             if twice is not None:
                 self.log.add({"kind": "noise", "distance": distance(once, twice)})
             if self.plain is not None:
-                own = self.server.law(prefix) if answer.laws is None else answer.laws[place]
+                told = answer.laws if self.server.request.promise is None else None
+                own = self.server.law(prefix) if told is None else told[place]
                 if own is not None:
                     self.log.add({"kind": "difference", "distance": distance(own, once)})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
@@ -43,6 +43,7 @@ def audit_tokens(
     drafted: int | None = None,
     accepted: int | None = None,
     sampling: Sampling | None = None,
+    promise: Callable[[Any, Any], Any] | None = None,
     logprobs: str = "raw",
     tolerance: float = LEAST_TOLERANCE,
     false_alarm: float = 1e-6,
@@ -78,6 +79,8 @@ def audit_tokens(
     sampling : Sampling, optional
         Sampling behind log-probabilities in files, which are those before the sampler unless
         `logprobs` is "processed".
+    promise : callable, optional
+        What the engine makes of log-probabilities in files, see `mdsd_opt.audit_server`.
     logprobs : str
         "raw" or "processed".
     tolerance : float
@@ -110,12 +113,14 @@ def audit_tokens(
     'no deviation'
     """
     began = time.perf_counter()
-    request = Request(sampling=sampling or Sampling(), logprobs=logprobs)
+    request = Request(sampling=sampling or Sampling(), logprobs=logprobs, promise=promise)
     if num_first < 0:
         raise InvalidInput(f"num_first is {num_first}: give the number of tokens before any draft")
     wanted = ErrorRates(false_alarm=false_alarm, power=power, confidence=confidence)
     tally = Tally(wanted, rng, num_first, tolerance)
     tally.acceptance.count(drafted, accepted)
+    if promise is not None and not (isinstance(laws, _FILES) and not is_log(laws)):
+        raise InvalidInput("promise goes with files of log-probabilities: give laws as promised")
     if isinstance(laws, _FILES) and is_log(laws):
         replayed(laws, tally)
     elif isinstance(laws, _FILES):
@@ -146,7 +151,7 @@ def _add_file(
 ) -> None:
     request = replace(request, top=listed_tokens(path))
     for text in read_texts(path):
-        laws = laws_of(text, request)
+        laws = laws_of(text, request, text.prompt or ())
         if not is_control:
             tally.acceptance.count(
                 *(None if x is None else int(x) for x in (text.drafted, text.accepted))

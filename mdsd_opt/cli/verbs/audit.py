@@ -76,6 +76,12 @@ def audit(
     vocab_sizes: Annotated[
         str | None, "Of --chain and --text: tokens of the wide laws, as 2048,50000."
     ] = None,
+    promise: Annotated[
+        str | None,
+        "module:function with (text, logits) -> law: what --chain, --text or a server makes of the "
+        "target's logits, as penalties, instead of temperature and filters.",
+    ] = None,
+    draft_promise: Annotated[str | None, "Of --chain: the same for the draft's logits."] = None,
     detect: Annotated[
         float,
         "Nothing passes where a bias above this could have stayed hidden: exit code 3.",
@@ -137,15 +143,28 @@ def audit(
         )
     if lossy and verifier is None:
         raise InvalidInput("--lossy goes with --verifier")
+    from mdsd_opt.base.installed import loaded
+    from mdsd_opt.cli.output import look_here_for_modules
     from mdsd_opt.cli.view import Form, present
 
     form = Form(as_json, page=page)
     if junit is not None:
         check_writable(junit)
+    named = {"promise": promise, "draft_promise": draft_promise}
+    wanted = {name: spec for name, spec in named.items() if spec is not None}
+    if wanted and not servers.is_asked and chain is None and (text is None or draft_promise):
+        raise InvalidInput(
+            "--promise goes with --chain, --text, --server and --recorded, and --draft-promise "
+            "with --chain"
+        )
+    look_here_for_modules()
+    promises = {name: loaded(spec) for name, spec in wanted.items()}
     if servers.is_asked:
         from mdsd_opt.cli.report.audits import audit_view
 
-        found, of = server_audits.audited(servers, others, sampling, seconds, false_alarm, seed)
+        found, of = server_audits.audited(
+            servers, others, sampling, promises.get("promise"), seconds, false_alarm, seed
+        )
         present(audit_view(found, of, bar), form)
         leave([(of, found)], bar, junit)
         return
@@ -156,13 +175,16 @@ def audit(
     own: dict[str, Any] = {}
     if chain is not None or text is not None:
         own = _laws_and_promise(logits, vocab_sizes, sampling)
+        if promises.keys() & own.keys():
+            raise InvalidInput(
+                "--promise comes instead of temperature and filters: give one of them"
+            )
+        own |= promises
     elif logits is not None or vocab_sizes is not None:
         raise InvalidInput("--logits and --vocab-sizes go with --chain and --text")
     from mdsd_opt import auditing
-    from mdsd_opt.cli.output import look_here_for_modules
     from mdsd_opt.cli.report.audits import audit_view
 
-    look_here_for_modules()
     report: Report
     limits: dict[str, Any] = {
         "method": method,
@@ -175,7 +197,6 @@ def audit(
         limits["num_trials"] = trials
     if chain is not None:
         from mdsd_opt.auditing.chains import audit_chain
-        from mdsd_opt.base.installed import loaded
 
         num_drafts = num_drafts or 2
         report = audit_chain(
@@ -191,7 +212,6 @@ def audit(
         subject = f"{chain}: chains of {num_drafts} drafts"
     elif text is not None:
         from mdsd_opt.auditing.texts import audit_text
-        from mdsd_opt.base.installed import loaded
 
         if trials is not None:
             limits["num_texts"] = limits.pop("num_trials")

@@ -9,8 +9,8 @@ from typing import Any
 from mdsd_opt.auditing.servers.adapter import Adapter, Answer, is_there
 from mdsd_opt.auditing.servers.connection import Connection, Refused
 from mdsd_opt.auditing.servers.laws import Law
-from mdsd_opt.auditing.servers.request import ids_of, laws_of
-from mdsd_opt.errors import ServerError
+from mdsd_opt.auditing.servers.request import Request, ids_of, laws_of
+from mdsd_opt.errors import InvalidInput, ServerError
 from mdsd_opt.formats import answers_of
 
 #: Number of tokens that a law lists: more than a filter leaves, and enough to see what is beyond.
@@ -26,6 +26,13 @@ class LlamaCpp(Adapter):
 
     name = "llamacpp"
     order = 0
+
+    def __init__(self, connection: Connection, request: Request) -> None:
+        super().__init__(connection, request)
+        if request.promise is not None:
+            raise InvalidInput(
+                "llama.cpp's server gives laws after all its samplers: leave the promise out"
+            )
 
     @classmethod
     def recognises(cls, connection: Connection) -> bool:

@@ -83,7 +83,7 @@ class OpenAI(Adapter):
                 f"{self.connection.url} answers without log-probabilities ({error}): the audit "
                 f"asked for the {self.request.top} likeliest tokens of each"
             ) from error
-        return written, laws_of(written, self.request)
+        return written, laws_of(written, self.request, prompt)
 
     def sample(self, prompt: Sequence[int], length: int) -> Answer:
         written, laws = self._written(prompt, length)
