@@ -347,16 +347,22 @@ def in_stretches(counts: AcceptedCounts) -> AcceptedCounts:
 
 
 def of_steps(
-    accepted: Any, depth: int, sequence: Any = None, source: str = "steps"
+    accepted: Any, depth: Any, sequence: Any = None, source: str = "steps"
 ) -> AcceptedCounts:
-    """Counts of chains of one length by the accepted drafts of every step of each request."""
+    """Counts of chains by the accepted drafts of every step, in groups by the request of each.
+
+    `depth` is the length of all chains, or of each.
+    """
     counts = floats(accepted, "accepted").ravel()
-    if counts.size == 0 or (counts < 0).any() or (counts % 1).any() or counts.max() > depth:
-        raise InvalidInput(f"{source}: accepted must be integers from 0 to depth = {depth}")
-    reached = (counts[:, None] >= np.arange(1, depth + 1)).astype(np.float64)
+    depths = np.broadcast_to(floats(depth, "depth").ravel(), counts.shape)
+    if counts.size == 0 or (counts < 0).any() or (counts % 1).any() or (counts > depths).any():
+        longest = f"{depths.max():g}" if counts.size else depth
+        raise InvalidInput(f"{source}: accepted must be integers from 0 to depth = {longest}")
+    k = int(depths.max())
+    reached = (counts[:, None] >= np.arange(1, k + 1)).astype(np.float64)
     steps = AcceptedCounts(
-        counts, np.full(counts.size, float(depth)), np.ones(counts.size), depth, reached,
-        unit="steps", source=source,
+        counts, depths.astype(np.float64), np.ones(counts.size), k, reached, unit="steps",
+        source=source,
     )  # fmt: skip
     if sequence is None:
         return steps

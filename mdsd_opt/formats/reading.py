@@ -79,22 +79,12 @@ def read_steps(path: PathLike) -> dict[str, Any] | None:
 
 def _joined_metrics(paths: list[PathLike]) -> list[tuple[str, str | None]]:
     """Name and text of each file; scrapes of one server in several files are one text."""
-    found: list[tuple[str, str | None]] = []
-    for path in paths:
-        name = str(path)
-        text = None if Path(name).suffix in steps.ARRAYS else text_of(path)
-        if found and text is not None and found[-1][1] is not None and _is_metrics(text):
-            found[-1] = f"{found[-1][0]} and {name}", f"{found[-1][1]}\n{text}"
-        else:
-            found.append((name, text))
-    return found
-
-
-def _is_metrics(text: str) -> bool:
-    return any(
-        each.name == "metrics" and each.marker is not None and each.marker.search(text)
-        for each in formats()
-    )
+    names = [str(path) for path in paths]
+    texts = [None if Path(x).suffix in steps.ARRAYS else text_of(x) for x in names]
+    metrics = next(x.marker for x in formats() if x.name == "metrics")
+    if all(x is not None and metrics is not None and metrics.search(x) for x in texts):
+        return [(" and ".join(names), "\n".join(x for x in texts if x is not None))]
+    return [*zip(names, texts, strict=True)]
 
 
 def _counts(given: tuple[str, str | None], depth: int | None) -> AcceptedCounts:

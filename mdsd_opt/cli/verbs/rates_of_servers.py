@@ -22,7 +22,7 @@ _NOT_FOR_THESE = (
 
 def takes(asked: Asked) -> bool:
     """Whether the rates are those of JSON lines."""
-    return bool(asked.paths) and asked.paths[0].suffix == ".jsonl"
+    return bool(asked.paths) and asked.paths[0].name.endswith((".jsonl", ".jsonl.gz"))
 
 
 def view(asked: Asked) -> View:

@@ -47,6 +47,7 @@ def of_log(text: str, source: str) -> list[AcceptedCounts]:
     if re.search(r"\bn_drafted\s*=", text) and not _BEGINS.search(text):
         return _of_example(text, source)
     requests: list[dict[str, Any]] = []
+    last: dict[str, dict[str, Any]] = {}
     evals: dict[str, tuple[float, float]] = {}
     statistics: list[tuple[str, dict[str, Any]]] = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -65,11 +66,10 @@ def of_log(text: str, source: str) -> list[AcceptedCounts]:
             if not match or (_MEAN.search(line) and not match[4]):
                 raise cut(where, "llama.cpp's draft acceptance")
             told = {"line": match, "places": places, "eval": evals.pop(name, (None, None))}
-            requests.append({"where": where, "task": name, **told})
-        elif places is not None:  # in a line of its own
-            own = [x for x in requests if x["task"] == name]
-            if own:
-                own[-1]["places"] = places
+            requests.append({"where": where, **told})
+            last[name] = requests[-1]
+        elif places is not None and name in last:  # in a line of its own
+            last[name]["places"] = places
     whole = _sums(statistics, source)
     parts = [x for x in map(_of_request, requests) if x is not None]
     if not requests or not parts:

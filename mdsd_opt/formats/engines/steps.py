@@ -13,7 +13,7 @@ import numpy as np
 
 from mdsd_opt.base.files.arrays import missing_array, read_npy, read_npz
 from mdsd_opt.errors import InvalidInput, UnreadableFile
-from mdsd_opt.formats.counts import AcceptedCounts, merged, of_steps
+from mdsd_opt.formats.counts import AcceptedCounts, of_steps
 from mdsd_opt.formats.format import Format
 
 FIELDS = ("accepted", "num_drafts", "depth", "sequence")
@@ -67,17 +67,7 @@ def counts_of_arrays(found: dict[str, Any], source: str, depth: int | None) -> A
             f"{source}: {competing} drafts compete for one token, which counts of chains do not "
             "tell: advise from logits"
         )
-    depths = np.broadcast_to(np.asarray(told), accepted.shape)
-    texts = found.get("sequence")
-    parts = [
-        of_steps(
-            *(accepted[depths == k], int(k)),
-            None if texts is None else np.asarray(texts).ravel()[depths == k],
-            source,
-        )
-        for k in np.unique(depths)
-    ]
-    return merged(parts, f"{source} (steps)")
+    return of_steps(accepted, told, found.get("sequence"), f"{source} (steps)")
 
 
 FORMATS = (Format("steps", "JSON lines with 'accepted' and 'depth'"),)
