@@ -31,6 +31,8 @@ class Format:
     answers : callable, optional
         Function of a JSON record, its name and the number of tokens that were asked for, if known,
         that gives the texts with their log-probabilities; none where there are none.
+    takes_depth : bool
+        Whether `of_text` takes a given depth, without which it may have to refuse a file.
     beside : bool
         Whether records of other formats may hold this one too; then both must agree.
     """
@@ -38,7 +40,8 @@ class Format:
     name: str
     looks: str
     marker: re.Pattern[str] | None = None
-    of_text: Callable[[str, str], list[AcceptedCounts]] | None = None
+    of_text: Callable[..., list[AcceptedCounts]] | None = None
     of_record: Callable[[Any, str], list[AcceptedCounts | None] | None] | None = None
     answers: Callable[[Any, str, int | None], list[Answer]] | None = None
+    takes_depth: bool = False
     beside: bool = False

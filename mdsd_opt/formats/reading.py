@@ -102,7 +102,7 @@ def _of_content(text: str, name: str, depth: int | None) -> AcceptedCounts:
     if not is_json(text):
         found = [x for x in formats() if x.marker is not None and x.marker.search(text)]
         if found:
-            return _of_text(_only(found, name), text, name)
+            return _of_text(_only(found, name), text, name, depth)
         if not is_stream(text):
             raise _unknown(name)
     records = records_of(text, name)
@@ -111,10 +111,10 @@ def _of_content(text: str, name: str, depth: int | None) -> AcceptedCounts:
     return _of_records(records, name)
 
 
-def _of_text(reader: Format, text: str, name: str) -> AcceptedCounts:
+def _of_text(reader: Format, text: str, name: str, depth: int | None) -> AcceptedCounts:
     assert reader.of_text is not None
     try:
-        parts = reader.of_text(text, name)
+        parts = reader.of_text(text, name, *([depth] if reader.takes_depth else []))
     except _BROKEN as error:
         raise _broken(error, name, reader.name) from error
     return merged(parts, f"{name} ({reader.name})")

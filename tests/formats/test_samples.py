@@ -152,6 +152,26 @@ def test_a_length_that_a_file_does_not_tell_is_asked_for(tmp_path: Path) -> None
     assert chain.accepted.low <= 2.009 <= 6
 
 
+def test_a_rate_of_two_readings_is_settled_by_a_length() -> None:
+    path = SAMPLES / "sglang-log-03.log"
+    for depth in (2, 3):
+        assert read_counts(path, depth).depth == depth
+    with pytest.raises(UnreadableFile, match=r"accept rate is 0\.5, but accept len by"):
+        read_counts(path, 5)
+
+
+def test_every_sample_gives_advice_or_asks_for_a_length() -> None:
+    for name in READ:
+        if "steps" not in TRUTH[name]["read"] and "mean_accepted" not in TRUTH[name]["read"]:
+            continue
+        depth = TRUTH[name]["read"].get("depth") or 6
+        advice = mo.advise_from_counts(SAMPLES / name, depth=depth, target_ms=20, draft_ms=1)
+        assert advice.best.accepted.mean <= 16
+        if TRUTH[name]["read"].get("depth") is None:
+            with pytest.raises(InvalidInput, match="give depth"):
+                mo.advise_from_counts(SAMPLES / name)
+
+
 def test_totals_leave_steep_decay_open() -> None:
     """1.44 of 3 drafts accepted a step: the first draft may be accepted .48 to 1 of the time."""
     advice = mo.advise_from_counts(1440, 3000, depth=3)

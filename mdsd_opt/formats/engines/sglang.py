@@ -45,9 +45,11 @@ _PASSES = 40
 _OFF = 0.00501
 
 
-def of_log(text: str, source: str) -> list[AcceptedCounts]:
+def of_log(text: str, source: str, depth_given: int | None = None) -> list[AcceptedCounts]:
     """Counts of the log, a group for each line."""
     settings = {name: float(value) for name, value in _ARGUMENT.findall(text)}
+    if depth_given is not None and "speculative_num_draft_tokens" not in settings:
+        settings.setdefault("speculative_num_steps", float(depth_given))
     depth = _depth(settings, source)
     is_adaptive = _ADAPTIVE.search(text) is not None
     rows = []
@@ -148,7 +150,7 @@ def _depth_by_rates(
         raise UnreadableFile(
             f"{where} can be read in two ways: by accept len {length:.2f} and accept rate "
             f"{share:.2f} a step has {min(forms[0])} drafts, or {min(forms[1])} if the rate is "
-            "that of SGLang before April 2026. Give the log from its start, with server_args"
+            "that of SGLang before April 2026. Give depth, or the log from its start"
         )
     return None
 
@@ -206,10 +208,14 @@ def _of_answer(found: dict[str, Any], where: str) -> AcceptedCounts | None:
     if tokens is not None and length is not None:
         agree(where, Told("spec_accept_length", length, 0.0051),
               Told("completion_tokens / spec_verify_ct", tokens / steps.value))  # fmt: skip
+    beyond = 0.0  # tokens of passes without a draft
     if tokens is not None and accepted is not None and names["accepted"] != _ACCEPTED[-1]:
-        most = Told(f"{names['accepted']} + spec_verify_ct + 1", accepted + steps.value + 1.0)
-        at_most(where, Told("completion_tokens", tokens), most)
-    known: dict[str, Any] = {}
+        whole = Told(f"{names['accepted']} + spec_verify_ct + 1", accepted + steps.value + 1.0)
+        beyond = max(tokens - whole.value, 0.0)
+        each = (drafted or 0.0) / steps.value
+        if beyond and steps.value > 2.0 * each and 0.0 <= steps.value - beyond <= each:
+            raise Contradiction(where, Told("completion_tokens", tokens), whole)  # one a step less
+    known: dict[str, Any] = {"undrafted": np.array([beyond])}
     if accepted is None and not found.get(names["histogram"]):  # as a step brings one token more
         tokens = count(found, "completion_tokens", where)
         known["accepted"] = Told("completion_tokens", max(tokens - 1.0 - steps.value, 0.0))
@@ -307,7 +313,13 @@ def _listed(info: dict[str, Any], part: str, where: str) -> Answer:
 
 
 FORMATS = (
-    Format("SGLang's log", "lines with 'Decode batch' and 'accept len:'", _MARKER, of_log),
+    Format(
+        "SGLang's log",
+        "lines with 'Decode batch' and 'accept len:'",
+        _MARKER,
+        of_log,
+        takes_depth=True,
+    ),
     Format("SGLang's answers", "JSON with 'spec_verify_ct'", of_record=of_record, answers=answers),
     Format("SGLang's /server_info", "JSON with 'avg_spec_accept_length'", of_record=of_server_info),
     Format("SGLang's bench_serving", "JSON with 'accept_length'", of_record=of_bench),
