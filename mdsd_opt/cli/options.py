@@ -157,7 +157,7 @@ class Asked:
     kind: str | None = None
     pad: bool = False
     vocab_size: int | None = None
-    accepted: Path | None = None
+    accepted: str | None = None
     plot: Path | None = None
     mask: Path | None = None
     lift: Path | None = None

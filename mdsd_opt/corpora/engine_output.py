@@ -19,6 +19,7 @@ from mdsd_opt.corpora.intervals import MeanInterval, interval_of_groups, mean_in
 from mdsd_opt.errors import InvalidInput, MdsdError, UnreadableFile
 from mdsd_opt.formats import AcceptedCounts, Answer, read_answers
 from mdsd_opt.formats.counts import in_stretches, with_groups
+from mdsd_opt.formats.reading import scored
 from mdsd_opt.problem.solution import weighted_count
 
 
@@ -296,8 +297,7 @@ def paired_positions(
 
 def _texts(path: Path) -> Iterator[Answer]:
     for answers in read_answers(path):
-        prompts = [x for x in answers if x.is_prompt]
-        yield from prompts or answers
+        yield from scored(answers)
 
 
 def _size_if_complete(positions: Sequence[tuple[dict[Any, float], dict[Any, float]]]) -> int | None:

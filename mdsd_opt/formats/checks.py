@@ -71,7 +71,7 @@ def counts_of(
     Parameters
     ----------
     histogram : Told, optional
-        Steps that accepted exactly 0, 1, ... drafts.
+        Steps that accepted exactly 0, 1, ... drafts; in place of positions.
     positions, shares : Told, optional
         Steps that accepted at least 1, 2, ... drafts, or their shares of all steps that drafted.
     mean : Told, optional
@@ -84,8 +84,7 @@ def counts_of(
     if histogram is not None:
         given = np.asarray(histogram.value, dtype=np.float64)
         steps = _same(where, Told(f"the sum of {histogram.name}", float(given.sum())), steps)
-        reached = given[::-1].cumsum()[::-1][1:].tolist()
-        positions = _same_positions(where, Told(histogram.name, reached), positions)
+        positions = Told(histogram.name, given[::-1].cumsum()[::-1][1:].tolist())
     if positions is not None:
         _falling(where, positions)
         whole = Told(f"what {positions.name} sums to", float(sum(positions.value)))
@@ -219,13 +218,6 @@ def _same(where: str, derived: Told, told: Told | None) -> Told:
         return derived
     agree(where, derived, told)
     return told
-
-
-def _same_positions(where: str, derived: Told, told: Told | None) -> Told:
-    for n, value in enumerate(() if told is None else told.value):
-        own = derived.value[n] if n < len(derived.value) else 0.0
-        agree(where, Told(derived.name, own), Told(f"{told.name} [{n}]", value))  # type: ignore[union-attr]
-    return derived
 
 
 def _falling(where: str, told: Told) -> None:

@@ -6,6 +6,7 @@ answer are put together: what they list is joined, and what they count is the su
 
 from __future__ import annotations
 
+import functools
 import gzip
 import importlib
 import io
@@ -15,7 +16,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 from mdsd_opt.base.files import parse_json, read_bytes
 from mdsd_opt.errors import MissingExtra, UnreadableFile
@@ -41,10 +42,8 @@ def text_of(path: str | os.PathLike[str]) -> str:
     name = str(path)
     if name.startswith(("http://", "https://")):
         return scraped_twice(name)
-    if name in ("-", "/dev/stdin"):
-        content = sys.stdin.buffer.read(_MAX_BYTES)
-    else:
-        content = read_bytes(path, _MAX_BYTES)
+    is_stdin = name in ("-", "/dev/stdin")
+    content = _all_of(sys.stdin.buffer) if is_stdin else read_bytes(path, _MAX_BYTES)
     if content.startswith(b"\x1f\x8b"):
         try:
             content = _inflated(content, name)
@@ -54,6 +53,12 @@ def text_of(path: str | os.PathLike[str]) -> str:
     if not text.strip():
         raise UnreadableFile(f"{name} is empty")
     return text
+
+
+@functools.lru_cache(maxsize=1)
+def _all_of(stream: BinaryIO) -> bytes:
+    """Content of standard input, which can be read once, and is looked at several times."""
+    return stream.read(_MAX_BYTES)
 
 
 def _inflated(content: bytes, name: str) -> bytes:

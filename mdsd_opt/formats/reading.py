@@ -83,7 +83,7 @@ def _joined_metrics(paths: list[PathLike]) -> list[tuple[str, str | None]]:
     texts = [None if Path(x).suffix in steps.ARRAYS else text_of(x) for x in names]
     metrics = next(x.marker for x in formats() if x.name == "metrics")
     if all(x is not None and metrics is not None and metrics.search(x) for x in texts):
-        return [(" and ".join(names), "\n".join(x for x in texts if x is not None))]
+        return [(" and ".join(names), "".join(x for x in texts if x is not None))]
     return [*zip(names, texts, strict=True)]
 
 
@@ -240,6 +240,11 @@ def answers_of(record: Any, where: str = "the answer", top: int | None = None) -
     return found
 
 
+def scored(answers: list[Answer]) -> list[Answer]:
+    """Prompts of a request that were scored, or the texts that it generated."""
+    return [x for x in answers if x.is_prompt] or answers
+
+
 def _no_lists(where: str) -> UnreadableFile:
     known = "; ".join(f"{x.name}: {x.looks}" for x in formats() if x.answers is not None)
     return UnreadableFile(f"{where} has no lists of log-probabilities. Known: {known}")
@@ -296,7 +301,7 @@ def _summary_of_counts(counts: AcceptedCounts) -> dict[str, Any]:
 
 
 def _summary_of_lists(path: PathLike) -> dict[str, Any]:
-    texts = [x for request in read_answers(path) for x in request]
+    texts = [x for request in read_answers(path) for x in scored(request)]
     return {
         "texts": len(texts),
         "positions": [len(x.lists) for x in texts],

@@ -74,7 +74,7 @@ def test_every_format_has_a_sample() -> None:
             met.add(read_counts(SAMPLES / name).source.rpartition("(")[2].rstrip(")"))
         except MdsdError:
             continue
-    silent = {"trtllm-bench", "guidellm", "SGLang's bench_serving"}
+    silent = {"trtllm-bench", "guidellm"}
     assert {x.name for x in formats() if x.of_text or x.of_record} - met <= silent
 
 
@@ -87,6 +87,9 @@ def test_a_file_may_be_compressed_and_come_from_standard_input(monkeypatch: Any)
         stdin = io.TextIOWrapper(io.BytesIO(content))
         monkeypatch.setattr(sys, "stdin", stdin)
         assert summary("-")["accepted"] == 13271
+    lists = (SAMPLES / "tgi-answer-01.json").read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lists)))
+    assert summary("-")["logprobs"]["texts"] == 2
 
 
 def test_a_compressed_file_that_is_cut(tmp_path: Path) -> None:

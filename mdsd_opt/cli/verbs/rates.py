@@ -69,7 +69,7 @@ def rates(
         ),
     ] = True,
     accepted: Annotated[
-        Path | None,
+        str | None,
         "What an engine counted by position: a log, metrics or answers; or .jsonl, .npz or .npy "
         "with 'accepted' tokens of each step, 'num_drafts' for a place, perhaps 'depth' (places of "
         "a step) and 'sequence'. Shown beside the optimum if LOGITS are given.",

@@ -36,7 +36,7 @@ def view(asked: Asked) -> View:
     asked.refuse(["best-filter"], "{name} goes without --accepted")
     if not asked.paths:
         asked.refuse(["mask", "lift", "no-mask-draft"], "{name} goes with LOGITS")
-    steps = read_steps(path)
+    steps = None if "://" in path else read_steps(path)
     by_request = steps is not None and "sequence" in steps
     if steps is None:
         counts = read_counts(path)
@@ -59,9 +59,9 @@ def view(asked: Asked) -> View:
     )  # fmt: skip
     return View(
         f"Accepted drafts of {path}",
-        [Section("", table=_table(measured, optimal, str(path), intervals))],
+        [Section("", table=_table(measured, optimal, path, intervals))],
         document={
-            "source": str(path),
+            "source": path,
             "confidence": asked.confidence,
             "accepted": lines,
             "optimal": [row.to_dict() for row in optimal],

@@ -97,12 +97,13 @@ def _of_line(
 def _depth(settings: dict[str, float], where: str) -> Told | None:
     """K by the arguments of a server; trees are refused, whose counts do not tell of others."""
     topk = settings.get("speculative_eagle_topk", 1.0)
+    name = "speculative_num_draft_tokens"
     if topk > 1:
         raise UnreadableFile(
-            f"{where} is of trees (speculative_eagle_topk={topk:g}), whose counts do not tell what "
-            "other trees accept: advise from logits, or run it with topk 1"
+            f"{where} is of trees (speculative_eagle_topk={topk:g}, {name}="
+            f"{settings.get(name, math.nan):g}), whose counts do not tell what other trees accept: "
+            "advise from logits, or run it with topk 1"
         )
-    name = "speculative_num_draft_tokens"
     tokens, steps = settings.get(name), settings.get("speculative_num_steps")
     found = [Told(f"{name} - 1", tokens - 1.0)] if tokens else []
     if steps:
@@ -260,16 +261,6 @@ def of_server_info(record: Any, where: str) -> list[AcceptedCounts | None] | Non
     return [mean_of(where, means[0], _depth(settings, where), Measured())]
 
 
-def of_bench(record: Any, where: str) -> list[AcceptedCounts | None] | None:
-    """Mean of the result that bench_serving writes, which is the server's since its start."""
-    found = [x for x in holders(record, "accept_length") if "total_output_tokens" in x]
-    return [
-        mean_of(where, Told("accept_length - 1", count(x, "accept_length", where) - 1.0), None,
-                Measured(counted(x, "total_output_tokens", where), counted(x, "duration", where)))
-        for x in found
-    ] or None  # fmt: skip
-
-
 _ACCEPT_LENGTH = re.compile(r"^Accept length:\s+(\d+\.\d\d)\s*$", re.MULTILINE)
 _TOTAL = re.compile(r"^([A-Z][\w ()/]+):\s+([\d.]+)\s*$", re.MULTILINE)
 
@@ -322,8 +313,5 @@ FORMATS = (
     ),
     Format("SGLang's answers", "JSON with 'spec_verify_ct'", of_record=of_record, answers=answers),
     Format("SGLang's /server_info", "JSON with 'avg_spec_accept_length'", of_record=of_server_info),
-    Format("SGLang's bench_serving", "JSON with 'accept_length'", of_record=of_bench),
-    Format(
-        "SGLang's bench_serving's text", "a line 'Accept length:'", _ACCEPT_LENGTH, of_bench_text
-    ),
+    Format("SGLang's bench_serving", "a line 'Accept length:'", _ACCEPT_LENGTH, of_bench_text),
 )
