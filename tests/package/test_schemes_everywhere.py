@@ -199,10 +199,11 @@ ANSWERS: dict[str, Callable[..., Any]] = {
             TARGET, DRAFT, DRAWN, scheme=scheme, verifier="naive_target", with_rates=True
         )
     ),
+    "worst_case": lambda scheme: [mo.worst_case("rrs", 2, scheme).gap],
 }  # fmt: skip
 
 #: They say what they are for instead.
-REFUSED = {"acceptance_interval", "check_condition"}
+REFUSED = {"acceptance_interval", "check_condition", "worst_case"}
 
 #: Asked in tests/models, which have PyTorch, and in tests/verifiers/test_verifier_registry.py.
 ELSEWHERE = {"custom_generate", "Verifier.has_batch_rates"}
