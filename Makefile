@@ -17,7 +17,7 @@ demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table 
 	@$(BIN)/mdsd-opt advise --target-ms 20 --draft-ms 2 > $(VENV)/.compiled
 	$(BIN)/mdsd-opt rates --plot acceptance.png
 
-KERNEL_TESTS := $(patsubst %,tests/gpu/test_gpu_%.py,compile kernels ptx race types)
+KERNEL_TESTS := $(patsubst %,tests/gpu/test_gpu_%.py,compile confident kernels ptx race types)
 
 # Processes begin with whole files, so that what a file prepares is seldom prepared by two.
 SHARED := $(BIN)/python -m pytest --numprocesses auto --dist worksteal

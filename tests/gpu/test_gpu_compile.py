@@ -35,7 +35,7 @@ TIGHT = ("tables", "best_", "groups", "selection", "drafted", "residual")
 #: of the unit of exp2, reciprocals and conversions.
 MOST_INSTRUCTIONS = {
     "with_replacement": (27.5, 54, 4),
-    "without_replacement": (39, 55, 6),
+    "without_replacement": (39, 56, 6),
     "optimal_verification": (48.5, 75, 9),
     "optimal_verification_without_replacement": (65, 96, 10),
 }

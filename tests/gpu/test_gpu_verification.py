@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support import chi_square
-from support.kernel_cases import near_rows, pair_of, request_of
+from support.kernel_cases import drawn, near_rows, pair_of, request_of
 from support.logit_rows import rows_of_every_character
 from support.ptx.runtime import Device, PtxRuntime
 from support.row_plans import PlanningRuntime, RowPlan
@@ -37,21 +37,6 @@ LAW_TOLERANCE = 1e-7
 @pytest.fixture(scope="module")
 def runtime(kernel_device: Device) -> PlanningRuntime:
     return PlanningRuntime(kernel_device)
-
-
-def drawn(
-    rng: np.random.Generator, draft: NDArray[Any], k: int, scheme: str = "with_replacement"
-) -> NDArray[np.int64]:
-    """Drafts of every row; -1 behind them where there are not so many."""
-    q = mo.softmax(draft.astype(np.float64))
-    if scheme == "with_replacement":
-        return np.stack([rng.choice(row.size, k, p=row) for row in q]).astype(np.int64)
-    found = np.full((len(q), k), -1)
-    for row, own in zip(q, found, strict=True):
-        possible = np.flatnonzero(row > 0)
-        first = np.argsort(rng.exponential(size=possible.size) / np.maximum(row[possible], 1e-290))
-        own[: min(k, possible.size)] = possible[first[:k]]
-    return found
 
 
 def decided(

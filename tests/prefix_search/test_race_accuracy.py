@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
-from support.race_oracles import fine_nodes, two_level_containment, uniform_containment
+from support.logit_rows import confident_rows
+from support.race_oracles import (
+    fine_nodes,
+    prefix_order,
+    race_rates,
+    two_level_containment,
+    uniform_containment,
+)
 
 import mdsd_opt as mo
 from mdsd_opt.data import sample_logits_path
@@ -93,6 +101,46 @@ def test_containment_of_real_logits(num_drafts: int) -> None:
     found = drafts.prefix_containment(order)
     assert fine.max() > 0.01  # or the comparison would say nothing
     np.testing.assert_allclose(found, fine, rtol=0, atol=bound(num_drafts))
+
+
+def exact_weights(logits: np.ndarray) -> list[Fraction]:
+    """Softmax of a row to 60 digits, as Fractions that sum to one."""
+    with localcontext() as context:
+        context.prec = 60
+        weights = [Fraction(Decimal(float(x) - float(logits.max())).exp()) for x in logits]
+    return [w / sum(weights) for w in weights]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rates_of_confident_rows_are_those_in_fractions(seed: int) -> None:
+    """Of the sum over times that is the truth below, and of the batch."""
+    counts = (1, 2, 4)
+    target, draft = confident_rows(np.random.default_rng(seed), 3, 6, np.float64)
+    found = mo.acceptance_rates(target, draft, counts, drafts="without_replacement")
+    for rates, *sides in zip(found, target, draft, strict=True):
+        p, q = (exact_weights(x) for x in sides)
+        order = prefix_order(*sides)
+        inside = [sum(p[i] for i in order[:n]) for n in range(order.size + 1)]
+        for k, rate in zip(counts, rates, strict=True):
+            contained = mo.WithoutReplacement(q, k).exact_prefix_containment(order.tolist())
+            least = min(a - b for a, b in zip(inside, contained, strict=True))
+            exact = float(1 + least) if k < order.size else float(inside[-1])
+            assert rate == pytest.approx(exact, abs=1e-12)
+            assert race_rates(*sides, (k,))[0] == pytest.approx(exact, abs=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("counts", [(1, 31), (1, 2, 31), (1, 8, 24, 31), (2, 30), (1, 3, 64)])
+def test_rates_of_confident_rows_for_several_numbers_of_drafts(
+    counts: tuple[int, ...], dtype: Any
+) -> None:
+    rng = np.random.default_rng(counts[-1])
+    for size in (8, 40, 64):
+        rows = confident_rows(rng, 4, size, dtype)
+        found = mo.acceptance_rates(*rows, counts, drafts="without_replacement")
+        for rates, *sides in zip(found, *rows, strict=True):
+            exact = race_rates(*(x.astype(np.float64) for x in sides), counts)
+            np.testing.assert_allclose(rates, exact, rtol=0, atol=1e-12)
 
 
 def skewed(vocab_size: int, lightest: int, low: float) -> np.ndarray:

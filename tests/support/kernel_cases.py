@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from support.ptx.runtime import PtxRuntime, host_logits
 
-from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.base.sampling import Sampling, softmax
 from mdsd_opt.batch.batch import RowWork
 from mdsd_opt.batch.device import Request
 from mdsd_opt.gpu import rates, verification
@@ -48,6 +48,21 @@ def near_rows(
     draft = rng.normal(size=(num_rows, vocab_size)) * 2.5
     target = draft + rng.normal(size=(num_rows, vocab_size)) * 0.5
     return target.astype(np.float32), draft.astype(np.float32)
+
+
+def drawn(
+    rng: np.random.Generator, draft: NDArray[Any], k: int, scheme: str = "with_replacement"
+) -> NDArray[np.int64]:
+    """Drafts of every row; -1 behind them where there are not so many."""
+    q = softmax(draft.astype(np.float64))
+    if scheme == "with_replacement":
+        return np.stack([rng.choice(row.size, k, p=row) for row in q]).astype(np.int64)
+    found = np.full((len(q), k), -1)
+    for row, own in zip(q, found, strict=True):
+        possible = np.flatnonzero(row > 0)
+        first = np.argsort(rng.exponential(size=possible.size) / np.maximum(row[possible], 1e-290))
+        own[: min(k, possible.size)] = possible[first[:k]]
+    return found
 
 
 def pair_of(

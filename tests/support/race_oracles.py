@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from math import comb
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,3 +63,44 @@ def fine_nodes(slowest: float, num_drafts: int) -> tuple[NDArray[np.float64], ND
     step = 0.14 / np.sqrt(num_drafts)
     t = np.exp(np.arange(-14.0, np.log((4 * num_drafts + 45) / slowest), step))
     return t, step * t
+
+
+def prefix_order(target: NDArray[Any], draft: NDArray[Any]) -> NDArray[np.int64]:
+    """Possible drafts in order of p/q, by their logits, which do not underflow."""
+    possible = np.flatnonzero(draft > -np.inf)
+    return possible[np.argsort(target[possible] - draft[possible], kind="stable")]
+
+
+def race_rates(
+    target: NDArray[np.float64], draft: NDArray[np.float64], num_drafts: Sequence[int]
+) -> NDArray[np.float64]:
+    """Optimal rates of one row of logits: 1 + min of P - Q over all prefixes.
+
+    1 - Q is the integral over time of the rate outside a prefix, while nothing outside and fewer
+    than K inside have rung: the law of how many have is made token by token, of positive terms
+    alone, and the integral is a plain trapezoid rule in log t.
+    """
+    p, q = (np.exp(x - x.max()) / np.exp(x - x.max()).sum() for x in (target, draft))
+    order = prefix_order(target, draft)
+    order = order[q[order] > 0]
+    rates = q[order]
+    inside = np.append(0.0, np.cumsum(p[order]))
+    outside = np.append(np.cumsum(rates[::-1])[::-1], 0.0)
+    times = np.exp(np.arange(np.log(1e-19), np.log(60 / rates.min()), 0.1))
+    best = []
+    for k in num_drafts:
+        if k >= order.size:
+            best.append(float(inside[-1]))
+            continue
+        rung = np.zeros((k, times.size))  # Pr(so many have rung) by each time
+        rung[0] = 1.0
+        least = 0.0
+        for end, rate in enumerate(rates):
+            alone = outside[end] * times * np.exp(-outside[end] * times)
+            escape = 0.1 * (alone * rung.sum(0)).sum()
+            least = min(least, inside[end] - (1.0 - escape))
+            silent = np.exp(-rate * times)
+            rung[1:] = rung[1:] * silent - rung[:-1] * np.expm1(-rate * times)
+            rung[0] *= silent
+        best.append(1.0 + min(least, inside[-1] - 1.0))
+    return np.array(best)

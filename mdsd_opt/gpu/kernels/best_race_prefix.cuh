@@ -85,12 +85,23 @@ struct RaceCurve {
     return fmax(inside, end);
   }
 
-  // The same by the heavy tokens of a bin.
+  // The same by the heavy tokens of a bin. A prefix has all light ones before the heavy ones that are in it,
+  // but for some: that gains their p, which is between tangents of P, less their q at the chord of Q.
   __device__ double possible_gain_by_heavy(int bin) const {
     int first = memory.heavy.before(bin), stop = memory.heavy.before(bin + 1);
-    double most = gain(bin + 1);
-    for (int h = first; h < stop; h++) most = fmax(most, gain(kFirstHeavy + h));
-    return most + fmax(p(bin + 1) - p(bin) - heavy_p(first, stop), 0.0);
+    double odds = p_unit * kUnitsOfWeight * kLightShare;
+    double lower = scale.lower_edge(bin) * odds, upper = scale.upper_edge(bin) * odds;
+    double light_p = fmax(p(bin + 1) - p(bin) - heavy_p(first, stop), 0.0);
+    double light_q = (memory.sums[1][bin + 1] - memory.sums[1][bin]) * kLightUnit;
+    double kept = meeting_point(light_p, light_q, lower, upper), q = light_q, most = 0.0;
+    for (int h = first; h <= stop; h++) {
+      int place = h < stop ? kFirstHeavy + h : bin + 1;
+      double chord = q > 0.0 ? (memory.escape[bin] - memory.escape[place]) / q : 0.0;
+      double some = light_p - lower * kept - chord * (light_q - kept), all = light_p - chord * light_q;
+      most = fmax(most, gain(place) + fmax(fmax(some, all), 0.0));
+      if (h < stop) q += memory.heavy.rate[h];
+    }
+    return most;
   }
 
   __device__ LightPrefix light(int end) const {

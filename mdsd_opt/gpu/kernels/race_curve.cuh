@@ -67,7 +67,7 @@ __device__ void sort_heavy(const RaceHead& head, EndOf end_of, HeavyTokens& heav
     }
     heavy.end[place] = end_of(token.place);
     heavy.source[place] = static_cast<unsigned short>(i);
-    heavy.p_weight[place] = static_cast<float>(exp2(p));
+    heavy.p_weight[place] = units.p.of(token.p_logit, {head.p_scale, 0.0f, nullptr});  // as it was counted
     heavy.rate[place] = exp2(q - kWholeBits);
   }
   if (threadIdx.x == 0) heavy.size = size;

@@ -17,7 +17,7 @@ struct alignas(16) HeavyToken {
 
 struct RaceHead {
   RaceUnits units;
-  double p_scale, q_scale;  // log2(e) / T
+  float p_scale, q_scale;  // log2(e) / T, as the tables have it
   u32 p_total, light_total;  // filled in from the table
   u32 num_heavy;
   HeavyToken heavy[kMaxHeavy];
@@ -53,7 +53,7 @@ __device__ __forceinline__ void add_race(const Logits<P>& p, const Logits<Q>& q,
     BinSums<2, 1>::add<0>(mine_high, bin, units_of_light(__fmul_rn(square, light), dither));
     BinSums<2, 1>::add<1>(mine_high, bin, units_of_light(__fmul_rn(square, square), dither));
     if (kZoomed || z <= 1.0f) return;
-    head.heavy[next_of(&head.num_heavy)] = {t, p_logit, q_logit};
+    head.heavy[next_of(&head.num_heavy)] = {ordered_place(t), p_logit, q_logit};
   };
   for_each_weighed_token(p, q, share, units, add);
 }
@@ -97,8 +97,8 @@ __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
   RaceUnits units = race_units(p, q, share, most, packed, memory.units);
   if (cluster_rank() == 0 && threadIdx.x == 0) {
     head.units = units;
-    head.p_scale = static_cast<double>(target_high) + target_low;
-    head.q_scale = static_cast<double>(draft_high) + draft_low;
+    head.p_scale = target_high;
+    head.q_scale = draft_high;
     is_bad[item] = units.row.kind == kBadRow;
   }
   if (units.row.kind == kBadRow) {

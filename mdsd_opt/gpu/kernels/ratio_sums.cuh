@@ -16,6 +16,11 @@ __device__ __forceinline__ float place_of(float p_weight, float q_weight, float 
   return clamped_product(p_weight, fast_reciprocal(__fmaf_rn(q_weight, shape, p_weight)));
 }
 
+// A place by which heavy tokens are put in order. Places next to zero say nothing: where p + shape q is
+// above 2^126 the reciprocal is zero, and so is t, which it need not be of a smaller ratio. They count as
+// one place, in which exact ratios decide.
+__device__ __forceinline__ float ordered_place(float t) { return t < 1e-20f ? 0.0f : t; }
+
 __device__ __forceinline__ u32 bin_bits_of(float t) {
   return __float_as_uint(__fmaf_rn(t, kPlaces, kToBin));
 }

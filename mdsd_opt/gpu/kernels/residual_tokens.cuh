@@ -49,7 +49,7 @@ struct Residual {
   }
   __device__ u32 of_listed(const HeavyRest& listed) const {
     float p_weight = units.p.of(listed.p_logit, p.scale), q_weight = units.q.of(listed.q_logit, q.scale);
-    float place = place_of(p_weight, q_weight, shape);
+    float place = ordered_place(place_of(p_weight, q_weight, shape));
     return of_heavy({place, listed.p_logit, listed.q_logit, p_weight, q_weight}, listed.dither);
   }
 };

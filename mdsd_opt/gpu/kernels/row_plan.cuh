@@ -75,7 +75,7 @@ __device__ __forceinline__ WeighedToken weighed(const Logits<P>& p, const Logits
   bool p_is_out = p.leaves_out(token, x);
   float p_weight = p_is_out ? 0.0f : units.p.of(x, p.scale);
   float q_weight = q.leaves_out(token, y) ? 0.0f : units.q.of(y, q.scale);
-  return {place_of(p_weight, q_weight, shape), p_is_out ? -infinity() : x, y, p_weight, q_weight};
+  return {ordered_place(place_of(p_weight, q_weight, shape)), p_is_out ? -infinity() : x, y, p_weight, q_weight};
 }
 
 // A draft; `token` is -1 if it is missing or q cannot have drawn it.
