@@ -184,7 +184,7 @@ def test_counts_of_metrics_and_of_answers_agree(models, tmp_path):
     answers.write_text("\n".join(map(json.dumps, found)))
     one_by_one, whole = read_counts(answers, 4).to_dict(), read_counts(scrape).to_dict()
     assert one_by_one["groups"] == len(PROMPTS)
-    assert whole["num_drafts"] == 4
+    assert whole["depth"] == 4
     for name in ("accepted", "drafted"):
         assert whole[name] == one_by_one[name] > 0
     # the last step of a text may have had no room for a draft
