@@ -257,14 +257,14 @@ def holders(
 ) -> list[dict[str, Any]]:
     """Outermost objects with one of these keys; none are sought under the key `without`.
 
-    A key whose value is null counts only where `null` says so.
+    Nor in what stands there for each token. A null counts only where `null` says so.
     """
     if depth > 12:
         return []
     if isinstance(record, dict):
         if any(name in record and (null or record[name] is not None) for name in names):
             return [record]
-        record = [value for key, value in record.items() if key != without]
+        record = [x for key, x in record.items() if key not in _OF_ITS_TOKENS and key != without]
     if not isinstance(record, list):
         return []
     return [

@@ -28,9 +28,10 @@ _BEGINS = re.compile(
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _POSITION = re.compile(r'(?:position|pos)="(\d+)"')
 
-#: Names that are counted beside those of speculation, by any engine.
-_COUNTERS = re.compile(
-    r"(?:_total|_sum|_count|_created)$|:spec_decode_num_|^trtllm_spec_decode_num_|^tgi_request_"
+#: Counters of speculation, which a server that is started again begins anew, all of them.
+_COUNTER = re.compile(
+    r":spec_decode_num_|^trtllm_spec_decode_num_|^tgi_request_|"
+    r"^sglang:(?:spec_verify_calls|generation_tokens)$"
 )
 
 _UNSURE = "spec_verify_calls is taken for the steps of all requests"
@@ -112,7 +113,7 @@ def _added(scrape: _Scrape, before: _Scrape, source: str) -> _Scrape:
     created: set[str] = set()
     for name, value in scrape.items():
         old = before.get(name)
-        if old is None or not _BEGINS.match(name[0]) or "_num_" not in name[0]:
+        if old is None or not _COUNTER.search(name[0]):
             continue
         if name[0].endswith("_created"):
             created.add(_engine(name))
