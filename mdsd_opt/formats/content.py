@@ -203,17 +203,19 @@ def _stream(record: Any) -> Any:
 
 
 def _is_chunk(record: Any) -> bool:
+    """Whether a record is a part of an answer, which says itself that it is not at its end."""
     if not isinstance(record, dict):
         return False
-    choices = record.get("choices")
+    choices, own = record.get("choices"), record.get("meta_info")
+    parts = [x for x in [*(choices if isinstance(choices, list) else []), own]
+             if isinstance(x, dict)]  # fmt: skip
     return (
         str(record.get("object", "")).endswith(".chunk")
         or choices == []
+        or record.get("stop") is False
         or isinstance(record.get("done"), bool)
-        or (isinstance(choices, list) and any(
-            isinstance(x, dict) and "finish_reason" in x and x["finish_reason"] is None
-            for x in choices))
-    )  # fmt: skip
+        or any("finish_reason" in x and x["finish_reason"] is None for x in parts)
+    )
 
 
 def _join(into: dict[str, Any], chunk: Any, where: str, falls: list[str]) -> None:
