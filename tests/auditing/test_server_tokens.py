@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
@@ -196,7 +197,7 @@ def test_an_id_beside_a_token_of_a_chat_is_not_taken():
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("{", "line 1"),
+        ("{", "is not JSON: line 2"),
         ("[1]", "no lists of log-probabilities"),
         ('{"choices": [{"text": "a"}]}', "no lists of log-probabilities"),
         ('{"meta_info": {"output_top_logprobs": [[[0]]]}}', "not known"),
@@ -253,3 +254,16 @@ def cost_of(num_tokens):
     assert not math.isnan(report.log10_e)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return seconds, (after - before) / 1024
+
+
+def test_a_stream_and_a_compressed_file_are_read_as_they_are(tmp_path):
+    answer = json.dumps(next(answers("completions", 1, logprobs=20)))
+    path = tmp_path / "texts.jsonl.gz"
+    path.write_bytes(gzip.compress(f"{answer}\n".encode() * 40))
+    assert mo.audit_tokens(path).tokens == 280
+    path = tmp_path / "stream.txt"
+    path.write_text(f"data: {answer}\n\ndata: [DONE]\n")
+    assert mo.audit_tokens(path).tokens == 7
+    path.write_text("INFO SpecDecoding metrics: Mean acceptance length: 2.00\n")
+    with pytest.raises(UnreadableFile, match="no lists of log-probabilities"):
+        mo.audit_tokens(path)

@@ -182,7 +182,10 @@ class Log:
 
 def is_log(path: Any) -> bool:
     """Whether a file is the log of an audit."""
-    first = next(json_lines(path), (None, ""))[0]
+    try:
+        first = next(json_lines(path), (None, ""))[0]
+    except UnreadableFile:  # a stream, or a file that is compressed: no log of this audit
+        return False
     return isinstance(first, dict) and first.get("kind") == HEADER
 
 
