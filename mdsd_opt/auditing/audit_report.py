@@ -256,7 +256,8 @@ class AuditReport(Report):
             found = self._check_wrong(p_value, draft_checks)
             if draft_checks or self.method != "sampling":
                 return found
-            assert self.total_variation_interval is not None  # there were trials
+            if self.total_variation_interval is None:
+                return f"{found}{self._caused}"
             low, high = self.total_variation_interval
             size = f"total variation {self.total_variation:.3g} in [{low:.3g}, {high:.3g}]"
             return f"{size}{self._caused}; {found}"
@@ -290,7 +291,8 @@ class AuditReport(Report):
         return rows + self._violation_rows()
 
     def _measured_rows(self) -> list[tuple[str, str]]:
-        rows = [("total variation", self._measured(self.total_variation, "total_variation"))]
+        size = self._not_zero or self._measured(self.total_variation, "total_variation")
+        rows = [("total variation", size)]
         if self.acceptance_rate is not None:
             rows.append(("acceptance rate", self._measured(self.acceptance_rate, "acceptance")))
         return rows
@@ -309,10 +311,10 @@ class AuditReport(Report):
         if self.sampler_p_value is not None:
             shown = p_value_text(self.sampler_p_value)
             rows.append(("p-value of the calls", f"{shown} (that they follow it)"))
-        assert self.total_variation_interval is not None  # there were trials
-        low, high = self.total_variation_interval
-        sampled = f"in [{low:.6g}, {high:.6g}] {self._with_confidence}"
-        rows.append(("total variation of the calls", sampled))
+        if self.total_variation_interval is not None:
+            low, high = self.total_variation_interval
+            sampled = f"in [{low:.6g}, {high:.6g}] {self._with_confidence}"
+            rows.append(("total variation of the calls", sampled))
         if self.sampled_acceptance_rate is not None:
             rate = self._measured(self.sampled_acceptance_rate, "acceptance")
             rows.append(("acceptance rate of the calls", rate))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -46,6 +48,7 @@ def behaviour(
     drawn: Callable[[np.random.Generator], Node],
     vocab_size: int,
     rng: np.random.Generator,
+    deadline: float = math.inf,
 ) -> str:
     """Causes of a deviation whose signatures hold in every call that could contradict them.
 
@@ -57,6 +60,8 @@ def behaviour(
         Draws a tree of drafts, with the laws at its nodes.
     vocab_size : int
     rng : numpy.random.Generator
+    deadline : float
+        Time by `time.perf_counter` after which no more calls are made.
 
     Returns
     -------
@@ -67,6 +72,8 @@ def behaviour(
     tape = Tape()
     with served(tape) as serving:
         for n in range(_CALLS):
+            if time.perf_counter() > deadline:
+                break
             root = drawn(rng)
             answers = []
             for _ in range(2):

@@ -60,6 +60,11 @@ def cause(
     return f"mass moved {name}" if most >= _EXPLAINS and other <= _ALSO_EXPLAINS else ""
 
 
+def oddest(shares: Vector, law: Vector) -> int:
+    """Outcome that deviates most, by square roots of shares, of which chance moves all alike."""
+    return int(np.argmax(np.abs(np.sqrt(shares) - np.sqrt(law))))
+
+
 def _explained(
     output: Vector, target: Vector, order: NDArray[np.int64], num_trials: int | None
 ) -> float:

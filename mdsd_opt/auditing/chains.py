@@ -13,7 +13,7 @@ from mdsd_opt.auditing.on_laws import CALLS, WIDE_CALLS, OnTrees
 from mdsd_opt.auditing.portfolio import PortfolioReport
 from mdsd_opt.auditing.report import ANSWERS, HIDDEN_AT_MOST, Bar
 from mdsd_opt.auditing.rows import audit_rows
-from mdsd_opt.auditing.settings import MAX_CALLS, Options, generator_of
+from mdsd_opt.auditing.settings import MAX_CALLS, Options, generator_of, seed_of
 from mdsd_opt.auditing.trial_laws import given_laws, standard_laws, wide_laws
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput, UnknownName
@@ -137,6 +137,7 @@ def audit_chain(
         edge_probes=64,
         driven_checks=driven_checks,
         progress=progress,
+        seed=seed_of(rng),
     )
     rng, promises = generator_of(rng), both_sides(promise, draft_promise)
     if not isinstance(batch, (bool, int, np.integer)):

@@ -19,6 +19,7 @@ import numpy as np
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.audit_report import AuditReport
 from mdsd_opt.auditing.findings import Findings
+from mdsd_opt.auditing.looks import settled
 from mdsd_opt.auditing.output_checks import (
     deviations,
     merged_cells,
@@ -28,7 +29,7 @@ from mdsd_opt.auditing.output_checks import (
 )
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.report import Check, TokenDeviation
-from mdsd_opt.auditing.settings import Options, generator_of
+from mdsd_opt.auditing.settings import Options, generator_of, seed_of
 from mdsd_opt.auditing.subject import ViolationLog, describe
 from mdsd_opt.base.array_types import Flags, Tokens, Vector
 from mdsd_opt.base.arrays import to_numpy
@@ -94,21 +95,30 @@ def audit_drafts(
         false_alarm=false_alarm,
         power=power,
         confidence=confidence,
+        seed=seed_of(rng),
     )
     rng = generator_of(rng)
-    tuples = drawn_tuples(sample, drafts, rng, num_trials)
-    evidence = examine(tuples, drafts, rng)
-    found = Findings(
-        options=options,
-        num_trials=num_trials,
-        checks=evidence.checks,
-        distance=statistics.distance(evidence.outcomes, evidence.probabilities, confidence),
-        outcomes=evidence.outcomes.size,
-        cells=evidence.num_cells,
-        tokens=_deviating_tokens(drafts, evidence.possible),
-        wrong_drafts=evidence.log,
-    )
-    return AuditReport.of(found, "drafts")
+    tuples = np.empty((0, drafts.num_drafts), np.int64)
+
+    def look(options: Options) -> list[AuditReport]:
+        nonlocal tuples
+        more = drawn_tuples(sample, drafts, rng, options.num_trials - len(tuples))
+        tuples = np.concatenate([tuples, more])
+        evidence = examine(tuples, drafts, rng)
+        found = Findings(
+            options=options,
+            num_trials=len(tuples),
+            checks=evidence.checks,
+            distance=statistics.distance(evidence.outcomes, evidence.probabilities, confidence),
+            outcomes=evidence.outcomes.size,
+            cells=evidence.num_cells,
+            tokens=_deviating_tokens(drafts, evidence.possible),
+            where="among the drafts",
+            wrong_drafts=evidence.log,
+        )
+        return [AuditReport.of(found, "drafts")]
+
+    return settled(look, options)[0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

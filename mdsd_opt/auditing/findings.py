@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
+from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.report import (
+    CLEAN,
     EDGE,
     LOSSLESS,
     LOSSY,
@@ -17,10 +19,12 @@ from mdsd_opt.auditing.report import (
     RESTART,
     Check,
     Coverage,
+    Example,
     Interval,
     Report,
     TokenDeviation,
     Violation,
+    pointed,
 )
 from mdsd_opt.auditing.settings import Options, detectable_bias, unseen_bias
 from mdsd_opt.auditing.subject import ViolationLog
@@ -103,6 +107,10 @@ class Findings:
         Coverage of the calls; None if nothing was called.
     cause : str
         The shape of the deviation, where it is one that was tested; empty if not.
+    where : str
+        Where the tokens deviate that do so most.
+    example : Example or None
+        The text that deviates most, where texts are under audit; else the first of `tokens` is.
     """
 
     options: Options
@@ -123,6 +131,8 @@ class Findings:
     edges: tuple[ViolationLog, int | None] = field(default_factory=lambda: (ViolationLog(), 0))
     coverage: Coverage | None = None
     cause: str = ""
+    where: str = "on the given laws"
+    example: Example | None = None
     notes: tuple[str, ...] = ()
 
     def report(self, kind: type[R], **own: Any) -> R:
@@ -144,8 +154,12 @@ class Findings:
         if law is not None:
             p_value = law.trials_p_value if trials_fail else None
         driven = law is not None and law.num_checks is not None
+        verdict_class = self._clean_class if nothing_wrong else self._class(p_value)
+        is_open = verdict_class in (*CLEAN, EDGE)
+        is_wrong = verdict_class in (EDGE, LOSSY) or self.drafts_follow_law is False
         facts: dict[str, Any] = {
-            "verdict_class": self._clean_class if nothing_wrong else self._class(p_value),
+            "verdict_class": verdict_class,
+            "points_to": self._points_to if is_open else "",
             "method": "sampling" if law is None else law.method,
             "num_trials": self.num_trials,
             "num_checks": None if law is None else law.num_checks,
@@ -155,7 +169,7 @@ class Findings:
             "confidence": options.confidence,
             "p_value": p_value,
             "total_variation": self.distance[0] if law is None else law.distance,
-            "total_variation_interval": self.distance[1],
+            "total_variation_interval": self._interval(verdict_class == LOSSY),
             "tolerance": None if law is None else law.tolerance,
             "acceptance_rate": law.acceptance_rate if law else self.accepted and self.accepted.rate,
             "optimal_acceptance_rate": self.optimum,
@@ -169,6 +183,7 @@ class Findings:
             "edge_mass": self._edge_mass(),
             "coverage": self.coverage,
             "cause": self.cause,
+            "example": self._example if is_wrong else None,
             "notes": self.notes,
         }
         return kind(**facts | own)
@@ -222,6 +237,21 @@ class Findings:
             return NOT_JUDGED
         return LOSSY if wrong else EDGE
 
+    @property
+    def _points_to(self) -> str:
+        """What the evidence points to, but for drafts that are known to be wrong."""
+        known = self.drafts_follow_law is False
+        checks = [check for check in self.checks if not (known and check.of_drafts)]
+        return pointed(checks, self.distance[1])
+
+    def _interval(self, is_lossy: bool) -> Interval | None:
+        """Interval of the distance of the sampled outcomes; where that is known, one above 0."""
+        interval, wrong = self.distance[1], self.wrong_tokens
+        if not is_lossy:
+            return interval
+        count = 0 if wrong is None else sum(wrong.kinds[x] for x in wrong.kinds.keys() - NO_ANSWERS)
+        return statistics.above_zero(interval, count, self.num_trials, self.options.confidence)
+
     def _edge_mass(self) -> float | None:
         """Probability, at most, of what can never be right, or what rounding has changed."""
         masses = [v.mass for v in self.edges[0].listed if v.mass is not None]
@@ -230,6 +260,29 @@ class Findings:
         if self.law is not None and self.law.tolerance < self.law.distance <= self.law.rounding:
             masses.append(self.law.distance)
         return max(masses, default=None)
+
+    @property
+    def _example(self) -> Example | None:
+        """One deviation to repeat: what must not come, else what deviates most."""
+        logs = (self.edges[0], self.wrong_drafts, self.wrong_tokens)
+        wrong = [(log.listed[0], log.count) for log in logs if log is not None and log.count]
+        by_law = self.law is not None and not self.law.fits
+        calls, seed = 0 if by_law else self.num_trials, self.options.seed
+        if wrong:
+            violation, count = wrong[-1]
+            counted = violation.mass
+            if counted is None:
+                counted = count / calls if calls else self._edge_mass() or 0.0
+            return Example(violation.message, (), 0.0, counted, calls, seed)
+        if self.example is not None:
+            return replace(self.example, seed=seed)
+        if self.tokens:
+            one = self.tokens[0]
+            return Example(self.where, (one.token,), one.expected, one.observed, calls, seed)
+        odd = min(self.checks, key=lambda check: check.p_value / check.weight, default=None)
+        if odd is None:
+            return None
+        return Example(f"{odd.looks_for} (check of {odd.name})", calls=calls, seed=seed)
 
     def _passes(self, p_value: float | None) -> bool | None:
         return None if p_value is None else bool(p_value >= self.options.false_alarm)

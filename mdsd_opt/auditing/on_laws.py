@@ -17,7 +17,7 @@ from mdsd_opt.auditing.model_texts import NoTokenLeft, Promise, Promises, both_s
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
 from mdsd_opt.auditing.replay import Case, Replay
 from mdsd_opt.auditing.report import LOSSLESS, LOSSY, NO_DEVIATION, NOT_DRIVEN
-from mdsd_opt.auditing.settings import MAX_CALLS, Options, generator_of
+from mdsd_opt.auditing.settings import MAX_CALLS, Options, generator_of, seed_of
 from mdsd_opt.auditing.subject import (
     AlwaysFails,
     Subject,
@@ -120,7 +120,8 @@ def audit_portfolio(
     UnservedDraw
         It draws random numbers that the audit cannot answer.
     """
-    rng, make = generator_of(rng), scheme_maker(scheme)
+    seed, make = seed_of(rng), scheme_maker(scheme)
+    rng = generator_of(rng)
     options = Options(
         method=method,
         methods=("auto", "enumeration", "driven", "sampling"),
@@ -133,6 +134,7 @@ def audit_portfolio(
         edge_probes=128,
         driven_checks=driven_checks,
         progress=progress,
+        seed=seed,
     )
     if tree is not None:
         topology = parse_topology(tree) if isinstance(tree, str) else tree
@@ -191,6 +193,8 @@ def _on_single_tokens(
     if time.perf_counter() > deadline:
         notes += (options.up("not all calls were made"),)
     report = put_together(tried, began, drafts_from=scheme.replace("_", " "), notes=notes)
+    if report.example is not None:
+        report = replace(report, example=replace(report.example, seed=options.seed))
     if num_drafts < 2 or not scheme or ":" in scheme:
         return report
     others = []
@@ -291,9 +295,9 @@ class OnTrees:
             def finished(sample: TreeSample | InvalidInput, laws: WideLaws) -> TreeAuditReport:
                 if isinstance(sample, InvalidInput):
                     raise sample
-                if not is_lossy:
-                    sample.sample(max(self._wide_calls(laws) - _FIRST_CALLS, 0), rng, deadline)
-                return sample.report(rng)
+                if is_lossy:
+                    return sample.report(rng)
+                return sample.settled(self._wide_calls(laws), rng, deadline)
 
             for laws, first in zip(wide, begun, strict=True):
                 judge = partial(finished, first, laws)
@@ -307,8 +311,9 @@ class OnTrees:
             return report
         every: list[SmallLaws | WideLaws] = [*small, *wide]
         judged = [laws for laws, one in zip(every, tried, strict=True) if one.report is not None]
-        cause = self._cause(judged, report.worst, rng)
-        return replace(report, cause=cause or report.cause)
+        cause = self._cause(judged, report.worst, rng, deadline)
+        seconds = time.perf_counter() - began
+        return replace(report, cause=cause or report.cause, seconds=seconds)
 
     def _wide_calls(self, laws: WideLaws) -> int:
         if self.asked is not None:
@@ -383,27 +388,38 @@ class OnTrees:
         return tuple(notes)
 
     def _cause(
-        self, laws: Sequence[SmallLaws | WideLaws], worst: Tried, rng: np.random.Generator
+        self,
+        laws: Sequence[SmallLaws | WideLaws],
+        worst: Tried,
+        rng: np.random.Generator,
+        deadline: float,
     ) -> str:
         """Cause whose signature fits, or the side of which the promise is not kept.
 
-        Signatures are looked for on the first laws, and on those where the deviation is worst;
-        where one token is certain, they would say nothing.
+        It is looked for until the deadline: on the first laws, and on those where the deviation is
+        worst; where one token is certain, signatures would say nothing.
         """
         place = worst.law, worst.vocab_size
         there = next(one for one in laws if (one.name, one.vocab_size) == place)
 
         def is_right(applied: tuple[bool, bool]) -> bool:
+            left = deadline - time.perf_counter()
+            if left <= 0:
+                return False
             if isinstance(there, SmallLaws):
-                return report_of(self._rule(there, applied, num_trials=_SIDE_CALLS), rng).clean
-            sample = TreeSample(self._rule(there, applied))
-            sample.sample(_SIDE_CALLS, rng)
-            return sample.report(rng).clean
+                rule = self._rule(there, applied, num_trials=_SIDE_CALLS, seconds=left)
+                clean = report_of(rule, rng).clean
+            else:
+                sample = TreeSample(self._rule(there, applied))
+                sample.sample(_SIDE_CALLS, rng, deadline)
+                clean = sample.report(rng).clean
+            return clean and time.perf_counter() <= deadline
 
         if side := broken_side(is_right, self.promises):
             return side
         for one in [laws[0], *([] if there is laws[0] or worst.certain else [there])]:
-            if found := behaviour(self.verify, self._rule(one).drawn, one.vocab_size, rng):
+            drawn = self._rule(one).drawn
+            if found := behaviour(self.verify, drawn, one.vocab_size, rng, deadline):
                 return found
         return ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from mdsd_opt.auditing.report import (
@@ -13,9 +13,9 @@ from mdsd_opt.auditing.report import (
     NO_ANSWERS,
     NOT_JUDGED,
     Coverage,
+    Example,
     Report,
     Violation,
-    carried,
 )
 from mdsd_opt.auditing.subject import REFUSALS
 from mdsd_opt.auditing.trial_laws import CERTAIN, SmallLaws, WideLaws
@@ -56,6 +56,14 @@ class Tried:
         """Verdict class of the report; "not judged" if there is none."""
         return NOT_JUDGED if self.report is None else str(self.report.verdict_class)
 
+    @property
+    def example(self) -> Example | None:
+        """Example of the report, with the laws that it is about."""
+        found: Example | None = None if self.report is None else self.report.example
+        on = f"on laws of the kind {self.law!r}, V = {self.vocab_size:,}"
+        where = "" if found is None else found.where.removesuffix("on the given laws").strip()
+        return found and replace(found, where=f"{where}, {on}" if where else on)
+
     @classmethod
     def of(cls, laws: SmallLaws | WideLaws, drafts: str, report: Any) -> Tried:
         """Result from a report; refusals of zeros count as such if no other call failed."""
@@ -70,7 +78,7 @@ class Tried:
         label = f"{self.law}, V = {self.vocab_size}" + f", {self.drafts}" * bool(self.drafts)
         if self.report is None:
             return label, f"refused: {self.refusal}"
-        found = carried(self.report.total_variation, self.report.total_variation_interval)
+        found = self.report.distance_text
         how = self.report.method
         if self.report.method == "sampling":
             how = f"{self.report.num_trials:,} calls"
@@ -138,6 +146,7 @@ class PortfolioReport(Report):
             "detectable_bias": max(one.report.detectable_bias for one in judged),
             "edge_mass": max(masses, default=None),
             "coverage": coverage,
+            "example": worst.example,
             "acceptance_rate": judged[0].report.acceptance_rate,
             "optimal_acceptance_rate": judged[0].report.optimal_acceptance_rate,
             "largest_vocab_size": max(one.vocab_size for one in judged),

@@ -49,6 +49,9 @@ class Check:
 #: Kind of a `Violation` that explains another fault, and is none by itself.
 RESTART = "restart"
 
+#: p-value of a single check below which an audit goes on.
+POINTS = 1e-4
+
 #: Weight of the check that no more is accepted than the optimum: lossless rules mostly stay far
 #: below it, so that any share of the false-alarm rate is lost there.
 ACCEPTANCE_WEIGHT = 0.1
@@ -94,6 +97,47 @@ class Violation:
     drafts: tuple[int, ...]
     message: str
     mass: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One deviation of an audit that was not passed, to be repeated.
+
+    Attributes
+    ----------
+    where : str
+        What happened, or the laws or texts where the tokens deviate.
+    tokens : tuple of int
+        A token, or a whole text; empty where none is wrong by itself.
+    stated, counted : float or None
+        Probability by the law that is right, and share of the calls that gave it.
+    calls : int
+        Calls that were counted; 0 where `counted` is a probability by the law that was found.
+    seed : int or None
+        Seed of the audit that repeats it; None where that was given a generator, or asks a server.
+    repeat : str
+        Line for a shell that asks the server for such a text; else empty.
+    """
+
+    where: str
+    tokens: tuple[int, ...] = ()
+    stated: float | None = None
+    counted: float | None = None
+    calls: int = 0
+    seed: int | None = None
+    repeat: str = ""
+
+    @property
+    def said(self) -> str:
+        """The example in one sentence."""
+        one = f"token {self.tokens[0]}" if len(self.tokens) == 1 else f"text {self.tokens}"
+        parts = [f"{one} {self.where}".strip() if self.tokens else self.where]
+        if self.stated is not None and self.counted is not None:
+            counted = "counted" if self.calls else "by its own law"
+            parts.append(f"stated {self.stated:.4g}, {counted} {self.counted:.4g}")
+        parts += [f"{self.calls:,} calls"] * bool(self.calls)
+        parts += [f"seed {self.seed}"] * (self.seed is not None)
+        return "; ".join(parts)
 
 
 #: Kinds of `Violation` without evidence about a law: the call gave no tokens.
@@ -251,7 +295,9 @@ class Report:
         "lossless" where every law that is named was driven, so that the verdict is exact up to
         `num_checks` random calls; "no deviation" where calls were sampled and nothing was found,
         while a bias of up to `detectable_bias` could have stayed hidden; "edge" where impossible
-        values alone are wrong; "lossy"; "not judged" where calls failed or nothing was met.
+        values alone are wrong; "lossy"; "not judged" where calls failed or nothing was met;
+        "not settled" where the most calls that an audit makes point to a fault, but are not
+        enough to say so.
     method : str
         "enumeration" (of the stated conditional law), "driven" (of the law found by driving the
         callable with given random numbers, exact up to `num_checks`) or "sampling".
@@ -264,8 +310,12 @@ class Report:
         larger change of the law of the groups of outcomes that were told apart is found with
         probability `power` (chi-square approximation). 0 where all laws were driven, 1 where there
         were too few trials to see anything.
+    points_to : str
+        What an interval of the distance without 0, or a check below 1e-4, points to where that is
+        not enough to call it lossy; else empty. Such an audit goes on up to nine times the calls
+        asked for, and examines all of them at a share of `false_alarm` each time: .9, .09 and .01.
     false_alarm : float
-        Probability, at most, that something faultless is called lossy.
+        Probability, at most, that something faultless is called lossy, over all these looks.
     power, confidence : float
         Power of `detectable_bias`, and confidence of the intervals.
     p_value : float or None
@@ -297,6 +347,8 @@ class Report:
         Counts of accepted and refused drafts; None if they were not kept.
     cause : str
         The shape of the deviation, where it has one that was tested; empty if not.
+    example : Example or None
+        One deviation to repeat; None where nothing is wrong.
     notes : tuple of str
         Remarks on what the audit could not do, or found beside the law.
     """
@@ -306,6 +358,7 @@ class Report:
     num_trials: int = 0
     num_checks: int | None = None
     detectable_bias: float = 0.0
+    points_to: str = ""
     false_alarm: float
     power: float
     confidence: float = 0.99
@@ -326,6 +379,7 @@ class Report:
     edge_mass: float | None = None
     coverage: Coverage | None = None
     cause: str = ""
+    example: Example | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -381,8 +435,17 @@ class Report:
         return "\n".join(f"{label:<{width}}  {value}" for label, value in self.rows())
 
     @property
-    def _distance_text(self) -> str:
-        return carried(self.total_variation, self.total_variation_interval)
+    def distance_text(self) -> str:
+        """The total variation, and its interval if it is not known exactly."""
+        return self._not_zero or carried(self.total_variation, self.total_variation_interval)
+
+    @property
+    def _not_zero(self) -> str:
+        """Text of a distance that does not show what other checks have found; else empty."""
+        interval, by_law = self.total_variation_interval, self.method != "sampling"
+        if by_law or interval is not None or self.verdict_class != LOSSY:
+            return ""
+        return f"{self.total_variation:.3g}, not told from 0: the deviation is of another kind"
 
     @property
     def _too_few(self) -> bool:
@@ -409,7 +472,9 @@ class Report:
         return f" ({self.cause})" if self.cause else ""
 
     def _class_verdict(self) -> str | None:
-        """Sentence about edges and failed calls; None for the other classes."""
+        """Sentence about edges, failed calls and open questions; None for the other classes."""
+        if self.verdict_class == NOT_SETTLED:
+            return f"NOT SETTLED in {self.num_trials:,} calls: they point to {self.points_to}."
         if self.verdict_class == EDGE:
             size = "" if self.edge_mass is None else f" of probability {self.edge_mass:.2g} at most"
             wrong = (*self.violations, *self.edge_violations)
@@ -464,7 +529,11 @@ class Report:
         return [] if self.coverage is None else self.coverage.rows()
 
     def _note_rows(self) -> list[tuple[str, str]]:
-        return [("note", note) for note in self.notes]
+        rows = [("note", note) for note in self.notes]
+        if self.example is not None:
+            rows.append(("example", self.example.said))
+            rows += [("to repeat it", self.example.repeat)] * bool(self.example.repeat)
+        return rows
 
     def _check_rows(self) -> list[tuple[str, str]]:
         return [(f"check: {check.name}", p_text(check.p_value)) for check in self.checks]
@@ -483,6 +552,16 @@ class Report:
 
     def _violation_rows(self) -> list[tuple[str, str]]:
         return [(v.kind, v.message) for v in (*self.violations, *self.edge_violations)]
+
+
+def pointed(checks: Iterable[Check], interval: Interval | None) -> str:
+    """What checks, or an interval of the distance, point to, though that may be chance; or ""."""
+    odd = min(checks, key=lambda check: check.p_value, default=None)
+    if odd is not None and odd.p_value < POINTS:
+        return f"{odd.looks_for} ({p_text(odd.p_value, 2)}, from the check of {odd.name})"
+    if interval is not None and interval.low > 0:
+        return f"a total variation in [{interval.low:.3g}, {interval.high:.3g}]"
+    return ""
 
 
 def carried(value: float, interval: Interval | None) -> str:

@@ -19,6 +19,7 @@ from mdsd_opt.auditing.chain_calls import (
     chain_of,
     reading,
 )
+from mdsd_opt.auditing.looks import settled
 from mdsd_opt.auditing.model_texts import Promises
 from mdsd_opt.auditing.on_laws import put_together
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
@@ -29,6 +30,7 @@ from mdsd_opt.auditing.subject import (
     answered,
     outcome_of,
 )
+from mdsd_opt.auditing.trees.report import TreeAuditReport
 from mdsd_opt.auditing.trees.rule import TreeRule, TreeSample
 from mdsd_opt.auditing.trial_laws import WideLaws
 from mdsd_opt.drafts import WithReplacement
@@ -63,10 +65,17 @@ def audit_rows(
     options = replace(options, false_alarm=options.false_alarm / num_rows)
     laws = [_laws(row, num_drafts + 1) for row in range(num_rows)]
     batch = _Batch(caller, laws, num_drafts, options, rng, promises)
-    made = batch.sample(wanted, rng, deadline)
+    made = 0
+
+    def look(options: Options) -> list[TreeAuditReport]:
+        nonlocal made
+        made += batch.sample(options.num_trials - made, rng, deadline)
+        return [part.report(rng, options=options) for part in batch.parts]
+
+    reports = settled(look, replace(options, num_trials=wanted), deadline)
     tried = [
-        Tried.of(row, f"1 to {num_drafts} drafts", part.report(rng))
-        for row, part in zip(laws, batch.parts, strict=True)
+        Tried.of(row, f"1 to {num_drafts} drafts", report)
+        for row, report in zip(laws, reports, strict=True)
     ]
     notes = [f"rows have 1 to {num_drafts} drafts, padded with -1, and NaN behind their ends"]
     notes += [options.up(f"{made:,} of {wanted:,} calls were made")] * (made < wanted)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mdsd_opt.auditing import statistics
-from mdsd_opt.auditing.causes import cause
+from mdsd_opt.auditing.causes import cause, oddest
 from mdsd_opt.auditing.model_texts import PlaceLaws, Texts
 from mdsd_opt.auditing.output_checks import (
     MAX_CELLS,
@@ -28,7 +28,7 @@ from mdsd_opt.auditing.output_checks import (
     ratios,
     succession_check,
 )
-from mdsd_opt.auditing.report import Check, Interval
+from mdsd_opt.auditing.report import Check, Example, Interval
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import WithReplacement
 
@@ -112,6 +112,12 @@ class Numbered:
     def cause(self, place: int) -> str:
         """Nothing: the shape of a law of whole texts has no name."""
         return ""
+
+    def example(self, place: int) -> Example:
+        """Text that deviates most."""
+        found, law = self.law, self.texts.law
+        n = oddest(found, law)
+        return Example("", self.texts.text(n), float(law[n]), float(found[n]), self.size)
 
 
 class ByPlace:
@@ -208,8 +214,18 @@ class ByPlace:
     def cause(self, place: int) -> str:
         """Name of the deviation's shape at a place, if it has a shape that was tested."""
         p, q = self.target[place], self.draft[place]
-        frequencies = np.bincount(self.tokens()[place], minlength=p.size) / max(self.size, 1)
-        return cause(frequencies, p, WithReplacement(q, 1), self.size)
+        return cause(self._shares(place), p, WithReplacement(q, 1), self.size)
+
+    def _shares(self, place: int) -> Vector:
+        size = self.target[place].size
+        return np.bincount(self.tokens()[place], minlength=size) / max(self.size, 1)
+
+    def example(self, place: int) -> Example:
+        """Token of a place that deviates most."""
+        found, law = self._shares(place), self.target[place]
+        n = oddest(found, law)
+        where = f"in place {place + 1} of a text"
+        return Example(where, (n,), float(law[n]), float(found[n]), self.size)
 
 
 class ByText(ByPlace):

@@ -79,6 +79,8 @@ class Options(ErrorRates):
         Total variation put down to rounding; None for what the types of the draws suggest.
     max_trees, edge_probes, driven_checks : int
         As in `mdsd_opt.audit_tree`.
+    seed : int or None
+        Seed of the audit; None where it was given a generator.
     """
 
     method: str = "auto"
@@ -92,6 +94,7 @@ class Options(ErrorRates):
     edge_probes: int = 512
     driven_checks: int = 100
     progress: bool | None = None
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         if self.method not in self.methods:
@@ -147,6 +150,11 @@ def generator_of(rng: Any) -> np.random.Generator:
         f"rng is {rng!r}: give numpy.random.default_rng(seed), or the seed, so that the audit can "
         "be repeated"
     )
+
+
+def seed_of(rng: Any) -> int | None:
+    """The seed, where one was given instead of a generator."""
+    return int(rng) if isinstance(rng, (int, np.integer)) else None
 
 
 def needed_noncentrality(dof: int, level: float, power: float) -> float:

@@ -12,6 +12,7 @@ from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.audit_report import AuditReport
 from mdsd_opt.auditing.draft_audit import draft_checks
 from mdsd_opt.auditing.findings import Accepted, Findings
+from mdsd_opt.auditing.looks import unsettled
 from mdsd_opt.auditing.output_checks import (
     acceptance_check,
     length_check,
@@ -23,7 +24,7 @@ from mdsd_opt.auditing.output_checks import (
     uniformity_checks,
 )
 from mdsd_opt.auditing.report import LARGEST_Z, Check, TokenDeviation
-from mdsd_opt.auditing.settings import Options, generator_of
+from mdsd_opt.auditing.settings import Options, generator_of, seed_of
 from mdsd_opt.auditing.trace_input import recorded_steps
 from mdsd_opt.auditing.trace_rows import FirstTokens, LaterTokens, first_tokens, later_tokens
 from mdsd_opt.base.array_types import Tokens, Vector
@@ -124,7 +125,13 @@ def audit_trace(
     )
     steps = recorded_steps(target, draft_law, drafts, tokens, parents, scheme, of_target, of_draft)
     size = len(steps.tokens)
-    options = Options(num_trials=size, false_alarm=false_alarm, power=power, confidence=confidence)
+    options = Options(
+        num_trials=size,
+        false_alarm=false_alarm,
+        power=power,
+        confidence=confidence,
+        seed=seed_of(rng),
+    )
     rng = generator_of(rng)
     with_drafts = steps.draft_law is not None
     first = first_tokens(steps, rng)
@@ -148,6 +155,7 @@ def audit_trace(
         outcomes=outcomes.size,
         cells=num_cells,
         tokens=_deviating_tokens(first),
+        where="as the first of a step, over all steps",
         wrong_tokens=first.wrong_tokens,
         wrong_drafts=first.wrong_drafts if with_drafts else None,
         accepted=Accepted(int(first.accepted.sum()), size) if recorded else None,
@@ -155,7 +163,7 @@ def audit_trace(
         accept_length=None if later is None else float(later.lengths.mean()),
         optimal_accept_length=None if overlaps is None else 1 + float(overlaps.mean()),
     )
-    return AuditReport.of(found, "trace")
+    return unsettled(AuditReport.of(found, "trace"))
 
 
 def _as_they_are(row: Any) -> Any:

@@ -25,6 +25,7 @@ from mdsd_opt.auditing.enumerated import (
     fits,
 )
 from mdsd_opt.auditing.findings import Accepted, Findings, FoundLaw
+from mdsd_opt.auditing.looks import settled
 from mdsd_opt.auditing.output_checks import (
     LISTED_TOKENS,
     acceptance_check,
@@ -38,7 +39,7 @@ from mdsd_opt.auditing.output_checks import (
     uniformity_checks,
 )
 from mdsd_opt.auditing.report import NOT_DRIVEN, Coverage, Level, TokenDeviation
-from mdsd_opt.auditing.settings import COARSE, FINE, MAX_DRAWN, Options, generator_of
+from mdsd_opt.auditing.settings import COARSE, FINE, MAX_DRAWN, Options, generator_of, seed_of
 from mdsd_opt.auditing.standing import Judge
 from mdsd_opt.auditing.subject import (
     NO_TOKEN,
@@ -190,6 +191,7 @@ def audit(
         edge_probes=edge_probes,
         driven_checks=driven_checks,
         progress=progress,
+        seed=seed_of(rng),
     )
     rng = generator_of(rng)
     judge = Judge.of(problem) if lossy else None
@@ -203,14 +205,19 @@ def audit(
             raise InvalidInput(
                 "what draws its own drafts takes all trials at once: give num_trials"
             )
-        log = ViolationLog()
-        drafts, tokens = simulated(simulate, problem, rng, num_trials, log)
-        trials = _Trials(problem, drafts, tokens, log)
-        return _judged(trials.sampled(options, (ViolationLog(), 0), True, rng), judge)
+        trials = _Trials.none(problem)
+
+        def of_simulated(options: Options) -> list[AuditReport]:
+            size = options.num_trials - trials.tokens.size
+            trials.add(*simulated(simulate, problem, rng, size, trials.log))
+            return [_judged(trials.sampled(options, (ViolationLog(), 0), True, rng), judge)]
+
+        return settled(of_simulated, options)[0]
     subject = Subject(verify, problem, batched)
     deadline = options.deadline()
     law = _law_to_enumerate(subject, verify, options, sample, max_tuples, deadline)
-    log, output, notes = ViolationLog(), None, tuple[str, ...]()
+    trials, output, notes = _Trials.none(problem), None, tuple[str, ...]()
+    log, edges = trials.log, list[tuple[ViolationLog, int]]()
     driven = law if isinstance(law, DrivenLaw) else None
     if law is not None:
         try:
@@ -226,12 +233,18 @@ def audit(
             driven.log_found(log)
     if law is None or output is None:
         drawn = problem.drafts if sample is None else sample
-        trials = _drawn_trials(subject, drawn, options, deadline, rng, log)
-        if trials.tokens.size < num_trials and not by_time:
-            notes += (options.up(f"{trials.tokens.size:,} of {num_trials:,} calls were made"),)
-        edges = edge_violations(subject, rng, edge_probes)
-        found = trials.sampled(options, edges, sample is not None, rng)
-        return _judged(replace(found, notes=notes), judge)
+
+        def of_calls(options: Options) -> list[AuditReport]:
+            wanted, late = options.num_trials, tuple[str, ...]()
+            trials.draw(subject, drawn, options, deadline, rng)
+            if trials.tokens.size < wanted and not by_time:
+                late = (options.up(f"{trials.tokens.size:,} of {wanted:,} calls were made"),)
+            if not edges:
+                edges.append(edge_violations(subject, rng, edge_probes))
+            found = trials.sampled(options, edges[0], sample is not None, rng)
+            return [_judged(replace(found, notes=(*notes, *late)), judge)]
+
+        return settled(of_calls, options, deadline)[0]
     rounds = tolerance is None and driven is not None
     if tolerance is None:
         options = replace(options, tolerance=COARSE if driven and driven.coarse else FINE)
@@ -240,13 +253,18 @@ def audit(
             log.add("impossible token", (), f"token {token} has probability zero, yet comes out")
     # The law is one thing, the sampler that should follow it another.
     fewer = replace(options, num_trials=min(num_trials, _SAMPLER_TRIALS))
-    trials = _drawn_trials(subject, problem.drafts, fewer, deadline, rng, log)
-    found = trials.under_law(options, output, driven, rounds, rng)
-    found = replace(found, edges=edge_violations(subject, rng, edge_probes))
-    return _judged(found, judge, output.output)
+
+    def under_law(options: Options) -> list[AuditReport]:
+        trials.draw(subject, problem.drafts, options, deadline, rng)
+        found = trials.under_law(options, output, driven, rounds, rng)
+        if not edges:
+            edges.append(edge_violations(subject, rng, edge_probes))
+        return [_judged(replace(found, edges=edges[0]), judge, output.output)]
+
+    return settled(under_law, fewer, deadline)[0]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Trials:
     """Drafts (N, K), the tokens (N,) that were output, and failures."""
 
@@ -254,6 +272,34 @@ class _Trials:
     drafts: Tokens
     tokens: Tokens
     log: ViolationLog
+
+    @classmethod
+    def none(cls, problem: TransportProblem) -> _Trials:
+        """No trials so far."""
+        drafts = np.empty((0, problem.num_drafts), np.int64)
+        return cls(problem, drafts, np.empty(0, np.int64), ViolationLog())
+
+    def add(self, drafts: Tokens, tokens: Tokens) -> None:
+        """Add trials."""
+        self.drafts = np.concatenate([self.drafts, drafts])
+        self.tokens = np.concatenate([self.tokens, tokens])
+
+    def draw(
+        self,
+        subject: Subject,
+        sample: Any,
+        options: Options,
+        deadline: float,
+        rng: np.random.Generator,
+    ) -> None:
+        """Add trials until there are enough, or time is up."""
+        left = options.num_trials - self.tokens.size
+        with progress_bar("calls", left, options.progress) as advance:
+            while left and not (self.tokens.size and time.perf_counter() > deadline):
+                rows = drawn_tuples(sample, self.problem.drafts, rng, min(left, _CHUNK))
+                given = subject.outcomes(rows, rng, self.log, deadline, advance)
+                self.add(rows[: len(given)], given)
+                left -= len(rows)
 
     def sampled(
         self,
@@ -369,28 +415,6 @@ class _Trials:
 def _judged(found: Findings, judge: Judge | None, law: Vector | None = None) -> AuditReport:
     report = AuditReport.of(found, "verifier")
     return report if judge is None else replace(report, standing=judge.standing(report, law))
-
-
-def _drawn_trials(
-    subject: Subject,
-    sample: Any,
-    options: Options,
-    deadline: float,
-    rng: np.random.Generator,
-    log: ViolationLog,
-) -> _Trials:
-    """Trials until there are enough, or time is up."""
-    drafts: list[Tokens] = []
-    tokens: list[Tokens] = []
-    left = options.num_trials
-    with progress_bar("calls", left, options.progress) as advance:
-        while left and not (tokens and time.perf_counter() > deadline):
-            rows = drawn_tuples(sample, subject.problem.drafts, rng, min(left, _CHUNK))
-            given = subject.outcomes(rows, rng, log, deadline, advance)
-            drafts.append(rows[: len(given)])
-            tokens.append(given)
-            left -= len(rows)
-    return _Trials(subject.problem, np.concatenate(drafts), np.concatenate(tokens), log)
 
 
 def optimum(problem: TransportProblem) -> float | None:

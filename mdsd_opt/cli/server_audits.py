@@ -51,6 +51,9 @@ class ServerOptions:
     model: Annotated[str | None, "Of --server: the model's name; the first if left out."] = None
     length: Annotated[int | None, "Of --server: tokens of a text."] = None
     max_tokens: Annotated[int | None, "Of --server: end after so many tokens."] = None
+    drafted: Annotated[
+        int | None, "Tokens drafted, by the server's own log, where its answers do not count them."
+    ] = None
     concurrency: Annotated[int, "Of --server: requests at once."] = 4
     timeout: Annotated[float, "Of --server: seconds of a request."] = 60.0
     top: Annotated[int, "Of --server: tokens of a law to ask for, where that is a choice."] = 20
@@ -98,6 +101,7 @@ def audited(
         "logprobs": asked.logprobs,
         "tolerance": asked.tolerance,
         "false_alarm": false_alarm,
+        "drafted": asked.drafted,
         "rng": seed,
     }
     if asked.recorded is not None:

@@ -338,7 +338,7 @@ def test_a_limit_of_time_is_named_and_nothing_is_called_lossless(method: str) ->
     assert report.notes[-1].startswith("the time was up: ")
     assert {trial.num_trials for trial in report.tried} == {200}
     wrong = mo.audit_text(chain(tokens=1, fault="target resampled"), 0, 2, **options)
-    assert wrong.verdict_class in ("no deviation", "lossy")
+    assert wrong.verdict_class in ("no deviation", "not settled", "lossy")
 
 
 def test_a_law_that_needs_more_calls_is_sampled_and_a_note_says_so() -> None:

@@ -124,7 +124,7 @@ def test_without_draft_law_or_drafts_the_tokens_are_still_tested(trace: Any) -> 
 
 def test_an_impossible_token_is_enough() -> None:
     target = np.tile([0.5, 0.5, 0.0], (40, 1))
-    tokens = np.arange(40) % 2
+    tokens = np.random.default_rng(0).integers(2, size=40)
     drafts = np.zeros((40, 1), int)
     assert mo.audit_trace(target, None, drafts, tokens).clean is True
     tokens[7] = 2

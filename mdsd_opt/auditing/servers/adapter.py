@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import json
 import pkgutil
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -102,6 +104,23 @@ class Adapter(ABC):
     def counters(self) -> Counters | None:
         """Counts of the whole server, or None if it has none."""
         return None
+
+    def request_for(self, prompt: Sequence[int], length: int) -> tuple[str, dict[str, Any]] | None:
+        """Path and body of the request for a text, or None where it is not one POST of JSON."""
+        return None
+
+    def curl(self, prompt: Sequence[int], length: int) -> str:
+        """Line for a shell that makes the request for a text; empty where it is not one POST.
+
+        A key is not in it: it is read from the variable KEY.
+        """
+        asked = self.request_for(prompt, length)
+        if asked is None:
+            return ""
+        path, body = asked
+        key = ' -H "Authorization: Bearer $KEY"' if self.connection.has_key else ""
+        head = ["curl", "-sS", self.connection.url + path, "-H", "Content-Type: application/json"]
+        return f"{shlex.join(head)}{key} -d {shlex.quote(json.dumps(body))}"
 
 
 def adapters() -> dict[str, type[Adapter]]:

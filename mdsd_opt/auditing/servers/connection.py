@@ -73,7 +73,7 @@ class Connection:
             transport=transport,
             trust_env=False,  # no proxy between an audit and a server
         )
-        self.requests = 0
+        self.requests, self.has_key = 0, key is not None
         self._lock, self._in_flight, self._is_over = threading.Lock(), 0, False
 
     def get(self, path: str, *, tries: int = 1) -> Any:

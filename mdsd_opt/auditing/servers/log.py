@@ -75,6 +75,8 @@ class Learned:
             self.tally.measured_noise(record["distance"])
         elif kind == "difference":
             self.tally.differences.append(record["distance"])
+            if record["distance"] >= max(self.tally.differences):
+                self.tally.farthest = record
         elif kind == "known draft":
             p, q = self.laws.get(record["prefix"]), self.drafts.get(record["prefix"])
             if p is not None and q is not None:
@@ -89,6 +91,7 @@ class Learned:
             self.tally.has_laws = False
         elif kind == "end":
             self.seconds += record["seconds"]
+            self.tally.has_ended_early = record.get("early", False)
 
     def _text(self, record: dict[str, Any]) -> None:
         prompt, tokens = record["prompt"], record["tokens"]

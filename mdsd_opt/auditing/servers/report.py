@@ -6,12 +6,20 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from mdsd_opt.auditing.report import LOSSY, NO_DEVIATION, NOT_JUDGED, Interval, Report
+from mdsd_opt.auditing.report import (
+    LOSSY,
+    NO_DEVIATION,
+    NOT_JUDGED,
+    NOT_SETTLED,
+    Interval,
+    Report,
+)
 
 #: Findings that a report can have, beside its class.
 DEVIATES, ANOTHER_LAW = "tokens deviate", "another law"
 LAW_MISREAD, NO_CONTROL = "law misread", "no control"
 NOTHING_DRAFTED, NO_LAW = "nothing drafted", "no law"
+DRAFTS_UNSEEN, ENDED_EARLY = "drafts not seen", "ended early"
 TOO_MUCH_ACCEPTED = "acceptance above the optimum"
 
 #: Intervals of quantities about which nothing is known.
@@ -61,7 +69,8 @@ class ServerReport(Report):
     finding : str
         Why a report is lossy or not judged: "tokens deviate", "another law", "law misread" (the
         control deviates as well: what was read is not the law, or sampling itself is wrong), "no
-        control", "nothing drafted", "no law", "acceptance above the optimum"; else empty.
+        control", "nothing drafted", "no law", "drafts not seen" (nobody counts them, so that there
+        may be none), "ended early" (by an error), "acceptance above the optimum"; else empty.
     later, first, control : Measured
         Tokens that may come from drafts; first tokens after a prompt; tokens without speculation.
     temperature : float
@@ -153,6 +162,8 @@ class ServerReport(Report):
             )
         if self.verdict_class == NOT_JUDGED:
             return f"NOT JUDGED, {self._why_not}"
+        if self.verdict_class == NOT_SETTLED:
+            return f"NOT SETTLED: {found}, which points to {self.points_to}: ask for more tokens."
         if self._too_few:
             return "no deviation found, but there are too few tokens to see one."
         return (
@@ -165,6 +176,13 @@ class ServerReport(Report):
         clean = f"the tokens show no deviation ({self.later.said})."
         if self.finding == NOTHING_DRAFTED:
             return f"nothing was drafted: {clean}"
+        if self.finding == DRAFTS_UNSEEN:
+            return (
+                "drafts not seen: no counter says that anything was drafted. If the server's log "
+                f"does, say how much (drafted). Else {clean}"
+            )
+        if self.finding == ENDED_EARLY:
+            return f"ended early, see the note: {clean}"
         if self.finding == NO_LAW:
             return "no law: the server says of no token how likely it was."
         if self.finding == NO_CONTROL:
@@ -232,7 +250,8 @@ class ServerReport(Report):
         if self.drafted is None:
             return [("drafts", "not counted by the server")]
         share = f" ({self.accepted / self.drafted:.1%})" if self.drafted and self.accepted else ""
-        rows = [("drafts", f"{self.drafted:,}, accepted {self.accepted or 0:,}{share}")]
+        accepted = "" if self.accepted is None else f", accepted {self.accepted:,}{share}"
+        rows = [("drafts", f"{self.drafted:,}{accepted}")]
         if self.accepted_by_position:
             shares = ", ".join(f"{share:.1%}" for share in self.accepted_by_position)
             rows.append(("accepted by position", shares))

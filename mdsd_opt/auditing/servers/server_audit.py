@@ -17,7 +17,7 @@ import numpy as np
 
 from mdsd_opt.auditing.servers.adapter import Adapter, Answer, Counters, connected
 from mdsd_opt.auditing.servers.connection import Connection, Crew
-from mdsd_opt.auditing.servers.laws import Law, distance
+from mdsd_opt.auditing.servers.laws import Law, distance, farthest
 from mdsd_opt.auditing.servers.log import Learned, Log
 from mdsd_opt.auditing.servers.report import ServerReport, power_of_ten
 from mdsd_opt.auditing.servers.request import Request
@@ -94,6 +94,7 @@ def audit_server(
     model: str | None = None,
     length: int | None = None,
     max_tokens: int | None = None,
+    drafted: int | None = None,
     concurrency: int = 4,
     timeout: float = 60.0,
     key: str | None = None,
@@ -135,7 +136,8 @@ def audit_server(
         Texts or token ids, or a file with a text, or a list of ids, in each line; a few short ones
         by default.
     seconds : float
-        A control may take as long again.
+        A control may take as long again, and so may tokens that point to a fault, but do not
+        settle it.
     sampling : Sampling, optional
         Sampling that the requests ask for.
     log : path, optional
@@ -157,6 +159,9 @@ def audit_server(
         Tokens of a text.
     max_tokens : int, optional
         Later tokens after which the audit ends.
+    drafted : int, optional
+        Tokens that were drafted, by the server's own log: for servers whose answers do not count
+        them, where nothing is judged else.
     concurrency : int
         Requests at once.
     timeout : float
@@ -231,7 +236,7 @@ def audit_server(
         with Log(log, header, learned) as kept:
             session = _Session(servers, begins, limits, kept, learned, connections)
             with running_line(progress, sys.stderr) as say:
-                return session.run(say)
+                return session.run(say, drafted)
     finally:
         for connection in connections.values():
             connection.close()
@@ -314,19 +319,22 @@ class _Session:
         """Number of requests of this run and of those that it continues."""
         return self._earlier + sum(one.requests for one in self.connections.values())
 
-    def run(self, say: Any) -> ServerReport:
+    def run(self, say: Any, drafted: int | None = None) -> ServerReport:
         """Ask until all is settled or the time is up."""
         if self.log.resumed:
             self.notes.append(f"goes on from {self.log.resumed:,} records of its log")
-        limits, tally = self.limits, self.tally
+        limits, tally, is_early = self.limits, self.tally, False
         try:
             self._counters = self.server.counters()
-            while self.seconds < limits.seconds and not self._is_enough:
+            while not self._is_enough:
+                if self.seconds > limits.seconds * (2.0 if tally.points_to else 1.0):
+                    break
                 self._round()
                 tally.look()
                 say(self._line())
+            until = max(2.0 * limits.seconds, self.seconds + limits.seconds)
             while tally.needed is not None and not self._is_settled:
-                if self.seconds > 2.0 * limits.seconds:
+                if self.seconds > until:
                     self.notes.append("the time was up before the control was large enough")
                     break
                 self._control()
@@ -338,11 +346,20 @@ class _Session:
             if tally.later.num_tokens == 0:
                 raise
             self.notes.append(f"ended early: {error}")
+            is_early = True
         finally:
             self.crew.dismiss()
         self._count()
-        self.log.add({"kind": "end", "seconds": self.seconds, "requests": self.requests})
-        return tally.report(notes=self.notes, seconds=self.learned.seconds, requests=self.requests)
+        if tally.acceptance.drafted is None and drafted is not None:
+            self.log.add({"kind": "counters", "drafted": drafted, "accepted": None})
+        end = {"seconds": self.seconds, "requests": self.requests, "early": is_early}
+        self.log.add({"kind": "end", **end})
+        return tally.report(
+            lambda prompt, is_whole: self.server.curl(prompt, self._length() if is_whole else 1),
+            notes=self.notes,
+            seconds=self.learned.seconds,
+            requests=self.requests,
+        )
 
     @property
     def _is_enough(self) -> bool:
@@ -480,7 +497,9 @@ class _Session:
                 told = answer.laws if self.server.request.promise is None else None
                 own = self.server.law(prefix) if told is None else told[place]
                 if own is not None:
-                    self.log.add({"kind": "difference", "distance": distance(own, once)})
+                    token, ours, plain = farthest(own, once)
+                    at = {"prefix": prefix, "token": token, "own": ours, "plain": plain}
+                    self.log.add({"kind": "difference", "distance": distance(own, once), **at})
 
     def _control(self) -> None:
         """Request tokens without speculation: texts of the plain server, or single tokens."""

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.report import LOSSY, NO_DEVIATION, NOT_JUDGED, Interval
+from mdsd_opt.auditing.report import (
+    LOSSY,
+    NO_DEVIATION,
+    NOT_JUDGED,
+    NOT_SETTLED,
+    Example,
+    Interval,
+)
 from mdsd_opt.auditing.servers import report as reports
 from mdsd_opt.auditing.servers.evidence import STAKES, Evidence, Shown, detectable_distance
 from mdsd_opt.auditing.servers.laws import Law
@@ -24,14 +31,21 @@ LEAST_TOLERANCE = 0.002
 #: E-value from which first tokens or a control are not clean: they only withhold a verdict.
 NOT_CLEAN = math.log(100.0)
 
+#: E-value of all bets, or of a single one, from which later tokens point to a fault: honest servers
+#: reach them in less than one audit of a hundred.
+POINTING, ONE_POINTING = math.log(10.0), math.log(100.0)
+
 #: Mean distance of two servers' laws above which they differ whatever the noise, and the fewest
 #: laws needed for that.
 LAWS_DIFFER, FEWEST_LAWS = 0.02, 8
 
+#: Most texts of which the tokens after them are counted, for an example.
+_MOST_PLACES = 50_000
+
 #: Number of bets that a report names.
 _MOST_BETS = 3
 
-_MODULUS = (1 << 61) - 1
+_MODULUS, LOG_10 = (1 << 61) - 1, math.log(10.0)
 
 
 #: Smaller optima are counted as this, so that one accepted draft does not pay without limit.
@@ -62,7 +76,7 @@ class Acceptance:
         """Add the counts of an answer."""
         if drafted is not None:
             self.drafted = (self.drafted or 0) + drafted
-            self.accepted = (self.accepted or 0) + (accepted or 0)
+            self.accepted = None if accepted is None else (self.accepted or 0) + accepted
 
     def count_known(
         self, drafted: int, is_accepted: bool, target: Law, draft: Law, tau: float
@@ -128,6 +142,16 @@ def prefix_name(tokens: Sequence[int], before: int = 0) -> int:
     return name
 
 
+@dataclass(slots=True)
+class _Place:
+    """Later tokens after one text: each with its number and its probability."""
+
+    prompt: tuple[int, ...]
+    before: tuple[int, ...]
+    size: int = 0
+    counts: dict[int, tuple[int, float]] = field(default_factory=dict)
+
+
 @dataclass
 class Tally:
     """Evidence of first tokens, later ones and a control, and other counts.
@@ -150,12 +174,15 @@ class Tally:
     noises: list[float] = field(default_factory=list)
     differences: list[float] = field(default_factory=list)
     has_laws: bool = True
+    has_ended_early: bool = False
+    farthest: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         checked_tolerance("tolerance", self.least_tolerance, or_zero=True)
         seeds = np.random.SeedSequence(self.seed).generate_state(3).tolist()
         self.first, self.later, self.control = (Evidence(seed) for seed in seeds)
         self._accused_at = 0.0
+        self._met: dict[int, _Place] = {}
         self._places: dict[bool, dict[int, float | None]] = {False: {}, True: {}}
 
     @property
@@ -193,6 +220,8 @@ class Tally:
             evidence = self.control if is_control else self.first if is_first else self.later
             pair = (text[-2], text[-1]) if len(text) > 1 else None
             if law is not None:
+                if evidence is self.later:
+                    self._count(prompt, tokens[:position], token, law, prefix)
                 shown = Shown(
                     prefix,
                     position,
@@ -209,6 +238,20 @@ class Tally:
             prefix = prefix_name((token,), prefix)
             previous = law
         self._places[is_control] = places
+
+    def _count(
+        self, prompt: Sequence[int], before: Sequence[int], token: int, law: Law, prefix: int
+    ) -> None:
+        """Count a token after its text, for an example."""
+        cell = law.cell(token)
+        if prefix not in self._met and len(self._met) < _MOST_PLACES:
+            self._met[prefix] = _Place(tuple(prompt), tuple(before))
+        if prefix in self._met and not (cell is None and law.is_open):
+            place = self._met[prefix]
+            place.size += 1
+            if cell != law.ids.size:  # what is not listed has no law of its own
+                count = place.counts.get(token, (0, 0.0))[0] + 1
+                place.counts[token] = count, 0.0 if cell is None else float(law.p[cell])
 
     def look(self) -> None:
         """Record whether the later tokens are accused by now."""
@@ -230,6 +273,16 @@ class Tally:
     def control_is_clean(self) -> bool:
         """Whether neither first tokens nor the control deviate."""
         return max(self.first.log_e(self.tau), self.control.log_e(self.tau)) < NOT_CLEAN
+
+    @property
+    def points_to(self) -> str:
+        """What the later tokens point to, be it by chance; empty where to nothing."""
+        name, won = max(self.later.parts(self.tau).items(), key=lambda part: part[1])
+        if won < ONE_POINTING and self.later.log_e(self.tau) < POINTING:
+            return ""
+        return (
+            f"tokens that deviate (e = {reports.power_of_ten(won / LOG_10)} by the bet on {name})"
+        )
 
     @property
     def laws_differ(self) -> bool:
@@ -260,10 +313,42 @@ class Tally:
             return NOT_JUDGED, reports.NOTHING_DRAFTED
         if self.acceptance.log_e >= accused:
             return NOT_JUDGED, reports.TOO_MUCH_ACCEPTED
+        if self.points_to:
+            return NOT_SETTLED, ""
+        if self.acceptance.drafted is None:
+            return NOT_JUDGED, reports.DRAFTS_UNSEEN
+        if self.has_ended_early:
+            return NOT_JUDGED, reports.ENDED_EARLY
         return NO_DEVIATION, ""
 
-    def report(self, **own: Any) -> ServerReport:
-        """Report of the findings so far."""
+    def _example(self, curl: Callable[[Sequence[int], bool], str]) -> Example | None:
+        """Token that deviates most after one text, with the request for texts of its prompt."""
+        if self.laws_differ and self.farthest is not None:
+            at = self.farthest
+            where = f"after the tokens {at['prefix']}, stated by the plain server and by this one"
+            shares = at["plain"], at["own"]
+            return Example(where, (at["token"],), *shares, repeat=curl(at["prefix"], False))
+        score, found = 0.0, None
+        for place in self._met.values():
+            for token, (count, p) in place.counts.items():
+                expected = place.size * p
+                if (odd := abs(math.sqrt(count) - math.sqrt(expected))) > score:
+                    score, found = odd, (place, token, p, count / place.size)
+        if found is None:
+            return None
+        place, token, p, share = found
+        begins = f"the prompt {list(place.prompt)} and " if place.prompt else ""
+        where = f"after {begins}{list(place.before)}"
+        repeat = curl(place.prompt, True) if place.prompt else ""
+        return Example(where, (token,), p, share, place.size, repeat=repeat)
+
+    def report(
+        self, curl: Callable[[Sequence[int], bool], str] = lambda prompt, is_whole: "", **own: Any
+    ) -> ServerReport:
+        """Report of the findings so far.
+
+        `curl` makes the line for a shell that asks for a text, or for one token, after a prompt.
+        """
         self.look()
         verdict_class, finding = self.judged()
         wanted, later, tau = self.wanted, self.later, self.tau
@@ -284,6 +369,8 @@ class Tally:
             )
         return ServerReport(
             verdict_class=verdict_class,
+            points_to=self.points_to if verdict_class == NOT_SETTLED else "",
+            example=self._example(curl) if verdict_class in (LOSSY, NOT_SETTLED) else None,
             finding=finding,
             method="sampling",
             num_trials=later.num_tokens,
@@ -313,7 +400,7 @@ class Tally:
             known_drafts=counted.known_drafts,
             known_acceptance=counted.known_rate,
             optimal_acceptance=counted.optimum,
-            acceptance_log10_e=counted.log_e / math.log(10.0),
+            acceptance_log10_e=counted.log_e / LOG_10,
             law_noise=self.noises[-1] if self.noises else None,
             law_distance=sum(differences) / len(differences) if differences else None,
             num_laws=len(differences),
@@ -329,7 +416,7 @@ class Tally:
             log10_e=evidence.log10_e(self.tau),
             at_least=evidence.distance_at_least(1 - self.wanted.confidence),
             impossible=evidence.num_impossible,
-            bets=tuple((name, won / math.log(10.0)) for name, won in best if won > 0),
+            bets=tuple((name, won / LOG_10) for name, won in best if won > 0),
         )
 
 

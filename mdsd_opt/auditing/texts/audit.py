@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.behaviour import broken_side
 from mdsd_opt.auditing.driving import Undrivable
+from mdsd_opt.auditing.looks import settled
 from mdsd_opt.auditing.model_texts import NoTokenLeft, Promise, Promises, both_sides
 from mdsd_opt.auditing.replay import Replay
-from mdsd_opt.auditing.report import EDGE, LOSSLESS, LOSSY, NO_DEVIATION, NOT_DRIVEN, NOT_JUDGED
+from mdsd_opt.auditing.report import (
+    EDGE,
+    LOSSLESS,
+    LOSSY,
+    NO_DEVIATION,
+    NOT_DRIVEN,
+    NOT_JUDGED,
+    Example,
+)
 from mdsd_opt.auditing.seen_texts import Numbered
-from mdsd_opt.auditing.settings import Options, generator_of
+from mdsd_opt.auditing.settings import Options, generator_of, seed_of
 from mdsd_opt.auditing.texts.driven_law import DrivenText, driven_text
 from mdsd_opt.auditing.texts.report import TextAuditReport
 from mdsd_opt.auditing.texts.rounds import counted
@@ -152,6 +161,7 @@ def audit_text(
         tolerance=tolerance,
         driven_checks=driven_checks,
         progress=progress,
+        seed=seed_of(rng),
     )
     length, promises = int(length), both_sides(promise)
     if laws is not None:
@@ -195,8 +205,25 @@ class _TextAudit:
     calls: int = 0
 
     def report(self, wide: Sequence[WideLaws]) -> TextAuditReport:
+        """Report on all pairs of models, of which those go on that point to something."""
+        began, deadline = time.perf_counter(), self.options.deadline()
+
+        def look(options: Options) -> list[TextAuditReport]:
+            self.options = options
+            open_ones = [n for n, one in enumerate(self.samples) if one.points_to]
+            if not (self.samples or self.laws):
+                self._try(wide, deadline)
+            for n in open_ones:
+                one = self.samples[n]
+                session = self._session(one.tables)
+                self.samples[n] = checked_sample(session, self.rng, options, deadline, one)
+            return [self._found(began, deadline)]
+
+        return settled(look, self.options, deadline)[0]
+
+    def _try(self, wide: Sequence[WideLaws], deadline: float) -> None:
         """Try all pairs of models until one shows something, or time is up."""
-        began, deadline, options = time.perf_counter(), self.options.deadline(), self.options
+        options = self.options
         drives, samples = options.method != "sampling", options.method != "driven"
         small = list(_driven_tables(self.length)) if drives else []
         if drives and not small:
@@ -228,7 +255,6 @@ class _TextAudit:
         self.notes += replay.note_after(deadline)
         if time.perf_counter() > deadline:
             self.notes.append(options.up("not everything was tried"))
-        return self._found(began)
 
     def _repeated(self, deadline: float) -> Replay:
         """Repeated calls for some texts, with the same random numbers."""
@@ -300,20 +326,23 @@ class _TextAudit:
             return law
         return driven_text(session, self.options, False, deadline)
 
-    def _broken_side(self, tables: AnyTables) -> str:
+    def _broken_side(self, tables: AnyTables, deadline: float) -> str:
         """Side whose promise is not kept, on tables where the texts deviate."""
         if isinstance(tables, WideLaws) and not isinstance(self.promises[0], Sampling):
             return ""  # laws of so many texts are too many to keep
 
         def is_right(applied: tuple[bool, bool]) -> bool:
+            if time.perf_counter() > deadline:
+                return False
             session = self._session(tables, applied)
-            sample = checked_sample(session, self.rng, self.options, math.inf)
+            sample = checked_sample(session, self.rng, self.options, deadline)
             fits = self.options.combined(sample.checks) >= self.options.false_alarm
+            fits &= time.perf_counter() <= deadline
             return fits and not sample.wrong.count and not sample.failed.count
 
         return broken_side(is_right, self.promises)
 
-    def _found(self, began: float) -> TextAuditReport:
+    def _found(self, began: float, deadline: float) -> TextAuditReport:
         """Report, with distances of the law that shows the largest."""
         options, is_wrong, by_sample = self.options, self._is_wrong, self._sample_is_wrong
         parts: list[Sample | DrivenText] = [*self.laws, *self.samples]
@@ -326,7 +355,7 @@ class _TextAudit:
         if self.laws and (not by_sample or not all(law.fits for law in self.laws)):
             shown = max(self.laws, key=lambda law: law.distance)
             if is_wrong or not samples:
-                until = time.perf_counter() + _TELLING_SECONDS
+                until = min(time.perf_counter() + _TELLING_SECONDS, deadline)
                 session = self._session(shown.tables)
                 samples.append(sampled(session, _TELLING_TEXTS, self.rng, until))
             telling = samples[-1]
@@ -339,19 +368,35 @@ class _TextAudit:
             split = split_by_event(written.texts, written.numbers, telling.events, position)
         causes = {name: None for sample in samples for name in sample.restarting if is_wrong}
         told = [f"{name} begins anew in every call" for name in causes]
-        if kind == LOSSY and (side := self._broken_side(shown.tables)):
+        if kind == LOSSY and (side := self._broken_side(shown.tables, deadline)):
             told.append(side)
         events = [event for sample in samples for event in sample.events]
         served = [note for sample in self.samples[:1] for note in sample.notes]
         trials = [part.trial() for part in parts]
+        interval = shown.interval
+        if kind == LOSSY:
+            calls = max(shown.trial().num_trials, 1)
+            interval = statistics.above_zero(interval, shown.wrong.count, calls, options.confidence)
+        open_ones = [] if kind in (LOSSY, NOT_JUDGED) else self.samples
+        wrong = [log for log in logs if log.count]
+        example: Example | None = None
+        if wrong and kind in (LOSSY, EDGE):
+            calls = shown.trial().num_trials
+            example = Example(wrong[0].listed[0].message, calls=calls, seed=options.seed)
+        elif kind in (LOSSY, EDGE):
+            found = shown.example()
+            where = f"{found.where} with the models of {shown.tables}".strip()
+            example = replace(found, where=where, seed=options.seed)
         return TextAuditReport(
             verdict_class=kind,
+            points_to=next((one.points_to for one in open_ones if one.points_to), ""),
             method=shown.trial().method,
             vocab_size=shown.tables.vocab_size,
             length=shown.tables.length,
             total_variation=shown.distance,
-            total_variation_interval=shown.interval,
+            total_variation_interval=interval,
             first_token_variation=shown.first_token_variation,
+            example=example,
             position=position,
             after=split,
             causes=tuple(told),

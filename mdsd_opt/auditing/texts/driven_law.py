@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.auditing.causes import oddest
 from mdsd_opt.auditing.driving import DrawTree, Tape
 from mdsd_opt.auditing.driving.draw_tree import Budget, Node, Run
 from mdsd_opt.auditing.driving.tape import CategoryDraw, Draw, Tail, UniformDraw, Value
 from mdsd_opt.auditing.model_texts import Texts
+from mdsd_opt.auditing.report import Example
 from mdsd_opt.auditing.settings import Options
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.auditing.texts.report import Trial
@@ -214,6 +216,11 @@ class DrivenText:
     def first_token_variation(self) -> float:
         """Total variation of the first token's law."""
         return variations(self.texts, self.law)[0]
+
+    def example(self) -> Example:
+        """Text that deviates most."""
+        n = oddest(self.law, self.texts.law)
+        return Example("", self.texts.text(n), float(self.texts.law[n]), float(self.law[n]))
 
     def trial(self) -> Trial:
         """Trial as reports list it."""

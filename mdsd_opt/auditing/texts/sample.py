@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.model_texts import PlaceLaws
 from mdsd_opt.auditing.randomness.interception import served
-from mdsd_opt.auditing.report import Check, Interval
+from mdsd_opt.auditing.report import Check, Example, Interval, pointed
 from mdsd_opt.auditing.seen_texts import ByPlace, Numbered, Seen, by_place
 from mdsd_opt.auditing.settings import LEAST_CALLS, Options, detectable_bias
 from mdsd_opt.auditing.subject import HOPELESS_CALLS, ViolationLog
@@ -57,18 +57,29 @@ class Sample:
 
     tables: AnyTables
     written: Numbered | ByPlace
-    events: list[list[str]]
-    num_calls: int
-    seconds: float
-    wrong: ViolationLog
-    failed: ViolationLog
-    restarting: tuple[str, ...]
-    notes: tuple[str, ...]
+    events: list[list[str]] = field(default_factory=list)
+    num_calls: int = 0
+    seconds: float = 0.0
+    wrong: ViolationLog = field(default_factory=ViolationLog)
+    failed: ViolationLog = field(default_factory=ViolationLog)
+    restarting: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     num_cells: int = 0
     seen: Seen | None = None
     checks: tuple[Check, ...] = ()
     position: int | None = None
     tolerance: None = None
+
+    @classmethod
+    def none(cls, session: Session) -> Sample:
+        """No text so far."""
+        tables = session.tables
+        written: Numbered | ByPlace
+        if isinstance(session.target, PlaceLaws):
+            written = by_place(session.target, PlaceLaws(tables.draft, tables.length))
+        else:
+            written = Numbered(session.texts)
+        return cls(tables=tables, written=written)
 
     @property
     def is_hopeless(self) -> bool:
@@ -79,6 +90,11 @@ class Sample:
     def distance(self) -> float:
         """Total variation from the law that is right, once it was looked at."""
         return 0.0 if self.seen is None else self.seen.distance
+
+    @property
+    def points_to(self) -> str:
+        """What the texts point to, be it by chance; empty where to nothing."""
+        return pointed(self.checks, self.interval)
 
     @property
     def interval(self) -> Interval | None:
@@ -97,6 +113,10 @@ class Sample:
         level = options.level(self.checks)
         return detectable_bias(self.written.size, self.num_cells, level, options.power)
 
+    def example(self) -> Example:
+        """Text, or token of a wide law, that deviates most."""
+        return self.written.example(0 if self.seen is None else self.seen.place)
+
     def trial(self) -> Trial:
         """Trial as reports list it."""
         return Trial.on(
@@ -109,10 +129,14 @@ class Sample:
 
 
 def checked_sample(
-    session: Session, rng: np.random.Generator, options: Options, deadline: float
+    session: Session,
+    rng: np.random.Generator,
+    options: Options,
+    deadline: float,
+    earlier: Sample | None = None,
 ) -> Sample:
-    """Texts, and their checks; none of those where calls failed."""
-    sample = sampled(session, options.num_trials, rng, deadline)
+    """Texts, those of an earlier sample among them, and checks; none where calls failed."""
+    sample = sampled(session, options.num_trials, rng, deadline, earlier)
     written = sample.written
     if isinstance(written, ByPlace):
         seen = written.examined(rng, options.confidence)
@@ -136,18 +160,19 @@ def checked_sample(
     return replace(sample, seen=seen, checks=checks, position=next(odd, None))
 
 
-def sampled(session: Session, number: int, rng: np.random.Generator, deadline: float) -> Sample:
+def sampled(
+    session: Session,
+    number: int,
+    rng: np.random.Generator,
+    deadline: float,
+    earlier: Sample | None = None,
+) -> Sample:
     """Sample until there are enough texts, or time is up, or all calls are failures."""
     began, tables = time.perf_counter(), session.tables
-    written: Numbered | ByPlace
-    if isinstance(session.target, PlaceLaws):
-        written = by_place(session.target, PlaceLaws(tables.draft, tables.length))
-    else:
-        written = Numbered(session.texts)
-    wrong, failed = ViolationLog(), ViolationLog()
-    events: list[list[str]] = []
+    sample = earlier or Sample.none(session)
+    written, events, wrong, failed = sample.written, sample.events, sample.wrong, sample.failed
     met: set[Hashable] = set()
-    num_calls, is_served = 0, False
+    num_calls, is_served = sample.num_calls, False
     with served(rng) as serving:
         while num_calls < number and failed.count < max(num_calls, HOPELESS_CALLS):
             if num_calls >= LEAST_CALLS and time.perf_counter() > deadline:
@@ -168,21 +193,17 @@ def sampled(session: Session, number: int, rng: np.random.Generator, deadline: f
                 events.append(rounds.events(outcome))
             else:
                 log_impossible(outcome, tables, "", wrong)
-    notes: tuple[str, ...] = ()
+    notes = sample.notes
     if len(met) > 1 and not is_served:
         notes = (
             "the outcome varied although no draw was served: its random numbers come from where "
             "the audit does not reach",
         )
-    return Sample(
-        tables=tables,
-        written=written,
-        events=events,
+    return replace(
+        sample,
         num_calls=num_calls,
-        seconds=time.perf_counter() - began,
-        wrong=wrong,
-        failed=failed,
-        restarting=serving.restarting,
+        seconds=sample.seconds + time.perf_counter() - began,
+        restarting=tuple(dict.fromkeys((*sample.restarting, *serving.restarting))),
         notes=notes,
         num_cells=written.cells(_GROUPS).probabilities.size if isinstance(written, Numbered) else 0,
     )

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from mdsd_opt.auditing.causes import oddest
 from mdsd_opt.auditing.driving import Budget, OutOfTime, Tape, Undrivable, driven_tree
 from mdsd_opt.auditing.findings import Findings, FoundLaw
 from mdsd_opt.auditing.model_texts import NoTokenLeft, Promise, TableModel, both_sides, drawn_trees
-from mdsd_opt.auditing.report import NOT_DRIVEN, NOT_JUDGED
-from mdsd_opt.auditing.settings import COARSE, MAX_CALLS, Options, generator_of
+from mdsd_opt.auditing.report import NOT_DRIVEN, NOT_JUDGED, Example
+from mdsd_opt.auditing.settings import COARSE, MAX_CALLS, Options, generator_of, seed_of
 from mdsd_opt.auditing.subject import AlwaysFails, Failure, TreeVerify, ViolationLog, described
 from mdsd_opt.auditing.trees.report import TreeAuditReport
 from mdsd_opt.auditing.trees.rule import Met, TreeRule, TreeSample
@@ -145,6 +146,7 @@ def audit_tree(
         edge_probes=edge_probes,
         driven_checks=driven_checks,
         progress=progress,
+        seed=seed_of(rng),
     )
     make = scheme_maker(scheme)
     promises = both_sides(promise, draft_promise)
@@ -256,9 +258,11 @@ def _driven(rule: TreeRule, trees: list[tuple[Node, float]], deadline: float) ->
         rounding=COARSE if options.tolerance is None else options.tolerance,
         num_checks=num_checks,
     )
+    odd = oddest(law, texts.law)
     findings = Findings(
         options=options,
         law=found_law,
+        example=Example("", texts.text(odd), float(texts.law[odd]), float(law[odd])),
         wrong_tokens=log,
         accept_length=accepted,
         optimal_accept_length=rule.optimum(),
@@ -276,8 +280,5 @@ def sampled_report(
     counts: Callable[[], bool] = lambda: True,
 ) -> TreeAuditReport:
     """Report by a sample of texts, see `TreeSample.sample`."""
-    options, sample = rule.options, TreeSample(rule)
-    wanted = options.num_trials
-    made = sample.sample(wanted, rng, deadline, counts, options.progress)
-    notes = (options.up(f"{made:,} of {wanted:,} calls were made"),) * (made < wanted)
-    return sample.report(rng, notes)
+    sample = TreeSample(rule)
+    return sample.settled(rule.options.num_trials, rng, deadline, counts, rule.options.progress)

@@ -14,6 +14,7 @@ import numpy as np
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.edges import tree_edges
 from mdsd_opt.auditing.findings import Findings
+from mdsd_opt.auditing.looks import settled
 from mdsd_opt.auditing.model_texts import ModelLaws, PlaceLaws, Promises, Texts
 from mdsd_opt.auditing.output_checks import acceptance_check, length_check
 from mdsd_opt.auditing.randomness.interception import served
@@ -253,7 +254,7 @@ class TreeSample:
         with served(rng) as serving, progress_bar("steps", number, progress) as advance:
             while made < number:
                 advance(1)
-                if made >= LEAST_CALLS and time.perf_counter() > deadline:
+                if self._calls >= LEAST_CALLS and time.perf_counter() > deadline:
                     break
                 root = self.rule.drawn(rng)
                 with serving.call():
@@ -265,8 +266,27 @@ class TreeSample:
                     self.count(root, outcome, rng)
                 else:
                     self._calls += 1
-        self._log.restarting = serving.restarting
+        restarting = (*self._log.restarting, *serving.restarting)
+        self._log.restarting = tuple(dict.fromkeys(restarting))
         return made
+
+    def settled(
+        self,
+        number: int,
+        rng: np.random.Generator,
+        deadline: float = math.inf,
+        counts: Callable[[], bool] = lambda: True,
+        progress: bool | None = False,
+    ) -> TreeAuditReport:
+        """Report after this number of calls, or more of them, see `mdsd_opt.auditing.looks`."""
+
+        def look(options: Options) -> list[TreeAuditReport]:
+            wanted = options.num_trials
+            self.sample(max(wanted - self._calls, 0), rng, deadline, counts, progress)
+            made = options.up(f"{self._calls:,} of {wanted:,} calls were made")
+            return [self.report(rng, (made,) * (self._calls < wanted), options)]
+
+        return settled(look, replace(self.rule.options, num_trials=number), deadline)[0]
 
     def count(self, root: Node, outcome: object, rng: np.random.Generator) -> None:
         """Add the outcome of one call: tokens, or a `Failure`."""
@@ -284,9 +304,14 @@ class TreeSample:
         self._met.add(root, outcome, 1.0)
         self._drafted += outcome[0] in root.children
 
-    def report(self, rng: np.random.Generator, notes: tuple[str, ...] = ()) -> TreeAuditReport:
-        """Report of the sample so far."""
-        rule, texts, options = self.rule, self.texts, self.rule.options
+    def report(
+        self,
+        rng: np.random.Generator,
+        notes: tuple[str, ...] = (),
+        options: Options | None = None,
+    ) -> TreeAuditReport:
+        """Report of the sample so far, by the options of the rule, or other ones."""
+        rule, texts, options = self.rule, self.texts, options or self.rule.options
         seen, optimum = texts.examined(rng, options.confidence), rule.optimum()
         found = Findings(
             options=options,
@@ -307,6 +332,7 @@ class TreeSample:
                 rng,
                 options.edge_probes,
             ),
+            example=texts.example(seen.place),
             notes=notes,
         )
         report = rule.report(found, seen.first)

@@ -53,6 +53,11 @@ class LlamaCpp(Adapter):
 
     def _body(self, prompt: Sequence[int], length: int) -> dict[str, Any]:
         sampling = self.request.sampling
+        listed: dict[str, Any] = {}
+        if length == 1:
+            listed = {"n_probs": _LISTED, "post_sampling_probs": True}
+            if sampling.temperature == 0:
+                listed = {"n_probs": 8}
         return {
             "prompt": list(prompt),
             "n_predict": length,
@@ -63,10 +68,15 @@ class LlamaCpp(Adapter):
             "ignore_eos": True,
             "cache_prompt": True,
             "return_tokens": True,
+            **listed,
         }
 
+    def request_for(self, prompt: Sequence[int], length: int) -> tuple[str, dict[str, Any]]:
+        """A POST to ``/completion``."""
+        return "/completion", self._body(prompt, length)
+
     def sample(self, prompt: Sequence[int], length: int) -> Answer:
-        answer = self.connection.post("/completion", self._body(prompt, length))
+        answer = self.connection.post(*self.request_for(prompt, length))
         if not is_there(answer, "tokens") or not answer["tokens"]:
             raise ServerError(
                 f"{self.connection.url}/completion answers without token ids: it has to know "
@@ -82,11 +92,8 @@ class LlamaCpp(Adapter):
         )
 
     def one(self, prefix: Sequence[int]) -> tuple[int, Law | None]:
-        body = self._body(prefix, 1)
-        is_greedy = self.request.sampling.temperature == 0
-        body |= {"n_probs": 8} if is_greedy else {"n_probs": _LISTED, "post_sampling_probs": True}
-        answer = self.connection.post("/completion", body)
-        if is_greedy:  # whatever the likeliest token is before the sampler
+        answer = self.connection.post(*self.request_for(prefix, 1))
+        if self.request.sampling.temperature == 0:  # the likeliest token before the sampler
             written = answers_of(answer)[0]
             return ids_of(written)[0], laws_of(written, self.request)[0]
         listed = answer.get("completion_probabilities") if isinstance(answer, dict) else None

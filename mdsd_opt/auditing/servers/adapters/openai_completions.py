@@ -60,18 +60,24 @@ class OpenAI(Adapter):
         """Part of a request: the prompt, and that laws are wanted."""
         raise NotImplementedError
 
-    def _ask(self, prompt: Sequence[int], length: int, **more: Any) -> Any:
+    def _body(self, prompt: Sequence[int], length: int) -> dict[str, Any]:
         sampling = self.request.sampling
         filters = {name: getattr(sampling, name) for name in ("top_k", "top_p", "min_p")}
-        body = {
+        return {
             "model": self.model,
             "max_tokens": length,
             "temperature": sampling.temperature,
             **self._prompted(prompt),
             **{name: value for name, value in filters.items() if value is not None},
-            **more,
         }
+
+    def _ask(self, prompt: Sequence[int], length: int, **more: Any) -> Any:
+        body = {**self._body(prompt, length), **more}
         return asked(self.connection, self.path, body, self._extras)
+
+    def request_for(self, prompt: Sequence[int], length: int) -> tuple[str, dict[str, Any]]:
+        """A POST to the path of completions, with the options that the server knows."""
+        return self.path, {**self._body(prompt, length), **self._extras}
 
     def _written(self, prompt: Sequence[int], length: int) -> tuple[Written, list[Law | None]]:
         """Text of an answer, which has to have laws, and these."""
@@ -93,6 +99,30 @@ class OpenAI(Adapter):
     def one(self, prefix: Sequence[int]) -> tuple[int, Law | None]:
         written, laws = self._written(prefix, 1)
         return ids_of(written)[0], laws[0]
+
+    def counters(self) -> Counters | None:
+        """Counts from vLLM's ``/metrics``."""
+        try:
+            text = self.connection.get("/metrics")
+        except ServerError:
+            return None
+        totals: dict[str, int] = {}
+        positions: dict[int, int] = {}
+        for name, labels, value in _COUNTER.findall(text if isinstance(text, str) else ""):
+            place = _POSITION.search(labels)
+            if name == "accepted_tokens_per_pos" and place is not None:
+                at = int(place[1])
+                positions[at] = positions.get(at, 0) + int(float(value))
+            else:
+                totals[name] = totals.get(name, 0) + int(float(value))
+        if "draft_tokens" not in totals:
+            return None
+        return Counters(
+            totals["draft_tokens"],
+            totals.get("accepted_tokens", 0),
+            totals.get("drafts", 0),
+            tuple(positions.get(n, 0) for n in range(max(positions, default=-1) + 1)),
+        )
 
 
 class OpenAICompletions(OpenAI):
@@ -134,30 +164,6 @@ class OpenAICompletions(OpenAI):
             self.scores_texts = False
             return super().laws_along(prompt, tokens)
         return laws_of(written, self.request)[len(prompt) : len(prompt) + len(tokens)]
-
-    def counters(self) -> Counters | None:
-        """Counts from vLLM's ``/metrics``."""
-        try:
-            text = self.connection.get("/metrics")
-        except ServerError:
-            return None
-        totals: dict[str, int] = {}
-        positions: dict[int, int] = {}
-        for name, labels, value in _COUNTER.findall(text if isinstance(text, str) else ""):
-            place = _POSITION.search(labels)
-            if name == "accepted_tokens_per_pos" and place is not None:
-                at = int(place[1])
-                positions[at] = positions.get(at, 0) + int(float(value))
-            else:
-                totals[name] = totals.get(name, 0) + int(float(value))
-        if "draft_tokens" not in totals:
-            return None
-        return Counters(
-            totals["draft_tokens"],
-            totals.get("accepted_tokens", 0),
-            totals.get("drafts", 0),
-            tuple(positions.get(n, 0) for n in range(max(positions, default=-1) + 1)),
-        )
 
 
 def first_model(connection: Connection, *, must: bool = True) -> str | None:
