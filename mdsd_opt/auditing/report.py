@@ -115,6 +115,8 @@ class Example:
         Calls that were counted; 0 where `counted` is a probability by the law that was found.
     seed : int or None
         Seed of the audit that repeats it; None where that was given a generator, or asks a server.
+    name : str
+        The token as text, where a server names tokens so; else empty.
     repeat : str
         Line for a shell that asks the server for such a text; else empty.
     """
@@ -125,12 +127,14 @@ class Example:
     counted: float | None = None
     calls: int = 0
     seed: int | None = None
+    name: str = ""
     repeat: str = ""
 
     @property
     def said(self) -> str:
         """The example in one sentence."""
-        one = f"token {self.tokens[0]}" if len(self.tokens) == 1 else f"text {self.tokens}"
+        name = self.name or str(*self.tokens[:1])
+        one = f"token {name}" if len(self.tokens) == 1 else f"text {self.tokens}"
         parts = [f"{one} {self.where}".strip() if self.tokens else self.where]
         if self.stated is not None and self.counted is not None:
             counted = "counted" if self.calls else "by its own law"

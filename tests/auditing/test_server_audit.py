@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -44,14 +45,16 @@ def audited(server, with_draft=False, **options):
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_right_server_shows_no_deviation(api):
-    report = audited(FakeServer(Chain(), seed=1, apis=(OF_API[api],)))
+    of_chat = {"drafted": 100} if api == "openai-chat" else {}  # it counts none
+    report = audited(FakeServer(Chain(), seed=1, apis=(OF_API[api],)), **of_chat)
     assert report.verdict_class == "no deviation"
     assert report.tokens >= 200
     assert report.first.tokens > 0
     assert report.log10_e < 2.0
     assert 0.0 < report.detectable_bias < 0.4
+    assert report.answer() == "TOO WEAK"
     if api == "openai-chat":
-        assert report.drafted is None
+        assert (report.drafted, report.accepted) == (100, None)
     else:
         assert report.drafted > report.accepted > 0
     if api == "openai-completions":
@@ -93,6 +96,67 @@ def test_a_law_of_other_tokens_is_misread_and_no_fault(api):
 def test_a_server_that_drafts_nothing_is_not_judged():
     report = audited(FakeServer(plain, seed=1))
     assert (report.verdict_class, report.finding) == ("not judged", "nothing drafted")
+
+
+def test_drafts_that_nobody_counts_are_not_judged(run_cli):
+    with served(FakeServer(Chain(), seed=1, apis=("chat",))) as (url,):
+        given = ("audit", "--server", url, "--max-tokens", 100, "--detect", 1)
+        done = run_cli(*given)
+        assert done.returncode == 3
+        assert "NOT JUDGED, drafts not seen" in " ".join(done.stdout.split())
+        assert run_cli(*given, "--drafted", 50).returncode == 0
+
+
+def test_the_metrics_of_a_server_count_the_drafts_of_chats_as_well():
+    report = audited(FakeServer(Chain(), seed=1, apis=("completions", "chat")), api="openai-chat")
+    assert report.drafted > report.accepted > 0
+    assert report.verdict_class == "no deviation"
+
+
+@pytest.mark.parametrize(("api", "tokens"), [("llamacpp", 6), ("openai-chat", 24)])
+def test_a_fault_has_one_example_that_anybody_can_ask_for(api, tokens):
+    """The shell gets prompts with quotes, spaces and letters beyond ASCII through to the server."""
+    prompts = ['it\'s "a"\n$HOME é', "b c d"]
+    server = FakeServer(WRONG["extra token: the likeliest"], seed=1, apis=(OF_API[api],))
+    with served(server) as (url,):
+        report = mo.audit_server(url, prompts=prompts, max_tokens=3_000, timeout=5.0)
+        assert report.answer() == "FAIL"
+        example = report.example
+        line = example.repeat.replace("curl -sS", f"{sys.executable} {CURL}")
+        told = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60)
+    assert told.returncode == 0, told.stderr
+    answer = json.loads(told.stdout)
+    if api == "llamacpp":
+        assert len(answer["tokens"]) == tokens
+    else:
+        assert len(answer["choices"][0]["logprobs"]["content"]) == tokens
+    assert example.calls > 2
+    assert abs(example.counted - example.stated) > 0.1
+    assert example.said in str(report)
+    assert report.to_dict()["example"]["repeat"] == example.repeat
+
+
+#: What curl does with these options, for machines without it.
+CURL = Path(__file__).parents[1] / "support" / "posted.py"
+
+
+def test_a_key_is_no_part_of_the_line_to_repeat(monkeypatch):
+    server = FakeServer(WRONG["extra token: the likeliest"], seed=1, faults=("needs a key",))
+    report = audited(server, key="secret", max_tokens=3_000)
+    assert report.answer() == "FAIL"
+    assert '-H "Authorization: Bearer $KEY"' in report.example.repeat
+    assert "secret" not in json.dumps(report.to_dict())
+
+
+def test_evidence_at_the_limit_is_not_settled():
+    """So many tokens that the bets have won some hundreds, and no million."""
+    server = FakeServer(WRONG["extra token: the likeliest"], seed=1)
+    reports = [audited(server, max_tokens=n) for n in (20, 40, 60, 80)]
+    report = next(one for one in reports if one.verdict_class == "not settled")
+    assert report.answer(1.0) == "NOT SETTLED"
+    assert report.verdict.startswith("NOT SETTLED: e = ")
+    assert "which points to tokens that deviate (e = " in report.verdict
+    assert report.example is not None
 
 
 def test_a_server_without_laws_is_not_judged():
@@ -247,6 +311,7 @@ class TestFailures:
         report = audited(FakeServer(Chain(), seed=1, apis=("completions",)), max_tokens=10_000)
         assert report.tokens > 0
         assert any(note.startswith("ended early") for note in report.notes)
+        assert (report.verdict_class, report.finding) == ("not judged", "ended early")
 
     @pytest.mark.parametrize(
         ("options", "told"),

@@ -155,13 +155,53 @@ def written(path, lines):
     return path
 
 
+def test_one_token_after_one_prompt_is_the_example():
+    rng = np.random.default_rng(0)
+    right, wrong = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.25, 0.3, 0.35, 0.1])
+    first, later = rng.choice(4, (2, 400), p=right)
+    texts = np.stack([first, rng.choice(4, 400, p=wrong)], axis=1)
+    laws = np.broadcast_to(right, (400, 2, 4))
+    control = (laws, np.stack([first, later], axis=1))
+    report = mo.audit_tokens(laws, texts, prompts=[[7, 8]] * 400, control=control)
+    example = report.example
+    assert report.answer() == "FAIL"
+    ((token,), before) = example.tokens, example.where.removeprefix("after the prompt [7, 8] and ")
+    after = texts[texts[:, 0] == int(before.strip("[]")), 1]
+    assert example.calls == after.size
+    assert (example.stated, example.counted) == (
+        pytest.approx(right[token]),
+        np.mean(after == token),
+    )
+    assert token in (0, 2)
+    assert example.repeat == ""
+    unnamed = mo.audit_tokens(laws, texts, control=control).example
+    assert unnamed.where == f"after {before}"
+
+
+def test_recorded_tokens_that_point_to_a_fault_are_not_settled():
+    """At e = 300 or so nothing more can be asked for."""
+    rng = np.random.default_rng(0)
+    right, wrong = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.25, 0.3, 0.35, 0.1])
+    texts = rng.choice(4, (1, 300), p=wrong)
+    few, more, all_of_them = (
+        mo.audit_tokens([np.tile(right, (n, 1))], texts[:, :n], drafted=n) for n in (20, 80, 300)
+    )
+    assert few.verdict_class == "no deviation"
+    assert (more.verdict_class, more.answer(1.0)) == ("not settled", "NOT SETTLED")
+    assert max(won for _, won in more.later.bets) >= 2.0
+    assert all_of_them.finding == "no control"
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_what_servers_write_is_read(form, tmp_path):
     path = written(tmp_path / "texts.jsonl", FORMS[form](60))
     report = mo.audit_tokens(path)
-    assert report.verdict_class == "no deviation"
     assert (report.tokens, report.first.tokens) == (420, 60)
-    assert report.drafted is None or report.drafted > 0
+    if report.drafted is None:  # nobody counts them: there may be none
+        assert (report.verdict_class, report.finding) == ("not judged", "drafts not seen")
+        report = mo.audit_tokens(path, drafted=100)
+    assert report.drafted > 0
+    assert report.verdict_class == "no deviation"
 
 
 @pytest.mark.parametrize("form", ["OpenAI completions", "OpenAI chat"])
@@ -180,7 +220,7 @@ def test_lists_with_the_token_that_came_are_cut_to_what_was_asked_for(tmp_path):
     assert {len(row) for text in texts for row in text.lists} == {5}
     assert {more for text in texts for more in text.extra} == {False, True}
     assert listed_tokens(path) == 5
-    assert mo.audit_tokens(path).verdict_class == "no deviation"
+    assert mo.audit_tokens(path, drafted=100).verdict_class == "no deviation"
 
 
 def test_ids_of_texts_are_the_same_in_every_process():
@@ -237,7 +277,7 @@ def cost_of(num_tokens):
     rng = np.random.default_rng(0)
     weights = 1.0 / np.arange(2, 22)
     p = 0.95 * weights / weights.sum()
-    ids = np.array([rng.choice(152_000, size=20, replace=False) for _ in range(1_000)])
+    ids = np.array([rng.choice(15400, size=20, replace=False) for _ in range(1_000)])
     texts = num_tokens // 100
     drawn = rng.choice(21, size=(texts, 100), p=[*p, 0.05])
     rows = rng.integers(1_000, size=(texts, 100))

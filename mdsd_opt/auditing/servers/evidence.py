@@ -149,6 +149,7 @@ class Evidence:
         # excess of the gaining cells in each half of the texts, and its variance
         self._excess = np.zeros((2, len(_NAMES)))
         self._variance = np.zeros((2, len(_NAMES)))
+        self._hits = np.zeros(len(_NAMES))
         self._score = self._information = 0.0
         self._top = self._top_variance = 0.0
         self._of_half = [0, 0]
@@ -185,6 +186,7 @@ class Evidence:
         self._swing += np.multiply.outer(swings, STAKES)
         half = (self._blocks + self.num_tokens // _BLOCK) % 2
         self._excess[half] += (gains > 0) - favoured
+        self._hits += gains > 0
         self._variance[half] += favoured * (1.0 - favoured)
         self._of_half[half] += 1
         self.num_tokens += 1
@@ -307,6 +309,12 @@ class Evidence:
             uniform["place in the same text before"].add(place, int(4 * shown.last_place))
         self._last = place
         return place
+
+    def oddest(self) -> tuple[str, float, float]:
+        """Bet whose tokens came most too often or too rarely, their stated and their true share."""
+        excess, hits = self._excess.sum(axis=0), self._hits / max(self.num_tokens, 1)
+        n = int(np.argmax(np.abs(excess) / np.sqrt(np.maximum(self._variance.sum(axis=0), 1e-12))))
+        return _NAMES[n], float(hits[n] - excess[n] / max(self.num_tokens, 1)), float(hits[n])
 
     def parts(self, tau: float) -> dict[str, float]:
         """Logarithm of the wealth of each bet, the mean over its stakes."""

@@ -21,6 +21,7 @@ from mdsd_opt.auditing.servers import report as reports
 from mdsd_opt.auditing.servers.evidence import STAKES, Evidence, Shown, detectable_distance
 from mdsd_opt.auditing.servers.laws import Law
 from mdsd_opt.auditing.servers.report import Measured, ServerReport
+from mdsd_opt.auditing.servers.request import name_of
 from mdsd_opt.auditing.settings import ErrorRates
 from mdsd_opt.base.checked import checked_tolerance
 
@@ -38,6 +39,9 @@ POINTING, ONE_POINTING = math.log(10.0), math.log(100.0)
 #: Mean distance of two servers' laws above which they differ whatever the noise, and the fewest
 #: laws needed for that.
 LAWS_DIFFER, FEWEST_LAWS = 0.02, 8
+
+#: Difference of the square roots of two counts by which a token is an example: three times noise.
+_TELLING = 1.5
 
 #: Most texts of which the tokens after them are counted, for an example.
 _MOST_PLACES = 50_000
@@ -315,32 +319,40 @@ class Tally:
             return NOT_JUDGED, reports.TOO_MUCH_ACCEPTED
         if self.points_to:
             return NOT_SETTLED, ""
-        if self.acceptance.drafted is None:
-            return NOT_JUDGED, reports.DRAFTS_UNSEEN
         if self.has_ended_early:
             return NOT_JUDGED, reports.ENDED_EARLY
+        if self.acceptance.drafted is None:
+            return NOT_JUDGED, reports.DRAFTS_UNSEEN
         return NO_DEVIATION, ""
 
     def _example(self, curl: Callable[[Sequence[int], bool], str]) -> Example | None:
-        """Token that deviates most after one text, with the request for texts of its prompt."""
+        """Token that deviates after a text that came often, else what the best bet is on.
+
+        With it comes the request for such texts.
+        """
         if self.laws_differ and self.farthest is not None:
             at = self.farthest
             where = f"after the tokens {at['prefix']}, stated by the plain server and by this one"
-            shares = at["plain"], at["own"]
-            return Example(where, (at["token"],), *shares, repeat=curl(at["prefix"], False))
-        score, found = 0.0, None
-        for place in self._met.values():
+            name, repeat = name_of(at["token"]), curl(at["prefix"], False)
+            return Example(where, (at["token"],), at["plain"], at["own"], name=name, repeat=repeat)
+        often = max((place.size for place in self._met.values()), default=0) / 4
+        score, found = _TELLING, None
+        for place in (one for one in self._met.values() if one.size >= often):
             for token, (count, p) in place.counts.items():
-                expected = place.size * p
-                if (odd := abs(math.sqrt(count) - math.sqrt(expected))) > score:
+                odd = abs(math.sqrt(count) - math.sqrt(place.size * p))
+                if count > 2 and odd > score:
                     score, found = odd, (place, token, p, count / place.size)
         if found is None:
-            return None
+            ask = next((one.prompt for one in self._met.values() if one.prompt), None)
+            repeat = "" if ask is None else curl(ask, True)
+            bet, stated, counted = self.later.oddest()
+            where = f"{bet}, over all texts"
+            return Example(where, (), stated, counted, self.later.num_tokens, repeat=repeat)
         place, token, p, share = found
         begins = f"the prompt {list(place.prompt)} and " if place.prompt else ""
-        where = f"after {begins}{list(place.before)}"
+        where = f"after {begins}[{', '.join(map(name_of, place.before))}]"
         repeat = curl(place.prompt, True) if place.prompt else ""
-        return Example(where, (token,), p, share, place.size, repeat=repeat)
+        return Example(where, (token,), p, share, place.size, name=name_of(token), repeat=repeat)
 
     def report(
         self, curl: Callable[[Sequence[int], bool], str] = lambda prompt, is_whole: "", **own: Any
