@@ -291,8 +291,7 @@ class AuditReport(Report):
         return rows + self._violation_rows()
 
     def _measured_rows(self) -> list[tuple[str, str]]:
-        size = self._not_zero or self._measured(self.total_variation, "total_variation")
-        rows = [("total variation", size)]
+        rows = [("total variation", self._measured(self.total_variation, "total_variation"))]
         if self.acceptance_rate is not None:
             rows.append(("acceptance rate", self._measured(self.acceptance_rate, "acceptance")))
         return rows

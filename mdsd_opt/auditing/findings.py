@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
-from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.report import (
     CLEAN,
     EDGE,
@@ -24,6 +23,7 @@ from mdsd_opt.auditing.report import (
     Report,
     TokenDeviation,
     Violation,
+    above_zero,
     pointed,
 )
 from mdsd_opt.auditing.settings import Options, detectable_bias, unseen_bias
@@ -155,11 +155,12 @@ class Findings:
             p_value = law.trials_p_value if trials_fail else None
         driven = law is not None and law.num_checks is not None
         verdict_class = self._clean_class if nothing_wrong else self._class(p_value)
-        is_open = verdict_class in (*CLEAN, EDGE)
-        is_wrong = verdict_class in (EDGE, LOSSY) or self.drafts_follow_law is False
+        interval, drafts_wrong = self.distance[1], self.drafts_follow_law is False
+        checks = [check for check in self.checks if not (drafts_wrong and check.of_drafts)]
+        is_wrong = verdict_class in (EDGE, LOSSY) or drafts_wrong
         facts: dict[str, Any] = {
             "verdict_class": verdict_class,
-            "points_to": self._points_to if is_open else "",
+            "points_to": pointed(checks, interval) if verdict_class in (*CLEAN, EDGE) else "",
             "method": "sampling" if law is None else law.method,
             "num_trials": self.num_trials,
             "num_checks": None if law is None else law.num_checks,
@@ -169,7 +170,7 @@ class Findings:
             "confidence": options.confidence,
             "p_value": p_value,
             "total_variation": self.distance[0] if law is None else law.distance,
-            "total_variation_interval": self._interval(verdict_class == LOSSY),
+            "total_variation_interval": above_zero(interval, verdict_class),
             "tolerance": None if law is None else law.tolerance,
             "acceptance_rate": law.acceptance_rate if law else self.accepted and self.accepted.rate,
             "optimal_acceptance_rate": self.optimum,
@@ -237,21 +238,6 @@ class Findings:
             return NOT_JUDGED
         return LOSSY if wrong else EDGE
 
-    @property
-    def _points_to(self) -> str:
-        """What the evidence points to, but for drafts that are known to be wrong."""
-        known = self.drafts_follow_law is False
-        checks = [check for check in self.checks if not (known and check.of_drafts)]
-        return pointed(checks, self.distance[1])
-
-    def _interval(self, is_lossy: bool) -> Interval | None:
-        """Interval of the distance of the sampled outcomes; where that is known, one above 0."""
-        interval, wrong = self.distance[1], self.wrong_tokens
-        if not is_lossy:
-            return interval
-        count = 0 if wrong is None else sum(wrong.kinds[x] for x in wrong.kinds.keys() - NO_ANSWERS)
-        return statistics.above_zero(interval, count, self.num_trials, self.options.confidence)
-
     def _edge_mass(self) -> float | None:
         """Probability, at most, of what can never be right, or what rounding has changed."""
         masses = [v.mass for v in self.edges[0].listed if v.mass is not None]
@@ -264,21 +250,18 @@ class Findings:
     @property
     def _example(self) -> Example | None:
         """One deviation to repeat: what must not come, else what deviates most."""
-        logs = (self.edges[0], self.wrong_drafts, self.wrong_tokens)
-        wrong = [(log.listed[0], log.count) for log in logs if log is not None and log.count]
-        by_law = self.law is not None and not self.law.fits
-        calls, seed = 0 if by_law else self.num_trials, self.options.seed
-        if wrong:
-            violation, count = wrong[-1]
-            counted = violation.mass
-            if counted is None:
-                counted = count / calls if calls else self._edge_mass() or 0.0
-            return Example(violation.message, (), 0.0, counted, calls, seed)
+        by_law, seed = self.law is not None and not self.law.fits, self.options.seed
+        calls = 0 if by_law else self.num_trials
+        logs = [log for log in (self.wrong_tokens, self.wrong_drafts, self.edges[0]) if log]
+        if wrong := [(log.listed[0], log.count) for log in logs if log.count]:
+            (one, count), share = wrong[0], 1 / max(calls, 1)
+            counted = one.mass if one.mass is not None else None if by_law else count * share
+            return Example(one.message, (), 0.0, counted, calls, seed)
         if self.example is not None:
             return replace(self.example, seed=seed)
         if self.tokens:
-            one = self.tokens[0]
-            return Example(self.where, (one.token,), one.expected, one.observed, calls, seed)
+            token, stated, counted, _ = astuple(self.tokens[0])
+            return Example(self.where, (token,), stated, counted, calls, seed)
         odd = min(self.checks, key=lambda check: check.p_value / check.weight, default=None)
         if odd is None:
             return None

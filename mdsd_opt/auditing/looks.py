@@ -1,8 +1,8 @@
-"""Looks at a sample: where the evidence grows but settles nothing, calls are added up to a limit.
+"""Looks at a sample: where the evidence points to a fault but settles nothing, calls are added.
 
-Each look examines all outcomes so far, and accuses at a share of the rate of false alarms of its
-own. These shares add up to one, so that a faultless sampler is accused in any of the looks with
-the stated rate at most (union bound), whatever it is that makes an audit go on.
+Each look examines all outcomes so far, at a share of its own of the rate of false alarms. These add
+up to one, so that a faultless sampler is accused in any look with the stated rate at most (union
+bound), whatever it is that makes an audit go on.
 """
 
 from __future__ import annotations
@@ -27,39 +27,23 @@ def settled(
 ) -> list[R]:
     """Reports of the first look after which nothing points to a fault, or of the last one.
 
-    Parameters
-    ----------
-    look : callable
-        Reports on all outcomes after ``options.num_trials`` calls in all, at the false-alarm rate
-        of the given options.
-    options : Options
-    deadline : float
-        Time by `time.perf_counter` after which no other look begins.
-
-    Returns
-    -------
-    list of Report
-        Those that still point to something are "not settled".
+    A look reports on all outcomes after ``options.num_trials`` calls in all, at the rate of false
+    alarms of the options it is given. No other one begins after the deadline.
     """
     found: list[R] = []
-    notes: tuple[str, ...] = ()
     for times, share in LOOKS:
-        calls = options.num_trials * times
-        if found and time.perf_counter() > deadline:
-            notes = (options.up("more calls might have settled it"),)
-            break
-        if found and calls * options.num_drafts > MAX_DRAWN:
+        calls, late = options.num_trials * times, time.perf_counter() > deadline
+        if found and (late or calls * options.num_drafts > MAX_DRAWN):
+            notes = (options.up("more calls might have settled it"),) * late
+            found = [replace(one, notes=(*one.notes, *notes)) for one in found]
             break
         at = replace(options, num_trials=calls, false_alarm=options.false_alarm * share)
         found = [replace(one, false_alarm=options.false_alarm) for one in look(at)]
-        is_lossy = any(one.verdict_class == LOSSY for one in found)
-        if is_lossy or not any(one.points_to for one in found):
+        if any(one.verdict_class == LOSSY for one in found) or not any(x.points_to for x in found):
             return found
-    return [unsettled(one, notes) for one in found]
+    return [unsettled(one) for one in found]
 
 
-def unsettled(report: R, notes: tuple[str, ...] = ()) -> R:
-    """The report, "not settled" if it points to a fault that no more outcomes can settle."""
-    if not report.points_to:
-        return report
-    return replace(report, verdict_class=NOT_SETTLED, notes=(*report.notes, *notes))
+def unsettled(report: R) -> R:
+    """The report, "not settled" if it points to a fault."""
+    return replace(report, verdict_class=NOT_SETTLED) if report.points_to else report

@@ -16,6 +16,7 @@ from mdsd_opt.auditing.report import (
     Example,
     Report,
     Violation,
+    carried,
 )
 from mdsd_opt.auditing.subject import REFUSALS
 from mdsd_opt.auditing.trial_laws import CERTAIN, SmallLaws, WideLaws
@@ -78,7 +79,7 @@ class Tried:
         label = f"{self.law}, V = {self.vocab_size}" + f", {self.drafts}" * bool(self.drafts)
         if self.report is None:
             return label, f"refused: {self.refusal}"
-        found = self.report.distance_text
+        found = carried(self.report.total_variation, self.report.total_variation_interval)
         how = self.report.method
         if self.report.method == "sampling":
             how = f"{self.report.num_trials:,} calls"

@@ -106,19 +106,16 @@ class Example:
     Attributes
     ----------
     where : str
-        What happened, or the laws or texts where the tokens deviate.
+        Laws or texts, or what happened.
     tokens : tuple of int
         A token, or a whole text; empty where none is wrong by itself.
     stated, counted : float or None
-        Probability by the law that is right, and share of the calls that gave it.
+        Probability by the right law, and share of the calls (or probability, without calls).
     calls : int
-        Calls that were counted; 0 where `counted` is a probability by the law that was found.
     seed : int or None
-        Seed of the audit that repeats it; None where that was given a generator, or asks a server.
-    name : str
-        The token as text, where a server names tokens so; else empty.
+        Seed of the audit, where it was given one.
     repeat : str
-        Line for a shell that asks the server for such a text; else empty.
+        Line for a shell that asks a server for such a text; else empty.
     """
 
     where: str
@@ -127,21 +124,17 @@ class Example:
     counted: float | None = None
     calls: int = 0
     seed: int | None = None
-    name: str = ""
     repeat: str = ""
 
     @property
     def said(self) -> str:
-        """The example in one sentence."""
-        name = self.name or str(*self.tokens[:1])
-        one = f"token {name}" if len(self.tokens) == 1 else f"text {self.tokens}"
+        """The example in one line."""
+        one = f"token {self.tokens[0]}" if len(self.tokens) == 1 else f"text {self.tokens}"
         parts = [f"{one} {self.where}".strip() if self.tokens else self.where]
         if self.stated is not None and self.counted is not None:
-            counted = "counted" if self.calls else "by its own law"
-            parts.append(f"stated {self.stated:.4g}, {counted} {self.counted:.4g}")
+            parts.append(f"stated {self.stated:.4g}, counted {self.counted:.4g}")
         parts += [f"{self.calls:,} calls"] * bool(self.calls)
-        parts += [f"seed {self.seed}"] * (self.seed is not None)
-        return "; ".join(parts)
+        return "; ".join(parts + [f"seed {self.seed}"] * (self.seed is not None))
 
 
 #: Kinds of `Violation` without evidence about a law: the call gave no tokens.
@@ -402,21 +395,11 @@ class Report:
         return self.clean and self.detectable_bias <= HIDDEN_AT_MOST
 
     def answer(self, detect: float = HIDDEN_AT_MOST, tolerate_edge: float = 1e-12) -> str:
-        """Whether the audit is passed, in the word that terminals, pages and JUnit's files have.
+        """Whether the audit is passed, in a word: the one of terminals, pages and JUnit's files.
 
-        Parameters
-        ----------
-        detect : float
-            Total variation that may have stayed hidden.
-        tolerate_edge : float
-            Probability of impossible values up to which an edge passes.
-
-        Returns
-        -------
-        str
-            "PASS" (nothing found, and no larger bias than `detect` could have stayed hidden);
-            "EDGE" (the same, but for values of probability `tolerate_edge` at most); "TOO WEAK"
-            (nothing found, and a larger bias may be hidden); "NOT JUDGED"; "NOT SETTLED"; "FAIL".
+        "PASS" where nothing was found, and no bias above `detect` could have stayed hidden; "EDGE"
+        the same, but for impossible values of probability `tolerate_edge` at most; "TOO WEAK" where
+        a larger bias may be hidden; "NOT JUDGED"; "NOT SETTLED"; "FAIL".
         """
         return Bar(detect, tolerate_edge).answer(self)
 
@@ -439,17 +422,8 @@ class Report:
         return "\n".join(f"{label:<{width}}  {value}" for label, value in self.rows())
 
     @property
-    def distance_text(self) -> str:
-        """The total variation, and its interval if it is not known exactly."""
-        return self._not_zero or carried(self.total_variation, self.total_variation_interval)
-
-    @property
-    def _not_zero(self) -> str:
-        """Text of a distance that does not show what other checks have found; else empty."""
-        interval, by_law = self.total_variation_interval, self.method != "sampling"
-        if by_law or interval is not None or self.verdict_class != LOSSY:
-            return ""
-        return f"{self.total_variation:.3g}, not told from 0: the deviation is of another kind"
+    def _distance_text(self) -> str:
+        return carried(self.total_variation, self.total_variation_interval)
 
     @property
     def _too_few(self) -> bool:
@@ -566,6 +540,11 @@ def pointed(checks: Iterable[Check], interval: Interval | None) -> str:
     if interval is not None and interval.low > 0:
         return f"a total variation in [{interval.low:.3g}, {interval.high:.3g}]"
     return ""
+
+
+def above_zero(interval: Interval | None, verdict_class: str) -> Interval | None:
+    """Interval of a distance; None if it holds 0, though another check has found a deviation."""
+    return None if verdict_class == LOSSY and interval and interval.low <= 0 else interval
 
 
 def carried(value: float, interval: Interval | None) -> str:

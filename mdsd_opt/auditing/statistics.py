@@ -241,19 +241,6 @@ def rate_interval(hits: int, trials: int, confidence: float) -> Interval:
     return Interval(float(low), float(high))
 
 
-def above_zero(
-    interval: Interval | None, impossible: int, trials: int, confidence: float
-) -> Interval | None:
-    """Interval of a distance that is known not to be zero; None where this one does not tell.
-
-    It may be that impossible outcomes are the whole distance, which is at least their probability.
-    """
-    if interval is None or interval.low > 0:
-        return interval
-    low = rate_interval(impossible, trials, confidence).low
-    return Interval(low, max(interval.high, low)) if low > 0 else None
-
-
 def distance(
     outcomes: Integers,
     probabilities: Vector,

@@ -114,13 +114,12 @@ class Adapter(ABC):
 
         A key is not in it: it is read from the variable KEY.
         """
-        asked = self.request_for(prompt, length)
-        if asked is None:
+        if (asked := self.request_for(prompt, length)) is None:
             return ""
-        path, body = asked
         key = ' -H "Authorization: Bearer $KEY"' if self.connection.has_key else ""
-        head = ["curl", "-sS", self.connection.url + path, "-H", "Content-Type: application/json"]
-        return f"{shlex.join(head)}{key} -d {shlex.quote(json.dumps(body))}"
+        head = shlex.join(["curl", "-sS", self.connection.url + asked[0]])
+        kind = f"-H 'Content-Type: application/json'{key}"
+        return f"{head} {kind} -d {shlex.quote(json.dumps(asked[1]))}"
 
 
 def adapters() -> dict[str, type[Adapter]]:

@@ -316,6 +316,11 @@ class Evidence:
         n = int(np.argmax(np.abs(excess) / np.sqrt(np.maximum(self._variance.sum(axis=0), 1e-12))))
         return _NAMES[n], float(hits[n] - excess[n] / max(self.num_tokens, 1)), float(hits[n])
 
+    def after(self, prefix: int) -> dict[int, int]:
+        """Numbers of the tokens that came after a text."""
+        met = self._prefixes.get(prefix, {})
+        return {met: 1} if isinstance(met, int) else met
+
     def parts(self, tau: float) -> dict[str, float]:
         """Logarithm of the wealth of each bet, the mean over its stakes."""
         kept = self._log - tau * self._swing

@@ -168,16 +168,6 @@ def distance(one: Law, other: Law) -> float:
     return float(np.abs(p - q).sum() + abs(p.sum() - q.sum())) / 2.0
 
 
-def farthest(one: Law, other: Law) -> tuple[int, float, float]:
-    """Token whose probabilities in two laws differ most, of those that both list, and these."""
-    met = np.isin(other.ids, one.ids)
-    if not met.any():
-        return int(one.ids[0]), float(one.p[0]), 0.0
-    p, q = one.shared(other)
-    n = int(np.argmax(np.abs(p - q)))
-    return int(other.ids[met][n]), float(p[n]), float(q[n])
-
-
 def law_of_logprobs(
     logprobs: Mapping[int, float], sampling: Any, is_raw: bool, count: int | None = None
 ) -> Law | None:

@@ -76,7 +76,7 @@ class Learned:
         elif kind == "difference":
             self.tally.differences.append(record["distance"])
             if record["distance"] >= max(self.tally.differences):
-                self.tally.farthest = record
+                self.tally.farthest = tuple(record.get("prefix", ()))
         elif kind == "known draft":
             p, q = self.laws.get(record["prefix"]), self.drafts.get(record["prefix"])
             if p is not None and q is not None:

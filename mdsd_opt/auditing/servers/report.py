@@ -6,14 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from mdsd_opt.auditing.report import (
-    LOSSY,
-    NO_DEVIATION,
-    NOT_JUDGED,
-    NOT_SETTLED,
-    Interval,
-    Report,
-)
+from mdsd_opt.auditing.report import LOSSY, NO_DEVIATION, NOT_JUDGED, Interval, Report
 
 #: Findings that a report can have, beside its class.
 DEVIATES, ANOTHER_LAW = "tokens deviate", "another law"
@@ -162,7 +155,7 @@ class ServerReport(Report):
             )
         if self.verdict_class == NOT_JUDGED:
             return f"NOT JUDGED, {self._why_not}"
-        if self.verdict_class == NOT_SETTLED:
+        if self.points_to:
             return f"NOT SETTLED: {found}, which points to {self.points_to}: ask for more tokens."
         if self._too_few:
             return "no deviation found, but there are too few tokens to see one."

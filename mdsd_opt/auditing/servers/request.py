@@ -14,10 +14,6 @@ from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 from mdsd_opt.formats import Answer, read_answers
 
-#: Names of tokens by the numbers made of them, and the most that are kept.
-_NAMES: dict[int, bytes] = {}
-_MOST_NAMES = 1 << 18
-
 
 def id_of(name: Any) -> int:
     """Id of a token by its name; for a text or bytes, a number that is always the same.
@@ -28,16 +24,7 @@ def id_of(name: Any) -> int:
         return name
     if isinstance(name, str):
         name = name.encode("utf-8", "surrogatepass")
-    number = int.from_bytes(hashlib.blake2b(name, digest_size=6).digest(), "little")
-    if len(_NAMES) < _MOST_NAMES:
-        _NAMES[number] = name
-    return number
-
-
-def name_of(token: int) -> str:
-    """Id of a token as it is shown, or its text where that is its name."""
-    name = _NAMES.get(token)
-    return str(token) if name is None else repr(name.decode("utf-8", "replace"))
+    return int.from_bytes(hashlib.blake2b(name, digest_size=6).digest(), "little")
 
 
 def ids_of(answer: Answer) -> list[int]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from mdsd_opt.auditing.servers.adapter import Adapter, Answer, Counters, connected
 from mdsd_opt.auditing.servers.connection import Connection, Crew
-from mdsd_opt.auditing.servers.laws import Law, distance, farthest
+from mdsd_opt.auditing.servers.laws import Law, distance
 from mdsd_opt.auditing.servers.log import Learned, Log
 from mdsd_opt.auditing.servers.report import ServerReport, power_of_ten
 from mdsd_opt.auditing.servers.request import Request
@@ -160,8 +160,7 @@ def audit_server(
     max_tokens : int, optional
         Later tokens after which the audit ends.
     drafted : int, optional
-        Tokens that were drafted, by the server's own log: for servers whose answers do not count
-        them, where nothing is judged else.
+        Tokens that were drafted, by the server's own log, where its answers do not count them.
     concurrency : int
         Requests at once.
     timeout : float
@@ -209,6 +208,7 @@ def audit_server(
     texts = _prompts(prompts)
     of_draft = replace(request, sampling=draft_sampling or asked, promise=None)
     learned = Learned(Tally(wanted, rng, least_tolerance=tolerance))
+    learned.tally.acceptance.count(drafted, None)
     places = {"server": url, "against": against, "draft": draft}
     header = {
         **places,
@@ -236,7 +236,7 @@ def audit_server(
         with Log(log, header, learned) as kept:
             session = _Session(servers, begins, limits, kept, learned, connections)
             with running_line(progress, sys.stderr) as say:
-                return session.run(say, drafted)
+                return session.run(say)
     finally:
         for connection in connections.values():
             connection.close()
@@ -319,7 +319,7 @@ class _Session:
         """Number of requests of this run and of those that it continues."""
         return self._earlier + sum(one.requests for one in self.connections.values())
 
-    def run(self, say: Any, drafted: int | None = None) -> ServerReport:
+    def run(self, say: Any) -> ServerReport:
         """Ask until all is settled or the time is up."""
         if self.log.resumed:
             self.notes.append(f"goes on from {self.log.resumed:,} records of its log")
@@ -350,16 +350,14 @@ class _Session:
         finally:
             self.crew.dismiss()
         self._count()
-        if tally.acceptance.drafted is None and drafted is not None:
-            self.log.add({"kind": "counters", "drafted": drafted, "accepted": None})
         end = {"seconds": self.seconds, "requests": self.requests, "early": is_early}
         self.log.add({"kind": "end", **end})
-        return tally.report(
-            lambda prompt, is_whole: self.server.curl(prompt, self._length() if is_whole else 1),
-            notes=self.notes,
-            seconds=self.learned.seconds,
-            requests=self.requests,
-        )
+
+        def curl(prompt: Sequence[int], is_whole: bool) -> str:
+            return self.server.curl(prompt, self._length() if is_whole else 1)
+
+        own = {"seconds": self.learned.seconds, "requests": self.requests}
+        return tally.report(curl, notes=self.notes, **own)
 
     @property
     def _is_enough(self) -> bool:
@@ -497,9 +495,8 @@ class _Session:
                 told = answer.laws if self.server.request.promise is None else None
                 own = self.server.law(prefix) if told is None else told[place]
                 if own is not None:
-                    token, ours, plain = farthest(own, once)
-                    at = {"prefix": prefix, "token": token, "own": ours, "plain": plain}
-                    self.log.add({"kind": "difference", "distance": distance(own, once), **at})
+                    off = {"distance": distance(own, once), "prefix": prefix}
+                    self.log.add({"kind": "difference", **off})
 
     def _control(self) -> None:
         """Request tokens without speculation: texts of the plain server, or single tokens."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from mdsd_opt.auditing.causes import oddest
 from mdsd_opt.auditing.report import (
     LOSSY,
     NO_DEVIATION,
@@ -16,12 +17,12 @@ from mdsd_opt.auditing.report import (
     NOT_SETTLED,
     Example,
     Interval,
+    above_zero,
 )
 from mdsd_opt.auditing.servers import report as reports
 from mdsd_opt.auditing.servers.evidence import STAKES, Evidence, Shown, detectable_distance
 from mdsd_opt.auditing.servers.laws import Law
 from mdsd_opt.auditing.servers.report import Measured, ServerReport
-from mdsd_opt.auditing.servers.request import name_of
 from mdsd_opt.auditing.settings import ErrorRates
 from mdsd_opt.base.checked import checked_tolerance
 
@@ -42,9 +43,6 @@ LAWS_DIFFER, FEWEST_LAWS = 0.02, 8
 
 #: Difference of the square roots of two counts by which a token is an example: three times noise.
 _TELLING = 1.5
-
-#: Most texts of which the tokens after them are counted, for an example.
-_MOST_PLACES = 50_000
 
 #: Number of bets that a report names.
 _MOST_BETS = 3
@@ -146,16 +144,6 @@ def prefix_name(tokens: Sequence[int], before: int = 0) -> int:
     return name
 
 
-@dataclass(slots=True)
-class _Place:
-    """Later tokens after one text: each with its number and its probability."""
-
-    prompt: tuple[int, ...]
-    before: tuple[int, ...]
-    size: int = 0
-    counts: dict[int, tuple[int, float]] = field(default_factory=dict)
-
-
 @dataclass
 class Tally:
     """Evidence of first tokens, later ones and a control, and other counts.
@@ -179,14 +167,14 @@ class Tally:
     differences: list[float] = field(default_factory=list)
     has_laws: bool = True
     has_ended_early: bool = False
-    farthest: dict[str, Any] | None = None
+    farthest: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         checked_tolerance("tolerance", self.least_tolerance, or_zero=True)
         seeds = np.random.SeedSequence(self.seed).generate_state(3).tolist()
         self.first, self.later, self.control = (Evidence(seed) for seed in seeds)
         self._accused_at = 0.0
-        self._met: dict[int, _Place] = {}
+        self._begun: dict[int, tuple[tuple[int, ...], tuple[int, ...], Law]] = {}
         self._places: dict[bool, dict[int, float | None]] = {False: {}, True: {}}
 
     @property
@@ -224,8 +212,8 @@ class Tally:
             evidence = self.control if is_control else self.first if is_first else self.later
             pair = (text[-2], text[-1]) if len(text) > 1 else None
             if law is not None:
-                if evidence is self.later:
-                    self._count(prompt, tokens[:position], token, law, prefix)
+                if evidence is self.later and position <= max(self.num_first, 1):
+                    self._begun.setdefault(prefix, (tuple(prompt), tuple(tokens[:position]), law))
                 shown = Shown(
                     prefix,
                     position,
@@ -242,20 +230,6 @@ class Tally:
             prefix = prefix_name((token,), prefix)
             previous = law
         self._places[is_control] = places
-
-    def _count(
-        self, prompt: Sequence[int], before: Sequence[int], token: int, law: Law, prefix: int
-    ) -> None:
-        """Count a token after its text, for an example."""
-        cell = law.cell(token)
-        if prefix not in self._met and len(self._met) < _MOST_PLACES:
-            self._met[prefix] = _Place(tuple(prompt), tuple(before))
-        if prefix in self._met and not (cell is None and law.is_open):
-            place = self._met[prefix]
-            place.size += 1
-            if cell != law.ids.size:  # what is not listed has no law of its own
-                count = place.counts.get(token, (0, 0.0))[0] + 1
-                place.counts[token] = count, 0.0 if cell is None else float(law.p[cell])
 
     def look(self) -> None:
         """Record whether the later tokens are accused by now."""
@@ -325,34 +299,29 @@ class Tally:
             return NOT_JUDGED, reports.DRAFTS_UNSEEN
         return NO_DEVIATION, ""
 
-    def _example(self, curl: Callable[[Sequence[int], bool], str]) -> Example | None:
-        """Token that deviates after a text that came often, else what the best bet is on.
+    def _example(self, curl: Callable[[Sequence[int], bool], str]) -> Example:
+        """Token that deviates most as the first that may be drafted, else what the best bet is on.
 
         With it comes the request for such texts.
         """
-        if self.laws_differ and self.farthest is not None:
+        if self.laws_differ:
             at = self.farthest
-            where = f"after the tokens {at['prefix']}, stated by the plain server and by this one"
-            name, repeat = name_of(at["token"]), curl(at["prefix"], False)
-            return Example(where, (at["token"],), at["plain"], at["own"], name=name, repeat=repeat)
-        often = max((place.size for place in self._met.values()), default=0) / 4
-        score, found = _TELLING, None
-        for place in (one for one in self._met.values() if one.size >= often):
-            for token, (count, p) in place.counts.items():
-                odd = abs(math.sqrt(count) - math.sqrt(place.size * p))
-                if count > 2 and odd > score:
-                    score, found = odd, (place, token, p, count / place.size)
-        if found is None:
-            ask = next((one.prompt for one in self._met.values() if one.prompt), None)
-            repeat = "" if ask is None else curl(ask, True)
-            bet, stated, counted = self.later.oddest()
-            where = f"{bet}, over all texts"
-            return Example(where, (), stated, counted, self.later.num_tokens, repeat=repeat)
-        place, token, p, share = found
-        begins = f"the prompt {list(place.prompt)} and " if place.prompt else ""
-        where = f"after {begins}[{', '.join(map(name_of, place.before))}]"
-        repeat = curl(place.prompt, True) if place.prompt else ""
-        return Example(where, (token,), p, share, place.size, name=name_of(token), repeat=repeat)
+            return Example(f"the law after the tokens {at}", repeat=curl(at, False) if at else "")
+        ask = next((prompt for prompt, _, _ in self._begun.values() if prompt), ())
+        bet, stated, counted = self.later.oddest()
+        found = Example(f"{bet}, over all texts", (), stated, counted, self.later.num_tokens)
+        most = _TELLING
+        for name, (prompt, before, law) in self._begun.items():
+            counts = self.later.after(name)
+            size, p = sum(counts.values()), law.p[: law.ids.size]
+            shares = np.array([counts.get(x, 0) for x in law.ids.tolist()]) / size
+            n = oddest(shares, p)
+            if (odd := abs(math.sqrt(shares[n]) - math.sqrt(p[n])) * math.sqrt(size)) > most:
+                most, ask = odd, prompt
+                where = f"after {f'the prompt {list(prompt)} and ' if prompt else ''}{list(before)}"
+                both = float(p[n]), float(shares[n])
+                found = Example(where, (int(law.ids[n]),), *both, size)
+        return replace(found, repeat=curl(ask, True) if ask else "")
 
     def report(
         self, curl: Callable[[Sequence[int], bool], str] = lambda prompt, is_whole: "", **own: Any
@@ -392,7 +361,7 @@ class Tally:
             confidence=wanted.confidence,
             p_value=math.exp(-max(later.peak, 0.0)) if later.num_tokens else None,
             total_variation=max(later.distance(), at_least),
-            total_variation_interval=Interval(at_least, 1.0),
+            total_variation_interval=above_zero(Interval(at_least, 1.0), verdict_class),
             tolerance=tau,
             acceptance_rate=counted.rate,
             optimal_acceptance_rate=counted.optimum,

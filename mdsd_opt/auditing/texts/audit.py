@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.behaviour import broken_side
 from mdsd_opt.auditing.driving import Undrivable
 from mdsd_opt.auditing.looks import settled
@@ -22,7 +21,7 @@ from mdsd_opt.auditing.report import (
     NO_DEVIATION,
     NOT_DRIVEN,
     NOT_JUDGED,
-    Example,
+    above_zero,
 )
 from mdsd_opt.auditing.seen_texts import Numbered
 from mdsd_opt.auditing.settings import Options, generator_of, seed_of
@@ -373,20 +372,9 @@ class _TextAudit:
         events = [event for sample in samples for event in sample.events]
         served = [note for sample in self.samples[:1] for note in sample.notes]
         trials = [part.trial() for part in parts]
-        interval = shown.interval
-        if kind == LOSSY:
-            calls = max(shown.trial().num_trials, 1)
-            interval = statistics.above_zero(interval, shown.wrong.count, calls, options.confidence)
         open_ones = [] if kind in (LOSSY, NOT_JUDGED) else self.samples
-        wrong = [log for log in logs if log.count]
-        example: Example | None = None
-        if wrong and kind in (LOSSY, EDGE):
-            calls = shown.trial().num_trials
-            example = Example(wrong[0].listed[0].message, calls=calls, seed=options.seed)
-        elif kind in (LOSSY, EDGE):
-            found = shown.example()
-            where = f"{found.where} with the models of {shown.tables}".strip()
-            example = replace(found, where=where, seed=options.seed)
+        odd = shown.example()
+        where = f"{odd.where} with the models of {shown.tables}".strip()
         return TextAuditReport(
             verdict_class=kind,
             points_to=next((one.points_to for one in open_ones if one.points_to), ""),
@@ -394,9 +382,9 @@ class _TextAudit:
             vocab_size=shown.tables.vocab_size,
             length=shown.tables.length,
             total_variation=shown.distance,
-            total_variation_interval=interval,
+            total_variation_interval=above_zero(shown.interval, kind),
             first_token_variation=shown.first_token_variation,
-            example=example,
+            example=replace(odd, where=where, seed=options.seed) if is_wrong else None,
             position=position,
             after=split,
             causes=tuple(told),

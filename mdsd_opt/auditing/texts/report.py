@@ -113,10 +113,8 @@ class TextAuditReport(Report):
             return outcomes
         where = "" if self.position is None else f", from token {self.position + 1} on"
         how = self._up_to if self.method == "driven" else f"in {self.num_trials:,} sampled texts"
-        if self._not_zero:
-            return f"{how}, {self._check_wrong(self.p_value or 0.0)}"
         return (
-            f"{how}, the law of {self.length} tokens is {self.distance_text} away from the "
+            f"{how}, the law of {self.length} tokens is {self._distance_text} away from the "
             f"target's at V = {self.vocab_size}{where}"
         )
 
@@ -127,7 +125,7 @@ class TextAuditReport(Report):
             ("verdict", self.verdict),
             ("class", self.verdict_class),
             ("method", self.method),
-            ("total variation", f"{self.distance_text} ({sizes})"),
+            ("total variation", f"{self._distance_text} ({sizes})"),
             ("total variation of the first token", f"{self.first_token_variation:.6g}"),
         ]
         if self.position is not None:

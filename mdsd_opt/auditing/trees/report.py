@@ -66,10 +66,8 @@ class TreeAuditReport(Report):
         if outcomes := self._outcomes_wrong(self.violations):
             return outcomes
         assert self.p_value is not None  # nothing else is left
-        if self._not_zero:
-            return self._check_wrong(self.p_value)
         return (
-            f"total variation {self.distance_text}, {self.first_token_variation:.3g} of it in the "
+            f"total variation {self._distance_text}, {self.first_token_variation:.3g} of it in the "
             f"first token; {self._check_wrong(self.p_value)}"
         )
 
@@ -81,7 +79,7 @@ class TreeAuditReport(Report):
         rows = [
             ("verdict", self.verdict),
             ("method", f"{self.method} ({how})"),
-            ("total variation", f"{self.distance_text} (texts of {self.length} tokens)"),
+            ("total variation", f"{self._distance_text} (texts of {self.length} tokens)"),
             ("total variation of the first token", f"{self.first_token_variation:.6g}"),
             ("tokens a step", f"{self.accept_length:.6f}"),
         ]
