@@ -35,7 +35,7 @@ from mdsd_opt.gpu.sources import (
 NUM_BINS = 2048
 
 #: Largest memory, in bytes, of tables and their companions at a time.
-SCRATCH_BYTES = 64 << 20
+SCRATCH_BYTES = 256 << 20
 
 #: Number of clusters that look after the rows that a table leaves open.
 _NUM_ZOOMING = 128
