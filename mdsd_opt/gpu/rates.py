@@ -34,7 +34,8 @@ from mdsd_opt.gpu.sources import (
 #: Number of bins of a table, see `kernels/ratio_sums.cuh`.
 NUM_BINS = 2048
 
-#: Largest memory, in bytes, of tables and their companions at a time.
+#: Largest memory, in bytes, of tables and their companions at a time: room for a thousand plans of
+#: decisions, as a launch for few rows leaves most of a device idle at its end.
 SCRATCH_BYTES = 256 << 20
 
 #: Number of clusters that look after the rows that a table leaves open.

@@ -90,7 +90,7 @@ RACE_GROUPS = tuple(
     replace(kernel, name="race_groups", file="race_groups") for kernel in BEST_RACE_PREFIXES
 )
 DRAFT_SELECTION = Kernel(
-    "draft_selection", "draft_selection", "DraftSelectionMemory", 90_112, False, False
+    "draft_selection", "draft_selection", "DraftSelectionMemory", 98_304, False, False
 )
 RESIDUAL_TOKENS = Kernel(
     "residual_tokens", "residual_tokens", "ResidualTokensMemory", 21_504, variant=0

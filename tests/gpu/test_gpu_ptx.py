@@ -176,5 +176,5 @@ def test_a_plan_costs_no_more_than_it_may(kernel_device: Device) -> None:
     drafts = np.argsort(-draft, axis=1)[:, 3:7].copy()
     verify_rows(runtime, pair_of(target, draft), drafts, Randomness(0))
     counts = runtime.counts[DRAFT_SELECTION.name]
-    assert 100_000 < counts["instructions"] <= 1_150_000
-    assert 10_000 < counts["float64"] <= 105_000
+    assert 100_000 < counts["instructions"] <= 1_250_000
+    assert 10_000 < counts["float64"] <= 115_000

@@ -13,7 +13,8 @@
 // come, the greatest of those so far, and one rounded outwards. Between two of them lies the mass that
 // is asked for, or beyond the last, which a level is put on.
 //
-// All threads of a block take part.
+// All threads of a block take part. What is in global memory they read and write side by side, the
+// plan's arrays one after the other; a stretch of groups of its own a thread has in shared memory only.
 #pragma once
 #include "block.cuh"
 #include "row_plan.cuh"
@@ -61,9 +62,17 @@ struct PlannerMemory {
   union {
     u32 steps[3][kMaxGroups + 1];      // bits of least and greatest means, and of those rounded outwards,
     double curves[2][kMaxGroups + 1];  // and then R, and q from the topmost draft's group on
+    u64 q_sums[2][kMaxGroups + 1];     // before either: sums of q, two parts of each
   };
-  double ratio[kMaxGroups + 1];
-  double q_from[kMaxGroups + 1];  // of all groups from an end on
+  union {
+    double ratio[kMaxGroups + 1];
+    u64 p_sums[kMaxGroups + 1];  // before: those of p
+  };
+  union {
+    double q_from[kMaxGroups + 1];  // of all groups from an end on
+    u64 q_rest[kMaxGroups + 1];     // before: the third part
+  };
+  double q[kMaxGroups + 1];
   u32 of_warp[4][kPlannerWarps];
   u64 best[2][kPlannerWarps], sums[2][kPlannerWarps];
 };
@@ -77,7 +86,7 @@ class Planner {
  public:
   __device__ Planner(RowPlan& plan, PlannerMemory& memory)
       : plan_(plan), memory_(memory), size_(plan.num_groups) {
-    int each = (size_ + blockDim.x - 1) / blockDim.x;
+    int each = (size_ + blockDim.x - 1) / blockDim.x | 1;  // lanes are then in different banks
     begin_ = min(static_cast<int>(threadIdx.x) * each, size_);
     stop_ = min(begin_ + each, size_);
   }
@@ -151,32 +160,50 @@ class Planner {
 
   // The end of the groups that no rule does better on, and so the plan's `most`; sums of q up to ends.
   __device__ __forceinline__ void find_cut() {
+    u64 *p_sum = memory_.p_sums, *q_sum[3] = {memory_.q_sums[0], memory_.q_sums[1], memory_.q_rest};
+#pragma unroll 4
+    for (int g = threadIdx.x; g < size_; g += blockDim.x) {
+      memory_.q[g] = plan_.q[g];
+      p_sum[g] = plan_.p[g];
+    }
+    __syncthreads();
     u64 p = 0;
     FineSum q{{0, 0, 0}};
 #pragma unroll 4
     for (int g = begin_; g < stop_; g++) {
-      p += plan_.p[g];
-      q.add(plan_.q[g]);
-      plan_.q_sum[g + 1] = q;
+      p += p_sum[g];
+      q.add(memory_.q[g]);
     }
     p = before(p);
 #pragma unroll
     for (u64& sum : q.part) sum = before(sum);
-    if (threadIdx.x == 0) plan_.q_sum[0] = {{0, 0, 0}};
-    u64 cut = key_at(0.0, 0);
+    if (threadIdx.x == 0) q_sum[0][0] = q_sum[1][0] = q_sum[2][0] = 0;
 #pragma unroll 4
     for (int g = begin_; g < stop_; g++) {
-      p += plan_.p[g];
-      plan_.q_sum[g + 1].add(q);
-      cut = min(cut, key_at(share_of(p) - plan_.contained[g + 1], g + 1));
+      p_sum[g] = p += p_sum[g];
+      q.add(memory_.q[g]);
+#pragma unroll
+      for (int i = 0; i < 3; i++) q_sum[i][g + 1] = q.part[i];
     }
-    cut = least(cut);  // its barrier lets sums of q be read
-    per_q_unit_ = 1.0;
-    per_q_unit_ = 1.0 / q_up_to(size_);
+    __syncthreads();
+    FineSum total{{q_sum[0][size_], q_sum[1][size_], q_sum[2][size_]}};
+    u64 cut = key_at(0.0, 0);
+#pragma unroll 4
+    for (int g = threadIdx.x; g < size_; g += blockDim.x)
+      cut = min(cut, key_at(share_of(p_sum[g]) - plan_.contained[g + 1], g + 1));
+    cut = least(cut);  // its barrier lets the last sum be overwritten
+    per_q_unit_ = 1.0 / total.minus({{0, 0, 0}});
     cut_ = index_of(cut);
 #pragma unroll 4
-    for (int end = threadIdx.x; end <= size_; end += blockDim.x)
-      memory_.q_from[end] = q_between(end, size_);
+    for (int end = threadIdx.x; end < size_; end += blockDim.x) {
+      FineSum here{{q_sum[0][end], q_sum[1][end], q_sum[2][end]}};
+      plan_.q_sum[end] = here;
+      memory_.q_from[end] = total.minus(here) * per_q_unit_;
+    }
+    if (threadIdx.x == 0) {
+      plan_.q_sum[size_] = total;
+      memory_.q_from[size_] = 0.0;
+    }
     __syncthreads();
     if (threadIdx.x == 0) plan_.most = fmin(fmax(1.0 + value_of(cut & ~static_cast<u64>(kIndexMask)), 0.0), 1.0);
   }
@@ -193,19 +220,24 @@ class Planner {
     const float most_ratio = static_cast<float>(plan_.most_ratio);
     u32 most_mean = 0, most_rounded = 0, least_mean = ~0u, least_rounded = ~0u;
 #pragma unroll 4
-    for (int g = begin_; g < stop_; g++) {
+    for (int g = threadIdx.x; g < size_; g += blockDim.x) {
       u32 mean_key = 0, rounded_key = 0;
-      if (!is_zero(plan_.q[g])) {
+      float p = plan_.p[g] * static_cast<float>(kMassUnit), lowest = plan_.lowest[g], highest = plan_.highest[g];
+      if (!is_zero(memory_.q[g])) {
         bool is_above = g >= cut_;
         float bound = fast_reciprocal(static_cast<float>(q_from(g)));
-        float mean = plan_.p[g] * static_cast<float>(kMassUnit) * fast_reciprocal(static_cast<float>(plan_.q[g]));
-        float rounded = is_above ? fminf(mean, plan_.lowest[g])
-                                 : fmaxf(mean, fminf(plan_.highest[g], most_ratio));
+        float mean = p * fast_reciprocal(static_cast<float>(memory_.q[g]));
+        float rounded = is_above ? fminf(mean, lowest) : fmaxf(mean, fminf(highest, most_ratio));
         mean_key = key_on_side(fminf(mean, bound), is_above);
         rounded_key = key_on_side(fminf(rounded, bound), is_above);
       }
       memory_.steps[0][g] = mean_key;
       memory_.steps[2][g] = rounded_key;
+    }
+    __syncthreads();
+#pragma unroll 4
+    for (int g = begin_; g < stop_; g++) {
+      u32 mean_key = memory_.steps[0][g], rounded_key = memory_.steps[2][g];
       most_mean = max(most_mean, mean_key);
       most_rounded = max(most_rounded, rounded_key);
       least_mean = min(least_mean, mean_key - 1);  // groups that are empty have none
@@ -274,7 +306,7 @@ class Planner {
     int begin = inside ? begin_ : max(begin_, cut_), end = inside ? min(stop_, cut_) : stop_;
 #pragma unroll 4
     for (int g = begin; g < end; g++) {
-      double q = plan_.q[g];
+      double q = memory_.q[g];
 #pragma unroll
       for (int s = 0; s < 3; s++) sums[s] += in_mass_units(step(s, g), q);
     }
@@ -288,7 +320,7 @@ class Planner {
       u64 left = inside ? before(sums[2]) - reached[2] + mass : before(sums[0]) - mass;
 #pragma unroll 1
       for (int g = begin; g < end; g++) {
-        u64 own = in_mass_units(step(inside ? 2 : 0, g), plan_.q[g]);
+        u64 own = in_mass_units(step(inside ? 2 : 0, g), memory_.q[g]);
         if (inside) left += own;
         double q = inside ? q_up_to(g + 1) : q_from(g);
         if (!is_zero(q)) level = fmin(level, static_cast<long long>(left) / q);
@@ -314,7 +346,7 @@ class Planner {
       double a = step(from, g), ratio = __fma_rn(share, step(from + 1, g) - a, a);
       if (needs_level) ratio = fmin(fmax(ratio, lowest), highest);
       memory_.ratio[g] = ratio;
-      filled += in_mass_units(ratio, plan_.q[g]);
+      filled += in_mass_units(ratio, memory_.q[g]);
     }
     return filled;
   }
@@ -322,12 +354,15 @@ class Planner {
   // R at the ends, in place of two sequences, given the mass of the thread's groups, and the plan's ratios.
   // Where R is below F it is lifted, and the ratio is that of the lifted curve. Returns what may be left of p.
   __device__ __forceinline__ u32 follow_curves(u64 mass) {
-    double* r = memory_.curves[0];
+    double *r = memory_.curves[0], *contained = memory_.curves[1];
     double per_weight = plan_.q_unit / plan_.p_unit;
     float weight = static_cast<float>(plan_.p_unit / plan_.q_unit);
     u64 sum = before(mass);  // its barrier lets the sequences be overwritten
+#pragma unroll 4
+    for (int end = threadIdx.x; end <= size_; end += blockDim.x) contained[end] = plan_.contained[end];
+    __syncthreads();
     auto lifted = [&](double r_there, int end) {
-      return is_zero(q_from(end)) ? 1.0 : larger(r_there, plan_.contained[end]);
+      return is_zero(q_from(end)) ? 1.0 : larger(r_there, contained[end]);
     };
     double r_there = share_of(sum), lower = lifted(r_there, begin_);
     u64 lower_lift = __double_as_longlong(lower) - __double_as_longlong(r_there);
@@ -335,7 +370,7 @@ class Planner {
     u32 left = 0;
 #pragma unroll 4
     for (int g = begin_; g < stop_; g++) {
-      double q = plan_.q[g], ratio = memory_.ratio[g];
+      double q = memory_.q[g], ratio = memory_.ratio[g];
       sum += in_mass_units(ratio, q);
       r_there = share_of(sum);
       double upper = lifted(r_there, g + 1);
@@ -346,10 +381,15 @@ class Planner {
         ratio = fmax(upper - lower, 0.0) / q;
       r[g + 1] = lower = upper;
       lower_lift = upper_lift;
-      ratio *= per_weight;
+      memory_.ratio[g] = ratio * per_weight;
+    }
+    __syncthreads();
+#pragma unroll 4
+    for (int g = threadIdx.x; g < size_; g += blockDim.x) {
+      double ratio = memory_.ratio[g];
       float high = static_cast<float>(ratio);
       plan_.ratio[g] = {high, static_cast<float>(ratio - widened(high))};
-      left += what_is_left(g, high * weight, static_cast<float>(q));
+      left += what_is_left(g, high * weight, static_cast<float>(memory_.q[g]));
     }
     return left;
   }
