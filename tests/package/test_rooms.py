@@ -110,6 +110,7 @@ def import_graph(package: Path) -> Graph:
         for node in run_at_import(ast.parse(path.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names]
             if isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{path}: relative imports are not read here"
                 whole = [f"{node.module}.{name}" for name in names]
                 names = [name if name in files else str(node.module) for name in whole]
             for name in {*names} & files.keys():
