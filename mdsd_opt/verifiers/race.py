@@ -250,10 +250,10 @@ def _arrivals(
     ends: list[Any] = [*places[1:], stop]
     total = 0 * start
     for low, high in zip(places, ends, strict=True):
-        slope = sum((q[i] for i in early if p[i] <= low * q[i]), 0 * low)
+        slope = sum((q[i] for i in early if p[i] / q[i] <= low), 0 * low)
         if slope == 0:
             continue
-        steep = slope + sum((q[i] for i in rivals if p[i] <= low * q[i]), 0 * low)
+        steep = slope + sum((q[i] for i in rivals if p[i] / q[i] <= low), 0 * low)
         left = 1 / (1 + _exponent(p, q, (*early, *rivals), low))
         right = 0 * low if high is None else 1 / (1 + _exponent(p, q, (*early, *rivals), high))
         total += slope / steep * (left - right)

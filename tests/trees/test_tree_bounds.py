@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import count, product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from mdsd_opt.decoding import (
 )
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, SolverError
 from mdsd_opt.problem.solution import Status
+from mdsd_opt.trees import optimum
 from mdsd_opt.trees.optimum import FromAbove, FromBelow
 from mdsd_opt.trees.text_tree import RandomTrees, TextTree
 
@@ -94,11 +96,13 @@ def test_with_a_draft_equal_to_the_target_all_is_accepted():
     assert tree_optimum(target, target, UNEVEN) == pytest.approx(2.0, abs=1e-8)
 
 
-def test_at_a_limit_both_bounds_hold():
+def test_at_a_limit_both_bounds_hold(monkeypatch):
     target, draft = tables(0, 16, 2)
     none = tree_bound(target, draft, k_ary(2, 2), time_limit=0)
     assert (none.status, none.lower, none.upper) == (Status.LIMIT, 0.0, 2.0)
-    early = tree_bound(target, draft, k_ary(2, 2), time_limit=0.5)
+    looks = count()  # a clock that goes on by a minute whenever it is looked at
+    monkeypatch.setattr(optimum, "time", SimpleNamespace(perf_counter=lambda: 60.0 * next(looks)))
+    early = tree_bound(target, draft, k_ary(2, 2), time_limit=1500.0)
     assert early.status is Status.LIMIT
     assert 0.0 < early.lower < early.upper < 2.0
     lowers, uppers = np.array(early.stages).T

@@ -95,6 +95,15 @@ def test_a_seed_gives_the_same_text_with_any_drafter() -> None:
     assert len(texts) == 1
 
 
+def test_floats_bend_where_their_ratios_do() -> None:
+    """Slopes change at p / q as it is in floating point: its product with q may miss p."""
+    for p, q in np.random.default_rng(0).dirichlet(np.full(4, 0.5), (300, 2)):
+        for num_drafts in (1, 2, 3):
+            sets = combinations(range(4), num_drafts)
+            masses = [joint_masses(p.tolist(), q.tolist(), subset) for subset in sets]
+            assert np.sum(masses, axis=0) == pytest.approx(p, abs=1e-12)
+
+
 def test_rare_sets_of_drafts_are_settled_in_fractions() -> None:
     q = np.array([1 - 3e-9, 1e-9, 1e-9, 1e-9])
     problem = TransportProblem(floats(P), WithoutReplacement(q, 2))
