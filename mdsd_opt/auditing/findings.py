@@ -184,7 +184,7 @@ class Findings:
             "edge_mass": self._edge_mass(),
             "coverage": self.coverage,
             "cause": self.cause,
-            "example": self._example if is_wrong else None,
+            "example": self._example(verdict_class in CLEAN) if is_wrong else None,
             "notes": self.notes,
         }
         return kind(**facts | own)
@@ -247,8 +247,7 @@ class Findings:
             masses.append(self.law.distance)
         return max(masses, default=None)
 
-    @property
-    def _example(self) -> Example | None:
+    def _example(self, drafts_alone: bool) -> Example | None:
         """One deviation to repeat: what must not come, else what deviates most."""
         by_law, seed = self.law is not None and not self.law.fits, self.options.seed
         calls = 0 if by_law else self.num_trials
@@ -259,10 +258,11 @@ class Findings:
             return Example(one.message, (), 0.0, counted, calls, seed)
         if self.example is not None:
             return replace(self.example, seed=seed)
-        if self.tokens:
+        if self.tokens and not (drafts_alone and self.wrong_tokens is not None):
             token, stated, counted, _ = astuple(self.tokens[0])
             return Example(self.where, (token,), stated, counted, calls, seed)
-        odd = min(self.checks, key=lambda check: check.p_value / check.weight, default=None)
+        checks = [check for check in self.checks if check.of_drafts or not drafts_alone]
+        odd = min(checks, key=lambda check: check.p_value / check.weight, default=None)
         if odd is None:
             return None
         return Example(f"{odd.looks_for} (check of {odd.name})", calls=calls, seed=seed)

@@ -24,7 +24,7 @@ from mdsd_opt.auditing.subject import (
     TreeVerify,
     as_verifier,
 )
-from mdsd_opt.auditing.trees.audit import report_of, sampled_report
+from mdsd_opt.auditing.trees.audit import report_of
 from mdsd_opt.auditing.trees.report import TreeAuditReport
 from mdsd_opt.auditing.trees.rule import TreeRule, TreeSample
 from mdsd_opt.auditing.trial_laws import SmallLaws, WideLaws, standard_laws, wide_laws
@@ -297,7 +297,7 @@ class OnTrees:
                     raise sample
                 if is_lossy:
                     return sample.report(rng)
-                return sample.settled(self._wide_calls(laws), rng, deadline)
+                return sample.settled(rng, deadline, number=self._wide_calls(laws))
 
             for laws, first in zip(wide, begun, strict=True):
                 judge = partial(finished, first, laws)
@@ -328,9 +328,9 @@ class OnTrees:
     ) -> TreeRule:
         """The rule on some laws."""
         by_place = isinstance(laws, WideLaws)
-        options = self.options
+        options = replace(self.options, progress=False)
         if not by_place:
-            options = replace(options, edge_probes=64, progress=False, **changes)
+            options = replace(options, edge_probes=64, **changes)
         return TreeRule.of(
             self._counting, laws.target, laws.draft, laws.fitting(self.tree), self.make, options,
             self.promises, by_place=by_place, applied=applied,
@@ -349,11 +349,11 @@ class OnTrees:
             return report
         if self.sampled_suspects:
             rule = self._rule(one, num_trials=min(_BESIDE_SUSPECT, self.options.num_trials))
-            return sampled_report(rule, rng, deadline)
+            return TreeSample(rule).settled(rng, deadline)
         self.sampled_suspects = True
         many = min(replay.period, _MOST_SUSPECT)
         rule = self._rule(one, num_trials=self.options.num_trials * many)
-        return sampled_report(rule, rng, deadline, replay.is_suspect)
+        return TreeSample(rule).settled(rng, deadline, replay.is_suspect)
 
     def _replayed(
         self, laws: Sequence[SmallLaws | WideLaws], rng: np.random.Generator, deadline: float

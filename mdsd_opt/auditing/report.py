@@ -198,7 +198,7 @@ class Bar:
         answer, verdict = self.answer(report), str(report.verdict)
         if answer == "TOO WEAK":
             hidden = f"a bias of {report.detectable_bias:.2g} could have stayed hidden"
-            return f"{answer}: {hidden}, where {self.detect:g} is allowed (detect). {verdict}"
+            return f"{answer}: {hidden}, where {self.detect:g} is allowed (detect); {verdict}"
         return verdict if verdict.startswith(answer) else f"{answer}: {verdict}"
 
 

@@ -168,6 +168,7 @@ class ByPlace:
         cells: list[int] = []
         found: list[tuple[float, Interval, int]] = []
         tokens = self.tokens()
+        confidence = 1 - (1 - confidence) / (3 * len(tokens))  # the worst of so many is taken
         for place, row in enumerate(tokens):
             p, q = self.target[place], self.draft[place]
             orders = {"p / q": law_ratio_order(p, q), "p": by_rank(p), "q": by_rank(q)}

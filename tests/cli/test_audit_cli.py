@@ -133,7 +133,7 @@ def test_a_terminal_ends_with_the_answer(audited: Any, run_cli: Any) -> None:
     done = run_cli("audit", "--verifier", "rules_to_audit:right", *SAMPLED)
     told = " ".join(done.stdout.split())
     assert "TOO WEAK: a bias of 0.18" in told
-    assert "could have stayed hidden, where 0.05 is allowed (detect). no deviation found" in told
+    assert "could have stayed hidden, where 0.05 is allowed (detect); no deviation found" in told
 
 
 @pytest.mark.parametrize(

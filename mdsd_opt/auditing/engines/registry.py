@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from mdsd_opt.auditing import AuditReport, audit
 from mdsd_opt.auditing.engines.adapters import ADAPTERS
 from mdsd_opt.auditing.engines.engine import Adapter, Engine
-from mdsd_opt.auditing.report import CLEAN, worst_class
+from mdsd_opt.auditing.report import CLEAN, Example, plain, worst_class
 from mdsd_opt.auditing.trees import TableModel, TreeAuditReport, audit_tree
 from mdsd_opt.base.installed import loaded, plugged_in
 from mdsd_opt.drafts.by_name import scheme_maker
@@ -33,6 +33,9 @@ _TARGET, _DRAFT = (0.5, 0.5, 0.0, 0.0), (0.1, 0.2, 0.3, 0.4)
 #: Tables (seeds of target and draft) whose residuals hold several tokens after an accepted draft.
 _TABLES = (6, 7)
 _VOCAB_SIZE = 3
+
+#: Calls for one token where its law cannot be driven.
+_CALLS = 20_000
 
 
 def names() -> tuple[str, ...]:
@@ -154,9 +157,15 @@ class EngineAudit:
             "impossible_mass": self.zeros.impossible_mass,
             "edge_mass": self.edge_mass,
             "finding": "" if self.clean else self._finding(),
+            "example": plain(self.example),
             "rebound": self.engine.rebound,
             "seconds": self.seconds,
         }
+
+    @property
+    def example(self) -> Example | None:
+        """One deviation to repeat, of the audit that found any."""
+        return self.texts.example or self.zeros.example
 
     def _finding(self) -> str:
         return self.texts.verdict if not self.texts.clean else self.zeros.verdict
@@ -171,6 +180,7 @@ class EngineAudit:
             ("tokens a step", f"{self.texts.accept_length:.4f}"),
             ("the optimum", f"{self.texts.optimal_accept_length or float('nan'):.4f}"),
             ("zeros in the target", self.zeros.verdict),
+            *([] if self.example is None else [("example", self.example.said)]),
         ]
 
 
@@ -216,4 +226,8 @@ def audit_engine(engine: Engine, seed: int = 0, seconds: float = 3600.0) -> Engi
             driven_checks=50,
         )
         zeros = audit(engine, problem, seed, 200, method="driven", driven_checks=50, edge_probes=64)
+        if zeros.method == "sampling" and zeros.clean:  # so few calls let too much be hidden
+            notes = zeros.notes
+            zeros = audit(engine, problem, seed, _CALLS, method="sampling", edge_probes=64)
+            zeros = replace(zeros, notes=(*notes, *zeros.notes))
     return EngineAudit(engine, texts, zeros, time.perf_counter() - began)

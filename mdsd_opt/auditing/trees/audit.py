@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -205,7 +205,7 @@ def report_of(rule: TreeRule, rng: np.random.Generator) -> TreeAuditReport:
                 deadline = options.deadline()
             except Undrivable as error:
                 notes = (f"{NOT_DRIVEN}, and sampled: {error.reason}",)
-    found = sampled_report(rule, rng, deadline)
+    found = TreeSample(rule).settled(rng, deadline)
     return replace(found, notes=(*notes, *found.notes))
 
 
@@ -271,14 +271,3 @@ def _driven(rule: TreeRule, trees: list[tuple[Node, float]], deadline: float) ->
     )
     first = texts.first_token(law) - texts.first_token(texts.law)
     return rule.report(findings, 0.5 * float(np.abs(first).sum()), len(trees))
-
-
-def sampled_report(
-    rule: TreeRule,
-    rng: np.random.Generator,
-    deadline: float = math.inf,
-    counts: Callable[[], bool] = lambda: True,
-) -> TreeAuditReport:
-    """Report by a sample of texts, see `TreeSample.sample`."""
-    sample = TreeSample(rule)
-    return sample.settled(rule.options.num_trials, rng, deadline, counts, rule.options.progress)

@@ -272,21 +272,26 @@ class TreeSample:
 
     def settled(
         self,
-        number: int,
         rng: np.random.Generator,
         deadline: float = math.inf,
         counts: Callable[[], bool] = lambda: True,
-        progress: bool | None = False,
+        number: int | None = None,
     ) -> TreeAuditReport:
-        """Report after this number of calls, or more of them, see `mdsd_opt.auditing.looks`."""
+        """Report after the calls of the options, or another number, or more of them, see `looks`.
+
+        `counts` is that of `sample`.
+        """
+        options = self.rule.options
 
         def look(options: Options) -> list[TreeAuditReport]:
             wanted = options.num_trials
-            self.sample(max(wanted - self._calls, 0), rng, deadline, counts, progress)
+            left = max(wanted - self._calls, 0)
+            self.sample(left, rng, deadline, counts, options.progress)
             made = options.up(f"{self._calls:,} of {wanted:,} calls were made")
             return [self.report(rng, (made,) * (self._calls < wanted), options)]
 
-        return settled(look, replace(self.rule.options, num_trials=number), deadline)[0]
+        number = options.num_trials if number is None else number
+        return settled(look, replace(options, num_trials=number), deadline)[0]
 
     def count(self, root: Node, outcome: object, rng: np.random.Generator) -> None:
         """Add the outcome of one call: tokens, or a `Failure`."""

@@ -40,7 +40,9 @@ def audit_view(report: Report, subject: str, bar: Bar) -> View:
     _, *rows = report.rows()
     answer, told = bar.answer(report), bar.told(report)
     document = {**report.to_dict(), **asdict(bar), "answer": answer, "told": told}
-    shared: Any = {"findings": [told], "verdict": answer, "code": ANSWERS[answer]}
+    odd = report.example
+    example = [] if odd is None else [f"For example: {odd.said}", *filter(None, [odd.repeat])]
+    shared: Any = {"findings": [told, *example], "verdict": answer, "code": ANSWERS[answer]}
     title, question = f"{_QUESTION.capitalize()}\n{subject}", f"{_QUESTION} {subject}"
     if not isinstance(report, AuditReport):
         tables = [
