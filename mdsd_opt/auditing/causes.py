@@ -60,9 +60,10 @@ def cause(
     return f"mass moved {name}" if most >= _EXPLAINS and other <= _ALSO_EXPLAINS else ""
 
 
-def oddest(shares: Vector, law: Vector) -> int:
-    """Outcome that deviates most, by square roots of shares, of which chance moves all alike."""
-    return int(np.argmax(np.abs(np.sqrt(shares) - np.sqrt(law))))
+def oddest(shares: Vector, law: Vector, calls: float = np.inf) -> int:
+    """Outcome that deviates most, by Anscombe's roots of counts, of which chance moves all alike."""
+    few = 0.375 / calls
+    return int(np.argmax(np.abs(np.sqrt(shares + few) - np.sqrt(law + few))))
 
 
 def _explained(

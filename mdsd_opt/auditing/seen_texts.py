@@ -116,7 +116,7 @@ class Numbered:
     def example(self, place: int) -> Example:
         """Text that deviates most."""
         found, law = self.law, self.texts.law
-        n = oddest(found, law)
+        n = oddest(found, law, max(self.size, 1))
         return Example("", self.texts.text(n), float(law[n]), float(found[n]), self.size)
 
 
@@ -224,7 +224,7 @@ class ByPlace:
     def example(self, place: int) -> Example:
         """Token of a place that deviates most."""
         found, law = self._shares(place), self.target[place]
-        n = oddest(found, law)
+        n = oddest(found, law, max(self.size, 1))
         where = f"in place {place + 1} of a text"
         return Example(where, (n,), float(law[n]), float(found[n]), self.size)
 

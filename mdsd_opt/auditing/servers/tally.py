@@ -315,7 +315,7 @@ class Tally:
             counts = self.later.after(name)
             size, p = sum(counts.values()), law.p[: law.ids.size]
             shares = np.array([counts.get(x, 0) for x in law.ids.tolist()]) / size
-            n = oddest(shares, p)
+            n = oddest(shares, p, size)
             if (odd := abs(math.sqrt(shares[n]) - math.sqrt(p[n])) * math.sqrt(size)) > most:
                 most, ask = odd, prompt
                 where = f"after {f'the prompt {list(prompt)} and ' if prompt else ''}{list(before)}"
