@@ -61,7 +61,7 @@ def cause(
 
 
 def oddest(shares: Vector, law: Vector, calls: float = np.inf) -> int:
-    """Outcome that deviates most, by Anscombe's roots of counts, of which chance moves all alike."""
+    """Outcome that deviates most, by Anscombe's roots of counts: chance moves all of them alike."""
     few = 0.375 / calls
     return int(np.argmax(np.abs(np.sqrt(shares + few) - np.sqrt(law + few))))
 
