@@ -216,6 +216,7 @@ def _ring(rang: Matrix, num_drafts: int, q: float, race: Matrix) -> None:
 
     Of many drafts it is updated only where Pr(N_t = n) or Pr(N_t = n - 1) is not negligible. The
     later, the more have rung: these nodes are a run for each n, and both its ends move on with n.
+    For n that no node has reached they are none, or what rounding left: the end moves back, too.
     With its mean below K the deviation of N_t is below sqrt(K), so that the runs hold about sqrt(K)
     of the K numbers at each node.
     """
@@ -234,6 +235,8 @@ def _ring(rang: Matrix, num_drafts: int, q: float, race: Matrix) -> None:
                 begin -= 1
             while end > begin and max(rang[n, end - 1], rang[n - 1, end - 1]) < _OUT_OF_BAND:
                 end -= 1
+            while end < nodes and max(rang[n, end], rang[n - 1, end]) >= _OUT_OF_BAND:
+                end += 1  # the last nodes have few, and had nothing to say of more
         _mix(rang[n, begin:end], rang[n - 1, begin:end], silent[begin:end])
     none = rang[0, :end]
     for j in range(none.size):

@@ -143,6 +143,20 @@ def test_rates_of_confident_rows_for_several_numbers_of_drafts(
             np.testing.assert_allclose(rates, exact, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize(("num_drafts", "seed"), [(40, 0), (40, 1), (48, 2), (48, 3), (48, 5)])
+def test_many_drafts_of_which_some_are_as_good_as_certain(num_drafts: int, seed: int) -> None:
+    """The law of how many rang is kept where it counts; late, when few have rung, it does, too."""
+    size = {40: 68, 48: 75}[num_drafts]
+    rows = 15 * np.random.default_rng(seed).standard_normal((2, 64, size))
+    found = mo.acceptance_rates(*rows, num_drafts, drafts="without_replacement")
+    for rate, *sides in zip(found, *rows, strict=True):
+        p, q = (mo.softmax(x) for x in sides)
+        order = prefix_order(*sides)
+        contained = mo.WithoutReplacement(q, num_drafts).prefix_containment(order)
+        least = (np.append(0.0, np.cumsum(p[order])) - contained).min()
+        assert rate == pytest.approx(1 + min(0.0, least), abs=1e-12)
+
+
 def skewed(vocab_size: int, lightest: int, low: float) -> np.ndarray:
     """A target with little mass on the first tokens."""
     p = np.full(vocab_size, low / vocab_size)
