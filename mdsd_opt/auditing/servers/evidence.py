@@ -313,7 +313,8 @@ class Evidence:
     def oddest(self) -> tuple[str, float, float]:
         """Bet whose tokens came most too often or too rarely, their stated and their true share."""
         excess, hits = self._excess.sum(axis=0), self._hits / max(self.num_tokens, 1)
-        n = int(np.argmax(np.abs(excess) / np.sqrt(np.maximum(self._variance.sum(axis=0), 1e-12))))
+        sizes = np.abs(excess) / np.sqrt(np.maximum(self._variance.sum(axis=0), 1e-12))
+        n = int(np.argmax(sizes.round(9)))  # of an event and its opposite, the event
         return _NAMES[n], float(hits[n] - excess[n] / max(self.num_tokens, 1)), float(hits[n])
 
     def after(self, prefix: int) -> dict[int, int]:

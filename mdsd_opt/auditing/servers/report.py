@@ -172,7 +172,7 @@ class ServerReport(Report):
         if self.finding == DRAFTS_UNSEEN:
             return (
                 "drafts not seen: no counter says that anything was drafted. If the server's log "
-                f"does, say how much (drafted). Else {clean}"
+                f"does, say how much (drafted). As far as that goes, {clean}"
             )
         if self.finding == ENDED_EARLY:
             return f"ended early, see the note: {clean}"

@@ -41,8 +41,8 @@ POINTING, ONE_POINTING = math.log(10.0), math.log(100.0)
 #: laws needed for that.
 LAWS_DIFFER, FEWEST_LAWS = 0.02, 8
 
-#: Difference of the square roots of two counts by which a token is an example: three times noise.
-_TELLING = 1.5
+#: Difference of the square roots of two counts by which a token is an example: twice its noise.
+_TELLING = 1.0
 
 #: Number of bets that a report names.
 _MOST_BETS = 3
@@ -313,7 +313,7 @@ class Tally:
         most = _TELLING
         for name, (prompt, before, law) in self._begun.items():
             counts = self.later.after(name)
-            size, p = sum(counts.values()), law.p[: law.ids.size]
+            size, p = max(sum(counts.values()), 1), law.p[: law.ids.size]
             shares = np.array([counts.get(x, 0) for x in law.ids.tolist()]) / size
             n = oddest(shares, p, size)
             if (odd := abs(math.sqrt(shares[n]) - math.sqrt(p[n])) * math.sqrt(size)) > most:
