@@ -82,5 +82,9 @@ class ServerError(MdsdError, ConnectionError):
     """A server that is not there, refuses, does not answer in time, or speaks another language."""
 
 
-class UnservedDraw(InvalidInput):
+class ForeignFault(InvalidInput):
+    """Code that is not ours did something else than answer, so that nothing can be said of it."""
+
+
+class UnservedDraw(ForeignFault):
     """An engine under audit drew random numbers that the audit could not answer."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.subject import AlwaysFails, Failure, TreeVerify, judged, outcome_of
 from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.foreign import ran
 from mdsd_opt.errors import InvalidInput, MissingExtra
 from mdsd_opt.trees.draft_tree import Node
 from mdsd_opt.trees.topology import Topology
@@ -69,7 +70,7 @@ class Caller:
                 laws = [np.log(law) for law in laws]
         arguments: list[NDArray[Any]] = [*laws, drafts]
         named = {"rng": self.rng} if self._takes_rng else {}
-        return self._verify(*self._convert(arguments), **named)
+        return ran(self._verify(*self._convert(arguments), **named))
 
 
 def _parameters(function: Callable[..., Any]) -> Sequence[str]:

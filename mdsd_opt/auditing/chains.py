@@ -15,6 +15,7 @@ from mdsd_opt.auditing.report import ANSWERS, HIDDEN_AT_MOST, Bar
 from mdsd_opt.auditing.rows import audit_rows
 from mdsd_opt.auditing.settings import MAX_CALLS, Options, generator_of, seed_of
 from mdsd_opt.auditing.trial_laws import given_laws, standard_laws, wide_laws
+from mdsd_opt.base.foreign import foreign
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput, UnknownName
 
@@ -24,6 +25,7 @@ LIBRARIES = ("numpy", "torch")
 _MOST_DRAFTS = 16
 
 
+@foreign("the function under audit")
 def audit_chain(
     verify: Callable[..., Any],
     rng: np.random.Generator | int = 0,

@@ -24,7 +24,8 @@ from mdsd_opt.auditing.file_statements import (
     Statements,
     imported,
 )
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.base.foreign import foreign
+from mdsd_opt.errors import ForeignFault, InvalidInput
 
 #: Only one file at a time is watched while it runs.
 _LOADING = threading.RLock()
@@ -82,16 +83,18 @@ def load_definitions(
             try:
                 if UNTOLD in statements.effects[statement]:
                     raise LookupError("it asks what is installed, or for annotations")
-                exec(statement.code, vars(module))
+                with foreign(what):
+                    exec(statement.code, vars(module))
                 if refused:
                     raise refused[0]
-            except (Exception, SystemExit) as error:
-                error = refused[0] if refused else error
-                line = _line_of(error, str(file)) or statement.node.lineno
+            except Exception as error:
+                ended = error.__cause__ if isinstance(error, ForeignFault) else None
+                cause = refused[0] if refused else ended or error
+                line = _line_of(cause, str(file)) or statement.node.lineno
                 raise InvalidInput(
                     f"{what} hang on line {line}, which cannot be executed "
-                    f"({type(error).__name__}: {error}): give {_listed(decided)} by name"
-                ) from error
+                    f"({type(cause).__name__}: {cause}): give {_listed(decided)} by name"
+                ) from cause
             vars(module).update(given)
     if missing := [name for name in names if not hasattr(module, name)]:
         raise InvalidInput(f"{file} defines no {', '.join(missing)} at its top level")

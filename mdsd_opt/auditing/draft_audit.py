@@ -33,8 +33,9 @@ from mdsd_opt.auditing.settings import Options, generator_of, seed_of
 from mdsd_opt.auditing.subject import ViolationLog, describe
 from mdsd_opt.base.array_types import Flags, Tokens, Vector
 from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.foreign import foreign, ran
 from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.errors import InvalidInput, UnservedDraw
+from mdsd_opt.errors import ForeignFault, InvalidInput
 
 #: Most tuples whose law is compared with the frequencies one by one.
 _MAX_TUPLES = 20_000
@@ -43,6 +44,7 @@ _MAX_TUPLES = 20_000
 _PREFIX_SHARES = (0.25, 0.5, 0.75, 0.9, 0.99)
 
 
+@foreign("the sampler under audit")
 def audit_drafts(
     sample: Callable[..., Any],
     drafts: DraftScheme,
@@ -186,12 +188,12 @@ def drawn_tuples(sample: Any, drafts: DraftScheme, rng: np.random.Generator, siz
         whole = _takes_size(sample)
         with served(rng):
             raw = (
-                sample(rng, size)
+                ran(sample(rng, size))
                 if whole
                 else [to_numpy(sample(rng), "drafts") for _ in range(size)]
             )
         tuples = to_numpy(raw, "the drafts returned by sample")
-    except UnservedDraw:
+    except ForeignFault:
         raise
     except Exception as error:  # the callable is not ours: anything may come
         raise InvalidInput(f"sample failed with {describe(error)}") from error

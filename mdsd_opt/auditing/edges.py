@@ -21,11 +21,11 @@ from mdsd_opt.auditing.subject import (
     TreeVerify,
     ViolationLog,
     answered,
-    describe,
     described,
+    outcome_of,
 )
 from mdsd_opt.base.array_types import Tokens
-from mdsd_opt.errors import UnservedDraw, UnsupportedScheme
+from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
 
 if TYPE_CHECKING:
@@ -162,13 +162,9 @@ def _probe(
 ) -> tuple[str, str]:
     """Kind of violation of one call ("" for none), and a description of what it did."""
     source.restart(place, upper)
-    try:
-        with serving.call(), np.errstate(all="ignore"):
-            return case.judge(source.bit_generator.generator)
-    except UnservedDraw:
-        raise
-    except Exception as error:  # the callable is not ours: anything may come
-        return "exception", f"raised {describe(error)}"
+    with serving.call():
+        found: Any = outcome_of(lambda: case.judge(source.bit_generator.generator))
+    return (found.kind, found.message) if isinstance(found, Failure) else found
 
 
 def _rarity(source: EdgeSource, state: Any, probe: Callable[[], tuple[str, str]], kind: str) -> int:

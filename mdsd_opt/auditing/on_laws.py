@@ -29,6 +29,7 @@ from mdsd_opt.auditing.trees.report import TreeAuditReport
 from mdsd_opt.auditing.trees.rule import TreeRule, TreeSample
 from mdsd_opt.auditing.trial_laws import SmallLaws, WideLaws, standard_laws, wide_laws
 from mdsd_opt.auditing.verifier_audit import audit
+from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
@@ -61,6 +62,7 @@ _SIDE_CALLS = 4_000
 _OTHER_TRIALS = 4_000
 
 
+@foreign("the function under audit")
 def audit_portfolio(
     verify: Any,
     rng: np.random.Generator | int = 0,

@@ -18,9 +18,10 @@ from mdsd_opt.auditing.report import Violation
 from mdsd_opt.auditing.settings import LEAST_CALLS
 from mdsd_opt.base.array_types import Tokens
 from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.foreign import ran
 from mdsd_opt.base.installed import loaded
 from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.errors import InvalidInput, UnservedDraw
+from mdsd_opt.errors import ForeignFault, InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import Verifier, get, names
 
@@ -110,8 +111,8 @@ class Subject:
             return self.verifier.verify(self.problem, drafts, rng).token
         if self.batched:
             answer = self._callable(self.problem.target, self._draft, drafts[None].copy(), rng)
-            return to_numpy(answer, "the tokens returned").reshape(-1)[0]
-        return self._callable(self.problem.target, self._draft, drafts.copy(), rng)
+            return to_numpy(ran(answer), "the tokens returned").reshape(-1)[0]
+        return ran(self._callable(self.problem.target, self._draft, drafts.copy(), rng))
 
     def token(self, drafts: Tokens, rng: np.random.Generator) -> int | Failure:
         """Token that is given for one draft tuple; a `Failure` if the answer is none."""
@@ -176,8 +177,8 @@ class Subject:
 
     def _batch(self, rows: Tokens, rng: np.random.Generator, log: ViolationLog) -> Tokens:
         try:
-            answer = self._callable(self.problem.target, self._draft, rows.copy(), rng)
-        except UnservedDraw:
+            answer = ran(self._callable(self.problem.target, self._draft, rows.copy(), rng))
+        except ForeignFault:
             raise
         except Exception as error:
             raise InvalidInput(
@@ -233,7 +234,7 @@ def simulated(
         with served(rng):
             drafts, answer = simulate(problem, rng, size)
         tuples = to_numpy(drafts, "the drafts")
-    except UnservedDraw:
+    except ForeignFault:
         raise
     except Exception as error:  # it may not be ours: anything may come
         raise InvalidInput(f"simulate failed with {describe(error)}") from error
@@ -322,8 +323,13 @@ def outcome_of(answer: Callable[[], Hashable]) -> Hashable:
     try:
         with np.errstate(all="ignore"):  # log(0) and the like
             return answer()
-    except UnservedDraw:
+    except ForeignFault:
         raise
+    except Warning as error:
+        raise ForeignFault(
+            f"the function under audit warned ({describe(error)}), and warnings are errors here: "
+            "audit it without -W error, or mend what it warns of"
+        ) from error
     except Exception as error:  # the callable is not ours: anything may come
         return Failure("exception", type(error).__name__, f"raised {describe(error)}")
 
@@ -332,7 +338,7 @@ def answered(
     verify: TreeVerify, root: Node, rng: np.random.Generator, vocab_size: int
 ) -> tuple[int, ...] | Failure:
     """Tokens of one call, or its failure."""
-    answer = verify(root, rng)
+    answer = ran(verify(root, rng))
     given: Any = getattr(answer, "tokens", answer)  # an `Accepted` of this package, too
     try:
         items = list(given)

@@ -50,6 +50,7 @@ from mdsd_opt.auditing.subject import (
     simulation,
 )
 from mdsd_opt.base.array_types import Tokens, Vector
+from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
@@ -65,6 +66,7 @@ _SAMPLER_TRIALS = 16_384
 _DEFAULT_TRIALS, _CHUNK = 100_000, 65_536
 
 
+@foreign("the function under audit")
 def audit(
     verify: Any,
     problem: TransportProblem,

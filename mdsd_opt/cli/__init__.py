@@ -30,7 +30,8 @@ def main() -> None:
             with waiting(verb), warnings_as_remarks():
                 app()
         finally:
-            sys.stdout.flush()  # a disk that is full shows here, not after the exit code is settled
+            if not sys.stdout.closed:  # a disk that is full shows before the exit code is settled
+                sys.stdout.flush()
     except MdsdError as error:
         _fail(error)
     except KeyboardInterrupt:
@@ -69,7 +70,8 @@ def _open_what_is_closed() -> None:
 
 
 def _fail(problem: object) -> None:
-    print(f"mdsd-opt: error: {problem}", file=sys.stderr)
+    with suppress(OSError, ValueError):  # stderr may be closed
+        print(f"mdsd-opt: error: {problem}", file=sys.stderr)
     sys.exit(2)
 
 

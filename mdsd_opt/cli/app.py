@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from mdsd_opt._version import __version__
+from mdsd_opt.cli.output import guarded
 from mdsd_opt.cli.verbs.advise import advise
 from mdsd_opt.cli.verbs.audit import audit
 from mdsd_opt.cli.verbs.bench import bench
@@ -47,17 +49,21 @@ def _options(
     """Acceptance rates, solvers and verifiers for multi-draft speculative decoding."""
 
 
-app.command(short_help="Whether drafts pay, and which tree of them, at your costs.")(advise)
-app.command(short_help="Acceptance rates of drafts and verifiers, from logits.")(rates)
-app.command(short_help="Solve a transport problem by every method, certified.")(solve)
-app.command(short_help="Settle whether a verifier or an engine is lossless.")(audit)
-app.command(short_help="Prove or refute a claim of the theory at one size.")(check)
-app.command(short_help="Search for laws that refute a claim of your own.")(search)
-app.command(short_help="Whether inequalities are the condition for acceptance one.")(condition)
-app.command(short_help="Measure speed beside the alternatives, in one run.")(bench)
-app.command(short_help="Store the logits of a pair of models on prompts.")(capture)
-app.command(short_help="Continue prompts with several drafts at each step.")(decode)
-app.command(short_help="The draft tree that accepts most within its size.")(plan)
-app.command(short_help="What acceptance beyond lossless costs, at best.")(relax)
-app.command(short_help="How far a text may change if its logits move a little.")(stability)
-app.command(short_help="A paper's experiment on your logits.")(reproduce)
+def _add(verb: Callable[..., None], short_help: str) -> None:
+    app.command(short_help=short_help)(guarded(verb))
+
+
+_add(advise, "Whether drafts pay, and which tree of them, at your costs.")
+_add(rates, "Acceptance rates of drafts and verifiers, from logits.")
+_add(solve, "Solve a transport problem by every method, certified.")
+_add(audit, "Settle whether a verifier or an engine is lossless.")
+_add(check, "Prove or refute a claim of the theory at one size.")
+_add(search, "Search for laws that refute a claim of your own.")
+_add(condition, "Whether inequalities are the condition for acceptance one.")
+_add(bench, "Measure speed beside the alternatives, in one run.")
+_add(capture, "Store the logits of a pair of models on prompts.")
+_add(decode, "Continue prompts with several drafts at each step.")
+_add(plan, "The draft tree that accepts most within its size.")
+_add(relax, "What acceptance beyond lossless costs, at best.")
+_add(stability, "How far a text may change if its logits move a little.")
+_add(reproduce, "A paper's experiment on your logits.")

@@ -6,10 +6,14 @@ import contextlib
 import io
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+from mdsd_opt.base.foreign import foreign
+from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.table import Column, Table
@@ -43,6 +47,44 @@ def make_table(
     return table
 
 
+#: Where results go, from when a verb runs code that is not ours, whose prints go elsewhere.
+_results: list[TextIO] = []
+
+
+def results() -> TextIO:
+    """Stream for results: standard output, as it was when the verb began."""
+    stream = _results[-1] if _results else sys.stdout
+    if stream.closed:
+        raise InvalidInput("code that is not of mdsd_opt closed standard output: let it be open")
+    return stream
+
+
+class _Beside:
+    """Standard output for what is no result: standard error, and cannot be closed."""
+
+    def close(self) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stderr, name)
+
+
+def guarded(verb: Callable[..., None]) -> Callable[..., None]:
+    """Verb that is no end of the program where code ends it that is not ours."""
+
+    @wraps(verb)
+    def run(**given: Any) -> None:
+        with foreign("code that is not of mdsd_opt"):
+            _results.append(sys.stdout)
+            sys.stdout = cast(TextIO, _Beside())
+            try:
+                verb(**given)
+            finally:
+                _results.pop()
+
+    return run
+
+
 def show_table(
     table: Table, keys: int = 1, file: TextIO | None = None, *, in_parts: bool = True
 ) -> None:
@@ -54,7 +96,7 @@ def show_table(
     """
     from rich.console import Console
 
-    file = file or sys.stdout
+    file = file or results()
     title, caption = table.title, table.caption
     table = copy(table)  # a page may show the same one
     table.title = table.caption = None
@@ -76,9 +118,9 @@ def show_table(
 def show_rows(rows: Sequence[tuple[str, str]]) -> None:
     """Print labels with the text under each; a terminal breaks lines between words."""
     width = max(len(label) for label, _ in rows)
-    if not sys.stdout.isatty():
+    if not results().isatty():
         for label, value in rows:
-            print(f"{label:<{width}}  {value}")
+            print(f"{label:<{width}}  {value}", file=results())
         return
     from rich.console import Console
     from rich.table import Table
@@ -89,12 +131,12 @@ def show_rows(rows: Sequence[tuple[str, str]]) -> None:
     grid.add_column(overflow="fold")
     for label, value in rows:
         grid.add_row(Text(label), Text(value))
-    Console(highlight=False, emoji=False).print(grid)
+    Console(file=results(), highlight=False, emoji=False).print(grid)
 
 
 def say(text: object, file: TextIO | None = None) -> None:
     """Print prose, to stdout unless given; a terminal breaks lines between words."""
-    file = file or sys.stdout
+    file = file or results()
     if not file.isatty():
         print(text, file=file)
         return

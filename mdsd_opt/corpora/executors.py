@@ -134,8 +134,9 @@ def run_here(tasks: Sequence[Task], placement: Placement, done: Callable[[str], 
             process.join(_TIDY_SECONDS)
         if isinstance(error, BrokenProcessPool):
             raise WorkerDied(
-                f"a worker process died (was it killed, or out of memory?) after {finished} of "
-                f"{len(tasks)} shards. They are kept: run the same command again for the rest."
+                "a worker process died (was it killed, out of memory, or ended by code of yours?) "
+                f"after {finished} of {len(tasks)} shards. They are kept: run the same command "
+                "again for the rest."
             ) from error
         raise
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers
+from mdsd_opt.base.foreign import foreign
 from mdsd_opt.drafts.base import ExactSupportLaw
 from mdsd_opt.drafts.set_law import DraftSetLaw
 from mdsd_opt.drafts.single_model import SingleModelDrafts
@@ -56,6 +57,7 @@ class SequentialDrafts(SingleModelDrafts):
 
     rule: ClassVar[NextLaw]
 
+    @foreign("the function of a draft scheme")
     def __init__(self, q: Any, num_drafts: int) -> None:
         super().__init__(q, num_drafts)
         count, size = self.num_drafts, self.vocab_size

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats, Integers, Vector
 from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
+from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.installed import loaded
 
 #: Function that computes the rates of rows of logits, without the GIL: called as
@@ -98,6 +99,7 @@ class FormulaRows:
     seed: int
     is_slow: bool = False  # a position takes so long that it is a task of its own
 
+    @foreign("the verifier")
     def __call__(
         self,
         target: NDArray[Any],

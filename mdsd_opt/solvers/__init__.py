@@ -18,17 +18,18 @@ import importlib
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mdsd_opt.base.checked import checked_amount
+from mdsd_opt.base.foreign import foreign
 from mdsd_opt.drafts.product_form import product_form
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.solution import Found, Solution, Status
 from mdsd_opt.solvers.method import LIMITS, Method
-from mdsd_opt.solvers.registry import get, methods, register
+from mdsd_opt.solvers.registry import get, is_built_in, methods, register
 from mdsd_opt.solvers.subset_selection import exact_optimum
 
 __all__ = [
@@ -87,7 +88,8 @@ def _run(problem: TransportProblem, method: Method, options: dict[str, Any]) -> 
         with suppress(ImportError):  # what is missing is named where it is needed
             importlib.import_module(module)
     start, compiled = time.perf_counter(), _seconds_compiled()
-    found = method.solve(problem, **options)
+    with nullcontext() if is_built_in(method.name) else foreign(f"method {method.name!r}"):
+        found = method.solve(problem, **options)
     seconds = time.perf_counter() - start - (_seconds_compiled() - compiled)
     if not isinstance(found, Found):
         raise InvalidInput(

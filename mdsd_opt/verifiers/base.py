@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import available_threads, map_rows
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme
 from mdsd_opt.drafts.base import tokens_at
@@ -344,6 +345,7 @@ class Verifier(ABC):
         found = self.verify_rows(relaxed, list(tokens), uniforms, num_threads, str)
         return BatchVerdict(found, first_places(tokens, found), **relaxed.distances)
 
+    @foreign("the verifier")
     def verify_rows(
         self,
         problem_of: Callable[[int], TransportProblem],

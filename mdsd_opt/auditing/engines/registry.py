@@ -19,6 +19,7 @@ from mdsd_opt.auditing.engines.adapters import ADAPTERS
 from mdsd_opt.auditing.engines.engine import Adapter, Engine
 from mdsd_opt.auditing.report import CLEAN, Example, plain, worst_class
 from mdsd_opt.auditing.trees import TableModel, TreeAuditReport, audit_tree
+from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.installed import loaded, plugged_in
 from mdsd_opt.drafts.by_name import scheme_maker
 from mdsd_opt.errors import InvalidInput, UnknownName
@@ -63,6 +64,7 @@ def _adapter(name: str) -> Adapter:
     return found
 
 
+@foreign("the engine")
 def get(name: str, *, any_version: bool = False) -> Engine:
     """Function of an installed engine, ready for `mdsd_opt.audit`.
 

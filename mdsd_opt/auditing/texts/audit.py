@@ -33,6 +33,7 @@ from mdsd_opt.auditing.texts.session import LIBRARIES, Generate, Session
 from mdsd_opt.auditing.texts.text_law import After, split_by_event
 from mdsd_opt.auditing.texts.toys import AnyTables, Tables
 from mdsd_opt.auditing.trial_laws import WideLaws, given_laws, wide_laws
+from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput, UnknownName
@@ -53,6 +54,7 @@ _WIDE_SIZES = (2_048,)
 _TELLING_TEXTS, _TELLING_SECONDS = 1_000, 5.0
 
 
+@foreign("the function under audit")
 def audit_text(
     generate: Generate,
     rng: np.random.Generator | int = 0,

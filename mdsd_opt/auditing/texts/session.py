@@ -11,6 +11,7 @@ from mdsd_opt.auditing.subject import Failure, ViolationLog, judged, outcome_of
 from mdsd_opt.auditing.texts.rounds import DRAFT, TARGET
 from mdsd_opt.auditing.texts.toys import AnyTables, Text, Toy
 from mdsd_opt.auditing.trial_laws import WideLaws
+from mdsd_opt.base.foreign import ran
 from mdsd_opt.errors import MissingExtra
 
 #: Maps (target, draft) to the first tokens of a text.
@@ -66,7 +67,7 @@ class Session:
     def outcome(self, listener: Listener) -> Hashable:
         """First tokens of a text, as many as are compared, or a `Failure`."""
         self._listener = listener
-        return outcome_of(lambda: self._tokens(self._generate(*self._models)))
+        return outcome_of(lambda: self._tokens(ran(self._generate(*self._models))))
 
     def _heard(self, model: str, text: Text) -> None:
         self._listener(model, text)

@@ -19,6 +19,7 @@ from mdsd_opt.auditing.settings import COARSE, MAX_CALLS, Options, generator_of,
 from mdsd_opt.auditing.subject import AlwaysFails, Failure, TreeVerify, ViolationLog, described
 from mdsd_opt.auditing.trees.report import TreeAuditReport
 from mdsd_opt.auditing.trees.rule import Met, TreeRule, TreeSample
+from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
@@ -31,6 +32,7 @@ from mdsd_opt.trees.topology import Topology, parse_topology
 _WIDER, _WIDER_TABLES, _WIDER_SECONDS = 5, (47, 48), 10.0
 
 
+@foreign("the function under audit")
 def audit_tree(
     verify: TreeVerify,
     target: Any,

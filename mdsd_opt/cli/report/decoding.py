@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mdsd_opt.cli.output import make_table
+from mdsd_opt.cli.output import make_table, results
 from mdsd_opt.cli.view import Section, View
 from mdsd_opt.corpora.intervals import MeanInterval, interval_note, mean_interval
 from mdsd_opt.decoding.comparison import ComparedRule
@@ -194,13 +193,17 @@ class Screen:
         self._live: Any = None
 
     def __enter__(self) -> Screen:
-        if sys.stdout.isatty():
+        if results().isatty():
+            from rich.console import Console
             from rich.live import Live
 
-            self._live = Live(transient=True, refresh_per_second=8, redirect_stderr=False)
+            console = Console(file=results())
+            self._live = Live(
+                console=console, transient=True, refresh_per_second=8, redirect_stderr=False
+            )
             self._live.start()
         else:
-            print(self._prompt, end="", flush=True)
+            print(self._prompt, end="", flush=True, file=results())
         return self
 
     def __call__(self, tokens: tuple[int, ...], metrics: Metrics) -> None:
@@ -214,16 +217,16 @@ class Screen:
             numbers = _metrics_table((), [((), metrics)], self._title)
             self._live.update(Group(Text(self._prompt + text), numbers))
         elif text.startswith(self._printed) and not text.endswith("\ufffd"):  # a whole letter
-            print(text[len(self._printed) :], end="", flush=True)
+            print(text[len(self._printed) :], end="", flush=True, file=results())
             self._printed = text
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
-            print(self._prompt + self._text(), end="")
+            print(self._prompt + self._text(), end="", file=results())
         else:
-            print(self._text()[len(self._printed) :], end="")
-        print(flush=True)
+            print(self._text()[len(self._printed) :], end="", file=results())
+        print(flush=True, file=results())
 
     def _text(self) -> str:
         return continuation(self._tokenizer, self._ids, self._tokens, skip_special_tokens=True)

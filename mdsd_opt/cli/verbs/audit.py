@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 MAX_VOCAB_SIZE = 1_000_000
 
 
+#: What stands in the files of a run until there is a verdict.
+_UNFINISHED = "No verdict: the run has not come to its end, and nothing can be said."
+
+
 @options.gathers_options(
     temperature="Of the trace's target logits; of both sides, as --chain or --text promises it.",
     draft_temperature="Of the trace's draft logits; the target's unless given.",
@@ -157,6 +161,7 @@ def audit(
             "--promise goes with --chain, --text, --server and --recorded, and --draft-promise "
             "with --chain"
         )
+    _begin(page, junit)
     look_here_for_modules()
     promises = {name: loaded(spec) for name, spec in wanted.items()}
     if servers.is_asked:
@@ -252,6 +257,17 @@ def audit(
         subject = f"{trace}: {report.num_trials:,} recorded tokens"
     present(audit_view(report, subject, bar), form)
     leave([(subject, report)], bar, junit)
+
+
+def _begin(page: Path | None, junit: Path | None) -> None:
+    """Write files that hold no verdict, in place of an earlier run's, for a run that dies."""
+    from mdsd_opt.cli.report.audits import TestCase, save_junit
+    from mdsd_opt.cli.view import View, save_page
+
+    if junit is not None:
+        save_junit(junit, [TestCase("audit", 2, _UNFINISHED)])
+    if page is not None:
+        save_page(page, View("mdsd-opt audit", conclusion=[_UNFINISHED]))
 
 
 def leave(
