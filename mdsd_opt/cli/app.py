@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -49,21 +48,21 @@ def _options(
     """Acceptance rates, solvers and verifiers for multi-draft speculative decoding."""
 
 
-def _add(verb: Callable[..., None], short_help: str) -> None:
-    app.command(short_help=short_help)(guarded(verb))
-
-
-_add(advise, "Whether drafts pay, and which tree of them, at your costs.")
-_add(rates, "Acceptance rates of drafts and verifiers, from logits.")
-_add(solve, "Solve a transport problem by every method, certified.")
-_add(audit, "Settle whether a verifier or an engine is lossless.")
-_add(check, "Prove or refute a claim of the theory at one size.")
-_add(search, "Search for laws that refute a claim of your own.")
-_add(condition, "Whether inequalities are the condition for acceptance one.")
-_add(bench, "Measure speed beside the alternatives, in one run.")
-_add(capture, "Store the logits of a pair of models on prompts.")
-_add(decode, "Continue prompts with several drafts at each step.")
-_add(plan, "The draft tree that accepts most within its size.")
-_add(relax, "What acceptance beyond lossless costs, at best.")
-_add(stability, "How far a text may change if its logits move a little.")
-_add(reproduce, "A paper's experiment on your logits.")
+_VERBS = {
+    advise: "Whether drafts pay, and which tree of them, at your costs.",
+    rates: "Acceptance rates of drafts and verifiers, from logits.",
+    solve: "Solve a transport problem by every method, certified.",
+    audit: "Settle whether a verifier or an engine is lossless.",
+    check: "Prove or refute a claim of the theory at one size.",
+    search: "Search for laws that refute a claim of your own.",
+    condition: "Whether inequalities are the condition for acceptance one.",
+    bench: "Measure speed beside the alternatives, in one run.",
+    capture: "Store the logits of a pair of models on prompts.",
+    decode: "Continue prompts with several drafts at each step.",
+    plan: "The draft tree that accepts most within its size.",
+    relax: "What acceptance beyond lossless costs, at best.",
+    stability: "How far a text may change if its logits move a little.",
+    reproduce: "A paper's experiment on your logits.",
+}
+for _verb, _told in _VERBS.items():
+    app.command(short_help=_told)(guarded(_verb))

@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mdsd_opt.base.foreign import leave
 from mdsd_opt.base.long_runs import available_threads
 from mdsd_opt.corpora.corpus import RatesConfig
 from mdsd_opt.corpora.scoring import ShardRates, load_rates, score_shard
@@ -145,7 +146,7 @@ def _run(task: Task) -> str:
     try:
         return task.run()
     except SystemExit:  # told to end: what was half written is away, and the pool would go on
-        os._exit(1)
+        leave(1)
 
 
 def _begin_worker() -> None:
@@ -158,7 +159,7 @@ def _begin_worker() -> None:
 
     def watch() -> None:
         parent.join()
-        os._exit(1)
+        leave(1)
 
     threading.Thread(target=watch, daemon=True).start()
 

@@ -13,6 +13,7 @@ import json
 import statistics
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -221,4 +222,6 @@ def measure(
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(*json.loads(sys.argv[1]))))
+    with redirect_stdout(sys.stderr):  # a method of the user's may print
+        measured = measure(*json.loads(sys.argv[1]))
+    print(json.dumps(measured))
