@@ -110,10 +110,11 @@ class Options(ErrorRates):
             raise InvalidInput(f"seconds is {seconds!r}: give a positive number")
         if self.tolerance is not None:
             checked_tolerance("tolerance", self.tolerance, or_zero=True)
-        if self.num_trials * self.num_drafts > MAX_DRAWN:
+        if (self.num_trials + self.edge_probes) * self.num_drafts > MAX_DRAWN:
             raise ProblemTooLarge(
-                f"{self.num_trials} trials of K={self.num_drafts} drafts are over the limit of "
-                f"{MAX_DRAWN:,} tokens: take fewer trials or drafts"
+                f"{self.num_trials} trials and {self.edge_probes} probes of edges, of "
+                f"K={self.num_drafts} drafts, are over the limit of {MAX_DRAWN:,} tokens: take "
+                "fewer trials, probes or drafts"
             )
 
     def rounding(self, coarse: bool) -> float:

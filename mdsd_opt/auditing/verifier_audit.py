@@ -179,7 +179,8 @@ def audit(
     """
     by_time = num_trials is None and seconds is not None
     if num_trials is None:
-        num_trials = MAX_DRAWN // max(problem.num_drafts, 4) if by_time else _DEFAULT_TRIALS
+        most = MAX_DRAWN // max(problem.num_drafts, 4) - edge_probes
+        num_trials = max(most, 1) if by_time else _DEFAULT_TRIALS
     options = Options(
         method=method,
         methods=METHODS,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from itertools import chain, repeat
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -92,12 +93,12 @@ class DraftScheme(ABC):
         """
         return None
 
-    def independent_laws(self) -> list[Floats] | None:
+    def independent_laws(self) -> Iterator[Floats] | None:
         """Law of each draft, shape (V,), in draw order; None if the drafts are not independent."""
         models = self.independent_models
         if models is None:
             return None
-        return [model.values for model, count in models for _ in range(count)]
+        return chain.from_iterable(repeat(model.values, count) for model, count in models)
 
     @property
     def prefix_form(self) -> PrefixDraftScheme | None:

@@ -19,8 +19,10 @@ COUNTLESS = 10**100
 MAX_TERMS = 10**10
 MAX_EXACT_TERMS = 10**8
 
-#: Most work on powers in Fractions: their number times the square of their length in bits.
+#: Most work on Fractions: their number times the square of their length in bits, and the length
+#: that takes as long as all that comes with a shorter one.
 MAX_EXACT_WORK = 10**12
+_LEAST_BITS = 2_500
 
 #: Most passes of Python over all the sets of one size.
 MAX_PASSES = 10**6
@@ -74,10 +76,16 @@ def readable(count: int) -> str:
 def require_short_powers(masses: Sequence[Fraction], exponent: int) -> None:
     """Raise `ProblemTooLarge` if these powers are too long for arithmetic with Fractions."""
     bits = exponent * max(mass.denominator.bit_length() - 1 for mass in masses)  # none for 0 and 1
-    if len(masses) * bits**2 > MAX_EXACT_WORK:
+    require_exact(len(masses), bits)
+
+
+def require_exact(count: int, bits: int = 0) -> None:
+    """Raise `ProblemTooLarge` if arithmetic with so many Fractions of these bits takes long."""
+    if count * max(bits, _LEAST_BITS) ** 2 > MAX_EXACT_WORK:
         raise ProblemTooLarge(
-            f"exact arithmetic at K={exponent}: {len(masses):,} powers of {bits:,} bits are too "
-            "long to compute with. Use floating point (exact=False), or draft fewer tokens."
+            f"exact arithmetic: {readable(count)} fractions of {readable(bits)} bits are too long "
+            "to compute with. Use floating point (exact=False), draft fewer tokens or restrict the "
+            "vocabulary (top_k, top_p)."
         )
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from math import factorial, prod
+from itertools import accumulate, pairwise
+from math import comb, prod
 from typing import Any
 
 import numpy as np
@@ -120,4 +120,4 @@ def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
 
 def multinomial(counts: Sequence[int]) -> int:
     """Coefficient (sum counts)! / prod(counts!)."""
-    return factorial(sum(counts)) // prod(map(factorial, counts))
+    return prod(comb(total, count) for total, count in zip(accumulate(counts), counts, strict=True))

@@ -23,6 +23,7 @@ from mdsd_opt.drafts.counting import (
     count_choices,
     count_power,
     count_subsets,
+    require_exact,
     require_listable,
 )
 from mdsd_opt.drafts.inclusion import inclusion_masses
@@ -197,6 +198,7 @@ class WithoutReplacement(OneDraft):
         possible = sum(q[i] > 0 for i in order)
         sets, _ = count_subsets(possible, range(1, min(self.num_drafts - 1, possible) + 1))
         require_listable(f"exact containment of {self!r}", sets, _MAX_SUMMED)
+        require_exact(sets, sets * max(x.denominator.bit_length() for x in q))  # of their sum
         law = _ExactSetLaw(q)
         outside = Fraction(1)
         # escaped: sum over A in the prefix, |A| < K, of Pr(the first |A| draws are A) / (1 - q(A)),

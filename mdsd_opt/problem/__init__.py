@@ -35,6 +35,7 @@ from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme
 from mdsd_opt.drafts.by_name import checked_scheme
+from mdsd_opt.drafts.counting import require_exact
 from mdsd_opt.errors import InvalidInput
 
 
@@ -148,7 +149,8 @@ class TransportProblem:
 
     @cached_property
     def exact_target(self) -> tuple[Fraction, ...]:
-        """Target as given, in Fractions, divided by their sum."""
+        """Target as given, in Fractions, divided by their sum; `ProblemTooLarge` for too many."""
+        require_exact(self.vocab_size)
         return self._target.exact()
 
     @property
@@ -166,9 +168,9 @@ class TransportProblem:
 
     def exact_cut_value(self, subset: Any) -> Fraction:
         """Same as `cut_value`, in exact arithmetic."""
+        target = self.exact_target
         contained = self.drafts.exact_containment(subset)
-        members = np.flatnonzero(subset).tolist()
-        return 1 + sum((self.exact_target[i] for i in members), Fraction(0)) - contained
+        return 1 + sum((target[i] for i in np.flatnonzero(subset)), Fraction(0)) - contained
 
     def __repr__(self) -> str:
         return f"TransportProblem(vocab_size={self.vocab_size}, drafts={self.drafts!r})"

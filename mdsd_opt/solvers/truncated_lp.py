@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,11 @@ PLAN_MAX_VOCAB = 2000
 #: Most draft tuples for which a plan of more than two drafts comes with the solution.
 PLAN_MAX_TUPLES = 10_000
 
+#: Seconds that all stages may take, and those of a stage: in any case, for every pair of free
+#: tokens, and for every token.
+_SECONDS = 3.0
+_SECONDS_OF_A_STAGE, _SECONDS_OF_A_PAIR, _SECONDS_OF_A_TOKEN = 6e-4, 1e-6, 1.2e-7
+
 _DEFAULT_SIZE = 5
 _RULES = ("published", "ratio")
 _ORDERS = ("surplus", "mass")
@@ -49,6 +54,7 @@ def solve(
     size: int | Sequence[int] | None = None,
     rule: str = "published",
     order: str = "surplus",
+    stages: int | None = None,
     time_limit: float | None = None,
     max_variables: int = DEFAULT_MAX_VARIABLES,
     max_bytes: int = DEFAULT_MAX_BYTES,
@@ -74,6 +80,9 @@ def solve(
     order : {"surplus", "mass"}
         Order in which tokens become free: largest :math:`p - q_1 q_2` [Khisti25], or largest
         :math:`\max(p, (q_1 + q_2)/2)`.
+    stages : int, optional
+        Most stages, which leave later drafts unused: by default as many as are foretold to take
+        some seconds together.
     time_limit : float, optional
         Seconds for each LP.
     max_variables, max_bytes : int
@@ -102,6 +111,10 @@ def solve(
     check_names(rule, order)
     sizes = _checked_sizes(size, problem.vocab_size)
     largest = max(sizes)
+    if stages is None:
+        stages = max(1, stages_in_reach(problem.vocab_size, largest))
+    elif not stages >= 1:
+        raise InvalidInput(f"stages is {stages!r}: give at least 1")
     variables = largest + largest * (largest - 1) // 2
     Needs(
         method="truncated_lp",
@@ -112,7 +125,8 @@ def solve(
         max_bytes=max_bytes,
         lists_draft_sets=False,
     ).require()
-    found = [_solved(problem, laws, s, rule, order, time_limit) for s in sizes]
+    used = list(islice(laws, stages + 1))
+    found = [_solved(problem, used, s, rule, order, time_limit) for s in sizes]
     best = max(found, key=lambda x: x.acceptance_rate)  # the first of equal ones
     if len(found) == 1:
         return best
@@ -153,10 +167,13 @@ def _solved(
     if not all(x.lp.optimal for x in played):
         status = Status.LIMIT
     else:
-        whole = size == problem.vocab_size and len(played) == 1
+        whole = size == problem.vocab_size and problem.num_drafts == 2
         status = Status.OPTIMAL if whole else Status.BOUND
     plan = None
-    if len(played) > 1:
+    unused = problem.num_drafts - len(laws)
+    if unused:
+        stats["unused_drafts"] = unused
+    elif len(played) > 1:
         if problem.drafts.count_tuples() <= PLAN_MAX_TUPLES:
             plan = _plan_of_stages(problem, played)
     elif problem.drafts.has_many_models and problem.vocab_size <= PLAN_MAX_VOCAB:
@@ -169,7 +186,8 @@ def _solved(
         subset=subset,
         plan=plan,
         selection=selection,
-        message=f"{last.lp.message}; pairs outside the {size} free tokens follow the {rule} rule",
+        message=f"{last.lp.message}; pairs outside the {size} free tokens follow the {rule} rule"
+        + (f"; {unused:,} of {problem.num_drafts:,} drafts are not used" if unused else ""),
         stats=stats,
     )
 
@@ -183,6 +201,13 @@ METHOD = Method(
     solve=solve,
     loads=("highspy",),
 )
+
+
+def stages_in_reach(vocab_size: int, size: int) -> int:
+    """Number of stages that are foretold to take seconds; none where one takes longer."""
+    size = min(size, vocab_size)
+    each = _SECONDS_OF_A_STAGE + size**2 * _SECONDS_OF_A_PAIR + vocab_size * _SECONDS_OF_A_TOKEN
+    return int(_SECONDS / each)
 
 
 def check_names(rule: str, order: str) -> None:
@@ -243,15 +268,16 @@ def pair_rule(
 
 def rounds(
     p: Floats,
-    laws: Sequence[Floats],
+    laws: Iterable[Floats],
     size: int,
     rule: str,
     order: str,
     time_limit: float | None = None,
 ) -> Iterator[PairRule]:
     """Pair rules of the winner so far against the next draft, again and again."""
-    selection = laws[0]
-    for q in laws[1:]:
+    laws = iter(laws)
+    selection = next(laws)
+    for q in laws:
         played = pair_rule(p, selection, q, size, rule, order, time_limit)
         selection = played.selection
         yield played
@@ -268,7 +294,7 @@ def winners(played: Sequence[PairRule], drafts: Sequence[int]) -> Floats:
     return selected
 
 
-def _independent_drafts(problem: TransportProblem) -> list[Floats]:
+def _independent_drafts(problem: TransportProblem) -> Iterator[Floats]:
     drafts = problem.drafts
     laws = drafts.independent_laws() if drafts.num_drafts >= 2 else None
     if laws is not None:

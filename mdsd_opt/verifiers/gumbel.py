@@ -43,8 +43,8 @@ _RARE = 1e-4
 
 _CHUNK = 1 << 22  # exponentials drawn at a time
 
-#: Most exponentials of one sample.
-_MAX_CLOCKS = 1 << 26
+#: Most exponentials of one sample, and for an estimate.
+_MAX_CLOCKS, _MAX_SIMULATED = 1 << 26, 1 << 28
 
 #: Sum of c exp(-r t) as {r: c}, in floats or Fractions.
 ExponentialSum = dict[Any, Any]
@@ -105,13 +105,14 @@ class GumbelList(Verifier):
     def acceptance_rate(
         self, problem: TransportProblem, num_samples: int = DEFAULT_SAMPLES, seed: int = 0
     ) -> float:
-        """Rate in closed form for few tokens, else an `Estimate` by simulation."""
+        """Rate in closed form for few tokens, else an `Estimate` by a simulation of seconds."""
         self.check(problem)
         p, q, k = problem.target, draft_of(problem, exact=False), problem.num_drafts
         if k == 1:
             return gumbel_bounds(p, q, [1])[0]
         if p.size * count_power(p.size + 1, k - 1) <= _MAX_TERMS:
             return min(max(float(acceptance(p.tolist(), q.tolist(), k)), 0.0), 1.0)
+        num_samples = min(num_samples, max(_MAX_SIMULATED // (k * p.size), 2))
         drafts, output = self.simulate(problem, np.random.default_rng(seed), num_samples)
         hits = (drafts == output[:, None]).any(axis=1)
         return Estimate(float(hits.mean()), float(hits.std(ddof=1) / np.sqrt(num_samples)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat
 from typing import ClassVar
 
 import numpy as np
@@ -13,10 +14,10 @@ from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.prefix_search.batch_rates import BatchRates
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.truncated_lp import (
-    DEFAULT_MAX_VARIABLES,
     PairRule,
     check_names,
     rounds,
+    stages_in_reach,
     winners,
 )
 from mdsd_opt.verifiers.base import Remembered, Verifier
@@ -83,7 +84,8 @@ class ImportanceSampling(Verifier):
 
     def _batch_bounds(self, p: Vector, q: Vector, counts: list[int], seed: int) -> list[float]:
         """Values of `acceptance_bound` for several K, from the rounds of one tournament."""
-        played = rounds(p, [q] * max(counts), *self._options)
+        _require_few(max(counts), p.size, self._options[0])
+        played = rounds(p, repeat(q, max(counts)), *self._options)
         laws = [q, *(rule.selection for rule in played)]
         return [min(float(np.minimum(p, laws[k - 1]).sum()), 1.0) for k in counts]
 
@@ -112,17 +114,20 @@ class ImportanceSampling(Verifier):
         return self.rate_with_residual_hits(problem, bound, num_samples, seed)
 
 
-def _tournament_of(problem: TransportProblem, size: int, rule: str, order: str) -> _Tournament:
-    p, drafts = problem.target, problem.drafts
-    variables = min(size, p.size) * (min(size, p.size) + 1) // 2
-    if drafts.num_drafts > _MAX_ROUNDS or variables > DEFAULT_MAX_VARIABLES:
+def _require_few(num_drafts: int, vocab_size: int, size: int) -> None:
+    most = min(stages_in_reach(vocab_size, size) + 1, _MAX_ROUNDS)
+    if num_drafts > most:
         raise ProblemTooLarge(
             f"verifier 'importance_sampling' solves K - 1 programmes in s^2/2 variables: "
-            f"K={drafts.num_drafts}, s={min(size, p.size)} is over its limits of K={_MAX_ROUNDS} "
-            f"and {DEFAULT_MAX_VARIABLES:,} variables. Use 'optimal', or smaller numbers."
+            f"K={num_drafts}, s={min(size, vocab_size)}, V={vocab_size} takes longer than seconds, "
+            f"as does all beyond K={most}. Use 'optimal', or smaller numbers."
         )
-    laws = drafts.independent_laws()
-    assert laws is not None
+
+
+def _tournament_of(problem: TransportProblem, size: int, rule: str, order: str) -> _Tournament:
+    p, drafts = problem.target, problem.drafts
+    _require_few(drafts.num_drafts, p.size, size)
+    laws = list(drafts.independent_laws() or [])
     played = tuple(rounds(p, laws, size, rule, order))
     selection = played[-1].selection if played else laws[0]
     share = np.ones(p.size)

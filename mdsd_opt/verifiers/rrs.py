@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice, repeat
 from typing import ClassVar
 
 import numpy as np
@@ -127,7 +128,7 @@ class RecursiveRejection(Verifier):
         self.check(problem)
         laws = problem.drafts.independent_laws()
         if laws is not None:
-            return independent_rate(problem.target, laws)
+            return independent_rates(problem.target, laws, problem.num_drafts)[-1]
         q, num_drafts = draft_of(problem, exact=False), problem.num_drafts
         (rate,), (error,) = without_replacement_rates(
             problem.target, q, [num_drafts], num_samples, seed
@@ -147,7 +148,7 @@ def _draft_laws(problem: TransportProblem, exact: bool) -> Callable[[int, Intege
 
 
 def _rates_with_replacement(p: Vector, q: Vector, counts: list[int], seed: int) -> Sequence[float]:
-    rates = independent_rates(p, [q] * max(counts))
+    rates = independent_rates(p, repeat(q), max(counts))
     return [rates[k - 1] for k in counts]
 
 
@@ -159,23 +160,17 @@ def _rates_without_replacement(
     return without_replacement_rates(p, q, counts, _BATCH_SAMPLES, seeds, _BATCH_MAX_VISITS)[0]
 
 
-def independent_rate(p: Vector, models: Sequence[Vector]) -> float:
-    r"""Rate 1 - prod_j sum (p_j - q_j)_+ of drafts that do not depend on each other, O(K V)."""
-    steps = len(models) * (p.size + _STEPS_OF_A_CALL)
-    if steps > _MAX_STEPS:
+def independent_rates(p: Vector, models: Iterable[Vector], num_drafts: int) -> list[float]:
+    r"""Rates 1 - prod_j sum (p_j - q_j)_+ of the first draft, the first two, ..., in O(K V)."""
+    if num_drafts * (p.size + _STEPS_OF_A_CALL) > _MAX_STEPS:
         raise ProblemTooLarge(
-            f"the rate of 'rrs' takes K passes over V: K={len(models)}, V={p.size} is too much. "
+            f"the rate of 'rrs' takes K passes over V: K={num_drafts}, V={p.size} is too much. "
             "Draft fewer tokens, or ask for 'optimal' or 'kseq', whose rates are in closed form."
         )
-    return independent_rates(p, models)[-1]
-
-
-def independent_rates(p: Vector, models: Iterable[Vector]) -> list[float]:
-    """Values of `independent_rate` for the first draft, the first two, and so on."""
     undecided = 1.0
     left = p
     rates = []
-    for q in models:
+    for q in islice(models, num_drafts):
         if undecided > 0:
             rest = np.maximum(left - q, 0.0)
             rejected = min(float(rest.sum()), 1.0)
