@@ -306,6 +306,17 @@ class TestFailures:
         )
         assert report.tokens >= 10
 
+    @pytest.mark.parametrize("api", ["llamacpp", "completions", "chat"])
+    def test_a_cut_answer_is_a_failed_request(self, api):
+        server = FakeServer(Chain(), seed=1, apis=(api,), faults=("cuts",), counts=False)
+        report = audited(server, max_tokens=10)
+        assert report.tokens >= 10
+        assert not any("ended early" in note for note in report.notes)
+
+    def test_answers_that_are_all_cut(self):
+        with pytest.raises(ServerError, match="answers JSON that is cut"):
+            audited(FakeServer(Chain(), apis=("completions",), faults=("always cuts",)))
+
     def test_a_server_that_goes_away_leaves_the_verdict_so_far(self, monkeypatch):
         monkeypatch.setattr("support.fake_server.MOST_REQUESTS", 120)
         report = audited(FakeServer(Chain(), seed=1, apis=("completions",)), max_tokens=10_000)

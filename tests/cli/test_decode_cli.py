@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import signal
 import sys
 
 import pytest
@@ -71,6 +72,8 @@ class Fragile(LevelSequential):
     def verify(self, root, rng):
         self.calls[0] -= 1
         if self.calls[0] < 0:
+            if isinstance(self.error, signal.Signals):
+                signal.raise_signal(self.error)
             raise self.error
         return super().verify(root, rng)
 
@@ -95,7 +98,7 @@ def test_a_rule_that_fails_on_the_way_does_not_take_the_others_along(run, monkey
 
 
 def test_after_ctrl_c_what_is_done_is_shown(run, monkeypatch):
-    break_rule(monkeypatch, KeyboardInterrupt(), WARM_UP + 1)
+    break_rule(monkeypatch, signal.SIGINT, WARM_UP + 1)
     done = run(*COMPARE, "--verifier", "traversal,rrs")
     assert done.returncode == 130
     assert "interrupted in prompt 1" in done.stdout
@@ -298,7 +301,7 @@ class TestSeveralPrompts:
 
     @pytest.mark.parametrize("extra", [(), ("--json",)])
     def test_after_ctrl_c_what_is_done_is_told(self, run, monkeypatch, extra):
-        break_rule(monkeypatch, KeyboardInterrupt(), WARM_UP + 9)
+        break_rule(monkeypatch, signal.SIGINT, WARM_UP + 9)
         chosen = (*MODELS, *self.PROMPTS, "--verifier", "traversal", *extra)
         done = run(*chosen)
         assert done.returncode == 130

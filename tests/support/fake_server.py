@@ -25,7 +25,8 @@ class FakeServer:
     """One engine behind HTTP.
 
     apis: those that it has. faults: "no logprobs", "needs a key", "swapped ids" (the law is told of
-    other tokens than were drawn), "no ids", "hangs", "busy" (every third request is refused once).
+    other tokens than were drawn), "no ids", "hangs", "busy" (every third request is refused once),
+    "cuts" (every third text ends half-way), "always cuts".
     """
 
     engine: object = plain
@@ -102,7 +103,12 @@ class FakeServer:
             "/v1/chat/completions": ("chat", self.chat),
         }
         if path in calls and calls[path][0] in self.apis:
-            return calls[path][1](body)
+            status, told = calls[path][1](body)
+            cuts = "cuts" in self.faults and self.requests % 3 == 0
+            if cuts or "always cuts" in self.faults:
+                told = json.dumps(told)
+                told = told[: len(told) // 2]
+            return status, told
         return 404, {"error": "not found"}
 
     def metrics(self):

@@ -116,7 +116,9 @@ class Connection:
             try:
                 return answer.json()
             except ValueError:
-                return answer.text
+                if not answer.text.lstrip().startswith(("{", "[")):
+                    return answer.text
+                failed = ServerError(f"{self.url}{path} answers JSON that is cut, or broken")
         assert failed is not None
         raise failed
 

@@ -24,6 +24,7 @@ from mdsd_opt.auditing.servers.request import Request
 from mdsd_opt.auditing.servers.tally import LEAST_TOLERANCE, Tally
 from mdsd_opt.auditing.settings import ErrorRates
 from mdsd_opt.base.files import read_bytes
+from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import line_of
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput, ServerError
@@ -79,6 +80,7 @@ class Limits:
             raise InvalidInput(f"concurrency is {self.concurrency}: no more than 64 at once")
 
 
+@foreign("the promise, or the adapter,")
 def audit_server(
     url: str,
     against: str | None = None,
