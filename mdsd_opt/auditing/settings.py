@@ -21,10 +21,8 @@ from scipy import special
 
 from mdsd_opt.auditing.report import Check
 from mdsd_opt.base.checked import checked_tolerance
+from mdsd_opt.drafts.counting import MAX_SAMPLED
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
-
-#: Most draft tokens that an audit may draw; it holds all of them.
-MAX_DRAWN = 200_000_000
 
 #: Total variation attributed to rounding, in float64 and where float32 has a part in it.
 FINE, COARSE = 1e-9, 1e-6
@@ -110,10 +108,10 @@ class Options(ErrorRates):
             raise InvalidInput(f"seconds is {seconds!r}: give a positive number")
         if self.tolerance is not None:
             checked_tolerance("tolerance", self.tolerance, or_zero=True)
-        if (self.num_trials + self.edge_probes) * self.num_drafts > MAX_DRAWN:
+        if (self.num_trials + self.edge_probes) * self.num_drafts > MAX_SAMPLED:
             raise ProblemTooLarge(
                 f"{self.num_trials} trials and {self.edge_probes} probes of edges, of "
-                f"K={self.num_drafts} drafts, are over the limit of {MAX_DRAWN:,} tokens: take "
+                f"K={self.num_drafts} drafts, are over the limit of {MAX_SAMPLED:,} tokens: take "
                 "fewer trials, probes or drafts"
             )
 

@@ -39,7 +39,7 @@ from mdsd_opt.auditing.output_checks import (
     uniformity_checks,
 )
 from mdsd_opt.auditing.report import NOT_DRIVEN, Coverage, Level, TokenDeviation
-from mdsd_opt.auditing.settings import COARSE, FINE, MAX_DRAWN, Options, generator_of, seed_of
+from mdsd_opt.auditing.settings import COARSE, FINE, Options, generator_of, seed_of
 from mdsd_opt.auditing.standing import Judge
 from mdsd_opt.auditing.subject import (
     NO_TOKEN,
@@ -52,6 +52,7 @@ from mdsd_opt.auditing.subject import (
 from mdsd_opt.base.array_types import Tokens, Vector
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
+from mdsd_opt.drafts.counting import MAX_SAMPLED
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 
@@ -179,7 +180,7 @@ def audit(
     """
     by_time = num_trials is None and seconds is not None
     if num_trials is None:
-        most = MAX_DRAWN // max(problem.num_drafts, 4) - edge_probes
+        most = MAX_SAMPLED // max(problem.num_drafts, 4) - edge_probes
         num_trials = max(most, 1) if by_time else _DEFAULT_TRIALS
     options = Options(
         method=method,

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
 from mdsd_opt.base.checked import mask
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.drafts.counting import readable
+from mdsd_opt.drafts.counting import MAX_SAMPLED, readable
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.drafts.uniform_intervals import UniformIntervals, masses_in_list
-from mdsd_opt.errors import InvalidInput, UnsupportedScheme
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnsupportedScheme
 from mdsd_opt.prefix_search.random_draws import RandomDraws
 
 ExactSupportLaw = dict[tuple[int, ...], Fraction]
@@ -215,11 +215,16 @@ class DraftScheme(ABC):
         ndarray of int64, shape (K,) or (size, K)
             Token ids in draw order, padded with -1 where the law drafts fewer than K.
         """
-        if size is None:
-            return self._sample(rng, 1)[0]
-        if size < 0:
+        if size is not None and size < 0:
             raise InvalidInput(f"size is {size}: give the number of draft tuples, 0 or more")
-        return self._sample(rng, size)
+        rows = 1 if size is None else size
+        if rows * self.num_drafts > MAX_SAMPLED:
+            raise ProblemTooLarge(
+                f"{rows:,} tuples of K={self.num_drafts:,} drafts are over the limit of "
+                f"{MAX_SAMPLED:,} tokens: draw fewer at a time"
+            )
+        drawn = self._sample(rng, rows)
+        return drawn[0] if size is None else drawn
 
     @abstractmethod
     def _sample(self, rng: np.random.Generator, size: int) -> Integers: ...

@@ -61,8 +61,10 @@ MAX_VISITS = 4_000_000
 #: Most drafts without replacement for which sequences are sampled; each one costs about K^2.
 _MAX_SAMPLED_DRAFTS = 1000
 
-#: Largest K of each class, whose estimates treat the same number of large tokens one by one.
-_CLASSES = (8, 64, _MAX_SAMPLED_DRAFTS)
+#: Largest K of each class, whose estimates treat the same number of large tokens one by one, and
+#: most steps of a class, K^2 for each sample: some seconds.
+_CLASSES = (8, 64, 250, _MAX_SAMPLED_DRAFTS)
+_MAX_SAMPLED_STEPS = 6 * 10**7
 
 #: Most steps of the recursion for independent drafts, K V.
 _MAX_STEPS = 10**9
@@ -214,7 +216,8 @@ def without_replacement_rates(
         counts = [k for k in estimated if first < k <= last]
         if counts:
             most = min(last, support)
-            means, errors = estimated_rates(sums, p, q, counts, num_samples, seed, most)
+            few = min(num_samples, _MAX_SAMPLED_STEPS // last**2)
+            means, errors = estimated_rates(sums, p, q, counts, few, seed, most)
             rates |= dict(zip(counts, zip(means, errors, strict=True), strict=True))
         first = last
     found = [rates[min(k, support)] for k in num_drafts]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,9 @@ _CLOSED = 1e-9
 
 #: Seconds below which a method is run once more: what the first run loads is not its own.
 _QUICK = 5.0
+
+#: Seconds that a method may take even if all others are quick.
+_PATIENCE = 10.0
 
 #: Most lines of a plan, of prices or of tokens on a terminal; JSON has all.
 MOST_LINES = 40
@@ -112,9 +116,10 @@ def method_rows(
     """Run the methods (all of them unless named) and certify each result.
 
     `backend` goes to those that have one, each of the `sizes` to truncated_lp. What is refused, or
-    fails, is a row with the reason. Seconds of less than five are those of a second run.
+    fails, is a row with the reason. Seconds of less than five are those of a second run. Without a
+    `time_limit` no method may take longer than those before it together, or ten seconds.
     """
-    given: dict[str, Any] = {} if time_limit is None else {"time_limit": time_limit}
+    began, given = time.perf_counter(), {"time_limit": time_limit or _PATIENCE}
     try:
         chosen = choose(problem, given).method
     except MdsdError:  # so do the methods that it has tried, in rows of their own
@@ -122,6 +127,8 @@ def method_rows(
     rows = []
     for name in names or methods():
         known = get(name).options
+        if time_limit is None:
+            given["time_limit"] = max(_PATIENCE, time.perf_counter() - began)
         limits = {limit: given[limit] for limit in given if limit in known}
         backends = {"backend": backend} if backend and "backend" in known else {}
         for size in sizes if sizes and "size" in known else [None]:

@@ -25,7 +25,10 @@ def solve(
         "be repeated.",
     ] = None,
     exact: Annotated[bool, "Certify in exact arithmetic (small problems)."] = False,
-    time_limit: Annotated[float | None, "Seconds for each method that can take long."] = 60.0,
+    time_limit: Annotated[
+        float | None,
+        "Seconds for each method that can take long; ten, or what the rows above took, by default.",
+    ] = None,
     backend: Annotated[str | None, "Of the linear programmes: highs or cvxpy."] = None,
     size: Annotated[str | None, "Of the truncated LP: numbers and ranges, as 5,20,100."] = None,
     subset: Annotated[bool, "Show the tokens of the best subset."] = False,
