@@ -30,12 +30,12 @@ from mdsd_opt.auditing.output_checks import (
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.report import Check, TokenDeviation
 from mdsd_opt.auditing.settings import Options, generator_of, seed_of
-from mdsd_opt.auditing.subject import ViolationLog, describe
+from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.base.array_types import Flags, Tokens, Vector
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.foreign import foreign, ran
 from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.errors import ForeignFault, InvalidInput
+from mdsd_opt.errors import InvalidInput
 
 #: Most tuples whose law is compared with the frequencies one by one.
 _MAX_TUPLES = 20_000
@@ -184,19 +184,13 @@ def drawn_tuples(sample: Any, drafts: DraftScheme, rng: np.random.Generator, siz
         raise InvalidInput(
             f"sample is a {type(sample).__name__}: give a callable or a draft scheme"
         )
-    try:
-        whole = _takes_size(sample)
-        with served(rng):
-            raw = (
-                ran(sample(rng, size))
-                if whole
-                else [to_numpy(sample(rng), "drafts") for _ in range(size)]
-            )
+    with foreign("sample", "sample failed with"), served(rng):
+        raw = (
+            ran(sample(rng, size))
+            if _takes_size(sample)
+            else [to_numpy(sample(rng), "drafts") for _ in range(size)]
+        )
         tuples = to_numpy(raw, "the drafts returned by sample")
-    except ForeignFault:
-        raise
-    except Exception as error:  # the callable is not ours: anything may come
-        raise InvalidInput(f"sample failed with {describe(error)}") from error
     if tuples.shape != (size, drafts.num_drafts) or tuples.dtype.kind not in "iu":
         raise InvalidInput(
             f"sample returned shape {tuples.shape} and dtype {tuples.dtype}: give token ids of "

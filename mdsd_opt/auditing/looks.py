@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from mdsd_opt.auditing.report import LOSSY, NOT_SETTLED, Report
-from mdsd_opt.auditing.settings import MAX_DRAWN, Options
+from mdsd_opt.auditing.settings import Options
 
 R = TypeVar("R", bound=Report)
 
@@ -33,7 +33,7 @@ def settled(
     found: list[R] = []
     for times, share in LOOKS:
         calls, late = options.num_trials * times, time.perf_counter() > deadline
-        if found and (late or calls * options.num_drafts > MAX_DRAWN):
+        if found and (late or calls * options.num_drafts > MAX_SAMPLED):
             notes = (options.up("more calls might have settled it"),) * late
             found = [replace(one, notes=(*one.notes, *notes)) for one in found]
             break

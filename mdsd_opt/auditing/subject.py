@@ -18,7 +18,7 @@ from mdsd_opt.auditing.report import Violation
 from mdsd_opt.auditing.settings import LEAST_CALLS
 from mdsd_opt.base.array_types import Tokens
 from mdsd_opt.base.arrays import to_numpy
-from mdsd_opt.base.foreign import ran
+from mdsd_opt.base.foreign import describe, foreign, ran
 from mdsd_opt.base.installed import loaded
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import ForeignFault, InvalidInput
@@ -176,15 +176,10 @@ class Subject:
         return tokens
 
     def _batch(self, rows: Tokens, rng: np.random.Generator, log: ViolationLog) -> Tokens:
-        try:
+        told = "batched, it is called with (target, draft, drafts, rng) and returns (N,) tokens"
+        failed = f"verify failed on a batch of drafts of shape {rows.shape} ({told}) with"
+        with foreign("verify", failed):
             answer = ran(self._callable(self.problem.target, self._draft, rows.copy(), rng))
-        except ForeignFault:
-            raise
-        except Exception as error:
-            raise InvalidInput(
-                f"verify failed on a batch of drafts of shape {rows.shape} with {describe(error)}. "
-                "Batched, it is called with (target, draft, drafts, rng) and returns (N,) tokens."
-            ) from error
         return checked_tokens(answer, rows, self.problem, log)
 
 
@@ -230,14 +225,9 @@ def simulated(
     log: ViolationLog,
 ) -> tuple[Tokens, Tokens]:
     """Drafts (size, K) and output tokens (size,), checked."""
-    try:
-        with served(rng):
-            drafts, answer = simulate(problem, rng, size)
+    with foreign("simulate", "simulate failed with"), served(rng):
+        drafts, answer = simulate(problem, rng, size)
         tuples = to_numpy(drafts, "the drafts")
-    except ForeignFault:
-        raise
-    except Exception as error:  # it may not be ours: anything may come
-        raise InvalidInput(f"simulate failed with {describe(error)}") from error
     if tuples.shape != (size, problem.num_drafts) or tuples.dtype.kind not in "iu":
         raise InvalidInput(
             f"simulate returned drafts of shape {tuples.shape} and dtype {tuples.dtype}: give "
@@ -272,12 +262,6 @@ def impossible(token: int, drafts: Tokens) -> tuple[str, Tokens, str]:
         drafts,
         f"drafts {drafts.tolist()} gave token {token}, whose target probability is zero",
     )
-
-
-def describe(error: BaseException) -> str:
-    """Text of an exception in one short line."""
-    text = str(error).partition("\n")[0]
-    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
 
 
 def as_verifier(verify: Any) -> Verifier | None:

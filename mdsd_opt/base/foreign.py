@@ -11,112 +11,91 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, NoReturn
 
 import numpy as np
 
-from mdsd_opt.errors import ForeignFault
+from mdsd_opt.errors import ForeignFault, InvalidInput
 
-_OURS, _PYTHON = (
-    f"{folder}{os.sep}" for folder in (Path(__file__).parents[1], sysconfig.get_path("stdlib"))
-)
+_OURS, _PYTHON = str(Path(__file__).parents[1]), sysconfig.get_path("stdlib")
 
 #: `os._exit` itself, which ends the process from within a door as well.
 leave = os._exit
 
-#: Signals whose handlers may end a program by an exception.
-_ENDING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM", "SIGBREAK")
-_SIGNALS = [one for one in signal.Signals if one.name in _ENDING]
-
 
 @contextmanager
-def foreign(what: str) -> Iterator[None]:
+def foreign(what: str, failed: str = "") -> Iterator[None]:
     """Run code that is not ours, as a block or as a decorated function.
 
     SystemExit, KeyboardInterrupt and what else is no `Exception` become a `ForeignFault` that names
-    `what` and the line, and so does `os._exit`. What the handler of a signal raises does not: the
-    user's Ctrl-C ends all. What the code changes of the process is put back: streams, folder,
-    handlers of signals, NumPy's treatment of errors, filters of warnings. Threads share all that,
-    so in any but the main one nothing but the exceptions is looked after.
+    `what` and the line, and so does `os._exit`; but not what comes after the handler of a signal
+    was called: the user's Ctrl-C ends all. What the code changes of the process is put back:
+    streams, folder, handlers, NumPy's treatment of errors, filters of warnings. Threads share all
+    that, so in any but the main one nothing but the exceptions is looked after. With the beginning
+    of a message, `failed`, all other errors become `InvalidInput`.
     """
-    raised: list[BaseException] = []
+    signals: list[int] = []
     with ExitStack() as stack:
         if threading.current_thread() is threading.main_thread():
-            _keep_settings(stack)
-            _watch_signals(stack, raised)
+            _keep_settings(stack, signals)
         try:
             yield
-        except Exception:
-            raise
         except BaseException as end:
-            if raised:
+            if failed and isinstance(end, Exception) and not isinstance(end, ForeignFault):
+                raise InvalidInput(f"{failed} {describe(end)}") from end
+            if signals or isinstance(end, Exception):
                 raise
             raise ForeignFault(
-                f"{what} ended the program instead of answering: {_text(end)}{_place(end)}. Let it "
-                "return or raise an Exception; what a script does belongs under "
-                "if __name__ == '__main__'."
+                f"{what} ended the program instead of answering: "
+                f"{' '.join(repr(end).split())[:200]}{_place(end)}. Let it return or raise an "
+                "Exception; what a script does belongs under if __name__ == '__main__'."
             ) from end
+
+
+def describe(error: BaseException) -> str:
+    """Text of an exception in one short line."""
+    text = str(error).partition("\n")[0]
+    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
 
 
 def ran(answer: Any) -> Any:
     """Answer of a foreign function; a generator has run then, and a coroutine is refused."""
-    if isinstance(answer, GeneratorType):
-        return list(answer)
     if isinstance(answer, CoroutineType | AsyncGeneratorType):
-        name = answer.__qualname__
-        if isinstance(answer, CoroutineType):
-            answer.close()
+        getattr(answer, "close", str)()  # of a coroutine, which warns if nobody awaits it
         raise ForeignFault(
-            f"{name} is an async function, which has not run when it returns: give a plain one, "
-            f"such as lambda *given: asyncio.run({name}(*given))"
+            f"{answer.__qualname__} is an async function, which has not run when it returns: give "
+            "a plain one, which may call asyncio.run"
         )
-    return answer
+    return list(answer) if isinstance(answer, GeneratorType) else answer
 
 
-def _keep_settings(stack: ExitStack) -> None:
-    for name in ("stdout", "stderr"):
-        stack.callback(setattr, sys, name, getattr(sys, name))
+def _keep_settings(stack: ExitStack, signals: list[int]) -> None:
+    for owner, name in ((sys, "stdout"), (sys, "stderr"), (os, "_exit")):
+        stack.callback(setattr, owner, name, getattr(owner, name))
     with suppress(OSError):  # the folder may be gone
-        stack.callback(os.chdir, os.getcwd())  # noqa: PTH109  # as it is spelled
+        stack.callback(os.chdir, Path.cwd())
     stack.callback(sys.setrecursionlimit, sys.getrecursionlimit())
     stack.enter_context(np.errstate())
     stack.enter_context(warnings.catch_warnings())
-    process = os.getpid()
-
-    def asked_to_leave(status: int) -> NoReturn:
-        if os._exit is leave or os.getpid() != process:  # all doors are closed; a fork
-            leave(status)
-        raise SystemExit(status)
-
-    stack.callback(setattr, os, "_exit", os._exit)
-    os._exit = asked_to_leave
-
-
-def _watch_signals(stack: ExitStack, raised: list[BaseException]) -> None:
-    """Note what the handlers of signals raise, and put them back in the end."""
-
-    def watched(handler: Any) -> Any:
-        def handle(number: int, frame: Any) -> None:
-            try:
-                handler(number, frame)
-            except BaseException as error:
-                raised.append(error)
-                raise
-
-        return handle
-
-    for number in _SIGNALS:
-        handler = signal.getsignal(number)
-        if handler is not None:  # else it was set by code in C, and cannot be put back
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if callable(handler := signal.getsignal(number)):
             stack.callback(signal.signal, number, handler)
-        if callable(handler):
-            signal.signal(number, watched(handler))
+            signal.signal(number, partial(_handled, handler, signals))
+    os._exit = partial(_asked_to_leave, os.getpid())
 
 
-def _text(error: BaseException) -> str:
-    return " ".join(repr(error).split())[:200]
+def _handled(handler: Any, signals: list[int], number: int, frame: Any) -> None:
+    signals.append(number)
+    handler(number, frame)
+
+
+def _asked_to_leave(process: int, status: int) -> NoReturn:
+    if os._exit is leave or os.getpid() != process:  # all doors are closed; a fork
+        leave(status)
+    raise SystemExit(status)
 
 
 def _place(error: BaseException) -> str:

@@ -11,7 +11,6 @@ from typing import Any, TextIO
 
 from mdsd_opt._version import __version__
 from mdsd_opt.base.foreign import foreign
-from mdsd_opt.errors import ForeignFault, InvalidInput
 
 #: Dependencies by the name they are imported by or known by.
 _DEPENDENCIES = (
@@ -76,16 +75,8 @@ def plugged_in(group: str) -> dict[str, str]:
 def loaded(spec: str) -> Any:
     """Object of ``"module:attribute"``; `InvalidInput` if there is no such module or attribute."""
     module, _, attribute = spec.partition(":")
-    try:
-        with foreign(repr(spec)):
-            found: Any = importlib.import_module(module)
-            for part in attribute.split("."):
-                found = getattr(found, part)
-    except ForeignFault:
-        raise
-    except Exception as error:  # importing runs foreign code
-        text = str(error).partition("\n")[0][:200]
-        raise InvalidInput(
-            f"cannot load {spec!r}: {type(error).__name__}" + (f": {text}" if text else "")
-        ) from error
+    with foreign(repr(spec), f"cannot load {spec!r}:"):
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
     return found

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from mdsd_opt._version import __version__
-from mdsd_opt.cli.output import guarded
+from mdsd_opt.cli.output import verb_running
 from mdsd_opt.cli.verbs.advise import advise
 from mdsd_opt.cli.verbs.audit import audit
 from mdsd_opt.cli.verbs.bench import bench
@@ -65,4 +65,4 @@ _VERBS = {
     reproduce: "A paper's experiment on your logits.",
 }
 for _verb, _told in _VERBS.items():
-    app.command(short_help=_told)(guarded(_verb))
+    app.command(short_help=_told)(verb_running()(_verb))

@@ -6,9 +6,8 @@ import contextlib
 import io
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -47,20 +46,21 @@ def make_table(
     return table
 
 
-#: Where results go, from when a verb runs code that is not ours, whose prints go elsewhere.
+#: Standard output, while a verb runs: what code that is not ours prints goes elsewhere.
 _results: list[TextIO] = []
 
 
-def results() -> TextIO:
-    """Stream for results: standard output, as it was when the verb began."""
-    stream = _results[-1] if _results else sys.stdout
-    if stream.closed:
-        raise InvalidInput("code that is not of mdsd_opt closed standard output: let it be open")
-    return stream
+@contextlib.contextmanager
+def to_results() -> Iterator[None]:
+    """Print to standard output in this block, or function, of a verb."""
+    if _results and _results[-1].closed:
+        raise InvalidInput("code that is not of mdsd_opt closed standard output: leave it open")
+    with contextlib.redirect_stdout(_results[-1] if _results else sys.stdout):
+        yield
 
 
 class _Beside:
-    """Standard output for what is no result: standard error, and cannot be closed."""
+    """Standard output for what is no result: standard error, which nobody can close here."""
 
     def close(self) -> None:
         pass
@@ -69,20 +69,16 @@ class _Beside:
         return getattr(sys.stderr, name)
 
 
-def guarded(verb: Callable[..., None]) -> Callable[..., None]:
-    """Verb that is no end of the program where code ends it that is not ours."""
-
-    @wraps(verb)
-    def run(**given: Any) -> None:
-        with foreign("code that is not of mdsd_opt"):
-            _results.append(sys.stdout)
-            sys.stdout = cast(TextIO, _Beside())
-            try:
-                verb(**given)
-            finally:
-                _results.pop()
-
-    return run
+@contextlib.contextmanager
+def verb_running() -> Iterator[None]:
+    """Run a verb: code that is not ours ends no program there, and prints no results."""
+    with foreign("code that is not of mdsd_opt"):
+        _results.append(sys.stdout)
+        sys.stdout = cast(TextIO, _Beside())
+        try:
+            yield
+        finally:
+            _results.pop()
 
 
 def show_table(
@@ -96,7 +92,7 @@ def show_table(
     """
     from rich.console import Console
 
-    file = file or results()
+    file = file or sys.stdout
     title, caption = table.title, table.caption
     table = copy(table)  # a page may show the same one
     table.title = table.caption = None
@@ -115,12 +111,13 @@ def show_table(
         say(caption, file)
 
 
+@to_results()
 def show_rows(rows: Sequence[tuple[str, str]]) -> None:
     """Print labels with the text under each; a terminal breaks lines between words."""
     width = max(len(label) for label, _ in rows)
-    if not results().isatty():
+    if not sys.stdout.isatty():
         for label, value in rows:
-            print(f"{label:<{width}}  {value}", file=results())
+            print(f"{label:<{width}}  {value}")
         return
     from rich.console import Console
     from rich.table import Table
@@ -131,12 +128,13 @@ def show_rows(rows: Sequence[tuple[str, str]]) -> None:
     grid.add_column(overflow="fold")
     for label, value in rows:
         grid.add_row(Text(label), Text(value))
-    Console(file=results(), highlight=False, emoji=False).print(grid)
+    Console(highlight=False, emoji=False).print(grid)
 
 
+@to_results()
 def say(text: object, file: TextIO | None = None) -> None:
     """Print prose, to stdout unless given; a terminal breaks lines between words."""
-    file = file or results()
+    file = file or sys.stdout
     if not file.isatty():
         print(text, file=file)
         return

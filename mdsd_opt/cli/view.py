@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from mdsd_opt._version import __version__
 from mdsd_opt.base.files import atomic_write, check_writable
 from mdsd_opt.base.frames import flat, markdown_table
-from mdsd_opt.cli.output import remark, results, say, show_rows, show_table
+from mdsd_opt.cli.output import remark, say, show_rows, show_table, to_results
 from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
 
 if TYPE_CHECKING:
@@ -129,17 +129,15 @@ class Form:
             check_page_path(self.page)
 
 
+@to_results()
 def present(view: View, form: Form) -> None:
     """Print a view as tables, JSON or CSV, and save its picture and its page."""
     if form.as_json:
-        text = view.document if isinstance(view.document, str) else as_json(view.document)
-        print(text, file=results())
+        print(view.document if isinstance(view.document, str) else as_json(view.document))
     elif form.as_csv:
-        text = as_csv(view.rows) if view.rows else _as_text(view, _csv_table)
-        print(text, end="", file=results())
+        print(as_csv(view.rows) if view.rows else _as_text(view, _csv_table), end="")
     elif form.as_latex or form.as_markdown:
-        text = _as_text(view, _latex_table if form.as_latex else _markdown_table)
-        print(text, end="", file=results())
+        print(_as_text(view, _latex_table if form.as_latex else _markdown_table), end="")
     else:
         for part in (*view.tables, *view.conclusion):
             _show(part)
@@ -307,7 +305,7 @@ def _show(part: str | Section) -> None:
     if isinstance(part.table, Table):
         show_table(part.table, part.keys, in_parts=part.in_parts)
     else:
-        Console(file=results(), highlight=False).print(part.table)
+        Console(highlight=False).print(part.table)
 
 
 def check_plot_path(path: str | os.PathLike[str]) -> None:

@@ -54,7 +54,6 @@ def solve(
     size: int | Sequence[int] | None = None,
     rule: str = "published",
     order: str = "surplus",
-    stages: int | None = None,
     time_limit: float | None = None,
     max_variables: int = DEFAULT_MAX_VARIABLES,
     max_bytes: int = DEFAULT_MAX_BYTES,
@@ -65,7 +64,7 @@ def solve(
     exact. Takes two independent drafts or more, of one model or of several. Costs, for each of
     K - 1 stages, O(V log V) and an LP in :math:`s + s (s-1)/2` variables. With K = 2, size V gives
     the optimum; with more drafts each stage is the best for its own two laws, and the whole a
-    lower bound.
+    lower bound. Drafts beyond the stages that are foretold to take seconds are not used.
 
     Parameters
     ----------
@@ -80,9 +79,6 @@ def solve(
     order : {"surplus", "mass"}
         Order in which tokens become free: largest :math:`p - q_1 q_2` [Khisti25], or largest
         :math:`\max(p, (q_1 + q_2)/2)`.
-    stages : int, optional
-        Most stages, which leave later drafts unused: by default as many as are foretold to take
-        some seconds together.
     time_limit : float, optional
         Seconds for each LP.
     max_variables, max_bytes : int
@@ -111,10 +107,6 @@ def solve(
     check_names(rule, order)
     sizes = _checked_sizes(size, problem.vocab_size)
     largest = max(sizes)
-    if stages is None:
-        stages = max(1, stages_in_reach(problem.vocab_size, largest))
-    elif not stages >= 1:
-        raise InvalidInput(f"stages is {stages!r}: give at least 1")
     variables = largest + largest * (largest - 1) // 2
     Needs(
         method="truncated_lp",
@@ -125,7 +117,7 @@ def solve(
         max_bytes=max_bytes,
         lists_draft_sets=False,
     ).require()
-    used = list(islice(laws, stages + 1))
+    used = list(islice(laws, 1 + max(1, stages_in_reach(problem.vocab_size, largest))))
     found = [_solved(problem, used, s, rule, order, time_limit) for s in sizes]
     best = max(found, key=lambda x: x.acceptance_rate)  # the first of equal ones
     if len(found) == 1:
@@ -171,10 +163,8 @@ def _solved(
         status = Status.OPTIMAL if whole else Status.BOUND
     plan = None
     unused = problem.num_drafts - len(laws)
-    if unused:
-        stats["unused_drafts"] = unused
-    elif len(played) > 1:
-        if problem.drafts.count_tuples() <= PLAN_MAX_TUPLES:
+    if len(played) > 1:
+        if not unused and problem.drafts.count_tuples() <= PLAN_MAX_TUPLES:
             plan = _plan_of_stages(problem, played)
     elif problem.drafts.has_many_models and problem.vocab_size <= PLAN_MAX_VOCAB:
         plan = _plan(problem, pairs, selection, last.share)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mdsd_opt.cli.output import make_table, results
+from mdsd_opt.cli.output import make_table, to_results
 from mdsd_opt.cli.view import Section, View
 from mdsd_opt.corpora.intervals import MeanInterval, interval_note, mean_interval
 from mdsd_opt.decoding.comparison import ComparedRule
@@ -192,20 +193,22 @@ class Screen:
         self._printed = ""
         self._live: Any = None
 
+    @to_results()
     def __enter__(self) -> Screen:
-        if results().isatty():
+        if sys.stdout.isatty():
             from rich.console import Console
             from rich.live import Live
 
-            console = Console(file=results())
+            console = Console(file=sys.stdout)  # also for the thread that draws
             self._live = Live(
                 console=console, transient=True, refresh_per_second=8, redirect_stderr=False
             )
             self._live.start()
         else:
-            print(self._prompt, end="", flush=True, file=results())
+            print(self._prompt, end="", flush=True)
         return self
 
+    @to_results()
     def __call__(self, tokens: tuple[int, ...], metrics: Metrics) -> None:
         """Show the results of a step."""
         self._tokens += tokens
@@ -217,16 +220,17 @@ class Screen:
             numbers = _metrics_table((), [((), metrics)], self._title)
             self._live.update(Group(Text(self._prompt + text), numbers))
         elif text.startswith(self._printed) and not text.endswith("\ufffd"):  # a whole letter
-            print(text[len(self._printed) :], end="", flush=True, file=results())
+            print(text[len(self._printed) :], end="", flush=True)
             self._printed = text
 
+    @to_results()
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
-            print(self._prompt + self._text(), end="", file=results())
+            print(self._prompt + self._text(), end="")
         else:
-            print(self._text()[len(self._printed) :], end="", file=results())
-        print(flush=True, file=results())
+            print(self._text()[len(self._printed) :], end="")
+        print(flush=True)
 
     def _text(self) -> str:
         return continuation(self._tokenizer, self._ids, self._tokens, skip_special_tokens=True)
