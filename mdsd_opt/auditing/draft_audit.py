@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Any
 
 import numpy as np
@@ -37,8 +37,8 @@ from mdsd_opt.base.foreign import foreign, ran
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput
 
-#: Most tuples whose law is compared with the frequencies one by one.
-_MAX_TUPLES = 20_000
+#: Most tuples whose law is compared with the frequencies one by one, and pairs of places looked at.
+_MAX_TUPLES, _MAX_PAIRS = 20_000, 20_000
 
 #: Shares of the draft law at which prefix sets end.
 _PREFIX_SHARES = (0.25, 0.5, 0.75, 0.9, 0.99)
@@ -261,9 +261,10 @@ def _set_checks(drafts: DraftScheme, tuples: Tokens) -> list[Check]:
 
 
 def _repeat_probabilities(drafts: DraftScheme) -> dict[tuple[int, int], float]:
-    """Probability that the drafts at two places are the same token, where they are independent."""
+    """Probability that drafts at two places are the same token, for the first independent pairs."""
     laws = {place: q for places, q in drafts.independent_places() for place in places}
-    return {(i, j): float(laws[i] @ laws[j]) for i, j in combinations(sorted(laws), 2)}
+    pairs = islice(combinations(sorted(laws), 2), _MAX_PAIRS)
+    return {(i, j): float(laws[i] @ laws[j]) for i, j in pairs}
 
 
 def _prefix_sets(propensity: Vector) -> list[Flags]:

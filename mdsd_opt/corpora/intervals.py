@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.checked import check_confidence
 from mdsd_opt.problem.solution import weighted_count
 
 #: Degrees of freedom up to which Student's quantile is summed here.
@@ -68,6 +69,7 @@ def mean_interval(
     on G - 1 degrees of freedom.
     Without `groups`, the sequence of each position, every position is its own.
     """
+    check_confidence(confidence)
     n = values.size
     if n == 0:
         return MeanInterval(np.nan, np.nan, np.nan, 0)

@@ -309,7 +309,7 @@ class WithoutReplacement(OneDraft):
     def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
         tokens = [i for i, x in enumerate(self.exact_q) if x > 0]
         drawn = min(self.num_drafts, len(tokens))
-        terms = drawn * count_arrangements(len(tokens), drawn)
+        terms = self.num_drafts * count_arrangements(len(tokens), drawn)
         require_listable(f"listing the draft tuples of {self!r}", terms, MAX_EXACT_TERMS)
         padding = (-1,) * (self.num_drafts - len(tokens))
         law = {}

@@ -39,7 +39,7 @@ PLAN_MAX_TUPLES = 10_000
 
 #: Seconds that all stages may take, and those of a stage: in any case, for every pair of free
 #: tokens, and for every token.
-_SECONDS = 3.0
+_SECONDS = 2.0
 _SECONDS_OF_A_STAGE, _SECONDS_OF_A_PAIR, _SECONDS_OF_A_TOKEN = 6e-4, 1e-6, 1.2e-7
 
 _DEFAULT_SIZE = 5

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import mdsd_opt as mo
+from mdsd_opt.cli.report import methods
 from mdsd_opt.decoding import k_ary, parse_topology
 from mdsd_opt.drafts.counting import (
     COUNTLESS,
@@ -21,7 +25,10 @@ from mdsd_opt.drafts.counting import (
 )
 from mdsd_opt.drafts.product_form import product_form
 from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge
+from mdsd_opt.solvers import registry, truncated_lp
+from mdsd_opt.solvers.truncated_lp import stages_in_reach
 from mdsd_opt.trees.optimum import tree_optimum
+from mdsd_opt.verifiers import gumbel, rrs
 
 #: Seconds of this process in which a refusal must come, whatever else the machine does.
 PATIENCE = 2.0
@@ -69,6 +76,9 @@ def listed(drafts: Any, what: str) -> Callable[[], Any]:
     return lambda: getattr(drafts, what)()
 
 
+LOGITS = np.zeros((1, 3))
+WIDE = problem(replaced(MILLION, 2))
+
 LISTS = ("support_law", "exact_support_law", "tuple_law", "exact_tuple_law")
 
 TOO_LARGE: dict[str, Callable[[], Any]] = {
@@ -115,6 +125,17 @@ TOO_LARGE: dict[str, Callable[[], Any]] = {
     "tree optimum": lambda: tree_optimum(lambda w: law(5000), lambda w: law(5000), k_ary(2, 3)),
     "tree optimum, drafts": lambda: tree_optimum(lambda w: law(2), lambda w: law(2), k_ary(99, 1)),
     "audit": lambda: mo.audit("rrs", problem(replaced(8, MILLION)), 0, 1000),
+    "audit, probes of edges": lambda: mo.audit("rrs", problem(replaced(3, MILLION)), 0, 100),
+    "sample": lambda: replaced(3, 2 * 10**9).sample(np.random.default_rng(0)),
+    "rrs in a batch": lambda: mo.acceptance_rates(LOGITS, LOGITS, MILLION, verifier="rrs"),
+    "rrs, two thousand million": rated("rrs", replaced(3, 2 * 10**9)),
+    "importance_sampling in a batch": lambda: mo.acceptance_rates(
+        LOGITS, LOGITS, MILLION, verifier="importance_sampling"
+    ),
+    "exact certificate of many tokens": lambda: mo.certify(WIDE, mo.solve(WIDE), exact=True),
+    "exact optimum of many tokens": lambda: mo.solvers.exact_optimum(WIDE),
+    "exact, without replacement": lambda: distinct(3000, 2).exact_containment(np.arange(3000) > 9),
+    "tuples of one token": listed(distinct(1, 2 * 10**9), "exact_tuple_law"),
     "comparison": lambda: mo.compare_draft_schemes(np.zeros((1, 9)), np.zeros((1, 9)), MILLION),
 }  # fmt: skip
 
@@ -184,6 +205,97 @@ def test_a_million_drafts_with_replacement_still_work(warm: None) -> None:
     start = time.process_time()
     assert 0 <= verifier.verify(problem(drafts), drawn, rng).token < 1000
     assert time.process_time() - start < PATIENCE
+
+
+@pytest.mark.parametrize("num_drafts", [MILLION, 2 * 10**9])
+@pytest.mark.parametrize("vocab_size", [1, 3])
+def test_any_number_of_drafts_is_solved_by_what_lists_nothing(
+    vocab_size: int, num_drafts: int, warm: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is above the others' limits is told; stages are as many as are foretold to be few."""
+    monkeypatch.setattr(truncated_lp, "_SECONDS", 0.1)
+    drafted = problem(replaced(vocab_size, num_drafts))
+    best = mo.solve(drafted).acceptance_rate
+    for method in ("full_lp", "dual_lp", "max_flow", "submodular"):
+        with suppress(ProblemTooLarge):
+            assert mo.solve(drafted, method).acceptance_rate == pytest.approx(best, abs=1e-9)
+    solution = mo.solve(drafted, "truncated_lp")
+    assert solution.acceptance_rate <= best + 1e-9
+    assert solution.stats["stages"] == stages_in_reach(vocab_size, 5) < 200
+    assert f"{num_drafts - 1 - solution.stats['stages']:,} of {num_drafts:,}" in solution.message
+    assert mo.certify(drafted, solution).valid
+
+
+def test_stages_go_as_far_as_they_are_foretold_to_take_seconds() -> None:
+    """The time of a stage was measured; here it is held to be some times that at most."""
+    for vocab_size, size in ((3, 3), (50, 50), (100_000, 5)):
+        stages = min(stages_in_reach(vocab_size, size), 30)
+        drafted = problem(replaced(vocab_size, stages + 1))
+        start = time.process_time()
+        solution = mo.solve(drafted, "truncated_lp", size=size)
+        spent = time.process_time() - start
+        assert solution.stats["stages"] == stages
+        assert "not used" not in solution.message
+        assert spent < 5 * PATIENCE * stages / stages_in_reach(vocab_size, size) + 0.5
+    assert stages_in_reach(MILLION, MILLION) == 0
+
+
+def test_rows_of_a_table_that_are_not_used_say_why(
+    tmp_path: Any, run_cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(truncated_lp, "_SECONDS", 0.1)
+    path = tmp_path / "big.json"
+    mo.save_problem(problem(replaced(3, MILLION)), path)
+    rows = json.loads(run_cli("solve", path, "--json").stdout)["methods"]
+    refused = {row["method"]: row["refused"] for row in rows if "refused" in row}
+    assert {*refused} == {"full_lp", "dual_lp", "max_flow"}
+    assert all("takes 500,001,500,001 terms" in told for told in refused.values())
+    assert all(row["valid"] for row in rows if "refused" not in row)
+    path.write_text(path.read_text().replace(str(MILLION), str(10**30)))
+    done = run_cli("solve", path)
+    assert done.returncode == 2
+    assert "num_drafts is 1.00e+30: give an integer of at most 2,147,483,647" in done.stderr
+
+
+def test_no_row_takes_longer_than_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless it takes less than ten seconds; a limit that is given is each method's."""
+    given: list[float] = []
+    clock = iter(range(0, 10**6, 100))
+
+    def slow(problem: mo.TransportProblem, *, time_limit: float) -> Any:
+        given.append(time_limit)
+        raise InvalidInput("slow")
+
+    monkeypatch.setattr(methods, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    for name in ("slow", "slower"):
+        monkeypatch.setitem(registry.registered, name, mo.solvers.Method(solve=slow, name=name))
+    small = problem(replaced(3, 2))
+    methods.method_rows(small, ["slow", "slower"])
+    methods.method_rows(small, ["slow", "slower"], time_limit=3.0)
+    assert given == [100, 200, 3.0, 3.0]
+
+
+def test_estimates_take_fewer_samples_where_each_is_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Some seconds of them; each has its standard error, whatever their number."""
+    drawn: dict[str, list[int]] = {"rrs": [], "gumbel": []}
+
+    def estimated(*given: Any) -> Any:
+        drawn["rrs"].append(given[4])
+        return [0.5] * len(given[3]), [0.1] * len(given[3])
+
+    def simulate(self: Any, problem: Any, rng: Any, size: int) -> Any:
+        drawn["gumbel"].append(size)
+        return np.zeros((size, 2), dtype=int), np.zeros(size, dtype=int)
+
+    monkeypatch.setattr(rrs, "estimated_rates", estimated)
+    monkeypatch.setattr(gumbel.GumbelList, "simulate", simulate)
+    for num_drafts in (8, 64, 250, 1000):
+        mo.verifiers.get("rrs").acceptance_rate(problem(distinct(1200, num_drafts)))
+    for vocab_size, num_drafts in ((100, 4), (50_000, 4), (3, MILLION)):
+        mo.verifiers.get("gumbel").acceptance_rate(problem(replaced(vocab_size, num_drafts)))
+    assert drawn == {"rrs": [2000, 2000, 960, 60], "gumbel": [2000, 1342, 89]}
 
 
 def test_an_audit_of_a_thousand_drafts_ends() -> None:

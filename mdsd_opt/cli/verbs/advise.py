@@ -110,6 +110,7 @@ def advise(
     in one call of decoding, and what came of it stands beside the forecast. With --accepted, how
     long chains of drafts should be, by what an engine counted.
     """
+    from mdsd_opt.base.checked import check_confidence
     from mdsd_opt.cli.output import remark
     from mdsd_opt.cli.report.advice import advice_view, count_advice_view, model_advice_view
     from mdsd_opt.cli.verbs.advice_of_counts import advice_of_counts, priced, write_costs
@@ -118,6 +119,7 @@ def advise(
     from mdsd_opt.planning.advice import advise as found_advice
     from mdsd_opt.planning.engine_flags import engine_flags
 
+    check_confidence(confidence, "--confidence")
     form = Form(page=report, **asdict(picture), **asdict(printed))
     if measure is not None:
         write_costs(measure, target, draft, precision, device, context)

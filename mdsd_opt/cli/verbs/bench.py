@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -143,7 +144,7 @@ def _check(names: Sequence[str], chosen: Mapping[str, Any], saved: Path | None) 
             raise InvalidInput(f"--problems is {chosen['problems']}: give a folder")
         if chosen["vocab_sizes"] or chosen["num_drafts"] or chosen["scheme"]:
             raise InvalidInput("--problems has sizes and schemes: leave -V, -k and --scheme out")
-    if chosen["time_limit"] is not None and not chosen["time_limit"] > 0:
+    if chosen["time_limit"] is not None and not 0 < chosen["time_limit"] < math.inf:
         raise InvalidInput(f"--time-limit is {chosen['time_limit']}: give seconds above 0")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -78,7 +79,7 @@ def capture(
 
     if (prompts is None) == (text is None):
         raise InvalidInput("give either --prompts or --text")
-    if not shard_mb > 0:
+    if not 0 < shard_mb < math.inf:
         raise InvalidInput(f"--shard-mb is {shard_mb:g}: give a positive size")
     look_here_for_modules()
     make_draft = maker_of_drafts(draft)

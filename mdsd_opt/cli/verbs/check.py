@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -117,7 +118,7 @@ def _settle_condition(settling: Settling, inequalities: list[str], scheme: str) 
 
 def _settle(conjecture: str, settling: Settling, function: Callable[..., Any]) -> None:
     """Print what the function finds at this size, within these limits, and exit with its code."""
-    if not settling.memory > 0:
+    if not 0 < settling.memory < math.inf:
         raise InvalidInput(f"--memory is {settling.memory}: give a positive number of GiB")
     from mdsd_opt import cddlib_checks
     from mdsd_opt.cli.view import Form, View, present

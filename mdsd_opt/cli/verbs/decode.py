@@ -92,6 +92,7 @@ def decode(
     is compiled before a clock runs. How many drafts a step accepts is forecast, too, by the rates
     of the prompts' own tokens, and stands beside what came of it.
     """
+    from mdsd_opt.base.sampling import Sampling
     from mdsd_opt.cli.output import look_here_for_modules
     from mdsd_opt.cli.verbs.capture import load_pair, maker_of_drafts
     from mdsd_opt.corpora.capture import read_prompts
@@ -109,6 +110,8 @@ def decode(
     if tokens < 1:
         raise InvalidInput(f"--tokens is {tokens}: give at least 1")
     budget = None if relax is None else parse_budget(relax)
+    settings = asdict(sampling)
+    Sampling.of_both(**settings)  # refused before the models are loaded
     topology, make = parse_topology(tree), scheme_maker(scheme)
     if verifier is not None:
         rules = list(dict.fromkeys(name.strip() for name in verifier.split(",")))
@@ -136,9 +139,6 @@ def decode(
         big = load_model(target, dtype=precision, device=device, **built)
     ids = [big.encode_message(text) if chat else big.encode(text) for text in texts]
     stop = big.end_tokens()
-
-    settings = asdict(sampling)
-
     longest = max(map(len, ids)) + tokens if static_cache else None
     big_model = partial(TreeModel, big, static_length=longest)
     small_model = (
