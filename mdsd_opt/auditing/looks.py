@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from mdsd_opt.auditing.report import LOSSY, NOT_SETTLED, Report
 from mdsd_opt.auditing.settings import Options
+from mdsd_opt.drafts.counting import MAX_SAMPLED
 
 R = TypeVar("R", bound=Report)
 

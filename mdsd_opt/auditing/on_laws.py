@@ -33,7 +33,7 @@ from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
-from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnsupportedScheme
+from mdsd_opt.errors import ForeignFault, InvalidInput, ProblemTooLarge, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.trees.draft_tree import Node
 from mdsd_opt.trees.topology import Topology, parse_topology
@@ -207,6 +207,8 @@ def _on_single_tokens(
         try:
             found = judge(p, q, scheme_maker(other), _OTHER_TRIALS, options.seconds)
             others.append(f"{other.replace('_', ' ')}: {found.verdict_class}")
+        except ForeignFault:
+            raise
         except (InvalidInput, UnsupportedScheme):
             others.append(f"{other.replace('_', ' ')}: refused")
     told = f"on drafts that are drawn in other ways: {', '.join(others)}"

@@ -26,7 +26,7 @@ from mdsd_opt.verifiers.verdicts import Decision
 
 DEFAULT_SAMPLES = 2000
 
-#: Most drafts for which the rounds are played.
+#: Most drafts between which a decision is made, in K^2 steps.
 _MAX_ROUNDS = 200
 
 
@@ -84,7 +84,7 @@ class ImportanceSampling(Verifier):
 
     def _batch_bounds(self, p: Vector, q: Vector, counts: list[int], seed: int) -> list[float]:
         """Values of `acceptance_bound` for several K, from the rounds of one tournament."""
-        _require_few(max(counts), p.size, self._options[0])
+        _require_few(max(counts), p.size, self._options[0], max(counts))
         played = rounds(p, repeat(q, max(counts)), *self._options)
         laws = [q, *(rule.selection for rule in played)]
         return [min(float(np.minimum(p, laws[k - 1]).sum()), 1.0) for k in counts]
@@ -114,8 +114,8 @@ class ImportanceSampling(Verifier):
         return self.rate_with_residual_hits(problem, bound, num_samples, seed)
 
 
-def _require_few(num_drafts: int, vocab_size: int, size: int) -> None:
-    most = min(stages_in_reach(vocab_size, size) + 1, _MAX_ROUNDS)
+def _require_few(num_drafts: int, vocab_size: int, size: int, most: int = _MAX_ROUNDS) -> None:
+    most = min(stages_in_reach(vocab_size, size) + 1, most)
     if num_drafts > most:
         raise ProblemTooLarge(
             f"verifier 'importance_sampling' solves K - 1 programmes in s^2/2 variables: "

@@ -275,6 +275,18 @@ def test_definitions_that_end_the_program(tmp_path: Path) -> None:
             mo.auditing.load_definitions(path, "x")
 
 
+def test_drafts_that_are_drawn_in_other_ways_are_no_refuge() -> None:
+    """There a verifier may refuse drafts, which is no fault; to end the program is one."""
+
+    def verify(target: Any, draft: Any, drafts: Any, rng: Any) -> int:
+        if drafts[0] == drafts[1]:
+            sys.exit(0)
+        return right(target, draft, drafts, rng)
+
+    with pytest.raises(ForeignFault, match="ended the program"):
+        audit_portfolio(verify, scheme="without_replacement", num_trials=50, max_calls=50)
+
+
 async def asynchronous(*given: Any) -> int:
     return 0
 
