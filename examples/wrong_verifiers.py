@@ -174,7 +174,8 @@ class WrongVerifier:
         trials = num_trials or self.num_trials
         if self.sample is not None:
             return mo.audit_drafts(self.sample, self.problem.drafts, rng, trials)
-        return mo.audit(self.verify, self.problem, rng, trials, batched=self.batched)
+        options = {"method": "sampling", "batched": self.batched}  # what so many trials can see
+        return mo.audit(self.verify, self.problem, rng, trials, **options)
 
 
 TARGET = np.array([0.30, 0.25, 0.20, 0.15, 0.10, 0.00])

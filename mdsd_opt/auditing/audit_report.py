@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from mdsd_opt.auditing.report import (
     carried,
     p_value_text,
 )
-from mdsd_opt.auditing.settings import trials_needed
+from mdsd_opt.auditing.settings import detectable_bias, trials_needed
 from mdsd_opt.errors import InvalidInput
 
 #: Sizes of bias for which a report lists the trials needed to see them.
@@ -96,8 +97,8 @@ class AuditReport(Report):
         Groups of tokens that the chi-square check tells apart; where a law was enumerated, bins of
         outcomes ordered by it.
     trial_bias : float
-        Largest bias that the trials alone could have missed: where a law was enumerated, of the
-        calls against that law. A change within the groups is left to the check of single tokens.
+        Largest bias that the trials alone could have missed, see `detectable_bias`: where a law was
+        enumerated, of the calls against that law.
     law_proven_lossless : bool or None
         Result of enumeration, independent of any trial: whether the output law that follows from
         the stated conditional law equals the target, to a total variation of `tolerance`. None
@@ -138,7 +139,7 @@ class AuditReport(Report):
             "acceptance_interval": accepted
             and statistics.rate_interval(*accepted, found.options.confidence),
             "tokens": found.tokens,
-            "num_cells": found.cells,
+            "num_cells": 0 if found.sight is None else found.sight.cells,
             "trial_bias": found.trial_bias,
         }
         if law is not None:
@@ -163,7 +164,11 @@ class AuditReport(Report):
         power = self.power if power is None else power
         if not (0 < bias <= 1 and 0 < power < 1):
             raise InvalidInput(f"bias {bias!r} must lie in (0, 1] and power {power!r} in (0, 1)")
-        return trials_needed(bias, self.num_cells, self._level, power)
+        needed = trials_needed(bias, self.num_cells, self._level, power)
+        between = detectable_bias(self.num_trials, self.num_cells, self._level, self.power)
+        if max(between, self.trial_bias) >= 1.0:
+            return needed
+        return math.ceil(needed * (self.trial_bias / between) ** 2)  # in any direction
 
     @property
     def _level(self) -> float:
@@ -226,7 +231,8 @@ class AuditReport(Report):
             if self.law_proven_lossless:  # of these laws, whatever calls would meet
                 shows = f"the stated law is lossless (enumerated); {self._sampler_shows()}"
                 return f"no deviation: {shows}."
-            law = f"lossless, {self._up_to}: the law found by driving it fits"
+            exact = self._exact(self.detectable_bias)
+            law = f"lossless, {exact}: the law found by driving it fits"
             return f"{law}; {self._sampler_shows()}.{self._unmet}"
         return self._none_found("trials") + self._unmet
 
@@ -282,8 +288,7 @@ class AuditReport(Report):
             rows.append(("tokens a step at the optimum", f"{self.optimal_accept_length:.6g}"))
         if self.standing is not None:
             rows += self.standing.rows()
-        rows.append(("detectable bias", self._bias_text()))
-        rows += [*self._note_rows(), *self._coverage_rows()]
+        rows += [*self._bias_rows(), *self._note_rows(), *self._coverage_rows()]
         if self.subject == "verifier":
             rows += self._edge_rows()
         rows += self._check_rows()
@@ -326,12 +331,6 @@ class AuditReport(Report):
     @property
     def _with_confidence(self) -> str:
         return f"({self.confidence:.0%} interval of {self.num_trials:,} trials)"
-
-    def _bias_text(self) -> str:
-        if self.trial_bias >= 1.0:
-            return "none: too few trials"
-        trials = f"{self.num_trials:,} trials, power {self.power:g}"
-        return f"{self.trial_bias:.3g} ({trials})"
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as types that JSON knows (an infinite number becomes None)."""

@@ -81,7 +81,7 @@ def behaviour(
                 with serving.call():
                     tokens = outcome_of(
                         lambda root=root: answered(  # type: ignore[misc]
-                            verify, root, tape.bit_generator.generator, vocab_size
+                            verify, root, serving.rng, vocab_size
                         )
                     )
                 answers.append(tokens)

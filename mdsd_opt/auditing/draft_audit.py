@@ -21,15 +21,19 @@ from mdsd_opt.auditing.audit_report import AuditReport
 from mdsd_opt.auditing.findings import Findings
 from mdsd_opt.auditing.looks import settled
 from mdsd_opt.auditing.output_checks import (
+    by_rank,
     deviations,
     merged_cells,
     neighbour_checks,
+    num_bins,
     place_checks,
     recurrence_checks,
+    sight_of,
 )
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.report import Check, TokenDeviation
 from mdsd_opt.auditing.settings import Options, generator_of, seed_of
+from mdsd_opt.auditing.sight import Sight, direction_check
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.base.array_types import Flags, Tokens, Vector
 from mdsd_opt.base.arrays import to_numpy
@@ -112,8 +116,7 @@ def audit_drafts(
             num_trials=len(tuples),
             checks=evidence.checks,
             distance=statistics.distance(evidence.outcomes, evidence.probabilities, confidence),
-            outcomes=evidence.outcomes.size,
-            cells=evidence.num_cells,
+            sight=evidence.sight,
             tokens=_deviating_tokens(drafts, evidence.possible),
             where="among the drafts",
             wrong_drafts=evidence.log,
@@ -125,7 +128,7 @@ def audit_drafts(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DraftEvidence:
-    """Evidence of draft tuples about their law, and the number of cells of the finest check.
+    """Evidence of draft tuples about their law, and what the checks of it can see.
 
     The tuples that the scheme can draft have shape (n, K); those that it cannot are logged.
     Outcomes are indices of tuples where their law was enumerated, else bins of transformed drafts;
@@ -137,7 +140,7 @@ class DraftEvidence:
     log: ViolationLog
     outcomes: Tokens
     probabilities: Vector
-    num_cells: int
+    sight: Sight
 
 
 def examine(tuples: Tokens, drafts: DraftScheme, rng: np.random.Generator) -> DraftEvidence:
@@ -153,15 +156,17 @@ def examine(tuples: Tokens, drafts: DraftScheme, rng: np.random.Generator) -> Dr
         *_set_checks(drafts, possible),
     ]
     outcomes, probabilities = _binned(uniforms)
-    num_cells = probabilities.size
+    size, told = len(uniforms), "between bins of single drafts, given the earlier ones"
+    sight = Sight(size, num_bins(size), told)
     if drafts.count_tuples() <= min(_MAX_TUPLES, max(len(tuples) // 5, 1)):
         outcomes, probabilities = _as_tuples(drafts, possible)
-        cells = merged_cells(probabilities, np.argsort(-probabilities), outcomes.size)
+        cells = merged_cells(probabilities, by_rank(probabilities), outcomes.size)
         scores, _ = statistics.split_scores(cells.counts(outcomes), cells.probabilities, rng)
         looks_for = "any change of the tuple law"
         checks.append(_check("whole tuples", looks_for, statistics.chi_square(scores)))
-        num_cells = cells.probabilities.size
-    return DraftEvidence(tuple(checks), possible, log, outcomes, probabilities, num_cells)
+        sight = sight_of(probabilities, cells, outcomes.size, "between classes of tuples by rank")
+        checks += [replace(direction_check(law, outcomes), of_drafts=True) for law in sight.laws]
+    return DraftEvidence(tuple(checks), possible, log, outcomes, probabilities, sight)
 
 
 def transform(
@@ -184,11 +189,11 @@ def drawn_tuples(sample: Any, drafts: DraftScheme, rng: np.random.Generator, siz
         raise InvalidInput(
             f"sample is a {type(sample).__name__}: give a callable or a draft scheme"
         )
-    with foreign("sample", "sample failed with"), served(rng):
+    with foreign("sample", "sample failed with"), served(rng) as serving:
         raw = (
-            ran(sample(rng, size))
+            ran(sample(serving.rng, size))
             if _takes_size(sample)
-            else [to_numpy(sample(rng), "drafts") for _ in range(size)]
+            else [to_numpy(sample(serving.rng), "drafts") for _ in range(size)]
         )
         tuples = to_numpy(raw, "the drafts returned by sample")
     if tuples.shape != (size, drafts.num_drafts) or tuples.dtype.kind not in "iu":

@@ -145,6 +145,8 @@ def _probed(
                         state = source.rng.bit_generator.state
                         probe = partial(_probe, case, source, serving, place, upper)
                         kind, what = probe()
+                        if source.trouble:  # what came of it could not come of a generator
+                            continue
                         if kind and source.rarity is not None and (kind, case.shown) not in seen:
                             seen.add((kind, case.shown))
                             rarity = _rarity(source, state, probe, kind)
@@ -163,7 +165,7 @@ def _probe(
     """Kind of violation of one call ("" for none), and a description of what it did."""
     source.restart(place, upper)
     with serving.call():
-        found: Any = outcome_of(lambda: case.judge(source.bit_generator.generator))
+        found: Any = outcome_of(lambda: case.judge(serving.rng))
     return (found.kind, found.message) if isinstance(found, Failure) else found
 
 

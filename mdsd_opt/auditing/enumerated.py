@@ -11,6 +11,7 @@ import numpy as np
 
 from mdsd_opt.auditing.driving import Budget, Tape, Undrivable, driven_tree
 from mdsd_opt.auditing.report import Coverage, Level
+from mdsd_opt.auditing.settings import COARSE, random_checks
 from mdsd_opt.auditing.subject import (
     Failure,
     Subject,
@@ -103,6 +104,8 @@ def enumerate_law(
     refused = np.zeros(problem.vocab_size)
     tuples, weights = problem.drafts.tuple_law()
     possible = np.flatnonzero(weights > 0).tolist()
+    if isinstance(law, DrivenLaw):
+        law.share_checks(tuples[possible].astype(np.int64), weights[possible])
     with progress_bar("draft tuples", len(possible), progress) as advance:
         for n in possible:
             row = tuples[n].astype(np.int64)
@@ -149,28 +152,44 @@ class Found(NamedTuple):
 class DrivenLaw:
     """Law of a callable's output given a draft tuple, found when it is called with the tuple.
 
-    Random runs, `checks` for each tuple, have to be foretold: `num_checks` counts them all. What is
-    `found` must not happen; `coarse` is as of `DrawTree`. Driving ends with `Undrivable` where the
-    budget does not suffice, and where the callable draws raw bits (integers, exponentials) or too
-    many uniforms, or compares them with each other.
+    Random runs, `checks` for each tuple on average, have to be foretold: `num_checks` counts them
+    all, and `unseen` is what they miss with at most 1 - `power`. What is `found` must not happen;
+    `coarse` is as of `DrawTree`. Driving ends with `Undrivable` where the budget does not
+    suffice, and where the callable draws raw bits (integers, exponentials) or too many uniforms, or
+    compares them with each other.
     """
 
-    def __init__(self, subject: Subject, checks: int, budget: Budget) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        checks: int,
+        budget: Budget,
+        power: float,
+        rng: np.random.Generator,
+    ) -> None:
         self._subject, self._checks, self._budget = subject, checks, budget
+        self._power, self.unseen, self._rng = power, 1.0, rng
         self.found: list[Found] = []
         self.num_checks = 0
         self.coarse = False
         self.restarting: tuple[str, ...] = ()
+
+    def share_checks(self, tuples: Tokens, shares: Vector) -> None:
+        """Share out the checks among the tuples by their probabilities."""
+        counts, self.unseen = random_checks(shares, self._checks, self._power)
+        self._checks_of = dict(zip(map(tuple, tuples.tolist()), counts, strict=True))
 
     def __call__(self, drafts: Tokens) -> Vector:
         """Probabilities of the tokens; they sum to less than one where the callable fails."""
         target = self._subject.problem.target
 
         def run(tape: Tape) -> Hashable:
-            generator = tape.bit_generator.generator
-            return outcome_of(partial(self._subject.token, drafts, generator))
+            return outcome_of(partial(self._subject.token, drafts, tape.generator))
 
-        tree = driven_tree(run, self._checks, target.size, self._budget)
+        self._budget.begin()
+        seed = int(self._rng.integers(2**31))
+        checks = self._checks_of[tuple(drafts.tolist())]
+        tree = driven_tree(run, checks, target.size, self._budget, seed)
         self.num_checks += tree.num_checks
         self.coarse |= tree.coarse
         self.restarting = tuple(dict.fromkeys((*self.restarting, *tree.restarting)))
@@ -206,11 +225,14 @@ class DrivenLaw:
             else:
                 _add_alone(found, log)
 
-    def log_found(self, log: ViolationLog) -> None:
-        """Log what was found before driving ended, of a law that is not known as a whole."""
+    def log_found(self, log: ViolationLog, edges: ViolationLog) -> None:
+        """Log what was found before driving ended, of a law that is not known as a whole.
+
+        What comes too rarely for any sample belongs to the edges.
+        """
         log.restarting = self.restarting
         for found in self._by_mass():
-            _add_alone(found, log)
+            _add_alone(found, log if found.mass > COARSE else edges)
 
     def _by_mass(self) -> list[Found]:
         return sorted(self.found, key=lambda found: -found.mass)
@@ -223,4 +245,4 @@ def _impossible(found: Found) -> str:
 def _add_alone(found: Found, log: ViolationLog) -> None:
     told = found.message if found.token is None else _impossible(found)
     chance = f"probability {found.mass:.3g} given these drafts"
-    log.add(found.kind, found.drafts, f"{told}: {chance}")
+    log.add(found.kind, found.drafts, f"{told}: {chance}", found.mass)

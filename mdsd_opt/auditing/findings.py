@@ -26,7 +26,8 @@ from mdsd_opt.auditing.report import (
     above_zero,
     pointed,
 )
-from mdsd_opt.auditing.settings import Options, detectable_bias, unseen_bias
+from mdsd_opt.auditing.settings import Options
+from mdsd_opt.auditing.sight import Hidden, Sight
 from mdsd_opt.auditing.subject import ViolationLog
 
 R = TypeVar("R", bound=Report)
@@ -59,6 +60,8 @@ class FoundLaw:
         Lower bound of the distance, whatever the calls that failed would have answered.
     num_checks : int or None
         Random calls that a driven law has foretold; None where the law was stated.
+    unseen : float
+        Probability of outcomes that these calls could have missed.
     trials_p_value : float or None
         p-value of the trials under this law; None without trials.
     """
@@ -68,6 +71,7 @@ class FoundLaw:
     tolerance: float
     rounding: float
     num_checks: int | None
+    unseen: float = 0.0
     acceptance_rate: float | None = None
     impossible_mass: float | None = None
     trials_p_value: float | None = None
@@ -93,10 +97,8 @@ class Findings:
         Checks of the output, of the drafts, or of both.
     distance : tuple of float and Interval
         Total variation of the outcomes sampled from their law.
-    outcomes, cells : int
-        Numbers of outcomes and cells of the finest check; None without trials.
-    certain : bool
-        Whether the right law has one outcome alone.
+    sight : Sight or None
+        What the checks of the trials can see; None without trials.
     wrong_tokens, wrong_drafts : ViolationLog or None
         None where these are not under audit.
     optimum : float or None
@@ -118,9 +120,7 @@ class Findings:
     num_trials: int = 0
     checks: Sequence[Check] = ()
     distance: tuple[float, Interval | None] = (0.0, None)
-    outcomes: int | None = None
-    cells: int = 0
-    certain: bool = False
+    sight: Sight | None = None
     tokens: tuple[TokenDeviation, ...] = ()
     wrong_tokens: ViolationLog | None = None
     wrong_drafts: ViolationLog | None = None
@@ -158,13 +158,13 @@ class Findings:
         interval, drafts_wrong = self.distance[1], self.drafts_follow_law is False
         checks = [check for check in self.checks if not (drafts_wrong and check.of_drafts)]
         is_wrong = verdict_class in (EDGE, LOSSY) or drafts_wrong
+        hidden = Hidden(law.unseen) if law is not None and driven else self._hidden
         facts: dict[str, Any] = {
             "verdict_class": verdict_class,
             "points_to": pointed(checks, interval) if verdict_class in (*CLEAN, EDGE) else "",
             "method": "sampling" if law is None else law.method,
             "num_trials": self.num_trials,
             "num_checks": None if law is None else law.num_checks,
-            "detectable_bias": 0.0 if driven else self.trial_bias,
             "false_alarm": options.false_alarm,
             "power": options.power,
             "confidence": options.confidence,
@@ -187,7 +187,7 @@ class Findings:
             "example": self._example(verdict_class in CLEAN) if is_wrong else None,
             "notes": self.notes,
         }
-        return kind(**facts | own)
+        return kind(**facts | hidden._asdict() | own)
 
     @property
     def drafts_p_value(self) -> float | None:
@@ -202,11 +202,13 @@ class Findings:
     @property
     def trial_bias(self) -> float:
         """Largest bias that the trials could have missed."""
-        outcomes = self.outcomes or 0
-        if self.certain:
-            return unseen_bias(outcomes, self.options.power)
-        level = self.options.level(self.checks)
-        return detectable_bias(outcomes, self.cells, level, self.options.power)
+        return self._hidden.detectable_bias
+
+    @property
+    def _hidden(self) -> Hidden:
+        if self.sight is None:
+            return Hidden()
+        return self.sight.hidden(self.options.level(self.checks), self.options.power)
 
     def _p_value(self, wrong: ViolationLog | None, of_drafts: bool) -> float | None:
         if wrong is None:

@@ -41,12 +41,15 @@ from mdsd_opt.trees.topology import Topology, parse_topology
 #: Calls on each wide law at first; most faults show by then, and the rest comes after driving.
 _FIRST_CALLS = 2_000
 
-#: Calls on each law that is sampled, and on each wide one, unless their number is given: with these
-#: a bias of .05 between classes of tokens is found.
-CALLS, WIDE_CALLS = 20_000, 12_000
+#: Calls on each law that is sampled, on a wide law, and on one as steep as that of 2,048 tokens,
+#: unless their number is given: with these a bias of .05 is found, whatever its direction.
+CALLS, WIDE_CALLS, LONG_CALLS = 20_000, 14_000, 21_000
 
-#: Number of calls that are repeated, and the vocabulary size above which fewer calls are made.
-_REPEATED, _VERY_WIDE = 32, 50_000
+#: Number of calls that are repeated.
+_REPEATED = 32
+
+#: Vocabulary sizes up to which so many calls are made; above, calls take long, and fewer are made.
+_CALLS_UP_TO = ((64, WIDE_CALLS), (4_096, LONG_CALLS), (50_000, 12_000), (math.inf, 4_000))
 
 #: Most calls, as a multiple of the usual number, that examine a law with a suspected fault, and
 #: the number of calls left for the other laws.
@@ -76,14 +79,15 @@ def audit_portfolio(
     max_calls: int = MAX_CALLS,
     false_alarm: float = 1e-6,
     power: float = 0.99,
-    driven_checks: int = 50,
+    driven_checks: int = 65,
     promise: Promise | None = None,
     progress: bool | None = None,
 ) -> PortfolioReport:
     r"""Decide whether a verifier is lossless on laws of all kinds, where no law is given.
 
-    They are flat, random, peaked, sharp and nearly equal ones, some with zeros on either side, a
-    certain target, a random law of 32 tokens and one of 2,048 with a long tail; the report says
+    They are random, peaked, sharp and nearly equal ones, one with ties, one of falling masses whose
+    draft is reversed, one equal to its draft, some with zeros on either side, a certain target, a
+    random law of 32 tokens and one of 2,048 with a long tail; the report says
     what each of them showed, how often drafts were accepted and refused, and, where K drafts of one
     token are verified, what comes of drafts that are drawn in other ways.
 
@@ -100,8 +104,8 @@ def audit_portfolio(
     num_drafts : int
         K, where there is no tree.
     num_trials : int, optional
-        Calls for each of the laws that are sampled: by default 20,000, and with a `tree` 12,000 of
-        a wide one.
+        Calls for each of the laws that are sampled: by default 20,000, and with a `tree` 14,000 of
+        a wide one, 21,000 of one with a long tail.
     method : str
         "auto", or one of those of `mdsd_opt.audit` (`mdsd_opt.audit_tree`).
     seconds : float
@@ -158,12 +162,13 @@ def _on_single_tokens(
     began, num_drafts = time.perf_counter(), options.num_drafts
     small = standard_laws(num_drafts)
     laws: list[SmallLaws | WideLaws] = [*small, *wide_laws(1)]
-    drives = options.method == "auto" and as_verifier(verify) is None
-    drives &= not hasattr(verify, "conditional_law") and not _draws_itself(verify)
+    is_plain = options.method == "auto" and as_verifier(verify) is None
+    is_plain &= not hasattr(verify, "conditional_law") and not _draws_itself(verify)
+    drives = is_plain
 
     def judge(p: Any, q: Any, make: SchemeMaker, trials: int, left: float) -> Any:
-        method = "driven" if drives else options.method
-        if method == "driven" and p.size > small[0].vocab_size:
+        method = "driven" if is_plain else options.method
+        if method == "driven" and (p.size > small[0].vocab_size or (is_plain and not drives)):
             method = "sampling"
         return audit(
             verify,
@@ -172,6 +177,7 @@ def _on_single_tokens(
             trials,
             seconds=left if math.isfinite(options.seconds) and not _draws_itself(verify) else None,
             method=method,
+            max_calls=options.max_calls,
             false_alarm=options.false_alarm / len(laws),
             power=options.power,
             edge_probes=options.edge_probes,
@@ -322,7 +328,7 @@ class OnTrees:
     def _wide_calls(self, laws: WideLaws) -> int:
         if self.asked is not None:
             return self.asked
-        return WIDE_CALLS if laws.vocab_size <= _VERY_WIDE else WIDE_CALLS // 3
+        return next(calls for most, calls in _CALLS_UP_TO if laws.vocab_size <= most)
 
     def _rule(
         self,

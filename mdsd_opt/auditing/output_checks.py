@@ -13,6 +13,7 @@ from scipy import special
 
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, LARGEST_Z, Check, TokenDeviation
+from mdsd_opt.auditing.sight import Sight, direction_check
 from mdsd_opt.base.array_types import Integers, Tokens, Vector
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.drafts import DraftScheme
@@ -68,12 +69,29 @@ def merged_cells(
     label = np.empty(kept.size, dtype=np.int64)
     label[light] = steps
     label[~light] = np.arange(int((~light).sum())) + (steps.max() + 1 if steps.size else 0)
+    return _cells(probabilities, kept, label)
+
+
+def tail_cells(probabilities: Vector, num_trials: int) -> Cells:
+    """Cells of neighbours by rank, each about a quarter of what it and all lighter ones have.
+
+    What is cut off at whatever rank leaves cells empty, as long as a few were expected there.
+    """
+    kept = by_rank(probabilities)[: int((probabilities > 0).sum())]
+    behind = np.cumsum(probabilities[kept][::-1])[::-1]
+    least = 4 * MIN_EXPECTED / max(num_trials, 1)
+    label = np.floor(np.log(np.clip(behind, least, 1.0)) / math.log(0.75)).astype(np.int64)
+    return _cells(probabilities, kept, label)
+
+
+def _cells(probabilities: Vector, kept: Integers, label: Integers) -> Cells:
+    """Cells of the tokens `kept` that have the same label, in the order of their first ones."""
     _, first, inverse = np.unique(label, return_index=True, return_inverse=True)
     rank = np.empty(first.size, dtype=np.int64)
     rank[np.argsort(first)] = np.arange(first.size)
     of_token = np.full(probabilities.size, -1, dtype=np.int64)
     of_token[kept] = rank[inverse]
-    mass = np.bincount(of_token[kept], weights=p, minlength=first.size)
+    mass = np.bincount(of_token[kept], weights=probabilities[kept], minlength=first.size)
     return Cells(frozen(of_token), frozen(mass))
 
 
@@ -101,6 +119,7 @@ def by_rank(target: Vector) -> Integers:
 class Words(NamedTuple):
     """Names of the checks of one kind of outcome, and of what they look for."""
 
+    classes: str
     cells: str
     any_change: str
     groups: str
@@ -113,7 +132,8 @@ class Words(NamedTuple):
     dependence: str
 
 
-_TOKENS = Words(
+TOKENS = Words(
+    "between classes of tokens by p/q",
     "cells",
     "any change of the output law",
     "ratio groups",
@@ -128,6 +148,7 @@ _TOKENS = Words(
 
 
 TEXTS = Words(
+    "between groups of texts that begin alike",
     "texts",
     "any change of the law of the texts",
     "beginnings",
@@ -143,10 +164,17 @@ TEXTS = Words(
 
 def output_checks(
     problem: TransportProblem, tokens: Tokens, rng: np.random.Generator
-) -> tuple[Check, ...]:
+) -> tuple[tuple[Check, ...], Sight]:
     """Checks of tokens that are independent draws from the target if all is well."""
     p = problem.target
-    return law_checks(p, by_ratio(p, problem.drafts), tokens, rng, _TOKENS)
+    return law_checks(p, by_ratio(p, problem.drafts), tokens, rng, TOKENS)
+
+
+def sight_of(law: Vector, cells: Cells, num_trials: int, classes: str) -> Sight:
+    """What so many outcomes show of a law: all of it by the cells, if these hold one each."""
+    size = cells.probabilities.size
+    alone = size == np.count_nonzero(law > 0)
+    return Sight(num_trials, size) if alone else Sight(num_trials, size, classes, [law])
 
 
 def law_checks(
@@ -155,13 +183,14 @@ def law_checks(
     outcomes: Tokens,
     rng: np.random.Generator,
     words: Words,
-) -> tuple[Check, ...]:
+) -> tuple[tuple[Check, ...], Sight]:
     """Checks of independent outcomes: all cells, groups in an order and by rank, single ones.
 
     Where a few cells hold one outcome each, groups of them see nothing that the cells do not see:
     such checks are left out, for each costs the others a share of the false-alarm rate.
     """
     cells = merged_cells(law, order, outcomes.size)
+    sight = sight_of(law, cells, outcomes.size, words.classes)
     scores, depths = statistics.split_scores(cells.counts(outcomes), cells.probabilities, rng)
     ranked = merged_cells(law, by_rank(law), outcomes.size)
     rank_scores, rank_depths = statistics.split_scores(
@@ -169,12 +198,12 @@ def law_checks(
     )
     coarse = statistics.COARSE_LEVELS
     possible = law > 0
-    alone = cells.probabilities.size == possible.sum()
     checks = [Check(words.cells, words.any_change, statistics.chi_square(scores))]
+    checks += [direction_check(law, outcomes) for law in sight.laws]
     if (depths >= coarse).any():
         p_value = statistics.chi_square(scores[depths < coarse])
         checks.append(Check(words.groups, words.moved, p_value))
-    if not alone or (rank_depths >= coarse).any():
+    if sight.laws or (rank_depths >= coarse).any():
         p_value = statistics.chi_square(rank_scores[rank_depths < coarse])
         checks.append(Check(words.rank_groups, words.moved_by_rank, p_value))
     if possible.sum() > 2:
@@ -184,7 +213,8 @@ def law_checks(
     quarters = merged_cells(law, order, outcomes.size, max_cells=4)
     after = statistics.consecutive(quarters.of_token[outcomes], quarters.probabilities, rng)
     points = points_of(law, order, outcomes, rng)
-    return (*checks, succession_check(after, points, rng, words.succession, words.dependence))
+    independent = succession_check(after, points, rng, words.succession, words.dependence)
+    return (*checks, independent), sight
 
 
 def points_of(law: Vector, order: Integers, outcomes: Tokens, rng: np.random.Generator) -> Vector:

@@ -18,6 +18,7 @@ from mdsd_opt.auditing.report import (
     Violation,
     carried,
 )
+from mdsd_opt.auditing.sight import Hidden
 from mdsd_opt.auditing.subject import REFUSALS
 from mdsd_opt.auditing.trial_laws import CERTAIN, SmallLaws, WideLaws
 
@@ -138,13 +139,12 @@ class PortfolioReport(Report):
         facts: dict[str, Any] = {
             field.name: getattr(worst.report, field.name) for field in fields(Report)
         }
-        facts |= {
+        facts |= Hidden.largest([one.report for one in judged])._asdict() | {
             "tried": tuple(tried),
             "verdict_class": verdict_class,
             "worst": worst,
             "num_trials": sum(one.report.num_trials for one in judged),
             "num_checks": sum(checks) if checks else None,
-            "detectable_bias": max(one.report.detectable_bias for one in judged),
             "edge_mass": max(masses, default=None),
             "coverage": coverage,
             "example": worst.example,
@@ -178,20 +178,18 @@ class PortfolioReport(Report):
     def _clean_verdict(self, on: str) -> str:
         judged = [one for one in self.tried if one.report is not None]
         sampled = [one for one in judged if one.report.method != "driven"]
-        exact = f"exact up to {self.num_checks or 0:,} random checks"
+        unseen = [one.report.detectable_bias for one in judged if one.report.method == "driven"]
+        exact = self._exact(max(unseen)) if unseen else ""
         if not sampled:
             return f"lossless {on}, {exact}."
-        driven = len(judged) - len(sampled)
+        driven = len(unseen)
         first = f"no deviation {on}" + (f": {driven} were driven, {exact}; " if driven else "; ")
         least = max(sampled, key=lambda one: one.report.detectable_bias)
         if self._too_few:
             where = f"{least.law}, V = {least.vocab_size:,}"
             return f"{first}on {where} there are too few calls to see a bias."
-        elsewhere = "on the others" if driven else "there"
-        return (
-            f"{first}{elsewhere} a bias of {self.detectable_bias:.2g} between classes of tokens "
-            f"would have been found with probability {self.power:g}."
-        )
+        found = self._found(Hidden.largest([one.report for one in sampled]))
+        return f"{first}{'on the others ' if driven else 'there '}{found}."
 
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of everything worth a line in a table."""

@@ -62,8 +62,9 @@ class Replay:
                 if time.perf_counter() > deadline:
                     break
                 rng.bit_generator.state = states[n]
+                serving.restart()
                 with serving.call():
-                    answer = outcome_of(lambda n=n: self.cases[n](rng))  # type: ignore[misc]
+                    answer = outcome_of(lambda n=n: self.cases[n](serving.rng))  # type: ignore[misc]
                 self.calls += 1
                 if self._answers.setdefault(n, answer) != answer:
                     self.differing.append(self.counter())

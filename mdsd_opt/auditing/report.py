@@ -153,6 +153,12 @@ CLASSES = (LOSSLESS, NO_DEVIATION, EDGE, NOT_JUDGED, NOT_SETTLED, LOSSY)
 #: Classes in which nothing was found wrong.
 CLEAN = (LOSSLESS, NO_DEVIATION)
 
+#: Why nothing is judged where every law has one possible token.
+CERTAIN_LAWS = "every law has one possible token: that these came says nothing of drafts"
+
+#: Direction of a bias that is found whatever it is.
+ANY = "in any direction"
+
 #: A report is `lossless` only where no larger bias could have stayed hidden.
 HIDDEN_AT_MOST = 0.05
 
@@ -304,9 +310,16 @@ class Report:
         Random calls that driven laws have foretold; None where nothing was driven.
     detectable_bias : float
         Largest total variation that could have stayed hidden, over all laws that were tried: any
-        larger change of the law of the groups of outcomes that were told apart is found with
-        probability `power` (chi-square approximation). 0 where all laws were driven, 1 where there
-        were too few trials to see anything.
+        larger one in the `direction` named is found with probability `power`. Of a driven law it is
+        what its random checks could have missed. 1 where there were too few trials to see anything.
+    direction : str
+        Changes of the law of which `detectable_bias` speaks: "in any direction", or between which
+        groups alone where no more can be known, as laws of recorded steps come once each.
+    class_bias : float or None
+        The same between the `classes` of outcomes alone, which is smaller over wide vocabularies:
+        what moves within a class is not in it. None where single outcomes were compared.
+    classes : str
+        Classes in words, such as "between classes by p/q".
     points_to : str
         What an interval of the distance without 0, or a check below 1e-4, points to where that is
         not enough to call it lossy; else empty. Such an audit goes on up to nine times the calls
@@ -356,6 +369,9 @@ class Report:
     num_checks: int | None = None
     detectable_bias: float = 0.0
     points_to: str = ""
+    direction: str = ANY
+    class_bias: float | None = None
+    classes: str = ""
     false_alarm: float
     power: float
     confidence: float = 0.99
@@ -428,16 +444,24 @@ class Report:
     @property
     def _too_few(self) -> bool:
         """Whether there were too few trials to see any bias."""
-        return self.detectable_bias >= 1.0
+        return self.detectable_bias >= 1.0 and (self.class_bias or 1.0) >= 1.0
+
+    def _exact(self, hidden: float) -> str:
+        """Words about driven laws that fit, and the probability of what their checks may miss."""
+        return f"{self._up_to} (below {hidden:.2g} may be hidden)"
 
     def _none_found(self, trials: str) -> str:
         """Sentence for an audit that sampled and found no deviation."""
         if self._too_few:
             return "no deviation found, but there are too few trials to see one."
-        return (
-            f"no deviation found in {self.num_trials:,} {trials}; a bias of "
-            f"{self.detectable_bias:.2g} would have been found with probability {self.power:g}."
-        )
+        return f"no deviation found in {self.num_trials:,} {trials}; {self._found(self)}."
+
+    def _found(self, hidden: Any) -> str:
+        """Words about the bias that would have been found, and where it is looked for."""
+        sized = (hidden.detectable_bias, hidden.direction), (hidden.class_bias, hidden.classes)
+        told = [f"{size:.2g} {where}" for size, where in sized if size is not None and size < 1.0]
+        within = f" (one of {told[1]})" if len(told) > 1 else ""
+        return f"a bias of {told[0]}{within} would have been found with probability {self.power:g}"
 
     @property
     def _unmet(self) -> str:
@@ -463,7 +487,7 @@ class Report:
         if self.verdict_class == NOT_JUDGED:
             failed = [v for v in self.violations if v.kind in NO_ANSWERS]
             if not failed:
-                return f"NOT JUDGED:{self._unmet}"
+                return f"NOT JUDGED:{self._unmet or f' {CERTAIN_LAWS}.'}"
             return f"NOT JUDGED: {self.num_violations:,} calls failed, e.g. {failed[0].message}."
         return None
 
@@ -498,10 +522,14 @@ class Report:
         return [("p-value", f"{shown} (false alarm below {self.false_alarm:g})")]
 
     def _bias_rows(self) -> list[tuple[str, str]]:
-        if self.verdict_class != NO_DEVIATION:
+        if not self.clean:
             return []
+        power = f"(power {self.power:g})"
         size = "any: too few trials" if self._too_few else f"below {self.detectable_bias:.3g}"
-        return [("bias that may be hidden", f"{size} (power {self.power:g})")]
+        rows = [("bias that may be hidden", f"{size} {self.direction} {power}")]
+        if self.class_bias is not None and not self._too_few:
+            rows.append(("the same", f"below {self.class_bias:.3g} {self.classes} {power}"))
+        return rows
 
     def _coverage_rows(self) -> list[tuple[str, str]]:
         return [] if self.coverage is None else self.coverage.rows()

@@ -32,12 +32,15 @@ from mdsd_opt.auditing.subject import (
 )
 from mdsd_opt.auditing.trees.report import TreeAuditReport
 from mdsd_opt.auditing.trees.rule import TreeRule, TreeSample
-from mdsd_opt.auditing.trial_laws import WideLaws
+from mdsd_opt.auditing.trial_laws import WideLaws, fixed_laws
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
     from mdsd_opt.trees.draft_tree import Node
+
+#: Kinds of calls, of eight; the others have rows of laws and lengths of their own.
+_NONE, _ALL, _OF_ONE_LAW = range(3)
 
 #: Vocabulary size of the laws, and the most rows of a batch.
 _VOCAB_SIZE, _MOST_ROWS = 16, 64
@@ -74,10 +77,14 @@ def audit_rows(
 
     reports = settled(look, replace(options, num_trials=wanted), deadline)
     tried = [
-        Tried.of(row, f"1 to {num_drafts} drafts", report)
+        Tried.of(row, f"0 to {num_drafts} drafts", report)
         for row, report in zip(laws, reports, strict=True)
     ]
-    notes = [f"rows have 1 to {num_drafts} drafts, padded with -1, and NaN behind their ends"]
+    one_row = f"not tried, as it {batch.refusal}" if batch.refusal else "in others"
+    notes = [
+        f"rows have 0 to {num_drafts} drafts, padded with -1, and NaN behind their ends; in some "
+        f"calls none has drafts, all have {num_drafts}, or all have one law; one row: {one_row}"
+    ]
     notes += [options.up(f"{made:,} of {wanted:,} calls were made")] * (made < wanted)
     return put_together(tried, began, notes=tuple(notes))
 
@@ -85,6 +92,10 @@ def audit_rows(
 def _laws(row: int, length: int) -> WideLaws:
     rng = np.random.default_rng([row, length, _VOCAB_SIZE])
     rows = rng.dirichlet(np.full(_VOCAB_SIZE, (1.0, 0.3, 5.0)[row % 3]), (length, 2))
+    if row % 2:  # those that random ones never are
+        fixed = fixed_laws(_VOCAB_SIZE)
+        turns = [fixed[(row // 2 + place) % len(fixed)] for place in range(length)]
+        rows = np.array([(laws.target(()), laws.draft(())) for laws in turns])
     return WideLaws(f"row {row + 1}", list(rows[:, 0]), list(rows[:, 1]), length)
 
 
@@ -112,14 +123,30 @@ class _Batch:
         self.parts = [TreeSample(rule) for rule in self.rules]
         self._size = laws[0].vocab_size
         self._read = self._reading(rng)
+        #: What a call of one row did, if it failed.
+        self.refusal = self._refusal(rng)
 
-    def _drawn(self, rng: np.random.Generator) -> list[Node]:
-        """Draw a chain for each row, of its own length."""
-        roots = [rule.drawn(rng) for rule in self.rules]
-        lengths = rng.integers(1, self._num_drafts + 1, len(roots)).tolist()
-        for root, depth in zip(roots, lengths, strict=True):
+    def _drawn(self, rng: np.random.Generator) -> tuple[list[int], list[Node]]:
+        """Draw a chain for each row, of its own length, and the number of its law.
+
+        One call in eight each: rows without drafts, with all of them, of one law.
+        """
+        rows, kind = list(range(len(self.rules))), int(rng.integers(8))
+        if kind == _OF_ONE_LAW:
+            rows = [int(rng.integers(len(rows)))] * len(rows)
+        roots = [self.rules[row].drawn(rng) for row in rows]
+        lengths = rng.integers(0, self._num_drafts + 1, len(roots))
+        if kind in (_NONE, _ALL):
+            lengths[:] = self._num_drafts * (kind == _ALL)
+        for root, depth in zip(roots, lengths.tolist(), strict=True):
             _cut(root, depth)
-        return roots
+        return rows, roots
+
+    def _refusal(self, rng: np.random.Generator) -> str:
+        with served(rng):
+            calls = (self._drawn(rng)[1][:1] for _ in range(READ_CALLS))
+            answers = [outcome_of(partial(self._rows, roots, rng)) for roots in calls]
+        return next((answer.message for answer in answers if isinstance(answer, Failure)), "")
 
     def _answer(self, roots: Sequence[Node]) -> Any:
         """Answer of the function to these rows, with NaN after the end of each."""
@@ -139,7 +166,7 @@ class _Batch:
         """Reading of the answers that fits most rows of some calls."""
 
         def drawn() -> tuple[Callable[[], Any], list[Tokens]]:
-            roots = self._drawn(rng)
+            _, roots = self._drawn(rng)
             self._caller.rng = rng
             return partial(self._answer, roots), _drafts(roots)
 
@@ -159,13 +186,16 @@ class _Batch:
             for n in range(number):
                 if n >= LEAST_CALLS and time.perf_counter() > deadline:
                     return n
-                roots = self._drawn(rng)
+                rows, roots = self._drawn(rng)
+                if not (self.refusal or rng.integers(8)):
+                    alone = int(rng.integers(len(rows)))
+                    rows, roots = rows[alone : alone + 1], roots[alone : alone + 1]
                 with serving.call():
-                    outcomes = self._outcomes(roots, rng)
+                    outcomes = self._outcomes(roots, serving.rng)
                 if n == 0:
                     serving.check()
-                for part, root, outcome in zip(self.parts, roots, outcomes, strict=True):
-                    part.count(root, outcome, rng)
+                for row, root, outcome in zip(rows, roots, outcomes, strict=True):
+                    self.parts[row].count(root, outcome, rng)
         return number
 
     def _rows(self, roots: Sequence[Node], rng: np.random.Generator) -> tuple[Tokens, ...]:
@@ -183,7 +213,7 @@ class _Batch:
 
     def _of_row(self, row: int, root: Node, rng: np.random.Generator) -> Tokens:
         """Answer for one row, beside others that are drawn anew."""
-        roots = self._drawn(rng)
+        _, roots = self._drawn(rng)
         roots[row] = root
         return self._rows(roots, rng)[row]
 

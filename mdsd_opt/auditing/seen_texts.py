@@ -27,8 +27,10 @@ from mdsd_opt.auditing.output_checks import (
     points_of,
     ratios,
     succession_check,
+    tail_cells,
 )
 from mdsd_opt.auditing.report import Check, Example, Interval
+from mdsd_opt.auditing.sight import Sight, direction_check
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import WithReplacement
 
@@ -42,8 +44,7 @@ class Seen(NamedTuple):
     Attributes
     ----------
     checks : tuple of Check
-    num_cells : int
-        Classes of the finest check.
+    sight : Sight
     distance : float
     interval : Interval
         Total variation, by places between the classes of one order at the worst place.
@@ -54,7 +55,7 @@ class Seen(NamedTuple):
     """
 
     checks: tuple[Check, ...]
-    num_cells: int
+    sight: Sight
     distance: float
     interval: Interval
     first: float
@@ -83,11 +84,6 @@ class Numbered:
         """Observed frequencies of the texts."""
         return np.bincount(self.numbers, minlength=self.texts.law.size) / max(self.size, 1)
 
-    @property
-    def certain(self) -> bool:
-        """Whether one text alone is possible."""
-        return int((self.texts.law > 0).sum()) == 1
-
     def add(self, outcome: tuple[int, ...], rng: np.random.Generator) -> bool:
         """Add the beginning of a text, completed by the target, if it is possible."""
         if not self.texts.law[self.texts.place(outcome)].any():
@@ -103,11 +99,11 @@ class Numbered:
     def examined(self, rng: np.random.Generator, confidence: float) -> Seen:
         """Results of all checks of the texts."""
         law, numbers, cells = self.texts.law, self.numbers, self.cells()
-        checks = law_checks(law, np.arange(law.size), numbers, rng, TEXTS)
+        checks, sight = law_checks(law, np.arange(law.size), numbers, rng, TEXTS)
         found = statistics.distance(numbers, law, confidence, cells.of_token)
         heads = numbers // (law.size // self.texts.vocab_size)
         first, _ = statistics.distance(heads, self.texts.first_token(law), confidence)
-        return Seen(checks, cells.probabilities.size, *found, first)
+        return Seen(checks, sight, *found, first)
 
     def cause(self, place: int) -> str:
         """Nothing: the shape of a law of whole texts has no name."""
@@ -129,6 +125,9 @@ class ByPlace:
         p of each place, and q; the last row of q stands for all places after it.
     """
 
+    #: Classes between which tokens are compared, in words, and whether other changes show as well.
+    classes, sees_all = "between classes of tokens by p, q or p/q", True
+
     def __init__(self, target: Sequence[Vector], draft: Sequence[Vector]) -> None:
         self.target = list(target)
         self.draft = [draft[min(n, len(draft) - 1)] for n in range(len(target))]
@@ -139,11 +138,6 @@ class ByPlace:
     def size(self) -> int:
         """Number of texts."""
         return len(self._tokens)
-
-    @property
-    def certain(self) -> bool:
-        """Whether every place has one possible token."""
-        return all(int((p > 0).sum()) == 1 for p in self.target)
 
     def add(self, outcome: tuple[int, ...], rng: np.random.Generator) -> bool:
         """Add the beginning of a text, completed by the target, if it is possible."""
@@ -171,9 +165,12 @@ class ByPlace:
         confidence = 1 - (1 - confidence) / (3 * len(tokens))  # the worst of so many is taken
         for place, row in enumerate(tokens):
             p, q = self.target[place], self.draft[place]
-            orders = {"p / q": law_ratio_order(p, q), "p": by_rank(p), "q": by_rank(q)}
-            for name, order in orders.items():
-                classes = merged_cells(p, order, row.size, _CLASSES)
+            by_name = {
+                "p / q": merged_cells(p, law_ratio_order(p, q), row.size, _CLASSES),
+                "p": tail_cells(p, row.size),
+                "q": merged_cells(p, by_rank(q), row.size, _CLASSES),
+            }
+            for name, classes in by_name.items():
                 cells.append(classes.probabilities.size)
                 scores, _ = statistics.split_scores(classes.counts(row), classes.probabilities, rng)
                 looks_for = f"mass moved between classes of tokens by {name}"
@@ -188,10 +185,13 @@ class ByPlace:
                 p_value = statistics.single_tokens(counts, p[possible])[0]
                 looks_for = "one token too often or too rare"
                 checks.append(Check(f"token {place + 1} alone", looks_for, p_value))
+            checks.append(direction_check(p, row, f"token {place + 1} in any direction"))
         checks += self._pairs(tokens, rng)
         estimate, interval, worst = max(found, key=lambda one: (one[1].low, one[0]))
         first = max(one[0] for one in found if one[2] == 0)
-        return Seen(tuple(checks), max(cells), estimate, interval, first, worst)
+        told = self.classes if any((p > 0).sum() > 1 for p in self.target) else ""
+        sight = Sight(self.size, max(cells), told, self.target if self.sees_all else ())
+        return Seen(tuple(checks), sight, estimate, interval, first, worst)
 
     def _pairs(self, tokens: Integers, rng: np.random.Generator) -> list[Check]:
         """Checks that no token depends on the one before it, nor a text on earlier ones."""
@@ -236,6 +236,8 @@ class ByText(ByPlace):
     has after the likeliest text: if each token follows its own law, these follow the laws of their
     places, and what moves mass along p / q moves as much of it there.
     """
+
+    classes, sees_all = "along p/q, where laws depend on the text", False
 
     def __init__(self, target: PlaceLaws, draft: PlaceLaws) -> None:
         super().__init__(target.rows, draft.rows)

@@ -20,6 +20,7 @@ import numpy as np
 from scipy import special
 
 from mdsd_opt.auditing.report import Check
+from mdsd_opt.base.array_types import Vector
 from mdsd_opt.base.checked import checked_tolerance
 from mdsd_opt.drafts.counting import MAX_SAMPLED
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
@@ -29,6 +30,10 @@ FINE, COARSE = 1e-9, 1e-6
 
 #: Number of calls made on each law even if time is up.
 LEAST_CALLS = 200
+
+#: Number of parts of a driven law below which its random checks do not become fewer, and the fewest
+#: checks of a part.
+FEWEST_PARTS, LEAST_OF_PART = 16, 10
 
 #: Most calls for driving one law; those of a few uniforms take some thousands.
 MAX_CALLS = 60_000
@@ -167,6 +172,19 @@ def detectable_bias(num_trials: int, num_cells: int, level: float, power: float)
         return 1.0
     noncentrality = needed_noncentrality(num_cells - 1, level, power)
     return min(math.sqrt(noncentrality / (4 * num_trials)), 1.0)
+
+
+def random_checks(shares: Vector, each: int, power: float) -> tuple[list[int], float]:
+    r"""Random checks of the parts of a driven law, `each` on average, by their probabilities.
+
+    What they could have missed, in whichever parts, comes with them: parts w that differ with
+    probabilities e are missed with :math:`\prod (1 - e)^c \le \exp(-\sum c e)`, and
+    :math:`\sum w e \le \max(w / c) \sum c e`.
+    """
+    total = each * max(shares.size, FEWEST_PARTS)
+    checks = np.maximum(np.ceil(total * shares), LEAST_OF_PART).astype(np.int64)
+    missed = -math.log1p(-power) * float((shares / checks).max(initial=0.0))
+    return checks.tolist(), min(missed, 1.0)
 
 
 def unseen_bias(num_trials: int, power: float) -> float:

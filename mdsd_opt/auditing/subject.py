@@ -133,19 +133,19 @@ class Subject:
         """
         with served(rng) as serving:
             if not self.batched:
-                return self._one_by_one(drafts, rng, log, deadline, serving, advance)
+                return self._one_by_one(drafts, log, deadline, serving, advance)
             tokens: list[Tokens] = []
             for start in range(0, len(drafts), BATCH_ROWS):
                 if start and time.perf_counter() > deadline:
                     break
-                tokens.append(self._batch(drafts[start : start + BATCH_ROWS], rng, log))
+                rows = drafts[start : start + BATCH_ROWS]
+                tokens.append(self._batch(rows, serving.rng, log))
                 advance(len(tokens[-1]))
             return np.concatenate(tokens)
 
     def _one_by_one(
         self,
         drafts: Tokens,
-        rng: np.random.Generator,
         log: ViolationLog,
         deadline: float,
         serving: Serving,
@@ -160,7 +160,7 @@ class Subject:
             if n % _CALLS_A_LINE == _CALLS_A_LINE - 1:
                 advance(_CALLS_A_LINE)
             with serving.call():
-                token = outcome_of(partial(self.token, row, rng))
+                token = outcome_of(partial(self.token, row, serving.rng))
             if n == 0:
                 serving.check()  # not only after many calls in vain
             if isinstance(token, Failure):
@@ -225,8 +225,8 @@ def simulated(
     log: ViolationLog,
 ) -> tuple[Tokens, Tokens]:
     """Drafts (size, K) and output tokens (size,), checked."""
-    with foreign("simulate", "simulate failed with"), served(rng):
-        drafts, answer = simulate(problem, rng, size)
+    with foreign("simulate", "simulate failed with"), served(rng) as serving:
+        drafts, answer = simulate(problem, serving.rng, size)
         tuples = to_numpy(drafts, "the drafts")
     if tuples.shape != (size, problem.num_drafts) or tuples.dtype.kind not in "iu":
         raise InvalidInput(

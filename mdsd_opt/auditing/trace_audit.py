@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,13 +24,17 @@ from mdsd_opt.auditing.output_checks import (
     succession_check,
     uniformity_checks,
 )
-from mdsd_opt.auditing.report import LARGEST_Z, Check, TokenDeviation
+from mdsd_opt.auditing.report import LARGEST_Z, NOT_JUDGED, Check, TokenDeviation
 from mdsd_opt.auditing.settings import Options, generator_of, seed_of
+from mdsd_opt.auditing.sight import Sight
 from mdsd_opt.auditing.trace_input import recorded_steps
 from mdsd_opt.auditing.trace_rows import FirstTokens, LaterTokens, first_tokens, later_tokens
 from mdsd_opt.base.array_types import Tokens, Vector
 from mdsd_opt.base.sampling import Sampling, softmax
 from mdsd_opt.errors import InvalidInput
+
+#: Mean variance of a token, sum p (1 - p), up to which its law counts as certain.
+_CERTAIN = 1e-9
 
 #: Most cells of [0, 1]^L in which whole steps are counted.
 _MAX_CELLS = 64
@@ -103,10 +108,12 @@ def audit_trace(
         `total_variation` and `detectable_bias` speak of the law of the transformed tokens in 64
         bins, averaged over the steps: bias that moves mass the same way along the order of ratios
         (of probabilities where no draft law was given) at most steps shows in full, bias in ever
-        other directions cancels. `optimal_acceptance_rate` is the mean over the steps. `lossless`
-        speaks of the tokens alone, `drafts_follow_law` of the drafts. Of several tokens a step, the
-        acceptance rates are those of the first, `accept_length` has all of them, and
-        `total_variation` and `detectable_bias` speak of whole steps in at most 64 cells.
+        other directions cancels. No record can show that, as each law comes once; `direction` says
+        so. Where every law has one possible token, nothing is judged. `optimal_acceptance_rate` is
+        the mean over the steps. `lossless` speaks of the tokens alone, `drafts_follow_law` of the
+        drafts. Of several tokens a step, the acceptance rates are those of the first,
+        `accept_length` has all of them, and `total_variation` and `detectable_bias` speak of whole
+        steps in at most 64 cells.
 
     Raises
     ------
@@ -144,6 +151,10 @@ def audit_trace(
         checks += _later_checks(later, points, with_drafts, rng)
         most = _MAX_CELLS
     outcomes, num_cells = _cells(points, most)
+    along = "p/q" if with_drafts else "p"
+    told = f"between {num_cells} bins of places in the laws along {along}, averaged over the steps"
+    if later is not None:
+        told = f"between {num_cells} cells of whole steps along {along}"
     known = with_drafts and not np.isnan(first.optima).any()
     recorded = steps.drafts.shape[1] > 0
     overlaps = None if later is None else later.overlaps
@@ -152,8 +163,7 @@ def audit_trace(
         num_trials=size,
         checks=checks,
         distance=statistics.distance(outcomes, np.full(num_cells, 1 / num_cells), confidence),
-        outcomes=outcomes.size,
-        cells=num_cells,
+        sight=Sight(outcomes.size, num_cells, told),
         tokens=_deviating_tokens(first),
         where="as the first of a step, over all steps",
         wrong_tokens=first.wrong_tokens,
@@ -163,7 +173,11 @@ def audit_trace(
         accept_length=None if later is None else float(later.lengths.mean()),
         optimal_accept_length=None if overlaps is None else 1 + float(overlaps.mean()),
     )
-    return unsettled(AuditReport.of(found, "trace"))
+    report = unsettled(AuditReport.of(found, "trace"))
+    open_laws = first.spread.sum() + (0.0 if later is None else later.spread)
+    if report.clean and open_laws <= _CERTAIN * size:
+        return replace(report, verdict_class=NOT_JUDGED)
+    return report
 
 
 def _as_they_are(row: Any) -> Any:

@@ -62,7 +62,8 @@ class LaterTokens:
 
     Places that a step did not reach hold uniform noise, and so do drafts that it did not draw.
     `lengths` (N,) are the tokens of each step. `overlaps` (N,) estimate without bias the drafts
-    that the optimum accepts at each step; None where the optimum is not known.
+    that the optimum accepts at each step; None where the optimum is not known. `spread` is the sum
+    of p (1 - p) of the tokens that came.
     """
 
     by_rank: Vector
@@ -70,6 +71,7 @@ class LaterTokens:
     lengths: Tokens
     overlaps: Vector | None
     draft_uniforms: Vector | None
+    spread: float
 
 
 def first_tokens(steps: RecordedSteps, rng: np.random.Generator) -> FirstTokens:
@@ -133,7 +135,7 @@ def later_tokens(
     lengths = (tokens >= 0).sum(axis=1)
     points = rng.random((2, size, tree.depth))
     is_chain = steps.draft_law is not None and max(map(len, tree.children)) == 1
-    overlaps = np.zeros(size)
+    overlaps, spread = np.zeros(size), 0.0
     drafted: dict[int, Vector] = {}
     for n in range(size):
         law, scheme_after = cache(partial(steps.law, n)), cache(partial(steps.scheme, n))
@@ -151,6 +153,7 @@ def later_tokens(
                 wrong_tokens.add("impossible token", drafts[n], f"{message}probability is zero")
                 points[:, n] = np.nan
                 break
+            spread += float(p[token] * (1 - p[token]))
             ratio = None if scheme is None else ratios(p, scheme.propensity())
             points[:, n, place] = _points(p, ratio, token, points[:, n, place])
         for node in range(1, len(tree.children)):
@@ -168,6 +171,7 @@ def later_tokens(
         lengths=lengths,
         overlaps=overlaps if is_chain else None,
         draft_uniforms=np.hstack(list(drafted.values())) if drafted else None,
+        spread=spread,
     )
 
 

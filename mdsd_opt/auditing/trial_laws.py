@@ -27,6 +27,9 @@ _MOST_TOKENS = 262_144
 #: Most beginnings of texts that are taken from rows of logits.
 _MOST_GIVEN = 3
 
+#: Steepness of the long tail: few tokens have most of it, as in laws of models.
+_STEEPNESS = 1.5
+
 #: Name of the laws of which one token is possible everywhere.
 CERTAIN = "certain target"
 
@@ -97,8 +100,8 @@ class WideLaws:
 def standard_laws(most_drafts: int, seed: int = 0) -> list[SmallLaws]:
     """Small laws on which every rule is audited if none are given.
 
-    Flat, random, peaked, sharp and nearly equal ones, some with zeros on either side, and a certain
-    target.
+    Random, peaked, sharp and nearly equal ones, those of `fixed_laws`, some with zeros on either
+    side, and a certain target.
 
     Parameters
     ----------
@@ -116,13 +119,29 @@ def standard_laws(most_drafts: int, seed: int = 0) -> list[SmallLaws]:
     peaked, sure = table(3, 0.3), _certain(target)
     return [
         SmallLaws("random", size, target, draft),
-        SmallLaws("flat", size, table(1, 50.0), table(2, 50.0)),
+        *fixed_laws(size),
         SmallLaws("peaked", size, peaked, _mixed(peaked, draft)),
         SmallLaws("sharp", size, _mixed(sure, target, 0.9), _mixed(sure, draft, 0.99)),
         SmallLaws("nearly equal", size, target, _mixed(target, draft, 0.95)),
         SmallLaws("zeros", size, _without(target, 0), _without(draft, 1), True),
         SmallLaws(CERTAIN, size, sure, draft, True),
     ]
+
+
+def fixed_laws(size: int) -> list[SmallLaws]:
+    """Laws that random ones never are: with ties, a residual of several unlike tokens, and p = q.
+
+    Those of four tokens are p = 1/4 each and q = (.7, .1, .1, .1); p = (.4, .3, .2, .1) and q in
+    reverse; and p = q, in which another token is the first after each text.
+    """
+    flat, falling = np.full(size, 1.0 / size), np.arange(size, 0.0, -1.0) / (size * (size + 1) / 2)
+    skewed = np.array([0.7, *[0.3 / (size - 1)] * (size - 1)])
+    pairs = {"tied": (flat, skewed), "reversed": (falling, falling[::-1]), "equal": (falling,) * 2}
+    return [SmallLaws(name, size, _rolled(p), _rolled(q)) for name, (p, q) in pairs.items()]
+
+
+def _rolled(law: Vector) -> Model:
+    return lambda text: np.roll(law, sum(text))
 
 
 def wide_laws(
@@ -155,14 +174,14 @@ def wide_laws(
 
 
 def _long_tailed(size: int, length: int, seed: int) -> WideLaws:
-    """Zipf's law in random order; the draft knows its head and has too little of its tail."""
+    """Power law in random order; the draft knows its head and has too little of its tail."""
     rng = np.random.default_rng([seed, size])
-    ranks = np.arange(1, size + 1)
+    ranks = np.arange(1.0, size + 1)
     target, draft = [], []
     for _ in range(length):
         order = rng.permutation(size)
-        weights = 1.0 / ranks
-        skewed = weights / ranks**0.4 * np.exp(rng.normal(0.0, 0.7, size))
+        weights = ranks**-_STEEPNESS
+        skewed = weights / ranks**0.8 * np.exp(rng.normal(0.0, 0.7, size))
         target.append((weights / weights.sum())[order])
         draft.append((skewed / skewed.sum())[order])
     return WideLaws("long tail", target, draft, length)

@@ -28,18 +28,25 @@ from mdsd_opt.auditing.findings import Accepted, Findings, FoundLaw
 from mdsd_opt.auditing.looks import settled
 from mdsd_opt.auditing.output_checks import (
     LISTED_TOKENS,
+    TOKENS,
     acceptance_check,
     by_ratio,
     deviations,
+    law_checks,
     merged_cells,
-    num_bins,
     output_checks,
-    points_of,
-    succession_check,
     uniformity_checks,
 )
-from mdsd_opt.auditing.report import NOT_DRIVEN, Coverage, Level, TokenDeviation
-from mdsd_opt.auditing.settings import COARSE, FINE, Options, generator_of, seed_of
+from mdsd_opt.auditing.report import NOT_DRIVEN, Check, Coverage, Level, TokenDeviation
+from mdsd_opt.auditing.settings import (
+    COARSE,
+    FINE,
+    MAX_CALLS,
+    Options,
+    generator_of,
+    seed_of,
+)
+from mdsd_opt.auditing.sight import Sight
 from mdsd_opt.auditing.standing import Judge
 from mdsd_opt.auditing.subject import (
     NO_TOKEN,
@@ -63,6 +70,9 @@ METHODS = ("auto", "enumeration", "driven", "sampling")
 #: Number of draws for comparing a verifier with the law it states: enough to see a bias of .05.
 _SAMPLER_TRIALS = 16_384
 
+#: Most random checks of all draft tuples, and least of each, where driving was not asked for.
+_MOST_CHECKS, _LEAST_CHECKS = 10_000, 20
+
 #: Number of trials if neither it nor a time is given, and number of trials drawn at once.
 _DEFAULT_TRIALS, _CHUNK = 100_000, 65_536
 
@@ -83,6 +93,7 @@ def audit(
     confidence: float = 0.99,
     tolerance: float | None = None,
     max_tuples: int = 20_000,
+    max_calls: int = MAX_CALLS,
     edge_probes: int = 512,
     driven_checks: int = 200,
     lossy: bool = False,
@@ -132,9 +143,10 @@ def audit(
         and races of exponentials, see `mdsd_opt.auditing.driving`; what cannot be driven is
         sampled, and a note says why);
         "sampling"; "auto" enumerates where a law is stated and there are at most `max_tuples`
-        tuples, and samples otherwise. Enumeration proves or refutes that the stated law is
-        lossless; up to 16,384 trials then hold the calls against that law, and can see a departure
-        of the reported `detectable_bias`.
+        tuples, drives what can be driven within `max_calls` calls if it is not `batched` (and in
+        half of the `seconds`), and samples the rest. Enumeration proves or refutes that the stated
+        law is lossless; up to 16,384 trials then hold the calls against that law, and can see a
+        departure of the reported `detectable_bias`.
     sample : callable, optional
         ``(rng, size) -> (size, K)`` drafts, to be used instead of the scheme's own: audits drafting
         and verification of an engine together. Implies sampling; the report says of both whether
@@ -150,10 +162,13 @@ def audit(
         driven callable that draws in float32 or coarser, by weights of float32, or runs races.
     max_tuples : int
         Limit of enumeration.
+    max_calls : int
+        Most calls for driving the law; where they are foretold not to suffice, few are made.
     edge_probes : int
         Calls at most with a draw at an end of what its type can hold, such as a uniform of 0.
     driven_checks : int
-        Random calls for each draft tuple that a driven law must foretell.
+        Random calls for each draft tuple that a driven law must foretell; with "auto" fewer where
+        there are more than 50 tuples.
     lossy : bool
         The rule is lossy on purpose: judge it against the frontier of acceptance and distance. The
         report's `standing` says which acceptance the best rule has at its distance, and which
@@ -187,6 +202,7 @@ def audit(
         methods=METHODS,
         num_trials=num_trials,
         seconds=math.inf if seconds is None else seconds,
+        max_calls=max_calls,
         num_drafts=problem.num_drafts,
         false_alarm=false_alarm,
         power=power,
@@ -219,9 +235,9 @@ def audit(
         return settled(of_simulated, options)[0]
     subject = Subject(verify, problem, batched)
     deadline = options.deadline()
-    law = _law_to_enumerate(subject, verify, options, sample, max_tuples, deadline)
+    law = _law_to_enumerate(subject, verify, options, sample, max_tuples, rng)
     trials, output, notes = _Trials.none(problem), None, tuple[str, ...]()
-    log, edges = trials.log, list[tuple[ViolationLog, int]]()
+    log, rare, edges = trials.log, ViolationLog(), list[tuple[ViolationLog, int]]()
     driven = law if isinstance(law, DrivenLaw) else None
     if law is not None:
         try:
@@ -230,11 +246,12 @@ def audit(
                 driven.log_violations(output, log)
         except OutOfTime:
             notes = (options.up("its law was not driven, and is sampled"),)
-            deadline = options.deadline()
+            if method == "driven":
+                deadline = options.deadline()
         except Undrivable as error:
             law, notes = None, (f"{NOT_DRIVEN}, and sampled: {error.reason}",)
         if output is None and driven is not None:
-            driven.log_found(log)
+            driven.log_found(log, rare)
     if law is None or output is None:
         drawn = problem.drafts if sample is None else sample
 
@@ -245,6 +262,8 @@ def audit(
                 late = (options.up(f"{trials.tokens.size:,} of {wanted:,} calls were made"),)
             if not edges:
                 edges.append(edge_violations(subject, rng, edge_probes))
+                for one in rare.listed:
+                    edges[0][0].add(one.kind, one.drafts, one.message, one.mass)
             found = trials.sampled(options, edges[0], sample is not None, rng)
             return [_judged(replace(found, notes=(*notes, *late)), judge)]
 
@@ -317,7 +336,7 @@ class _Trials:
         valid = self.tokens[self.tokens != NO_TOKEN]
         counts = np.bincount(valid, minlength=p.size)
         possible = valid[p[valid] > 0]
-        checks = output_checks(self.problem, possible, rng)
+        checks, sight = output_checks(self.problem, possible, rng)
         if found.optimum is not None and found.accepted is not None:
             above = statistics.at_most(*found.accepted, found.optimum + 1e-12)
             checks = (*checks, acceptance_check(above))
@@ -328,7 +347,7 @@ class _Trials:
         return replace(
             found,
             checks=checks,
-            outcomes=possible.size,
+            sight=sight if possible.size else Sight(0, int((p > 0).sum())),
             tokens=deviations(counts, p),
             cause=cause(counts / max(valid.size, 1), p, self.problem.drafts, valid.size),
             wrong_drafts=wrong_drafts,
@@ -356,13 +375,15 @@ class _Trials:
             text = f"{unexpected} tokens that the {whose} rules out"
             self.log.add("impossible token", (), text)
         drawn_from = law.output / (law.output.sum() or 1.0)
-        order = by_ratio(p, self.problem.drafts)
-        alone = statistics.recurrence(points_of(drawn_from, order, self.tokens[valid], rng), rng)
+        tokens = self.tokens[valid]
+        order, tokens = by_ratio(p, self.problem.drafts), tokens[drawn_from[tokens] > 0]
+        of_output, sight = law_checks(drawn_from, order, tokens, rng, TOKENS)
         name, looks_for = "sampler against its law", "calls that do not follow it"
         earlier = "calls that depend on earlier ones"
         checks = (
             *uniformity_checks(points, rng, name, looks_for),
-            succession_check(alone, points, rng, "succession", earlier),
+            *of_output,
+            Check("calls in a row", earlier, statistics.recurrence(points, rng)),
         )
         worst = np.argsort(-np.abs(difference), kind="stable")[:LISTED_TOKENS].tolist()
         return replace(
@@ -375,13 +396,13 @@ class _Trials:
                 tolerance=tolerance,
                 rounding=max(tolerance, COARSE) if rounds else tolerance,
                 num_checks=None if driven is None else driven.num_checks,
+                unseen=0.0 if driven is None else driven.unseen,
                 acceptance_rate=law.acceptance_rate,
                 impossible_mass=float(law.output[p <= 0].sum()),
                 trials_p_value=0.0 if unexpected else options.combined(checks),
             ),
             checks=checks,
-            outcomes=points.size,
-            cells=num_bins(points.size),
+            sight=sight,
             tokens=tuple(
                 TokenDeviation(i, float(p[i]), float(law.output[i]), None)
                 for i in worst
@@ -399,8 +420,6 @@ class _Trials:
             options=options,
             num_trials=self.tokens.size,
             distance=statistics.distance(tokens, p, options.confidence, cells.of_token),
-            cells=cells.probabilities.size,
-            certain=int((p > 0).sum()) == 1,
             wrong_tokens=self.log,
             accepted=Accepted(int(among.sum()), tokens.size),
             optimum=optimum(self.problem),
@@ -437,18 +456,25 @@ def _law_to_enumerate(
     options: Options,
     sample: Sampler | None,
     max_tuples: int,
-    deadline: float,
+    rng: np.random.Generator,
 ) -> ConditionalLaw | None:
     method = options.method
     if sample is not None and method in ("enumeration", "driven"):
         raise InvalidInput(
             f"method {method!r} enumerates the scheme's own drafts: leave out sample"
         )
-    if method == "driven":
-        return DrivenLaw(subject, options.driven_checks, Budget(options.max_calls, deadline))
     if method == "sampling" or sample is not None:
         return None
-    law = exposed_law(subject, verify)
+    law = None if method == "driven" else exposed_law(subject, verify)
+    can_drive = not subject.batched and fits(subject, max_tuples)
+    if method == "driven" or (method == "auto" and law is None and can_drive):
+        parts = subject.problem.drafts.count_tuples()
+        checks, seconds = options.driven_checks, options.seconds
+        if method == "auto":
+            checks = min(checks, max(_LEAST_CHECKS, _MOST_CHECKS // parts))
+            seconds /= 2
+        budget = Budget(options.max_calls, time.perf_counter() + seconds, parts)
+        return DrivenLaw(subject, checks, budget, options.power, rng)
     if method == "enumeration" and law is None:
         raise InvalidInput(
             "method 'enumeration' needs a verifier of mdsd_opt or a callable with an attribute "

@@ -25,7 +25,7 @@ def test_p_values_of_two_tokens_are_near_their_level() -> None:
     for _ in range(AUDITS):
         p, q = rng.dirichlet(np.ones(2), 2)
         problem = mo.TransportProblem(p, mo.WithReplacement(q, 1))
-        checks = output_checks(problem, rng.choice(2, 2_000, p=p), rng)
+        checks, _ = output_checks(problem, rng.choice(2, 2_000, p=p), rng)
         found.append(options.combined([*checks, at_optimum]))
     for level in (0.5, 0.2, 0.1, 0.05):
         expected = level * AUDITS
@@ -39,7 +39,7 @@ def test_checks_that_see_nothing_of_their_own_are_left_out() -> None:
     for size in (2, 4, 40):
         law = np.full(size, 1 / size)
         problem = mo.TransportProblem(law, mo.WithReplacement(law, 2))
-        checks = output_checks(problem, rng.choice(size, 2_000), rng)
+        checks, _ = output_checks(problem, rng.choice(size, 2_000), rng)
         names[size] = [check.name for check in checks]
     assert names[2] == ["cells", "succession"]
     assert names[4] == ["cells", "single tokens", "succession"]

@@ -40,11 +40,11 @@ def assert_passes(report: Any, *small: str) -> None:
     for name in small:
         assert tried[name].report.method == "driven"
         assert tried[name].verdict_class == "lossless"
-        assert tried[name].report.detectable_bias == 0.0
+        assert 0.0 < tried[name].report.detectable_bias < 0.06  # unseen by 80 checks
     for name in ("wide", "long tail"):
         assert tried[name].report.method == "sampling"
         assert tried[name].verdict_class == "no deviation"
-        assert 0.0 < tried[name].report.detectable_bias < 0.3
+        assert 0.0 < tried[name].report.detectable_bias < 0.35
     assert report.detectable_bias == max(one.report.detectable_bias for one in report.tried)
     assert report.lossless == (report.detectable_bias < 0.05)
     assert f"{report.detectable_bias:.2g}" in report.verdict
@@ -75,9 +75,9 @@ FORMS = (
 
 @pytest.mark.parametrize("name", FORMS)
 def test_answers_are_read_in_every_form(name: str, only_on: Callable[..., None]) -> None:
-    only_on("flat", "peaked", "nearly equal")
+    only_on("tied", "peaked", "nearly equal")
     report = audited(CORRECT[name], num_drafts=1)
-    assert_passes(report, "flat", "peaked", "nearly equal")
+    assert_passes(report, "tied", "peaked", "nearly equal")
     assert all(level.accepted > 0 and level.refused > 0 for level in report.coverage.levels)
 
 
@@ -88,9 +88,9 @@ ON_ALL = ("block", "standard")
 @pytest.mark.parametrize("name", sorted({*CORRECT} - {*FORMS, "gumbel"}))
 def test_correct_code_passes(name: str, only_on: Callable[..., None]) -> None:
     laws = [one.name for one in standard_laws(1)]
-    assert len(laws) == 7
+    assert len(laws) == 9
     if name not in ON_ALL:
-        laws = ["flat", "peaked", "zeros", "certain target"]
+        laws = ["tied", "peaked", "zeros", "certain target"]
         only_on(*laws)
     report = audited(CORRECT[name])
     assert_passes(report, *laws)
@@ -104,7 +104,7 @@ def test_correct_code_passes(name: str, only_on: Callable[..., None]) -> None:
 
 def test_what_takes_too_many_calls_to_drive_is_sampled(only_on: Callable[..., None]) -> None:
     """The thresholds of a race move with every uniform, so that driving it never ends."""
-    only_on("random", "flat", "sharp")
+    only_on("random", "tied", "sharp")
     report = audited(CORRECT["gumbel"], max_calls=500)
     assert report.verdict_class == "no deviation", report.verdict
     assert {one.report.method for one in report.tried} == {"sampling"}
@@ -135,7 +135,7 @@ def test_a_cut_shows_only_where_there_are_more_tokens_than_it_keeps() -> None:
 
 
 def test_an_edge_is_no_bias_and_its_size_is_told(only_on: Callable[..., None]) -> None:
-    only_on("flat", "zeros", "certain target")
+    only_on("tied", "zeros", "certain target")
     report = audited(mistaken(accept=lambda u, p, q: u * q <= p))
     assert report.verdict_class == "edge"
     assert not report.clean
@@ -144,7 +144,7 @@ def test_an_edge_is_no_bias_and_its_size_is_told(only_on: Callable[..., None]) -
 
 
 def test_calls_that_fail_are_no_evidence(only_on: Callable[..., None]) -> None:
-    only_on("flat")
+    only_on("tied")
 
     def broken(p: Any, q: Any, drafts: Any) -> list[int]:
         if drafts[0] == 1:
@@ -244,7 +244,7 @@ def test_wrong_use_is_said() -> None:
 def test_verifiers_of_the_package_on_laws_of_all_kinds() -> None:
     report = mo.audit_portfolio("rrs", num_drafts=2, num_trials=1000, seconds=900.0)
     assert report.verdict_class == "no deviation", report.verdict
-    assert len(report.tried) == 9
+    assert len(report.tried) == 11
     for one in report.tried:  # it states its law, but calls need not follow what is stated
         assert one.verdict_class == "no deviation"
         assert one.vocab_size > 32 or one.report.law_proven_lossless

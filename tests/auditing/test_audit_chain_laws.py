@@ -91,11 +91,14 @@ def test_rows_that_are_right_pass_in_every_form(form: str) -> None:
     report = audited_rows(partial(in_forms, form=form), num_trials=600)
     assert report.verdict_class == "no deviation", report.verdict
     assert [one.law for one in report.tried] == ["row 1", "row 2", "row 3"]
-    assert {one.report.num_trials for one in report.tried} == {600}
-    assert {one.drafts for one in report.tried} == {"1 to 2 drafts"}
+    assert all(450 < one.report.num_trials < 700 for one in report.tried)
+    assert {one.drafts for one in report.tried} == {"0 to 2 drafts"}
     assert 0.1 < report.detectable_bias < 0.3
     assert not report.lossless
-    assert report.notes == ("rows have 1 to 2 drafts, padded with -1, and NaN behind their ends",)
+    assert report.notes == (
+        "rows have 0 to 2 drafts, padded with -1, and NaN behind their ends; in some calls none "
+        "has drafts, all have 2, or all have one law; one row: in others",
+    )
     assert all(level.accepted > 0 and level.refused > 0 for level in report.coverage.levels)
 
 
@@ -117,7 +120,7 @@ def test_rows_that_are_taken_for_others_are_found(verify: Any) -> None:
 
 
 def test_rows_with_enough_calls_are_lossless() -> None:
-    report = mo.audit_chain(ragged, rng=0, batch=2, num_drafts=1, num_trials=12_000)
+    report = mo.audit_chain(ragged, rng=0, batch=2, num_drafts=1)
     assert report.verdict_class == "no deviation"
     assert report.detectable_bias < 0.05
     assert report.lossless
@@ -273,7 +276,7 @@ def test_the_side_is_looked_for_where_the_deviation_is(monkeypatch: pytest.Monke
 
 def test_a_number_of_calls_that_is_asked_for_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_laws, "_FIRST_CALLS", 100)
-    monkeypatch.setattr(on_laws, "WIDE_CALLS", 250)
+    monkeypatch.setattr(on_laws, "_CALLS_UP_TO", ((64, 250),))
     laws = np.log(np.random.default_rng(0).dirichlet(np.ones(8), (2, 3)))
     for asked, made in ((None, 250), (400, 400), (80, 80)):
         report = mo.audit_chain(

@@ -88,7 +88,9 @@ def test_the_prepared_rule_passes_at_a_sample_size_that_sees_little(
 ) -> None:
     report = mo.audit(PreparedOptimal(problem), problem, 0, NUM_TRIALS, batched=True)
     assert report.clean, report.verdict
-    assert report.detectable_bias < 0.015
+    assert report.class_bias < 0.015 < report.detectable_bias < 0.05
+    assert report.classes == "between classes of tokens by p/q"
+    assert "0.037 in any direction (one of 0.0" in report.verdict
     assert report.acceptance_interval is not None
     low, high = report.acceptance_interval
     assert low <= report.optimal_acceptance_rate <= high

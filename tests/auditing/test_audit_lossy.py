@@ -52,7 +52,7 @@ def test_of_a_law_found_by_driving_all_is_known() -> None:
 
 
 def test_by_sampling_intervals_hold_the_truth() -> None:
-    report = mo.audit(lenient, PROBLEM, rng=0, num_trials=30_000, lossy=True)
+    report = mo.audit(lenient, PROBLEM, rng=0, num_trials=30_000, method="sampling", lossy=True)
     assert report.method == "sampling"
     assert report.faultless
     assert not report.clean

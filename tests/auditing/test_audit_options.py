@@ -168,7 +168,8 @@ def test_more_calls_let_less_be_hidden() -> None:
         return [one.report.detectable_bias for one in report.tried]
 
     few, more = biases(250), biases(1_000)
-    assert few[:3] == more[:3] == [0.0, 0.0, 0.0]  # driven
+    assert few[:3] == more[:3]  # driven
+    assert all(0.04 < bias < 0.06 for bias in few[:3])  # unseen by 5 * 16 random checks
     for least, less in zip(more[3:], few[3:], strict=True):
         assert 0.05 < least < 0.6 * less < 0.6
 

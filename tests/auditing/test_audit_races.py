@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
+import mdsd_opt as mo
 from mdsd_opt.auditing.driving.races import EXPONENTIAL, UNIFORM, NoRace, race_weights
 
 
@@ -37,3 +42,68 @@ def test_a_row_that_decides_nothing_and_what_is_no_race():
     with pytest.raises(NoRace):
         race_weights(lambda row: int(np.argmax(row)), 3, EXPONENTIAL, 0)
     assert recovered([1.0, 1e-12]) is None  # too little to ever win
+
+
+PROBLEM = mo.TransportProblem([0.4, 0.3, 0.2, 0.1], mo.WithReplacement([0.1, 0.2, 0.3, 0.4], 1))
+
+#: The token of a race with these weights.
+RACES: dict[str, Callable[[Any, Any], Any]] = {
+    "exponential": lambda w, rng: np.argmin(rng.exponential(size=w.size) / w),
+    "exponential of scales": lambda w, rng: np.argmin(rng.exponential(1 / w)),
+    "standard_exponential": lambda w, rng: np.argmax(w / rng.standard_exponential(w.size)),
+    "gumbel": lambda w, rng: np.argmax(np.log(w) + rng.gumbel(size=w.size)),
+    "gumbel at places": lambda w, rng: np.argmax(rng.gumbel(np.log(w))),
+    "logarithms": lambda w, rng: np.argmin(-np.log(rng.random(w.size)) / w),
+    "legacy exponential": lambda w, rng: np.argmin(np.random.exponential(size=w.size) / w),  # noqa: NPY002
+    "legacy gumbel": lambda w, rng: np.argmax(np.log(w) + np.random.gumbel(size=w.size)),  # noqa: NPY002
+    "RandomState": lambda w, rng: np.argmin(
+        np.random.RandomState().standard_exponential(w.size) / w
+    ),
+    "expovariate": lambda w, rng: min(
+        (random.expovariate(w[i]), i) for i in range(w.size) if w[i] > 0
+    )[1],
+}
+
+
+def with_race(race: Callable[[Any, Any], Any], power: float) -> Callable[..., int]:
+    def verify(p: Any, q: Any, drafts: Any, rng: Any) -> int:
+        x = int(drafts[0])
+        if rng.random() * q[x] < p[x]:
+            return x
+        return int(race(np.maximum(p - q, 0) ** power, rng))
+
+    return verify
+
+
+@pytest.mark.parametrize("name", RACES)
+def test_races_of_numpy_and_python_are_driven(name: str) -> None:
+    few = {"rng": 0, "num_trials": 500, "edge_probes": 16, "driven_checks": 30}
+    right = mo.audit(with_race(RACES[name], 1.0), PROBLEM, **few)
+    assert (right.verdict_class, right.method) == ("lossless", "driven"), right.verdict
+    wrong = mo.audit(with_race(RACES[name], 0.5), PROBLEM, **few)
+    p = PROBLEM.target
+    left = np.maximum(p - p[::-1], 0)
+    law = np.minimum(p, p[::-1]) + left.sum() * np.sqrt(left) / np.sqrt(left).sum()
+    assert wrong.verdict_class == "lossy"
+    assert wrong.total_variation == pytest.approx(0.5 * np.abs(law - p).sum(), abs=3e-7)
+
+
+def test_single_exponentials_decide_as_uniforms_do() -> None:
+    """A draft is accepted by a clock of its own, and so is no race."""
+
+    def verify(p: Any, q: Any, drafts: Any, rng: Any) -> int:
+        x = int(drafts[0])
+        with np.errstate(divide="ignore"):
+            if rng.exponential() > np.log(max(q[x] / p[x], 1.0)):
+                return int(rng.choice(p.size, p=np.maximum(p - q, 0) / np.maximum(p - q, 0).sum()))
+        return x
+
+    def right(p: Any, q: Any, drafts: Any, rng: Any) -> int:
+        x = int(drafts[0])
+        if rng.exponential() >= np.log(max(q[x] / p[x], 1.0)):
+            return x
+        return int(rng.choice(p.size, p=np.maximum(p - q, 0) / np.maximum(p - q, 0).sum()))
+
+    accepts = mo.audit(right, PROBLEM, 0, 500, edge_probes=16, driven_checks=30)
+    assert (accepts.verdict_class, accepts.method) == ("lossless", "driven"), accepts.verdict
+    assert mo.audit(verify, PROBLEM, 0, 500, edge_probes=16).verdict_class == "lossy"

@@ -31,7 +31,7 @@ def uniform() -> float:
 
 def law_of(generate: Any, tables: Tables, merges: bool, checks: int = 50) -> DrivenText:
     options = Options(num_trials=1, driven_checks=checks)
-    return driven_text(Session(generate, tables, "numpy"), options, merges, FOREVER)
+    return driven_text(Session(generate, tables, "numpy"), options, merges, FOREVER, 0)
 
 
 @pytest.mark.parametrize("name", CORRECT)

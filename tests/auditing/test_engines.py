@@ -139,7 +139,7 @@ def test_the_command_line_audits_one_or_all(
     rows = json.loads(out)["engines"]
     assert [row["engine"] for row in rows] == ["fake", "zero"]
     assert [row["verdict_class"] for row in rows] == ["lossless", "edge"]
-    assert rows[0]["detectable_bias"] == 0.0
+    assert 0.0 < rows[0]["detectable_bias"] < 0.02
     assert rows[1]["edge_mass"] == pytest.approx(0.7 * 2.0**-53)
     assert "left out absent" in err
     assert "left out slow: takes more than ten minutes" in err

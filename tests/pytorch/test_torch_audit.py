@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import re
 import threading
@@ -13,11 +12,12 @@ import numpy as np
 import pytest
 import torch
 from scipy import special
+from support.reused_states import verifier
+from support.torch_reused_states import CASES
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import served
 from mdsd_opt.auditing.randomness.sources import EdgeSource
-from mdsd_opt.errors import UnservedDraw
 
 P, Q = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.1, 0.2, 0.3, 0.4])
 PROBLEM = mo.TransportProblem(P, mo.WithReplacement(Q, 1))
@@ -120,27 +120,60 @@ def test_what_torch_refuses_is_refused(draw: Any) -> None:
         ("aten.normal_", lambda: torch.empty(2).normal_()),
     ],
 )
-def test_other_random_operators_are_refused_by_name(name: str, draw: Any) -> None:
+def test_other_random_operators_draw_by_themselves_and_the_note_has_the_line(
+    name: str, draw: Any
+) -> None:
     def verify(p: Any, q: Any, drafts: Any, rng: Any) -> int:
-        with contextlib.suppress(ValueError):  # it can't hide it
-            draw()
-        return int(drafts[0])
+        draw()
+        return int(np.searchsorted(np.cumsum(p)[:-1], float(torch.rand(())), side="right"))
 
-    for method in ("sampling", "driven"):
-        with pytest.raises(UnservedDraw, match=name):
-            mo.audit(verify, PROBLEM, 0, 100, method=method)
+    report = mo.audit(verify, PROBLEM, 0, 200)
+    assert (report.verdict_class, report.method) == ("no deviation", "sampling")
+    assert re.search(
+        rf"not driven.*draws from the operator {name}.*, which is not served, at test_torch_audit",
+        report.notes[0],
+    )
 
 
-def thread_draws() -> None:
-    thread = threading.Thread(target=lambda: torch.rand(2))
+def in_a_thread() -> float:
+    drawn: list[float] = []
+    thread = threading.Thread(target=lambda: drawn.append(float(torch.rand(()))))
     thread.start()
     thread.join()
+    return drawn[0]
 
 
-@pytest.mark.parametrize("draw", [thread_draws, lambda: torch.manual_seed(3)])
-def test_a_draw_past_the_audit_is_refused(draw: Any) -> None:
-    with pytest.raises(UnservedDraw, match="torch"), served(0):
-        draw()
+def test_a_draw_that_no_source_answers_is_sampled() -> None:
+    def verify(p: Any, q: Any, drafts: Any, rng: Any) -> int:
+        return int(np.searchsorted(np.cumsum(p)[:-1], in_a_thread(), side="right"))
+
+    reports = [mo.audit(verify, PROBLEM, 3, 500) for _ in range(2)]
+    assert numbers(reports[0]) == numbers(reports[1])
+    assert (reports[0].verdict_class, reports[0].method) == ("no deviation", "sampling")
+
+
+QUICK = ("get_rng_state", "get_rng_state kept", "get_rng_state at other sizes", "fork_rng")
+OTHERS = ("Generator at the end", "Generator cloned", "Generators of one seed")
+
+
+@pytest.mark.parametrize("name", [*QUICK, *OTHERS])
+def test_a_state_that_comes_back_brings_its_numbers_back(name: str) -> None:
+    """All kinds are in the folder `stress`."""
+    few = {"num_trials": 2_000, "edge_probes": 16, "driven_checks": 30}
+    wrong, right = (mo.audit(verifier(CASES[name](x)), PROBLEM, 0, **few) for x in (True, False))
+    assert wrong.verdict_class == "lossy", wrong.verdict
+    expected = "lossless" if right.method == "driven" else "no deviation"
+    assert right.verdict_class == expected, right.verdict
+
+
+def test_a_default_generator_that_is_seeded_in_every_call_is_named() -> None:
+    def verify(p: Any, q: Any, drafts: Any, rng: Any) -> int:
+        torch.manual_seed(3)
+        return int(np.searchsorted(np.cumsum(p)[:-1], float(torch.rand(())), side="right"))
+
+    report = mo.audit(verify, PROBLEM, 0, 300)
+    assert report.verdict_class == "lossy"
+    assert "torch.manual_seed(3) begins anew in every call" in report.verdict
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
@@ -288,7 +321,7 @@ def test_compiled_functions_are_served() -> None:
 def test_a_correct_rule_is_never_accused() -> None:
     """The upper edge of float32 is below one: 1 - 2**-53 would round to it."""
     for seed in range(300):
-        report = mo.audit(rule(), WITH_ZERO, seed, 40, edge_probes=64)
+        report = mo.audit(rule(), WITH_ZERO, seed, 40, method="sampling", edge_probes=64)
         assert report.clean, report.verdict
         assert 0 < report.num_edge_probes <= 64
 
@@ -305,7 +338,7 @@ def test_a_correct_rule_is_never_accused() -> None:
 def test_accepting_at_zero_has_its_probability(dtype: Any, rarity: int, mass: float) -> None:
     """In half precision that is no curiosity."""
     verify = rule(lambda: torch.rand(1, dtype=dtype), torch.le, dtype=torch.float64)
-    sampled = mo.audit(verify, WITH_ZERO, 0, 60)
+    sampled = mo.audit(verify, WITH_ZERO, 0, 60, method="sampling")
     assert not sampled.clean
     if not sampled.num_violations:
         edge = f"draw 0 (uniform) equal to 0, once in 2**{rarity} draws, gave token"
@@ -368,21 +401,3 @@ def test_samplers_of_drafts_are_served() -> None:
         assert whole.clean, whole.verdict
         seen.append([numbers(drafts), numbers(whole)])
     assert seen[0] == seen[1]
-
-
-def test_samplers_that_draw_past_the_audit_are_refused() -> None:
-    def sample(rng: Any, size: int) -> Any:
-        drafts = []
-        thread = threading.Thread(target=lambda: drafts.append(drawn_by_torch(rng, size)))
-        thread.start()
-        thread.join()
-        return drafts[0]
-
-    class Elsewhere(Simulated):
-        def simulate(self, problem: Any, rng: Any, size: int) -> Any:
-            return (drafts := sample(rng, size)), drafts[:, 0]
-
-    with pytest.raises(UnservedDraw, match="another thread"):
-        mo.audit_drafts(sample, mo.WithReplacement(Q, 1), 0, 100)
-    with pytest.raises(UnservedDraw, match="another thread"):
-        mo.audit(Elsewhere(), PROBLEM, 0, 100)

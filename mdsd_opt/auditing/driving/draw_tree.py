@@ -51,6 +51,9 @@ _CORNERS = 4
 #: Number of counterexamples that may become continuations.
 _MAX_REFINEMENTS = 12
 
+#: Most calls for one part of a law, as a multiple of its share.
+_LONGEST = 4
+
 #: Number of calls between two checks of the engine's own generators.
 _CALLS_A_LOOK = 256
 
@@ -77,16 +80,31 @@ class Budget:
     calls : int
     deadline : float
         Time by `time.perf_counter`.
+    parts : int
+        Parts of the law, each of which is announced by `begin`.
     """
 
-    def __init__(self, calls: int, deadline: float = math.inf) -> None:
-        self._calls, self._left, self._deadline = calls, calls, deadline
+    def __init__(self, calls: int, deadline: float = math.inf, parts: int = 1) -> None:
+        self._calls, self._deadline, self._parts = calls, deadline, parts
+        self._spent = self._begun = 0
+        self._limit = calls
+
+    def begin(self) -> None:
+        """Begin a part, if those before it do not foretell that all will take too many calls."""
+        # The mean of the first ones may be too high by this much.
+        if self._spent * self._parts > self._calls * (self._begun + _LONGEST):
+            raise self._exceeded()
+        self._begun += 1
+        self._limit = min(self._calls, self._spent + _LONGEST * self._calls // self._parts)
+
+    def _exceeded(self) -> Undrivable:
+        return Undrivable(f"it needs more than {self._calls:,} calls (max_calls)")
 
     def spend(self) -> None:
         """Count a call, or raise `Undrivable`."""
-        self._left -= 1
-        if self._left < 0:
-            raise Undrivable(f"it needs more than {self._calls:,} calls (max_calls)")
+        self._spent += 1
+        if self._spent > self._limit:
+            raise self._exceeded()
         if time.perf_counter() > self._deadline:
             raise OutOfTime("that takes longer than it may (seconds)")
 
@@ -146,8 +164,8 @@ class DrawTree:
     #: Number of points at which a uniform is tried before bisection.
     points = 17
 
-    def __init__(self, run: Run, checks: int, tape: Tape, budget: Budget, seed: int = 0) -> None:
-        self._call, self._tape, self._budget = run, tape, budget
+    def __init__(self, run: Run, checks: int, tape: Tape, budget: Budget, seed: int) -> None:
+        self._call, self._tape, self._budget, self._seed = run, tape, budget, seed
         self._rng = np.random.default_rng(seed)
         self._tails = [Tail(seed), Tail(seed, 0.0), Tail(seed, 1.0), Tail(seed + 1)]
         self._known: dict[tuple[tuple[Value, ...], int], tuple[Hashable, tuple[Draw, ...]]] = {}
@@ -297,7 +315,7 @@ class DrawTree:
         within = _range(draw)
         try:
             weights = race_weights(
-                lambda row: self._signature((*values, row)), draw.width, within, seed=0
+                lambda row: self._signature((*values, row)), draw.width, within, self._seed
             )
         except NoRace as error:
             raise Undrivable(str(error)) from error
@@ -315,10 +333,10 @@ class DrawTree:
         corners = (path for path in self._paths(root, []) for _ in range(_CORNERS))
         for plan in (*plans, *corners):
             values, outcome = self._foretold(root, plan)
-            found = self._run(values, Tail(2))
+            found = self._run(values, Tail(self._seed + 2))
             if found[0] != outcome or len(found[1]) != len(values):
                 script = dict(enumerate(self._tape.answered))
-                return Tail(len(self._tails) + 2, script=script)
+                return Tail(self._seed + len(self._tails) + 2, script=script)
             self.num_checks += 1
         return None
 
@@ -375,8 +393,10 @@ def _range(draw: RaceDraw) -> Range:
     return UNIFORM if draw.uniform else EXPONENTIAL
 
 
-def driven_tree(run: Run, checks: int, race_width: int, budget: Budget) -> DrawTree:
+def driven_tree(run: Run, checks: int, race_width: int, budget: Budget, seed: int) -> DrawTree:
     """Tree of an engine; rows of so many uniforms are taken for races if possible.
+
+    The seed is that of its random runs.
 
     Raises
     ------
@@ -385,10 +405,10 @@ def driven_tree(run: Run, checks: int, race_width: int, budget: Budget) -> DrawT
     """
     tape = Tape(race_width)
     try:
-        return DrawTree(run, checks, tape, budget)
+        return DrawTree(run, checks, tape, budget, seed)
     except OutOfTime:
         raise
     except Undrivable:
         if not tape.handed_out_rows:
             raise
-    return DrawTree(run, checks, Tape(), budget)
+    return DrawTree(run, checks, Tape(), budget, seed)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from mdsd_opt.auditing.randomness.sources import (
     Clock,
     Grid,
     Shape,
-    SourceBits,
+    Source,
     categories_at,
 )
 from mdsd_opt.base.array_types import Integers, Vector
@@ -87,7 +87,8 @@ _default_rng = np.random.default_rng
 
 @lru_cache(maxsize=1 << 12)
 def _fraction(seed: int, place: int) -> float:
-    return float(_default_rng([seed, place]).random())
+    digest = hashlib.blake2b(b"%d %d" % (seed, place), digest_size=8).digest()
+    return math.ldexp(int.from_bytes(digest) >> 11, -53)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -95,19 +96,20 @@ def _row(seed: int, place: int, width: int) -> tuple[float, ...]:
     return tuple(_default_rng([seed, place]).standard_exponential(width).tolist())
 
 
-class Tape:
+class Tape(Source):
     r"""A source that follows a script.
 
     Uniforms in rows of `race_width` are answered as a race, whose winner is :math:`\arg\max_i w_i /
-    e_i` with :math:`e_i = -\log u_i`; 0 for none.
+    e_i` with :math:`e_i = -\log u_i`; 0 for none. So are exponentials that are drawn one by one,
+    as many in turn; without a race, each is a uniform's logarithm.
     """
 
     max_draws = MAX_DRAWS
 
     def __init__(self, race_width: int = 0) -> None:
+        super().__init__()
         self._race_width = race_width if race_width > 1 else 0
-        self.handed_out_rows = False  # whether uniforms were ever answered as a race
-        self._bits = SourceBits(self)
+        self.handed_out_rows = False  # whether it did more than answer rows of exponentials as such
         self._uniform_draw = UniformDraw(DOUBLE)
         self.restart((), Tail(0))
 
@@ -116,11 +118,8 @@ class Tape:
         self._values, self._tail = values, tail
         self.seen: list[Draw] = []
         self.answered: list[float | tuple[float, ...]] = []  # in the form of `Tail.script`
-        self.trouble = ""  # why this call can't be explored
-
-    @property
-    def bit_generator(self) -> Any:
-        return self._bits
+        self.trouble = ""
+        self._rest: list[float] = []  # of a row that is handed out one by one
 
     def uniforms(self, grid: Grid, shape: Shape) -> Vector:
         if shape == (1,):  # most draws: of these, a law that is driven takes thousands
@@ -136,6 +135,8 @@ class Tape:
 
     def clocks(self, clock: Clock, shape: Shape) -> Vector:
         width = shape[-1] if shape else 1
+        if width == 1:
+            return np.array([self._single(clock) for _ in range(math.prod(shape))]).reshape(shape)
         rows = [self._row(width) for _ in range(math.prod(shape) // max(width, 1))]
         return np.array(rows).clip(clock.lowest, clock.highest).reshape(shape)
 
@@ -149,12 +150,20 @@ class Tape:
         return int(self._tail.fraction(len(self.seen)) * count)
 
     def bits(self, width: int) -> int:
-        self.trouble = self.trouble or (
-            "it draws raw bits (integers or exponentials), not only uniforms"
-        )
+        self.trouble = self.trouble or "it draws raw bits (integers, normals), not only uniforms"
         return int(self._uniform(DOUBLE) * 2.0**53) << 11 >> (64 - width)
 
+    def _single(self, clock: Clock) -> float:
+        """An exponential that is drawn alone."""
+        if self._race_width:
+            self.handed_out_rows = True
+            drawn, *self._rest = self._rest or self._row(self._race_width)
+        else:
+            drawn = -math.log1p(-self._uniform(DOUBLE))
+        return min(max(drawn, clock.lowest), clock.highest)
+
     def _next(self, draw: Draw) -> Value | None:
+        self._rest = []  # another draw ends a race
         place = len(self.seen)
         self.seen.append(draw)
         if len(self.seen) > self.max_draws:

@@ -225,9 +225,9 @@ def audit_engine(engine: Engine, seed: int = 0, seconds: float = 3600.0) -> Engi
             seed,
             scheme=scheme,
             seconds=seconds,
-            driven_checks=50,
+            driven_checks=25,
         )
-        zeros = audit(engine, problem, seed, 200, method="driven", driven_checks=50, edge_probes=64)
+        zeros = audit(engine, problem, seed, 200, method="driven", driven_checks=25, edge_probes=64)
         if zeros.method == "sampling" and zeros.clean:  # so few calls let too much be hidden
             notes = zeros.notes
             zeros = audit(engine, problem, seed, _CALLS, method="sampling", edge_probes=64)

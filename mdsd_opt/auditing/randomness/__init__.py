@@ -1,6 +1,6 @@
-"""Random numbers of an engine, answered by the audit instead of by the engine's own generators."""
+"""Random numbers of an engine: seeded, or answered by the audit one by one."""
 
 from mdsd_opt.auditing.randomness.interception import Serving, served
-from mdsd_opt.auditing.randomness.sources import Grid, SampledSource, Source
+from mdsd_opt.auditing.randomness.sources import Grid, Source
 
-__all__ = ["Grid", "SampledSource", "Serving", "Source", "served"]
+__all__ = ["Grid", "Serving", "Source", "served"]

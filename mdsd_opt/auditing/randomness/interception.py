@@ -1,9 +1,13 @@
-"""Answers draws of any of the usual generators, and refuses draws that bypass the audit.
+"""Random numbers of an engine: seeded, to be sampled, or answered one by one, to be driven.
 
-A generator that a function makes without a seed is answered by the audit, as all draws are. One
-with a seed keeps its own numbers, as it would without an audit: a function that makes it anew in
-each call then gives the same ones each time, and its outcomes show it. `MadeInside` counts the
-calls in which that was so, for the report to say where the fault lies.
+To be sampled, the usual generators are seeded by the audit and else left alone: whatever reads
+their states, puts them back, copies or reseeds them works as it does without an audit. To be
+driven, they go through their states as they would, and a `Source` answers for each state.
+
+A generator that a function makes without a seed is served likewise. One with a seed keeps its own
+numbers: a function that makes it anew in each call then gets the same ones each time, and its
+outcomes show it. `MadeInside` counts the calls in which that was so, for the report to say where
+the fault lies.
 """
 
 from __future__ import annotations
@@ -13,38 +17,54 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any, NoReturn
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.randomness.sources import DOUBLE, SampledSource, Source
+from mdsd_opt.auditing.randomness import numpy_draws, python_draws
+from mdsd_opt.auditing.randomness.numpy_draws import (
+    BIT_GENERATORS,
+    ServedBits,
+    ServedGenerator,
+    ServedRandomState,
+    served_kind,
+)
+from mdsd_opt.auditing.randomness.python_draws import PythonRandom, answers
+from mdsd_opt.auditing.randomness.sources import Source, asking
 from mdsd_opt.errors import UnservedDraw
 
-#: NumPy's functions, bound before any of them is replaced.
+#: NumPy's own names, bound before any of them is replaced.
 _default_rng = np.random.default_rng
-_Generator = np.random.Generator
-
-_BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
+_Generator, _RandomState = np.random.Generator, np.random.RandomState
+_python_init: Any = PythonRandom.__init__
 
 #: A seed has come back if it occurred in so many calls and in this share of all calls.
 _LEAST_CALLS, _LEAST_SHARE = 3, 0.01
 
 
 class MadeInside:
-    """Counts the calls in which a generator began where it had begun in an earlier one."""
+    """Counts the calls in which a generator began where it had begun in an earlier one.
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    Parameters
+    ----------
+    seeds : numpy.random.Generator or None
+        Gives the seeds of generators that are made without one; None where a source answers.
+    """
+
+    def __init__(self, seeds: np.random.Generator | None) -> None:
+        self._seeds = seeds
         self._num_calls = 0
         self._begun: Counter[str] = Counter()
         self._met: set[str] = set()
         changes: list[tuple[Any, str, Any]] = [
             (np.random, "default_rng", self._numpy_generator),
-            (np.random, "RandomState", self._answered("RandomState")),
-            *((np.random, name, self._answered(name)) for name in _BIT_GENERATORS),
-            (random, "Random", self._python_generator()),
+            (np.random, "RandomState", _stand_in(_RandomState, self._random_state)),
+            *((np.random, name, self._bits(name)) for name in BIT_GENERATORS),
+            (PythonRandom, "__init__", self._python_begins()),
         ]
+        if seeds is None:
+            changes.append((np.random, "Generator", _stand_in(_Generator, _on_bits)))
         self._exchanged = [(at, name, getattr(at, name), new) for at, name, new in changes]
 
     def met(self, name: str) -> None:
@@ -72,55 +92,58 @@ class MadeInside:
             for owner, name, genuine, _ in self._exchanged:
                 setattr(owner, name, genuine)
 
-    def _numpy_generator(self, seed: Any = None) -> np.random.Generator:
-        if seed is None:
-            return _Generator(self._source.bit_generator)
-        if not (isinstance(seed, _Generator) or hasattr(seed, "capsule")):  # a seed, no generator
-            self.met(_called("numpy.random.default_rng", seed))
-        return _default_rng(seed)
+    def fresh_bits(self, name: str) -> Any:
+        """A bit generator that nobody gave a seed."""
+        if self._seeds is None:
+            return served_kind(name)()
+        return BIT_GENERATORS[name](int(self._seeds.integers(2**63)))
 
-    def _answered(self, name: str) -> Any:
-        """Replacement for a class of NumPy's: objects without a seed draw the audit's answers."""
-        kind: Any = getattr(np.random, name)
+    def _numpy_generator(self, seed: Any = None) -> Any:
+        if seed is None:
+            seed = self.fresh_bits("PCG64")
+        elif not (isinstance(seed, _Generator) or hasattr(seed, "capsule")):  # a seed itself
+            self.met(_called("numpy.random.default_rng", seed))
+        return _on_bits(seed) if hasattr(seed, "capsule") else _default_rng(seed)
+
+    def _bits(self, name: str) -> Any:
+        """Replacement for a bit generator of NumPy's."""
 
         def made(seed: Any = None) -> Any:
-            if seed is not None:
-                if not hasattr(seed, "capsule"):
-                    self.met(_called(f"numpy.random.{name}", seed))
-                return kind(seed)
-            bits = self._source.bit_generator
-            return kind(bits) if name == "RandomState" else bits
-
-        return _stand_in(kind, made)
-
-    def _python_generator(self) -> Any:
-        def made(seed: Any = None) -> random.Random:
             if seed is None:
-                return _AnsweredRandom(self._source)
-            self.met(_called("random.Random", seed))
-            return _Random(seed)
+                return self.fresh_bits(name)
+            self.met(_called(f"numpy.random.{name}", seed))
+            return BIT_GENERATORS[name](seed)
 
-        return _stand_in(_Random, made)
+        return _stand_in(BIT_GENERATORS[name], made)
+
+    def _random_state(self, seed: Any = None) -> Any:
+        if seed is None:
+            seed = self.fresh_bits("MT19937")
+        elif not hasattr(seed, "capsule"):
+            self.met(_called("numpy.random.RandomState", seed))
+        return (ServedRandomState if isinstance(seed, ServedBits) else _RandomState)(seed)
+
+    def _python_begins(self) -> Callable[..., None]:
+        """Replacement for the constructor of Python's class; classes derived from it are unchanged.
+
+        The class itself stays, as pickled generators name it.
+        """
+
+        def begins(generator: random.Random, x: Any = None) -> None:
+            is_plain = type(generator) is PythonRandom
+            if is_plain and x is None and self._seeds is not None:
+                x = int(self._seeds.integers(2**63))
+            elif is_plain and x is None:
+                vars(generator).update(answers(generator))
+            elif is_plain:
+                self.met(_called("random.Random", x))
+            _python_init(generator, x)
+
+        return begins
 
 
-_Random = random.Random
-
-
-class _AnsweredRandom(_Random):
-    """A generator of Python's whose numbers come from a source."""
-
-    def __init__(self, source: Source) -> None:
-        super().__init__(0)
-        self._source = source
-
-    def random(self) -> float:
-        return float(self._source.uniforms(DOUBLE, (1,))[0])
-
-    def getrandbits(self, k: int, /) -> int:
-        return self._source.bits(k)
-
-    def _randbelow(self, n: int) -> int:
-        return self._source.below(n)
+def _on_bits(bits: Any) -> Any:
+    return (ServedGenerator if isinstance(bits, ServedBits) else _Generator)(bits)
 
 
 def _stand_in(kind: type, made: Callable[..., Any]) -> type:
@@ -145,62 +168,99 @@ def _called(name: str, seed: Any) -> str:
 #: Only one audit at a time may replace `random` and `numpy.random`, which are the process's own.
 _LOCK = threading.RLock()
 
-#: Methods of the one instance of `random.Random` that all functions of the module `random` use.
-_METHODS = ("random", "getrandbits", "_randbelow")
-#: Functions of the module that are themselves such a method.
-_FUNCTIONS = ("random", "getrandbits")
-
 
 class Serving:
-    """State while draws are served; call `check` after each call, and now and then."""
+    """State while draws are served; enclose each call in `call`, and `check` now and then.
 
-    def __init__(self, source: Source, generators: Sequence[Any], stack: ExitStack) -> None:
-        self._source, self._generators, self._stack = source, tuple(generators), stack
-        self._refused = ""
-        self._made_inside = MadeInside(source)
-        stack.callback(setattr, np.random, "seed", np.random.seed)
-        np.random.seed = lambda *_: self._raise_past("numpy")
-        # Both start from where no engine has ever been, so that seeding shows as well.
-        stack.callback(random.setstate, random.getstate())
-        random.seed()
-        self._python_state = random.getstate()
+    Attributes
+    ----------
+    rng : numpy.random.Generator
+        The generator to be handed to the function under audit.
+    """
+
+    def __init__(
+        self,
+        source: Source | None,
+        seeds: np.random.Generator,
+        generators: Sequence[Any],
+        stack: ExitStack,
+    ) -> None:
+        self._source, self._seeds, self._stack = source, seeds, stack
+        self._generators = tuple(generators)
+        self._made_inside = MadeInside(seeds if source is None else None)
         self._mlx_state = mlx_state()
-        self._torch_states: list[Any] | None = None
         self._torch_draws: Any = None
+        self._torch_generators: list[Any] = []
+        stack.callback(random.setstate, random.getstate())
+        stack.enter_context(asking(source))
+        self.rng: np.random.Generator
+        if source is None:
+            legacy: Any = np.random  # typed without these two functions
+            stack.callback(legacy.set_bit_generator, legacy.get_bit_generator())
+            legacy.set_bit_generator(BIT_GENERATORS["MT19937"](0))
+            self._entropy = int(seeds.integers(2**63))
+            self.rng = _Generator(BIT_GENERATORS["PCG64"](self._entropy))
+        else:
+            stack.enter_context(numpy_draws.functions_served())
+            stack.enter_context(python_draws.functions_served())
+            self.rng = source.generator = ServedGenerator(served_kind("PCG64")())
+        self._begin()
         self._serve_torch()
 
     def _serve_torch(self) -> None:
         if "torch" in sys.modules:
-            import torch
+            from mdsd_opt.auditing.randomness.torch_draws import default_generators, torch_draws
 
-            from mdsd_opt.auditing.randomness.torch_draws import generator_states, torch_draws
-
-            default = torch.default_generator
-            self._stack.callback(default.set_state, default.get_state())
-            default.seed()
-            self._torch_states = generator_states(self._generators)
-            for generator in self._generators:
+            self._torch_generators = [*default_generators(), *self._generators]
+            for generator in self._torch_generators:
                 self._stack.callback(generator.set_state, generator.get_state())
-            self._torch_draws = torch_draws(
-                self._source, self.refuse, self._made_inside.met, self._moved
-            )
+            self._torch_draws = torch_draws(self._source, self._made_inside.met)
             self._stack.enter_context(self._torch_draws)
+            self._begin_torch()
 
-    def _moved(self, state: Any) -> None:
-        """Record that the audit itself moved a generator to this state.
+    def _begin_torch(self) -> None:
+        for generator in self._torch_generators:
+            generator.manual_seed(int(self._seeds.integers(2**63)))
 
-        PyTorch shows it as another object than the engine has.
+    def _begin(self) -> None:
+        """Seed the generators that functions share, but those of PyTorch."""
+        random.seed(int(self._seeds.integers(2**32)))
+        if self._source is None:
+            np.random.seed(int(self._seeds.integers(2**32)))  # noqa: NPY002
+
+    def restart(self) -> None:
+        """Begin anew all generators but those of NumPy and `random` that a function has kept.
+
+        Only where no source answers: the new states follow from that of the generator of seeds.
         """
-        assert self._torch_states is not None
-        for n, watched in enumerate(reversed(self._generators), start=1):
-            if watched.get_state().equal(state):
-                self._torch_states[-n] = state
-
-    def call(self) -> AbstractContextManager[None]:
-        """Enclose one call of the function under audit: generators it makes are served."""
+        bits = self.rng.bit_generator
+        if bits.seed_seq.n_children_spawned:  # type: ignore[attr-defined]
+            bits = BIT_GENERATORS["PCG64"](self._entropy)
+            self.rng = _Generator(bits)
+        state: Any = bits.state
+        state["state"]["state"] = int.from_bytes(self._seeds.bytes(16))
+        bits.state = {**state, "has_uint32": 0}
+        self._begin()
         if self._torch_draws is not None:
-            self._torch_draws.new_call()
-        return self._made_inside.call()
+            self._begin_torch()
+            self._torch_draws.restart(self._seeds)
+
+    @property
+    def progress(self) -> tuple[Any, ...]:
+        """What changes when anything is drawn that the audit has seeded."""
+        legacy: Any = np.random
+        shared = legacy.get_bit_generator().state["state"]
+        draws = 0 if self._torch_draws is None else self._torch_draws.num_draws
+        states = [repr(each.bit_generator.state) for each in (self.rng, self._seeds)]
+        return (*states, shared["key"].tobytes(), shared["pos"], random.getstate(), draws)
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Enclose one call of the function under audit: generators it makes are served."""
+        if self._source is not None:
+            self._source.new_call()
+        with self._made_inside.call():
+            yield
 
     @property
     def restarting(self) -> tuple[str, ...]:
@@ -212,41 +272,16 @@ class Serving:
         """Whether any tensor was computed in float32 or coarser, so that rounding shows."""
         return self._torch_draws is not None and self._torch_draws.narrow
 
-    def refuse(self, what: str) -> NoReturn:
-        """Record the draw, in case the engine catches the error, and raise it."""
-        self._refused = (
-            f"the function under audit drew from {what}, which is not served. Served are "
-            "torch.rand, rand_like, uniform_, exponential_, multinomial and bernoulli, Python's "
-            "random, numpy.random, and the rng that it is given."
-        )
-        raise UnservedDraw(self._refused)
-
     def check(self) -> None:
-        """Raise `UnservedDraw` if a draw bypassed the audit, or a generator was seeded anew."""
-        if self._refused:
-            raise UnservedDraw(self._refused)
-        mlx_before, self._mlx_state = self._mlx_state, mlx_state()
-        if mlx_before is not None and mlx_before != self._mlx_state:
-            self.refuse("mlx.random")
-        moved = "random" if random.getstate() != self._python_state else ""
-        if self._torch_states is None:
+        """Raise `UnservedDraw` if a draw bypassed the audit; serve PyTorch if it has come."""
+        before, self._mlx_state = self._mlx_state, mlx_state()
+        if before is not None and before != self._mlx_state:
+            raise UnservedDraw(
+                "the function under audit drew from mlx.random, which is not served. Served are "
+                "PyTorch, Python's random, numpy.random, and the rng that it is given."
+            )
+        if self._torch_draws is None:
             self._serve_torch()  # the engine has only now imported it
-        else:
-            from mdsd_opt.auditing.randomness.torch_draws import generator_states, states_differ
-
-            if states_differ(self._torch_states, generator_states(self._generators)):
-                moved = "torch"
-        if moved:
-            self._raise_past(moved)
-
-    def _raise_past(self, library: str) -> NoReturn:
-        self._refused = (
-            f"the function under audit seeds a generator of {library} or draws from it past the "
-            "audit: from another thread, below an operator of C++, or by a function bound "
-            "before (from random import random). Let it draw in the thread it is called in, "
-            "seed nothing, and look up its functions when it calls them."
-        )
-        raise UnservedDraw(self._refused)
 
 
 def mlx_state() -> tuple[Any, ...] | None:
@@ -261,92 +296,37 @@ def mlx_state() -> tuple[Any, ...] | None:
 def served(
     source: Source | np.random.Generator | int, generators: Sequence[Any] = ()
 ) -> Iterator[Serving]:
-    """Answer the random draws inside the block, from any generator, by the caller's source.
+    """Serve the random draws inside the block: from seeds, or answered by the caller's source.
 
-    Served are torch's `rand`, `rand_like`, `uniform_`, `exponential_`, `multinomial` and
-    `bernoulli`, with a generator or without, in the type asked for, if torch is imported; Python's
-    `random`; and NumPy's global generator. They are numbers that the engine's own generator can
-    return. Other random operators of torch are refused by name. A generator of torch that comes
-    back to a state it was in, as one that is seeded anew in every call, gives the same numbers
-    again; `Serving.call` does likewise for what NumPy and `random` make inside. Draws from
-    `mlx.random` are refused.
+    With a seed, or a generator of seeds, the default generators of PyTorch (if it is imported),
+    Python's `random` and NumPy's global generator are seeded, and so are generators that are made
+    inside `Serving.call` without a seed. All of them then run by themselves. Their states are those
+    of before when the block ends.
+
+    A `Source` is asked for every draw instead. Of PyTorch it answers `rand`, `rand_like`,
+    `uniform_`, `exponential_`, `multinomial` and `bernoulli`, with a generator or without; other
+    operators draw by themselves, which is the source's `trouble`. Draws from `mlx.random` are
+    refused.
 
     Parameters
     ----------
     source : numpy.random.Generator, int or Source
-        Source of the answers; an integer is a seed.
     generators : sequence of torch.Generator, optional
-        Generators whose states are watched beside those of torch's default generators and of
-        `random`: draws from another thread, say, can't be served, but are noticed.
+        Generators to be seeded beside the default ones, and put back.
 
     Raises
     ------
     UnservedDraw
-        A draw that is not served, or one that went past the audit.
+        A draw from `mlx.random`.
 
     Notes
     -----
-    Not noticed are draws from generators made inside another thread, from those of NumPy that were
-    made before (or by a function bound before: ``from numpy.random import default_rng``), and
-    random numbers that a kernel computes for itself.
+    A source is not asked for draws in other threads, by generators of NumPy that were made before
+    (or by a function bound before: ``from numpy.random import default_rng``), or by a kernel.
     """
-    asked = (
-        SampledSource(np.random.default_rng(source))
-        if isinstance(source, (int, np.integer, np.random.Generator))
-        else source
-    )
+    is_source = isinstance(source, Source)
+    seeds = _default_rng(None if is_source else source)  # type: ignore[arg-type]
     with _LOCK, ExitStack() as stack:
-        stack.enter_context(python_served(asked))
-        stack.enter_context(numpy_served(asked))
-        serving = Serving(asked, generators, stack)
+        serving = Serving(source if is_source else None, seeds, generators, stack)  # type: ignore[arg-type]
         yield serving
         serving.check()
-
-
-@contextmanager
-def python_served(source: Source) -> Iterator[None]:
-    """Answer draws from `random` by the source, in this thread only.
-
-    ``from random import random``, done before, keeps the method itself: it can't be answered, but
-    the state of the generator shows that it was called.
-    """
-    instance: Any = getattr(random, "_inst")  # noqa: B009  # typeshed does not know it
-    owner = threading.get_ident()
-
-    def either(answer: Any, method: Any) -> Any:
-        return lambda *args: (answer if threading.get_ident() == owner else method)(*args)
-
-    methods = {name: getattr(instance, name) for name in _METHODS}
-    before = {name: vars(instance).get(name) for name in _METHODS}
-    functions = {name: getattr(random, name) for name in _FUNCTIONS}
-    answers = {
-        "random": lambda: float(source.uniforms(DOUBLE, (1,))[0]),
-        "getrandbits": source.bits,
-        "_randbelow": source.below,
-    }
-    for name in _METHODS:
-        setattr(instance, name, either(answers[name], methods[name]))
-    for name in _FUNCTIONS:
-        setattr(random, name, getattr(instance, name))
-    try:
-        yield
-    finally:
-        for name, method in before.items():
-            if method is None:
-                delattr(instance, name)
-            else:
-                setattr(instance, name, method)
-        for name, function in functions.items():
-            setattr(random, name, function)
-
-
-@contextmanager
-def numpy_served(source: Source) -> Iterator[None]:
-    """Answer draws from `numpy.random` (its one global generator) by the source."""
-    legacy: Any = np.random  # typed without these two functions
-    before = legacy.get_bit_generator()
-    legacy.set_bit_generator(source.bit_generator)
-    try:
-        yield
-    finally:
-        legacy.set_bit_generator(before)

@@ -1,4 +1,4 @@
-"""Sources that answer draws: a generator (audits by sampling), or one with a draw at an edge.
+"""Sources that answer draws one by one: base of those that drive, and one with a draw at an edge.
 
 What can be answered is what a generator can return. PyTorch draws float32 and narrower uniforms
 from 24 bits and rounds them to the type; what rounds up to 1 becomes 0, so that a bfloat16 uniform
@@ -8,11 +8,16 @@ are never 0.
 
 from __future__ import annotations
 
-import ctypes
 import math
-import threading
+import os
+import random
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +25,13 @@ from mdsd_opt.base.array_types import Integers, Vector
 
 Shape = tuple[int, ...]
 
-_UINT64 = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)
-_UINT32 = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)
-_DOUBLE = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p)
+#: Folders of code that is not the engine's own.
+_PACKAGES = Path(np.__file__).parents[1]
+_FOREIGN = (
+    f"{Path(__file__).parents[2]}{os.sep}",
+    *(f"{_PACKAGES / name}{os.sep}" for name in ("numpy", "scipy", "torch")),
+    random.__file__,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,99 +97,109 @@ CPU_CLOCK = Clock(0.0, 53 * math.log(2.0), 53)
 CUDA_CLOCK = Clock(2.0**-24, 22.9, 24)
 
 
-class Source(Protocol):
-    """Interface that answers every kind of draw."""
+class Source(ABC):
+    """Answers every kind of draw, and follows the states of the generators that ask.
 
-    @property
-    def bit_generator(self) -> Any:
-        """Bit generator whose NumPy generators draw this source's answers."""
+    A generator goes through its states as it would without an audit, and is answered by the state
+    that it is in: a new one is a new draw, and one that it was in before in the same call gives the
+    same number again, whoever put it back. What cannot be answered so is `trouble`: another kind of
+    draw from such a state, and any from a state that an earlier call drew from.
 
+    Attributes
+    ----------
+    generator : numpy.random.Generator
+        The engine's, set by `served`.
+    trouble : str
+        Why the answers of this call are not those of the generators; empty if they are.
+    """
+
+    generator: np.random.Generator
+
+    def __init__(self) -> None:
+        self.trouble = ""
+        self._now: dict[Hashable, tuple[Hashable, Any]] = {}
+        self._before: set[Hashable] = set()
+
+    def new_call(self) -> None:
+        """Take all states met so far for those of earlier calls."""
+        self._before.update(self._now)
+        self._now.clear()
+
+    def followed(
+        self,
+        states: Sequence[Hashable],
+        kind: Hashable,
+        draw: Callable[[], Any],
+    ) -> Any:
+        """Answer of a draw that begins in the first of these states and goes through the others."""
+        first = states[0]
+        if first in self._now and self._now[first][0] == kind:
+            return self._now[first][1]
+        if not self._before.isdisjoint(states):
+            self.lost("it draws from a state that a generator was in at an earlier call")
+        elif not self._now.keys().isdisjoint(states):
+            self.lost("it draws other numbers from a state that it drew from before")
+        answer = draw()
+        self._now.update(dict.fromkeys(states, (None, None)))
+        self._now[first] = kind, answer
+        return answer
+
+    def lost(self, what: str) -> None:
+        """Record what cannot be followed, and the line of the engine that did it."""
+        self.trouble = self.trouble or f"{what}, at {_line()}"
+
+    @abstractmethod
     def uniforms(self, grid: Grid, shape: Shape) -> Vector:
-        """Uniforms of a type, in any shape."""
+        """Uniforms of a type, in any shape; each row, along the last axis, may be a race."""
 
+    @abstractmethod
     def clocks(self, clock: Clock, shape: Shape) -> Vector:
         """Exponentials of rate one; each row, along the last axis, may be a race."""
 
+    @abstractmethod
     def categories(self, weights: Vector, rounded: bool = False) -> Integers:
         """One category for each row of weights, shape (n, V) -> (n,).
 
         `rounded` says that they were computed in float32 or coarser.
         """
 
+    @abstractmethod
     def below(self, count: int) -> int:
         """Random integer in 0..count-1, each equally likely."""
 
+    @abstractmethod
     def bits(self, width: int) -> int:
         """Random integer of so many bits."""
 
 
-class _BitFunctions(ctypes.Structure):
-    """The C structure bitgen_t of NumPy."""
-
-    _fields_ = (
-        ("state", ctypes.c_void_p),
-        ("next_uint64", _UINT64),
-        ("next_uint32", _UINT32),
-        ("next_double", _DOUBLE),
-        ("next_raw", _UINT64),
-    )
+#: Sources that are asked now, the innermost block last; None where generators run by themselves.
+_ASKED: list[Source | None] = [None]
 
 
-class SourceBits:
-    """Bit generator that asks a source; `generator` is a genuine NumPy one with its answers.
-
-    NumPy takes its randomness from a C structure of function pointers that a bit generator hands
-    over in a capsule. Here these functions are Python callbacks, so that any code written for
-    `numpy.random.Generator`, or for `numpy.random` itself, can be driven through chosen uniforms,
-    exactly 0.0 included.
-    """
-
-    def __init__(self, source: Source) -> None:
-        self.lock = threading.RLock()
-        self._functions = _BitFunctions(
-            None,
-            _UINT64(lambda _: source.bits(64)),
-            _UINT32(lambda _: source.bits(32)),
-            _DOUBLE(lambda _: source.uniforms(DOUBLE, (1,))[0]),
-            _UINT64(lambda _: source.bits(64)),
-        )
-        new_capsule = ctypes.pythonapi.PyCapsule_New
-        new_capsule.restype = ctypes.py_object
-        new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-        self._name = b"BitGenerator"  # the capsule keeps a pointer to it
-        self.capsule = new_capsule(ctypes.addressof(self._functions), self._name, None)
-        self.generator = np.random.Generator(self)  # type: ignore[arg-type]  # duck-typed in numpy
+def asked() -> Source | None:
+    """Source that answers now, if any."""
+    return _ASKED[-1]
 
 
-class SampledSource:
-    """Source that answers from a NumPy generator."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self.rng = rng
-
-    @property
-    def bit_generator(self) -> Any:
-        return self.rng.bit_generator
-
-    def uniforms(self, grid: Grid, shape: Shape) -> Vector:
-        return grid.values(self.rng.integers(grid.size, size=shape))
-
-    def clocks(self, clock: Clock, shape: Shape) -> Vector:
-        drawn = -np.log1p(-self.rng.random(shape))
-        return np.clip(drawn, clock.lowest, clock.highest)
-
-    def categories(self, weights: Vector, rounded: bool = False) -> Integers:
-        return categories_at(weights, self.rng.random(len(weights)))
-
-    def below(self, count: int) -> int:
-        # Python's integers have no end, NumPy's do.
-        return int(self.rng.random() * count) if count >= 2**63 else int(self.rng.integers(count))
-
-    def bits(self, width: int) -> int:
-        return int.from_bytes(self.rng.bytes(width // 8 + 1), "little") % (1 << width)
+@contextmanager
+def asking(source: Source | None) -> Iterator[None]:
+    """Let a source answer inside the block."""
+    _ASKED.append(source)
+    try:
+        yield
+    finally:
+        _ASKED.pop()
 
 
-class EdgeSource(SampledSource):
+def _line() -> str:
+    """Place in the code of the engine that is at work: file and line."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_FOREIGN):
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+class EdgeSource(Source):
     """Source that answers from a generator, with one draw put to an end of its range.
 
     Uniforms and exponentials have ends and are counted in `drawn`; categories have none. `rarity`
@@ -192,8 +211,8 @@ class EdgeSource(SampledSource):
     spared = 0
 
     def __init__(self, rng: np.random.Generator) -> None:
-        super().__init__(rng)
-        self._bits = SourceBits(self)
+        super().__init__()
+        self.rng = rng
         self.restart(0, upper=False)
 
     def restart(self, place: int, upper: bool) -> None:
@@ -202,22 +221,27 @@ class EdgeSource(SampledSource):
         self.drawn = 0
         self.rarity: int | None = None
         self.value = math.nan
-        self.kind = ""
-
-    @property
-    def bit_generator(self) -> Any:
-        return self._bits
+        self.kind = self.trouble = ""
 
     def uniforms(self, grid: Grid, shape: Shape) -> Vector:
-        end = grid.highest if self._upper else 0.0
-        return self._put(super().uniforms(grid, shape), end, grid.rarity, "uniform")
+        drawn = grid.values(self.rng.integers(grid.size, size=shape))
+        return self._put(drawn, grid.highest if self._upper else 0.0, grid.rarity, "uniform")
 
     def clocks(self, clock: Clock, shape: Shape) -> Vector:
+        drawn = np.clip(-np.log1p(-self.rng.random(shape)), clock.lowest, clock.highest)
         end = clock.highest if self._upper else clock.lowest
-        return self._put(super().clocks(clock, shape), end, clock.rarity, "exponential")
+        return self._put(drawn, end, clock.rarity, "exponential")
+
+    def categories(self, weights: Vector, rounded: bool = False) -> Integers:
+        return categories_at(weights, self.rng.random(len(weights)))
+
+    def below(self, count: int) -> int:
+        # Python's integers have no end, NumPy's do.
+        return int(self.rng.random() * count) if count >= 2**63 else int(self.rng.integers(count))
 
     def bits(self, width: int) -> int:
-        drawn, inside = super().bits(width), (1 << min(self.spared, width)) - 1
+        drawn = int.from_bytes(self.rng.bytes(width // 8 + 1), "little") % (1 << width)
+        inside = (1 << min(self.spared, width)) - 1
         end = (1 << width) - 1 - inside if self._upper else inside
         rarity = width - min(self.spared, width)
         return drawn if self._meets(1, end, rarity, "integer") is None else end

@@ -6,7 +6,6 @@ engine's own or without. It does not see other threads, nor what an operator of 
 
 from __future__ import annotations
 
-import hashlib
 import math
 import sys
 from collections.abc import Callable
@@ -17,14 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mdsd_opt.auditing.randomness.sources import (
-    CPU_CLOCK,
-    CUDA_CLOCK,
-    GRIDS,
-    Grid,
-    SampledSource,
-    Source,
-)
+from mdsd_opt.auditing.randomness.sources import CPU_CLOCK, CUDA_CLOCK, GRIDS, Grid, Source
 from mdsd_opt.base.array_types import Floats
 
 Answer = Callable[..., Any]
@@ -40,20 +32,20 @@ _WEIGHED = ("multinomial", "bernoulli")
 #: Seed of a generator that was never given one.
 _NO_SEED = torch.Generator().initial_seed()
 
-#: NumPy's own function, kept here because a function under audit may run with another one.
-_default_rng = np.random.default_rng
+
+class _NotServedError(Exception):
+    """A draw that no source answers."""
 
 
 class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
-    """Mode in which a source answers every random operator; an unknown one is refused.
+    """Mode in which a source answers every random operator; without one, it only looks on.
 
-    A generator of the engine's own moves on as it would without an audit, and what it draws is
-    answered by its state: for a new one the source is asked; for one that was met before, as when a
-    generator is made from the same seed in every call, the numbers are always the same.
+    Generators, the default ones too, go on as they would without an audit; what they draw is
+    answered by their states, see `Source`. An operator that no source answers draws by itself, and
+    the source is told.
 
-    `refuse` takes what was drawn, and raises; `begins` takes the name of a generator that is in a
-    state it was in before, `moved` the state in which one is left. `narrow`: whether any result had
-    fewer bits than float64.
+    `begins` takes the name of a generator that stands at the beginning of its seed when it draws.
+    `narrow`: whether any result had fewer bits than float64; `num_draws` counts the draws.
     """
 
     @classmethod
@@ -61,20 +53,15 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
         """Decline torch's guard: it costs as much again as all else here, see `torch_draws`."""
         return False
 
-    def __init__(
-        self,
-        source: Source,
-        refuse: Callable[[str], Any],
-        begins: Callable[[str], None],
-        moved: Callable[[Any], None],
-    ) -> None:
+    def __init__(self, source: Source | None, begins: Callable[[str], None]) -> None:
         super().__init__()
-        self._source = source
-        self._refuse, self._begins, self._moved = refuse, begins, moved
-        self._defaults = {_digest(state) for state in generator_states(())}
-        self._states: set[int] = set()
-        self._given: dict[tuple[Any, ...], Any] = {}  # in this call, by state
+        self._source: Any = source
+        self._begins = begins
+        self._beginnings: dict[tuple[str, int], Any] = {}
+        self._reseeding: np.random.Generator | None = None
+        self._met: dict[int, Any] = {}
         self.narrow = False
+        self.num_draws = 0
         self._answers: dict[str, Answer] = {
             "rand": self._rand,
             "rand_like": self._rand_like,
@@ -97,50 +84,62 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
             self.narrow = getattr(result, "dtype", None) in _NARROW
         return result
 
+    def restart(self, rng: np.random.Generator) -> None:
+        """Let each generator begin anew, from a seed that is drawn when it is met."""
+        self._reseeding = rng
+        self._met.clear()
+
     def _drawn(self, func: Any, args: Any, named: dict[str, Any]) -> Any:
-        name = func._schema.name.partition("::")[2]
-        answer = self._answers.get(name.rstrip("_"))
-        if answer is None and _drops_nothing(func, args, named):
+        if _drops_nothing(func, args, named):
             return func(*args, **named)
-        if answer is None:
-            return self._refuse(f"the operator {func}")
-        generator = named.pop("generator", None)
-        out = named.pop("out", None)
-        if name == "bernoulli_" and len(args) == 1:
-            named.setdefault("p", 0.5)  # without it, `bernoulli` takes the tensor itself
-        state = None if generator is None else _digest(generator.get_state())
-        if state is None or state in self._defaults:
-            result = answer(*args, **named)
-        else:
-            weighed = name.startswith(_WEIGHED)
-            told = [_told(x, weighed) for x in (*args, *named.values())]
-            if name.endswith("_"):
-                told[0] = _told(args[0], weighed=False)  # it is overwritten
-            key = (name, *told)
-            result = self._of_generator(generator, state, key, lambda: answer(*args, **named))
+        self.num_draws += 1
+        given = named.get("generator")
+        generator = _default_generator(args, named) if given is None else given
+        source = self._source
+        if source is None:
+            if given is not None and self._reseeding is not None and id(given) not in self._met:
+                self._met[id(given)] = given
+                given.manual_seed(int(self._reseeding.integers(2**63)))
+            if generator is not None and self._is_at_beginning(generator):
+                self._begins(_name(generator, is_default=given is None))
+            return func(*args, **named)
+        name = func._schema.name.partition("::")[2]
+        asked = {key: value for key, value in named.items() if key not in ("generator", "out")}
+        try:
+            result = self._answered(source, name, generator, args, asked)
+        except _NotServedError as error:
+            what = str(error) or f"the operator {func}"
+            source.lost(f"it draws from {what}, which is not served")
+            return func(*args, **named)
         if name.endswith("_"):
             return args[0].copy_(result)
+        out = named.get("out")
         return result if out is None else out.resize_(result.shape).copy_(result)
 
-    def new_call(self) -> None:
-        """Forget the answers of the last call."""
-        self._given.clear()
-
-    def _of_generator(self, generator: Any, state: int, key: tuple[Any, ...], draw: Answer) -> Any:
-        source = self._source
-        if state in self._states:
-            seed = generator.initial_seed()
-            self._begins(f"torch.Generator of {'no seed' if seed == _NO_SEED else f'seed {seed}'}")
-            self._source = SampledSource(_default_rng(state))
-        self._states.add(state)
-        try:
-            if (state, key) not in self._given:
-                self._given[state, key] = draw()
-        finally:
-            self._source = source
+    def _answered(
+        self, source: Source, name: str, generator: Any, args: Any, named: dict[str, Any]
+    ) -> Any:
+        answer = self._answers.get(name.rstrip("_"))
+        if answer is None or generator is None:
+            raise _NotServedError
+        if name == "bernoulli_" and len(args) == 1:
+            named.setdefault("p", 0.5)  # without it, `bernoulli` takes the tensor itself
+        weighed = name.startswith(_WEIGHED)
+        told = [_told(x, weighed) for x in (*args, *named.values())]
+        if name.endswith("_"):
+            told[0] = _told(args[0], weighed=False)  # it is overwritten
+        state = "torch", hash(generator.get_state().numpy().tobytes())
+        result = source.followed([state], (name, *told), lambda: answer(*args, **named))
         torch.empty(1, device=generator.device).uniform_(generator=generator)
-        self._moved(generator.get_state())
-        return self._given[state, key].clone()
+        return result.clone()
+
+    def _is_at_beginning(self, generator: Any) -> bool:
+        """Whether a generator is in the state that its seed puts it in."""
+        key = str(generator.device), generator.initial_seed()
+        if key not in self._beginnings:
+            fresh = torch.Generator(generator.device).manual_seed(key[1])
+            self._beginnings = {key: fresh.get_state()}
+        return bool(generator.get_state().equal(self._beginnings[key]))
 
     def _rand(self, size: Any, **options: Any) -> Any:
         options.pop("names", None)
@@ -157,7 +156,9 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
 
     def _grid(self, like: Any) -> Grid:
         name = str(like.dtype).removeprefix("torch.")
-        return GRIDS[name] if name in GRIDS else self._refuse(f"uniforms of type {name}")
+        if name not in GRIDS:
+            raise _NotServedError(f"uniforms of type {name}")
+        return GRIDS[name]
 
     def _exponential(self, like: Any, rate: float = 1.0) -> Any:
         if not rate > 0:
@@ -204,20 +205,33 @@ class GuardedTorchDraws(TorchDraws):
     __torch_dispatch__ = torch._disable_dynamo(TorchDraws.__torch_dispatch__, recursive=True)
 
 
-def torch_draws(
-    source: Source,
-    refuse: Callable[[str], Any],
-    begins: Callable[[str], None],
-    moved: Callable[[Any], None],
-) -> TorchDraws:
+def torch_draws(source: Source | None, begins: Callable[[str], None]) -> TorchDraws:
     """`TorchDraws`, guarded if anything in this process may have been compiled."""
     kind = GuardedTorchDraws if "torch._dynamo" in sys.modules else TorchDraws
-    return kind(source, refuse, begins, moved)
+    return kind(source, begins)
 
 
-def _digest(state: Any) -> int:
-    """Number that tells states of generators apart."""
-    return int.from_bytes(hashlib.blake2b(state.numpy().tobytes(), digest_size=8).digest())
+def default_generators() -> list[Any]:
+    """Generators that draw where none is given."""
+    cuda = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
+    return [torch.default_generator, *cuda]
+
+
+def _default_generator(args: Any, named: dict[str, Any]) -> Any:
+    """Generator of an operator that is given none; None where it is one that nobody can ask for."""
+    tensors = (x for x in (*args, *named.values()) if isinstance(x, torch.Tensor))
+    device = torch.device(named.get("device") or getattr(next(tensors, None), "device", "cpu"))
+    if device.type == "cuda":
+        index = torch.cuda.current_device() if device.index is None else device.index
+        return torch.cuda.default_generators[index]
+    return torch.default_generator if device.type in ("cpu", "meta") else None
+
+
+def _name(generator: Any, is_default: bool) -> str:
+    seed = generator.initial_seed()
+    if is_default:
+        return f"torch.manual_seed({seed})"
+    return f"torch.Generator of {'no seed' if seed == _NO_SEED else f'seed {seed}'}"
 
 
 def _told(argument: Any, weighed: bool) -> Any:
@@ -247,16 +261,3 @@ def _weights(weights: Any) -> Floats:
     if not (rows.sum(axis=1) > 0).all():
         raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
     return rows
-
-
-def generator_states(generators: tuple[Any, ...]) -> list[Any]:
-    """States of torch's default generators and of these."""
-    defaults = [torch.default_generator]
-    if torch.cuda.is_initialized():
-        defaults += torch.cuda.default_generators
-    return [generator.get_state() for generator in (*defaults, *generators)]
-
-
-def states_differ(before: list[Any], after: list[Any]) -> bool:
-    """Whether any generator has moved; later ones are not compared."""
-    return any(not torch.equal(a, b) for a, b in zip(before, after, strict=False))

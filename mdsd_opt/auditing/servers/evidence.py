@@ -52,6 +52,9 @@ MOST_PREFIXES, MOST_IDS = 300_000, 1 << 21
 #: Number of consecutive tokens of a long text that belong to the same half.
 _BLOCK = 64
 
+#: Mass beside the likeliest token up to which a law counts as certain.
+_CERTAIN = 1e-9
+
 _IMPOSSIBLE = "impossible tokens"
 _AT_PREFIX = "what this prefix sent before"
 _NAMES = (*OF_LAW, *OF_DRAFT, *OF_CONTEXT, _IMPOSSIBLE)
@@ -155,7 +158,7 @@ class Evidence:
         self._of_half = [0, 0]
         self.num_impossible = 0
         self.num_unlisted = 0
-        self.num_tokens = 0
+        self.num_tokens = self.num_uncertain = 0  # all, and those whose laws leave a choice
         self.peak = -math.inf
 
     def new_text(self) -> None:
@@ -190,6 +193,7 @@ class Evidence:
         self._variance[half] += favoured * (1.0 - favoured)
         self._of_half[half] += 1
         self.num_tokens += 1
+        self.num_uncertain += bool(law.p[0] < 1.0 - _CERTAIN)
         self._learn_prefix(shown.prefix, token, law, cell)
         if cell is None:
             return None
@@ -394,18 +398,21 @@ class Evidence:
 
 
 def detectable_distance(num_tokens: int, tau: float, alpha: float, z: float) -> float:
-    r"""Total variation, in the direction of some bet, that is found in so many tokens.
+    r"""Total variation towards one of the laws bet on that is found in so many tokens.
 
-    .. math:: \tau + \sqrt{\log(B/\alpha) / (2n)} + z / (2 \sqrt n),
-
-    B the bets and stakes, z the normal quantile of the power: an indicator has a variance of 1/4 at
-    most, and a bet on one that deviates by delta grows by :math:`2 \delta^2` a token at best.
+    It is that of an event of probability a, the worst of several, which comes with
+    :math:`a + \delta`: the best stake wins :math:`\log(B/\alpha)`, B the bets and stakes, even z
+    standard deviations (the normal quantile of the power) below its mean.
     """
     if num_tokens < 1:
         return 1.0
     needed = math.log(NUM_BETS * STAKES.size / alpha)
-    root = math.sqrt(num_tokens)
-    return min(tau + math.sqrt(needed / 2.0) / root + z / (2.0 * root), 1.0)
+    a, delta = np.linspace(0.05, 0.95, 19)[:, None], np.linspace(0, 1, 2_001)[:, None, None]
+    won, lost, hit = np.log1p(STAKES * (1 / a - 1)), np.log1p(-STAKES), np.minimum(a + delta, 1)
+    mean = num_tokens * (hit * won + (1 - hit) * lost - tau * STAKES / a)
+    least = mean - z * np.sqrt(num_tokens * hit * (1 - hit)) * (won - lost)
+    found = ((least.max(axis=2) >= needed) | (a + delta > 1)[:, :, 0]).all(axis=1)
+    return float(delta[int(np.argmax(found)), 0, 0])
 
 
 def _put(

@@ -6,14 +6,17 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from mdsd_opt.auditing.report import LOSSY, NO_DEVIATION, NOT_JUDGED, Interval, Report
+from mdsd_opt.auditing.report import CERTAIN_LAWS, LOSSY, NO_DEVIATION, NOT_JUDGED, Interval, Report
 
 #: Findings that a report can have, beside its class.
 DEVIATES, ANOTHER_LAW = "tokens deviate", "another law"
 LAW_MISREAD, NO_CONTROL = "law misread", "no control"
 NOTHING_DRAFTED, NO_LAW = "nothing drafted", "no law"
 DRAFTS_UNSEEN, ENDED_EARLY = "drafts not seen", "ended early"
-TOO_MUCH_ACCEPTED = "acceptance above the optimum"
+TOO_MUCH_ACCEPTED, NO_CHOICE = "acceptance above the optimum", "no choice"
+
+#: Direction of the bias that is found: that of any other one cannot be known.
+BETS = "towards one of the laws bet on"
 
 #: Intervals of quantities about which nothing is known.
 _ANY_FACTOR, _ANY_EXCESS = Interval(0.0, math.inf), Interval(-1.0, 1.0)
@@ -62,8 +65,9 @@ class ServerReport(Report):
     finding : str
         Why a report is lossy or not judged: "tokens deviate", "another law", "law misread" (the
         control deviates as well: what was read is not the law, or sampling itself is wrong), "no
-        control", "nothing drafted", "no law", "drafts not seen" (nobody counts them, so that there
-        may be none), "ended early" (by an error), "acceptance above the optimum"; else empty.
+        control", "nothing drafted", "no law", "no choice" (every law is certain), "drafts not seen"
+        (nobody counts them, so that there may be none), "ended early" (by an error), "acceptance
+        above the optimum"; else empty.
     later, first, control : Measured
         Tokens that may come from drafts; first tokens after a prompt; tokens without speculation.
     temperature : float
@@ -159,10 +163,7 @@ class ServerReport(Report):
             return f"NOT SETTLED: {found}, which points to {self.points_to}: ask for more tokens."
         if self._too_few:
             return "no deviation found, but there are too few tokens to see one."
-        return (
-            f"no deviation found in {self.tokens:,} tokens ({found}); {self.detectable_bias:.2g} "
-            f"along one of the bets would have been found with probability {self.power:g}."
-        )
+        return f"no deviation found in {self.tokens:,} tokens ({found}); {self._found(self)}."
 
     @property
     def _why_not(self) -> str:
@@ -176,6 +177,8 @@ class ServerReport(Report):
             )
         if self.finding == ENDED_EARLY:
             return f"ended early, see the note: {clean}"
+        if self.finding == NO_CHOICE:
+            return f"no choice: {CERTAIN_LAWS}."
         if self.finding == NO_LAW:
             return "no law: the server says of no token how likely it was."
         if self.finding == NO_CONTROL:

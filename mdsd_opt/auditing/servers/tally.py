@@ -291,6 +291,8 @@ class Tally:
             return NOT_JUDGED, reports.NOTHING_DRAFTED
         if self.acceptance.log_e >= accused:
             return NOT_JUDGED, reports.TOO_MUCH_ACCEPTED
+        if self.later.num_uncertain == 0:
+            return NOT_JUDGED, reports.NO_CHOICE
         if self.points_to:
             return NOT_SETTLED, ""
         if self.has_ended_early:
@@ -339,7 +341,7 @@ class Tally:
         counted, at_least = self.acceptance, later.distance_at_least(alpha)
         differences = self.differences
         detectable = detectable_distance(
-            later.num_tokens, tau, wanted.false_alarm, normal_quantile(wanted.power)
+            later.num_uncertain, tau, wanted.false_alarm, normal_quantile(wanted.power)
         )
         notes = list(own.pop("notes", ()))
         if later.num_unlisted:
@@ -356,6 +358,7 @@ class Tally:
             method="sampling",
             num_trials=later.num_tokens,
             detectable_bias=detectable,
+            direction=reports.BETS,
             false_alarm=wanted.false_alarm,
             power=wanted.power,
             confidence=wanted.confidence,

@@ -25,6 +25,7 @@ from mdsd_opt.auditing.report import (
 )
 from mdsd_opt.auditing.seen_texts import Numbered
 from mdsd_opt.auditing.settings import Options, generator_of, seed_of
+from mdsd_opt.auditing.sight import Hidden, Sight
 from mdsd_opt.auditing.texts.driven_law import DrivenText, driven_text
 from mdsd_opt.auditing.texts.report import TextAuditReport
 from mdsd_opt.auditing.texts.rounds import counted
@@ -65,14 +66,14 @@ def audit_text(
     vocab_sizes: Sequence[int] | None = None,
     promise: Promise | None = None,
     method: str = "auto",
-    num_texts: int = 10_000,
+    num_texts: int = 21_000,
     seconds: float = 120.0,
     max_calls: int = 60_000,
     progress: bool | None = None,
     false_alarm: float = 1e-6,
     power: float = 0.99,
     tolerance: float | None = None,
-    driven_checks: int = 100,
+    driven_checks: int = 500,
 ) -> TextAuditReport:
     r"""Decide whether a function that drafts, verifies and keeps state by itself is lossless.
 
@@ -178,11 +179,16 @@ def _long_tables(length: int) -> Tables:
     return Tables(3, max(length, _LONG), 36)
 
 
+def _fixed_tables(length: int) -> Tables:
+    """Fixed laws over four tokens, which are driven, or sampled if nothing can be."""
+    return Tables(4, min(length, 2), 0, fixed=True)
+
+
 def _driven_tables(length: int) -> Iterator[Tables]:
-    """Small tables with all that can go wrong: residuals of several tokens, zeros."""
+    """Small tables with all that can go wrong: residuals of several tokens, ties, zeros."""
     every = (
         Tables(2, length, 6),
-        Tables(3, length, 16),
+        _fixed_tables(length),
         Tables(3, length, 26, memory=1, zeros=True),
         Tables(2, length, 56, memory=1),
     )
@@ -241,12 +247,10 @@ class _TextAudit:
             if not any(sample.is_hopeless for sample in self.samples):
                 self._drive(small, deadline, advance)
                 known = {law.tables for law in self.laws} | set(self.left_out)
-                undriven = [t for t in small if t not in known]
-                if not self._is_wrong:
-                    if samples:
-                        for rows in wide:
-                            self._sample(rows, deadline)
-                    for tables in undriven[:1]:
+                left: list[AnyTables] = [_fixed_tables(self.length), *small]
+                left = [tables for tables in left if tables not in known][:1]
+                for tables in (*left, *(wide if samples else ())):
+                    if not self._is_wrong:
                         self._sample(tables, deadline)
                 if not self.laws and not self.samples:
                     self._sample(_long_tables(self.length), deadline)
@@ -322,10 +326,11 @@ class _TextAudit:
     def _driven(self, tables: Tables, deadline: float) -> DrivenText:
         """Law of the texts on some tables; a wrong one is driven again without merging."""
         session, merges = self._session(tables), tables.vocab_size > 2
-        law = driven_text(session, self.options, merges, deadline)
+        seed = int(self.rng.integers(2**31))
+        law = driven_text(session, self.options, merges, deadline, seed)
         if law.fits or not law.num_merged:
             return law
-        return driven_text(session, self.options, False, deadline)
+        return driven_text(session, self.options, False, deadline, seed)
 
     def _broken_side(self, tables: AnyTables, deadline: float) -> str:
         """Side whose promise is not kept, on tables where the texts deviate."""
@@ -354,7 +359,9 @@ class _TextAudit:
         samples = list(self.samples)
         telling: Sample
         if self.laws and (not by_sample or not all(law.fits for law in self.laws)):
-            shown = max(self.laws, key=lambda law: law.distance)
+            shown = max(
+                self.laws, key=lambda law: (0 if is_wrong else law.tables.length, law.distance)
+            )
             if is_wrong or not samples:
                 until = min(time.perf_counter() + _TELLING_SECONDS, deadline)
                 session = self._session(shown.tables)
@@ -377,6 +384,11 @@ class _TextAudit:
         open_ones = [] if kind in (LOSSY, NOT_JUDGED) else self.samples
         odd = shown.example()
         where = f"{odd.where} with the models of {shown.tables}".strip()
+        checks = tuple(check for sample in self.samples for check in sample.checks)
+        level = options.level(checks)
+        sights = [Sight(0, 0) if one.seen is None else one.seen.sight for one in self.samples]
+        sampled_hidden = [sight.hidden(level, options.power) for sight in sights]
+        hidden = Hidden.largest([*sampled_hidden, *(Hidden(law.unseen) for law in self.laws)])
         return TextAuditReport(
             verdict_class=kind,
             points_to=next((one.points_to for one in open_ones if one.points_to), ""),
@@ -399,10 +411,8 @@ class _TextAudit:
             p_value=self._p_value if any(sample.checks for sample in self.samples) else None,
             false_alarm=options.false_alarm,
             power=options.power,
-            detectable_bias=max(
-                (sample.detectable_bias(options) for sample in self.samples), default=0.0
-            ),
-            checks=tuple(check for sample in self.samples for check in sample.checks),
+            checks=checks,
+            **hidden._asdict(),
             violations=tuple(violation for log in logs for violation in log.listed),
             num_violations=sum(log.count for log in logs),
             num_edge_probes=None if self.laws else 0,

@@ -17,7 +17,7 @@ from mdsd_opt.auditing.driving.draw_tree import Budget, Node, Run
 from mdsd_opt.auditing.driving.tape import CategoryDraw, Draw, Tail, UniformDraw, Value
 from mdsd_opt.auditing.model_texts import Texts
 from mdsd_opt.auditing.report import Example
-from mdsd_opt.auditing.settings import Options
+from mdsd_opt.auditing.settings import Options, unseen_bias
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.auditing.texts.report import Trial
 from mdsd_opt.auditing.texts.rounds import Rounds
@@ -95,13 +95,15 @@ class SessionTree(DrawTree):
 
     points = 9
 
-    def __init__(self, run: Run, checks: int, length: int, merges: bool, budget: Budget) -> None:
+    def __init__(
+        self, run: Run, checks: int, length: int, merges: bool, budget: Budget, seed: int
+    ) -> None:
         self._merges = merges
         self._contexts: dict[tuple[Value, ...], Context] = {}
         self._nodes: defaultdict[Hashable, list[Node]] = defaultdict(list)
         self.num_merged = 0
         self._session_tape = SessionTape(length)
-        super().__init__(run, checks, self._session_tape, budget)
+        super().__init__(run, checks, self._session_tape, budget, seed)
 
     def _run(self, values: tuple[Value, ...], tail: Tail) -> tuple[Hashable, tuple[Draw, ...]]:
         found = super()._run(values, tail)
@@ -134,7 +136,7 @@ class SessionTree(DrawTree):
                 draws.append(node.draw)
                 more.append(value)
                 node = node.children[n]
-            outcome, seen = self._run((*values, *more), Tail(2))
+            outcome, seen = self._run((*values, *more), Tail(self._seed + 2))
             if (outcome, seen[len(values) :]) != (node.outcome, tuple(draws)):
                 return False
         return True
@@ -174,6 +176,8 @@ class DrivenText:
         where that is more; None where neither was met.
     num_merged : int
         Nodes of the tree that were taken to be others.
+    unseen : float
+        Probability of texts that the random checks could have missed.
     wrong, failed : ViolationLog
         Impossible texts, however rare; calls that gave none.
     """
@@ -185,6 +189,7 @@ class DrivenText:
     tolerance: float
     num_checks: int
     num_merged: int
+    unseen: float
     seconds: float
     wrong: ViolationLog = field(default_factory=ViolationLog)
     failed: ViolationLog = field(default_factory=ViolationLog)
@@ -233,8 +238,10 @@ class DrivenText:
         )
 
 
-def driven_text(session: Session, options: Options, merges: bool, deadline: float) -> DrivenText:
-    """Law of the texts of a session.
+def driven_text(
+    session: Session, options: Options, merges: bool, deadline: float, seed: int
+) -> DrivenText:
+    """Law of the texts of a session; the seed is that of the random checks.
 
     Raises
     ------
@@ -249,7 +256,7 @@ def driven_text(session: Session, options: Options, merges: bool, deadline: floa
         assert isinstance(tape, SessionTape)
         return session.outcome(tape.heard)
 
-    tree = SessionTree(run, options.driven_checks, tables.length, merges, budget)
+    tree = SessionTree(run, options.driven_checks, tables.length, merges, budget, seed)
     law, wrong, failed = np.zeros(texts.law.size), ViolationLog(), ViolationLog()
     for leaf in tree.outcomes():
         text = leaf.outcome
@@ -273,6 +280,7 @@ def driven_text(session: Session, options: Options, merges: bool, deadline: floa
         tolerance=tolerance,
         num_checks=tree.num_checks,
         num_merged=tree.num_merged,
+        unseen=unseen_bias(options.driven_checks, options.power),
         seconds=time.perf_counter() - began,
         wrong=wrong,
         failed=failed,

@@ -101,10 +101,12 @@ class TextAuditReport(Report):
             return f"NOT LOSSLESS: {self._reason()}{because}."
         found = self._none_found("texts") if self.num_trials else ""
         if self.num_checks:
-            sizes = sorted({t.vocab_size for t in self.tried if t.method == "driven"})
-            where = f"the law of {self.length} tokens is the target's at V = {_listed(sizes)}"
-            driven = f"{where}, {self._up_to}"
-            found = f"no deviation: {driven}; {found}" if found else f"lossless: {driven}."
+            driven = [trial for trial in self.tried if trial.method == "driven"]
+            sizes = sorted({trial.vocab_size for trial in driven})
+            most = max(trial.length for trial in driven)
+            law = f"the law of up to {most} tokens is the target's at V = {_listed(sizes)}"
+            exact = f"{law}, {self._up_to if found else self._exact(self.detectable_bias)}"
+            found = f"no deviation: {exact}; {found}" if found else f"lossless: {exact}."
         missing = [text for kind, text in _NEVER.items() if not self.met.get(kind)]
         return found + (f" Not seen: {'; '.join(missing)}." if missing else "")
 
@@ -147,4 +149,5 @@ class TextAuditReport(Report):
 
 
 def _listed(numbers: Sequence[int]) -> str:
-    return " and ".join(map(str, numbers))
+    *first, last = map(str, numbers)
+    return " and ".join([", ".join(first), last] if first else [last])

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.model_texts import PlaceLaws
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.report import Check, Example, Interval, pointed
 from mdsd_opt.auditing.seen_texts import ByPlace, Numbered, Seen, by_place
-from mdsd_opt.auditing.settings import LEAST_CALLS, Options, detectable_bias
+from mdsd_opt.auditing.settings import LEAST_CALLS, Options
 from mdsd_opt.auditing.subject import HOPELESS_CALLS, ViolationLog
 from mdsd_opt.auditing.texts.report import Trial
 from mdsd_opt.auditing.texts.rounds import Rounds
@@ -23,9 +22,6 @@ from mdsd_opt.auditing.texts.toys import AnyTables
 
 #: Number of calls that show whether the audit is ever asked for a random number.
 _WATCHED = 20
-
-#: Number of groups of texts for the bias that the report states.
-_GROUPS = 16
 
 #: p-value below which a position is named, once the law is known to be wrong.
 _NAMED = 1e-3
@@ -45,8 +41,6 @@ class Sample:
         Impossible texts; calls that gave none.
     restarting, notes : tuple of str
         Generators that begin anew in call after call; what could not be done.
-    num_cells : int
-        Groups of texts, or classes of tokens, for the bias that the report states.
     seen : Seen or None
         None where nothing was looked at.
     checks : tuple of Check
@@ -64,7 +58,6 @@ class Sample:
     failed: ViolationLog = field(default_factory=ViolationLog)
     restarting: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    num_cells: int = 0
     seen: Seen | None = None
     checks: tuple[Check, ...] = ()
     position: int | None = None
@@ -108,11 +101,6 @@ class Sample:
             return variations(self.written.texts, self.written.law)[0]
         return 0.0 if self.seen is None else self.seen.first
 
-    def detectable_bias(self, options: Options) -> float:
-        """Smallest total variation between groups, or classes, that is found with the power."""
-        level = options.level(self.checks)
-        return detectable_bias(self.written.size, self.num_cells, level, options.power)
-
     def example(self) -> Example:
         """Text, or token of a wide law, that deviates most."""
         return self.written.example(0 if self.seen is None else self.seen.place)
@@ -143,21 +131,15 @@ def checked_sample(
         return replace(
             sample,
             seen=seen,
-            num_cells=seen.num_cells,
             checks=() if sample.failed.count else seen.checks,
             position=seen.place if seen.interval.low > 0 else None,
         )
     if not written.size or sample.failed.count:
         return sample
     each = position_checks(written.texts, written.numbers, rng)
-    groups = written.cells(_GROUPS)
-    counts = groups.counts(written.numbers)
-    scores = statistics.split_scores(counts, groups.probabilities, rng)[0]
-    grouped = Check("groups of texts", "any change between them", statistics.chi_square(scores))
     seen = written.examined(rng, options.confidence)
     odd = (n for n, check in enumerate(each) if check.p_value < _NAMED)
-    checks = (*seen.checks, grouped, *each)
-    return replace(sample, seen=seen, checks=checks, position=next(odd, None))
+    return replace(sample, seen=seen, checks=(*seen.checks, *each), position=next(odd, None))
 
 
 def sampled(
@@ -179,13 +161,13 @@ def sampled(
                 break
             rounds = Rounds()
             is_watched = num_calls < _WATCHED
-            before = rng.bit_generator.state if is_watched else None
+            before = serving.progress if is_watched else None
             with serving.call():
                 outcome = session.outcome(rounds.hear)
             num_calls += 1
             if is_watched:
                 serving.check()
-                is_served |= bool(rng.bit_generator.state != before)
+                is_served |= serving.progress != before
                 met.add(outcome)
             if not isinstance(outcome, tuple):
                 log_failure(outcome, wrong, failed)
@@ -205,5 +187,4 @@ def sampled(
         seconds=sample.seconds + time.perf_counter() - began,
         restarting=tuple(dict.fromkeys((*sample.restarting, *serving.restarting))),
         notes=notes,
-        num_cells=written.cells(_GROUPS).probabilities.size if isinstance(written, Numbered) else 0,
     )

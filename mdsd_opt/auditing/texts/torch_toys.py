@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 
 from mdsd_opt.auditing.texts.toys import Toy
@@ -116,9 +117,9 @@ class TorchToy(torch.nn.Module):  # type: ignore[misc]  # torch has no types her
             shown = texts if attention_mask is not None and attention_mask.ndim == 4 else texts[-1:]
             for text in shown:
                 self._toy.hear(text)
-            rows.append([self._toy.row(text).tolist() for text in texts])
+            rows.append([self._toy.row(text) for text in texts])
         longer = _longer(given, input_ids) if use_cache else None
-        return Output(torch.tensor(rows, dtype=self.dtype), longer)
+        return Output(torch.from_numpy(np.array(rows)).to(self.dtype), longer)
 
 
 def _held(cache: Any, num_rows: int) -> list[list[int]]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.auditing.trial_laws import WideLaws
+from mdsd_opt.auditing.trial_laws import WideLaws, fixed_laws
 from mdsd_opt.errors import InvalidInput
 
 Vector = NDArray[np.float64]
@@ -43,6 +43,8 @@ class Tables:
         Tokens at the end of a text that the laws depend on; None for all of it.
     zeros : bool
         Whether one token in each law is impossible.
+    fixed : bool
+        Whether the laws are those of `fixed_laws`, in turn, instead of random ones.
     """
 
     vocab_size: int
@@ -50,6 +52,7 @@ class Tables:
     seed: int
     memory: int | None = None
     zeros: bool = False
+    fixed: bool = False
 
     def target(self, text: Text) -> Vector:
         """Target law p after a text, shape (V,)."""
@@ -63,6 +66,9 @@ class Tables:
         size = self.vocab_size
         if len(text) >= self.length:
             return np.eye(size)[0]
+        if self.fixed:
+            laws = fixed_laws(size)[(1 + sum(text) + len(text)) % 3]
+            return (laws.target, laws.draft)[model](text)
         last = text if self.memory is None else text[len(text) - min(self.memory, len(text)) :]
         rng = _default_rng([self.seed, model, size, len(last), *last])
         weights = rng.exponential(size=size) + _LEAST
@@ -72,6 +78,8 @@ class Tables:
         return law
 
     def __str__(self) -> str:
+        if self.fixed:
+            return f"V = {self.vocab_size}, {self.length} tokens, tied, reversed, equal laws"
         after = "the whole text" if self.memory is None else "the last token"
         zeros = ", one token impossible" if self.zeros else ""
         return f"V = {self.vocab_size}, {self.length} tokens, laws after {after}{zeros}"

@@ -15,10 +15,18 @@ from mdsd_opt.auditing.driving import Budget, OutOfTime, Tape, Undrivable, drive
 from mdsd_opt.auditing.findings import Findings, FoundLaw
 from mdsd_opt.auditing.model_texts import NoTokenLeft, Promise, TableModel, both_sides, drawn_trees
 from mdsd_opt.auditing.report import NOT_DRIVEN, NOT_JUDGED, Example
-from mdsd_opt.auditing.settings import COARSE, MAX_CALLS, Options, generator_of, seed_of
+from mdsd_opt.auditing.settings import (
+    COARSE,
+    MAX_CALLS,
+    Options,
+    generator_of,
+    random_checks,
+    seed_of,
+)
 from mdsd_opt.auditing.subject import AlwaysFails, Failure, TreeVerify, ViolationLog, described
 from mdsd_opt.auditing.trees.report import TreeAuditReport
 from mdsd_opt.auditing.trees.rule import Met, TreeRule, TreeSample
+from mdsd_opt.auditing.trial_laws import SmallLaws, fixed_laws
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
@@ -30,6 +38,9 @@ from mdsd_opt.trees.topology import Topology, parse_topology
 #: these tables a residual that keeps its scale is .03 away or more after every text of up to one
 #: token: it is above q for some tokens and below it for others.
 _WIDER, _WIDER_TABLES, _WIDER_SECONDS = 5, (47, 48), 10.0
+
+#: Vocabulary size of the added fixed laws, and steps on added laws where they are sampled.
+_FIXED, _BESIDE_TRIALS = 4, 4_000
 
 
 @foreign("the function under audit")
@@ -66,9 +77,11 @@ def audit_tree(
     over the trees T of drafts and the outputs y that the text t begins with. The first token alone
     may be right where the text is not.
 
-    Where the laws given leave something unmet (drafts never accepted or never refused at some
-    level, one token possible after every refusal), a rule that passes is put to random laws over
-    more tokens as well: what is wrong there is reported, and that it was there.
+    A rule that passes is put to other laws as well: to a flat target, one whose draft is reversed,
+    and one equal to its draft, over four tokens after one level of drafts; and where the laws given
+    leave something unmet (drafts never accepted or never refused at some level, one token possible
+    after every refusal), to random ones over more tokens. What is wrong there is reported, and that
+    it was there.
 
     Parameters
     ----------
@@ -155,34 +168,44 @@ def audit_tree(
     rule = TreeRule.of(verify, target, draft, topology, make, options, promises)
     rng = generator_of(rng)
     report = report_of(rule, rng)
-    if not report.clean or not report.coverage_unmet:
-        return report
-    return _beside_wider_laws(report, rule, rng)
+    most = max(topology.num_drafts.values())
+    others = [(laws, topology.cut(1)) for laws in fixed_laws(max(_FIXED, most + 1))]
+    if report.coverage_unmet:
+        size = max(_WIDER, most + 3)
+        target, draft = (TableModel(size, table) for table in _WIDER_TABLES)
+        wider = SmallLaws("random", size, target, draft)
+        others.insert(0, (wider, topology))
+    for laws, tree_there in others:
+        if report.clean:
+            report = _beside(report, rule, laws, tree_there, rng)
+    return report
 
 
-def _beside_wider_laws(
-    report: TreeAuditReport, rule: TreeRule, rng: np.random.Generator
+def _beside(
+    report: TreeAuditReport,
+    rule: TreeRule,
+    laws: SmallLaws,
+    topology: Topology,
+    rng: np.random.Generator,
 ) -> TreeAuditReport:
-    """Report of random laws over more tokens, if these show something; else the given one."""
-    most = max(rule.topology.num_drafts.values())
-    vocab_size = max(_WIDER, most + 3)
-    target, draft = (TableModel(vocab_size, table) for table in _WIDER_TABLES)
+    """Report of other laws than those given, if these show something; else the given one."""
+    where = f"on {laws.name} laws with V = {laws.vocab_size}, tried beside those given"
     options = rule.options
     rarely = replace(
         options,
         method="sampling" if options.method == "sampling" else "auto",
+        num_trials=min(options.num_trials, _BESIDE_TRIALS),
         seconds=min(options.seconds, _WIDER_SECONDS),
         false_alarm=options.false_alarm / 10,  # a second look is a second chance of a false alarm
     )
-    where = f"on random laws with V = {vocab_size}, as those given leave something unmet"
     try:
-        wider = TreeRule.of(
-            rule.verify, target, draft, rule.topology, rule.make, rarely, rule.promises
+        other = TreeRule.of(
+            rule.verify, laws.target, laws.draft, topology, rule.make, rarely, rule.promises
         )
     except (ProblemTooLarge, NoTokenLeft):
         return report
     try:
-        found = report_of(wider, rng)
+        found = report_of(other, rng)
     except InvalidInput as error:
         return replace(report, verdict_class=NOT_JUDGED, laws=f"{where}: {error}")
     return report if found.clean else replace(found, laws=where)
@@ -201,7 +224,7 @@ def report_of(rule: TreeRule, rng: np.random.Generator) -> TreeAuditReport:
             )
         else:
             try:
-                return _driven(rule, trees, deadline)
+                return _driven(rule, trees, deadline, rng)
             except OutOfTime:
                 notes = (options.up("its law was not driven, and is sampled"),)
                 deadline = options.deadline()
@@ -211,7 +234,12 @@ def report_of(rule: TreeRule, rng: np.random.Generator) -> TreeAuditReport:
     return replace(found, notes=(*notes, *found.notes))
 
 
-def _driven(rule: TreeRule, trees: list[tuple[Node, float]], deadline: float) -> TreeAuditReport:
+def _driven(
+    rule: TreeRule,
+    trees: list[tuple[Node, float]],
+    deadline: float,
+    rng: np.random.Generator,
+) -> TreeAuditReport:
     """Report by the law of all texts, from that of each tree."""
     options, texts, log = rule.options, rule.texts, ViolationLog()
     assert texts is not None
@@ -220,14 +248,17 @@ def _driven(rule: TreeRule, trees: list[tuple[Node, float]], deadline: float) ->
     accepted = failing = impossible = 0.0
     failure: Failure | None = None
     num_checks, coarse, met = 0, False, Met(rule.topology.depth)
+    shares = np.array([probability for _, probability in trees])
+    checks, unseen = random_checks(shares, options.driven_checks, options.power)
     with progress_bar("trees of drafts", len(trees), options.progress) as advance:
-        for root, probability in trees:
+        for (root, probability), of_tree in zip(trees, checks, strict=True):
             rule.show(root)
 
             def run(tape: Tape, root: Node = root) -> Hashable:
-                return rule.outcome(root, tape.bit_generator.generator)
+                return rule.outcome(root, tape.generator)
 
-            found = driven_tree(run, options.driven_checks, texts.vocab_size, budget)
+            seed = int(rng.integers(2**31))
+            found = driven_tree(run, of_tree, texts.vocab_size, budget, seed)
             num_checks += found.num_checks
             coarse |= found.coarse
             log.restarting = tuple(dict.fromkeys((*log.restarting, *found.restarting)))
@@ -259,6 +290,7 @@ def _driven(rule: TreeRule, trees: list[tuple[Node, float]], deadline: float) ->
         tolerance=options.rounding(coarse),
         rounding=COARSE if options.tolerance is None else options.tolerance,
         num_checks=num_checks,
+        unseen=unseen,
     )
     odd = oddest(law, texts.law)
     findings = Findings(

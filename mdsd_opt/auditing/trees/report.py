@@ -42,7 +42,8 @@ class TreeAuditReport(Report):
         if not self.clean:
             return f"NOT LOSSLESS: {self._reason()}{self._caused}.{on}"
         if self.method == "driven":
-            found = f"lossless, {self._up_to}: the law of {self.length} tokens is the target's."
+            exact = self._exact(self.detectable_bias)
+            found = f"lossless, {exact}: the law of {self.length} tokens is the target's."
         else:
             found = self._none_found("steps")
             if self._too_few:

@@ -258,7 +258,7 @@ class TreeSample:
                     break
                 root = self.rule.drawn(rng)
                 with serving.call():
-                    outcome = self.rule.outcome(root, rng)
+                    outcome = self.rule.outcome(root, serving.rng)
                 if made == 0:
                     serving.check()
                 made += 1
@@ -323,9 +323,7 @@ class TreeSample:
             num_trials=texts.size + self._log.count,
             checks=(*seen.checks, *self._acceptance_checks(optimum)),
             distance=(seen.distance, seen.interval),
-            outcomes=texts.size,
-            cells=seen.num_cells,
-            certain=texts.certain,
+            sight=seen.sight,
             coverage=self._met.coverage,
             wrong_tokens=self._log,
             accept_length=self._met.mean_length,

@@ -1,0 +1,270 @@
+"""Generators whose states are put back: numbers that come twice, and the same without harm.
+
+A case is a function of `is_wrong` that gives a function of the audit's generator, which gives the
+two numbers of a call: one that accepts or refuses, and one for the residual. Where it is wrong the
+second is the first again, or both are those of an earlier call; where it is not, what comes twice
+is not used.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from support.text_sessions import chain, pick
+
+Numbers = Callable[[Any], tuple[float, float]]
+Case = Callable[[bool], Numbers]
+
+#: Gives what a generator draws with, how its state is read, and how it is put back.
+Parts = Callable[[Any], tuple[Callable[[], float], Callable[[], Any], Callable[[Any], None]]]
+
+
+def of_rng(rng: Any) -> Any:
+    bits = rng.bit_generator
+    return rng.random, lambda: bits.state, lambda state: setattr(bits, "state", state)
+
+
+def of_legacy(_: Any) -> Any:
+    return np.random.random_sample, np.random.get_state, np.random.set_state
+
+
+def of_random_state(_: Any) -> Any:
+    own = np.random.RandomState()
+    return own.random_sample, own.get_state, own.set_state
+
+
+def of_made(_: Any) -> Any:
+    return of_rng(np.random.default_rng())
+
+
+def of_python(_: Any) -> Any:
+    return random.random, random.getstate, random.setstate
+
+
+def of_python_made(_: Any) -> Any:
+    own = random.Random()
+    return own.random, own.getstate, own.setstate
+
+
+def put_back(parts: Parts) -> Case:
+    """Before the second number."""
+
+    def case(is_wrong: bool) -> Numbers:
+        def numbers(rng: Any) -> tuple[float, float]:
+            draw, state, put = parts(rng)
+            before = state()
+            first = draw()
+            put(before)
+            return (first, draw()) if is_wrong else (draw(), draw())
+
+        return numbers
+
+    return case
+
+
+def put_back_at_the_end(parts: Parts) -> Case:
+    """So that the next call begins where this one began."""
+
+    def case(is_wrong: bool) -> Numbers:
+        def numbers(rng: Any) -> tuple[float, float]:
+            draw, state, put = parts(rng)
+            before = state()
+            given = draw(), draw()
+            after = state()
+            put(before)
+            if not is_wrong:
+                draw()
+                put(after)
+            return given
+
+        return numbers
+
+    return case
+
+
+def kept(parts: Parts) -> Case:
+    """From one call to the next: two calls have the same numbers."""
+
+    def case(is_wrong: bool) -> Numbers:
+        states: list[Any] = []
+
+        def numbers(rng: Any) -> tuple[float, float]:
+            draw, state, put = parts(rng)
+            now = state()
+            if states:
+                put(states.pop())
+            else:
+                states.append(now)
+            if not is_wrong:
+                draw()
+                put(now)
+            return draw(), draw()
+
+        return numbers
+
+    return case
+
+
+def twin(copied: Callable[[Any], Any], own: Callable[[Any], Any], name: str = "random") -> Case:
+    """A copy of the generator, which draws the same."""
+
+    def case(is_wrong: bool) -> Numbers:
+        def numbers(rng: Any) -> tuple[float, float]:
+            generator = own(rng)
+            other = copied(generator)
+            first, second = (getattr(each, name)() for each in (generator, other))
+            return first, second if is_wrong else getattr(generator, name)()
+
+        return numbers
+
+    return case
+
+
+def pickled(generator: Any) -> Any:
+    return pickle.loads(pickle.dumps(generator))
+
+
+def jumped(is_wrong: bool) -> Numbers:
+    def numbers(rng: Any) -> tuple[float, float]:
+        rng.random()  # what is jumped from moves on
+        jumps = (1, 1) if is_wrong else (1, 2)
+        first, second = (np.random.Generator(rng.bit_generator.jumped(n)).random() for n in jumps)
+        return first, second
+
+    return numbers
+
+
+def advanced(is_wrong: bool) -> Numbers:
+    def numbers(rng: Any) -> tuple[float, float]:
+        first = rng.random()
+        rng.bit_generator.advance(-1)
+        return (first, rng.random()) if is_wrong else (rng.random(), rng.random())
+
+    return numbers
+
+
+def spawned(is_wrong: bool) -> Numbers:
+    def numbers(rng: Any) -> tuple[float, float]:
+        if is_wrong:  # one child for two generators
+            child = rng.bit_generator.seed_seq.spawn(1)[0]
+            return np.random.default_rng(child).random(), np.random.default_rng(child).random()
+        first, second = rng.spawn(2)
+        return first.random(), second.random()
+
+    return numbers
+
+
+def seeded_anew(parts: Parts, seed: Callable[[Any], None]) -> Case:
+    """From the same seed in every call."""
+
+    def case(is_wrong: bool) -> Numbers:
+        def numbers(rng: Any) -> tuple[float, float]:
+            draw, state, put = parts(rng)
+            before = state()
+            seed(7)
+            if not is_wrong:
+                draw()
+                put(before)
+            return draw(), draw()
+
+        return numbers
+
+    return case
+
+
+def seeded_twice(is_wrong: bool) -> Numbers:
+    """From a number that was drawn."""
+
+    def numbers(_: Any) -> tuple[float, float]:
+        seed = random.random()
+        random.seed(seed)
+        first = random.random()
+        if is_wrong:
+            random.seed(seed)
+        return first, random.random()
+
+    return numbers
+
+
+CASES: dict[str, Case] = {
+    "rng": put_back(of_rng),
+    "rng at the end": put_back_at_the_end(of_rng),
+    "rng kept": kept(of_rng),
+    "rng copied": twin(copy.deepcopy, lambda rng: rng),
+    "rng pickled": twin(pickled, lambda rng: rng),
+    "rng jumped": jumped,
+    "rng advanced": advanced,
+    "rng spawned": spawned,
+    "default_rng": put_back(of_made),
+    "numpy.random": put_back(of_legacy),
+    "numpy.random at the end": put_back_at_the_end(of_legacy),
+    "numpy.random kept": kept(of_legacy),
+    "numpy.random seeded": seeded_anew(of_legacy, np.random.seed),
+    "RandomState": put_back(of_random_state),
+    "RandomState copied": twin(copy.deepcopy, lambda _: np.random.RandomState()),
+    "random": put_back(of_python),
+    "random at the end": put_back_at_the_end(of_python),
+    "random kept": kept(of_python),
+    "random seeded": seeded_anew(of_python, random.seed),
+    "random seeded twice": seeded_twice,
+    "random.Random": put_back(of_python_made),
+    "random.Random copied": twin(copy.deepcopy, lambda _: random.Random()),
+    "random.Random pickled": twin(pickled, lambda _: random.Random()),
+}
+
+
+def verifier(numbers: Numbers) -> Callable[..., int]:
+    """Rejection of one draft by these numbers."""
+
+    def verify(p: Any, q: Any, drafts: Any, rng: Any) -> int:
+        x = int(np.asarray(drafts).flat[0])
+        first, second = numbers(rng)
+        return x if first * q[x] < p[x] else pick(np.maximum(p - q, 0), second)
+
+    return verify
+
+
+def uniforms(parts: Parts, is_wrong: bool) -> Callable[[Any], Callable[[], float]]:
+    """Numbers that come in pairs of equal ones; where it is not wrong, only one of each is used."""
+
+    def begun(rng: Any) -> Callable[[], float]:
+        draw, state, put = parts(rng)
+        states: list[Any] = []
+
+        def uniform() -> float:
+            if states and is_wrong:
+                put(states.pop())
+                return draw()
+            states[:] = [state()]
+            number = draw()
+            if is_wrong:
+                return number
+            put(states.pop())
+            return draw()
+
+        return uniform
+
+    return begun
+
+
+def chain_of(parts: Parts, is_wrong: bool) -> Callable[..., list[int]]:
+    """Rejection along a chain of drafts."""
+
+    def verify(p: Any, q: Any, drafts: Any, rng: Any) -> list[int]:
+        uniform = uniforms(parts, is_wrong)(rng)
+        for n, x in enumerate(np.asarray(drafts).tolist()):
+            if not uniform() * q[n][x] < p[n][x]:
+                return [*drafts[:n], pick(np.maximum(p[n] - q[n], 0), uniform())]
+        return [*drafts, pick(p[len(drafts)], uniform())]
+
+    return verify
+
+
+def text_of(parts: Parts, is_wrong: bool) -> Callable[[Any, Any], list[int]]:
+    """Texts that are drafted and verified."""
+    return chain(lambda: uniforms(parts, is_wrong)(None), gamma=1, tokens=3)
