@@ -51,6 +51,7 @@ autodoc_inherit_docstrings = True
 napoleon_google_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
+suppress_warnings = ["ref.python"]  # attributes of several classes may have one name
 default_role = "code"  # `name` in a docstring is code
 
 
