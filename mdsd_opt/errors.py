@@ -84,7 +84,3 @@ class ServerError(MdsdError, ConnectionError):
 
 class ForeignFault(InvalidInput):
     """Code that is not ours did something else than answer, so that nothing can be said of it."""
-
-
-class UnservedDraw(ForeignFault):
-    """An engine under audit drew random numbers that the audit could not answer."""

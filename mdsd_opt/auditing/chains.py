@@ -117,8 +117,6 @@ def audit_chain(
     ------
     InvalidInput
         The function fails on every call, or its answers cannot be read.
-    UnservedDraw
-        It draws random numbers that the audit cannot answer.
     """
     for value, name, known in ((takes, "takes", TAKES), (library, "library", LIBRARIES)):
         if value not in known:

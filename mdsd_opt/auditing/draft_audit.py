@@ -92,8 +92,6 @@ def audit_drafts(
     ------
     InvalidInput
         `sample` raises, or returns something else than token ids of the right shape.
-    UnservedDraw
-        It draws random numbers that the audit cannot answer.
     """
     options = Options(
         num_trials=num_trials,

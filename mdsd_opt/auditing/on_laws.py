@@ -123,8 +123,6 @@ def audit_portfolio(
     ------
     InvalidInput
         The verifier fails on every call.
-    UnservedDraw
-        It draws random numbers that the audit cannot answer.
     """
     seed, make = seed_of(rng), scheme_maker(scheme)
     rng = generator_of(rng)

@@ -110,8 +110,9 @@ def audit(
     and that no token of probability zero comes out, not even at a uniform of exactly 0.
 
     An engine may ignore `rng` and draw from PyTorch (if that is imported when `audit` is called),
-    from Python's `random` or from `numpy.random`: such draws are answered by the audit, in the type
-    asked for, see `mdsd_opt.auditing.served`. Draws that cannot be answered are refused.
+    from Python's `random` or from `numpy.random`: their generators are seeded by the audit, or such
+    draws are answered, in the type asked for. States that are put back, copied or seeded anew bring
+    their numbers back, see `mdsd_opt.auditing.served`.
 
     Parameters
     ----------
@@ -145,8 +146,8 @@ def audit(
         "sampling"; "auto" enumerates where a law is stated and there are at most `max_tuples`
         tuples, drives what can be driven within `max_calls` calls if it is not `batched` (and in
         half of the `seconds`), and samples the rest. Enumeration proves or refutes that the stated
-        law is lossless; up to 16,384 trials then hold the calls against that law, and can see a
-        departure of the reported `detectable_bias`.
+        law is lossless; up to 16,384 trials (all, where "auto" drives) then hold the calls against
+        that law, and can see a departure of the reported `detectable_bias`.
     sample : callable, optional
         ``(rng, size) -> (size, K)`` drafts, to be used instead of the scheme's own: audits drafting
         and verification of an engine together. Implies sampling; the report says of both whether
@@ -186,8 +187,6 @@ def audit(
     InvalidInput
         `verify` is no verifier: it raises on every call, or answers a batch in the wrong shape.
         Failures on some drafts only are violations in the report.
-    UnservedDraw
-        A callable draws random numbers that the audit cannot answer.
     UnsupportedScheme
         A verifier of this package is not made for these drafts.
     ProblemTooLarge
@@ -275,7 +274,9 @@ def audit(
         for token in np.flatnonzero((problem.target <= 0) & (output.output > 0)).tolist():
             log.add("impossible token", (), f"token {token} has probability zero, yet comes out")
     # The law is one thing, the sampler that should follow it another.
-    fewer = replace(options, num_trials=min(num_trials, _SAMPLER_TRIALS))
+    fewer = options
+    if driven is None or method == "driven":
+        fewer = replace(options, num_trials=min(num_trials, _SAMPLER_TRIALS))
 
     def under_law(options: Options) -> list[AuditReport]:
         trials.draw(subject, problem.drafts, options, deadline, rng)

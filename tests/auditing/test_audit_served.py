@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-import sys
 import threading
 from random import random as bound_before
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,6 @@ from support.reused_states import CASES, verifier
 import mdsd_opt as mo
 from mdsd_opt.auditing import served
 from mdsd_opt.auditing.driving import Tape
-from mdsd_opt.errors import UnservedDraw
 
 PROBLEM = mo.TransportProblem([0.4, 0.3, 0.2, 0.1], mo.WithReplacement([0.1, 0.2, 0.3, 0.4], 1))
 WITH_ZERO = mo.TransportProblem([0.6, 0.4, 0.0], mo.WithReplacement([0.2, 0.3, 0.5], 1))
@@ -223,18 +220,3 @@ def test_where_no_draw_is_reached_the_report_says_so() -> None:
     assert dict(report.rows())["edges of the draws"].startswith("not probed")
     seen = mo.audit(of_python, PROBLEM, 0, 500)
     assert f"{seen.num_edge_probes} calls" in dict(seen.rows())["edges of the draws"]
-
-
-def test_draws_from_mlx_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its generator keeps its state in arrays; a list of them stands in for it here."""
-    state = [np.array([0, 1], np.uint32)]
-    stand_in = SimpleNamespace(random=SimpleNamespace(state=state))
-    monkeypatch.setitem(sys.modules, "mlx.core", stand_in)
-
-    def draws_there(target: Any, draft: Any, drafts: Any, rng: Any) -> int:
-        state[0] = state[0] + 1
-        return int(drafts[0])
-
-    with pytest.raises(UnservedDraw, match=r"mlx.*, which is not served"):
-        mo.audit(draws_there, PROBLEM, 0, 100)
-    assert mo.audit("rrs", PROBLEM, 0, 100).clean

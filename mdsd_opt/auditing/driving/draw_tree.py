@@ -54,9 +54,6 @@ _MAX_REFINEMENTS = 12
 #: Most calls for one part of a law, as a multiple of its share.
 _LONGEST = 4
 
-#: Number of calls between two checks of the engine's own generators.
-_CALLS_A_LOOK = 256
-
 
 class Undrivable(InvalidInput):
     """An engine's law cannot be found by driving it."""
@@ -171,11 +168,11 @@ class DrawTree:
         self._known: dict[tuple[tuple[Value, ...], int], tuple[Hashable, tuple[Draw, ...]]] = {}
         #: Numbers in [0, 1] of counterexamples by place: steps may lie between points of the grid.
         self._tried: defaultdict[int, list[float]] = defaultdict(list)
-        self._calls = 0
         self.coarse = False
         self.num_checks = 0
         with served(tape) as self._serving:
             self._run((), self._tails[0])  # what it makes once for all is made
+            self._serving.check()
             self._root = self._settled(checks)
             self.coarse |= self._serving.narrow
 
@@ -221,13 +218,10 @@ class DrawTree:
             yield from self._leaves(child, mass * step.share, (*path, (node.draw, step)))
 
     def _run(self, values: tuple[Value, ...], tail: Tail) -> tuple[Hashable, tuple[Draw, ...]]:
-        self._calls += 1
         self._budget.spend()
         self._tape.restart(values, tail)
         with self._serving.call():
             outcome = self._call(self._tape)
-        if self._calls % _CALLS_A_LOOK == 1:
-            self._serving.check()
         if self._tape.trouble:
             raise Undrivable(self._tape.trouble)
         return outcome, tuple(self._tape.seen)

@@ -31,8 +31,7 @@ from mdsd_opt.auditing.randomness.numpy_draws import (
     served_kind,
 )
 from mdsd_opt.auditing.randomness.python_draws import PythonRandom, answers
-from mdsd_opt.auditing.randomness.sources import Source, asking
-from mdsd_opt.errors import UnservedDraw
+from mdsd_opt.auditing.randomness.sources import ASKED, Source
 
 #: NumPy's own names, bound before any of them is replaced.
 _default_rng = np.random.default_rng
@@ -52,19 +51,20 @@ class MadeInside:
         Gives the seeds of generators that are made without one; None where a source answers.
     """
 
-    def __init__(self, seeds: np.random.Generator | None) -> None:
+    def __init__(self, seeds: Any) -> None:
         self._seeds = seeds
         self._num_calls = 0
         self._begun: Counter[str] = Counter()
         self._met: set[str] = set()
+        legacy = self._made("RandomState", "MT19937", _random_state)
         changes: list[tuple[Any, str, Any]] = [
-            (np.random, "default_rng", self._numpy_generator),
-            (np.random, "RandomState", _stand_in(_RandomState, self._random_state)),
+            (np.random, "default_rng", self._made("default_rng", "PCG64", _numpy_generator)),
+            (np.random, "RandomState", _stand_in(_RandomState, legacy)),
             *((np.random, name, self._bits(name)) for name in BIT_GENERATORS),
             (PythonRandom, "__init__", self._python_begins()),
         ]
         if seeds is None:
-            changes.append((np.random, "Generator", _stand_in(_Generator, _on_bits)))
+            changes.append((np.random, "Generator", _stand_in(_Generator, _numpy_generator)))
         self._exchanged = [(at, name, getattr(at, name), new) for at, name, new in changes]
 
     def met(self, name: str) -> None:
@@ -92,36 +92,25 @@ class MadeInside:
             for owner, name, genuine, _ in self._exchanged:
                 setattr(owner, name, genuine)
 
-    def fresh_bits(self, name: str) -> Any:
-        """A bit generator that nobody gave a seed."""
-        if self._seeds is None:
-            return served_kind(name)()
-        return BIT_GENERATORS[name](int(self._seeds.integers(2**63)))
-
-    def _numpy_generator(self, seed: Any = None) -> Any:
-        if seed is None:
-            seed = self.fresh_bits("PCG64")
-        elif not (isinstance(seed, _Generator) or hasattr(seed, "capsule")):  # a seed itself
-            self.met(_called("numpy.random.default_rng", seed))
-        return _on_bits(seed) if hasattr(seed, "capsule") else _default_rng(seed)
-
     def _bits(self, name: str) -> Any:
         """Replacement for a bit generator of NumPy's."""
+        kind = BIT_GENERATORS[name]
+        made = self._made(name, name, lambda x: x if isinstance(x, kind) else kind(x))
+        return _stand_in(kind, made)
 
-        def made(seed: Any = None) -> Any:
-            if seed is None:
-                return self.fresh_bits(name)
-            self.met(_called(f"numpy.random.{name}", seed))
-            return BIT_GENERATORS[name](seed)
+    def _made(self, name: str, kind: str, made: Callable[[Any], Any]) -> Callable[..., Any]:
+        """Replacement for a function of NumPy's that makes what draws, of a seed or of bits."""
 
-        return _stand_in(BIT_GENERATORS[name], made)
+        def begun(seed: Any = None) -> Any:
+            if seed is None and self._seeds is None:
+                seed = served_kind(kind)()
+            elif seed is None:
+                seed = BIT_GENERATORS[kind](int(self._seeds.integers(2**63)))
+            elif not (isinstance(seed, _Generator) or hasattr(seed, "capsule")):  # a seed itself
+                self.met(_called(f"numpy.random.{name}", seed))
+            return made(seed)
 
-    def _random_state(self, seed: Any = None) -> Any:
-        if seed is None:
-            seed = self.fresh_bits("MT19937")
-        elif not hasattr(seed, "capsule"):
-            self.met(_called("numpy.random.RandomState", seed))
-        return (ServedRandomState if isinstance(seed, ServedBits) else _RandomState)(seed)
+        return begun
 
     def _python_begins(self) -> Callable[..., None]:
         """Replacement for the constructor of Python's class; classes derived from it are unchanged.
@@ -142,8 +131,12 @@ class MadeInside:
         return begins
 
 
-def _on_bits(bits: Any) -> Any:
-    return (ServedGenerator if isinstance(bits, ServedBits) else _Generator)(bits)
+def _numpy_generator(seed: Any) -> Any:
+    return (ServedGenerator if isinstance(seed, ServedBits) else _default_rng)(seed)
+
+
+def _random_state(seed: Any) -> Any:
+    return (ServedRandomState if isinstance(seed, ServedBits) else _RandomState)(seed)
 
 
 def _stand_in(kind: type, made: Callable[..., Any]) -> type:
@@ -188,11 +181,11 @@ class Serving:
         self._source, self._seeds, self._stack = source, seeds, stack
         self._generators = tuple(generators)
         self._made_inside = MadeInside(seeds if source is None else None)
-        self._mlx_state = mlx_state()
         self._torch_draws: Any = None
         self._torch_generators: list[Any] = []
         stack.callback(random.setstate, random.getstate())
-        stack.enter_context(asking(source))
+        ASKED.append(source)
+        stack.callback(ASKED.pop)
         self.rng: np.random.Generator
         if source is None:
             legacy: Any = np.random  # typed without these two functions
@@ -204,7 +197,6 @@ class Serving:
             stack.enter_context(numpy_draws.functions_served())
             stack.enter_context(python_draws.functions_served())
             self.rng = source.generator = ServedGenerator(served_kind("PCG64")())
-        self._begin()
         self._serve_torch()
 
     def _serve_torch(self) -> None:
@@ -216,43 +208,37 @@ class Serving:
                 self._stack.callback(generator.set_state, generator.get_state())
             self._torch_draws = torch_draws(self._source, self._made_inside.met)
             self._stack.enter_context(self._torch_draws)
-            self._begin_torch()
-
-    def _begin_torch(self) -> None:
-        for generator in self._torch_generators:
-            generator.manual_seed(int(self._seeds.integers(2**63)))
+        self._begin()
 
     def _begin(self) -> None:
-        """Seed the generators that functions share, but those of PyTorch."""
+        """Seed the generators that functions share."""
         random.seed(int(self._seeds.integers(2**32)))
         if self._source is None:
             np.random.seed(int(self._seeds.integers(2**32)))  # noqa: NPY002
+        for generator in self._torch_generators:
+            generator.manual_seed(int(self._seeds.integers(2**63)))
 
     def restart(self) -> None:
         """Begin anew all generators but those of NumPy and `random` that a function has kept.
 
         Only where no source answers: the new states follow from that of the generator of seeds.
         """
-        bits = self.rng.bit_generator
-        if bits.seed_seq.n_children_spawned:  # type: ignore[attr-defined]
+        bits: Any = self.rng.bit_generator
+        if bits.seed_seq.n_children_spawned:
             bits = BIT_GENERATORS["PCG64"](self._entropy)
             self.rng = _Generator(bits)
-        state: Any = bits.state
-        state["state"]["state"] = int.from_bytes(self._seeds.bytes(16))
-        bits.state = {**state, "has_uint32": 0}
+        state = {"state": int.from_bytes(self._seeds.bytes(16)), "inc": 1}
+        bits.state = {**bits.state, "state": state, "has_uint32": 0}
         self._begin()
         if self._torch_draws is not None:
-            self._begin_torch()
             self._torch_draws.restart(self._seeds)
 
     @property
     def progress(self) -> tuple[Any, ...]:
         """What changes when anything is drawn that the audit has seeded."""
-        legacy: Any = np.random
-        shared = legacy.get_bit_generator().state["state"]
         draws = 0 if self._torch_draws is None else self._torch_draws.num_draws
-        states = [repr(each.bit_generator.state) for each in (self.rng, self._seeds)]
-        return (*states, shared["key"].tobytes(), shared["pos"], random.getstate(), draws)
+        own = [repr(rng.bit_generator.state) for rng in (self.rng, self._seeds)]
+        return draws, *own, repr(np.random.get_state()), random.getstate()  # noqa: NPY002
 
     @contextmanager
     def call(self) -> Iterator[None]:
@@ -273,23 +259,9 @@ class Serving:
         return self._torch_draws is not None and self._torch_draws.narrow
 
     def check(self) -> None:
-        """Raise `UnservedDraw` if a draw bypassed the audit; serve PyTorch if it has come."""
-        before, self._mlx_state = self._mlx_state, mlx_state()
-        if before is not None and before != self._mlx_state:
-            raise UnservedDraw(
-                "the function under audit drew from mlx.random, which is not served. Served are "
-                "PyTorch, Python's random, numpy.random, and the rng that it is given."
-            )
-        if self._torch_draws is None:
-            self._serve_torch()  # the engine has only now imported it
-
-
-def mlx_state() -> tuple[Any, ...] | None:
-    """State of MLX's generator, whose draws cannot be answered; None if it is not imported."""
-    mlx = sys.modules.get("mlx.core")
-    if mlx is None:
-        return None
-    return tuple(np.asarray(part).tobytes() for part in mlx.random.state)
+        """Serve PyTorch if the engine has only now imported it."""
+        if self._torch_draws is None and "torch" in sys.modules:
+            self._serve_torch()
 
 
 @contextmanager
@@ -299,14 +271,12 @@ def served(
     """Serve the random draws inside the block: from seeds, or answered by the caller's source.
 
     With a seed, or a generator of seeds, the default generators of PyTorch (if it is imported),
-    Python's `random` and NumPy's global generator are seeded, and so are generators that are made
-    inside `Serving.call` without a seed. All of them then run by themselves. Their states are those
-    of before when the block ends.
+    Python and NumPy are seeded, and those that are made inside `Serving.call` without a seed. They
+    then run by themselves; when the block ends, they are as they were before.
 
     A `Source` is asked for every draw instead. Of PyTorch it answers `rand`, `rand_like`,
-    `uniform_`, `exponential_`, `multinomial` and `bernoulli`, with a generator or without; other
-    operators draw by themselves, which is the source's `trouble`. Draws from `mlx.random` are
-    refused.
+    `uniform_`, `exponential_`, `multinomial` and `bernoulli`, with a generator or without; another
+    operator draws by itself, which is the source's `trouble`.
 
     Parameters
     ----------
@@ -314,19 +284,14 @@ def served(
     generators : sequence of torch.Generator, optional
         Generators to be seeded beside the default ones, and put back.
 
-    Raises
-    ------
-    UnservedDraw
-        A draw from `mlx.random`.
-
     Notes
     -----
     A source is not asked for draws in other threads, by generators of NumPy that were made before
-    (or by a function bound before: ``from numpy.random import default_rng``), or by a kernel.
+    (or by a function bound before: ``from numpy.random import default_rng``), from `mlx.random`, or
+    by a kernel.
     """
     is_source = isinstance(source, Source)
     seeds = _default_rng(None if is_source else source)  # type: ignore[arg-type]
     with _LOCK, ExitStack() as stack:
         serving = Serving(source if is_source else None, seeds, generators, stack)  # type: ignore[arg-type]
         yield serving
-        serving.check()

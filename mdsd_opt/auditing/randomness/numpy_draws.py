@@ -37,7 +37,7 @@ BIT_GENERATORS: dict[str, Any] = {
 _TWISTER_BYTES = 625 * 4
 
 #: States of a draw of many numbers that are remembered.
-_MOST_PLACES = 64
+_MOST_PLACES = 1024
 
 #: Functions of `numpy.random` that draw uniforms and exponentials, and the methods behind them.
 _FUNCTIONS = {
@@ -58,6 +58,10 @@ class _BitFunctions(ctypes.Structure):
     )
 
 
+def _fraction(word: int) -> float:
+    return math.ldexp(word >> 11, -53)
+
+
 class ServedBits:
     """What makes a bit generator ask for its numbers. Where no source is asked, they are its own.
 
@@ -74,8 +78,8 @@ class ServedBits:
         assert own is not None
         self._at, self._step = functions.state, _UINT64(own)
         self._kept = (
-            _UINT64(lambda _: self._word(64)),
-            _UINT32(lambda _: self._word(32)),
+            _UINT64(lambda _: self._one(64, lambda source: source.bits(64), int)),
+            _UINT32(lambda _: self._one(32, lambda source: source.bits(32), lambda x: x >> 32)),
             _DOUBLE(lambda _: self.uniform()),
         )
         functions.next_uint64, functions.next_uint32, functions.next_double = self._kept
@@ -84,68 +88,45 @@ class ServedBits:
     def __reduce__(self) -> tuple[Any, ...]:
         return _of_kind, (type(self).__name__,), super().__reduce__()[2]
 
-    def _place(self) -> Hashable:
+    def _place(self) -> int:
         if isinstance(self, BIT_GENERATORS["MT19937"]):
-            return "numpy", hash(ctypes.string_at(self._at, _TWISTER_BYTES))
+            return hash(ctypes.string_at(self._at, _TWISTER_BYTES))
         state = self.state
         parts = (part if isinstance(part, int) else repr(part) for part in state["state"].values())
-        return "numpy", *parts, state.get("buffer_pos")
+        return hash((*parts, state.get("buffer_pos")))
 
-    def _word(self, width: int) -> int:
-        place, number, source = self._place(), self._step(self._at), asked()
-        if source is None:
-            return int(number) >> (64 - width)
-        return int(source.followed([place], width, lambda: source.bits(width)))
+    def _one(self, kind: Hashable, draw: Callable[[Source], Any], own: Callable[[int], Any]) -> Any:
+        place, word, source = self._place(), self._step(self._at), asked()
+        return own(word) if source is None else source.followed([place], kind, lambda: draw(source))
 
     def uniform(self) -> float:
-        """A single one, of which a law that is driven takes thousands."""
-        place, number, source = self._place(), self._step(self._at), asked()
-        if source is None:
-            return math.ldexp(number >> 11, -53)
-        answer = source.followed([place], DOUBLE.name, lambda: source.uniforms(DOUBLE, (1,)))
-        return float(answer[0])
+        """A uniform in float64: of these, a law that is driven takes thousands."""
+        number = self._one(DOUBLE.name, lambda source: source.uniforms(DOUBLE, (1,))[0], _fraction)
+        return float(number)
 
-    def uniforms(self, name: str, shape: Shape) -> Vector:
-        """Uniforms of a type."""
-        grid = GRIDS[name]
-        return self._drawn(name, shape, lambda source, at: source.uniforms(grid, at), lambda u: u)
-
-    def clocks(self, shape: Shape) -> Vector:
-        """Exponentials of rate one."""
-        return self._drawn(
-            "exponential",
-            shape,
-            lambda source, at: source.clocks(CPU_CLOCK, at),
-            lambda u: -np.log1p(-u),
-        )
-
-    def _drawn(
+    def drawn(
         self,
         kind: str,
         shape: Shape,
         draw: Callable[[Source, Shape], Vector],
-        own: Callable[[Vector], Vector],
+        own: Callable[[int], float] = _fraction,
     ) -> Vector:
-        size, source = math.prod(shape), asked()
-        places, numbers = list[Hashable](), np.empty(size)
+        """Numbers of one kind, or what they are of `own` words."""
+        size, source, places = math.prod(shape), asked(), list[int]()
+        if size == 1:  # the same by whatever function it is drawn
+            return np.full(shape, self._one(kind, lambda source: draw(source, (1,))[0], own))
+        if source is None or size == 0:
+            return np.array([own(self._step(self._at)) for _ in range(size)]).reshape(shape)
         for n in range(size):
-            if n < _MOST_PLACES:
-                places.append(self._place())
-            numbers[n] = math.ldexp(self._step(self._at) >> 11, -53)
-        if source is None or not size:
-            return own(numbers).reshape(shape)
-        # A single number is the same by whatever function it is drawn.
-        told, at = (kind, (1,)) if size == 1 else ((kind, shape), shape)
-        answer = source.followed(places, told, lambda: draw(source, at))
-        return np.array(answer).reshape(shape)
+            places += [self._place()] * (n < _MOST_PLACES)
+            self._step(self._at)
+        return np.array(source.followed(places, (kind, shape), lambda: draw(source, shape)))
 
 
 @cache
 def served_kind(name: str) -> Any:
     """Bit generator of this name, as a class whose objects ask for their numbers."""
-    made = type(name, (ServedBits, BIT_GENERATORS[name]), {})
-    made.__module__ = __name__
-    return made
+    return type(name, (ServedBits, BIT_GENERATORS[name]), {})
 
 
 def _of_kind(name: str) -> Any:
@@ -160,28 +141,37 @@ class _Drawing:
     def random(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
         if size is None and dtype is np.float64 and out is None:
             return self._bit_generator.uniform()
-        shape = _shape(size if out is None else out.shape)
-        return _given(self._bit_generator.uniforms(np.dtype(dtype).name, shape), dtype, out)
+        grid = GRIDS[np.dtype(dtype).name]
+        return self._filled(
+            size, dtype, out, grid.name, lambda source, at: source.uniforms(grid, at)
+        )
 
     random_sample = random
 
     def standard_exponential(
         self, size: Any = None, dtype: Any = np.float64, method: str = "zig", out: Any = None
     ) -> Any:
-        shape = _shape(size if out is None else out.shape)
-        return _given(self._bit_generator.clocks(shape), dtype, out)
+        return self._filled(size, dtype, out, "exponential", _clocks, _exponential)
+
+    def _filled(self, size: Any, dtype: Any, out: Any, *draw: Any) -> Any:
+        kind, *how = draw
+        numbers = self._bit_generator.drawn(kind, _shape(size if out is None else out.shape), *how)
+        if out is None:
+            return _given(numbers.astype(dtype))
+        out[...] = numbers
+        return out
 
     def exponential(self, scale: Any = 1.0, size: Any = None) -> Any:
-        return _scaled(self._bit_generator.clocks(_shape(size, scale)), 0.0, scale)
+        return _given(_scale(scale) * self.standard_exponential(_shape(size, scale)))
 
     def gumbel(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
         with np.errstate(divide="ignore"):
-            noise = -np.log(self._bit_generator.clocks(_shape(size, loc, scale)))
-        return _scaled(noise, loc, scale)
+            noise = -np.log(self.standard_exponential(_shape(size, loc, scale)))
+        return _given(loc + _scale(scale) * noise)
 
     def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
         width = np.subtract(high, low)
-        return _given(low + width * self._bit_generator.uniforms(DOUBLE.name, _shape(size, width)))
+        return _given(low + width * self.random(_shape(size, width)))
 
 
 class ServedGenerator(_Drawing, np.random.Generator):
@@ -202,14 +192,28 @@ class ServedRandomState(_Drawing, np.random.RandomState):
 def functions_served() -> Iterator[None]:
     """Answer draws by the functions of `numpy.random`, which have one generator."""
     legacy: Any = np.random  # typed without some of these functions
-    drawing = ServedRandomState(served_kind("MT19937")())
+    bits = served_kind("MT19937")()
     with ExitStack() as stack:
         stack.callback(legacy.set_bit_generator, legacy.get_bit_generator())
-        legacy.set_bit_generator(drawing._bit_generator)
+        legacy.set_bit_generator(bits)
         for name, method in _FUNCTIONS.items():
             stack.callback(setattr, legacy, name, getattr(legacy, name))
-            setattr(legacy, name, getattr(drawing, method))
+            setattr(legacy, name, getattr(ServedRandomState(bits), method))
         yield
+
+
+def _clocks(source: Source, shape: Shape) -> Vector:
+    return source.clocks(CPU_CLOCK, shape)
+
+
+def _exponential(word: int) -> float:
+    return -math.log1p(-_fraction(word))
+
+
+def _scale(scale: Any) -> Any:
+    if (np.asarray(scale) < 0).any():
+        raise ValueError("scale < 0")
+    return scale
 
 
 def _shape(size: Any, *parameters: Any) -> Shape:
@@ -218,15 +222,6 @@ def _shape(size: Any, *parameters: Any) -> Shape:
     return tuple(size) if np.iterable(size) else (int(size),)
 
 
-def _scaled(drawn: Vector, loc: Any, scale: Any) -> Any:
-    if (np.asarray(scale) < 0).any():
-        raise ValueError("scale < 0")
-    return _given(loc + scale * drawn)
-
-
-def _given(values: Any, dtype: Any = np.float64, out: Any = None) -> Any:
+def _given(numbers: Any) -> Any:
     """Numbers as NumPy's own methods return them."""
-    if out is not None:
-        out[...] = values
-        return out
-    return np.asarray(values).astype(dtype) if np.ndim(values) else float(values)
+    return numbers if np.ndim(numbers) else float(numbers)

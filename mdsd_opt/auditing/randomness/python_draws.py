@@ -11,7 +11,7 @@ from typing import Any
 
 from mdsd_opt.auditing.randomness.sources import CPU_CLOCK, DOUBLE, Source, asked
 
-#: Python's own class, bound before it is replaced.
+#: Python's own class, whose constructor may be replaced.
 PythonRandom = random.Random
 
 #: Functions of the module `random` that are methods of its one instance.
@@ -24,47 +24,27 @@ def answers(generator: Any) -> dict[str, Callable[..., Any]]:
     Its state goes on as it would: it can be read, put back, copied and pickled.
     """
 
-    def drawn(kind: Hashable, draw: Callable[[Source], Any], own: Callable[[], Any]) -> Any:
+    def drawn(kind: Hashable, draw: Callable[[Source], Any], name: str, *args: Any) -> Any:
         source = asked()
         if source is None:
-            return own()
-        place = "random", hash(_random.Random.getstate(generator))
+            return getattr(PythonRandom, name)(generator, *args)
+        place = hash(_random.Random.getstate(generator))
         _random.Random.random(generator)
         return source.followed([place], kind, lambda: draw(source))
 
-    def uniform() -> float:
-        return float(
-            drawn(
-                DOUBLE.name,
-                lambda source: source.uniforms(DOUBLE, (1,))[0],
-                lambda: _random.Random.random(generator),
-            )
-        )
+    def uniform(source: Source) -> float:
+        return float(source.uniforms(DOUBLE, (1,))[0])
 
-    def bits(k: int, /) -> int:
-        own = _random.Random.getrandbits
-        return int(drawn(k, lambda source: source.bits(k), lambda: own(generator, k)))
-
-    def below(n: int) -> int:
-        own: Any = PythonRandom
-        number = drawn(
-            ("below", n), lambda source: source.below(n), lambda: own._randbelow(generator, n)
-        )
-        return int(number)
-
-    def exponential(lambd: float = 1.0) -> float:
-        number = drawn(
-            "exponential",
-            lambda source: source.clocks(CPU_CLOCK, (1,))[0],
-            lambda: PythonRandom.expovariate(generator, 1.0),
-        )
-        return float(number) / lambd
+    def exponential(source: Source) -> float:
+        return float(source.clocks(CPU_CLOCK, (1,))[0])
 
     return {
-        "random": uniform,
-        "getrandbits": bits,
-        "_randbelow": below,
-        "expovariate": exponential,
+        "random": lambda: drawn(DOUBLE.name, uniform, "random"),
+        "getrandbits": lambda k: drawn(k, lambda source: source.bits(k), "getrandbits", k),
+        "_randbelow": lambda n: drawn((n,), lambda source: source.below(n), "_randbelow", n),
+        "expovariate": lambda lambd=1.0: (
+            drawn("exponential", exponential, "expovariate", 1.0) / lambd
+        ),
     }
 
 
@@ -83,14 +63,11 @@ def functions_served() -> Iterator[None]:
         )
 
     with ExitStack() as stack:
+        stack.callback(vars(instance).update, vars(instance).copy())
         for name, answer in answers(instance).items():
-            method, before = getattr(instance, name), vars(instance).get(name)
-            if before is None:
-                stack.callback(delattr, instance, name)
-            else:
-                stack.callback(setattr, instance, name, before)
-            setattr(instance, name, either(answer, method))
-            if name in _FUNCTIONS:
-                stack.callback(setattr, random, name, getattr(random, name))
-                setattr(random, name, getattr(instance, name))
+            stack.callback(vars(instance).pop, name)
+            setattr(instance, name, either(answer, getattr(instance, name)))
+        for name in _FUNCTIONS:
+            stack.callback(setattr, random, name, getattr(random, name))
+            setattr(random, name, getattr(instance, name))
         yield

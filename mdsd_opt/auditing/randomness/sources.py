@@ -13,8 +13,7 @@ import os
 import random
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,21 +116,19 @@ class Source(ABC):
 
     def __init__(self) -> None:
         self.trouble = ""
-        self._now: dict[Hashable, tuple[Hashable, Any]] = {}
-        self._before: set[Hashable] = set()
+        self._now: dict[int, tuple[Hashable, Any]] = {}
+        self._before: set[int] = set()
 
     def new_call(self) -> None:
         """Take all states met so far for those of earlier calls."""
         self._before.update(self._now)
         self._now.clear()
 
-    def followed(
-        self,
-        states: Sequence[Hashable],
-        kind: Hashable,
-        draw: Callable[[], Any],
-    ) -> Any:
-        """Answer of a draw that begins in the first of these states and goes through the others."""
+    def followed(self, states: Sequence[int], kind: Hashable, draw: Callable[[], Any]) -> Any:
+        """Answer of a draw that begins in the first of these states and goes through the others.
+
+        States are told by hash values.
+        """
         first = states[0]
         if first in self._now and self._now[first][0] == kind:
             return self._now[first][1]
@@ -173,22 +170,12 @@ class Source(ABC):
 
 
 #: Sources that are asked now, the innermost block last; None where generators run by themselves.
-_ASKED: list[Source | None] = [None]
+ASKED: list[Source | None] = [None]
 
 
 def asked() -> Source | None:
     """Source that answers now, if any."""
-    return _ASKED[-1]
-
-
-@contextmanager
-def asking(source: Source | None) -> Iterator[None]:
-    """Let a source answer inside the block."""
-    _ASKED.append(source)
-    try:
-        yield
-    finally:
-        _ASKED.pop()
+    return ASKED[-1]
 
 
 def _line() -> str:

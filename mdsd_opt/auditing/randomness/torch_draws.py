@@ -95,8 +95,7 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
         self.num_draws += 1
         given = named.get("generator")
         generator = _default_generator(args, named) if given is None else given
-        source = self._source
-        if source is None:
+        if self._source is None:
             if given is not None and self._reseeding is not None and id(given) not in self._met:
                 self._met[id(given)] = given
                 given.manual_seed(int(self._reseeding.integers(2**63)))
@@ -106,19 +105,17 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
         name = func._schema.name.partition("::")[2]
         asked = {key: value for key, value in named.items() if key not in ("generator", "out")}
         try:
-            result = self._answered(source, name, generator, args, asked)
+            result = self._answered(name, generator, args, asked)
         except _NotServedError as error:
             what = str(error) or f"the operator {func}"
-            source.lost(f"it draws from {what}, which is not served")
+            self._source.lost(f"it draws from {what}, which is not served")
             return func(*args, **named)
         if name.endswith("_"):
             return args[0].copy_(result)
         out = named.get("out")
         return result if out is None else out.resize_(result.shape).copy_(result)
 
-    def _answered(
-        self, source: Source, name: str, generator: Any, args: Any, named: dict[str, Any]
-    ) -> Any:
+    def _answered(self, name: str, generator: Any, args: Any, named: dict[str, Any]) -> Any:
         answer = self._answers.get(name.rstrip("_"))
         if answer is None or generator is None:
             raise _NotServedError
@@ -128,8 +125,8 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
         told = [_told(x, weighed) for x in (*args, *named.values())]
         if name.endswith("_"):
             told[0] = _told(args[0], weighed=False)  # it is overwritten
-        state = "torch", hash(generator.get_state().numpy().tobytes())
-        result = source.followed([state], (name, *told), lambda: answer(*args, **named))
+        state = hash(generator.get_state().numpy().tobytes())
+        result = self._source.followed([state], (name, *told), lambda: answer(*args, **named))
         torch.empty(1, device=generator.device).uniform_(generator=generator)
         return result.clone()
 

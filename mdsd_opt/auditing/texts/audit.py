@@ -137,8 +137,6 @@ def audit_text(
     ------
     InvalidInput
         An option is out of range.
-    UnservedDraw
-        It draws random numbers that the audit cannot answer.
 
     Notes
     -----

@@ -135,8 +135,6 @@ def audit_tree(
     ------
     InvalidInput
         The rule fails on every call.
-    UnservedDraw
-        It draws random numbers that the audit cannot answer.
     ProblemTooLarge
         More than 200,000 texts.
     """
