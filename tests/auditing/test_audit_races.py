@@ -94,7 +94,7 @@ def test_a_single_exponential_decides_as_a_uniform_does(is_right: bool) -> None:
 
     def verify(p: Any, q: Any, drafts: Any, rng: Any) -> int:
         x = int(drafts[0])
-        if (rng.exponential() >= np.log(max(q[x] / p[x], 1.0))) is is_right:
+        if bool(rng.exponential() >= np.log(max(q[x] / p[x], 1.0))) is is_right:
             return x
         left = np.maximum(p - q, 0)
         return int(rng.choice(p.size, p=left / left.sum()))
