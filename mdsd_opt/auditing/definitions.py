@@ -16,6 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from mdsd_opt.auditing.file_statements import (
     ANY,
     IMPORTED,
@@ -85,6 +87,8 @@ def load_definitions(
                     raise LookupError("it asks what is installed, or for annotations")
                 with foreign(what):
                     exec(statement.code, vars(module))
+                    settings = np.geterr()
+                np.seterr(**settings)  # what a file sets for itself stays set
                 if refused:
                     raise refused[0]
             except Exception as error:

@@ -198,7 +198,8 @@ class WithoutReplacement(OneDraft):
         possible = sum(q[i] > 0 for i in order)
         sets, _ = count_subsets(possible, range(1, min(self.num_drafts - 1, possible) + 1))
         require_listable(f"exact containment of {self!r}", sets, _MAX_SUMMED)
-        require_exact(sets, sets * max(x.denominator.bit_length() for x in q))  # of their sum
+        # Denominators of their sum share most of their factors.
+        require_exact(sets, sets * max(x.denominator.bit_length() for x in q) // 8)
         law = _ExactSetLaw(q)
         outside = Fraction(1)
         # escaped: sum over A in the prefix, |A| < K, of Pr(the first |A| draws are A) / (1 - q(A)),

@@ -258,7 +258,7 @@ def test_a_driven_law_says_up_to_how_many_checks() -> None:
         lambda *_: 0, PROBLEM, 0, 100, method="driven", edge_probes=0, driven_checks=5
     )
     shares = PROBLEM.drafts.tuple_law()[1]
-    checks = int(random_checks(shares, 5).sum()) + 16 * 4  # with four corners of the one leaf
+    checks = sum(random_checks(shares, 5, 0.99)[0]) + 16 * 4  # with four corners of the one leaf
     assert biased.num_checks == checks
     assert biased.verdict.startswith(f"NOT LOSSLESS: exact up to {checks} random checks")
     for shown in (report, biased):

@@ -36,7 +36,7 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], type[MdsdError], str]] = [
     ),
     ({"tolerance": -1.0}, InvalidInput, "tolerance"),
     ({"tolerance": math.nan}, InvalidInput, "tolerance"),
-    ({"num_trials": 200_000_001}, ProblemTooLarge, "take fewer trials or drafts"),
+    ({"num_trials": 200_000_001}, ProblemTooLarge, "take fewer trials, probes or drafts"),
     ({"num_trials": 60_000_000, "num_drafts": 4}, ProblemTooLarge, "of K=4 drafts"),
 ]
 
@@ -58,7 +58,7 @@ def test_options_in_range_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as clock:
         clock.setattr(time, "perf_counter", lambda: 100.0)
         assert Options(num_trials=10, seconds=5).deadline() == 105.0
-    assert Options(num_trials=200_000_000).num_trials == 200_000_000
+    assert Options(num_trials=200_000_000, edge_probes=0).num_trials == 200_000_000
     with pytest.raises(TypeError):
         Options()  # type: ignore[call-arg]  # how much is to be done is always said
 

@@ -305,6 +305,7 @@ def test_a_law_that_only_a_merged_tree_finds_wrong_is_driven_again(
             num_checks=options.driven_checks,
             num_merged=int(merges),
             seconds=0.0,
+            unseen=0.01,
         )
 
     monkeypatch.setattr(audit, "driven_text", lying)
@@ -353,9 +354,12 @@ def test_a_law_that_needs_more_calls_is_sampled_and_a_note_says_so() -> None:
 
 def test_what_is_driven_alone_is_lossless_and_beside_samples_has_no_deviation() -> None:
     driven = mo.audit_text(chain(tokens=1), 0, 2, method="driven")
-    assert (driven.verdict_class, driven.detectable_bias) == ("lossless", 0.0)
+    assert driven.verdict_class == "lossless"
+    assert 0 < driven.detectable_bias < 0.05  # what the random checks can have missed
     assert driven.lossless
-    assert driven.verdict.startswith("lossless: the law of 2 tokens is the target's at V = 2 and 3")
+    assert driven.verdict.startswith(
+        "lossless: the law of up to 2 tokens is the target's at V = 2, 3 and 4, exact up to"
+    )
     both = mo.audit_text(chain(tokens=1), 0, 2, num_texts=300)
     assert both.verdict_class == "no deviation"
     assert both.num_checks == driven.num_checks

@@ -77,7 +77,7 @@ def test_every_scheme_has_its_verifiers() -> None:
             "importance_sampling",
             "gumbel",
         },
-        "without_replacement": {"optimal", "rrs", "naive_target"},
+        "without_replacement": {"optimal", "rrs", "naive_target", "race"},
         "greedy": {"optimal", "greedy", "spechub", "naive_target"},
         "top_k": {"optimal", "greedy", "naive_target"},
     }
