@@ -230,7 +230,9 @@ def decided(fault: Any, monkeypatch: Any) -> Any:
 
 
 def drafted(fault: Any, monkeypatch: Any) -> Any:
-    monkeypatch.setattr(by_name, "SINGLE_MODEL_SCHEMES", {**by_name.SINGLE_MODEL_SCHEMES})
+    schemes = by_name.SINGLE_MODEL_SCHEMES
+    monkeypatch.setitem(schemes, "harmful", None)  # which is taken away when the test ends
+    del schemes["harmful"]
     mo.drafts.register("harmful", fault)
     return by_name.SINGLE_MODEL_SCHEMES["harmful"](LAW, 1)
 
