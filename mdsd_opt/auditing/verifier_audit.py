@@ -228,7 +228,9 @@ def audit(
 
         def of_simulated(options: Options) -> list[AuditReport]:
             size = options.num_trials - trials.tokens.size
-            trials.add(*simulated(simulate, problem, rng, size, trials.log))
+            drafts, tokens = simulated(simulate, problem, rng, size, trials.log)
+            trials.drafts = np.concatenate([trials.drafts, drafts])
+            trials.tokens = np.concatenate([trials.tokens, tokens])
             return [_judged(trials.sampled(options, (ViolationLog(), 0), True, rng), judge)]
 
         return settled(of_simulated, options)[0]
@@ -303,11 +305,6 @@ class _Trials:
         drafts = np.empty((0, problem.num_drafts), np.int64)
         return cls(problem, drafts, np.empty(0, np.int64), ViolationLog())
 
-    def add(self, drafts: Tokens, tokens: Tokens) -> None:
-        """Add trials."""
-        self.drafts = np.concatenate([self.drafts, drafts])
-        self.tokens = np.concatenate([self.tokens, tokens])
-
     def draw(
         self,
         subject: Subject,
@@ -317,13 +314,14 @@ class _Trials:
         rng: np.random.Generator,
     ) -> None:
         """Add trials until there are enough, or time is up."""
-        left = options.num_trials - self.tokens.size
+        left, drafts, tokens = options.num_trials - self.tokens.size, [self.drafts], [self.tokens]
         with progress_bar("calls", left, options.progress) as advance:
-            while left and not (self.tokens.size and time.perf_counter() > deadline):
+            while left and not (tokens[-1].size and time.perf_counter() > deadline):
                 rows = drawn_tuples(sample, self.problem.drafts, rng, min(left, _CHUNK))
-                given = subject.outcomes(rows, rng, self.log, deadline, advance)
-                self.add(rows[: len(given)], given)
+                tokens.append(subject.outcomes(rows, rng, self.log, deadline, advance))
+                drafts.append(rows[: tokens[-1].size])
                 left -= len(rows)
+        self.drafts, self.tokens = np.concatenate(drafts), np.concatenate(tokens)
 
     def sampled(
         self,
