@@ -84,14 +84,7 @@ def both_sides(promise: Any, draft_promise: Any = None) -> Promises:
 def promised(
     promise: Promise, text: Sequence[int], law: Vector, prompt: Sequence[int] = ()
 ) -> Vector:
-    """Law of the next token that a promise makes of a model's law after a text, checked.
-
-    Raises
-    ------
-    NoTokenLeft
-    InvalidInput
-        The promise fails, or gives no probabilities; the message names the text.
-    """
+    """Law of the next token that a promise makes of a model's law after a text, checked."""
     with np.errstate(divide="ignore"):
         logits = np.log(law)
     if isinstance(promise, Sampling):
@@ -121,8 +114,7 @@ def under(promise: Promise, model: Model) -> Model:
 class ModelLaws:
     """Laws of a model, requested once and checked: each text has one of as many tokens.
 
-    Under a promise these are what it makes of them; what comes after texts that it rules out is
-    nobody's concern, and stays as it is.
+    Under a promise they are what it makes of them, but after texts that it rules out.
     """
 
     def __init__(
@@ -145,13 +137,11 @@ class ModelLaws:
                     f"{self.name} gives {law.size} probabilities after {text}, and "
                     f"{self.vocab_size} after ()"
                 )
-            if self._promise is not None and self._is_possible(text):
+            possible = (self(text[:n])[token] > 0 for n, token in enumerate(text))
+            if self._promise is not None and all(possible):
                 law = promised(self._promise, text, law)
             self._known[text] = law
         return self._known[text]
-
-    def _is_possible(self, text: Tokens) -> bool:
-        return all(self(text[:n])[token] > 0 for n, token in enumerate(text))
 
 
 class PlaceLaws:

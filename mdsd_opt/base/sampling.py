@@ -60,21 +60,13 @@ class Sampling:
             object.__setattr__(self, "top_k", None)
 
     @classmethod
-    def chosen(
-        cls,
-        sampling: Sampling | None,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        min_p: float | None = None,
-        joint: bool = False,
-    ) -> Sampling:
-        """The sampling that a caller gave, as one object or as keywords, but not as both."""
+    def chosen(cls, sampling: Sampling | None, *parameters: Any) -> Sampling:
+        """The sampling that a caller gave, as one object or as parameters, but not as both."""
         if sampling is None:
-            return cls(temperature, top_k, top_p, min_p, joint)
+            return cls(*parameters)
         if not isinstance(sampling, Sampling):
             raise InvalidInput(f"sampling is {sampling!r}: give mdsd_opt.Sampling(temperature=...)")
-        if (temperature, top_k, top_p, min_p, joint) != (1.0, None, None, None, False):
+        if cls(*parameters) != cls():
             raise InvalidInput(
                 "give sampling, or temperature, top_k, top_p, min_p and joint, not both"
             )

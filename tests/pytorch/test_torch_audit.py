@@ -399,3 +399,27 @@ def test_samplers_of_drafts_are_served() -> None:
         assert whole.clean, whole.verdict
         seen.append([numbers(drafts), numbers(whole)])
     assert seen[0] == seen[1]
+
+
+def test_tensors_of_logits_follow_a_promise_that_depends_on_the_text() -> None:
+    def penalised(text: Any, logits: Any) -> Any:
+        return torch.softmax(torch.as_tensor(logits) - 1.5 * counts(text, len(logits)), -1)
+
+    def counts(text: Any, size: int) -> torch.Tensor:
+        return torch.bincount(torch.tensor(text, dtype=torch.int64), minlength=size)
+
+    def verify(p: torch.Tensor, q: torch.Tensor, drafts: torch.Tensor, seen: int = 9) -> Any:
+        q, kept = torch.softmax(q, -1), drafts.tolist()
+        for n, x in enumerate(kept):
+            law = penalised(kept[: min(n, seen)], p[n])
+            if torch.rand(()) * q[n, x] >= law[x]:
+                left = torch.clamp(law - q[n], min=0)
+                return [*kept[:n], torch.multinomial(left if left.sum() > 0 else law, 1)]
+        return [*kept, torch.multinomial(penalised(kept[:seen], p[-1]), 1)]
+
+    options: Any = {"takes": "logits", "library": "torch", "num_trials": 400, "driven_checks": 5}
+    right = mo.audit_chain(verify, promise=penalised, **options)
+    assert right.verdict_class in ("no deviation", "edge")
+    assert {one.verdict_class for one in right.tried} <= {"lossless", "no deviation", "edge"}
+    wrong = mo.audit_chain(lambda p, q, d: verify(p, q, d, 1), promise=penalised, **options)
+    assert wrong.verdict_class == "lossy"
