@@ -8,6 +8,7 @@ of p, of q and of p / q, token by token, and in pairs of neighbours.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -234,7 +235,8 @@ class ByText(ByPlace):
 
     A token counts as the one at the same quantile, in the order of p / q, of the law that its place
     has after the likeliest text: if each token follows its own law, these follow the laws of their
-    places, and what moves mass along p / q moves as much of it there.
+    places, and what moves mass along p / q moves as much of it there. Beside that it is counted how
+    often a token comes again, which penalties are about.
     """
 
     classes, sees_all = "along p/q, where laws depend on the text", False
@@ -244,14 +246,21 @@ class ByText(ByPlace):
         self._laws = target, draft
         pairs = zip(self.target, self.draft, strict=True)
         self._orders = [law_ratio_order(p, q) for p, q in pairs]
+        self._again = self._variance = 0.0
 
     def add(self, outcome: tuple[int, ...], rng: np.random.Generator) -> bool:
         """Add the beginning of a text, completed by the target, if it is possible."""
-        tokens = []
-        for n, token in enumerate(outcome):
-            p, q = (law(outcome[:n]) for law in self._laws)
+        text, tokens = outcome, []
+        for n in range(len(self.target)):
+            p, q = (law(text[:n]) for law in self._laws)
+            if n == len(text):
+                text = (*text, int(rng.choice(p.size, p=p)))
+            token = text[n]
             if p[token] <= 0:
                 return False
+            mass = float(p[list(set(text[:n]))].sum())
+            self._again += (token in text[:n]) - mass
+            self._variance += mass * (1 - mass)
             order, ratio = self._orders[n], ratios(p, q)
             tied = ratio == ratio[token]
             before = p[ratio < ratio[token]].sum() + p[:token][tied[:token]].sum()
@@ -259,6 +268,13 @@ class ByText(ByPlace):
             at = np.searchsorted(reached, (before + rng.random() * p[token]) * reached[-1], "right")
             tokens.append(int(order[min(at, np.flatnonzero(self.target[n][order])[-1])]))
         return super().add(tuple(tokens), rng)
+
+    def examined(self, rng: np.random.Generator, confidence: float) -> Seen:
+        """Results of all checks of the texts; that of tokens which come again by Bernstein."""
+        seen, off = super().examined(rng, confidence), abs(self._again)
+        p_value = min(2 * math.exp(-off * off / (2 * (self._variance + off / 3) or 1.0)), 1.0)
+        again = Check("tokens that come again", "a penalty that is not the one promised", p_value)
+        return seen._replace(checks=(*seen.checks, again))
 
     def cause(self, place: int) -> str:
         """Nothing: the laws of other texts have other shapes."""

@@ -417,9 +417,9 @@ def test_tensors_of_logits_follow_a_promise_that_depends_on_the_text() -> None:
                 return [*kept[:n], torch.multinomial(left if left.sum() > 0 else law, 1)]
         return [*kept, torch.multinomial(penalised(kept[:seen], p[-1]), 1)]
 
-    options: Any = {"takes": "logits", "library": "torch", "num_trials": 400, "driven_checks": 5}
+    laws = tuple(np.random.default_rng(2).normal(size=(2, 3, 6)))
+    options: Any = {"takes": "logits", "library": "torch", "num_trials": 600, "laws": laws}
     right = mo.audit_chain(verify, promise=penalised, **options)
-    assert right.verdict_class in ("no deviation", "edge")
-    assert {one.verdict_class for one in right.tried} <= {"lossless", "no deviation", "edge"}
-    wrong = mo.audit_chain(lambda p, q, d: verify(p, q, d, 1), promise=penalised, **options)
+    assert right.verdict_class == "no deviation"
+    wrong = mo.audit_chain(lambda p, q, d: verify(p, q, d, 0), promise=penalised, **options)
     assert wrong.verdict_class == "lossy"
