@@ -16,8 +16,6 @@ from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, NoReturn
 
-import numpy as np
-
 from mdsd_opt.errors import ForeignFault, InvalidInput
 
 _OURS, _PYTHON = str(Path(__file__).parents[1]), sysconfig.get_path("stdlib")
@@ -78,7 +76,8 @@ def _keep_settings(stack: ExitStack, signals: list[int]) -> None:
     with suppress(OSError):  # the folder may be gone
         stack.callback(os.chdir, Path.cwd())
     stack.callback(sys.setrecursionlimit, sys.getrecursionlimit())
-    stack.enter_context(np.errstate())
+    if numpy := sys.modules.get("numpy"):
+        stack.enter_context(numpy.errstate())
     stack.enter_context(warnings.catch_warnings())
     for number in (signal.SIGINT, signal.SIGTERM):
         if callable(handler := signal.getsignal(number)):

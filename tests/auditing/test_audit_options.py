@@ -91,8 +91,9 @@ def few_laws(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "standard_laws", lambda drafts: standard_laws(drafts)[:3])
 
 
-#: From best to worst of what may be said of a function that is right.
-CLASSES = ("lossless", "no deviation")
+#: From best to worst of what may be said of a function that is right; the last one where no time is
+#: left to look again at what chance made odd.
+CLASSES = ("lossless", "no deviation", "not settled")
 
 
 @pytest.mark.usefixtures("few_laws")
@@ -100,7 +101,7 @@ CLASSES = ("lossless", "no deviation")
 def test_a_limit_of_time_is_named_and_never_makes_a_verdict_better(method: str) -> None:
     options: dict[str, Any] = {"rng": 0, "num_trials": 400, "driven_checks": 5, "method": method}
     report = mo.audit_chain(standard, seconds=0.001, **options)
-    assert report.verdict_class == "no deviation"
+    assert report.verdict_class in CLASSES[1:]
     assert report.detectable_bias > 0.2
     assert not report.lossless
     assert any(

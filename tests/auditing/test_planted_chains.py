@@ -53,7 +53,8 @@ def test_the_oracle_knows_what_is_right():
         p = np.array([laws.target((0,) * n) for n in range(3)])
         q = np.array([laws.draft((0,) * n) for n in range(2)])
         assert Parts().distance(p, q) < 1e-12
-        assert BY_LAW["residual is p"].distance(p, q) > 1e-3 or laws.name == "certain target"
+        nothing_left = laws.name == "certain target" or np.array_equal(p[:-1], q)
+        assert nothing_left or BY_LAW["residual is p"].distance(p, q) > 1e-3
 
 
 @pytest.mark.exhaustive

@@ -42,6 +42,7 @@ _SCHEMES = {
     "importance_sampling": (_WITH, _DIFFERENT),
     "ratio_hull": (_DIFFERENT,),
     "gumbel": (_WITH,),
+    "race": (_WITHOUT,),
     "lp": _ALL,
 }
 _FORMS = {name: mo.verifiers.get(name) for name in mo.verifiers.names()}
