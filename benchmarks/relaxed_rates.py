@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import mdsd_opt as mo
-from mdsd_opt.cli.bench.record import timed
+from mdsd_opt.bench.record import timed
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.solvers.frontier.chains import frontier_of

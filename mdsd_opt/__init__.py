@@ -1,10 +1,11 @@
 """mdsd_opt: the transport problem of multi-draft speculative decoding, solved and certified.
 
 p is always the target, q the draft. The rooms, each above all that it imports:
-front: cli | questions: corpora, auditing | machines: serving, decoding, batch, gpu
+front: cli, plots, bench | questions: planning, corpora, decoding, auditing
+machines: serving, trees, batch, gpu
 answers: cddlib_checks, verifiers, solvers | mathematics: problem, drafts, prefix_search
-tools: base. Logits walk up from the tools to a problem, its solution and a certificate, then to
-tokens, and in batches or trees to rates, audits and pages.
+tools: formats, base. Logits walk up from the tools to a problem, its solution and a certificate,
+then to tokens, and in batches or trees to rates, audits and pages.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ PUBLIC = {
 
 #: Current modules of old names, which go with the next release.
 MOVED = {
+    "mdsd_opt.cli.bench": "mdsd_opt.bench",
     "mdsd_opt.corpora.advice": "mdsd_opt.planning.advice",
     "mdsd_opt.corpora.draft_choice": "mdsd_opt.planning.draft_choice",
     "mdsd_opt.corpora.draft_temperature": "mdsd_opt.planning.draft_temperature",

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 import mdsd_opt as mo
-from mdsd_opt.cli.report.audits import audit_figure
 from mdsd_opt.data import sample_logits_path
+from mdsd_opt.plots.deviations import audit_figure
 
 IMAGES = Path(__file__).parents[1] / "images"
 

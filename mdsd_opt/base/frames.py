@@ -1,8 +1,10 @@
-"""Results as data frames of pandas, as tables in Markdown, and as lines that fit a terminal."""
+"""Results as data frames of pandas, as CSV, as Markdown, and as lines that fit a terminal."""
 
 from __future__ import annotations
 
+import csv
 import importlib
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import fill
 from typing import Any
@@ -29,6 +31,17 @@ def flat(row: Mapping[str, Any], before: str = "") -> dict[str, Any]:
             else {before + name: value}
         )
     return found
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """CSV text of rows; None is an empty field, and what a field holds by names has columns."""
+    lines = [flat(row) for row in rows]
+    names = list(dict.fromkeys(name for line in lines for name in line))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return text.getvalue()
 
 
 def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

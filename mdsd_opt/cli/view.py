@@ -5,7 +5,6 @@ A page is one HTML file, tables and picture in it; nothing is fetched from anywh
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import os
@@ -21,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from mdsd_opt._version import __version__
 from mdsd_opt.base.files import atomic_write, check_writable
-from mdsd_opt.base.frames import flat, markdown_table
+from mdsd_opt.base.frames import as_csv, markdown_table
 from mdsd_opt.cli.output import remark, say, show_rows, show_table, to_results
 from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
+from mdsd_opt.plots.drawing import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,9 +50,6 @@ _STYLES: dict[str, dict[str, Any]] = {
     },
 }
 
-#: Width of a column of a paper, in inches, and the size of its small letters.
-COLUMN, SMALL = 3.4, 7
-
 #: Most pixels along a side of a picture.
 MOST_PIXELS = 1600
 
@@ -77,7 +74,7 @@ class Section:
 class Drawing:
     """Picture that is drawn when somebody asks for it."""
 
-    draw: Callable[[], Figure]
+    draw: Callable[[], Any]  # makes a figure of matplotlib
     shows: str = ""  # under it, on a page
     title: str = ""  # above it, in a file of its own
 
@@ -274,17 +271,6 @@ def as_json(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=2, allow_nan=False)
 
 
-def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """CSV text of rows; None is an empty field, and what a field holds by names has columns."""
-    lines = [flat(row) for row in rows]
-    names = list(dict.fromkeys(name for line in lines for name in line))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue()
-
-
 def _show(part: str | Section) -> None:
     """Print a part of a view to stdout."""
     if isinstance(part, str):
@@ -315,15 +301,6 @@ def check_plot_path(path: str | os.PathLike[str]) -> None:
         raise InvalidInput(f"cannot draw {path}: give a name that ends in {', '.join(_FORMATS)}")
     check_writable(path)
     new_figure()
-
-
-def new_figure(**options: Any) -> Any:
-    """Empty matplotlib figure, whose parts will keep clear of each other."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra.of("matplotlib", "plot", "the picture") from error
-    return Figure(layout="constrained", **options)
 
 
 #: Pixels per inch at which a picture is shown at most.

@@ -12,7 +12,7 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt import plots
-from mdsd_opt.cli.bench import (
+from mdsd_opt.bench import (
     LEFT_OUT,
     BenchReport,
     Record,
@@ -24,8 +24,8 @@ from mdsd_opt.cli.bench import (
     run,
     scaling,
 )
-from mdsd_opt.cli.bench.record import in_own_process
-from mdsd_opt.cli.bench.solvers import build
+from mdsd_opt.bench.record import in_own_process
+from mdsd_opt.bench.solvers import build
 from mdsd_opt.cli.report.bench import markdown, save_report
 from mdsd_opt.errors import InvalidInput, UnknownName, UnreadableFile
 from mdsd_opt.solvers.max_flow import integer_masses
@@ -257,7 +257,7 @@ def test_a_registered_method_is_measured_in_this_process(monkeypatch):
     from mdsd_opt.solvers import registry
 
     monkeypatch.setattr(registry, "registered", {})
-    monkeypatch.setattr("mdsd_opt.cli.bench.solvers.registered", registry.registered)
+    monkeypatch.setattr("mdsd_opt.bench.solvers.registered", registry.registered)
     mo.solvers.register(mo.solvers.Method(name="mine", solve=lambda p: mo.solve(p)))
     found = run(["solvers"], methods=("mine",), vocab_sizes=(5,), num_drafts=(1,), rounds=3)
     (r,) = found.records
@@ -272,7 +272,7 @@ def test_what_is_refused_or_too_slow_is_said(folder):
     assert "refused: full_lp at V=5000" in r.note
     (folder / "slow_of_bench.py").write_text("import time\ndef slow(p):\n    time.sleep(9)\n")
     done = in_own_process(
-        "mdsd_opt.cli.bench.solvers", ["slow_of_bench:slow", {}, "greedy", 4, 1, 0, 1], 2.0
+        "mdsd_opt.bench.solvers", ["slow_of_bench:slow", {}, "greedy", 4, 1, 0, 1], 2.0
     )
     assert done["milliseconds"] == []
     assert done["note"] == "did not finish within 2 s"

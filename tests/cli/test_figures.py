@@ -13,10 +13,12 @@ pytest.importorskip("matplotlib")
 from matplotlib.collections import PolyCollection
 
 import mdsd_opt as mo
-from mdsd_opt.cli.report import advice, audits, plans, rates
+from mdsd_opt.cli.report import advice, plans
 from mdsd_opt.corpora.intervals import MeanInterval
 from mdsd_opt.corpora.rates import RateRow
 from mdsd_opt.decoding import place_rates, plan_tree
+from mdsd_opt.plots.deviations import audit_figure
+from mdsd_opt.plots.rate_curves import rates_figure
 
 COLUMN = 3.4
 
@@ -37,7 +39,7 @@ def drawn_lines(axes) -> list:
 
 
 def test_few_counts_are_points_without_lines() -> None:
-    (axes,) = rates.rates_figure(rows([1, 2, 4], "optimal", "rrs")).axes
+    (axes,) = rates_figure(rows([1, 2, 4], "optimal", "rrs")).axes
     assert not drawn_lines(axes)
     places = [line.get_xdata() for line in axes.lines if len(line.get_xdata()) == 3]
     assert not np.array_equal(places[0], places[-1])  # side by side
@@ -45,7 +47,7 @@ def test_few_counts_are_points_without_lines() -> None:
 
 
 def test_many_counts_are_lines_with_bands_at_their_places() -> None:
-    (axes,) = rates.rates_figure(rows(range(1, 9), "optimal", "rrs")).axes
+    (axes,) = rates_figure(rows(range(1, 9), "optimal", "rrs")).axes
     assert [line.get_xdata().tolist() for line in drawn_lines(axes)] == [[*range(1, 9)]] * 2
     bands = [x for x in axes.collections if isinstance(x, PolyCollection)]
     assert len(bands) == 2
@@ -55,7 +57,7 @@ def test_many_counts_are_lines_with_bands_at_their_places() -> None:
 
 
 def test_a_lower_bound_is_no_curve() -> None:
-    figure = rates.rates_figure(rows(range(1, 9), "optimal", "gumbel"))
+    figure = rates_figure(rows(range(1, 9), "optimal", "gumbel"))
     assert len(drawn_lines(figure.axes[0])) == 1
     assert "^" in {line.get_marker() for line in figure.axes[0].lines}
     labels = [text.get_text() for text in figure.legends[0].texts]
@@ -65,7 +67,7 @@ def test_a_lower_bound_is_no_curve() -> None:
 def test_curves_have_their_names_at_their_ends_and_top_k_is_apart() -> None:
     counts = range(1, 9)
     drawn = [replace(row, scheme=s) for s in ("greedy", "top_k") for row in rows(counts, "a", "b")]
-    figure = rates.rates_figure(drawn)
+    figure = rates_figure(drawn)
     assert not figure.legends
     figure.draw_without_rendering()
     for axes, scheme in zip(figure.axes, ("greedy", "top-K"), strict=True):
@@ -95,11 +97,11 @@ def test_every_picture_is_one_column_wide_and_nothing_leaves_it() -> None:
     problem = mo.TransportProblem([0.5, 0.3, 0.2], mo.WithReplacement([0.2, 0.3, 0.5], 2))
     wrong = mo.audit(lambda p, q, drafts, rng: int(drafts[0]), problem, rng=0, num_trials=2_000)
     figures = [
-        rates.rates_figure(rows(range(1, 9), "optimal", "rrs", "gumbel")),
-        rates.rates_figure(rows(range(1, 9), "optimal", "importance_sampling")),
-        rates.rates_figure(rows([2], *(f"v{n}" for n in range(9)))),
+        rates_figure(rows(range(1, 9), "optimal", "rrs", "gumbel")),
+        rates_figure(rows(range(1, 9), "optimal", "importance_sampling")),
+        rates_figure(rows([2], *(f"v{n}" for n in range(9)))),
         advice.advice_view(asked, "").figure.draw(),
-        audits.audit_figure(wrong),
+        audit_figure(wrong),
     ]
     for figure in figures:
         assert figure.get_figwidth() == COLUMN

@@ -13,7 +13,7 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt.auditing.report import Bar
-from mdsd_opt.cli.bench.record import BenchReport, Record
+from mdsd_opt.bench.record import BenchReport, Record
 from mdsd_opt.cli.report.audits import audit_view
 from mdsd_opt.cli.report.bench import bench_view
 from mdsd_opt.cli.report.rates import rates_view

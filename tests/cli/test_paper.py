@@ -17,7 +17,7 @@ import pytest
 import mdsd_opt as mo
 from mdsd_opt import plots
 from mdsd_opt.base.files.logits import LogitsSample
-from mdsd_opt.cli.bench import BenchReport, Record
+from mdsd_opt.bench import BenchReport, Record
 from mdsd_opt.corpora.rates import rate_rows
 from mdsd_opt.corpora.reproduce.experiment import ResultTable
 from mdsd_opt.errors import InvalidInput, MissingExtra

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 import mdsd_opt as mo
-from mdsd_opt.cli.bench.record import BenchReport, Record
+from mdsd_opt.bench.record import BenchReport, Record
 from mdsd_opt.cli.output import natural_width, parts_that_fit
 from mdsd_opt.cli.report.bench import conclusion as bench_conclusion
 from mdsd_opt.cli.report.bench import records_tables

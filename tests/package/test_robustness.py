@@ -23,7 +23,7 @@ from safetensors.numpy import save
 
 import mdsd_opt as mo
 from mdsd_opt.base.files.logits import load_logits
-from mdsd_opt.cli.bench import load_report
+from mdsd_opt.bench import load_report
 from mdsd_opt.errors import MdsdError, SolverError, UnreadableFile
 
 FUZZ = settings(

@@ -29,7 +29,8 @@ ROOMS = (
         "verifiers",
         "cddlib_checks",
     ),
-    *("gpu", "batch", "trees", "serving", "auditing", "decoding", "corpora", "planning", "cli"),
+    *("gpu", "batch", "trees", "serving", "auditing", "decoding", "corpora", "planning"),
+    *("bench", "plots", "cli"),
 )
 
 #: Imported by any room.

@@ -1,4 +1,4 @@
-"""Views of an advice, and the picture of its speed-ups, by batch where passes have rows."""
+"""Views of an advice on logits, models or counts."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mdsd_opt.cli.output import make_table
-from mdsd_opt.cli.view import COLUMN, SMALL, Drawing, Section, View, new_figure
+from mdsd_opt.cli.view import Drawing, Section, View
 from mdsd_opt.corpora.intervals import MeanInterval
 from mdsd_opt.planning.advice import Advice, scheme_title, speedup_cell
+from mdsd_opt.plots.speedups import advice_figure, chains_figure
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from rich.table import Table
 
     from mdsd_opt.planning.count_advice import CountAdvice
@@ -41,7 +40,7 @@ def advice_view(advice: Advice, title: str, **known: Any) -> View:
         conclusion,
         {**known, **advice.to_dict()},
         Drawing(
-            partial(_figure, advice),
+            partial(advice_figure, advice),
             "Speed-up over plain decoding at the same costs, with intervals over texts; above one "
             "is faster.",
         ),
@@ -84,7 +83,7 @@ def count_advice_view(advice: CountAdvice, source: str, flags: EngineFlags | Non
         conclusion,
         document,
         Drawing(
-            partial(_chains_figure, advice),
+            partial(chains_figure, advice),
             "Speed-up over plain decoding by the drafts of a step; bars span chance and all "
             "assumptions.",
         ),
@@ -119,28 +118,6 @@ def _chains_table(advice: CountAdvice, source: str) -> Table:
             for row in advice.rows
         ),
     )
-
-
-def _chains_figure(advice: CountAdvice) -> Figure:
-    rows = sorted((x for x in advice.rows if x.kind != "none"), key=lambda x: x.depth)
-    figure = new_figure(figsize=(COLUMN, 2.2))
-    axes = figure.add_subplot()
-    means = [row.speedup.mean for row in rows]
-    widths = [
-        [0.0 if x != x else abs(x) for x in ends]
-        for ends in (
-            [row.speedup.mean - row.speedup.low for row in rows],
-            [row.speedup.high - row.speedup.mean for row in rows],
-        )
-    ]
-    places = [row.depth for row in rows]
-    axes.errorbar(places, means, yerr=widths, fmt="o", markersize=3, ecolor="0.5", linewidth=0.8)
-    axes.axhline(1.0, color="0.3", linewidth=0.8, linestyle="--")
-    axes.set_xlabel("drafts of a step", fontsize=SMALL + 1)
-    axes.set_ylabel("speed-up", fontsize=SMALL + 1)
-    axes.tick_params(labelsize=SMALL)
-    axes.grid(alpha=0.3)
-    return figure
 
 
 def _options_table(advice: Advice, title: str) -> Table:
@@ -192,49 +169,3 @@ def _crossing(advice: Advice) -> str:
     if advice.crossover == advice.batches[0].batch_size:
         return "plain decoding is faster at every batch looked at"
     return f"from a batch of {advice.crossover} on, plain decoding is faster"
-
-
-def _figure(advice: Advice) -> Figure:
-    """Bars of the options; beside them, where passes have rows, curves against the batch."""
-    height = 0.6 + 0.27 * len(advice.rows)
-    if not advice.batches:
-        figure = new_figure(figsize=(COLUMN, height))
-        draw_options(figure.add_subplot(), advice)
-        return figure
-    figure = new_figure(figsize=(COLUMN, height + 2.0))
-    options, batches = figure.subfigures(2, 1, height_ratios=(height, 2.0))
-    draw_options(options.add_subplot(), advice)
-    _draw_batches(batches.add_subplot(), advice)
-    return figure
-
-
-def draw_options(axes: Axes, advice: Advice) -> None:
-    """Draw the speed-up of each option as a bar; the advised one is coloured."""
-    rows = advice.rows[::-1]
-    names = [f"{scheme_title(row.scheme)}\n{row.tree_name}".strip() for row in rows]
-    values = [row.speedup.mean for row in rows]
-    widths = [0.0 if x != x else x for x in (row.speedup.half_width for row in rows)]
-    colors = ["C0" if row.tree is advice.tree else "0.7" for row in rows]
-    axes.barh(range(len(rows)), values, xerr=widths, color=colors, ecolor="0.3", height=0.7)
-    axes.axvline(1.0, color="0.3", linewidth=0.8, linestyle="--")
-    axes.set_yticks(range(len(rows)), names, fontsize=SMALL - 1, linespacing=0.95)
-    axes.set_xlabel("speed-up over plain decoding", fontsize=SMALL + 1)
-    axes.tick_params(axis="x", labelsize=SMALL)
-
-
-def _draw_batches(axes: Axes, advice: Advice) -> None:
-    sizes = [point.batch_size for point in advice.batches]
-    axes.plot(sizes, [point.tree for point in advice.batches], "o-", markersize=3, label="tree")
-    chains = [point.chain for point in advice.batches]
-    axes.plot(sizes, chains, "s--", markersize=3, label="single drafts")
-    axes.axhline(1.0, color="0.3", linewidth=0.8, linestyle="--", label="none")
-    if advice.crossover is not None:
-        axes.axvline(advice.crossover, color="C3", linewidth=0.8, linestyle=":")
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(sizes, [str(size) for size in sizes])
-    axes.minorticks_off()
-    axes.set_xlabel("texts decoded together", fontsize=SMALL + 1)
-    axes.set_ylabel("speed-up", fontsize=SMALL + 1)
-    axes.tick_params(labelsize=SMALL)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=SMALL)

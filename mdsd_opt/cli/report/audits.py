@@ -5,7 +5,6 @@ Verdicts are also written as JUnit's XML, which continuous integration shows as 
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Sequence
@@ -17,13 +16,10 @@ from xml.etree import ElementTree
 from mdsd_opt._version import __version__
 from mdsd_opt.auditing.report import ANSWERS, Bar
 from mdsd_opt.base.files import atomic_write
-from mdsd_opt.cli.view import COLUMN, SMALL, Drawing, Section, View, new_figure
+from mdsd_opt.cli.view import Drawing, Section, View
+from mdsd_opt.plots.deviations import audit_figure, portfolio_figure
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from mdsd_opt.auditing import AuditReport
     from mdsd_opt.auditing.engines import EngineAudit
     from mdsd_opt.auditing.portfolio import PortfolioReport
     from mdsd_opt.auditing.report import Report
@@ -73,20 +69,6 @@ def audit_view(report: Report, subject: str, bar: Bar) -> View:
     )
 
 
-#: Colours of the classes of verdicts.
-_COLOURS = {
-    "lossless": "C2",
-    "no deviation": "C0",
-    "edge": "C1",
-    "not judged": "0.6",
-    "not settled": "C4",
-    "lossy": "C3",
-}
-
-#: Smaller distances are drawn at this one.
-_SMALLEST = 1e-17
-
-
 def _of_laws(report: PortfolioReport) -> Drawing:
     shows = (
         "Distance of the output from the target on each kind of laws: exact where the law was "
@@ -94,29 +76,6 @@ def _of_laws(report: PortfolioReport) -> Drawing:
         "yellow: an edge, grey: not judged, violet: not settled, red: lossy."
     )
     return Drawing(partial(portfolio_figure, report), shows)
-
-
-def portfolio_figure(report: PortfolioReport) -> Figure:
-    """Picture of the distance on each kind of laws, in the colour of its class."""
-    tried = [one for one in report.tried if one.report is not None]
-    figure = new_figure(figsize=(COLUMN, 0.9 + 0.22 * len(tried)))
-    axes = figure.add_subplot()
-    for place, one in enumerate(tried):
-        colour = _COLOURS[one.verdict_class]
-        found = max(one.report.total_variation, _SMALLEST)
-        axes.plot(found, place, "o", color=colour, markersize=4.5)
-        interval = one.report.total_variation_interval
-        if one.report.method == "sampling" and interval is not None:
-            ends = [max(end, _SMALLEST) for end in interval]
-            axes.plot(ends, [place, place], color=colour, linewidth=1.5)
-    axes.set_yticks(
-        range(len(tried)), [f"{x.law}, V = {x.vocab_size}" for x in tried], fontsize=SMALL
-    )
-    axes.set(xscale="log", xlim=(_SMALLEST / 3, 2.0), ylim=(len(tried) - 0.5, -0.5))
-    axes.set_xlabel("total variation", fontsize=SMALL)
-    axes.tick_params(labelsize=SMALL)
-    axes.grid(alpha=0.3, axis="x")
-    return figure
 
 
 def engines_view(audits: Sequence[EngineAudit], left_out: Sequence[str], bar: Bar) -> View:
@@ -138,70 +97,6 @@ def engines_view(audits: Sequence[EngineAudit], left_out: Sequence[str], bar: Ba
         verdict=worst,
         code=ANSWERS[worst],
     )
-
-
-#: Powers of ten beyond which p-values are not distinguished.
-_MOST_POWERS = 30.0
-
-
-def audit_figure(report: AuditReport) -> Figure:
-    """Picture of the tokens that deviate most, expected and observed, and of all p-values."""
-    heights = [0.9 + 0.18 * max(len(part), 3) for part in (report.tokens, report.checks)]
-    if not report.tokens:
-        figure = new_figure(figsize=(COLUMN, heights[1]))
-        _draw_checks(figure.add_subplot(), report)
-        return figure
-    figure = new_figure(figsize=(COLUMN, sum(heights)))
-    tokens, checks = figure.subfigures(2, 1, height_ratios=heights)
-    _draw_tokens(tokens.add_subplot(), report)
-    _draw_checks(checks.add_subplot(), report)
-    return figure
-
-
-def _draw_tokens(axes: Axes, report: AuditReport) -> None:
-    places = range(len(report.tokens))
-    for place, token in zip(places, report.tokens, strict=True):
-        axes.plot([token.expected, token.observed], [place, place], color="0.7", linewidth=2)
-    expected = [token.expected for token in report.tokens]
-    observed = [token.observed for token in report.tokens]
-    axes.plot(expected, places, "o", color="0.3", mfc="white", markersize=4.5, label="the target's")
-    axes.plot(observed, places, "D", color="C3", markersize=3.5, label="of the output")
-    axes.set_yticks(places, [f"token {token.token}" for token in report.tokens])
-    axes.set_ylim(len(expected) - 0.5, -0.5)
-    axes.legend(fontsize=SMALL - 1)
-    _finish(axes, "tokens that deviate most", "probability")
-
-
-def _draw_checks(axes: Axes, report: AuditReport) -> None:
-    checks = report.checks
-    if not checks:
-        axes.text(0.5, 0.5, "decided without trials", ha="center", va="center")
-        axes.set_axis_off()
-        return
-    whole = max(sum(check.weight for check in checks), 1.0)
-    for place, check in enumerate(checks):
-        level = report.false_alarm * check.weight / whole
-        powers = min(_powers(check.p_value), _MOST_POWERS)
-        axes.barh(place, powers, color="C3" if check.p_value < level else "C0", height=0.55)
-        axes.plot([_powers(level)] * 2, [place - 0.4, place + 0.4], color="black", linewidth=1.5)
-    axes.set_yticks(range(len(checks)), [check.name for check in checks])
-    axes.set_xlim(0, _MOST_POWERS + 1)
-    axes.set_ylim(len(checks) - 0.5, -0.5)
-    ticks = range(0, int(_MOST_POWERS) + 1, 5)
-    last = ticks[-1]
-    axes.set_xticks(ticks, ["1", *(f"$10^{{-{n}}}$" for n in ticks[1:-1]), f"≤ $10^{{-{last}}}$"])
-    _finish(axes, "checks: red beyond the black line", "p-value")
-
-
-def _finish(axes: Axes, title: str, label: str) -> None:
-    axes.set_title(title, fontsize=SMALL + 1)
-    axes.set_xlabel(label, fontsize=SMALL + 1)
-    axes.tick_params(labelsize=SMALL)
-    axes.grid(alpha=0.3, axis="x")
-
-
-def _powers(p_value: float) -> float:
-    return -math.log10(p_value) if p_value > 0 else math.inf
 
 
 #: Letters that XML cannot hold.

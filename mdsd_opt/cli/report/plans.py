@@ -1,8 +1,8 @@
-"""Views of a plan of a draft tree: on a terminal, beside other trees, as JSON and as a picture."""
+"""Views of a plan of a draft tree, beside other trees."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mdsd_opt.cli.output import make_table
-from mdsd_opt.cli.view import COLUMN, SMALL, Drawing, Section, View, new_figure
+from mdsd_opt.cli.view import Drawing, Section, View
+from mdsd_opt.plots.planned_trees import tree_figure
 from mdsd_opt.trees.plans import TreePlan
 from mdsd_opt.trees.topology import (
     MAX_DEPTH,
@@ -24,7 +25,6 @@ from mdsd_opt.trees.topology import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from rich.table import Table
     from rich.tree import Tree
 
@@ -88,7 +88,9 @@ def plan_view(
     """View of a plan and other trees; `known` is the document's entries on the rates' source."""
     tree = _tree(plan.topology, table)
     tables = [Section(table=tree), Section(table=_forecasts_table(rows, title))]
-    drawing = Drawing(partial(_figure, rows, table), title=title)
+    forecasts = [(row.topology.name, row.expected_accepted) for row in rows]
+    drawn = partial(tree_figure, plan.topology, _chances(plan.topology, table), forecasts)
+    drawing = Drawing(drawn, title=title)
     document = {**known, **_document(plan, table, rows)}
     return View(title, tables, [_conclusion(rows)], document, drawing)
 
@@ -148,83 +150,3 @@ def _document(plan: TreePlan, table: RateTable, rows: list[Forecast]) -> Mapping
         "rates": table.tolist(),
         "beside": [row.to_dict() for row in rows[1:]],
     }
-
-
-#: Most leaves side by side at which every node has its number, and at which letters have room.
-_MOST_NUMBERED, _ROOMY = 24, 12
-
-
-def _figure(rows: Sequence[Forecast], table: RateTable) -> Figure:
-    """Draw the first of the trees, each draft with its chance, and bars for all forecasts."""
-    topology = rows[0].topology
-    figure = new_figure(figsize=(COLUMN, 1.0 + 0.4 * topology.depth + 0.2 * len(rows)))
-    of, across = _chances(topology, table), _columns(topology)
-    tree, bars = figure.subplots(
-        2, 1, height_ratios=(0.4 + 0.4 * topology.depth, 0.3 + 0.2 * len(rows))
-    )
-    for place in of:
-        if place:
-            tree.plot(
-                [across[place[:-1]], across[place]],
-                [1 - len(place), -len(place)],
-                color="0.7",
-                linewidth=0.8,
-                zorder=1,
-            )
-    places = [place for place in of if place]
-    dots = tree.scatter(
-        [across[place] for place in places],
-        [-len(place) for place in places],
-        s=[4 + 20 * of[place] for place in places],
-        c=[of[place] for place in places],
-        cmap="viridis_r",
-        vmin=0,
-        vmax=1,
-        zorder=2,
-    )
-    scale = figure.colorbar(dots, ax=tree, location="right", shrink=0.6, aspect=25)
-    scale.set_label("chance to be accepted", fontsize=SMALL)
-    scale.ax.tick_params(labelsize=SMALL)
-    tree.annotate(
-        "root: the text so far", (across[()], 0), (0, 4), textcoords="offset points",
-        ha="center", fontsize=SMALL,
-    )  # fmt: skip
-    tree.plot(across[()], 0, "ks", markersize=4)
-    leaves = 1 + max(across.values())
-    if leaves <= _MOST_NUMBERED:
-        for place in places:
-            tree.annotate(
-                f"{of[place]:.2f}".lstrip("0"), (across[place], -len(place)), (0, -4),
-                textcoords="offset points", ha="center", va="top",
-                fontsize=SMALL - 1 if leaves <= _ROOMY else 4,
-                bbox={"facecolor": "white", "lw": 0, "pad": 0.4},
-            )  # fmt: skip
-    tree.set_ylim(-topology.depth - 0.6, 0.6)
-    tree.set_axis_off()
-    names = [row.topology.name for row in rows]
-    found = bars.barh(names, [row.expected_accepted for row in rows], color=["C0"] + ["0.7"] * 99)
-    bars.bar_label(found, fmt="%.2f", padding=2, fontsize=SMALL)
-    bars.margins(x=0.15)
-    bars.invert_yaxis()
-    bars.set_xlabel("accepted drafts, forecast", fontsize=SMALL + 1)
-    bars.tick_params(labelsize=SMALL)
-    return figure
-
-
-def _columns(topology: Topology) -> dict[Place, float]:
-    """Horizontal places: leaves side by side, every other node centred above its drafts."""
-    found: dict[Place, float] = {}
-    leaves = 0
-    waiting: list[tuple[Place, bool]] = [((), False)]
-    while waiting:
-        place, seen = waiting.pop()
-        count = topology.drafts_at(place)
-        if count == 0:
-            found[place] = float(leaves)
-            leaves += 1
-        elif seen:
-            found[place] = (found[*place, 0] + found[*place, count - 1]) / 2
-        else:
-            waiting.append((place, True))
-            waiting += [((*place, rank), False) for rank in reversed(range(count))]
-    return found

@@ -1,22 +1,18 @@
-"""Views of how far texts may change: as a table, as JSON and as a picture."""
+"""View of how far texts may change."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mdsd_opt import plots
 from mdsd_opt.cli.output import make_table
-from mdsd_opt.cli.view import COLUMN, SMALL, Drawing, Section, View, new_figure
+from mdsd_opt.cli.view import Drawing, Section, View
 from mdsd_opt.corpora.intervals import interval_note
 from mdsd_opt.corpora.stability import StabilityRow, TextStability
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from mdsd_opt.plots.drawing import new_axes
 
 
 def stability_view(
@@ -44,7 +40,7 @@ def stability_view(
         "interval_over": unit, **found.to_dict(),
     }  # fmt: skip
     drawing = Drawing(
-        partial(_figure, found),
+        lambda: plots.stability(found, new_axes(2.3)).figure,
         "Share of tokens that may change against how far logits move at most; lower is better.",
         title,
     )
@@ -92,34 +88,3 @@ def _conclusion(found: TextStability, row: StabilityRow) -> str:
         f"a greedy token can change where logits move by half its margin, which is {middle:.4g} in "
         f"the median and {least:.4g} at least; {ties} of {found.margins.size} are exact ties"
     )
-
-
-def draw_stability(axes: Axes, found: TextStability) -> None:
-    """Draw the share of tokens that may change against delta, both as they are computed."""
-    if found.temperature == 0 and found.moved is None:
-        half = np.sort(found.margins / 2.0)
-        share = np.arange(1, half.size + 1) / half.size
-        shown = np.isfinite(half)
-        axes.step(half[shown], share[shown], where="post", linewidth=1.2, color="C0")
-    xs = [row.delta for row in found.rows]
-    means = [row.may_change.mean for row in found.rows]
-    ends: Any = [
-        [abs(row.may_change.mean - getattr(row.may_change, end)) for row in found.rows]
-        for end in ("low", "high")
-    ]
-    axes.errorbar(
-        xs, means, yerr=np.nan_to_num(ends), marker="o", linestyle="", color="C0", markersize=3.5,
-        elinewidth=0.7, capsize=1.5,
-    )  # fmt: skip
-    axes.set_xscale("log")
-    axes.set_ylim(0, 1.02)
-    axes.set_xlabel("logits move by at most", fontsize=SMALL + 1)
-    axes.set_ylabel("tokens that may change", fontsize=SMALL + 1)
-    axes.tick_params(labelsize=SMALL)
-    axes.grid(alpha=0.3)
-
-
-def _figure(found: TextStability) -> Figure:
-    figure: Figure = new_figure(figsize=(COLUMN, 2.3))
-    draw_stability(figure.add_subplot(), found)
-    return figure

@@ -67,7 +67,7 @@ def bench(
         if path.suffix not in _OUT_SUFFIXES:
             raise InvalidInput(f"--out is {path}: give a name that ends in .json, .csv or .md")
         check_writable(path)
-    from mdsd_opt.cli.bench import LEFT_OUT, Record, changes, load_report, run
+    from mdsd_opt.bench import LEFT_OUT, Record, changes, load_report, run
     from mdsd_opt.cli.output import look_here_for_modules, remark
     from mdsd_opt.cli.report.bench import bench_view, save_report
     from mdsd_opt.cli.view import Form, present

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -44,6 +43,7 @@ def solve(
 
     The exit code is 1 if a certificate finds a claim that does not hold.
     """
+    from mdsd_opt import plots
     from mdsd_opt.cli.output import look_here_for_modules
     from mdsd_opt.cli.report.methods import (
         conclusion,
@@ -52,7 +52,6 @@ def solve(
         methods_table,
         with_plan,
     )
-    from mdsd_opt.cli.report.transports import transport_figure
     from mdsd_opt.cli.view import Drawing, Form, Section, View, present
     from mdsd_opt.problem.files import load_problem
     from mdsd_opt.solvers import get
@@ -83,10 +82,9 @@ def solve(
     }
     tables = [Section(table=methods_table(rows, title)), Section(values=refused, inline=True)]
     tables += [Section(table=table) for table in evidence_tables(rows, wanted)]
-    shown = None
-    if picture.plot is not None and loaded.vocab_size != 3:
-        shown = with_plan(rows).solution
-    draw = partial(transport_figure, loaded, None if shown is None else shown.plan)
-    present(View(title, tables, [conclusion(rows)], document, Drawing(draw, title=title)), form)
+    has_plan = picture.plot is not None and loaded.vocab_size != 3
+    drawn: Any = with_plan(rows).solution if has_plan else loaded
+    drawing = Drawing(lambda: plots.plan(drawn).figure, title=title)
+    present(View(title, tables, [conclusion(rows)], document, drawing), form)
     if any(row.certificate is not None and not row.certificate.valid for row in rows):
         raise typer.Exit(1)

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.cli.view import COLUMN, SMALL, new_figure
 from mdsd_opt.drafts import DraftScheme
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.plots.drawing import COLUMN, SMALL, add_scale, new_axes
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.solution import TransportPlan
+from mdsd_opt.problem.solution import Solution, TransportPlan
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
 #: Most draft sets, and most tokens, that a heat map shows.
-MOST_SETS, MOST_TOKENS = 40, 40
+_MOST_SETS, _MOST_TOKENS = 40, 40
 
 _HEIGHT = np.sqrt(3) / 2
 
@@ -25,26 +26,46 @@ _HEIGHT = np.sqrt(3) / 2
 _STEPS = 120
 
 
-def transport_figure(problem: TransportProblem, plan: TransportPlan | None) -> Figure:
-    """Picture of the plan, or without one of the acceptance region."""
-    if plan is None:
-        figure = new_figure(figsize=(COLUMN, 2.6))
-        draw_region(figure.add_subplot(), problem.drafts, problem.target)
-        return figure
-    figure = new_figure(figsize=plan_size(plan))
-    draw_plan(figure.add_subplot(), plan)
-    return figure
+def plan(result: TransportPlan | Solution | TransportProblem, ax: Axes | None = None) -> Axes:
+    """Transport plan as a heat map, draft sets by accepted tokens; or an acceptance region.
+
+    Parameters
+    ----------
+    result : TransportPlan, Solution or TransportProblem
+        A solution has to have a plan. Of a problem of three tokens alpha* of every target is drawn,
+        with those of alpha* = 1 inside a red line.
+    ax : matplotlib.axes.Axes, optional
+        New axes unless given.
+
+    Raises
+    ------
+    InvalidInput
+        The solution has no plan, or the problem not three tokens.
+    MissingExtra
+        There is no matplotlib.
+    """
+    if isinstance(result, TransportProblem):
+        if result.vocab_size != 3:
+            raise InvalidInput(
+                f"an acceptance region has three tokens, not {result.vocab_size}: give a plan, as "
+                "of mo.solve(problem, 'full_lp')"
+            )
+        axes: Axes = new_axes(2.6) if ax is None else ax
+        _draw_region(axes, result.drafts, result.target)
+        return axes
+    found = result.plan if isinstance(result, Solution) else result
+    if found is None:
+        raise InvalidInput("the solution has no plan: those of method='full_lp' and 'max_flow' do")
+    height = 1.0 + 0.14 * min(found.offsets.size, _MOST_SETS)
+    axes = new_axes(height, 2 * COLUMN) if ax is None else ax
+    _draw_plan(axes, found)
+    return axes
 
 
-def plan_size(plan: TransportPlan) -> tuple[float, float]:
-    """Width and height of a heat map, in inches."""
-    return 2 * COLUMN, 1.0 + 0.14 * min(plan.offsets.size, MOST_SETS)
-
-
-def draw_region(axes: Any, drafts: DraftScheme, target: Floats | None = None) -> None:
+def _draw_region(axes: Any, drafts: DraftScheme, target: Floats) -> None:
     """Draw alpha* of every target of three tokens, and where it is one, inside a red line.
 
-    The drafts' law of the first draft is a circle, the target, if given, a cross.
+    The law of the first draft is a circle, the target a cross.
     """
     steps = [(i, j, _STEPS - i - j) for i in range(_STEPS + 1) for j in range(_STEPS + 1 - i)]
     p = np.array(steps) / _STEPS
@@ -59,8 +80,7 @@ def draw_region(axes: Any, drafts: DraftScheme, target: Floats | None = None) ->
     q: Any = getattr(drafts, "q", None)
     if q is not None and np.ndim(q) == 1:
         axes.plot(*_corner_coordinates(np.asarray(q)), "o", color="black", mfc="white", label="q")
-    if target is not None:
-        axes.plot(*_corner_coordinates(target), "x", color="black", mew=2, label="p")
+    axes.plot(*_corner_coordinates(target), "x", color="black", mew=2, label="p")
     corners = ((0, 0, "center", -2), (1, 0, "center", -2), (0.5, _HEIGHT, "center", 2))
     for token, (cx, cy, across, away) in enumerate(corners):
         axes.annotate(
@@ -70,9 +90,7 @@ def draw_region(axes: Any, drafts: DraftScheme, target: Floats | None = None) ->
     axes.set_aspect("equal")
     axes.axis("off")
     axes.legend(fontsize=SMALL, loc="upper left", frameon=False)
-    scale = axes.figure.colorbar(shades, ax=axes, shrink=0.8)
-    scale.set_label("optimal acceptance rate", fontsize=SMALL)
-    scale.ax.tick_params(labelsize=SMALL)
+    add_scale(axes, shades, "optimal acceptance rate", shrink=0.8)
 
 
 def _corner_coordinates(p: Floats) -> tuple[Any, Any]:
@@ -80,12 +98,12 @@ def _corner_coordinates(p: Floats) -> tuple[Any, Any]:
     return p[..., 1] + p[..., 2] / 2, p[..., 2] * _HEIGHT
 
 
-def draw_plan(axes: Any, plan: TransportPlan) -> None:
+def _draw_plan(axes: Any, plan: TransportPlan) -> None:
     """Draw the masses of a plan, draft sets by tokens; the largest where there are many."""
     size = int(plan.tokens.max(initial=0)) + 1
     by_set, by_token = plan.support_mass(), plan.token_mass(size)
-    sets = np.sort(np.argsort(-by_set, kind="stable")[:MOST_SETS])
-    tokens = np.sort(np.argsort(-by_token, kind="stable")[:MOST_TOKENS])
+    sets = np.sort(np.argsort(-by_set, kind="stable")[:_MOST_SETS])
+    tokens = np.sort(np.argsort(-by_token, kind="stable")[:_MOST_TOKENS])
     row = np.full(by_set.size, -1)
     row[sets] = np.arange(sets.size)
     column = np.full(size, -1)
@@ -103,8 +121,6 @@ def draw_plan(axes: Any, plan: TransportPlan) -> None:
         fontsize=SMALL - 1,
     )
     axes.set_xlabel("accepted token", fontsize=SMALL)
-    rest = "" if by_set.size <= MOST_SETS else f", {MOST_SETS} largest of {by_set.size:,}"
+    rest = "" if by_set.size <= _MOST_SETS else f", {_MOST_SETS} largest of {by_set.size:,}"
     axes.set_ylabel(f"draft set{rest}", fontsize=SMALL)
-    scale = axes.figure.colorbar(image, ax=axes)
-    scale.set_label("mass", fontsize=SMALL)
-    scale.ax.tick_params(labelsize=SMALL)
+    add_scale(axes, image, "mass")

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.cli.bench.record import Record, Settings, in_own_process
-from mdsd_opt.cli.bench.solvers import build
+from mdsd_opt.bench.record import Record, Settings, in_own_process
+from mdsd_opt.bench.solvers import build
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.problem.certificate import certify
 from mdsd_opt.solvers import solve
@@ -152,7 +152,7 @@ def records(settings: Settings) -> Iterator[Record]:
         scheme, vocab_size, num_drafts = case
         found = {
             route: in_own_process(
-                "mdsd_opt.cli.bench.flows", [route, *case, settings.seed, repeats]
+                "mdsd_opt.bench.flows", [route, *case, settings.seed, repeats]
             )
             for route in routes
         }  # fmt: skip

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.batch import acceptance_rates
-from mdsd_opt.cli.bench.record import Record, Settings, timed
+from mdsd_opt.bench.record import Record, Settings, timed
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers import solve

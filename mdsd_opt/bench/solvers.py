@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.sampling import softmax
-from mdsd_opt.cli.bench.record import Record, Settings, in_own_process
+from mdsd_opt.bench.record import Record, Settings, in_own_process
 from mdsd_opt.drafts import IndependentDrafts
 from mdsd_opt.drafts.by_name import SINGLE_MODEL_SCHEMES, has_many_models
 from mdsd_opt.errors import InvalidInput, MdsdError
@@ -153,7 +153,7 @@ def records(settings: Settings) -> Iterator[Record]:
         else:
             limit = settings.time_limit
             timeout = None if limit is None else (repeats + 1) * limit + _GRACE
-            module = "mdsd_opt.cli.bench.solvers"
+            module = "mdsd_opt.bench.solvers"
             found = in_own_process(module, [*case, limit], timeout)
         place = (scheme, vocab_size, num_drafts)
         if method == _AGAINST and not options and found["milliseconds"]:

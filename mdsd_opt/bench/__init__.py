@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mdsd_opt.base.long_runs import available_threads
-from mdsd_opt.cli.bench.record import (
+from mdsd_opt.bench.record import (
     BenchReport,
     Change,
     Record,
@@ -83,7 +83,7 @@ def run(
     where = circumstances()  # before the load of the benchmarks themselves
     records: list[Record] = []
     for name in names or SUITE:
-        module = importlib.import_module(f"mdsd_opt.cli.bench.{name}")
+        module = importlib.import_module(f"mdsd_opt.bench.{name}")
         for record in module.records(settings):
             records.append(record)
             if progress is not None:

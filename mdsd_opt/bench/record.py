@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.frames import data_frame
+from mdsd_opt.base.frames import as_csv, data_frame
 from mdsd_opt.base.installed import versions
-from mdsd_opt.cli.view import as_csv
 from mdsd_opt.errors import SolverError, UnreadableFile
 
 

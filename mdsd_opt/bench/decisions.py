@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt import verifiers
-from mdsd_opt.cli.bench.record import Record, Settings
+from mdsd_opt.bench.record import Record, Settings
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import Uniforms, Verifier
 from mdsd_opt.verifiers.optimal.acceptance_rule import output_token

@@ -1,0 +1,88 @@
+"""Speed-ups over plain decoding: of ways to draft, by batch, and of chains of drafts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mdsd_opt.planning.advice import Advice, scheme_title
+from mdsd_opt.plots.drawing import COLUMN, SMALL, draw_intervals, finish, new_axes, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from mdsd_opt.planning.count_advice import CountAdvice
+
+#: Look of the line of plain decoding.
+_PLAIN: dict[str, Any] = {"color": "0.3", "linewidth": 0.8, "linestyle": "--"}
+
+
+def advice(result: Advice, ax: Axes | None = None) -> Axes:
+    """Speed-ups of the ways to draft over plain decoding, as bars; the advised one is coloured.
+
+    Parameters
+    ----------
+    result : Advice
+        Advice of `mdsd_opt.advise`.
+    ax : matplotlib.axes.Axes, optional
+        New axes of one column's width unless given.
+    """
+    axes: Axes = new_axes(_height(result)) if ax is None else ax
+    rows = result.rows[::-1]
+    names = [f"{scheme_title(row.scheme)}\n{row.tree_name}".strip() for row in rows]
+    values = [row.speedup.mean for row in rows]
+    widths = [0.0 if x != x else x for x in (row.speedup.half_width for row in rows)]
+    colors = ["C0" if row.tree is result.tree else "0.7" for row in rows]
+    axes.barh(range(len(rows)), values, xerr=widths, color=colors, ecolor="0.3", height=0.7)
+    axes.axvline(1.0, **_PLAIN)
+    axes.set_yticks(range(len(rows)), names, fontsize=SMALL - 1, linespacing=0.95)
+    axes.set_xlabel("speed-up over plain decoding", fontsize=SMALL + 1)
+    axes.tick_params(axis="x", labelsize=SMALL)
+    return axes
+
+
+def _height(result: Advice) -> float:
+    return 0.6 + 0.27 * len(result.rows)
+
+
+def advice_figure(result: Advice) -> Figure:
+    """Bars of the options; below them, where passes have rows, curves against the batch."""
+    height = _height(result)
+    if not result.batches:
+        figure = new_figure(figsize=(COLUMN, height))
+        advice(result, figure.add_subplot())
+        return figure
+    figure = new_figure(figsize=(COLUMN, height + 2.0))
+    options, batches = figure.subfigures(2, 1, height_ratios=(height, 2.0))
+    advice(result, options.add_subplot())
+    _draw_batches(batches.add_subplot(), result)
+    return figure
+
+
+def _draw_batches(axes: Axes, result: Advice) -> None:
+    sizes = [point.batch_size for point in result.batches]
+    axes.plot(sizes, [point.tree for point in result.batches], "o-", markersize=3, label="tree")
+    chains = [point.chain for point in result.batches]
+    axes.plot(sizes, chains, "s--", markersize=3, label="single drafts")
+    axes.axhline(1.0, label="none", **_PLAIN)
+    if result.crossover is not None:
+        axes.axvline(result.crossover, color="C3", linewidth=0.8, linestyle=":")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.minorticks_off()
+    finish(axes, "texts decoded together", "speed-up")
+    axes.legend(fontsize=SMALL)
+
+
+def chains_figure(result: CountAdvice) -> Figure:
+    """Speed-up against the drafts of a step, with bars for chance and all assumptions."""
+    rows = sorted((x for x in result.rows if x.kind != "none"), key=lambda x: x.depth)
+    figure = new_figure(figsize=(COLUMN, 2.2))
+    axes = figure.add_subplot()
+    draw_intervals(
+        axes, [row.depth for row in rows], [row.speedup for row in rows], marker="o", markersize=3,
+        ecolor="0.5", elinewidth=0.8, capsize=0,
+    )  # fmt: skip
+    axes.axhline(1.0, **_PLAIN)
+    finish(axes, "drafts of a step", "speed-up")
+    return figure

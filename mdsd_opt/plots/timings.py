@@ -1,0 +1,142 @@
+"""Time of a call against V, of everything that was measured side by side."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mdsd_opt.bench import BenchReport, Record, load_report
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.plots.drawing import new_axes, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_STYLES = ("-", "--", ":", "-.")
+_MARKERS = ("o", "s", "^", "D", "v", "x")
+
+
+def _lines(records: Sequence[Record]) -> dict[tuple[str, str, int], list[tuple[int, float]]]:
+    """Points of V and time; of several with the same V, the fastest is kept."""
+    best: dict[tuple[str, str, int], dict[int, float]] = {}
+    for record in records:
+        if record.median_ms is not None:
+            points = best.setdefault((record.route, record.problem, record.num_drafts), {})
+            known = points.get(record.vocab_size, record.median_ms)
+            points[record.vocab_size] = min(known, record.median_ms)
+    return {key: list(points.items()) for key, points in best.items()}
+
+
+def bench(
+    result: BenchReport | str | os.PathLike[str],
+    ax: Axes | None = None,
+    *,
+    benchmark: str | None = None,
+) -> Axes:
+    """Time of a call against V, both logarithmic, a line for each route.
+
+    Parameters
+    ----------
+    result : BenchReport or path
+        Report that ``mdsd-opt bench --out FILE.json`` has saved, or its path.
+    ax : matplotlib.axes.Axes, optional
+        New axes unless given.
+    benchmark : str, optional
+        Which of the benchmarks in it; the first unless given.
+
+    Raises
+    ------
+    InvalidInput, UnreadableFile
+        Nothing was measured, or the file is no report.
+    MissingExtra
+        There is no matplotlib.
+    """
+    report = load_report(Path(result)) if isinstance(result, str | os.PathLike) else result
+    done = [record for record in report.records if record.median_ms is not None]
+    known = list(dict.fromkeys(record.benchmark for record in done))
+    if not known or (benchmark or known[0]) not in known:
+        raise InvalidInput(f"nothing of {benchmark or 'any benchmark'} was measured: {known}")
+    axes: Axes = new_axes() if ax is None else ax
+    _draw_times(axes, [record for record in done if record.benchmark == (benchmark or known[0])])
+    return axes
+
+
+#: Most entries of a legend; lines beyond are drawn without one.
+_MOST_ENTRIES = 12
+
+
+def bench_figure(report: BenchReport) -> Figure:
+    """Picture of time against V, a line for each route, a panel for each benchmark."""
+    done = [record for record in report.records if record.median_ms is not None]
+    panels = [[*records] for _, records in groupby(done, key=lambda record: record.benchmark)]
+    figure = new_figure(figsize=(8.0, 3.4 * len(panels) or 1.0))
+    all_axes = figure.subplots(max(len(panels), 1), 1, squeeze=False)[:, 0]
+    for axes, records in zip(all_axes, panels, strict=False):
+        _draw_times(axes, records)
+    return figure
+
+
+def _draw_times(axes: Axes, records: Sequence[Record]) -> None:
+    """Draw time against V, a line for each route, problem and K, for one benchmark.
+
+    Colours, line styles and markers have entries of their own in the legend, so that it stays short
+    where there are many lines; of more than twelve the rest are counted.
+    """
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import NullLocator
+
+    records = [replace(record, problem=record.problem.replace("_", " ")) for record in records]
+    lines = _lines(records)
+    routes, problems, drafts = (list(dict.fromkeys(part)) for part in zip(*lines, strict=True))
+    drafts = sorted(drafts)
+    shared: Callable[[str], str] = str
+    if len(routes) + len(problems) + len(drafts) > _MOST_ENTRIES:
+        shared = _without_options  # options have their method's look
+        routes = list(dict.fromkeys(map(shared, routes)))
+    by_problem = len(problems) > len(routes)  # colours, of which there are most
+    colours, styles = (problems, routes) if by_problem else (routes, problems)
+    looks: dict[str, dict[str, Any]] = {
+        name: {"color": f"C{n % 10}"} for n, name in enumerate(colours)
+    }
+    dashes = {name: {"linestyle": _STYLES[n % len(_STYLES)]} for n, name in enumerate(styles)}
+    marks = {k: {"marker": _MARKERS[n % len(_MARKERS)]} for n, k in enumerate(drafts)}
+    for (route, problem, num_drafts), points in lines.items():
+        route = shared(route)
+        colour, style = (problem, route) if by_problem else (route, problem)
+        look: dict[str, Any] = {**looks[colour], **dashes[style], **marks[num_drafts]}
+        axes.plot(*zip(*sorted(points), strict=True), markersize=4, **look)
+    keys: list[tuple[str, dict[str, Any]]] = list(looks.items())
+    keys += [(name, {"color": "0.3", **look}) for name, look in dashes.items() if len(dashes) > 1]
+    keys += [
+        (f"K = {k or 'any'}", {"color": "0.3", "linestyle": "", **look})
+        for k, look in marks.items()
+        if len(marks) > 1
+    ]
+    shown = keys if len(keys) <= _MOST_ENTRIES else keys[: _MOST_ENTRIES - 1]
+    entries: list[Any] = [Line2D([], [], label=name, markersize=4, **look) for name, look in shown]
+    if len(shown) < len(keys):
+        left = f"and {len(keys) - len(shown)} more"
+        entries.append(Line2D([], [], linestyle="", label=left))
+    title = records[0].benchmark
+    axes.set(xscale="log", yscale="log", xlabel="V", ylabel="milliseconds", title=title)
+    axes.legend(handles=entries, fontsize=7, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    axes.grid(alpha=0.3)
+    sizes = sorted({record.vocab_size for record in records})
+    if len(sizes) <= _MOST_TICKS:
+        axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _without_options(route: str) -> str:
+    """Name of a route without what follows it as ``option=value``."""
+    return re.sub(r"(,? \w+=\S+)+$", "", route)
+
+
+#: Most sizes that are all written under a picture.
+_MOST_TICKS = 8
