@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from mdsd_opt.auditing.chain_calls import DraftChain
 from mdsd_opt.auditing.driving import Tape
 from mdsd_opt.auditing.driving.tape import Tail
 from mdsd_opt.auditing.model_texts import Promises
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.subject import Failure, TreeVerify, answered, outcome_of
+from mdsd_opt.base.array_types import Vector
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.trees.draft_tree import Node
@@ -25,12 +27,12 @@ _CALLS, _LEAST = 400, 20
 class _Call(NamedTuple):
     """A tree of drafts, the tokens of the answer, and how many numbers were drawn for them."""
 
-    root: Node
+    root: Any
     tokens: tuple[int, ...]
     draws: int
 
     @property
-    def last_node(self) -> Node:
+    def last_node(self) -> Any:
         """The node whose law the last token should follow."""
         node = self.root
         for token in self.tokens[:-1]:
@@ -45,7 +47,7 @@ class _Call(NamedTuple):
 
 def behaviour(
     verify: TreeVerify,
-    drawn: Callable[[np.random.Generator], Node],
+    drawn: Callable[[np.random.Generator], Any],
     vocab_size: int,
     rng: np.random.Generator,
     deadline: float = math.inf,
@@ -127,10 +129,17 @@ def broken_side(is_right: Callable[[tuple[bool, bool]], bool], promises: Promise
     return ""
 
 
-def _forget_draft(root: Node) -> None:
+def _forget_draft(root: Node | DraftChain) -> None:
     """Replace each draft law by another one, and keep the drafts."""
+    if isinstance(root, DraftChain):
+        root.q = _another(root.q)
+        return
     for node in root.walk():
         if node.drafts is not None:
-            q = node.drafts.propensity()[::-1].copy()
-            q = q + 1.0 / q.size
-            node.drafts = WithReplacement(q / q.sum(), node.drafts.num_drafts)
+            q = _another(node.drafts.propensity())
+            node.drafts = WithReplacement(q, node.drafts.num_drafts)
+
+
+def _another(laws: Vector) -> Vector:
+    """Laws (..., V) in reverse, mixed with the uniform one."""
+    return (laws[..., ::-1] + 1.0 / laws.shape[-1]) / 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.auditing.randomness.interception import served
-from mdsd_opt.auditing.subject import AlwaysFails, Failure, TreeVerify, judged, outcome_of
+from mdsd_opt.auditing.subject import AlwaysFails, Failure, judged, outcome_of
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.foreign import ran
 from mdsd_opt.errors import InvalidInput, MissingExtra
@@ -39,6 +40,66 @@ def chain_of(num_drafts: int) -> Topology:
     return Topology(dict.fromkeys([(0,) * n for n in range(num_drafts)], 1), f"chain{num_drafts}")
 
 
+@dataclass(slots=True, eq=False)
+class DraftChain:
+    """Drafts that were drawn one after another; its other names are those of a `Node`.
+
+    Attributes
+    ----------
+    p, q : ndarray, shapes (n + 1, V) and (n, V)
+        Laws of target and draft at their places, as the function is shown them.
+    drawn : tuple of int
+        The n drafts.
+    tokens : tuple of int
+        Drafts before them.
+    """
+
+    p: Rows
+    q: Rows
+    drawn: Tokens
+    tokens: Tokens = ()
+
+    @classmethod
+    def of(cls, name: str, root: Node) -> DraftChain:
+        """Chain that a tree of one branch is; `name` is that of the function it is for."""
+        nodes, q = [root], []
+        while nodes[-1].drafts is not None:
+            node, law = nodes[-1], nodes[-1].drafts.random_draws
+            if law is None or not law.is_replaced or law.num_drafts != 1:
+                raise InvalidInput(
+                    f"{name} verifies one draft after another: audit it on trees such as chain2 "
+                    "and on problems of one draft"
+                )
+            q.append(law.q)
+            nodes.append(node.children[int(node.draws[0])])
+        return cls(np.array([node.target for node in nodes]), np.array(q), nodes[-1].tokens)
+
+    @property
+    def target(self) -> NDArray[np.float64]:
+        """Law of the target in the first place."""
+        row: NDArray[np.float64] = self.p[0]
+        return row
+
+    @property
+    def children(self) -> dict[int, DraftChain]:
+        """The first draft, with the chain after it."""
+        if not self.drawn:
+            return {}
+        first, *rest = self.drawn
+        return {first: DraftChain(self.p[1:], self.q[1:], tuple(rest), (*self.tokens, first))}
+
+    def walk(self) -> list[DraftChain]:
+        """The chain, and what it is after each draft."""
+        chains = [self]
+        for chain in chains:
+            chains.extend(chain.children.values())
+        return chains
+
+    def cut(self, length: int) -> DraftChain:
+        """The chain up to so many drafts."""
+        return DraftChain(self.p[: length + 1], self.q[:length], self.drawn[:length])
+
+
 class Caller:
     """Call the function with arrays of its library, and return its answer unchanged."""
 
@@ -53,14 +114,16 @@ class Caller:
         if library == "torch":
             _need_torch()
         self._verify, self._logarithms = verify, takes != "probabilities"
-        self._lead = None if batch else ...
+        self._is_batch = batch
         self._convert = _tensors if library == "torch" else _arrays
         self.rng, self._takes_rng = rng, "rng" in _parameters(verify)
 
     def __call__(self, p: Rows, q: Rows, drafts: Tokens) -> Any:
         """Answer to one chain."""
         ids = np.array(drafts, dtype=np.int64)
-        return self.on_arrays(p[self._lead], q[self._lead], ids[self._lead])
+        if self._is_batch:
+            p, q, ids = p[np.newaxis], q[np.newaxis], ids[np.newaxis]
+        return self.on_arrays(p, q, ids)
 
     def on_arrays(self, p: Rows, q: Rows, drafts: NDArray[np.int64]) -> Any:
         """Answer to arrays of laws and drafts, of any shape."""
@@ -100,23 +163,12 @@ def _need_torch() -> None:
         raise MissingExtra("library='torch' needs PyTorch: pip install torch") from None
 
 
-def of_chains(name: str, chain: Chain) -> Callable[[Node], Tokens]:
-    """Rule for trees of one branch, made of a function for chains."""
+def of_chains(name: str, chain: Chain) -> Callable[[Node | DraftChain], Tokens]:
+    """Rule for trees of one branch, and for chains, made of a function for chains."""
 
-    def rule(root: Node) -> Tokens:
-        nodes, q = [root], []
-        while nodes[-1].drafts is not None:
-            node, drawn = nodes[-1], nodes[-1].drafts.random_draws
-            if drawn is None or not drawn.is_replaced or drawn.num_drafts != 1:
-                raise InvalidInput(
-                    f"{name} verifies one draft after another: audit it on trees such as chain2 "
-                    "and on problems of one draft"
-                )
-            q.append(drawn.q)
-            nodes.append(node.children[int(node.draws[0])])
-        # The same as np.stack, which takes as long as a verifier of few tokens.
-        p = np.array([node.target for node in nodes])
-        answer: Tokens = chain(p, np.array(q), nodes[-1].tokens)
+    def rule(root: Node | DraftChain) -> Tokens:
+        laid = root if isinstance(root, DraftChain) else DraftChain.of(name, root)
+        answer: Tokens = chain(laid.p, laid.q, laid.drawn)
         return answer
 
     return rule
@@ -129,11 +181,11 @@ def chain_rule(
     rng: np.random.Generator,
     vocab_size: int = READ_TOKENS,
     calls: int = READ_CALLS,
-) -> TreeVerify:
+) -> Callable[[Any, np.random.Generator], Tokens]:
     """Rule for trees that are chains, of a function whose answers some calls show how to read."""
     rule = of_chains(name, read_answers(caller, num_drafts, rng, vocab_size, calls))
 
-    def drawing_from(root: Node, rng: np.random.Generator) -> Tokens:
+    def drawing_from(root: Node | DraftChain, rng: np.random.Generator) -> Tokens:
         caller.rng = rng
         return rule(root)
 

@@ -14,6 +14,7 @@ from mdsd_opt.auditing.portfolio import PortfolioReport
 from mdsd_opt.auditing.report import ANSWERS, HIDDEN_AT_MOST, Bar
 from mdsd_opt.auditing.rows import audit_rows
 from mdsd_opt.auditing.settings import MAX_CALLS, Options, generator_of, seed_of
+from mdsd_opt.auditing.trees.rule import ChainRule
 from mdsd_opt.auditing.trial_laws import given_laws, standard_laws, wide_laws
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.drafts import WithReplacement
@@ -156,8 +157,9 @@ def audit_chain(
     rule = chain_rule("verify", caller, num_drafts, rng, read_at)
     small = standard_laws(1) if given is None else []
     wide = wide_laws(num_drafts + 1, vocab_sizes) if given is None else given
-    on_trees = OnTrees(rule, chain_of(num_drafts), WithReplacement, options, promises, num_trials)
-    return on_trees.report(small, wide, rng)
+    tree, drawn = chain_of(num_drafts), WithReplacement
+    on_chains = OnTrees(rule, tree, drawn, options, promises, ChainRule, num_trials)
+    return on_chains.report(small, wide, rng)
 
 
 def assert_lossless(

@@ -29,6 +29,7 @@ from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
 
 if TYPE_CHECKING:
+    from mdsd_opt.auditing.chain_calls import DraftChain
     from mdsd_opt.trees.draft_tree import Node
 
 #: Number of places in the sequence of draws that are put to an edge.
@@ -85,7 +86,7 @@ def edge_violations(
 
 def tree_edges(
     verify: TreeVerify,
-    drawn: Callable[[], Node],
+    drawn: Callable[[], Node | DraftChain],
     vocab_size: int,
     rng: np.random.Generator,
     max_probes: int,
@@ -106,7 +107,7 @@ def tree_edges(
 
 
 def _tree_judged(
-    verify: TreeVerify, vocab_size: int, root: Node, generator: np.random.Generator
+    verify: TreeVerify, vocab_size: int, root: Node | DraftChain, generator: np.random.Generator
 ) -> tuple[str, str]:
     given = answered(verify, root, generator, vocab_size)
     if isinstance(given, Failure):
@@ -119,7 +120,7 @@ def _tree_judged(
     return "", ""
 
 
-def _holds_impossible(root: Node) -> bool:
+def _holds_impossible(root: Node | DraftChain) -> bool:
     return any(node.target[token] <= 0 for node in root.walk() for token in node.children)
 
 

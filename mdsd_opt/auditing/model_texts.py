@@ -58,6 +58,12 @@ class TableModel:
         return rng.dirichlet(np.full(self.vocab_size, self.concentration))
 
 
+def drawn_from(reached: Vector, rng: np.random.Generator) -> int:
+    """Token by the running sums of its law; one of mass zero is never drawn."""
+    token = reached.searchsorted(rng.random() * reached[-1], side="right")
+    return int(min(token, reached.searchsorted(reached[-1])))
+
+
 class TextSoFar(tuple[int, ...]):
     """Tokens written so far; `prompt` are those before them, none where the audit has no prompt."""
 
@@ -143,6 +149,14 @@ class ModelLaws:
             self._known[text] = law
         return self._known[text]
 
+    def along(self, text: Tokens) -> Vector:
+        """Laws after each beginning of a text, itself included, shape (len(text) + 1, V)."""
+        return np.array([self(text[:n]) for n in range(len(text) + 1)])
+
+    def drawn(self, text: Tokens, rng: np.random.Generator) -> int:
+        """Token drawn after a text."""
+        return drawn_from(self(text).cumsum(), rng)
+
 
 class PlaceLaws:
     """Laws of a model that depend on the place of a token alone: a row for each place.
@@ -168,6 +182,18 @@ class PlaceLaws:
         for _ in range(length):
             self.rows.append(self._law(tuple(int(row.argmax()) for row in self.rows)))
         self.vocab_size = self.rows[0].size
+        self._array, self._reached = np.array(self.rows), np.cumsum(self.rows, axis=1)
+
+    def along(self, text: Tokens) -> Vector:
+        """Laws after each beginning of a text, itself included, shape (len(text) + 1, V)."""
+        if self.by_text:
+            return np.array([self(text[:n]) for n in range(len(text) + 1)])
+        return self._array[: len(text) + 1]
+
+    def drawn(self, text: Tokens, rng: np.random.Generator) -> int:
+        """Token drawn after a text."""
+        reached = self(text).cumsum() if self.by_text else self._reached[len(text)]
+        return drawn_from(reached, rng)
 
     def __call__(self, text: Tokens) -> Vector:
         text = text[: len(self.rows) - 1]  # the last row stands for all places after it
@@ -218,10 +244,7 @@ class Texts:
 
     def completed(self, text: Tokens, rng: np.random.Generator) -> int:
         """Number of a text that begins with this one and goes on under the target."""
-        rest = self.rest(text)
-        reached = np.cumsum(rest)
-        drawn = int(np.searchsorted(reached, rng.random() * reached[-1], side="right"))
-        return self.place(text).start + min(drawn, int(np.flatnonzero(rest)[-1]))
+        return self.place(text).start + drawn_from(self.rest(text).cumsum(), rng)
 
     def first_token(self, law: Vector) -> Vector:
         """Law of the first token under a law of the texts."""

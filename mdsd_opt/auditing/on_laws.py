@@ -35,7 +35,6 @@ from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import ForeignFault, InvalidInput, ProblemTooLarge, UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.trees.draft_tree import Node
 from mdsd_opt.trees.topology import Topology, parse_topology
 
 #: Calls on each wide law at first; most faults show by then, and the rest comes after driving.
@@ -146,7 +145,8 @@ def audit_portfolio(
             raise InvalidInput(f"the tree {tree!r} is grown by what is accepted: give a fixed one")
         small = standard_laws(max(topology.num_drafts.values()))
         wide = wide_laws(topology.depth + 1)
-        on_trees = OnTrees(verify, topology, make, options, both_sides(promise), num_trials)
+        promises = both_sides(promise)
+        on_trees = OnTrees(verify, topology, make, options, promises, asked=num_trials)
         return on_trees.report(small, wide, rng)
     if promise is not None:
         raise InvalidInput("promise goes with tree: a verifier of single tokens is given laws")
@@ -263,13 +263,14 @@ class OnTrees:
     make: SchemeMaker
     options: Options
     promises: Promises = (None, None)
+    kind: type[TreeRule] = TreeRule
     asked: int | None = None  # calls on each law, where their number was given
     calls: int = 0
     driven: int = 0
     undriven: int = 0
     sampled_suspects: bool = False
 
-    def _counting(self, root: Node, rng: np.random.Generator) -> Any:
+    def _counting(self, root: Any, rng: np.random.Generator) -> Any:
         self.calls += 1
         return self.verify(root, rng)
 
@@ -339,7 +340,7 @@ class OnTrees:
         options = replace(self.options, progress=False)
         if not by_place:
             options = replace(options, edge_probes=64, **changes)
-        return TreeRule.of(
+        return self.kind.of(
             self._counting, laws.target, laws.draft, laws.fitting(self.tree), self.make, options,
             self.promises, by_place=by_place, applied=applied,
         )  # fmt: skip

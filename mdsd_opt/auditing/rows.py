@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from mdsd_opt.auditing.chain_calls import (
     READ_CALLS,
     Caller,
+    DraftChain,
     Read,
     Tokens,
     answers_of,
@@ -31,13 +32,10 @@ from mdsd_opt.auditing.subject import (
     outcome_of,
 )
 from mdsd_opt.auditing.trees.report import TreeAuditReport
-from mdsd_opt.auditing.trees.rule import TreeRule, TreeSample
+from mdsd_opt.auditing.trees.rule import ChainRule, TreeSample
 from mdsd_opt.auditing.trial_laws import WideLaws, fixed_laws
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from mdsd_opt.trees.draft_tree import Node
 
 #: Kinds of calls, of eight; the others have rows of laws and lengths of their own.
 _NONE, _ALL, _OF_ONE_LAW = range(3)
@@ -85,7 +83,8 @@ def audit_rows(
         f"rows have 0 to {num_drafts} drafts, padded with -1, and NaN behind their ends; in some "
         f"calls none has drafts, all have {num_drafts}, or all have one law; one row: {one_row}"
     ]
-    notes += [options.up(f"{made:,} of {wanted:,} calls were made")] * (made < wanted)
+    if made < wanted:
+        notes.append(options.up(f"{made:,} of {wanted:,} calls were made"))
     return put_together(tried, began, notes=tuple(notes))
 
 
@@ -114,7 +113,7 @@ class _Batch:
         self._caller, self._num_drafts = caller, num_drafts
         tree = chain_of(num_drafts)
         self.rules = [
-            TreeRule.of(
+            ChainRule.of(
                 partial(self._of_row, n), row.target, row.draft, tree, WithReplacement, options,
                 promises, by_place=True,
             )
@@ -126,7 +125,7 @@ class _Batch:
         #: What a call of one row did, if it failed.
         self.refusal = self._refusal(rng)
 
-    def _drawn(self, rng: np.random.Generator) -> tuple[list[int], list[Node]]:
+    def _drawn(self, rng: np.random.Generator) -> tuple[list[int], list[DraftChain]]:
         """Draw a chain for each row, of its own length, and the number of its law.
 
         One call in eight each: rows without drafts, with all of them, of one law.
@@ -134,41 +133,37 @@ class _Batch:
         rows, kind = list(range(len(self.rules))), int(rng.integers(8))
         if kind == _OF_ONE_LAW:
             rows = [int(rng.integers(len(rows)))] * len(rows)
-        roots = [self.rules[row].drawn(rng) for row in rows]
-        lengths = rng.integers(0, self._num_drafts + 1, len(roots))
+        chains = [self.rules[row].drawn(rng) for row in rows]
+        lengths = rng.integers(0, self._num_drafts + 1, len(chains))
         if kind in (_NONE, _ALL):
-            lengths[:] = self._num_drafts * (kind == _ALL)
-        for root, depth in zip(roots, lengths.tolist(), strict=True):
-            _cut(root, depth)
-        return rows, roots
+            lengths[:] = 0 if kind == _NONE else self._num_drafts
+        cut = zip(chains, lengths.tolist(), strict=True)
+        return rows, [chain.cut(length) for chain, length in cut]
 
     def _refusal(self, rng: np.random.Generator) -> str:
         with served(rng):
             calls = (self._drawn(rng)[1][:1] for _ in range(READ_CALLS))
-            answers = [outcome_of(partial(self._rows, roots, rng)) for roots in calls]
+            answers = [outcome_of(partial(self._rows, chains, rng)) for chains in calls]
         return next((answer.message for answer in answers if isinstance(answer, Failure)), "")
 
-    def _answer(self, roots: Sequence[Node]) -> Any:
+    def _answer(self, chains: Sequence[DraftChain]) -> Any:
         """Answer of the function to these rows, with NaN after the end of each."""
         size, n = self._size, self._num_drafts
-        p = np.full((len(roots), n + 1, size), np.nan)
-        q = np.full((len(roots), n, size), np.nan)
-        drafts = np.full((len(roots), n), -1, dtype=np.int64)
-        for row, root in enumerate(roots):
-            for place, node in enumerate(root.walk()):
-                p[row, place] = node.target
-                if node.drafts is not None:
-                    q[row, place] = node.drafts.models[0].values
-                    drafts[row, place] = int(node.draws[0])
+        p = np.full((len(chains), n + 1, size), np.nan)
+        q = np.full((len(chains), n, size), np.nan)
+        drafts = np.full((len(chains), n), -1, dtype=np.int64)
+        for row, chain in enumerate(chains):
+            for rows, known in ((p, chain.p), (q, chain.q), (drafts, chain.drawn)):
+                rows[row, : len(known)] = known
         return self._caller.on_arrays(p, q, drafts)
 
     def _reading(self, rng: np.random.Generator) -> Read:
         """Reading of the answers that fits most rows of some calls."""
 
         def drawn() -> tuple[Callable[[], Any], list[Tokens]]:
-            _, roots = self._drawn(rng)
+            _, chains = self._drawn(rng)
             self._caller.rng = rng
-            return partial(self._answer, roots), _drafts(roots)
+            return partial(self._answer, chains), [chain.drawn for chain in chains]
 
         how = "It is called with (p [B, n + 1, V], q [B, n, V], drafts [B, n])."
         answers = answers_of(drawn, READ_CALLS, rng, how)
@@ -186,47 +181,36 @@ class _Batch:
             for n in range(number):
                 if n >= LEAST_CALLS and time.perf_counter() > deadline:
                     return n
-                rows, roots = self._drawn(rng)
+                rows, chains = self._drawn(rng)
                 if not (self.refusal or rng.integers(8)):
                     alone = int(rng.integers(len(rows)))
-                    rows, roots = rows[alone : alone + 1], roots[alone : alone + 1]
+                    rows, chains = rows[alone : alone + 1], chains[alone : alone + 1]
                 with serving.call():
-                    outcomes = self._outcomes(roots, serving.rng)
+                    outcomes = self._outcomes(chains, serving.rng)
                 if n == 0:
                     serving.check()
-                for row, root, outcome in zip(rows, roots, outcomes, strict=True):
-                    self.parts[row].count(root, outcome, rng)
+                for row, chain, outcome in zip(rows, chains, outcomes, strict=True):
+                    self.parts[row].count(chain, outcome, rng)
         return number
 
-    def _rows(self, roots: Sequence[Node], rng: np.random.Generator) -> tuple[Tokens, ...]:
+    def _rows(self, chains: Sequence[DraftChain], rng: np.random.Generator) -> tuple[Tokens, ...]:
         self._caller.rng = rng
-        return tuple(self._read(self._answer(roots), _drafts(roots)))
+        return tuple(self._read(self._answer(chains), [chain.drawn for chain in chains]))
 
-    def _outcomes(self, roots: Sequence[Node], rng: np.random.Generator) -> list[Any]:
-        rows: Any = outcome_of(partial(self._rows, roots, rng))
+    def _outcomes(self, chains: Sequence[DraftChain], rng: np.random.Generator) -> list[Any]:
+        rows: Any = outcome_of(partial(self._rows, chains, rng))
         if isinstance(rows, Failure):
-            return [rows] * len(roots)
+            return [rows] * len(chains)
         return [
-            outcome_of(partial(answered, lambda *_, given=given: given, root, rng, self._size))
-            for given, root in zip(rows, roots, strict=True)
+            outcome_of(partial(answered, lambda *_, given=given: given, chain, rng, self._size))
+            for given, chain in zip(rows, chains, strict=True)
         ]
 
-    def _of_row(self, row: int, root: Node, rng: np.random.Generator) -> Tokens:
+    def _of_row(self, row: int, chain: DraftChain, rng: np.random.Generator) -> Tokens:
         """Answer for one row, beside others that are drawn anew."""
-        _, roots = self._drawn(rng)
-        roots[row] = root
-        return self._rows(roots, rng)[row]
-
-
-def _cut(root: Node, depth: int) -> None:
-    """Remove the drafts below a depth."""
-    for node in root.walk():
-        if node.depth == depth:
-            node.children, node.drafts = {}, None
-
-
-def _drafts(roots: Sequence[Node]) -> list[Tokens]:
-    return [root.walk()[-1].tokens for root in roots]
+        _, chains = self._drawn(rng)
+        chains[row] = chain
+        return self._rows(chains, rng)[row]
 
 
 def _by_row(answer: Any, rows: int) -> Sequence[Any]:

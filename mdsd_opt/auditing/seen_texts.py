@@ -16,7 +16,7 @@ import numpy as np
 
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.causes import cause, oddest
-from mdsd_opt.auditing.model_texts import PlaceLaws, Texts
+from mdsd_opt.auditing.model_texts import PlaceLaws, Texts, drawn_from
 from mdsd_opt.auditing.output_checks import (
     MAX_CELLS,
     TEXTS,
@@ -144,14 +144,9 @@ class ByPlace:
         """Add the beginning of a text, completed by the target, if it is possible."""
         if any(p[token] <= 0 for token, p in zip(outcome, self.target, strict=False)):
             return False
-        missing = range(len(outcome), len(self.target))
-        self._tokens.append([*outcome, *(self._completion(n, rng) for n in missing)])
+        missing = self._reached[len(outcome) :]
+        self._tokens.append([*outcome, *(drawn_from(reached, rng) for reached in missing)])
         return True
-
-    def _completion(self, place: int, rng: np.random.Generator) -> int:
-        reached = self._reached[place]
-        token = int(np.searchsorted(reached, rng.random() * reached[-1], side="right"))
-        return min(token, int(np.flatnonzero(self.target[place])[-1]))
 
     def tokens(self) -> Integers:
         """All tokens, shape (places, texts)."""

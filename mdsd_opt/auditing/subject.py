@@ -26,6 +26,7 @@ from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import Verifier, get, names
 
 if TYPE_CHECKING:
+    from mdsd_opt.auditing.chain_calls import DraftChain
     from mdsd_opt.trees.draft_tree import Node
 
 #: Outcome of a call that gave no token.
@@ -44,7 +45,7 @@ _CALLS_A_LINE = 256
 HOPELESS_CALLS = 10
 
 #: Maps (root, rng) to the accepted drafts and one more token.
-TreeVerify = Callable[["Node", np.random.Generator], Any]
+TreeVerify = Callable[[Any, np.random.Generator], Any]
 Simulation = Callable[[TransportProblem, np.random.Generator, int], tuple[Any, Any]]
 
 
@@ -319,7 +320,7 @@ def outcome_of(answer: Callable[[], Hashable]) -> Hashable:
 
 
 def answered(
-    verify: TreeVerify, root: Node, rng: np.random.Generator, vocab_size: int
+    verify: TreeVerify, root: Node | DraftChain, rng: np.random.Generator, vocab_size: int
 ) -> tuple[int, ...] | Failure:
     """Tokens of one call, or its failure."""
     answer = ran(verify(root, rng))
@@ -336,17 +337,17 @@ def answered(
         if kind:
             return Failure(kind, message, f"gave {message}")
         tokens.append(token)
-    node = root
+    children = root.children
     for n, token in enumerate(tokens[:-1]):
-        if token not in node.children:
+        if token not in children:
             accepted = tuple(tokens[: n + 1])
             message = f"gave {tuple(tokens)}, but {accepted} is no path of its drafts"
             return Failure("not a path", message, message)
-        node = node.children[token]
+        children = children[token].children
     return tuple(tokens)
 
 
-def described(root: Node) -> str:
+def described(root: Node | DraftChain) -> str:
     """Drafts of a tree, in one short line."""
     paths = [list(node.tokens) for node in root.walk() if not node.children]
     return f"drafts {', '.join(map(str, paths[:4]))}{', ...' if len(paths) > 4 else ''}"

@@ -13,7 +13,7 @@ import numpy as np
 from mdsd_opt.auditing.causes import oddest
 from mdsd_opt.auditing.driving import Budget, OutOfTime, Tape, Undrivable, driven_tree
 from mdsd_opt.auditing.findings import Findings, FoundLaw
-from mdsd_opt.auditing.model_texts import NoTokenLeft, Promise, TableModel, both_sides, drawn_trees
+from mdsd_opt.auditing.model_texts import NoTokenLeft, Promise, TableModel, both_sides
 from mdsd_opt.auditing.report import NOT_DRIVEN, NOT_JUDGED, Example
 from mdsd_opt.auditing.settings import (
     COARSE,
@@ -31,7 +31,6 @@ from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
-from mdsd_opt.trees.draft_tree import Node
 from mdsd_opt.trees.topology import Topology, parse_topology
 
 #: Vocabulary size, tables (seeds of target and draft) and seconds of the added random laws. On
@@ -213,8 +212,7 @@ def report_of(rule: TreeRule, rng: np.random.Generator) -> TreeAuditReport:
     """Report of the rule, driven if that is asked for and possible, else sampled."""
     options, notes, deadline = rule.options, tuple[str, ...](), rule.options.deadline()
     if options.method != "sampling":
-        drawn = drawn_trees(rule.target, rule.draft, rule.topology, rule.make)
-        trees = list(islice(drawn, options.max_trees + 1))
+        trees = list(islice(rule.trees(), options.max_trees + 1))
         if len(trees) > options.max_trees:
             notes = (
                 f"{NOT_DRIVEN}: there are more than {options.max_trees:,} trees of drafts "
@@ -234,7 +232,7 @@ def report_of(rule: TreeRule, rng: np.random.Generator) -> TreeAuditReport:
 
 def _driven(
     rule: TreeRule,
-    trees: list[tuple[Node, float]],
+    trees: list[tuple[Any, float]],
     deadline: float,
     rng: np.random.Generator,
 ) -> TreeAuditReport:
@@ -250,9 +248,8 @@ def _driven(
     checks, unseen = random_checks(shares, options.driven_checks, options.power)
     with progress_bar("trees of drafts", len(trees), options.progress) as advance:
         for (root, probability), of_tree in zip(trees, checks, strict=True):
-            rule.show(root)
 
-            def run(tape: Tape, root: Node = root) -> Hashable:
+            def run(tape: Tape, root: Any = root) -> Hashable:
                 return rule.outcome(root, tape.generator)
 
             seed = int(rng.integers(2**31))

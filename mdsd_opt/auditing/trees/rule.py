@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from mdsd_opt.auditing import statistics
+from mdsd_opt.auditing.chain_calls import DraftChain
 from mdsd_opt.auditing.edges import tree_edges
 from mdsd_opt.auditing.findings import Findings
 from mdsd_opt.auditing.looks import settled
-from mdsd_opt.auditing.model_texts import ModelLaws, PlaceLaws, Promises, Texts
+from mdsd_opt.auditing.model_texts import ModelLaws, PlaceLaws, Promises, Texts, drawn_trees
 from mdsd_opt.auditing.output_checks import acceptance_check, length_check
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.report import Check, Coverage, Level
@@ -112,7 +113,7 @@ class TreeRule:
             Texts(p, topology.depth + 1) if isinstance(p, ModelLaws) else None,
         )
 
-    def drawn(self, rng: np.random.Generator) -> Node:
+    def drawn(self, rng: np.random.Generator) -> Any:
         """Random tree of drafts, with the laws at its nodes that the rule is shown."""
 
         def laws(texts: Sequence[Sequence[int]]) -> Any:
@@ -121,10 +122,16 @@ class TreeRule:
         root = drawn_tree(laws, self.shape, self.make, rng)
         if self.shown is None:
             set_targets(root, self.target)
-        self.show(root)
+        self._show(root)
         return root
 
-    def show(self, root: Node) -> None:
+    def trees(self) -> Iterator[tuple[Any, float]]:
+        """All trees of drafts with their probabilities, and the laws that the rule is shown."""
+        for root, probability in drawn_trees(self.target, self.draft, self.topology, self.make):
+            self._show(root)
+            yield root, probability
+
+    def _show(self, root: Node) -> None:
         """Replace the promised laws of a tree by those that the rule is shown."""
         if self.shown is None:
             return
@@ -134,7 +141,7 @@ class TreeRule:
             if node.drafts is not None:
                 node.drafts = self.make(draft(node.tokens), node.drafts.num_drafts)
 
-    def outcome(self, root: Node, rng: np.random.Generator) -> Hashable:
+    def outcome(self, root: Node | DraftChain, rng: np.random.Generator) -> Hashable:
         """Tokens of a call, or a `Failure`."""
         return outcome_of(lambda: answered(self.verify, root, rng, self.target.vocab_size))
 
@@ -163,6 +170,33 @@ class TreeRule:
         )
 
 
+class ChainRule(TreeRule):
+    """A rule for chains of drafts with replacement, which are drawn as such."""
+
+    def drawn(self, rng: np.random.Generator) -> DraftChain:
+        """Random chain of drafts, with the laws that the rule is shown."""
+        drafts: Tokens = ()
+        for _ in range(self.topology.depth):
+            drafts += (self.draft.drawn(drafts, rng),)
+        return self._with_laws(drafts)
+
+    def trees(self) -> Iterator[tuple[DraftChain, float]]:
+        """All chains of drafts with their probabilities, and the laws that the rule is shown."""
+        chains: list[tuple[Tokens, float]] = [((), 1.0)]
+        for _ in range(self.topology.depth):
+            chains = [
+                ((*drafts, token), probability * q)
+                for drafts, probability in chains
+                for token, q in enumerate(self.draft(drafts).tolist())
+                if q > 0
+            ]
+        return ((self._with_laws(drafts), probability) for drafts, probability in chains)
+
+    def _with_laws(self, drafts: Tokens) -> DraftChain:
+        target, draft = self.shown or (self.target, self.draft)
+        return DraftChain(target.along(drafts), draft.along(drafts[:-1]), drafts)
+
+
 class Met:
     """Counts, by depth, of accepted and refused drafts.
 
@@ -178,22 +212,22 @@ class Met:
         #: Tokens that came after all or some drafts were refused, by the text before them.
         self._after: defaultdict[Tokens, set[int]] = defaultdict(set)
 
-    def add(self, root: Node, outcome: Tokens, weight: float) -> None:
+    def add(self, root: Node | DraftChain, outcome: Tokens, weight: float) -> None:
         """Count an outcome: the path of accepted drafts, and one more token."""
         node = root
         self._all += weight
         self._tokens += weight * len(outcome)
         for level, token in enumerate(outcome):
-            if not node.children:
+            children = node.children
+            if not children:
                 return  # all drafts on the way were accepted
-            first = int(node.draws[0])
-            if token != first:
+            if token != next(iter(children)):
                 self._after[node.tokens].add(token)
             if level == len(outcome) - 1:
                 self._refused[level] += weight
                 return
             self._accepted[level] += weight
-            node = node.children[token]
+            node = children[token]
 
     @property
     def mean_length(self) -> float:
@@ -293,7 +327,7 @@ class TreeSample:
         number = options.num_trials if number is None else number
         return settled(look, replace(options, num_trials=number), deadline)[0]
 
-    def count(self, root: Node, outcome: object, rng: np.random.Generator) -> None:
+    def count(self, root: Node | DraftChain, outcome: object, rng: np.random.Generator) -> None:
         """Add the outcome of one call: tokens, or a `Failure`."""
         self._calls += 1
         if isinstance(outcome, Failure):
