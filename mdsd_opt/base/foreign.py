@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, MethodType
 from typing import Any, NoReturn
 
 from mdsd_opt.errors import ForeignFault, InvalidInput
@@ -36,15 +36,19 @@ def foreign(what: str, failed: str = "") -> Iterator[None]:
     of a message, `failed`, all other errors become `InvalidInput`.
     """
     signals: list[int] = []
+    interrupts: type[BaseException] = Exception
     with ExitStack() as stack:
         if threading.current_thread() is threading.main_thread():
             _keep_settings(stack, signals)
+            handler = signal.getsignal(signal.SIGINT)
+            if callable(handler) and not _is_of_python(handler):
+                interrupts = KeyboardInterrupt  # who raised it is not known: the user
         try:
             yield
         except BaseException as end:
             if failed and isinstance(end, Exception) and not isinstance(end, ForeignFault):
                 raise InvalidInput(f"{failed} {describe(end)}") from end
-            if signals or isinstance(end, Exception):
+            if signals or isinstance(end, Exception | interrupts):
                 raise
             raise ForeignFault(
                 f"{what} ended the program instead of answering: "
@@ -80,10 +84,20 @@ def _keep_settings(stack: ExitStack, signals: list[int]) -> None:
         stack.enter_context(numpy.errstate())
     stack.enter_context(warnings.catch_warnings())
     for number in (signal.SIGINT, signal.SIGTERM):
-        if callable(handler := signal.getsignal(number)):
+        if _is_of_python(handler := signal.getsignal(number)):
             stack.callback(signal.signal, number, handler)
             signal.signal(number, partial(_handled, handler, signals))
     os._exit = partial(_asked_to_leave, os.getpid())
+
+
+def _is_of_python(handler: Any) -> bool:
+    """Whether a handler of a signal may be called by another one.
+
+    Compiled ones need not: that of cysignals, which pplpy and Sage bring, only raises where its own
+    C code saw the signal first.
+    """
+    python = (FunctionType, MethodType, partial)
+    return handler is signal.default_int_handler or isinstance(handler, python)
 
 
 def _handled(handler: Any, signals: list[int], number: int, frame: Any) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import warnings
@@ -434,6 +436,26 @@ def test_the_handler_of_a_signal_may_end_the_program(number: int) -> None:
         assert signal.getsignal(signal.SIGTERM) is stop
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_ctrl_c_ends_the_program_where_compiled_code_handles_signals() -> None:
+    """As cysignals does: pplpy's import takes Ctrl-C over, and its handler raises for it alone."""
+    ppl = "import ppl; " if importlib.util.find_spec("ppl") else ""
+    code = (
+        f"import signal; {ppl}import numpy as np, mdsd_opt as mo\n"
+        "calls = []\n"
+        "def verify(target, draft, drafts, rng):\n"
+        "    calls.append(len(calls) == 20 and signal.raise_signal(signal.SIGINT))\n"
+        "    return int(rng.choice(target.size, p=target))\n"
+        "problem = mo.TransportProblem([0.5, 0.5], mo.WithReplacement([0.2, 0.8], 1))\n"
+        "try:\n"
+        "    mo.audit(verify, problem, 0, 50, method='sampling')\n"
+        "except KeyboardInterrupt:\n"
+        "    assert len(calls) == 20, calls\n"
+        "    raise SystemExit(130)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 130, done.stderr
 
 
 def test_an_interrupted_audit_leaves_no_verdict(
