@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check --no-co
 # Tests start some hundred programs, each of which would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo install test test-stress test-kernels test-gpu test-torch test-cluster test-models test-oldest test-engines test-servers test-shipped test-wheels lint bench draft docs clean
+.PHONY: demo install test test-slow test-stress test-kernels test-gpu test-torch test-cluster test-models test-oldest test-engines test-servers test-shipped test-wheels lint bench draft docs clean
 
 # What advise and rates compile is compiled here, once.
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
@@ -24,14 +24,20 @@ SHARED := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 # One room's tests alone: make test ROOM=solvers. All of them: make test TEST_OPTIONS=
 ROOM ?=
-TEST_OPTIONS ?= -m 'not exhaustive'
+TEST_OPTIONS ?= -m 'not exhaustive and not slow'
 
 # What these ask for is the package and pytest; the others want libraries beside them.
 LEAN_ROOMS := decoding drafts planning prefix_search problem trees verifiers
 NEEDED := $(if $(ROOM),$(if $(filter-out $(LEAN_ROOMS),$(ROOM)),.test) $(if $(filter cddlib_checks,$(ROOM)),.cdd),.test .cdd)
 
-test: $(VENV)/.pytest $(NEEDED:%=$(VENV)/%)  ## the test suite, all but what test-kernels runs
+test: $(VENV)/.pytest $(NEEDED:%=$(VENV)/%)  ## the test suite, all but what is slow and what test-kernels runs
 	$(SHARED) $(ROOM:%=tests/%) $(KERNEL_TESTS:%=--ignore=%) $(TEST_OPTIONS)
+
+# Every fifth of them, from the third: make test-slow PART=2/5
+PART ?=
+
+test-slow: $(VENV)/.test $(VENV)/.cdd $(VENV)/.torch  ## the tests that take a CPU second or more
+	$(SHARED) -m 'slow and not exhaustive' $(PART:%=--part %) tests tests/pytorch $(KERNEL_TESTS:%=--ignore=%)
 
 # Share of all instances to try: a full run takes some ten minutes on two cores.
 STRESS_SCALE ?= 1
@@ -56,7 +62,7 @@ test-gpu: $(VENV)/.test $(VENV)/.gpu  ## device tests, compute-sanitizer, benchm
 	./scripts/check-gpu $(BIN)/python .gpu-check
 
 test-torch: $(VENV)/.torch  ## the PyTorch example and tensors as input
-	$(SHARED) tests/pytorch
+	$(SHARED) tests/pytorch $(TEST_OPTIONS)
 
 test-cluster: $(VENV)/.test $(VENV)/.cluster  ## Dask and Ray on two local workers
 	$(BIN)/python -m pytest tests/cluster

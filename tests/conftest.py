@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from mdsd_opt.cli import main
 
 HERE = Path(__file__).parent
+BEGUN = pytest.StashKey[float]()
 
 settings.register_profile("dev", deadline=None, max_examples=40)
 settings.register_profile(
@@ -40,11 +41,64 @@ def pytest_ignore_collect(collection_path, config):
     return None if any(path.is_relative_to(collection_path) for path in asked) else True
 
 
+#: Tests that took `SLOW` CPU seconds or more when `--record-slow` last wrote this file.
+SLOW_TESTS = HERE / "slow_tests.txt"
+SLOW = 1.0
+RECORDED = {line.partition(" ")[2] for line in SLOW_TESTS.read_text().splitlines()}
+
+
+def pytest_addoption(parser):
+    """Options about what is slow."""
+    parser.addoption("--record-slow", action="store_true", help=f"write {SLOW_TESTS.name} anew")
+    parser.addoption("--part", metavar="I/N", help="of the tests chosen every N-th, from the I-th")
+
+
 def pytest_itemcollected(item):
-    """Mark a test by its folder."""
+    """Mark a test by its folder, and by what it took."""
     room = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
     if room in BESIDE:
         item.add_marker(room)
+    if item.nodeid in RECORDED:
+        item.add_marker("slow")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    """Keep the part that `--part` names."""
+    if part := config.getoption("part"):
+        first, number = map(int, part.split("/"))
+        items[:] = items[first % number :: number]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Note the CPU seconds of a test, those of programs it starts among them."""
+    item.stash[BEGUN] = sum(os.times()[:4])
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item):
+    """Hand them to the process that collects the reports."""
+    answer = yield
+    item.user_properties.append(("cpu_s", sum(os.times()[:4]) - item.stash[BEGUN]))
+    return answer
+
+
+def pytest_sessionfinish(session):
+    """Write down which tests were slow; those that did not run keep their line."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if not session.config.getoption("record_slow") or reporter is None:
+        return
+    lines = dict(line.split(" ", 1)[::-1] for line in SLOW_TESTS.read_text().splitlines())
+    for report in (x for each in reporter.stats.values() for x in each if hasattr(x, "nodeid")):
+        for name, seconds in getattr(report, "user_properties", []):
+            if name == "cpu_s":
+                lines.pop(report.nodeid, None)
+                if seconds >= SLOW:
+                    lines[report.nodeid] = f"{seconds:.1f}"
+    text = "".join(f"{seconds} {name}\n" for name, seconds in sorted(lines.items()))
+    SLOW_TESTS.write_text(text)
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -130,7 +130,7 @@ def test_a_fault_has_one_example_that_anybody_can_ask_for(api, tokens):
         assert len(answer["tokens"]) == tokens
     else:
         assert len(answer["choices"][0]["logprobs"]["content"]) == tokens
-    assert example.calls > 2
+    assert example.calls >= 2  # more, or so many: that depends on which answers came first
     assert abs(example.counted - example.stated) > 0.1
     assert example.said in str(report)
     assert report.to_dict()["example"]["repeat"] == example.repeat

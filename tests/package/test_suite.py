@@ -119,7 +119,7 @@ def test_ci_begins_with_the_commands_of_the_readme_in_an_environment_of_their_ow
     assert [call.split()[1] for call in of_readme] == ["demo", "test"]
     others = [call for call in calls if call not in of_readme]
     assert all(call.startswith("VENV=.venv-more ") for call in others)
-    for target in ("lint", "docs", "test-kernels", "test-stress", "test-torch"):
+    for target in ("lint", "docs", "test-kernels", "test-stress", "test-slow", "test-torch"):
         assert re.search(rf" {target}\b", " ".join(others))
 
 
@@ -128,6 +128,6 @@ def test_ci_fails_where_any_part_does_and_goes_on(tmp_path: Path, fails: str) ->
     code, calls, output = run_of_ci(tmp_path, f'"{fails}"')
     assert code != 0
     assert "test-torch" in calls[-1]
-    assert len(calls) == 7
+    assert len(calls) == 8
     if fails != "test-torch":
         assert "failed: " in output
