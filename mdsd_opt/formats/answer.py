@@ -74,6 +74,16 @@ def named(text: str, parts: Sequence[int] | None = None) -> Token:
     return bytes(parts) if parts else text
 
 
+def entries_of(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Arguments of `answer_of` for a list with an entry of each token, with its `top_logprobs`."""
+    return {
+        "tokens": [name_of(x) for x in entries],
+        "rows": [[(name_of(e), e["logprob"]) for e in x.get("top_logprobs") or ()]
+                 for x in entries],
+        "own": [x.get("logprob") for x in entries],
+    }  # fmt: skip
+
+
 def answer_of(
     where: str,
     tokens: Sequence[Any] | None,

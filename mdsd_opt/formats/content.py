@@ -6,6 +6,7 @@ answer are put together: what they list is joined, and what they count is the su
 
 from __future__ import annotations
 
+import copy
 import functools
 import gzip
 import importlib
@@ -15,7 +16,7 @@ import re
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 from mdsd_opt.base.files import parse_json, read_bytes
@@ -46,9 +47,12 @@ def text_of(path: str | os.PathLike[str]) -> str:
     content = _all_of(sys.stdin.buffer) if is_stdin else read_bytes(path, _MAX_BYTES)
     if content.startswith(b"\x1f\x8b"):
         try:
-            content = _inflated(content, name)
+            with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+                content = file.read(_MAX_BYTES + 1)
         except (OSError, EOFError, zlib.error) as error:
             raise UnreadableFile(f"{name} is compressed by gzip, and cut or changed") from error
+        if len(content) > _MAX_BYTES:
+            raise UnreadableFile(f"{name} unpacks to more than {_MAX_BYTES:,} bytes: is it a log?")
     text = _COLOURS.sub("", content.decode("utf-8-sig", errors="replace"))
     if not text.strip():
         raise UnreadableFile(f"{name} is empty")
@@ -59,14 +63,6 @@ def text_of(path: str | os.PathLike[str]) -> str:
 def _all_of(stream: BinaryIO) -> bytes:
     """Content of standard input, which can be read once, and is looked at several times."""
     return stream.read(_MAX_BYTES)
-
-
-def _inflated(content: bytes, name: str) -> bytes:
-    with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-        found = file.read(_MAX_BYTES + 1)
-    if len(found) > _MAX_BYTES:
-        raise UnreadableFile(f"{name} unpacks to more than {_MAX_BYTES:,} bytes: is it a log?")
-    return found
 
 
 def scraped_twice(
@@ -96,6 +92,12 @@ def scraped_twice(
 BEFORE = "# the first scrape is what was counted before"
 
 
+def lines_of(text: str, source: str) -> Iterator[tuple[str, str]]:
+    """Lines of a text, each with words for its place."""
+    lines = re.split(r"\r\n?|\n", text)  # other ends of lines may stand in strings of JSON
+    return ((f"line {n} of {source}", line) for n, line in enumerate(lines, start=1))
+
+
 def is_json(text: str) -> bool:
     """Whether a text is JSON."""
     return _JSON.match(text) is not None
@@ -108,62 +110,86 @@ def is_stream(text: str) -> bool:
 
 def records_of(text: str, source: str) -> list[tuple[str, Any]]:
     """Records, each with words for its place; the chunks of an answer are one record."""
-    if not _JSON.match(text):
-        return _folded(_chunks(text, source), source, of_stream=True)
-    lines = [(n, line) for n, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    if not is_json(text):
+        return _folded(_chunks(text, source), of_stream=True)
+    lines = [(where, line) for where, line in lines_of(text, source) if line.strip()]
     try:
         found = [(source, parse_json(text, source))]
     except UnreadableFile:
-        try:
-            first = parse_json(lines[0][1], source)
-        except UnreadableFile:
-            first = None
-        if len(lines) < 2 or not isinstance(first, (dict, list)):
+        if len(lines) < 2 or not _is_whole(lines[0][1]):
             raise  # one document, and cut
-        places = ((f"line {n} of {source}", line) for n, line in lines)
-        found = [(where, parse_json(line, where)) for where, line in places]
-    each = [
-        (f"record {n} of {where}" if isinstance(value, list) else where, one)
-        for where, value in found
-        for n, one in enumerate(value if isinstance(value, list) else [value], start=1)
-    ]
-    return _folded(each, source, of_stream=False)
+        found = [(where, parse_json(line, where)) for where, line in lines]
+    each: list[tuple[str, Any]] = []
+    for where, value in found:
+        several = enumerate(value, start=1) if isinstance(value, list) else ()
+        each += [(f"record {n} of {where}", one) for n, one in several] or [(where, value)]
+    return _folded(each, of_stream=False)
+
+
+def _is_whole(line: str) -> bool:
+    try:
+        return isinstance(parse_json(line, ""), dict | list)
+    except UnreadableFile:
+        return False
 
 
 def _chunks(text: str, source: str) -> Iterator[tuple[str, Any]]:
+    """Chunks of a stream; None at the end of an answer."""
     ended = True
-    for n, line in enumerate(text.split("\n"), start=1):
-        if not line.startswith("data:"):
-            continue
-        content = line[5:].strip()
-        where = f"line {n} of {source}"
-        chunk = None if content == "[DONE]" else parse_json(content, where)
-        ended = chunk is None or _is_last(chunk)
-        yield where, chunk
+    for where, line in lines_of(text, source):
+        if line.startswith("data:"):
+            content = line[5:].strip()
+            chunk = None if content == "[DONE]" else parse_json(content, where)
+            ended = chunk is None or _is_last(chunk)
+            yield where, chunk
     if not ended:
         raise UnreadableFile(
             f"{source} is a stream that is cut: it ends before 'data: [DONE]'. Save all of it"
         )
 
 
+def _stream(record: Any) -> str | None:
+    """Id of the answer that a record is of, if it has one."""
+    if not isinstance(record, dict):
+        return None
+    own = record.get("meta_info")
+    found = record.get("id") or (own.get("id") if isinstance(own, dict) else None)
+    return str(found) if found else None
+
+
+def _parts(record: Any) -> list[dict[str, Any]]:
+    """Objects of a record that say whether a text is at its end."""
+    choices, own = (record.get(x) for x in ("choices", "meta_info"))
+    parts = [*choices, own] if isinstance(choices, list) else [own]
+    return [x for x in parts if isinstance(x, dict)]
+
+
 def _is_last(chunk: Any) -> bool:
     if not isinstance(chunk, dict):
         return False
-    choices = chunk.get("choices")
-    own = chunk.get("meta_info")
+    parts = _parts(chunk)
     return bool(
-        (choices == [] and "usage" in chunk)
+        (chunk.get("choices") == [] and "usage" in chunk)
         or chunk.get("stop") is True
         or chunk.get("details")
         or chunk.get("generated_text") is not None
-        or (isinstance(own, dict) and own.get("finish_reason"))
-        or (choices and all(isinstance(x, dict) and x.get("finish_reason") for x in choices))
+        or (parts and all(x.get("finish_reason") for x in parts))
     )
 
 
-def _folded(
-    records: Iterator[tuple[str, Any]] | list[tuple[str, Any]], source: str, of_stream: bool
-) -> list[tuple[str, Any]]:
+def _is_chunk(record: Any) -> bool:
+    """Whether a record is a part of an answer, which says itself that it is not at its end."""
+    return isinstance(record, dict) and (
+        str(record.get("object", "")).endswith(".chunk")
+        or record.get("choices") == []
+        or record.get("stop") is False
+        or isinstance(record.get("done"), bool)
+        or any("finish_reason" in x and x["finish_reason"] is None for x in _parts(record))
+    )
+
+
+def _folded(records: Iterable[tuple[str, Any]], of_stream: bool) -> list[tuple[str, Any]]:
+    """Records, where the chunks of one answer are joined."""
     found: list[tuple[str, Any]] = []
     open_: dict[Any, tuple[int, int]] = {}  # place in `found` of a stream, and its chunks so far
     for where, record in records:
@@ -174,15 +200,15 @@ def _folded(
         if not (of_stream or _is_chunk(record) or (key is not None and key in open_)):
             found.append((where, record))
             continue
-        if key not in open_:
-            open_[key] = len(found), 0
+        if not isinstance(record, dict):
+            raise UnreadableFile(f"{where}: a chunk of a stream is {record!r:.40}, not an object")
+        place, chunks = open_.get(key, (len(found), 0))
+        if not chunks:
             found.append((where, {}))
-        place, chunks = open_[key]
-        falls: list[str] = []
-        if isinstance(record, dict) and {"token", "top_tokens"} <= record.keys():  # TGI's
+        if {"token", "top_tokens"} <= record.keys():  # TGI's
             own = {"tokens": [record["token"]], "top_tokens": [record["top_tokens"]]}
             record = {"details": own}
-        _join(found[place][1], record, where, falls)
+        falls = _join(found[place][1], record)
         if falls:
             raise UnreadableFile(
                 f"{where} contradicts itself: in chunk {chunks + 1} of an answer "
@@ -190,68 +216,36 @@ def _folded(
                 "chunk. Give the stream as the engine wrote it"
             )
         open_[key] = place, chunks + 1
-        if isinstance(record, dict) and (record.get("done") is True or record.get("stop") is True):
+        if record.get("done") is True or record.get("stop") is True:
             del open_[key]
     return found
 
 
-def _stream(record: Any) -> Any:
-    if not isinstance(record, dict):
-        return None
-    own = record.get("meta_info")
-    return record.get("id") or (own.get("id") if isinstance(own, dict) else None)
-
-
-def _is_chunk(record: Any) -> bool:
-    """Whether a record is a part of an answer, which says itself that it is not at its end."""
-    if not isinstance(record, dict):
-        return False
-    choices, own = record.get("choices"), record.get("meta_info")
-    parts = [x for x in [*(choices if isinstance(choices, list) else []), own]
-             if isinstance(x, dict)]  # fmt: skip
-    return (
-        str(record.get("object", "")).endswith(".chunk")
-        or choices == []
-        or record.get("stop") is False
-        or isinstance(record.get("done"), bool)
-        or any("finish_reason" in x and x["finish_reason"] is None for x in parts)
-    )
-
-
-def _join(into: dict[str, Any], chunk: Any, where: str, falls: list[str]) -> None:
-    """Add a chunk to those before it of one answer; counts that fall are put into `falls`."""
-    if not isinstance(chunk, dict):
-        raise UnreadableFile(f"{where}: a chunk of a stream is {chunk!r:.40}, not an object")
+def _join(into: dict[str, Any], chunk: dict[str, Any]) -> list[str]:
+    """Add a chunk to those before it of one answer; words for counts that fall."""
+    falls = []
     for name, value in chunk.items():
         old = into.get(name)
+        both = isinstance(old, list) and isinstance(value, list)
         if old is None or value is None:
-            into[name] = _copied(name, value) if old is None else old
-        elif name == "choices" and isinstance(old, list) and isinstance(value, list):
-            for n, choice in enumerate(value):
-                at = choice.get("index", n) if isinstance(choice, dict) else n
-                same = next(
-                    (x for x in old if isinstance(x, dict) and x.get("index", 0) == at), None
-                )
-                if same is None:
-                    old.append(_copied(name, choice))
-                else:
-                    _join(same, choice, where, falls)
+            into[name] = copy.deepcopy(value) if old is None else old
         elif isinstance(old, dict) and isinstance(value, dict):
-            _join(old, value, where, falls)
-        elif isinstance(old, list) and isinstance(value, list) and name in _OF_ITS_TOKENS:
+            falls += _join(old, value)
+        elif both and name in _OF_ITS_TOKENS:
             old.extend(value)
+        elif both and name == "choices" and all(isinstance(x, dict) for x in (*old, *value)):
+            for n, choice in enumerate(value):
+                same = [x for x in old if x.get("index", 0) == choice.get("index", n)]
+                if same:
+                    falls += _join(same[0], choice)
+                else:
+                    old.append(copy.deepcopy(choice))
         else:
             is_count = _COUNT.search(name) and all(type(x) in (int, float) for x in (old, value))
             if is_count and value < old:
                 falls.append(f"{name} is {value:g}, and {old:g}")
             into[name] = value
-
-
-def _copied(name: str, value: Any) -> Any:
-    """Value that later chunks may be joined to."""
-    if isinstance(value, dict):
-        return {key: _copied(key, x) for key, x in value.items()}
-    return [_copied(name, x) for x in value] if isinstance(value, list) else value
+    return falls
 
 
 def holders(
@@ -261,23 +255,18 @@ def holders(
 
     Nor in what stands there for each token. A null counts only where `null` says so.
     """
-    if depth > 12:
-        return []
     if isinstance(record, dict):
         if any(name in record and (null or record[name] is not None) for name in names):
             return [record]
         record = [x for key, x in record.items() if key not in _OF_ITS_TOKENS and key != without]
-    if not isinstance(record, list):
-        return []
+    inner = record if isinstance(record, list) and depth <= 12 else ()
     return [
-        x
-        for value in record
-        if isinstance(value, (dict, list))
+        x for value in inner if isinstance(value, dict | list)
         for x in holders(value, *names, without=without, null=null, depth=depth + 1)
-    ]
+    ]  # fmt: skip
 
 
-def count(record: dict[str, Any], name: str, where: str) -> float:
+def count(record: Mapping[str, Any], name: str, where: str) -> float:
     """Count in a record; `UnreadableFile` where it is none."""
     value = record.get(name)
     if isinstance(value, dict):  # AIPerf's value with its unit

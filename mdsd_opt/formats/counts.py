@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,6 +22,8 @@ _ROUNDED = 1e-6
 #: Number of groups that are enough of them, and of stretches of those that share requests.
 _MOST_GROUPS, _STRETCHES = 1000, 8
 
+_NO_DRAFT = "no step with a draft, so that nothing was accepted or not"
+
 #: Number of drafts that steps of one length may lack on average.
 _CUT = 0.1
 
@@ -33,6 +35,11 @@ class Passes:
     running: float | None
     count: float
     ms: float | None = None
+
+
+def passes_of(running: float | None, count: float | None, ms: float | None) -> tuple[Passes, ...]:
+    """Passes of one batch; none where neither their batch nor their time is told."""
+    return (Passes(running, count, ms),) if count and (running or ms is not None) else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +86,11 @@ class Measured:
 
     def __str__(self) -> str:
         """Words such as "8 requests together, 22.2 ms a pass"; "" where nothing is told."""
-        told = [
-            " ".join(filter(None, (
-                (running is not None and f"{running:g} requests together,") or "",
-                (ms is not None and f"{ms:.3g} ms a pass") or "",
-            ))).rstrip(",")
-            for running, ms in self.by_batch.items()
-        ]  # fmt: skip
+        told = []
+        for running, ms in self.by_batch.items():
+            batch = "" if running is None else f"{running:g} requests together"
+            time = "" if ms is None else f"{ms:.3g} ms a pass"
+            told.append(f"{batch}, {time}" if batch and time else batch or time)
         if self.draft_ms is not None:
             told.append(f"{self.draft_ms:.3g} ms of drafting a step")
         return "; ".join(filter(None, told))
@@ -149,7 +154,8 @@ class AcceptedCounts:
         for name, fill in (("undrafted", 0.0), ("times", 1.0)):
             if not getattr(self, name).size:
                 object.__setattr__(self, name, np.full(count, fill))
-        _check(self)
+        for wrong in _faults(self):
+            raise InvalidInput(f"{self.source}: {wrong}")
 
     @property
     def num_groups(self) -> int:
@@ -210,20 +216,17 @@ class AcceptedCounts:
             )
         if self.drafted is not None and self.steps is not None:
             return self
-        if self.steps is not None:
-            note = f"every step drafted {self.depth}: nothing says otherwise"
-            counts = replace(self, drafted=self.steps * self.depth)
+        note = f"every step drafted {self.depth}: nothing says otherwise"
+        drafted, steps, rounds = self.drafted, self.steps, self.measured.rounds
+        if drafted is None:
+            assert steps is not None
+            drafted = steps * self.depth
         else:
-            assert self.drafted is not None
-            rounds = self.measured.rounds
+            steps = drafted / self.depth
             if rounds is not None and self.accepted.size == 1:
                 note = "rounds without a draft, if there were any, are among the steps"
-                steps = np.clip(np.array([rounds]), self.drafted / self.depth, self.drafted)
-            else:
-                note = f"every step drafted {self.depth}: nothing says otherwise"
-                steps = self.drafted / self.depth
-            counts = replace(self, steps=steps)
-        return replace(counts, notes=(*self.notes, note))
+                steps = np.clip(np.array([rounds]), steps, drafted)
+        return replace(self, drafted=drafted, steps=steps, notes=(*self.notes, note))
 
     def with_measured(self, more: Measured) -> AcceptedCounts:
         """These counts with more that is told beside them."""
@@ -242,39 +245,34 @@ class AcceptedCounts:
         return replace(self, depth=depth, reached=reached)
 
 
-def _check(counts: AcceptedCounts) -> None:
-    k, source = counts.depth, counts.source
+def _faults(counts: AcceptedCounts) -> Iterator[str]:
+    """What is wrong with counts, each sought where those before it are not wrong."""
+    k, reached, room = counts.depth, counts.reached, 1.0 + _ROUNDED
     if k is not None and not 1 <= k <= DEEPEST:
-        raise InvalidInput(f"{source}: depth is {k}: give 1 to {DEEPEST} drafts a step")
-    every = [x for x in (counts.accepted, counts.drafted, counts.steps, counts.undrafted)
-             if x is not None]  # fmt: skip
-    if not all(np.isfinite(x).all() and (x >= 0).all() for x in every):
-        raise InvalidInput(f"{source}: counts must be finite and at least 0")
+        yield f"depth is {k}: give 1 to {DEEPEST} drafts a step"
+    every = (counts.accepted, counts.drafted, counts.steps, counts.undrafted)
+    if not all(np.isfinite(x).all() and (x >= 0).all() for x in every if x is not None):
+        yield "counts must be finite and at least 0"
     accepted, drafted, steps = (counts.total(x) for x in ("accepted", "drafted", "steps"))
     if counts.accepted.size == 0 or 0 in (drafted, steps):
-        raise InvalidInput(f"{source}: no step with a draft, so that nothing was accepted or not")
-    room = 1.0 + _ROUNDED
+        yield _NO_DRAFT
     if counts.drafted is not None and (counts.accepted > counts.drafted * room + _ROUNDED).any():
-        raise InvalidInput(
-            f"{source}: {accepted:g} accepted of {drafted:g} drafted, which cannot be"
-        )
+        yield f"{accepted:g} accepted of {drafted:g} drafted, which cannot be"
     if steps is not None and k is not None and not counts.assumed:
         for name, total in (("drafted", drafted), ("accepted", accepted)):
             if total is not None and total > k * steps * room + 1.0:
-                raise InvalidInput(
-                    f"{source}: {total:g} {name} in {steps:g} steps are more than {k} a step: give "
-                    "in depth how many a step drafts at most"
+                yield (
+                    f"{total:g} {name} in {steps:g} steps are more than {k} a step: give in depth "
+                    "how many a step drafts at most"
                 )
-    reached = counts.reached
     if reached is not None:
         if k is not None and reached.shape != (counts.accepted.size, k):
-            raise InvalidInput(f"{source}: by_position has {reached.shape[-1]} positions, not {k}")
-        falls = [reached] if counts.steps is None else [counts.steps[:, None], reached]
-        sums = np.hstack(falls)
+            yield f"by_position has {reached.shape[-1]} positions, not {k}"
+        sums = reached if counts.steps is None else np.hstack([counts.steps[:, None], reached])
         if not np.isfinite(sums).all() or (sums < 0).any() or (np.diff(sums) > _ROUNDED).any():
-            raise InvalidInput(
-                f"{source}: a position is accepted more often than the one before it. Give how "
-                "often each was accepted of all steps, not of those that came so far"
+            yield (
+                "a position is accepted more often than the one before it. Give how often each was "
+                "accepted of all steps, not of those that came so far"
             )
 
 
@@ -285,34 +283,29 @@ def merged(parts: Iterable[AcceptedCounts], source: str) -> AcceptedCounts:
     """
     given = list(parts)
     if not given:
-        raise InvalidInput(f"{source}: no step with a draft, so that nothing was accepted or not")
+        raise InvalidInput(f"{source}: {_NO_DRAFT}")
     lengths = {part.depth for part in given if part.depth is not None}
     notes = dict.fromkeys(note for part in given for note in part.notes)
     if len(lengths) > 1:
         notes[f"chains of {', '.join(map(str, sorted(lengths)))} drafts are taken together"] = None
-    reached, rows = None, [part.reached for part in given if part.reached is not None]
+    rows = [part.reached for part in given if part.reached is not None]
     depth = max([*lengths, *(x.shape[1] for x in rows)]) if lengths else None
-    if len(rows) == len(given):
-        widest = depth or max(x.shape[1] for x in rows)
-        reached = np.vstack([np.pad(x, ((0, 0), (0, widest - x.shape[1]))) for x in rows])
+    widest = depth or max((x.shape[1] for x in rows), default=0)
+    wide = [np.pad(x, ((0, 0), (0, widest - x.shape[1]))) for x in rows]
 
     def joined(name: str) -> Any:
         parts = [getattr(part, name) for part in given]
         return None if any(x is None for x in parts) else np.concatenate(parts)
 
     return AcceptedCounts(
-        joined("accepted"),
-        joined("drafted"),
-        joined("steps"),
-        depth,
-        reached,
-        joined("undrafted"),
-        joined("times"),
-        given[0].unit,
-        source,
-        tuple(notes),
-        any(part.assumed for part in given),
-        sum((part.measured for part in given), Measured()),
+        **{name: joined(name) for name in ("accepted", "drafted", "steps", "undrafted", "times")},
+        depth=depth,
+        reached=np.vstack(wide) if len(rows) == len(given) else None,
+        unit=given[0].unit,
+        source=source,
+        notes=tuple(notes),
+        assumed=any(part.assumed for part in given),
+        measured=sum((part.measured for part in given), Measured()),
     )
 
 

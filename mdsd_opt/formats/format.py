@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,10 +24,10 @@ class Format:
     marker : re.Pattern, optional
         Pattern that the text of every such file has.
     of_text : callable, optional
-        Function of a text and its name that gives the counts of each part; none where nothing was
+        Function of a text and its name that gives the counts of each part; None where nothing was
         drafted.
     of_record : callable, optional
-        The same of a JSON record; it returns None where the record is of another format.
+        The same of a JSON record; it gives nothing where the record is of another format.
     answers : callable, optional
         Function of a JSON record, its name and the number of tokens that were asked for, if known,
         that gives the texts with their log-probabilities; none where there are none.
@@ -40,8 +40,8 @@ class Format:
     name: str
     looks: str
     marker: re.Pattern[str] | None = None
-    of_text: Callable[..., list[AcceptedCounts]] | None = None
-    of_record: Callable[[Any, str], list[AcceptedCounts | None] | None] | None = None
-    answers: Callable[[Any, str, int | None], list[Answer]] | None = None
+    of_text: Callable[..., Iterable[AcceptedCounts | None]] | None = None
+    of_record: Callable[[Any, str], Iterable[AcceptedCounts | None]] | None = None
+    answers: Callable[[Any, str, int | None], Iterable[Answer]] | None = None
     takes_depth: bool = False
     beside: bool = False

@@ -7,17 +7,17 @@ import importlib
 import math
 import os
 import pkgutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from mdsd_opt.errors import InvalidInput, MdsdError, UnreadableFile
 from mdsd_opt.formats.answer import Answer
-from mdsd_opt.formats.checks import Told, agree
 from mdsd_opt.formats.content import counted, holders, is_json, is_stream, records_of, text_of
 from mdsd_opt.formats.counts import AcceptedCounts, Measured, merged
 from mdsd_opt.formats.engines import steps
 from mdsd_opt.formats.format import Format
+from mdsd_opt.formats.told import Told, agree
 
 PathLike = str | os.PathLike[str]
 
@@ -60,7 +60,7 @@ def read_counts(path: PathLike | Sequence[PathLike], depth: int | None = None) -
         Its counts cannot be, or no step drafted.
     """
     paths = [path] if isinstance(path, (str, os.PathLike)) else [*path]
-    parts = [_counts(one, depth) for one in _joined_metrics(paths)]
+    parts = [_counts(name, text, depth) for name, text in _joined_metrics(paths)]
     whole = parts[0] if len(parts) == 1 else merged(parts, " and ".join(map(str, paths)))
     return whole.deepened(depth)
 
@@ -87,8 +87,7 @@ def _joined_metrics(paths: list[PathLike]) -> list[tuple[str, str | None]]:
     return [*zip(names, texts, strict=True)]
 
 
-def _counts(given: tuple[str, str | None], depth: int | None) -> AcceptedCounts:
-    name, text = given
+def _counts(name: str, text: str | None, depth: int | None) -> AcceptedCounts:
     if text is None:
         return steps.counts_of_arrays(steps.read_arrays(name), name, depth)
     try:
@@ -102,7 +101,10 @@ def _of_content(text: str, name: str, depth: int | None) -> AcceptedCounts:
     if not is_json(text):
         found = [x for x in formats() if x.marker is not None and x.marker.search(text)]
         if found:
-            return _of_text(_only(found, name), text, name, depth)
+            reader = _only(found, name)
+            more = [depth] if reader.takes_depth else []
+            parts = _called(reader.of_text, reader.name, name, text, name, *more)
+            return merged((x for x in parts if x is not None), f"{name} ({reader.name})")
         if not is_stream(text):
             raise _unknown(name)
     records = records_of(text, name)
@@ -111,22 +113,17 @@ def _of_content(text: str, name: str, depth: int | None) -> AcceptedCounts:
     return _of_records(records, name)
 
 
-def _of_text(reader: Format, text: str, name: str, depth: int | None) -> AcceptedCounts:
-    assert reader.of_text is not None
+def _called(reader: Any, of: str, where: str, *given: Any) -> list[Any]:
+    """What a reader finds; what it stumbles over is an error that says where."""
     try:
-        parts = reader.of_text(text, name, *([depth] if reader.takes_depth else []))
+        return [*reader(*given)]
+    except MdsdError:
+        raise
     except _BROKEN as error:
-        raise _broken(error, name, reader.name) from error
-    return merged(parts, f"{name} ({reader.name})")
-
-
-def _broken(error: Exception, where: str, of: str) -> Exception:
-    if isinstance(error, MdsdError):
-        return error
-    return UnreadableFile(
-        f"{where}: {of} in a form that is not known ({type(error).__name__}: {error}): it is cut "
-        "or changed, or of another version"
-    )
+        raise UnreadableFile(
+            f"{where}: {of} in a form that is not known ({type(error).__name__}: {error}): it is "
+            "cut or changed, or of another version"
+        ) from error
 
 
 def _only(found: Collection[Format], name: str) -> Format:
@@ -141,10 +138,9 @@ def _only(found: Collection[Format], name: str) -> Format:
 
 def _of_records(records: list[tuple[str, Any]], name: str) -> AcceptedCounts:
     found: dict[Format, list[AcceptedCounts]] = {}
-    without, tokens = 0, Measured()
+    tokens = Measured()
     for where, record in records:
         own = _claimed(record, where)
-        without += own is None
         tokens += Measured(_tokens(record, where))
         if own is not None:
             reader, parts = own
@@ -152,40 +148,29 @@ def _of_records(records: list[tuple[str, Any]], name: str) -> AcceptedCounts:
     if not found:
         raise _unknown(name)
     drafting = {reader: parts for reader, parts in found.items() if parts}
-    if not drafting:
-        raise InvalidInput(f"{name}: no step with a draft, so that nothing was accepted or not")
-    reader = _only(drafting, name)
-    whole = merged(drafting[reader], f"{name} ({reader.name})")
-    return whole.with_measured(tokens)
+    reader = _only(drafting or [*found][:1], name)
+    return merged(found[reader], f"{name} ({reader.name})").with_measured(tokens)
 
 
 def _claimed(record: Any, where: str) -> tuple[Format, list[AcceptedCounts | None]] | None:
     """Format of a record, with its counts; those of another in it must be the same."""
-    found: dict[Format, list[AcceptedCounts | None]] = {}
-    for reader in formats():
-        if reader.of_record is None:
-            continue
-        try:
-            parts = reader.of_record(record, where)
-        except _BROKEN as error:
-            raise _broken(error, where, reader.name) from error
-        if parts is not None:
-            found[reader] = parts
-    beside = {reader: parts for reader, parts in found.items() if reader.beside}
-    richer = {reader: parts for reader, parts in found.items() if not reader.beside}
+    read = {x: _called(x.of_record, x.name, where, record, where)
+            for x in formats() if x.of_record is not None}  # fmt: skip
+    found = {reader: parts for reader, parts in read.items() if parts}
+    richer = [reader for reader in found if not reader.beside]
     if not richer:
-        return next(iter(beside.items()), None)
+        return next(iter(found.items()), None)
     reader = _only(richer, where)
-    for other, parts in beside.items():
-        for name in ("accepted", "drafted"):
-            one, two = (
-                Told(f"{name} by {each.looks}", sum(x.sum(name) for x in given if x is not None))
-                for each, given in ((reader, richer[reader]), (other, parts))
-                if all(x is None or x.total(name) is not None for x in given)
-            )
-            if any(x is not None for x in parts):
-                agree(where, one, two)
-    return reader, richer[reader]
+    for other in [x for x in found if x.beside]:
+        for name in ("accepted", "drafted") if any(found[other]) else ():
+            both = [
+                Told(f"{name} by {each.looks}", sum(x.sum(name) for x in found[each] if x))
+                for each in (reader, other)
+                if all(not x or x.total(name) is not None for x in found[each])
+            ]
+            if len(both) == 2:
+                agree(where, *both)
+    return reader, found[reader]
 
 
 def _tokens(record: Any, where: str) -> float | None:
@@ -197,13 +182,14 @@ def _tokens(record: Any, where: str) -> float | None:
     return None
 
 
+def _known(formats_: Iterable[Format]) -> str:
+    return "; ".join(f"{x.name}: {x.looks}" for x in formats_ if x.looks)
+
+
 def _unknown(name: str) -> UnreadableFile:
-    each = "; ".join(
-        f"{x.name}: {x.looks}" for x in formats() if x.looks and (x.of_text or x.of_record)
-    )
+    known = _known([*(x for x in formats() if x.of_text or x.of_record), *steps.FORMATS])
     return UnreadableFile(
-        f"{name} has no counts of accepted drafts in a known form. Known: {each}; steps: "
-        f"{steps.FORMATS[0].looks}"
+        f"{name} has no counts of accepted drafts in a known form. Known: {known}"
     )
 
 
@@ -228,13 +214,10 @@ def answers_of(record: Any, where: str = "the answer", top: int | None = None) -
     `top` is the number of likeliest tokens that were asked for, if it is known.
     """
     found: list[Answer] = []
-    for reader in formats():
-        if reader.answers is None:
-            continue
-        try:
-            found += reader.answers(record, where, top)
-        except _BROKEN as error:
-            raise _broken(error, where, f"lists of log-probabilities of {reader.name}") from error
+    for x in formats():
+        if x.answers is not None:
+            of = f"lists of log-probabilities of {x.name}"
+            found += _called(x.answers, of, where, record, where, top)
     if not found:
         raise _no_lists(where)
     return found
@@ -246,7 +229,7 @@ def scored(answers: list[Answer]) -> list[Answer]:
 
 
 def _no_lists(where: str) -> UnreadableFile:
-    known = "; ".join(f"{x.name}: {x.looks}" for x in formats() if x.answers is not None)
+    known = _known(x for x in formats() if x.answers is not None)
     return UnreadableFile(f"{where} has no lists of log-probabilities. Known: {known}")
 
 
@@ -259,34 +242,30 @@ def summary(path: PathLike) -> dict[str, Any]:
     ``ms_draft_per_step``, and ``assumed`` where the number of steps is a weight; ``logprobs`` with
     the sizes and sums of its lists. Raises `UnreadableFile` where it has neither.
     """
+    counts, error = {}, None
     try:
         counts = _summary_of_counts(read_counts(path))
-    except UnreadableFile as error:
-        if "in a known form" not in str(error):
+    except UnreadableFile as told:
+        if "in a known form" not in str(told):
             raise
-        try:
-            return {"logprobs": _summary_of_lists(path)}
-        except UnreadableFile as other:
-            raise (error if "has no lists" in str(other) else other) from None
+        error = told
     try:
         return {**counts, "logprobs": _summary_of_lists(path)}
-    except UnreadableFile:
-        return counts
+    except UnreadableFile as other:
+        if error is not None:
+            raise (error if "has no lists" in str(other) else other) from None
+    return counts
 
 
 def _summary_of_counts(counts: AcceptedCounts) -> dict[str, Any]:
-    told = counts.measured
-    steps_, accepted = counts.total("steps"), counts.sum("accepted")
+    told, whole = counts.measured, counts.to_dict()
     batches = [x for x in told.by_batch if x is not None]
     ms = [x for x in told.by_batch.values() if x is not None]
-    weight_alone = counts.assumed and counts.unit == "runs"
+    accepted, steps_ = counts.sum("accepted"), counts.total("steps")
+    is_weight = counts.assumed and counts.unit == "runs"
     return {
-        "steps": None if weight_alone else steps_,
-        "drafted": None if weight_alone else counts.total("drafted"),
-        "accepted": None if weight_alone else accepted,
-        "accepted_by_position": None
-        if counts.reached is None
-        else (counts.times @ counts.reached).tolist(),
+        **{x: None if is_weight else whole[x] for x in ("steps", "drafted", "accepted")},
+        "accepted_by_position": whole["by_position"],
         "num_drafts": 1,
         "depth": counts.depth,
         "iterations": told.rounds,
@@ -308,7 +287,6 @@ def _summary_of_lists(path: PathLike) -> dict[str, Any]:
         "by": "id" if all(x.by_id for x in texts) else "text",
         "sizes": [[len(row or ()) for row in x.lists] for x in texts],
         "extra": [[int(more) for more in x.extra] for x in texts],
-        "mass": [
-            [round(sum(map(math.exp, (row or {}).values())), 4) for row in x.lists] for x in texts
-        ],
-    }
+        "mass": [[round(sum(map(math.exp, (row or {}).values())), 4) for row in x.lists]
+                 for x in texts],
+    }  # fmt: skip

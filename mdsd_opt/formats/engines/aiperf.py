@@ -7,50 +7,49 @@ as even as can be, and count the prompt's token as a step.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from mdsd_opt.formats.checks import Told, counts_by_names
-from mdsd_opt.formats.content import count, counted
-from mdsd_opt.formats.counts import AcceptedCounts, Measured
+from mdsd_opt.formats.checks import counts_by_names
+from mdsd_opt.formats.content import count
+from mdsd_opt.formats.counts import AcceptedCounts
 from mdsd_opt.formats.engines.vllm import REQUEST
 from mdsd_opt.formats.format import Format
+from mdsd_opt.formats.told import Told
 
 _RUN = {
     "accepted": "total_accepted_draft_tokens",
     "drafted": "total_draft_tokens",
     "steps": "total_spec_decode_steps",
     "histogram": "pooled_spec_decode_acceptance_histogram",
-    "mean": "spec_decode_token_weighted_acceptance_length",
-    "rate": "spec_decode_overall_draft_acceptance_rate",
+    "length": "spec_decode_token_weighted_acceptance_length",
+    "percent": "spec_decode_overall_draft_acceptance_rate",
+    "tokens": "total_output_tokens",
+    "seconds": "benchmark_duration",
 }
 
 
-def of_record(record: Any, where: str) -> list[AcceptedCounts | None] | None:
+def of_record(record: Any, where: str) -> Iterator[AcceptedCounts | None]:
     """Counts of one request; those of the warm-up are left out."""
     if not isinstance(record, dict) or "spec_decode_acceptance" not in record:
-        return None
+        return
     found = record["spec_decode_acceptance"]
     phase = (record.get("metadata") or {}).get("benchmark_phase", "profiling")
     if not found or phase == "warmup":
-        return [None]
-    if found.get("engine") != "llamacpp":
-        return [counts_by_names(found, where, REQUEST, dense=False)]
-    steps = count(found, "num_spec_steps", where) - 1.0
-    note = "AIPerf's histograms of llama.cpp are made up, and are not read"
-    names = {field: REQUEST[field] for field in ("accepted", "drafted")}
-    return [counts_by_names(found, where, names, steps=Told("num_spec_steps - 1", steps),
-                            notes=(note,))]  # fmt: skip
+        yield None
+    elif found.get("engine") != "llamacpp":
+        yield counts_by_names(found, where, REQUEST, dense=False)
+    else:
+        names = {field: REQUEST[field] for field in ("accepted", "drafted")}
+        steps = Told("num_spec_steps", count(found, "num_spec_steps", where)) - 1.0
+        note = "AIPerf's histograms of llama.cpp are made up, and are not read"
+        yield counts_by_names(found, where, names, steps=steps, notes=(note,))
 
 
-def of_aggregate(record: Any, where: str) -> list[AcceptedCounts | None] | None:
+def of_aggregate(record: Any, where: str) -> Iterator[AcceptedCounts | None]:
     """Counts of a run by its pooled histogram."""
-    if not isinstance(record, dict) or _RUN["histogram"] not in record:
-        return None
-    tokens, seconds = (
-        counted(record, name, where) for name in ("total_output_tokens", "benchmark_duration")
-    )
-    return [counts_by_names(record, where, _RUN, 100.0, dense=False, unit="runs",
-                            measured=Measured(tokens, seconds))]  # fmt: skip
+    if isinstance(record, dict) and _RUN["histogram"] in record:
+        yield counts_by_names(record, where, _RUN, dense=False, unit="runs")
 
 
 FORMATS = (

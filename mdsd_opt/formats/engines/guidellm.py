@@ -8,15 +8,15 @@ from mdsd_opt.errors import UnreadableFile
 from mdsd_opt.formats.format import Format
 
 
-def of_record(record: Any, where: str) -> None:
+def of_record(record: Any, where: str) -> tuple[()]:
     """Refuse a report of guidellm."""
-    if not isinstance(record, dict) or "benchmarks" not in record:
-        return
-    if "guidellm_version" in str(record.get("metadata")) or "guidellm" in str(record.get("args")):
+    told = record if isinstance(record, dict) and "benchmarks" in record else {}
+    if "guidellm_version" in str(told.get("metadata")) or "guidellm" in str(told.get("args")):
         raise UnreadableFile(
             f"{where} is a report of guidellm: the metrics of its benchmarks count no drafts. Give "
             "the log or the metrics of the server that it measured"
         )
+    return ()
 
 
 FORMATS = (Format("guidellm", "", of_record=of_record),)

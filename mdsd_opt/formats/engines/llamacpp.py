@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,60 +21,86 @@ import numpy as np
 
 from mdsd_opt.errors import UnreadableFile
 from mdsd_opt.formats.answer import Answer, answer_of
-from mdsd_opt.formats.checks import Told, agree, at_most, counts_of
-from mdsd_opt.formats.content import count, counted, cut, holders
-from mdsd_opt.formats.counts import AcceptedCounts, Measured, Passes
+from mdsd_opt.formats.checks import counts_of
+from mdsd_opt.formats.content import count, holders, lines_of
+from mdsd_opt.formats.counts import AcceptedCounts, Measured, Passes, passes_of
 from mdsd_opt.formats.format import Format
+from mdsd_opt.formats.told import Field, Told, agree, at_most, told_in, told_of
 
 _MARKER = re.compile(r"draft acceptance(?: rate)? = |statistics .*#gen drafts|\bn_drafted\s*=")
-_BEGINS = re.compile(r"draft acceptance(?: rate)? =")
-_LINE = re.compile(
-    r"draft acceptance(?: rate)? = *(\d+\.\d+) *\( *(\d+) accepted / *(\d+) generated\)"
-    r"(?:, mean (?:acceptance )?len(?:gth)? = *(\d+\.\d\d)\b)?"
-)
-_MEAN = re.compile(r"mean (?:acceptance )?len(?:gth)? =")
-_PLACES = re.compile(r"(?:acc(?:eptance rate)? per pos(?:ition)?) = \(([^)]*)(\)?)")
-_EVAL = re.compile(r"(?<!prompt )eval time = *(\d+\.\d+) ms */ *(\d+) (?:tokens|runs)")
+_ACCEPTANCE = re.compile(r"draft acceptance(?: rate)? =")
 _TASK = re.compile(r"\| task (-?\d+) \|")
 _STATISTICS = re.compile(r"statistics\s+(\S+): ")
-_STATISTIC = re.compile(r"#(gen drafts|acc drafts|gen tokens|acc tokens) = *(\d+)\b")
-_STATISTIC_PLACES = re.compile(r"#acc rate/pos = \(([^)]*)\)")
-_STATISTIC_MEAN = re.compile(r"#mean acc len = *(\d+\.\d\d)\b")
-_DURATION = re.compile(r"dur\(b,g,a\) = *\d+\.\d+, *(\d+\.\d+), *\d+\.\d+ ms")
+
+_TWO_PLACES = r" = *(\d+\.\d\d)\b"
+_SHARES = r"\((\d\.\d{3}(?:, *\d\.\d{3})*|) *\)"
+_LINE = {
+    "rate": Field("draft acceptance", r" *(\d+\.\d+) *\(", _ACCEPTANCE.pattern, off=3e-5),
+    "accepted": Field("accepted", r" *(\d+) accepted", r"draft acceptance[^(]*\("),
+    "drafted": Field("generated", r" *(\d+) generated\)", r"accepted /"),
+    "length": Field("mean len", _TWO_PLACES, r"mean (?:acceptance )?len(?:gth)?"),
+    "shares": Field("acceptance rate per position", _SHARES,
+                    r"acc(?:eptance rate)? per pos(?:ition)? = (?=\()"),
+}  # fmt: skip
+_EVAL = re.compile(r"(?<!prompt )eval time = *(\d+\.\d+) ms */ *(\d+) (?:tokens|runs)")
+_WHOLE = r" = *(\d+)\b"
+_SUMS = {
+    "steps": Field("#gen drafts", _WHOLE, "#gen drafts"),
+    "drafted": Field("#gen tokens", _WHOLE, "#gen tokens"),
+    "accepted": Field("#acc tokens", _WHOLE, "#acc tokens"),
+    "ms": Field("dur(b,g,a)", r" = *\d+\.\d+, *(\d+\.\d+), *\d+\.\d+ ms", r"dur\(b,g,a\)"),
+    "hits": Field("#acc drafts", _WHOLE, "#acc drafts"),
+    "length": Field("#mean acc len", _TWO_PLACES, "#mean acc len"),
+    "shares": Field("#acc rate/pos", f" = {_SHARES}", "#acc rate/pos"),
+}
+_END = {
+    **{
+        field: Field(name, r"(\d+)", rf"(?m)\b{name}\s*= *(?=\d+\s*$)")
+        for field, name in (
+            ("depth", "n_draft"), ("tokens", "n_predict"),
+            ("drafted", "n_drafted"), ("accepted", "n_accept"),
+        )
+    },
+    "percent": Field("accept", r" *(\d+\.\d+)%", r"\baccept\s*="),
+    "decoded": Field("decoded", r"(\d+)", r"\bdecoded +(?=\d+ tokens in )"),
+    "seconds": Field("seconds", r"(\d+\.\d+)", r"\bdecoded +\d+ tokens in +(?=[\d.]+ seconds)"),
+}  # fmt: skip
 
 
-def of_log(text: str, source: str) -> list[AcceptedCounts]:
+def of_log(text: str, source: str) -> list[AcceptedCounts | None]:
     """Counts of the log, a group for each request."""
-    if re.search(r"\bn_drafted\s*=", text) and not _BEGINS.search(text):
-        return _of_example(text, source)
-    requests: list[dict[str, Any]] = []
-    last: dict[str, dict[str, Any]] = {}
-    evals: dict[str, tuple[float, float]] = {}
-    statistics: list[tuple[str, dict[str, Any]]] = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        where = f"line {number} of {source}"
+    if re.search(r"\bn_drafted\s*=", text) and not _ACCEPTANCE.search(text):
+        return [_of_example(text, source)]
+    requests: list[tuple[str, dict[str, Told]]] = []
+    last: dict[str, dict[str, Told]] = {}
+    evals: dict[str, dict[str, Told]] = {}
+    sums: dict[str, tuple[str, dict[str, Told]]] = {}
+    ended = []  # sums of servers that were started again
+    for where, line in lines_of(text, source):
         task = _TASK.search(line)
         name = task[1] if task else ""
         if match := _EVAL.search(line):
-            evals[name] = float(match[1]), float(match[2])
+            names = {"ms": "eval time", "tokens": "tokens of eval time"}
+            evals[name] = {
+                x: Told(names[x], float(y)) for x, y in zip(names, match.groups(), strict=True)
+            }
         if match := _STATISTICS.search(line):
             if "#gen drafts" in line:
-                statistics.append((match[1], _statistic(line, where)))
-            continue
-        places = _places(line, where)
-        if _BEGINS.search(line):
-            match = _LINE.search(line)
-            if not match or (_MEAN.search(line) and not match[4]):
-                raise cut(where, "llama.cpp's draft acceptance")
-            told = {"line": match, "places": places, "eval": evals.pop(name, (None, None))}
-            requests.append({"where": where, **told})
-            last[name] = requests[-1]
-        elif places is not None and name in last:  # in a line of its own
-            last[name]["places"] = places
-    whole = _sums(statistics, source)
-    parts = [x for x in map(_of_request, requests) if x is not None]
-    if not requests or not parts:
-        return whole
+                told = told_in(line, _SUMS, where, "llama.cpp's statistics", [*_SUMS][:4])
+                if match[1] in sums and _anew(where, told, sums[match[1]][1]):
+                    ended.append(sums[match[1]])
+                sums[match[1]] = where, told
+        elif _ACCEPTANCE.search(line):
+            told = told_in(line, _LINE, where, "llama.cpp's draft acceptance", [*_LINE][:3])
+            last[name] = {**told, **evals.pop(name, {})}
+            requests.append((where, last[name]))
+        elif name in last:  # rates in a line of their own
+            shares = {"shares": _LINE["shares"]}
+            last[name] |= told_in(line, shares, where, "llama.cpp's rates by position")
+    whole = [x for at, told in (*ended, *sums.values()) if (x := _of_sums(at, told)) is not None]
+    parts = [x for at, told in requests if (x := _of_request(at, told)) is not None]
+    if not parts:
+        return [*whole]
     for name in ("accepted", "drafted") if whole else ():
         one, other = (sum(x.sum(name) for x in given) for given in (parts, whole))
         at_most(source, Told(f"{name} of all requests", one),
@@ -82,223 +109,137 @@ def of_log(text: str, source: str) -> list[AcceptedCounts]:
     return [parts[0].with_measured(drafting), *parts[1:]]
 
 
-def _places(line: str, where: str) -> list[float] | None:
-    match = _PLACES.search(line)
-    if match is None:
-        return None
-    if not match[2]:
-        raise cut(where, "llama.cpp's rates by position")
-    return _numbers(match[1], where)
-
-
-def _numbers(text: str, where: str) -> list[float]:
-    values = [x.strip() for x in text.split(",") if x.strip()]
-    if not all(re.fullmatch(r"\d\.\d{3}", x) for x in values):
-        raise cut(where, "llama.cpp's rates by position")
-    return [float(x) for x in values]
-
-
-def _of_request(told: dict[str, Any]) -> AcceptedCounts | None:
-    where, match, places = told["where"], told["line"], told["places"]
-    accepted, drafted = Told("accepted", float(match[2])), Told("generated", float(match[3]))
-    mean = Told("mean len - 1", float(match[4]) - 1.0, 0.00501) if match[4] else None
-    shares = Told("acceptance rate per position", places, 0.00051) if places else None
-    ms, tokens = told["eval"]
-    passes = None
+def _of_request(
+    where: str, told: dict[str, Told], is_log: bool = True, depth: Told | None = None
+) -> AcceptedCounts | None:
+    """Counts of a request: a pass is a step that drafted, as far as the rounded means tell."""
+    accepted, drafted, shares = told["accepted"], told["drafted"], told.get("shares")
+    tokens, ms, steps, passes = told.pop("tokens", None), told.pop("ms", None), None, None
+    means = [told["length"] - 1.0] if "length" in told else []
+    means += [shares.total] if shares is not None and shares.value else []
     if tokens is not None:
-        at_most(where, accepted, Told("tokens of eval time - 1", tokens - 1.0))
-        passes = tokens - 1.0 - accepted.value
-    steps = None
-    if (
-        passes
-        and passes <= drafted.value
-        and all(
-            abs(accepted.value / passes - value) <= off
-            for value, off in (
-                *([] if mean is None else [(mean.value, mean.off)]),
-                *([] if shares is None else [(sum(places), shares.off * len(places))]),
-            )
-        )
-    ):  # every pass drafted, as far as the rounded means tell
-        steps = Told("tokens - 1 - accepted", passes)
-    note = "passes are taken for steps that drafted: the log does not tell them apart"
-    timed = () if not passes or ms is None else (Passes(None, passes, ms),)
+        at_most(where, accepted, tokens - 1.0)
+        passes = tokens - 1.0 - accepted
+        if 0 < passes.value <= drafted.value and all(
+            abs(accepted.value / passes.value - x.value) <= x.off for x in means
+        ):
+            steps = passes
+    of = "the log does" if is_log else "llama.cpp's answers do"
+    note = f"passes are taken for steps that drafted: {of} not tell them apart"
+    number = passes and passes.value
+    timed = passes_of(None, number, ms and ms.value)
     counts = counts_of(
-        where, accepted, drafted, steps, _depth(places, drafted, steps), shares=shares, mean=mean,
-        rate=Told("draft acceptance", float(match[1]), 3e-5),
-        notes=(note,) if mean is shares is None and steps is not None else (),
-        measured=Measured(tokens, passes=timed),
+        where, **told, steps=steps, depth=depth or _depth(shares, drafted, steps),
+        notes=() if means or steps is None else (note,),
+        measured=Measured(tokens and tokens.value, passes=timed) if is_log
+        else Measured(rounds=number, passes=timed),
     )  # fmt: skip
-    if counts is None or counts.steps is None or passes is None:
+    if counts is None or counts.steps is None or number is None:
         return counts
-    return replace(counts, undrafted=np.maximum(passes - counts.steps, 0.0))
+    return replace(counts, undrafted=np.maximum(number - counts.steps, 0.0))
 
 
-def _depth(places: list[float] | None, drafted: Told, steps: Told | None) -> Told | None:
+def _depth(shares: Told | None, drafted: Told, steps: Told | None) -> Told | None:
     """K where positions are told for all that was drafted."""
-    if not places or (steps is not None and drafted.value > len(places) * steps.value + 0.5):
-        return None
-    return Told("the number of positions", float(len(places)))
+    k = shares.number if shares is not None and shares.value else None
+    too_few = k and steps is not None and drafted.value > k.value * steps.value + 0.5
+    return None if too_few else k
 
 
-def _statistic(line: str, where: str) -> dict[str, Any]:
-    told: dict[str, Any] = {name: float(x) for name, x in _STATISTIC.findall(line)}
-    places, mean = _STATISTIC_PLACES.search(line), _STATISTIC_MEAN.search(line)
-    duration = _DURATION.search(line)
-    begun = (("#acc rate/pos", places), ("#mean acc len", mean))
-    is_whole = told.keys() >= {"gen drafts", "gen tokens", "acc tokens"} and duration is not None
-    if not is_whole or any(name in line and x is None for name, x in begun):
-        raise cut(where, "llama.cpp's statistics")
-    told["places"] = _numbers(places[1], where) if places else None
-    told["mean"] = float(mean[1]) if mean else None
-    told["ms"] = float(duration[1]) if duration else 0.0
-    told["where"] = where
-    return told
+def _anew(where: str, told: dict[str, Told], before: dict[str, Told]) -> bool:
+    """Whether sums are those of a server that was started again: none grew, and one fell."""
+    sums = [(before[x], told[x]) for x in ("steps", "drafted", "accepted")]
+    falls = [(old, new) for old, new in sums if new.value < old.value]
+    grows = [new.name for old, new in sums if new.value > old.value]
+    if falls and grows:
+        old, new = falls[0]
+        raise UnreadableFile(
+            f"{where} contradicts itself: {old.name} fell from {old.value:g} to {new.value:g}, and "
+            f"{grows[0]} grew: give the log of one server"
+        )
+    return bool(falls)
 
 
-def _sums(statistics: list[tuple[str, dict[str, Any]]], source: str) -> list[AcceptedCounts]:
-    """Counts of the last line of each name, and of the last before each start of the server."""
-    last: dict[str, dict[str, Any]] = {}
-    ended = []
-    for name, told in statistics:
-        before = last.get(name)
-        if before is not None:
-            falls = [x for x in ("gen drafts", "gen tokens", "acc tokens") if told[x] < before[x]]
-            grows = [x for x in ("gen drafts", "gen tokens", "acc tokens") if told[x] > before[x]]
-            if falls and grows:
-                raise UnreadableFile(
-                    f"{told['where']} contradicts itself: #{falls[0]} fell from "
-                    f"{before[falls[0]]:g} to {told[falls[0]]:g}, and #{grows[0]} grew: give the "
-                    "log of one server"
-                )
-            if falls:
-                ended.append(before)
-        last[name] = told
-    found = (_of_statistic(x) for x in (*ended, *last.values()))
-    return [x for x in found if x is not None]
-
-
-def _of_statistic(told: dict[str, Any]) -> AcceptedCounts | None:
-    steps, drafted, accepted = (
-        Told(f"#{name}", told[name]) for name in ("gen drafts", "gen tokens", "acc tokens")
-    )
-    shares = None if not told["places"] else Told("#acc rate/pos", told["places"], 0.00051)
-    if shares is not None and "acc drafts" in told and steps.value:
-        agree(told["where"], Told("#acc rate/pos [0]", shares.value[0], 0.00051),
-              Told("#acc drafts / #gen drafts", told["acc drafts"] / steps.value))  # fmt: skip
+def _of_sums(where: str, told: dict[str, Told]) -> AcceptedCounts | None:
+    steps, shares, ms = told["steps"], told.get("shares"), told.pop("ms")
+    hits = told.pop("hits", None)
+    if shares is not None and shares.value and hits is not None and steps.value:
+        agree(where, shares.at(0), hits / steps)
     return counts_of(
-        told["where"], accepted, drafted, steps, _depth(told["places"], drafted, steps),
-        shares=shares,
-        mean=None if told["mean"] is None
-        else Told("#mean acc len - 1", told["mean"] - 1.0, 0.00501),
-        unit="runs",
-        measured=Measured(drafting=(Passes(None, steps.value, told["ms"]),)),
+        where, **told, depth=_depth(shares, told["drafted"], steps), unit="runs",
+        measured=Measured(drafting=(Passes(None, steps.value, ms.value),)),
     )  # fmt: skip
 
 
-_TOTAL = re.compile(r"\bn_(draft|predict|drafted|accept)\s*= *(\d+)\s*$", re.MULTILINE)
-_SHARE = re.compile(r"\baccept\s*= *(\d+\.\d+)%")
-_DECODED = re.compile(r"\bdecoded +(\d+) tokens in +(\d+\.\d+) seconds")
-
-
-def _of_example(text: str, source: str) -> list[AcceptedCounts]:
+def _of_example(text: str, source: str) -> AcceptedCounts | None:
     """Counts of llama-speculative and llama-speculative-simple, which are of one run."""
-    told: dict[str, float] = {}
-    for name, value in _TOTAL.findall(text):
-        agree(source, Told(f"n_{name}", float(value)),
-              Told(f"n_{name} once more", told.setdefault(name, float(value))))  # fmt: skip
-    share, decoded = _SHARE.search(text), _DECODED.search(text)
-    if not told.keys() >= {"predict", "drafted", "accept"} or not share:
-        raise cut(source, "the end of llama-speculative")
-    predicted, accepted = Told("n_predict", told["predict"]), Told("n_accept", told["accept"])
-    drafted = Told("n_drafted", told["drafted"])
-    passes = predicted.value - accepted.value
-    seconds = None
-    if decoded:
-        seconds = float(decoded[2])
-        agree(source, predicted, Told("decoded", float(decoded[1])))
-    at_most(source, accepted, predicted)
-    depth = Told("n_draft", told["draft"]) if told.get("draft") else None
-    steps = Told("n_predict - n_accept", passes) if 0 < passes <= drafted.value else None
-    counts = counts_of(
-        source, accepted, drafted, steps, depth,
-        rate=Told("accept", float(share[1]) / 100, 0.000006), unit="runs",
-        measured=Measured(predicted.value, seconds, passes, () if not passes or not seconds
-                          else (Passes(None, passes, 1000.0 * seconds),)),
-    )  # fmt: skip
-    return [] if counts is None else [counts]
+    needed = ("tokens", "drafted", "accepted", "percent")
+    told = told_in(text, _END, source, "the end of llama-speculative", needed)
+    tokens, accepted, seconds = told["tokens"], told["accepted"], told.get("seconds")
+    at_most(source, accepted, tokens)
+    if decoded := told.pop("decoded", None):
+        agree(source, tokens, decoded)
+    if not told.get("depth", tokens).value:
+        del told["depth"]
+    passes = tokens - accepted
+    steps = passes if 0 < passes.value <= told["drafted"].value else None
+    timed = passes_of(None, passes.value, 1000.0 * seconds.value if seconds else None)
+    measured = Measured(rounds=passes.value, passes=timed)
+    return counts_of(source, **told, steps=steps, unit="runs", measured=measured)
 
 
 # --- answers ---
 
+_TIMINGS = {
+    "drafted": "draft_n",
+    "accepted": "draft_n_accepted",
+    "tokens": "predicted_n",
+    "ms": "predicted_ms",
+}
 
-def of_record(record: Any, where: str) -> list[AcceptedCounts | None] | None:
+
+def of_record(record: Any, where: str) -> Iterator[AcceptedCounts | None]:
     """Counts of each answer; a pass with or without a draft counts as a step."""
     found = holders(record, "draft_n")
-    if not found:
-        return None
     limits = [x["speculative.n_max"] for x in holders(record, "speculative.n_max")]
-    usage = holders(record, "completion_tokens")
-    if len(found) == 1 and len(usage) == 1 and "predicted_n" in found[0]:
-        agree(where, Told("predicted_n", count(found[0], "predicted_n", where)),
-              Told("completion_tokens", count(usage[0], "completion_tokens", where)))  # fmt: skip
-    return [_of_timings(x, limits[0] if len(set(limits)) == 1 else None, where) for x in found]
-
-
-def _of_timings(found: dict[str, Any], limit: Any, where: str) -> AcceptedCounts | None:
-    drafted, accepted = (
-        Told(name, count(found, name, where)) for name in ("draft_n", "draft_n_accepted")
-    )
-    tokens, ms = counted(found, "predicted_n", where), counted(found, "predicted_ms", where)
-    if not drafted.value:
-        return None
+    limit = limits[0] if limits and limits == limits[:1] * len(limits) else None
     depth = Told("speculative.n_max", float(limit)) if type(limit) is int and limit > 0 else None
-    passes = None
-    if tokens is not None:
-        passes = tokens - 1.0 - accepted.value
-        at_most(where, accepted, Told("predicted_n - 1", tokens - 1.0))
-    steps = None
-    if passes and passes <= drafted.value:
-        steps = Told("predicted_n - 1 - draft_n_accepted", passes)
-    timed = () if not passes or ms is None else (Passes(None, passes, ms),)
-    note = "passes are taken for steps that drafted: llama.cpp's answers do not tell them apart"
-    return counts_of(
-        where, accepted, drafted, steps, depth, notes=() if steps is None else (note,),
-        measured=Measured(rounds=passes, passes=timed),
-    )  # fmt: skip
+    usage = holders(record, "completion_tokens")
+    for each in found:
+        told = told_of(each, _TIMINGS, where, ("drafted", "accepted"))
+        if len(found) == len(usage) == 1 and "tokens" in told:
+            whole = Told("completion_tokens", count(usage[0], "completion_tokens", where))
+            agree(where, told["tokens"], whole)
+        yield _of_request(where, told, False, depth) if told["drafted"].value else None
 
 
-def answers(record: Any, where: str, top: int | None) -> list[Answer]:
+def answers(record: Any, where: str, top: int | None) -> Iterator[Answer]:
     """Texts of the own API with n_probs: ids, none for the drawn token."""
-    return [_listed(x, where) for x in holders(record, "completion_probabilities", "probs")
-            if isinstance(x.get("completion_probabilities", x.get("probs")), list)]  # fmt: skip
-
-
-def _listed(answer: dict[str, Any], where: str) -> Answer:
-    entries = answer.get("completion_probabilities") or answer.get("probs") or []
-    is_processed = any("top_probs" in x for x in entries)
-    rows: list[Any] = [
-        [(int(e["id"]), math.log(e["prob"])) for e in x["top_probs"] if e["prob"] > 0]
-        if is_processed
-        else [(int(e["id"]), e["logprob"]) for e in x.get("top_logprobs") or ()]
-        for x in entries
-    ]
-    timings = answer.get("timings") or {}
-    return answer_of(
-        where, [int(x["id"]) for x in entries], rows,
-        own=None if is_processed else [x.get("logprob") for x in entries],
-        fields=("top_probs", "prob") if is_processed else ("top_logprobs", "logprob"),
-        is_processed=is_processed, drafted=counted(timings, "draft_n", where),
-        accepted=counted(timings, "draft_n_accepted", where),
-    )  # fmt: skip
+    for answer in holders(record, "completion_probabilities", "probs"):
+        entries = answer.get("completion_probabilities", answer.get("probs"))
+        if not isinstance(entries, list):
+            continue
+        told = told_of(answer.get("timings") or {}, _TIMINGS, where)
+        is_processed = any("top_probs" in x for x in entries)
+        rows: list[Any] = [
+            [(int(e["id"]), math.log(e["prob"])) for e in x["top_probs"] if e["prob"] > 0]
+            if is_processed
+            else [(int(e["id"]), e["logprob"]) for e in x.get("top_logprobs") or ()]
+            for x in entries
+        ]
+        yield answer_of(
+            where, [int(x["id"]) for x in entries], rows,
+            own=None if is_processed else [x.get("logprob") for x in entries],
+            fields=("top_probs", "prob") if is_processed else ("top_logprobs", "logprob"),
+            is_processed=is_processed,
+            **{name: told[name].value for name in ("drafted", "accepted") if name in told},
+        )  # fmt: skip
 
 
 FORMATS = (
     Format(
-        "llama.cpp's log",
-        "lines with 'draft acceptance = ... accepted / ... generated'",
-        marker=_MARKER,
-        of_text=of_log,
+        "llama.cpp's log", "lines with 'draft acceptance = ... accepted / ... generated'", _MARKER,
+        of_log,
     ),
     Format(
         "llama.cpp's answers", "JSON with 'draft_n' and 'draft_n_accepted'", of_record=of_record,

@@ -7,76 +7,68 @@ A line "speculative decode stats" counts rounds (`iterations`), those without a 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from mdsd_opt.errors import UnreadableFile
-from mdsd_opt.formats.answer import Answer, answer_of, name_of
-from mdsd_opt.formats.checks import Told, agree, at_most, counts_of
-from mdsd_opt.formats.content import cut
+from mdsd_opt.formats.answer import Answer, answer_of, entries_of
+from mdsd_opt.formats.checks import counts_of
+from mdsd_opt.formats.content import lines_of
 from mdsd_opt.formats.counts import AcceptedCounts, Measured
 from mdsd_opt.formats.format import Format
+from mdsd_opt.formats.told import Field, agree, at_most, told_in
 
-_VALUE = re.compile(r"\b(iterations|drafted|accepted|acceptance|avg_draft|max_draft|avg_accepted)="
-                    r"(\d+(?:\.\d+)?)(?=\s|$)")  # fmt: skip
+_MARKER = "speculative decode stats"
+_NAMES = {
+    "rounds": "iterations",
+    "drafted": "drafted",
+    "accepted": "accepted",
+    "depth": "max_draft",
+    "mean accepted": "avg_accepted",
+    "mean drafted": "avg_draft",
+    "rate": "acceptance",
+}
+_LINE = {  # rounded to two places, and printed without zeros
+    field: Field(name, r"(\d+(?:\.\d+)?)(?=\s|$)", rf"\b{name}=",
+                 0.0051 if field[:4] in ("mean", "rate") else 0.0)
+    for field, name in _NAMES.items()
+}  # fmt: skip
 
 
-def of_log(text: str, source: str) -> list[AcceptedCounts]:
+def of_log(text: str, source: str) -> Iterator[AcceptedCounts | None]:
     """Counts of each line."""
-    found = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if "speculative decode stats" in line:
-            where = f"line {number} of {source}"
-            told = {name: Told(name, float(value)) for name, value in _VALUE.findall(line)}
-            if not told.keys() >= {
-                "iterations",
-                "drafted",
-                "accepted",
-                "max_draft",
-                "avg_accepted",
-            }:
-                raise cut(where, "Ollama's speculative decode stats")
-            found.append(_of_line(told, where))
-    return [x for x in found if x is not None]
+    needed = [*_NAMES][:5]
+    for where, line in lines_of(text, source):
+        if _MARKER not in line:
+            continue
+        told = told_in(line, _LINE, where, f"Ollama's {_MARKER}", needed)
+        rounds = told.pop("rounds")
+        for name in ("drafted", "accepted"):
+            mean = told.pop(f"mean {name}", None)
+            if mean is not None and rounds.value:
+                agree(where, mean, told[name] / rounds)
+        most = told["depth"] * rounds
+        at_most(where, told["drafted"], most)
+        steps = rounds if told["drafted"].value == most.value else None
+        yield counts_of(where, **told, steps=steps, measured=Measured(rounds=rounds.value))
 
 
-def _of_line(told: dict[str, Told], where: str) -> AcceptedCounts | None:
-    rounds, drafted, accepted = (told[x] for x in ("iterations", "drafted", "accepted"))
-    if rounds.value:
-        for name, whole in (("avg_draft", drafted), ("avg_accepted", accepted)):
-            if name in told:
-                agree(where, Told(name, told[name].value, 0.0051),
-                      Told(f"{whole.name} / iterations", whole.value / rounds.value))  # fmt: skip
-    most = Told("max_draft x iterations", told["max_draft"].value * rounds.value)
-    at_most(where, drafted, most)
-    every = drafted.value == most.value
-    rate = told.get("acceptance")
-    return counts_of(
-        where, accepted, drafted, rounds if every else None, told["max_draft"],
-        rate=rate and Told(rate.name, rate.value, 0.0051),
-        measured=Measured(rounds=rounds.value),
-    )  # fmt: skip
-
-
-def answers(record: Any, where: str, top: int | None) -> list[Answer]:
+def answers(record: Any, where: str, top: int | None) -> Iterator[Answer]:
     """Text of an answer: tokens by their bytes, none for the drawn token."""
     rows = record.get("logprobs") if isinstance(record, dict) else None
     if not isinstance(rows, list) or not any(isinstance(x, dict) and "token" in x for x in rows):
-        return []
+        return
     if not any("top_logprobs" in x for x in rows if x):
         raise UnreadableFile(
             f"{where} has no lists of log-probabilities in 'logprobs': ask for top_logprobs"
         )
-    return [answer_of(
-        where, [name_of(x) for x in rows],
-        [[(name_of(e), e["logprob"]) for e in x.get("top_logprobs") or ()] for x in rows],
-        own=[x.get("logprob") for x in rows],
-    )]  # fmt: skip
+    yield answer_of(where, **entries_of(rows))
 
 
 FORMATS = (
     Format(
-        "Ollama's log", "lines with 'speculative decode stats'",
-        re.compile("speculative decode stats"), of_log,
+        "Ollama's log", f"lines with '{_MARKER}'",
+        re.compile(_MARKER), of_log,
     ),
     Format("Ollama's answers", "JSON with 'logprobs' of 'top_logprobs'", answers=answers),
 )  # fmt: skip

@@ -9,28 +9,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from mdsd_opt.formats.answer import Answer, answer_of, name_of, named
-from mdsd_opt.formats.checks import Told, agree, counts_of
+from mdsd_opt.formats.answer import Answer, answer_of, entries_of, named
+from mdsd_opt.formats.checks import counts_of
 from mdsd_opt.formats.content import counted, holders
 from mdsd_opt.formats.counts import AcceptedCounts
 from mdsd_opt.formats.format import Format
+from mdsd_opt.formats.told import Told, agree
 
 _NAMES = ("accepted_prediction_tokens", "rejected_prediction_tokens")
 
 
-def of_record(record: Any, where: str) -> list[AcceptedCounts | None] | None:
+def of_record(record: Any, where: str) -> list[AcceptedCounts | None]:
     """Counts of each answer, and of AIPerf's records of them."""
     for prefix in ("", "usage_"):
         names = [prefix + name for name in _NAMES]
         found = [x for x in holders(record, *names, null=True) if x.keys() >= {*names}]
-        if found:
-            return [_of_usage(x, names, where) for x in found]
-    return None
-
-
-def _of_usage(found: dict[str, Any], names: list[str], where: str) -> AcceptedCounts | None:
-    accepted, rejected = (counted(found, name, where) or 0.0 for name in names)
-    return counts_of(where, Told(names[0], accepted), Told(" + ".join(names), accepted + rejected))
+        told = [[Told(name, counted(x, name, where) or 0.0) for name in names] for x in found]
+        if told:
+            return [counts_of(where, accepted, accepted + rejected) for accepted, rejected in told]
+    return []
 
 
 def answers(record: Any, where: str, top: int | None) -> list[Answer]:
@@ -43,32 +40,21 @@ def answers(record: Any, where: str, top: int | None) -> list[Answer]:
             continue
         prompt = choice.get("prompt_token_ids") or record.get("prompt_token_ids")
         if told.get("content") is not None:
-            entries = told["content"]
-            if any(entry.get("top_logprobs") for entry in entries):
-                found.append(answer_of(
-                    where, [name_of(x) for x in entries],
-                    [[(name_of(e), e["logprob"]) for e in x.get("top_logprobs") or ()]
-                     for x in entries],
-                    own=[x.get("logprob") for x in entries], prompt=prompt,
-                ))  # fmt: skip
+            if any(entry.get("top_logprobs") for entry in told["content"]):
+                found.append(answer_of(where, **entries_of(told["content"]), prompt=prompt))
         elif told.get("top_logprobs"):
-            found.append(answer_of(
-                where, [named(x) for x in told["tokens"]],
-                [row and [(named(name), x) for name, x in row.items()]
-                 for row in told["top_logprobs"]],
-                own=told.get("token_logprobs"), folds_drawn=True, top=top, prompt=prompt,
-            ))  # fmt: skip
-    if len(found) == 1 and isinstance(record.get("usage"), dict):
-        _of_all(found[0], record["usage"], where)
+            rows = [row and [(named(x), value) for x, value in row.items()]
+                    for row in told["top_logprobs"]]  # fmt: skip
+            tokens, own = [named(x) for x in told["tokens"]], told.get("token_logprobs")
+            found.append(answer_of(where, tokens, rows, own=own, folds_drawn=True, top=top,
+                                   prompt=prompt))  # fmt: skip
+    usage = record.get("usage") if len(found) == 1 else None
+    if isinstance(usage, dict):  # a completion with `echo` has the prompt, too
+        told, given = (counted(usage, f"{x}_tokens", where) for x in ("completion", "prompt"))
+        size = float(len(found[0].lists))
+        if told is not None and size not in (told, told + (given or 0.0)):
+            agree(where, Told("the tokens in logprobs", size), Told("completion_tokens", told))
     return found
-
-
-def _of_all(answer: Answer, usage: dict[str, Any], where: str) -> None:
-    """Hold the number of tokens against the usage; a completion with `echo` has the prompt, too."""
-    told, given = (counted(usage, f"{x}_tokens", where) for x in ("completion", "prompt"))
-    size = float(len(answer.lists))
-    if told is not None and size not in (told, told + (given or 0.0)):
-        agree(where, Told("the tokens in logprobs", size), Told("completion_tokens", told))
 
 
 FORMATS = (

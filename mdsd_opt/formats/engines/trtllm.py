@@ -8,104 +8,96 @@ ranks repeat the counts of rank 0. What trtllm-bench prints are means over reque
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
 from mdsd_opt.errors import UnreadableFile
-from mdsd_opt.formats.checks import Told, agree, counts_by_names, counts_of
-from mdsd_opt.formats.content import count, counted, holders
-from mdsd_opt.formats.counts import AcceptedCounts, Measured, Passes
+from mdsd_opt.formats.checks import counts_by_names, counts_of
+from mdsd_opt.formats.content import holders
+from mdsd_opt.formats.counts import AcceptedCounts, Measured, passes_of
 from mdsd_opt.formats.format import Format
+from mdsd_opt.formats.told import Told, agree, told_of
 
-_ITERATION = ("specDecodingStats", "specDecStats", "spec_dec_stats", "specdec_stats")
-_REQUEST = ("total_accepted_draft_tokens", "totalAcceptedDraftTokens")
+_STATS = ("specDecodingStats", "specDecStats", "spec_dec_stats", "specdec_stats")
+
+#: Names in C++ and in Python: of an iteration, its batch, and its drafts.
+_ITERATION = {
+    "rank": ("attentionDpRank", "attention_dp_rank"),
+    "ms": ("iterLatencyMS", "iter_latency_ms"),
+    "active": ("numActiveRequests", "num_active_requests"),
+}
+_BATCH = {
+    "running": ("numGenRequests", "num_gen_requests"),
+    "prefills": ("numContextRequests", "num_context_requests"),
+}
+_DRAFTS = {
+    "accepted": ("numAcceptedTokens", "num_accepted_tokens"),
+    "drafted": ("numDraftTokens", "num_draft_tokens"),
+    "steps": ("numRequestsWithDraftTokens", "num_requests_with_draft_tokens"),
+    "length": ("acceptanceLength", "acceptance_length"),
+    "ms": _ITERATION["ms"],
+    "share": ("draftOverhead", "draft_overhead"),
+}
+_REQUEST = {
+    "accepted": ("total_accepted_draft_tokens", "totalAcceptedDraftTokens"),
+    "drafted": ("total_draft_tokens", "totalDraftTokens"),
+    "steps": "num_spec_steps",
+    "depth": "num_spec_tokens",
+    "histogram": "acceptance_histogram",
+    "length": "avg_decoded_tokens_per_iter",
+    "rate": "acceptance_rate",
+}
 
 
-def of_iterations(record: Any, where: str) -> list[AcceptedCounts | None] | None:
-    """Counts of each iteration."""
-    if isinstance(record, dict) and not any(name in record for name in _ITERATION):
-        found = holders(record, *_ITERATION)
-        return [_of_iteration(x, where) for x in found] or None
-    return [_of_iteration(record, where)] if isinstance(record, dict) else None
+def of_iterations(record: Any, where: str) -> Iterator[AcceptedCounts | None]:
+    """Counts of each iteration; those of other ranks repeat it."""
+    for found in holders(record, *_STATS, null=True):
+        stats = next((found[name] for name in _STATS if found.get(name)), None)
+        iteration = told_of(found, _ITERATION, where)
+        rank = iteration.get("rank")
+        is_other = rank is not None and rank.value
+        yield _of_iteration(iteration, found, stats, where) if stats and not is_other else None
 
 
-def _of_iteration(found: dict[str, Any], where: str) -> AcceptedCounts | None:
-    stats = next((found[name] for name in _ITERATION if found.get(name)), None)
-    rank = _told(found, "attention_dp_rank", where)
-    if not stats or (rank is not None and rank.value):
+def _of_iteration(
+    iteration: dict[str, Told], found: dict[str, Any], stats: dict[str, Any], where: str
+) -> AcceptedCounts | None:
+    told = told_of(stats, _DRAFTS, where, ("drafted", "accepted", "steps"))
+    if not told["steps"].value:
         return None
-    drafted, accepted, steps = (
-        _needed(stats, name, where)
-        for name in ("num_draft_tokens", "num_accepted_tokens", "num_requests_with_draft_tokens")
-    )
-    if not steps.value:
-        return None
-    length = _told(stats, "acceptance_length", where)
-    each = drafted.value / steps.value
-    ms, draft_ms, share = (
-        found.get("iterLatencyMS", found.get("iter_latency_ms")),
-        stats.get("iterLatencyMS", stats.get("iter_latency_ms")),
-        _told(stats, "draft_overhead", where),
-    )
-    if ms and draft_ms is not None and share is not None:
-        agree(where, Told("draftOverhead", share.value, 0.0051),
-              Told("iterLatencyMS of drafting / iterLatencyMS", draft_ms / ms))  # fmt: skip
     batch = found.get("inflightBatchingStats") or found.get("inflight_batching_stats") or {}
-    running = _told(batch, "num_gen_requests", where) or _told(found, "num_active_requests", where)
-    prefills = _told(batch, "num_context_requests", where)
+    running, prefills = (told_of(batch, _BATCH, where).get(x) for x in ("running", "prefills"))
+    running = running or iteration.get("active")
+    ms, draft_ms, share = iteration.get("ms"), told.pop("ms", None), told.pop("share", None)
     measured = Measured()
-    if ms and not (prefills and prefills.value):
-        measured = Measured(
-            passes=(Passes(None if running is None else running.value, 1.0, float(ms)),),
-            drafting=() if draft_ms is None else (Passes(None, 1.0, float(draft_ms)),),
-        )
+    if ms is not None and ms.value:
+        if draft_ms is not None and share is not None:
+            agree(where, Told(share.name, share.value, 0.0051), draft_ms / ms)
+        if prefills is None or not prefills.value:
+            measured = Measured(
+                passes=passes_of(running and running.value, 1.0, ms.value),
+                drafting=passes_of(None, 1.0, draft_ms and draft_ms.value),
+            )
+    depth = told["drafted"] / told["steps"]
     return counts_of(
-        where, accepted, drafted, steps,
-        Told(f"{drafted.name} / {steps.name}", each) if each % 1 == 0 else None,
-        mean=length and Told(f"{length.name} - 1", length.value - 1.0, 0.0051),
-        unit="iterations", measured=measured,
+        where, **told, depth=None if depth.value % 1 else depth, unit="iterations",
+        measured=measured,
     )  # fmt: skip
 
 
-def _told(found: dict[str, Any], name: str, where: str) -> Told | None:
-    """Number under its name in C++ or in Python."""
-    first, *others = name.split("_")
-    camel = first + "".join(part.capitalize() for part in others)
-    key = camel if camel in found else name
-    value = counted(found, key, where)
-    return None if value is None else Told(key, value)
-
-
-def _needed(found: dict[str, Any], name: str, where: str) -> Told:
-    told = _told(found, name, where)
-    return told or Told(name, count(found, name, where))
-
-
-def of_requests(record: Any, where: str) -> list[AcceptedCounts | None] | None:
+def of_requests(record: Any, where: str) -> Iterator[AcceptedCounts | None]:
     """Counts of each choice of an answer, or of each request."""
-    found = [x for x in holders(record, *_REQUEST) if not isinstance(x.get(_REQUEST[0]), dict)]
-    means = {
-        id(x.get("speculative_decoding")): {"mean": x["avg_decoded_tokens_per_iter"]}
-        for x in holders(record, "avg_decoded_tokens_per_iter")
-    }
-    return [_of_request({**x, **means.get(id(x), {})}, where) for x in found] or None
+    mean = "avg_decoded_tokens_per_iter"
+    means = {id(x.get("speculative_decoding")): {mean: x[mean]} for x in holders(record, mean)}
+    for found in holders(record, *_REQUEST["accepted"]):
+        if isinstance(found.get("total_accepted_draft_tokens"), dict):  # AIPerf's
+            continue
+        rate = {} if found.get("acceptance_rate") else {"acceptance_rate": None}
+        told = {**found, **means.get(id(found), {}), **rate}
+        yield counts_by_names(told, where, _REQUEST, needed=("drafted",))
 
 
-def _of_request(found: dict[str, Any], where: str) -> AcceptedCounts | None:
-    names = {
-        "accepted": _REQUEST["totalAcceptedDraftTokens" in found],
-        "drafted": "totalDraftTokens" if "totalDraftTokens" in found else "total_draft_tokens",
-        "steps": "num_spec_steps",
-        "depth": "num_spec_tokens",
-        "histogram": "acceptance_histogram",
-        "mean": "mean",
-        "rate": "acceptance_rate",
-    }
-    count(found, names["drafted"], where)
-    found = {name: x for name, x in found.items() if name != "acceptance_rate" or x}
-    return counts_by_names(found, where, names)
-
-
-def of_bench_text(text: str, source: str) -> list[AcceptedCounts]:
+def of_bench_text(text: str, source: str) -> NoReturn:
     """Refuse what trtllm-bench prints."""
     raise UnreadableFile(
         f"{source} is what trtllm-bench prints: [DT] AVERAGE and [AL] AVERAGE are means over "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -13,17 +12,10 @@ from mdsd_opt.auditing.servers.request import Request, ids_of, laws_of
 from mdsd_opt.errors import ServerError
 from mdsd_opt.formats import Answer as Written
 from mdsd_opt.formats import answers_of
+from mdsd_opt.formats.engines.prometheus import counters_in
 
 #: Status codes by which a server says that it does not know a path, or an option.
 _UNKNOWN = (400, 404, 405, 422)
-
-#: Pattern of vLLM's counters, by their names in its metrics.
-_COUNTER = re.compile(
-    r"^vllm:spec_decode_num_(drafts|draft_tokens|accepted_tokens|accepted_tokens_per_pos)"
-    r"(?:_total)?\{([^}]*)\}\s+([0-9.e+]+)$",
-    re.MULTILINE,
-)
-_POSITION = re.compile(r'position="(\d+)"')
 
 
 class OpenAI(Adapter):
@@ -103,26 +95,16 @@ class OpenAI(Adapter):
     def counters(self) -> Counters | None:
         """Counts from vLLM's ``/metrics``."""
         try:
-            text = self.connection.get("/metrics")
-        except ServerError:
+            told = counters_in(str(self.connection.get("/metrics")), "vllm")
+        except (ServerError, ValueError):
             return None
-        totals: dict[str, int] = {}
-        positions: dict[int, int] = {}
-        for name, labels, value in _COUNTER.findall(text if isinstance(text, str) else ""):
-            place = _POSITION.search(labels)
-            if name == "accepted_tokens_per_pos" and place is not None:
-                at = int(place[1])
-                positions[at] = positions.get(at, 0) + int(float(value))
-            else:
-                totals[name] = totals.get(name, 0) + int(float(value))
-        if "draft_tokens" not in totals:
+        if "drafted" not in told:
             return None
-        return Counters(
-            totals["draft_tokens"],
-            totals.get("accepted_tokens", 0),
-            totals.get("drafts", 0),
-            tuple(positions.get(n, 0) for n in range(max(positions, default=-1) + 1)),
+        drafted, accepted, steps = (
+            int(told[x].value) if x in told else 0 for x in ("drafted", "accepted", "steps")
         )
+        places = told["positions"].value if "positions" in told else ()
+        return Counters(drafted, accepted, steps, tuple(int(x) for x in places))
 
 
 class OpenAICompletions(OpenAI):
