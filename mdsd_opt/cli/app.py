@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from mdsd_opt._version import __version__
+from mdsd_opt.cli.audits import KINDS, audit, command_of
+from mdsd_opt.cli.options import Panelled
 from mdsd_opt.cli.output import verb_running
 from mdsd_opt.cli.verbs.advise import advise
-from mdsd_opt.cli.verbs.audit import audit
 from mdsd_opt.cli.verbs.bench import bench
 from mdsd_opt.cli.verbs.capture import capture
 from mdsd_opt.cli.verbs.check import check, condition, search
@@ -21,8 +23,17 @@ from mdsd_opt.cli.verbs.reproduce import reproduce
 from mdsd_opt.cli.verbs.solve import solve
 from mdsd_opt.cli.verbs.stability import stability
 
+
+class _InOrder(TyperGroup):
+    """Program that lists its verbs in the order of their table."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [verb.__name__ for verb in _VERBS]
+
+
 app = typer.Typer(
     name="mdsd-opt",
+    cls=_InOrder,
     help="Acceptance rates, solvers and verifiers for multi-draft speculative decoding.",
     no_args_is_help=True,
     add_completion=False,
@@ -64,5 +75,13 @@ _VERBS = {
     stability: "How far a text may change if its logits move a little.",
     reproduce: "A paper's experiment on your logits.",
 }
+_kinds = typer.Typer(rich_markup_mode=None, subcommand_metavar="KIND SUBJECT ...")
+for _kind, (_, _told) in KINDS.items():
+    _kinds.command(_kind, cls=Panelled, short_help=_told)(verb_running()(command_of(_kind)))
+
 for _verb, _told in _VERBS.items():
-    app.command(short_help=_told)(verb_running()(_verb))
+    if _verb is audit:
+        _kinds.callback(invoke_without_command=True)(verb_running()(audit))
+        app.add_typer(_kinds, name="audit", short_help=_told)
+    else:
+        app.command(short_help=_told)(verb_running()(_verb))

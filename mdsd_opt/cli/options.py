@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from mdsd_opt.errors import InvalidInput, UnknownName
 
@@ -205,29 +207,76 @@ def gathers_options(**helps: str) -> Callable[[Callable[..., None]], Callable[..
             if name not in groups:
                 shown.append(parameter)
                 continue
-            hints = get_type_hints(groups[name], include_extras=True)
-            for field in fields(groups[name]):
-                hint = hints[field.name]
-                if field.name in helps:
-                    hint = Annotated[hint.__origin__, helps[field.name]]
-                if field.name not in own:
-                    told = {"annotation": _as_option(field.name, hint), "default": field.default}
-                    shown.append(parameter.replace(name=field.name, **told))
+            shown += [
+                parameter.replace(name=x.name, annotation=x.annotation, default=x.default)
+                for x in options_of(groups[name], helps)
+                if x.name not in own
+            ]
 
         @wraps(verb)
         def gathered(**given: Any) -> None:
-            taken = {
-                name: group(**{field.name: given[field.name] for field in fields(group)})
-                for name, group in groups.items()
-            }
+            taken = {name: gathered_as(group, given) for name, group in groups.items()}
             verb(**{name: value for name, value in given.items() if name in own}, **taken)
 
-        # what Typer reads
-        vars(gathered)["__signature__"] = inspect.Signature(shown)
-        gathered.__annotations__ = {x.name: x.annotation for x in shown}
-        return gathered
+        return read_by_typer(gathered, shown)
 
     return decorate
+
+
+def read_by_typer(
+    verb: Callable[..., None], shown: Sequence[inspect.Parameter]
+) -> Callable[..., None]:
+    """The verb, with these parameters for Typer to read."""
+    vars(verb)["__signature__"] = inspect.Signature(shown)
+    verb.__annotations__ = {x.name: x.annotation for x in shown}
+    return verb
+
+
+def options_of(
+    group: Any, helps: Mapping[str, str] | None = None, panel: str | None = None
+) -> list[inspect.Parameter]:
+    """Options that are the fields of a dataclass, and of those inside it, under its `PANEL`."""
+    hints, found = get_type_hints(group, include_extras=True), []
+    panel = getattr(group, "PANEL", panel)
+    for field in fields(group):
+        hint = hints[field.name]
+        if is_dataclass(hint):
+            found += options_of(hint, helps, panel)
+            continue
+        if helps and field.name in helps:
+            hint = Annotated[hint.__origin__, helps[field.name]]
+        option = _as_option(field.name, hint)
+        if panel is not None:
+            told = copy(option.__metadata__[0])
+            told.rich_help_panel = panel
+            option = Annotated[option.__origin__, told]
+        default = inspect.Parameter.empty if field.default is MISSING else field.default
+        kind = inspect.Parameter.KEYWORD_ONLY
+        found.append(inspect.Parameter(field.name, kind, annotation=option, default=default))
+    return found
+
+
+def gathered_as(group: Any, given: Mapping[str, Any]) -> Any:
+    """Dataclass of options made of the values of its fields, and of those inside it, if given."""
+    hints = get_type_hints(group)
+    made = {x.name: gathered_as(hints[x.name], given) for x in fields(group)
+            if is_dataclass(hints[x.name])}  # fmt: skip
+    return group(**made, **{x.name: given[x.name] for x in fields(group) if x.name in given})
+
+
+class Panelled(TyperCommand):
+    """Command whose help shows options in panels, each below its heading."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[Any]] = {}
+        for parameter in self.get_params(ctx):
+            usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
+            panel = getattr(parameter, "rich_help_panel", None) or usual
+            panels.setdefault(panel, []).append(parameter.get_help_record(ctx))
+        for panel, records in panels.items():
+            if shown := [record for record in records if record is not None]:
+                with formatter.section(panel):
+                    formatter.write_dl(shown)
 
 
 #: One-letter options, beside these of a word.

@@ -48,7 +48,7 @@ def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_pipeline_sees_the_verdict_as_a_test(rules: Path, run_cli: Any) -> None:
     """The commands of the page's workflow, on a right and on a wrong rule."""
     page = (ROOT / "docs/tutorials/audit.md").read_text()
-    command = re.search(r"run: mdsd-opt (audit --chain .*)", page)
+    command = re.search(r"run: mdsd-opt (audit chain .*)", page)
     assert command is not None
     arguments = command[1].split()
     for function, code in (("verify", 0), ("wrong", 1)):

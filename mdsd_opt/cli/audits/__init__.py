@@ -1,0 +1,196 @@
+"""mdsd-opt audit: is a verifier, or what an engine ships, lossless, and how far from optimal?
+
+Each kind of subject is one file with the dataclass of its `Options`, the first of which is the
+subject, and `run`. `audit`, without a kind, takes the options of all: ``audit --chain X`` is
+``audit chain X``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import fields
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any
+
+import typer
+
+from mdsd_opt.base.files import check_writable
+from mdsd_opt.cli.audits import chain, engine, server, text, tokens, trace, tree, verifier
+from mdsd_opt.cli.audits.common import Audited, Verdict
+from mdsd_opt.cli.options import gathered_as, options_of, read_by_typer
+from mdsd_opt.errors import InvalidInput
+
+#: Modules of the kinds, each with what its help is called in the list of all.
+KINDS: dict[str, tuple[ModuleType, str]] = {
+    "chain": (chain, "A function of p, q and the drafts of a chain."),
+    "text": (text, "A function that drafts and verifies by itself."),
+    "tree": (tree, "A rule that accepts several drafts of a tree at once."),
+    "trace": (trace, "Steps that an engine recorded."),
+    "verifier": (verifier, "One decision among K drafts."),
+    "engine": (engine, "What an installed engine ships."),
+    "server": (server, "A server that runs."),
+    "tokens": (tokens, "Answers with log-probabilities that a server has given."),
+}
+
+#: What stands in the files of a run until there is a verdict.
+_UNFINISHED = "No verdict: the run has not come to its end, and nothing can be said."
+
+
+def subject_of(kind: str) -> str:
+    """Name of the field that is the subject of a kind."""
+    return fields(KINDS[kind][0].Options)[0].name
+
+
+def run_kind(kind: str, given: Mapping[str, Any]) -> None:
+    """Audit a subject of this kind, show what came of it, and exit with its code."""
+    from mdsd_opt.auditing.report import Bar
+    from mdsd_opt.cli.output import look_here_for_modules
+    from mdsd_opt.cli.view import Form, present
+
+    module, _ = KINDS[kind]
+    options, verdict = gathered_as(module.Options, given), gathered_as(Verdict, given)
+    bar = Bar(verdict.detect, verdict.tolerate_edge)
+    form = Form(verdict.as_json, page=verdict.page)
+    if verdict.junit is not None:
+        check_writable(verdict.junit)
+    _begin(verdict)
+    look_here_for_modules()
+    found: Audited = module.run(options)
+    present(found.view(bar), form)
+    _leave(found, bar, verdict.junit)
+
+
+def _begin(verdict: Verdict) -> None:
+    """Write files that hold no verdict, in place of an earlier run's, for a run that dies."""
+    from mdsd_opt.cli.report.audits import TestCase, save_junit
+    from mdsd_opt.cli.view import View, save_page
+
+    if verdict.junit is not None:
+        save_junit(verdict.junit, [TestCase("audit", 2, _UNFINISHED)])
+    if verdict.page is not None:
+        save_page(verdict.page, View("mdsd-opt audit", conclusion=[_UNFINISHED]))
+
+
+def _leave(found: Audited, bar: Any, junit: Path | None) -> None:
+    """Exit with the code of the worst answer on the subjects, after JUnit's file is written."""
+    from mdsd_opt.auditing.report import ANSWERS
+    from mdsd_opt.cli.report.audits import TestCase, save_junit
+
+    answers = [bar.answer(report) for _, report in found.reports]
+    if junit is not None:
+        cases = [
+            TestCase(subject, ANSWERS[answer], bar.told(report), report.rows())
+            for (subject, report), answer in zip(found.reports, answers, strict=True)
+        ]
+        save_junit(junit, cases)
+    if code := ANSWERS[max(answers, key=list(ANSWERS).index)]:
+        raise typer.Exit(code)
+
+
+_EXIT_CODES = "Exit code 0 for PASS, 1 for FAIL, 3 where too little was seen to say so."
+
+
+def command_of(kind: str) -> Callable[..., None]:
+    """Command of a kind: its subject is an argument, all else are options."""
+    module, told = KINDS[kind]
+
+    def command(**given: Any) -> None:
+        run_kind(kind, given)
+
+    subject, *others = options_of(module.Options)
+    origin, (option,) = subject.annotation.__origin__, subject.annotation.__metadata__
+    argument = typer.Argument(help=option.help, metavar=subject.name.upper())
+    first = subject.replace(annotation=Annotated[origin, argument])
+    command.__doc__ = f"{told}\n\n{_EXIT_CODES}"
+    return read_by_typer(command, [first, *others, *options_of(Verdict)])
+
+
+def audit(context: typer.Context, **given: Any) -> None:
+    """Settle whether a verifier, or a recorded engine, is lossless.
+
+    Each kind has options of its own, as mdsd-opt audit chain --help says. Without a kind,
+    mdsd-opt audit --chain X is mdsd-opt audit chain X, and so on; of tokens it is --recorded.
+
+    Exit code 0 for PASS, 1 for FAIL, 3 where too little was seen to say so.
+    """
+    asked = {name: value for name, value in given.items() if value is not None}
+    if context.invoked_subcommand is None:
+        run_kind(_kind_asked(asked), asked)
+    elif asked:
+        name = next(iter(asked)).replace("_", "-")
+        raise InvalidInput(f"--{name} goes behind the kind: {context.invoked_subcommand} ...")
+
+
+def _all_options() -> list[inspect.Parameter]:
+    """Options of all kinds, each once, hidden, and None where it is not given."""
+    found: dict[str, inspect.Parameter] = {}
+    for group in (*(module.Options for module, _ in KINDS.values()), Verdict):
+        for option in options_of(group):
+            told = copy(option.annotation.__metadata__[0])
+            told.hidden = True
+            origin: Any = option.annotation.__origin__
+            hint = Annotated[origin | None, told]
+            found.setdefault(option.name, option.replace(annotation=hint, default=None))
+    return list(found.values())
+
+
+read_by_typer(
+    audit,
+    [
+        inspect.Parameter(
+            "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+        ),
+        *_all_options(),
+    ],
+)
+
+#: Options that only some kinds take, with what is said to others; they ignore what is not here.
+_REFUSED = (
+    (("lossy",), ("verifier",), "--lossy goes with --verifier"),
+    (
+        ("promise",),
+        ("chain", "text", "server", "tokens"),
+        "--promise goes with --chain, --text, --server and --recorded, and --draft-promise "
+        "with --chain",
+    ),
+    (
+        ("draft_promise",),
+        ("chain", "server", "tokens"),
+        "--promise goes with --chain, --text, --server and --recorded, and --draft-promise "
+        "with --chain",
+    ),
+    (
+        ("logits", "vocab_sizes"),
+        ("chain", "text", "engine", "server", "tokens"),
+        "--logits and --vocab-sizes go with --chain and --text",
+    ),
+)
+
+
+def _kind_asked(asked: Mapping[str, Any]) -> str:
+    """Kind whose subject is among the options; raise where others do not go with it."""
+    kinds = [kind for kind in KINDS if subject_of(kind) in asked]
+    taken = {kind: options_of(KINDS[kind][0].Options) for kind in KINDS}
+    others = {x.name for kind in KINDS if kind not in _SERVERS for x in taken[kind]}
+    for option in (*taken["server"], *taken["tokens"]) if not {*kinds} & _SERVERS else ():
+        name, usual = option.name, option.default
+        if name not in others and asked.get(name, usual) != usual:
+            raise InvalidInput(f"--{name.replace('_', '-')} goes with --server or --recorded")
+    if len(kinds) > 1 and {*kinds} & _SERVERS:
+        raise InvalidInput("give --server or --recorded alone")
+    if len(kinds) != 1:
+        raise InvalidInput(
+            "give one of --verifier, --chain, --text, --tree, --trace and --engine, or --server or "
+            "--recorded"
+        )
+    for names, takers, told in _REFUSED:
+        if kinds[0] not in takers and not asked.keys().isdisjoint(names):
+            raise InvalidInput(told)
+    return kinds[0]
+
+
+#: Kinds that are about servers.
+_SERVERS = {"server", "tokens"}

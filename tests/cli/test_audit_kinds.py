@@ -1,0 +1,128 @@
+"""mdsd-opt audit KIND SUBJECT: a kind has its own options, and says what the flat form says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+import mdsd_opt as mo
+from mdsd_opt.cli.app import app
+
+KINDS: dict[str, Any] = get_command(app).commands["audit"].commands  # type: ignore[attr-defined]
+
+RULES = """
+def first(target, draft, drafts, rng):
+    return int(drafts[0])
+
+def of_root(root, rng):
+    return [int(rng.choice(len(root.target), p=root.target))]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("rules.py").write_text(RULES)
+    law, tokens = np.full((9, 3), 1 / 3), np.arange(9) % 3
+    np.savez("trace.npz", target=law, draft=law, drafts=tokens[:, None], tokens=tokens)
+    mo.save_problem(mo.TransportProblem(law[0], mo.WithReplacement([0.5, 0.3, 0.2], 2)), "p.json")
+    return tmp_path
+
+
+def names_of(command: Any) -> set[str]:
+    return {name for x in command.params for name in x.opts if name.startswith("-")}
+
+
+def test_help_lists_the_kinds_and_none_of_their_options(run_cli: Any) -> None:
+    told = run_cli("audit", "--help").stdout
+    listed = [line.split()[0] for line in told.partition("Commands:\n")[2].splitlines()]
+    assert listed == [*KINDS]
+    assert len(told.splitlines()) <= 24  # a screen
+    assert "--seed" not in told
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_has_its_subject_and_options_in_panels(kind: str) -> None:
+    told = CliRunner().invoke(app, ["audit", kind, "--help"]).stdout
+    panels = [line for line in told.splitlines() if line.endswith(":") and line[0] != " "]
+    assert panels[:2] == ["Arguments:", "Options:"]
+    assert panels[-1] == "Verdict:"
+    first, *others = KINDS[kind].params
+    assert first.param_type_name == "argument"
+    assert first.required
+    for option in others:
+        assert option.opts[0] in told, option.opts
+
+
+def test_the_flat_form_has_the_options_and_subjects_of_all_kinds() -> None:
+    flat = names_of(get_command(app).commands["audit"])  # type: ignore[attr-defined]
+    of_kinds = set().union(*map(names_of, KINDS.values()))
+    subjects = {f"--{command.params[0].name}" for command in KINDS.values()}
+    assert flat == of_kinds | subjects
+    assert "--chain" not in of_kinds
+
+
+CASES = [
+    ("trace", "--trace", "trace.npz", "--false-alarm", "0.01"),
+    ("verifier", "--verifier", "rules:first", "--problem", "p.json", "--trials", "300"),
+    ("verifier", "--verifier", "rrs", "--vocab-size", "3", "-k", "2", "--trials", "300"),
+    ("tree", "--tree", "rules:of_root", "--shape", "2x1", "--trials", "50", "--method", "sampling"),
+    ("engine", "--engine", "nobody"),
+    ("server", "--server", "http://127.0.0.1:1", "--seconds", "1"),
+    ("tokens", "--recorded", "nowhere.jsonl"),
+    ("chain", "--chain", "rules:nothing"),
+    ("text", "--text", "rules:nothing"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[2]}")
+def test_a_kind_says_what_the_flat_form_says(
+    case: tuple[str, ...], folder: Path, run_cli: Any
+) -> None:
+    kind, option, subject, *others = case
+    of_kind = run_cli("audit", kind, subject, *others, "--json", "--junit", "kind.xml")
+    flat = run_cli("audit", option, subject, *others, "--json", "--junit", "flat.xml")
+    seconds = r'"seconds": [0-9.e-]+'
+    assert re.sub(seconds, "", of_kind.stdout) == re.sub(seconds, "", flat.stdout)
+    assert of_kind.returncode == flat.returncode
+    assert of_kind.stderr == flat.stderr
+    assert Path("kind.xml").read_text() == Path("flat.xml").read_text()
+    assert bool(flat.stdout) == (flat.returncode != 2)
+
+
+def test_a_rule_for_trees_that_takes_no_draft_is_not_accused(folder: Path, run_cli: Any) -> None:
+    done = run_cli("audit", "tree", "rules:of_root", "--shape", "2x1", "--trials", "300")
+    assert done.returncode in (0, 3), done
+    assert "rules:of_root: trees 2x1" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["--seed", "1", "trace", "trace.npz"], "--seed goes behind the kind"),
+        (["trace", "trace.npz", "--batch", "2"], "--batch"),
+        (["chain"], "CHAIN"),
+        (["chains", "rules:first"], "chains"),
+        (["--trace", "trace.npz", "--api", "openai"], "--api goes with --server or --recorded"),
+        (["--server", "a", "--trace", "trace.npz"], "give --server or --recorded alone"),
+        ([], "give one of --verifier"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    given: list[str], told: str, folder: Path, run_cli: Any
+) -> None:
+    done = run_cli("audit", *given)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert not done.stdout
+
+
+def test_an_option_at_its_default_asks_for_nothing(folder: Path, run_cli: Any) -> None:
+    done = run_cli("audit", "--trace", "trace.npz", "--api", "auto", "--batch", "0")
+    assert done.returncode in (0, 3), done
