@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mdsd_opt import serving as serving
     from mdsd_opt import solvers as solvers
     from mdsd_opt import verifiers as verifiers
+    from mdsd_opt.auditing import AuditOptions as AuditOptions
     from mdsd_opt.auditing import AuditReport as AuditReport
     from mdsd_opt.auditing import audit as audit
     from mdsd_opt.auditing import audit_drafts as audit_drafts
@@ -99,7 +100,7 @@ _old_names.install()
 # Public names by the module they live in; each is imported when it is first asked for, so that
 # `import mdsd_opt` stays quick.
 _NAMES = {
-    "auditing": "AuditReport audit audit_drafts audit_trace load_trace",
+    "auditing": "AuditOptions AuditReport audit audit_drafts audit_trace load_trace",
     "auditing.chains": "assert_lossless audit_chain",
     "auditing.on_laws": "audit_portfolio",
     "auditing.portfolio": "PortfolioReport",

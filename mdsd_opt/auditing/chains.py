@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -11,9 +11,15 @@ from mdsd_opt.auditing.chain_calls import READ_TOKENS, Caller, chain_of, chain_r
 from mdsd_opt.auditing.model_texts import Promise, both_sides
 from mdsd_opt.auditing.on_laws import CALLS, WIDE_CALLS, OnTrees
 from mdsd_opt.auditing.portfolio import PortfolioReport
-from mdsd_opt.auditing.report import ANSWERS, HIDDEN_AT_MOST, Bar
+from mdsd_opt.auditing.report import ANSWERS, Bar
 from mdsd_opt.auditing.rows import audit_rows
-from mdsd_opt.auditing.settings import MAX_CALLS, Options, generator_of, seed_of
+from mdsd_opt.auditing.settings import (
+    AuditOptions,
+    OptionKeywords,
+    budgeted,
+    generator_of,
+    options_of,
+)
 from mdsd_opt.auditing.trees.rule import ChainRule
 from mdsd_opt.auditing.trial_laws import given_laws, standard_laws, wide_laws
 from mdsd_opt.base.foreign import foreign
@@ -39,14 +45,8 @@ def audit_chain(
     vocab_sizes: Sequence[int] | None = None,
     promise: Promise | None = None,
     draft_promise: Promise | None = None,
-    num_trials: int | None = None,
-    method: str = "auto",
-    seconds: float = 120.0,
-    max_calls: int = MAX_CALLS,
-    false_alarm: float = 1e-6,
-    power: float = 0.99,
-    driven_checks: int = 65,
-    progress: bool | None = None,
+    options: AuditOptions = AuditOptions(),  # noqa: B008  # it is frozen
+    **keywords: Unpack[OptionKeywords],
 ) -> PortfolioReport:
     r"""Decide whether a function that verifies a chain of drafts is lossless, on laws of all kinds.
 
@@ -92,23 +92,13 @@ def audit_chain(
         (V,). Laws on which it leaves no token are left out.
     draft_promise : Sampling or callable, optional
         The same for the draft: its laws under it are those that drafts are drawn from.
-    num_trials : int, optional
-        Calls for each of the laws that are sampled: by default 20,000, 14,000 of a wide law or of
-        a batch, 21,000 of one with a long tail, and fewer above 4,096 tokens.
-    method : str
-        "auto", "driven" (the same: what cannot be driven is sampled) or "sampling".
-    seconds : float
-        A limit for all laws together. The verdict names it where it was reached; budgets are calls.
-    max_calls : int
-        Most calls for driving one law.
-    false_alarm : float
-        Probability, at most, that sampling calls a lossless function lossy, on any of the laws.
-    power : float
-        Power with which the `detectable_bias` of a sample is found.
-    driven_checks : int
-        Random calls for each tuple of drafts that a driven law must foretell.
-    progress : bool, optional
-        Whether to draw a bar on stderr; by default on a terminal, if it takes longer than a second.
+    options : AuditOptions
+        Its budgets, for all laws together, are 120 seconds; for each law that is sampled 20,000
+        calls, 14,000 of a wide one or of a batch, 21,000 of one with a long tail, fewer above 4,096
+        tokens; 65 checks of each tuple of drafts, and 64 probes of edges. The method "driven" is
+        the same as "auto": what cannot be driven is sampled.
+    **keywords
+        The same by their names, such as ``num_trials=2_000``.
 
     Returns
     -------
@@ -128,18 +118,9 @@ def audit_chain(
         )
     if not 1 <= num_drafts <= _MOST_DRAFTS:
         raise InvalidInput(f"num_drafts is {num_drafts!r}: give a number from 1 to {_MOST_DRAFTS}")
-    options = Options(
-        method=method,
-        num_trials=CALLS if num_trials is None else num_trials,
-        max_calls=max_calls,
-        seconds=seconds,
-        false_alarm=false_alarm,
-        power=power,
-        edge_probes=64,
-        driven_checks=driven_checks,
-        progress=progress,
-        seed=seed_of(rng),
-    )
+    asked = options_of(options, keywords)
+    own = {"num_trials": CALLS, "seconds": 120.0, "edge_probes": 64, "driven_checks": 65}
+    settings = budgeted(asked, rng, **own)
     rng, promises = generator_of(rng), both_sides(promise, draft_promise)
     if not isinstance(batch, (bool, int, np.integer)):
         raise InvalidInput(f"batch is {batch!r}: give True, False or a number of rows")
@@ -149,8 +130,8 @@ def audit_chain(
                 "laws and vocab_sizes go with one chain at a time: rows of a batch have laws of "
                 "their own"
             )
-        caller, wanted = Caller(verify, takes, library, rng), num_trials or WIDE_CALLS
-        return audit_rows(caller, batch, num_drafts, options, rng, wanted, promises)
+        caller, wanted = Caller(verify, takes, library, rng), asked.num_trials or WIDE_CALLS
+        return audit_rows(caller, batch, num_drafts, settings, rng, wanted, promises)
     caller = Caller(verify, takes, library, rng, bool(batch))
     given = None if laws is None else given_laws(*laws, num_drafts + 1)
     read_at = READ_TOKENS if given is None else given[0].vocab_size
@@ -158,14 +139,13 @@ def audit_chain(
     small = standard_laws(1) if given is None else []
     wide = wide_laws(num_drafts + 1, vocab_sizes) if given is None else given
     tree, drawn = chain_of(num_drafts), WithReplacement
-    on_chains = OnTrees(rule, tree, drawn, options, promises, ChainRule, num_trials)
+    on_chains = OnTrees(rule, tree, drawn, settings, promises, ChainRule, asked.num_trials)
     return on_chains.report(small, wide, rng)
 
 
 def assert_lossless(
     verify: Callable[..., Any],
     *,
-    detect: float = HIDDEN_AT_MOST,
     tolerate_edge: float = 1e-12,
     **options: Any,
 ) -> PortfolioReport:
@@ -175,11 +155,10 @@ def assert_lossless(
     ----------
     verify : callable
         As in `audit_chain`.
-    detect, tolerate_edge : float
-        Total variation that may have stayed hidden, and probability of impossible values up to
-        which an edge passes.
+    tolerate_edge : float
+        Probability of impossible values up to which an edge passes.
     **options
-        Options of `audit_chain`.
+        Options of `audit_chain`, such as ``detect=0.1``, the bias that may have stayed hidden.
 
     Returns
     -------
@@ -190,8 +169,9 @@ def assert_lossless(
     AssertionError
         The audit is not passed, see `Report.answer`; it holds the answer and the verdict.
     """
-    bar = Bar(detect, tolerate_edge)
+    Bar(tolerate_edge=tolerate_edge)  # wrong ones are refused before the audit
     report = audit_chain(verify, **options)
+    bar = Bar(report.detect, tolerate_edge)
     if ANSWERS[bar.answer(report)]:
         raise AssertionError(bar.told(report))
     return report

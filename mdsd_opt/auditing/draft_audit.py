@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -32,7 +32,14 @@ from mdsd_opt.auditing.output_checks import (
 )
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.report import Check, TokenDeviation
-from mdsd_opt.auditing.settings import Options, generator_of, seed_of
+from mdsd_opt.auditing.settings import (
+    AuditOptions,
+    Options,
+    RateKeywords,
+    budgeted,
+    generator_of,
+    options_of,
+)
 from mdsd_opt.auditing.sight import Sight, direction_check
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.base.array_types import Flags, Tokens, Vector
@@ -53,11 +60,10 @@ def audit_drafts(
     sample: Callable[..., Any],
     drafts: DraftScheme,
     rng: np.random.Generator | int,
-    num_trials: int = 100_000,
+    num_trials: int | None = None,
     *,
-    false_alarm: float = 1e-6,
-    power: float = 0.99,
-    confidence: float = 0.99,
+    options: AuditOptions = AuditOptions(),  # noqa: B008  # it is frozen
+    **keywords: Unpack[RateKeywords],
 ) -> AuditReport:
     r"""Decide whether draft tuples follow the law of a scheme.
 
@@ -76,10 +82,12 @@ def audit_drafts(
     drafts : DraftScheme
         The law assumed.
     rng : numpy.random.Generator or int
-    num_trials : int
-        Draft tuples.
-    false_alarm, power, confidence : float
-        As in `audit`.
+    num_trials : int, optional
+        Draft tuples: by default 100,000.
+    options : AuditOptions
+        Of which `num_trials`, `false_alarm`, `power`, `confidence` and `detect` are read.
+    **keywords
+        The last four by their names.
 
     Returns
     -------
@@ -93,14 +101,10 @@ def audit_drafts(
     InvalidInput
         `sample` raises, or returns something else than token ids of the right shape.
     """
-    options = Options(
-        num_trials=num_trials,
-        num_drafts=drafts.num_drafts,
-        false_alarm=false_alarm,
-        power=power,
-        confidence=confidence,
-        seed=seed_of(rng),
-    )
+    asked = options_of(options, keywords, RateKeywords)
+    if num_trials is not None:
+        asked = replace(asked, num_trials=num_trials)
+    settings = budgeted(asked, rng, num_trials=100_000, num_drafts=drafts.num_drafts)
     rng = generator_of(rng)
     tuples = np.empty((0, drafts.num_drafts), np.int64)
 
@@ -113,7 +117,9 @@ def audit_drafts(
             options=options,
             num_trials=len(tuples),
             checks=evidence.checks,
-            distance=statistics.distance(evidence.outcomes, evidence.probabilities, confidence),
+            distance=statistics.distance(
+                evidence.outcomes, evidence.probabilities, options.confidence
+            ),
             sight=evidence.sight,
             tokens=_deviating_tokens(drafts, evidence.possible),
             where="among the drafts",
@@ -121,7 +127,7 @@ def audit_drafts(
         )
         return [AuditReport.of(found, "drafts")]
 
-    return settled(look, options)[0]
+    return settled(look, settings)[0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

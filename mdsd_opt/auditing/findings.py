@@ -167,6 +167,7 @@ class Findings:
             "num_checks": None if law is None else law.num_checks,
             "false_alarm": options.false_alarm,
             "power": options.power,
+            "detect": options.detect,
             "confidence": options.confidence,
             "p_value": p_value,
             "total_variation": self.distance[0] if law is None else law.distance,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -17,7 +17,14 @@ from mdsd_opt.auditing.model_texts import NoTokenLeft, Promise, Promises, both_s
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
 from mdsd_opt.auditing.replay import Case, Replay
 from mdsd_opt.auditing.report import LOSSLESS, LOSSY, NO_DEVIATION, NOT_DRIVEN
-from mdsd_opt.auditing.settings import MAX_CALLS, Options, generator_of, seed_of
+from mdsd_opt.auditing.settings import (
+    AuditOptions,
+    OptionKeywords,
+    Options,
+    budgeted,
+    generator_of,
+    options_of,
+)
 from mdsd_opt.auditing.subject import (
     AlwaysFails,
     Subject,
@@ -28,7 +35,7 @@ from mdsd_opt.auditing.trees.audit import report_of
 from mdsd_opt.auditing.trees.report import TreeAuditReport
 from mdsd_opt.auditing.trees.rule import TreeRule, TreeSample
 from mdsd_opt.auditing.trial_laws import SmallLaws, WideLaws, standard_laws, wide_laws
-from mdsd_opt.auditing.verifier_audit import audit
+from mdsd_opt.auditing.verifier_audit import METHODS, audit
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
@@ -72,15 +79,9 @@ def audit_portfolio(
     tree: str | Topology | None = None,
     scheme: str | SchemeMaker = "with_replacement",
     num_drafts: int = 2,
-    num_trials: int | None = None,
-    method: str = "auto",
-    seconds: float = 120.0,
-    max_calls: int = MAX_CALLS,
-    false_alarm: float = 1e-6,
-    power: float = 0.99,
-    driven_checks: int = 65,
     promise: Promise | None = None,
-    progress: bool | None = None,
+    options: AuditOptions = AuditOptions(),  # noqa: B008  # it is frozen
+    **keywords: Unpack[OptionKeywords],
 ) -> PortfolioReport:
     r"""Decide whether a verifier is lossless on laws of all kinds, where no law is given.
 
@@ -102,17 +103,13 @@ def audit_portfolio(
         Scheme by which drafts are drawn.
     num_drafts : int
         K, where there is no tree.
-    num_trials : int, optional
-        Calls for each of the laws that are sampled: by default 20,000, and with a `tree` 14,000 of
-        a wide one, 21,000 of one with a long tail.
-    method : str
-        "auto", or one of those of `mdsd_opt.audit` (`mdsd_opt.audit_tree`).
-    seconds : float
-        A limit for all laws together. The verdict names it where it was reached; budgets are calls.
-    max_calls, false_alarm, power, driven_checks, progress
-        As in `mdsd_opt.audit_chain`.
     promise : Sampling or callable, optional
         What the rule makes of logits, with a `tree`, see `mdsd_opt.audit_tree`.
+    options : AuditOptions
+        Its budgets are those of `mdsd_opt.audit_chain`, with 128 probes of edges; without a `tree`,
+        wide laws are sampled as often as the others. Methods are those of `mdsd_opt.audit`.
+    **keywords
+        The same by their names, such as ``num_trials=2_000``.
 
     Returns
     -------
@@ -123,22 +120,10 @@ def audit_portfolio(
     InvalidInput
         The verifier fails on every call.
     """
-    seed, make = seed_of(rng), scheme_maker(scheme)
+    asked, make = options_of(options, keywords), scheme_maker(scheme)
+    own = {"num_trials": CALLS, "seconds": 120.0, "edge_probes": 128, "driven_checks": 65}
+    settings = budgeted(asked, rng, methods=METHODS, num_drafts=num_drafts, **own)
     rng = generator_of(rng)
-    options = Options(
-        method=method,
-        methods=("auto", "enumeration", "driven", "sampling"),
-        num_trials=CALLS if num_trials is None else num_trials,
-        max_calls=max_calls,
-        seconds=seconds,
-        num_drafts=num_drafts,
-        false_alarm=false_alarm,
-        power=power,
-        edge_probes=128,
-        driven_checks=driven_checks,
-        progress=progress,
-        seed=seed,
-    )
     if tree is not None:
         topology = parse_topology(tree) if isinstance(tree, str) else tree
         if not isinstance(topology, Topology):
@@ -146,12 +131,12 @@ def audit_portfolio(
         small = standard_laws(max(topology.num_drafts.values()))
         wide = wide_laws(topology.depth + 1)
         promises = both_sides(promise)
-        on_trees = OnTrees(verify, topology, make, options, promises, asked=num_trials)
+        on_trees = OnTrees(verify, topology, make, settings, promises, asked=asked.num_trials)
         return on_trees.report(small, wide, rng)
     if promise is not None:
         raise InvalidInput("promise goes with tree: a verifier of single tokens is given laws")
     name = scheme if isinstance(scheme, str) else ""
-    return _on_single_tokens(verify, make, name, options, rng)
+    return _on_single_tokens(verify, make, name, settings, rng)
 
 
 def _on_single_tokens(
@@ -160,6 +145,8 @@ def _on_single_tokens(
     began, num_drafts = time.perf_counter(), options.num_drafts
     small = standard_laws(num_drafts)
     laws: list[SmallLaws | WideLaws] = [*small, *wide_laws(1)]
+    share = options.false_alarm / len(laws)
+    each = replace(options, false_alarm=share, seconds=math.inf)  # see `left`
     is_plain = options.method == "auto" and as_verifier(verify) is None
     is_plain &= not hasattr(verify, "conditional_law") and not _draws_itself(verify)
     drives = is_plain
@@ -173,14 +160,9 @@ def _on_single_tokens(
             TransportProblem(p, make(q, num_drafts)),
             rng,
             trials,
+            options=each,
             seconds=left if math.isfinite(options.seconds) and not _draws_itself(verify) else None,
             method=method,
-            max_calls=options.max_calls,
-            false_alarm=options.false_alarm / len(laws),
-            power=options.power,
-            edge_probes=options.edge_probes,
-            driven_checks=options.driven_checks,
-            progress=options.progress,
         )
 
     deadline = options.deadline()

@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
 
 from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, LARGEST_Z, Check, TokenDeviation
@@ -233,6 +232,8 @@ def succession_check(
 
 def deviations(counts: Integers, probabilities: Vector) -> tuple[TokenDeviation, ...]:
     """Tokens that carry a deviation, largest first, with scores from exact binomial p-values."""
+    from scipy import special
+
     trials = int(counts.sum())
     if trials == 0:
         return ()

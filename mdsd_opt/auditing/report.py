@@ -312,6 +312,8 @@ class Report:
         Largest total variation that could have stayed hidden, over all laws that were tried: any
         larger one in the `direction` named is found with probability `power`. Of a driven law it is
         what its random checks could have missed. 1 where there were too few trials to see anything.
+    detect : float
+        Bias that may have stayed hidden where `answer` is a pass.
     direction : str
         Changes of the law of which `detectable_bias` speaks: "in any direction", or between which
         groups alone where no more can be known, as laws of recorded steps come once each.
@@ -368,6 +370,7 @@ class Report:
     num_trials: int = 0
     num_checks: int | None = None
     detectable_bias: float = 0.0
+    detect: float = HIDDEN_AT_MOST
     points_to: str = ""
     direction: str = ANY
     class_bias: float | None = None
@@ -410,14 +413,15 @@ class Report:
         """Whether nothing deviates and no bias above .05 could have stayed hidden."""
         return self.clean and self.detectable_bias <= HIDDEN_AT_MOST
 
-    def answer(self, detect: float = HIDDEN_AT_MOST, tolerate_edge: float = 1e-12) -> str:
+    def answer(self, detect: float | None = None, tolerate_edge: float = 1e-12) -> str:
         """Whether the audit is passed, in a word: the one of terminals, pages and JUnit's files.
 
-        "PASS" where nothing was found, and no bias above `detect` could have stayed hidden; "EDGE"
-        the same, but for impossible values of probability `tolerate_edge` at most; "TOO WEAK" where
-        a larger bias may be hidden; "NOT JUDGED"; "NOT SETTLED"; "FAIL".
+        "PASS" where nothing was found, and no bias above `detect` (that of the audit's options
+        unless given) could have stayed hidden; "EDGE" the same, but for impossible values of
+        probability `tolerate_edge` at most; "TOO WEAK" where a larger bias may be hidden; "NOT
+        JUDGED"; "NOT SETTLED"; "FAIL".
         """
-        return Bar(detect, tolerate_edge).answer(self)
+        return Bar(self.detect if detect is None else detect, tolerate_edge).answer(self)
 
     @property
     def verdict(self) -> str:

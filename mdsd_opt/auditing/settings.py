@@ -11,15 +11,14 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from numbers import Real
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
-from scipy import special
 
-from mdsd_opt.auditing.report import Check
+from mdsd_opt.auditing.report import HIDDEN_AT_MOST, Bar, Check
 from mdsd_opt.base.array_types import Vector
 from mdsd_opt.base.checked import checked_tolerance
 from mdsd_opt.drafts.counting import MAX_SAMPLED
@@ -60,59 +59,169 @@ class ErrorRates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options(ErrorRates):
-    """Options of an audit, checked once.
+class AuditOptions(ErrorRates):
+    """Options of all audits, which take each of them as a keyword as well.
 
     Budgets are counts, so that a seed gives the same verdict on every machine; `seconds` is a limit
-    beside them, which a report names where it was reached.
+    beside them, which a report names where it was reached. A budget of None is the audit's own, as
+    what one call costs and shows differs between a token, a tree and a text; its docstring says how
+    much that is. What an audit has no use for is not read.
+
+    Parameters
+    ----------
+    method : str
+        "auto"; "driven": laws are found by calling the function at chosen random numbers;
+        "sampling"; of `mdsd_opt.audit` also "enumeration" of the law that a verifier states.
+    num_trials : int, optional
+        Sampled outcomes of each law, at first: an audit goes on, up to nine times as many, where
+        they point to a fault but settle nothing.
+    seconds : float, optional
+        Time limit of the whole audit.
+    max_calls : int
+        Most calls for driving one law; where they are foretold not to suffice, few are made.
+    max_tuples : int
+        Most draft tuples of a law that is enumerated, or driven by `mdsd_opt.audit`.
+    max_trees : int
+        Most trees of drafts that are driven one by one.
+    edge_probes : int, optional
+        Most calls, with sampling, that have a draw at an end of what its type can hold, such as a
+        uniform of 0. A driven law has the ends in it.
+    driven_checks : int, optional
+        Random calls that a driven law must foretell: for each tuple or tree of drafts, on average,
+        or for each law of texts.
+    false_alarm : float
+        Probability, at most, that something faultless is called lossy.
+    power : float
+        Power with which a report's `detectable_bias` is found.
+    confidence : float
+        Confidence of the intervals.
+    detect : float
+        Bias that may have stayed hidden where the answer is a pass, see `Report.answer`.
+    tolerance : float, optional
+        Total variation put down to rounding; by default 1e-9, and 1e-6 of a driven law whose draws
+        or weights have float32 or races in them.
+    progress : bool, optional
+        Whether to draw a bar on stderr; by default on a terminal, if it takes longer than a second.
+
+    Raises
+    ------
+    InvalidInput
+        An option is out of range; the message names it.
+    """
+
+    method: str = "auto"
+    num_trials: int | None = None
+    seconds: float | None = None
+    max_calls: int = MAX_CALLS
+    max_tuples: int = 20_000
+    max_trees: int = 100
+    edge_probes: int | None = None
+    driven_checks: int | None = None
+    detect: float = HIDDEN_AT_MOST
+    tolerance: float | None = None
+    progress: bool | None = None
+
+    def __post_init__(self) -> None:
+        ErrorRates.__post_init__(self)
+        Bar(self.detect)
+        if self.num_trials is not None:
+            _need_count("num_trials", self.num_trials)
+        _need_count("max_calls", self.max_calls)
+        if self.seconds is not None:
+            _need_time(self.seconds)
+        if self.tolerance is not None:
+            checked_tolerance("tolerance", self.tolerance, or_zero=True)
+
+
+def _need_count(name: str, value: Any) -> None:
+    if not (isinstance(value, (int, np.integer)) and value >= 1):
+        raise InvalidInput(f"{name} is {value!r}: give an integer of at least 1")
+
+
+def _need_time(seconds: Any) -> None:
+    number: Any = seconds if isinstance(seconds, Real) else -1
+    if not (0 < number <= sys.float_info.max or number == math.inf):
+        raise InvalidInput(f"seconds is {seconds!r}: give a positive number")
+
+
+class RateKeywords(TypedDict, total=False):
+    """Keywords of audits of what was drawn already, see `AuditOptions`."""
+
+    false_alarm: float
+    power: float
+    confidence: float
+    detect: float
+
+
+class LimitKeywords(RateKeywords, total=False):
+    """Keywords of audits whose number of trials is a parameter, see `AuditOptions`."""
+
+    method: str
+    seconds: float | None
+    max_calls: int
+    max_tuples: int
+    max_trees: int
+    edge_probes: int | None
+    driven_checks: int | None
+    tolerance: float | None
+    progress: bool | None
+
+
+class OptionKeywords(LimitKeywords, total=False):
+    """Keywords of the other audits, see `AuditOptions`."""
+
+    num_trials: int | None
+
+
+def options_of(
+    options: AuditOptions, keywords: Mapping[str, Any], known: type[Any] = OptionKeywords
+) -> AuditOptions:
+    """Options with those that were given as keywords, of which only the `known` ones are taken.
+
+    None leaves what the options say.
+    """
+    if not isinstance(options, AuditOptions):
+        raise InvalidInput(f"options is {options!r:.60}: give mdsd_opt.AuditOptions(...)")
+    if wrong := sorted(keywords.keys() - known.__annotations__.keys()):
+        raise TypeError(f"got an unexpected keyword argument {wrong[0]!r}")
+    return replace(options, **{name: x for name, x in keywords.items() if x is not None})
+
+
+def budgeted(options: AuditOptions, rng: Any, **own: Any) -> Options:
+    """Options of one audit: what they leave open, and all that they do not know, is its own."""
+    asked = {one.name: getattr(options, one.name) for one in fields(AuditOptions)}
+    known = {name: value for name, value in asked.items() if value is not None}
+    return Options(**own | known, seed=seed_of(rng))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options(AuditOptions):
+    """Options of one audit, with its own budgets.
 
     Attributes
     ----------
-    method : str
-        One of `methods`.
-    num_trials : int
-        Sampled outcomes of each law, at most.
-    max_calls : int
-        Calls for driving one law, at most.
-    seconds : float
-        Time limit of the whole audit.
+    methods : tuple of str
+        Methods that it has.
     num_drafts : int
         Draft tokens of a trial.
-    tolerance : float or None
-        Total variation put down to rounding; None for what the types of the draws suggest.
-    max_trees, edge_probes, driven_checks : int
-        As in `mdsd_opt.audit_tree`.
     seed : int or None
         Seed of the audit; None where it was given a generator.
     """
 
-    method: str = "auto"
-    methods: tuple[str, ...] = ("auto", "driven", "sampling")
     num_trials: int
-    max_calls: int = MAX_CALLS
     seconds: float = math.inf
-    num_drafts: int = 1
-    tolerance: float | None = None
-    max_trees: int = 100
     edge_probes: int = 512
     driven_checks: int = 100
-    progress: bool | None = None
+    methods: tuple[str, ...] = ("auto", "driven", "sampling")
+    num_drafts: int = 1
     seed: int | None = None
 
     def __post_init__(self) -> None:
         if self.method not in self.methods:
             raise UnknownName.among("method", self.method, self.methods)
-        ErrorRates.__post_init__(self)
-        for name in ("num_trials", "max_calls"):
-            value: Any = getattr(self, name)
-            if not (isinstance(value, (int, np.integer)) and value >= 1):
-                raise InvalidInput(f"{name} is {value!r}: give an integer of at least 1")
-        seconds: Any = self.seconds
-        number: Any = seconds if isinstance(seconds, Real) else -1
-        if not (0 < number <= sys.float_info.max or number == math.inf):
-            raise InvalidInput(f"seconds is {seconds!r}: give a positive number")
-        if self.tolerance is not None:
-            checked_tolerance("tolerance", self.tolerance, or_zero=True)
+        AuditOptions.__post_init__(self)
+        _need_count("num_trials", self.num_trials)
+        _need_time(self.seconds)
         if (self.num_trials + self.edge_probes) * self.num_drafts > MAX_SAMPLED:
             raise ProblemTooLarge(
                 f"{self.num_trials} trials and {self.edge_probes} probes of edges, of "
@@ -163,6 +272,8 @@ def seed_of(rng: Any) -> int | None:
 
 def needed_noncentrality(dof: int, level: float, power: float) -> float:
     """Noncentrality at which chi-square with `dof` exceeds its `level` threshold with `power`."""
+    from scipy import special
+
     return float(special.chndtrinc(special.chdtri(dof, level), dof, 1 - power))
 
 

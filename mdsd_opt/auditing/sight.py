@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import special
 
 from mdsd_opt.auditing.report import ANY, Check
 from mdsd_opt.auditing.settings import detectable_bias, unseen_bias
@@ -66,6 +65,8 @@ def any_bias(law: Vector, num_trials: int, level: float, power: float) -> float:
     .. math:: \sum \frac{N d^2}{p} h (1 - \lambda h)
               \ge \frac{4 N \delta^2}{\sum p / (h (1 - \lambda h))}.
     """
+    from scipy import special
+
     if not num_trials:
         return 1.0
     spread, z = _strengths(law), max(float(special.ndtri(power)), 0.0)

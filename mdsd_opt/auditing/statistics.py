@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from mdsd_opt.auditing.report import LARGEST_Z, Interval
 from mdsd_opt.base.array_types import Integers, Vector
@@ -68,6 +67,8 @@ def binomial_scores(
 
     Trials and share are those of each count, or numbers where they are the same for all.
     """
+    from scipy import special
+
     uniform = rng.random(hits.shape)
     met, place = hits, np.arange(hits.size)
     if np.ndim(trials) == 0 and np.ndim(share) == 0:  # then few counts differ
@@ -83,6 +84,8 @@ def binomial_scores(
 
 def binomial_at_most(hits: Any, trials: Any, share: Any) -> Vector:
     """Probability of at most `hits` hits, with all digits however small it is."""
+    from scipy import special
+
     hits = np.asarray(hits)
     inside = (hits >= 0) & (hits < trials)
     tail = special.betaincc(
@@ -93,6 +96,8 @@ def binomial_at_most(hits: Any, trials: Any, share: Any) -> Vector:
 
 def binomial_above(hits: Any, trials: Any, share: Any) -> Vector:
     """Probability of more than `hits` hits, with all digits however small it is."""
+    from scipy import special
+
     hits = np.asarray(hits)
     inside = (hits >= 0) & (hits < trials)
     tail = special.betainc(np.where(inside, hits + 1, 1), np.where(inside, trials - hits, 1), share)
@@ -101,6 +106,8 @@ def binomial_above(hits: Any, trials: Any, share: Any) -> Vector:
 
 def chi_square(scores: Vector) -> float:
     """p-value of a sum of squares of standard normal scores."""
+    from scipy import special
+
     return float(special.chdtrc(scores.size, np.square(scores).sum())) if scores.size else 1.0
 
 
@@ -117,6 +124,8 @@ def least_scores(hits: Any, trials: int, share: Vector) -> Vector:
     The tail is at most :math:`e^{-D}`, :math:`D = n \mathrm{KL}(h/n \,\|\, p)`, and the normal tail
     beyond :math:`z = \sqrt{2 D - \log(4 \pi D)}` at least that, for z > 1.
     """
+    from scipy import special
+
     seen = np.asarray(hits) / trials
     exponent = trials * (special.rel_entr(seen, share) + special.rel_entr(1 - seen, 1 - share))
     exponent = np.clip(exponent, 1.0, 1e300)  # finite where nothing should have come
@@ -233,6 +242,8 @@ def poisson_bound(hits: NDArray[Any], means: Vector) -> Vector:
 
 def rate_interval(hits: int, trials: int, confidence: float) -> Interval:
     """Clopper-Pearson interval of a probability."""
+    from scipy import special
+
     if trials == 0:
         return Interval(0.0, 1.0)
     each = (1.0 - confidence) / 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -25,7 +25,13 @@ from mdsd_opt.auditing.output_checks import (
     uniformity_checks,
 )
 from mdsd_opt.auditing.report import LARGEST_Z, NOT_JUDGED, Check, TokenDeviation
-from mdsd_opt.auditing.settings import Options, generator_of, seed_of
+from mdsd_opt.auditing.settings import (
+    AuditOptions,
+    RateKeywords,
+    budgeted,
+    generator_of,
+    options_of,
+)
 from mdsd_opt.auditing.sight import Sight
 from mdsd_opt.auditing.trace_input import recorded_steps
 from mdsd_opt.auditing.trace_rows import FirstTokens, LaterTokens, first_tokens, later_tokens
@@ -36,8 +42,20 @@ from mdsd_opt.errors import InvalidInput
 #: Mean variance of a token, sum p (1 - p), up to which its law counts as certain.
 _CERTAIN = 1e-9
 
+#: Keywords that say what the engine promised to make of logits.
+_PROMISED = ("temperature", "draft_temperature", "top_k", "top_p", "min_p", "joint")
+
 #: Most cells of [0, 1]^L in which whole steps are counted.
 _MAX_CELLS = 64
+
+
+class _Keywords(RateKeywords, total=False):
+    temperature: float
+    draft_temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    joint: bool
 
 
 def audit_trace(
@@ -49,17 +67,10 @@ def audit_trace(
     scheme: str = "with_replacement",
     parents: Any = None,
     logits: bool = False,
-    temperature: float = 1.0,
-    draft_temperature: float | None = None,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    min_p: float | None = None,
-    joint: bool = False,
     sampling: Sampling | None = None,
     rng: np.random.Generator | int = 0,
-    false_alarm: float = 1e-6,
-    power: float = 0.99,
-    confidence: float = 0.99,
+    options: AuditOptions = AuditOptions(),  # noqa: B008  # it is frozen
+    **keywords: Unpack[_Keywords],
 ) -> AuditReport:
     r"""Decide from recorded steps whether an engine's tokens followed its target.
 
@@ -95,12 +106,16 @@ def audit_trace(
         For several tokens a step, the node after which each draft was drawn, 0 for the root and i +
         1 for draft i. A chain unless given.
     logits : bool
-        `target` and `draft_law` are logits; the parameters from `temperature` to `joint`, or
-        `sampling` in place of them, say what the engine promised to make of them, see `Sampling`.
+        `target` and `draft_law` are logits.
+    sampling : Sampling, optional
+        What the engine promised to make of the logits.
     rng : numpy.random.Generator or int
         Generator for the randomised transform.
-    false_alarm, power, confidence : float
-        As in `audit`.
+    options : AuditOptions
+        Of which `false_alarm`, `power`, `confidence` and `detect` are read.
+    **keywords
+        The same by their names; and in place of `sampling` `temperature`, `draft_temperature` (that
+        of the target unless given), `top_k`, `top_p`, `min_p` and `joint`, see `Sampling`.
 
     Returns
     -------
@@ -120,9 +135,9 @@ def audit_trace(
     InvalidInput
         Shapes do not fit, or a row is no distribution; the message names it.
     """
-    sides = Sampling.of_both(
-        temperature, draft_temperature, top_k, top_p, min_p, sampling, joint=joint
-    )
+    rates: dict[str, Any] = {**keywords}
+    promised = {name: rates.pop(name) for name in _PROMISED if name in rates}
+    sides = Sampling.of_both(sampling=sampling, **promised)
     if not logits and sides != (Sampling(), Sampling()):
         raise InvalidInput(
             "temperature and filters apply to logits: pass logits=True, or leave them"
@@ -132,13 +147,8 @@ def audit_trace(
     )
     steps = recorded_steps(target, draft_law, drafts, tokens, parents, scheme, of_target, of_draft)
     size = len(steps.tokens)
-    options = Options(
-        num_trials=size,
-        false_alarm=false_alarm,
-        power=power,
-        confidence=confidence,
-        seed=seed_of(rng),
-    )
+    asked = replace(options_of(options, rates, RateKeywords), num_trials=size)
+    settings = budgeted(asked, rng)
     rng = generator_of(rng)
     with_drafts = steps.draft_law is not None
     first = first_tokens(steps, rng)
@@ -159,10 +169,12 @@ def audit_trace(
     recorded = steps.drafts.shape[1] > 0
     overlaps = None if later is None else later.overlaps
     found = Findings(
-        options=options,
+        options=settings,
         num_trials=size,
         checks=checks,
-        distance=statistics.distance(outcomes, np.full(num_cells, 1 / num_cells), confidence),
+        distance=statistics.distance(
+            outcomes, np.full(num_cells, 1 / num_cells), settings.confidence
+        ),
         sight=Sight(outcomes.size, num_cells, told),
         tokens=_deviating_tokens(first),
         where="as the first of a step, over all steps",

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -41,10 +41,12 @@ from mdsd_opt.auditing.report import NOT_DRIVEN, Check, Coverage, Level, TokenDe
 from mdsd_opt.auditing.settings import (
     COARSE,
     FINE,
-    MAX_CALLS,
+    AuditOptions,
+    LimitKeywords,
     Options,
+    budgeted,
     generator_of,
-    seed_of,
+    options_of,
 )
 from mdsd_opt.auditing.sight import Sight
 from mdsd_opt.auditing.standing import Judge
@@ -76,6 +78,9 @@ _MOST_CHECKS, _LEAST_CHECKS = 10_000, 20
 #: Number of trials if neither it nor a time is given, and number of trials drawn at once.
 _DEFAULT_TRIALS, _CHUNK = 100_000, 65_536
 
+#: Most calls at the edges of draws.
+_EDGE_PROBES = 512
+
 
 @foreign("the function under audit")
 def audit(
@@ -84,20 +89,11 @@ def audit(
     rng: np.random.Generator | int,
     num_trials: int | None = None,
     *,
-    seconds: float | None = None,
     batched: bool = False,
-    method: str = "auto",
     sample: Sampler | None = None,
-    false_alarm: float = 1e-6,
-    power: float = 0.99,
-    confidence: float = 0.99,
-    tolerance: float | None = None,
-    max_tuples: int = 20_000,
-    max_calls: int = MAX_CALLS,
-    edge_probes: int = 512,
-    driven_checks: int = 200,
     lossy: bool = False,
-    progress: bool | None = None,
+    options: AuditOptions = AuditOptions(),  # noqa: B008  # it is frozen
+    **keywords: Unpack[LimitKeywords],
 ) -> AuditReport:
     r"""Decide whether a verifier is lossless: whether its output follows the target exactly.
 
@@ -128,55 +124,35 @@ def audit(
         Target and drafts.
     rng : numpy.random.Generator or int
     num_trials : int, optional
-        Calls, each with drafts of its own: by default 100,000.
-    seconds : float, optional
-        Time for the calls, instead of their number or as a limit to it, and for finding a driven
-        law. A limit that was reached is named in the report's `notes`; how many calls there were,
-        and which bias they can see (`detectable_bias`), is in the report, which can be repeated to
-        the last digit with that number of trials.
+        Calls, each with drafts of its own: by default 100,000, or as many as `seconds` allow. How
+        many there were, and which bias they can see (`detectable_bias`), is in the report, which
+        can be repeated to the last digit with that number.
     batched : bool
         `verify` takes (N, K) drafts and returns (N,) tokens. All rows have one law: rows of
         different laws are audited by `audit_chain` with ``batch=B``.
-    method : str
-        "enumeration" of all draft tuples, from the stated conditional law; "driven", the same from
-        a law found by driving the callable through chosen random numbers, exact up to the random
-        checks that the report counts (small problems, rules with a few uniforms, choices by weight
-        and races of exponentials, see `mdsd_opt.auditing.driving`; what cannot be driven is
-        sampled, and a note says why);
-        "sampling"; "auto" enumerates where a law is stated and there are at most `max_tuples`
-        tuples, drives what can be driven within `max_calls` calls if it is not `batched` (and in
-        half of the `seconds`), and samples the rest. Enumeration proves or refutes that the stated
-        law is lossless; up to 16,384 trials (all, where "auto" drives) then hold the calls against
-        that law, and can see a departure of the reported `detectable_bias`.
     sample : callable, optional
         ``(rng, size) -> (size, K)`` drafts, to be used instead of the scheme's own: audits drafting
         and verification of an engine together. Implies sampling; the report says of both whether
         they are right.
-    false_alarm : float
-        Probability, at most, that a lossless verifier is called lossy.
-    power : float
-        Power with which the reported `detectable_bias` is found.
-    confidence : float
-        Confidence of the intervals.
-    tolerance : float, optional
-        Total variation that enumeration puts down to rounding: by default 1e-9, and 1e-6 for a
-        driven callable that draws in float32 or coarser, by weights of float32, or runs races.
-    max_tuples : int
-        Limit of enumeration.
-    max_calls : int
-        Most calls for driving the law; where they are foretold not to suffice, few are made.
-    edge_probes : int
-        Calls at most with a draw at an end of what its type can hold, such as a uniform of 0.
-    driven_checks : int
-        Random calls for each draft tuple that a driven law must foretell; with "auto" fewer where
-        there are more than 50 tuples.
     lossy : bool
         The rule is lossy on purpose: judge it against the frontier of acceptance and distance. The
         report's `standing` says which acceptance the best rule has at its distance, and which
         distance the best rule needs for its acceptance, see `mdsd_opt.relax`. Calls that do not
         follow the law stated, and drafts that do not follow theirs, stay wrong.
-    progress : bool, optional
-        Whether to draw a bar on stderr; by default on a terminal, if it takes longer than a second.
+    options : AuditOptions
+        Its method is "enumeration" of all draft tuples, from the stated conditional law; "driven",
+        the same from a law found by driving the callable through chosen random numbers, exact up to
+        the random checks that the report counts (small problems, rules with a few uniforms, choices
+        by weight and races of exponentials, see `mdsd_opt.auditing.driving`; what cannot be driven
+        is sampled, and a note says why); "sampling"; "auto" enumerates where a law is stated and
+        there are at most `max_tuples` tuples, drives what can be driven within `max_calls` calls if
+        it is not `batched` (and in half of the `seconds`), and samples the rest. Enumeration proves
+        or refutes that the stated law is lossless; up to 16,384 trials (all, where "auto" drives)
+        then hold the calls against that law, and can see a departure of the reported
+        `detectable_bias`. There is no limit of time unless one is given; 512 probes of edges; 200
+        checks of each draft tuple, with "auto" fewer where there are more than 50 tuples.
+    **keywords
+        The same by their names, such as ``method="sampling"``.
 
     Returns
     -------
@@ -192,27 +168,18 @@ def audit(
     ProblemTooLarge
         The frontier of such drafts is out of reach (`lossy`).
     """
-    by_time = num_trials is None and seconds is not None
-    if num_trials is None:
-        most = MAX_SAMPLED // max(problem.num_drafts, 4) - edge_probes
-        num_trials = max(most, 1) if by_time else _DEFAULT_TRIALS
-    options = Options(
-        method=method,
-        methods=METHODS,
-        num_trials=num_trials,
-        seconds=math.inf if seconds is None else seconds,
-        max_calls=max_calls,
-        num_drafts=problem.num_drafts,
-        false_alarm=false_alarm,
-        power=power,
-        confidence=confidence,
-        tolerance=tolerance,
-        edge_probes=edge_probes,
-        driven_checks=driven_checks,
-        progress=progress,
-        seed=seed_of(rng),
-    )
-    rng = generator_of(rng)
+    asked = options_of(options, {**keywords, "num_trials": num_trials})
+    is_limited = asked.seconds is not None and math.isfinite(asked.seconds)
+    by_time, most = asked.num_trials is None and is_limited, _DEFAULT_TRIALS
+    if by_time:
+        probes = _EDGE_PROBES if asked.edge_probes is None else asked.edge_probes
+        most = max(MAX_SAMPLED // max(problem.num_drafts, 4) - probes, 1)
+    options = budgeted(
+        asked, rng, methods=METHODS, num_trials=most, num_drafts=problem.num_drafts,
+        edge_probes=_EDGE_PROBES, driven_checks=200,
+    )  # fmt: skip
+    rng, method, tolerance = generator_of(rng), options.method, options.tolerance
+    edge_probes, max_tuples = options.edge_probes, options.max_tuples
     judge = Judge.of(problem) if lossy else None
     if isinstance(verify, str) and ":" in verify:
         verify = load_verifier(verify)
@@ -220,7 +187,7 @@ def audit(
     if simulate is not None:
         if sample is not None or method not in ("auto", "sampling"):
             raise InvalidInput("what draws its own drafts is audited by sampling, without sample")
-        if seconds is not None:
+        if is_limited:
             raise InvalidInput(
                 "what draws its own drafts takes all trials at once: give num_trials"
             )
@@ -242,7 +209,7 @@ def audit(
     driven = law if isinstance(law, DrivenLaw) else None
     if law is not None:
         try:
-            output = enumerate_law(subject, law, max_tuples, progress)
+            output = enumerate_law(subject, law, max_tuples, options.progress)
             if driven is not None:
                 driven.log_violations(output, log)
         except OutOfTime:
@@ -278,7 +245,7 @@ def audit(
     # The law is one thing, the sampler that should follow it another.
     fewer = options
     if driven is None or method == "driven":
-        fewer = replace(options, num_trials=min(num_trials, _SAMPLER_TRIALS))
+        fewer = replace(options, num_trials=min(options.num_trials, _SAMPLER_TRIALS))
 
     def under_law(options: Options) -> list[AuditReport]:
         trials.draw(subject, problem.drafts, options, deadline, rng)

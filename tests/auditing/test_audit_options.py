@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,68 @@ def test_every_audit_checks_them(options: dict[str, Any]) -> None:
     if name != "max_calls":  # one problem is small enough to be driven to the end
         with pytest.raises(InvalidInput, match=f"{name} is"):
             mo.audit("rrs", problem, 0, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"num_trials": 0}, {"seconds": 0}, {"max_calls": 0}, {"false_alarm": 1}, {"detect": 0}],
+)
+def test_public_options_are_checked(options: dict[str, Any]) -> None:
+    (name,) = options
+    with pytest.raises(InvalidInput, match=f"{name} is"):
+        mo.AuditOptions(**options)
+
+
+PROBLEM = mo.TransportProblem([0.5, 0.3, 0.2], mo.WithReplacement([0.2, 0.3, 0.5], 1))
+LAWS = mo.tree_audit.TableModel(3, 6), mo.tree_audit.TableModel(3, 7)
+ROWS = np.array([[0.5, 0.5]] * 8)
+
+#: Audits with few calls, by what each of them is given.
+AUDITS: dict[str, Any] = {
+    "audit": lambda **options: mo.audit("rrs", PROBLEM, 0, **options),
+    "audit_chain": lambda **options: mo.audit_chain(standard, 0, **options),
+    "audit_drafts": lambda **options: mo.audit_drafts(PROBLEM.drafts, PROBLEM.drafts, 0, **options),
+    "audit_portfolio": lambda **options: mo.audit_portfolio("rrs", 0, **options),
+    "audit_text": lambda **options: mo.audit_text(lambda p, q: [0], 0, 1, **options),
+    "audit_trace": lambda **options: mo.audit_trace(
+        ROWS, None, np.empty((8, 0), int), np.arange(8) % 2, **options
+    ),
+    "audit_tree": lambda **options: mo.audit_tree(
+        get_rule("rrs").verify, *LAWS, "chain1", 0, **options
+    ),
+}
+
+
+@pytest.mark.usefixtures("few_laws")
+@pytest.mark.parametrize("name", AUDITS)
+def test_options_of_all_audits_and_keywords_are_the_same(name: str) -> None:
+    audit = AUDITS[name]
+    rates = {"false_alarm": 1e-4, "power": 0.9, "confidence": 0.95, "detect": 0.9}
+    rest = mo.AuditOptions(
+        num_trials=300, seconds=3_600.0, max_calls=2_000, edge_probes=8, driven_checks=5
+    )
+    by_options, by_keywords = (
+        audit(options=replace(rest, **rates)),
+        audit(options=rest, **rates),
+    )
+    told = by_options.to_dict()
+    for timed in ("seconds", "tried"):
+        told.pop(timed, None)
+    assert {key: by_keywords.to_dict()[key] for key in told} == told
+    assert (by_options.power, by_options.detect) == (0.9, 0.9)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'calls'"):
+        audit(calls=3)
+    with pytest.raises(InvalidInput, match="options is 3"):
+        audit(options=3)
+
+
+@pytest.mark.usefixtures("few_laws")
+def test_the_bias_that_may_be_hidden_decides_about_a_pass() -> None:
+    found = AUDITS["audit"](num_trials=500, method="sampling")
+    assert found.clean
+    assert found.answer() == "TOO WEAK"
+    assert found.answer(detect=0.9) == "PASS"
+    assert AUDITS["audit"](num_trials=500, method="sampling", detect=0.9).answer() == "PASS"
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -24,7 +24,14 @@ from mdsd_opt.auditing.report import (
     above_zero,
 )
 from mdsd_opt.auditing.seen_texts import Numbered
-from mdsd_opt.auditing.settings import Options, generator_of, seed_of
+from mdsd_opt.auditing.settings import (
+    AuditOptions,
+    OptionKeywords,
+    Options,
+    budgeted,
+    generator_of,
+    options_of,
+)
 from mdsd_opt.auditing.sight import Hidden, Sight
 from mdsd_opt.auditing.texts.driven_law import DrivenText, driven_text
 from mdsd_opt.auditing.texts.report import TextAuditReport
@@ -65,15 +72,9 @@ def audit_text(
     laws: tuple[Any, Any] | None = None,
     vocab_sizes: Sequence[int] | None = None,
     promise: Promise | None = None,
-    method: str = "auto",
-    num_texts: int = 21_000,
-    seconds: float = 120.0,
-    max_calls: int = 60_000,
-    progress: bool | None = None,
-    false_alarm: float = 1e-6,
-    power: float = 0.99,
-    tolerance: float | None = None,
-    driven_checks: int = 500,
+    num_texts: int | None = None,
+    options: AuditOptions = AuditOptions(),  # noqa: B008  # it is frozen
+    **keywords: Unpack[OptionKeywords],
 ) -> TextAuditReport:
     r"""Decide whether a function that drafts, verifies and keeps state by itself is lossless.
 
@@ -104,10 +105,6 @@ def audit_text(
         Tokens that are compared, 1 to 11. Up to four are driven; sampled are five or more.
     library : str
         "numpy" or "torch".
-    method : str
-        "driven": the law on small vocabularies, found by calling the function at chosen random
-        numbers, exact up to the random checks that the report counts (what cannot be driven is
-        sampled, and a note says why); "sampling"; "auto" does both.
     laws : tuple of two array_like, shape (..., V), optional
         Logits of target and draft, instead of the wide laws: consecutive rows are the places of a
         text, whatever came before; V is 262,144 at most.
@@ -117,16 +114,15 @@ def audit_text(
         What the function itself makes of the target's logits, as in `mdsd_opt.audit_chain`: its
         texts are to follow the target's law under the promise. A callable is given the tokens that
         are returned, without the first token of id 0 that PyTorch's models read.
-    num_texts : int
-        Sampled of each pair of models.
-    seconds : float
-        A limit for everything; a note names it where it was reached. Budgets are calls.
-    max_calls : int
-        Most calls for driving one law.
-    progress, false_alarm, power, tolerance
-        As in `mdsd_opt.audit`.
-    driven_checks : int
-        Random calls that each driven law must foretell.
+    num_texts : int, optional
+        Texts that are sampled of each pair of models, another name of `num_trials`.
+    options : AuditOptions
+        Its budgets are 120 seconds for everything, 21,000 texts, and 500 checks of each driven law.
+        With the method "driven", the law on small vocabularies is found by calling the function at
+        chosen random numbers, exact up to the random checks that the report counts (what cannot be
+        driven is sampled, and a note says why); "auto" does that, and samples wide vocabularies.
+    **keywords
+        The same by their names, such as ``method="sampling"``.
 
     Returns
     -------
@@ -151,24 +147,14 @@ def audit_text(
         raise InvalidInput(f"length is {length!r}: give an integer from 1 to {_LONGEST}")
     if library not in LIBRARIES:
         raise UnknownName.among("library", library, LIBRARIES)
-    options = Options(
-        method=method,
-        num_trials=num_texts,
-        max_calls=max_calls,
-        seconds=seconds,
-        false_alarm=false_alarm,
-        power=power,
-        tolerance=tolerance,
-        driven_checks=driven_checks,
-        progress=progress,
-        seed=seed_of(rng),
-    )
+    asked = options_of(options, {"num_trials": num_texts, **keywords})
+    settings = budgeted(asked, rng, num_trials=21_000, seconds=120.0, driven_checks=500)
     length, promises = int(length), both_sides(promise)
     if laws is not None:
         wide = given_laws(*laws, length)
     else:
         wide = wide_laws(length, _WIDE_SIZES if vocab_sizes is None else vocab_sizes)
-    audit = _TextAudit(generate, generator_of(rng), length, library, options, promises)
+    audit = _TextAudit(generate, generator_of(rng), length, library, settings, promises)
     return audit.report(wide)
 
 
@@ -409,6 +395,7 @@ class _TextAudit:
             p_value=self._p_value if any(sample.checks for sample in self.samples) else None,
             false_alarm=options.false_alarm,
             power=options.power,
+            detect=options.detect,
             checks=checks,
             **hidden._asdict(),
             violations=tuple(violation for log in logs for violation in log.listed),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -17,11 +16,12 @@ from mdsd_opt.auditing.model_texts import NoTokenLeft, Promise, TableModel, both
 from mdsd_opt.auditing.report import NOT_DRIVEN, NOT_JUDGED, Example
 from mdsd_opt.auditing.settings import (
     COARSE,
-    MAX_CALLS,
-    Options,
+    AuditOptions,
+    LimitKeywords,
+    budgeted,
     generator_of,
+    options_of,
     random_checks,
-    seed_of,
 )
 from mdsd_opt.auditing.subject import AlwaysFails, Failure, TreeVerify, ViolationLog, described
 from mdsd_opt.auditing.trees.report import TreeAuditReport
@@ -38,6 +38,9 @@ from mdsd_opt.trees.topology import Topology, parse_topology
 #: token: it is above q for some tokens and below it for others.
 _WIDER, _WIDER_TABLES, _WIDER_SECONDS = 5, (47, 48), 10.0
 
+#: Steps that are sampled unless their number is given.
+_TRIALS = 20_000
+
 #: Vocabulary size of the added fixed laws, and steps on added laws where they are sampled.
 _FIXED, _BESIDE_TRIALS = 4, 4_000
 
@@ -49,21 +52,13 @@ def audit_tree(
     draft: Any,
     tree: str | Topology,
     rng: np.random.Generator | int,
-    num_trials: int = 20_000,
+    num_trials: int | None = None,
     *,
     scheme: str | SchemeMaker = "with_replacement",
-    method: str = "auto",
-    seconds: float | None = None,
-    max_calls: int = MAX_CALLS,
     promise: Promise | None = None,
     draft_promise: Promise | None = None,
-    false_alarm: float = 1e-6,
-    power: float = 0.99,
-    tolerance: float | None = None,
-    max_trees: int = 100,
-    edge_probes: int = 512,
-    driven_checks: int = 100,
-    progress: bool | None = None,
+    options: AuditOptions = AuditOptions(),  # noqa: B008  # it is frozen
+    **keywords: Unpack[LimitKeywords],
 ) -> TreeAuditReport:
     r"""Decide whether a rule that accepts several drafts at once gives texts of the target's law.
 
@@ -98,33 +93,23 @@ def audit_tree(
     tree : str or Topology
         "2x3" (drafts x depth), "chain2", ..., see `mdsd_opt.decoding.parse_topology`.
     rng : numpy.random.Generator or int
-    num_trials : int
-        Steps to be sampled, where the law is not found by driving.
+    num_trials : int, optional
+        Steps to be sampled, where the law is not found by driving: by default 20,000.
     scheme : str or callable
         Scheme by which the drafts after a node are drawn.
-    method : str
-        "driven": all trees are enumerated, and every decision is driven through chosen random
-        numbers, exact up to the random checks that the report counts, where there are at most
-        `max_trees` trees and the rule can be driven (a note says why not); "sampling"; "auto" is
-        "driven".
-    seconds : float, optional
-        Time limit for driving, and again for the sample of what was not driven by then; a note says
-        so.
-    max_calls : int
-        Most calls for driving the law.
     promise, draft_promise : Sampling or callable, optional
         What the rule itself makes of the models' logits, see `mdsd_opt.audit_chain`: nodes hold the
         laws of the models, drafts are drawn from `draft` under its promise, and texts are to follow
         `target` under its own. The text of a node is its `tokens`.
-    false_alarm, power, tolerance, progress
-        As in `mdsd_opt.audit`.
-    max_trees : int
-        Trees that are driven one by one.
-    edge_probes : int
-        Most calls, with sampling, that have a draw at an end of what its type can hold, such as a
-        uniform of 0. A driven law has the ends in it.
-    driven_checks : int
-        Random calls for each tree that its driven law must foretell.
+    options : AuditOptions
+        With the method "driven", all trees are enumerated, and every decision is driven through
+        chosen random numbers, exact up to the random checks that the report counts, where there are
+        at most `max_trees` trees and the rule can be driven (a note says why not); "auto" is the
+        same. A limit of time, of which there is none unless one is given, holds for driving, and
+        again for the sample of what was not driven by then; 512 probes of edges, and 100 checks of
+        each tree.
+    **keywords
+        The same by their names, such as ``method="sampling"``.
 
     Returns
     -------
@@ -146,23 +131,11 @@ def audit_tree(
         raise InvalidInput(
             f"the tree {tree!r} is grown by what is accepted: give a fixed one, such as 2x3"
         )
-    options = Options(
-        method=method,
-        num_trials=num_trials,
-        max_calls=max_calls,
-        seconds=math.inf if seconds is None else seconds,
-        false_alarm=false_alarm,
-        power=power,
-        tolerance=tolerance,
-        max_trees=max_trees,
-        edge_probes=edge_probes,
-        driven_checks=driven_checks,
-        progress=progress,
-        seed=seed_of(rng),
-    )
+    asked = options_of(options, {**keywords, "num_trials": num_trials})
+    settings = budgeted(asked, rng, num_trials=_TRIALS, edge_probes=512, driven_checks=100)
     make = scheme_maker(scheme)
     promises = both_sides(promise, draft_promise)
-    rule = TreeRule.of(verify, target, draft, topology, make, options, promises)
+    rule = TreeRule.of(verify, target, draft, topology, make, settings, promises)
     rng = generator_of(rng)
     report = report_of(rule, rng)
     most = max(topology.num_drafts.values())
