@@ -35,8 +35,9 @@ def settled(
     for times, share in LOOKS:
         calls, late = options.num_trials * times, time.perf_counter() > deadline
         if found and (late or calls * options.num_drafts > MAX_SAMPLED):
-            notes = (options.up("more calls might have settled it"),) * late
-            found = [replace(one, notes=(*one.notes, *notes)) for one in found]
+            if late:
+                told = options.up("more calls might have settled it")
+                found = [replace(one, notes=(*one.notes, told)) for one in found]
             break
         at = replace(options, num_trials=calls, false_alarm=options.false_alarm * share)
         found = [replace(one, false_alarm=options.false_alarm) for one in look(at)]

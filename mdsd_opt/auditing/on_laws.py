@@ -418,7 +418,7 @@ class OnTrees:
 def _tried(laws: SmallLaws | WideLaws, num_drafts: int, judge: Callable[[], Any]) -> Tried:
     """Result of one pair of laws, refusals included."""
     try:
-        return Tried.of(laws, f"{num_drafts} draft{'s' * (num_drafts > 1)}", judge())
+        return Tried.of(laws, "1 draft" if num_drafts == 1 else f"{num_drafts} drafts", judge())
     except AlwaysFails as error:
         deliberate = error.deliberate and getattr(laws, "has_zeros", False)
         return Tried(laws.name, laws.vocab_size, "", None, str(error), deliberate)

@@ -77,7 +77,7 @@ class Tried:
 
     def row(self) -> tuple[str, str]:
         """Label and value of a line in a table."""
-        label = f"{self.law}, V = {self.vocab_size}" + f", {self.drafts}" * bool(self.drafts)
+        label = ", ".join(filter(None, (self.law, f"V = {self.vocab_size}", self.drafts)))
         if self.report is None:
             return label, f"refused: {self.refusal}"
         found = carried(self.report.total_variation, self.report.total_variation_interval)
@@ -160,8 +160,8 @@ class PortfolioReport(Report):
         """Verdict in one sentence."""
         refused = [one.law for one in self.tried if one.report is None]
         beside = f" Not tried, or refused: {', '.join(refused)}." if refused else ""
-        kinds = f"{len(self.tried)} kind{'s' * (len(self.tried) > 1)} of laws"
-        on = f"on {kinds}, V up to {self.largest_vocab_size:,}"
+        kinds = "1 kind" if len(self.tried) == 1 else f"{len(self.tried)} kinds"
+        on = f"on {kinds} of laws, V up to {self.largest_vocab_size:,}"
         if self.clean:
             return f"{self._clean_verdict(on)}{self._unmet}{beside}"
         if self.worst.verdict_class in (*CLEAN, EDGE) and self.verdict_class == NOT_JUDGED:

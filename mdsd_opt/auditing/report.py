@@ -133,8 +133,11 @@ class Example:
         parts = [f"{one} {self.where}".strip() if self.tokens else self.where]
         if self.stated is not None and self.counted is not None:
             parts.append(f"stated {self.stated:.4g}, counted {self.counted:.4g}")
-        parts += [f"{self.calls:,} calls"] * bool(self.calls)
-        return "; ".join(parts + [f"seed {self.seed}"] * (self.seed is not None))
+        if self.calls:
+            parts.append(f"{self.calls:,} calls")
+        if self.seed is not None:
+            parts.append(f"seed {self.seed}")
+        return "; ".join(parts)
 
 
 #: Kinds of `Violation` without evidence about a law: the call gave no tokens.
@@ -250,10 +253,12 @@ class Coverage:
         spots = []
         for n, level in enumerate(self.levels, 1):
             where = f" at level {n}" if several else ""
-            spots += [f"an accepted draft{where}"] * (level.accepted <= 0)
-            spots += [f"a refused draft{where}"] * (level.refused <= 0)
-            hidden = level.refused > 0 and not level.several
-            spots += [f"a choice after a refusal{where} (a wrong residual)"] * hidden
+            if level.accepted <= 0:
+                spots.append(f"an accepted draft{where}")
+            if level.refused <= 0:
+                spots.append(f"a refused draft{where}")
+            elif not level.several:
+                spots.append(f"a choice after a refusal{where} (a wrong residual)")
         return tuple(spots)
 
     @property
@@ -542,7 +547,8 @@ class Report:
         rows = [("note", note) for note in self.notes]
         if self.example is not None:
             rows.append(("example", self.example.said))
-            rows += [("to repeat it", self.example.repeat)] * bool(self.example.repeat)
+            if self.example.repeat:
+                rows.append(("to repeat it", self.example.repeat))
         return rows
 
     def _check_rows(self) -> list[tuple[str, str]]:

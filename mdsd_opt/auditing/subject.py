@@ -337,13 +337,13 @@ def answered(
         if kind:
             return Failure(kind, message, f"gave {message}")
         tokens.append(token)
-    children = root.children
+    node: Any = root
     for n, token in enumerate(tokens[:-1]):
-        if token not in children:
+        node = node.children.get(token)
+        if node is None:
             accepted = tuple(tokens[: n + 1])
             message = f"gave {tuple(tokens)}, but {accepted} is no path of its drafts"
             return Failure("not a path", message, message)
-        children = children[token].children
     return tuple(tokens)
 
 

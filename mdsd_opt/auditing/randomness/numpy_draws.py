@@ -92,8 +92,7 @@ class ServedBits:
         if isinstance(self, BIT_GENERATORS["MT19937"]):
             return hash(ctypes.string_at(self._at, _TWISTER_BYTES))
         state = self.state
-        parts = (part if isinstance(part, int) else repr(part) for part in state["state"].values())
-        return hash((*parts, state.get("buffer_pos")))
+        return hash((*map(repr, state["state"].values()), state.get("buffer_pos")))
 
     def _one(self, kind: Hashable, draw: Callable[[Source], Any], own: Callable[[int], Any]) -> Any:
         place, word, source = self._place(), self._step(self._at), asked()
@@ -118,7 +117,8 @@ class ServedBits:
         if source is None or size == 0:
             return np.array([own(self._step(self._at)) for _ in range(size)]).reshape(shape)
         for n in range(size):
-            places += [self._place()] * (n < _MOST_PLACES)
+            if n < _MOST_PLACES:
+                places.append(self._place())
             self._step(self._at)
         return np.array(source.followed(places, (kind, shape), lambda: draw(source, shape)))
 

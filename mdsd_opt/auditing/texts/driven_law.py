@@ -270,8 +270,9 @@ def driven_text(
             log_impossible(text, tables, f"{where}: probability {leaf.mass:.3g}", wrong)
     distance = float(np.maximum(law - texts.law, 0.0).sum())
     tolerance = options.rounding(tree.coarse)
-    edges = [float(law[texts.law == 0].sum())] * bool(wrong.count)
-    edges += [distance] * (tolerance < distance <= ROUNDING)
+    edges = [float(law[texts.law == 0].sum())] if wrong.count else []
+    if tolerance < distance <= ROUNDING:
+        edges.append(distance)
     return DrivenText(
         tables=tables,
         texts=texts,

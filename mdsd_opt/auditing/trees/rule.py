@@ -321,8 +321,10 @@ class TreeSample:
             wanted = options.num_trials
             left = max(wanted - self._calls, 0)
             self.sample(left, rng, deadline, counts, options.progress)
-            made = options.up(f"{self._calls:,} of {wanted:,} calls were made")
-            return [self.report(rng, (made,) * (self._calls < wanted), options)]
+            notes: tuple[str, ...] = ()
+            if self._calls < wanted:
+                notes = (options.up(f"{self._calls:,} of {wanted:,} calls were made"),)
+            return [self.report(rng, notes, options)]
 
         number = options.num_trials if number is None else number
         return settled(look, replace(options, num_trials=number), deadline)[0]
@@ -380,7 +382,7 @@ class TreeSample:
         rule, texts = self.rule, self.texts
         if optimum is not None:
             excess = self._met.mean_length - optimum
-            return [length_check(excess, rule.topology.depth, texts.size)] * bool(texts.size)
+            return [length_check(excess, rule.topology.depth, texts.size)] if texts.size else []
         root = rule.make(rule.draft(()), rule.topology.drafts_at(()))
         if rule.texts is None and isinstance(root, WithReplacement) and root.num_drafts == 1:
             overlap = float(np.minimum(rule.target(()), rule.draft(())).sum())
