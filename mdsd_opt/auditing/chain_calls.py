@@ -320,10 +320,6 @@ def _number(value: Any) -> int:
     return int(to_numpy(value, "the answer").reshape(-1).item())
 
 
-def _tokens(answer: Any, drafts: Tokens) -> list[int]:
-    return list(_items(answer))
-
-
 def _count_and_last(answer: Any, drafts: Tokens) -> list[int]:
     count, last = answer[0] if getattr(answer, "shape", None) == (1, 2) else answer
     return [*drafts[: _number(count)], _number(last)]
@@ -339,20 +335,12 @@ def _tokens_and_count(answer: Any, drafts: Tokens) -> list[int]:
     return list(_items(tokens))[: _number(count) + 1]
 
 
-def _tokens_first(answer: Any, drafts: Tokens) -> list[int]:
-    return list(_items(answer[0]))
-
-
-def _tokens_last(answer: Any, drafts: Tokens) -> list[int]:
-    return list(_items(answer[-1]))
-
-
 #: Ways to read an answer; of several that fit equally well, the first is taken.
 READINGS: tuple[Callable[[Any, Tokens], Sequence[int]], ...] = (
     _count_and_last,
-    _tokens,
+    lambda answer, drafts: list(_items(answer)),
     _accepted_and_last,
     _tokens_and_count,
-    _tokens_first,
-    _tokens_last,
+    lambda answer, drafts: list(_items(answer[0])),
+    lambda answer, drafts: list(_items(answer[-1])),
 )

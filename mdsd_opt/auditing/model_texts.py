@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -117,7 +118,23 @@ def under(promise: Promise, model: Model) -> Model:
     return lambda text: promised(promise, text, model(text))
 
 
-class ModelLaws:
+class _Laws(ABC):
+    """Laws of the next token after texts."""
+
+    @abstractmethod
+    def __call__(self, text: Tokens) -> Vector:
+        """Law after a text, shape (V,)."""
+
+    def along(self, text: Tokens) -> Vector:
+        """Laws after each beginning of a text, itself included, shape (len(text) + 1, V)."""
+        return np.array([self(text[:n]) for n in range(len(text) + 1)])
+
+    def drawn(self, text: Tokens, rng: np.random.Generator) -> int:
+        """Token drawn after a text."""
+        return drawn_from(self(text).cumsum(), rng)
+
+
+class ModelLaws(_Laws):
     """Laws of a model, requested once and checked: each text has one of as many tokens.
 
     Under a promise they are what it makes of them, but after texts that it rules out.
@@ -149,16 +166,8 @@ class ModelLaws:
             self._known[text] = law
         return self._known[text]
 
-    def along(self, text: Tokens) -> Vector:
-        """Laws after each beginning of a text, itself included, shape (len(text) + 1, V)."""
-        return np.array([self(text[:n]) for n in range(len(text) + 1)])
 
-    def drawn(self, text: Tokens, rng: np.random.Generator) -> int:
-        """Token drawn after a text."""
-        return drawn_from(self(text).cumsum(), rng)
-
-
-class PlaceLaws:
+class PlaceLaws(_Laws):
     """Laws of a model that depend on the place of a token alone: a row for each place.
 
     Parameters
@@ -185,15 +194,12 @@ class PlaceLaws:
         self._array, self._reached = np.array(self.rows), np.cumsum(self.rows, axis=1)
 
     def along(self, text: Tokens) -> Vector:
-        """Laws after each beginning of a text, itself included, shape (len(text) + 1, V)."""
-        if self.by_text:
-            return np.array([self(text[:n]) for n in range(len(text) + 1)])
-        return self._array[: len(text) + 1]
+        return super().along(text) if self.by_text else self._array[: len(text) + 1]
 
     def drawn(self, text: Tokens, rng: np.random.Generator) -> int:
-        """Token drawn after a text."""
-        reached = self(text).cumsum() if self.by_text else self._reached[len(text)]
-        return drawn_from(reached, rng)
+        if self.by_text:
+            return super().drawn(text, rng)
+        return drawn_from(self._reached[len(text)], rng)
 
     def __call__(self, text: Tokens) -> Vector:
         text = text[: len(self.rows) - 1]  # the last row stands for all places after it

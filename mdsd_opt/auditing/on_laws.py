@@ -322,7 +322,7 @@ class OnTrees:
         options = replace(self.options, progress=False)
         if not by_place:
             options = replace(options, edge_probes=64, **changes)
-        return self.kind.of(
+        return self.kind(
             self._counting, laws.target, laws.draft, laws.fitting(self.tree), self.make, options,
             self.promises, by_place=by_place, applied=applied,
         )  # fmt: skip

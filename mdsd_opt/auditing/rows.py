@@ -113,7 +113,7 @@ class _Batch:
         self._caller, self._num_drafts = caller, num_drafts
         tree = chain_of(num_drafts)
         self.rules = [
-            ChainRule.of(
+            ChainRule(
                 partial(self._of_row, n), row.target, row.draft, tree, WithReplacement, options,
                 promises, by_place=True,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from operator import index
@@ -73,6 +73,10 @@ class ViolationLog:
     def count(self) -> int:
         """Number of violations."""
         return self.kinds.total()
+
+    def restarts(self, names: Iterable[str]) -> None:
+        """Record generators that begin anew in every call."""
+        self.restarting = tuple(dict.fromkeys((*self.restarting, *names)))
 
     def add(self, kind: str, drafts: Any, message: str, mass: float | None = None) -> None:
         """Count one violation; list it if it is one of the first, or the first of its kind."""

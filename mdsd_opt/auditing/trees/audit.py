@@ -135,7 +135,7 @@ def audit_tree(
     settings = budgeted(asked, rng, num_trials=_TRIALS, edge_probes=512, driven_checks=100)
     make = scheme_maker(scheme)
     promises = both_sides(promise, draft_promise)
-    rule = TreeRule.of(verify, target, draft, topology, make, settings, promises)
+    rule = TreeRule(verify, target, draft, topology, make, settings, promises)
     rng = generator_of(rng)
     report = report_of(rule, rng)
     most = max(topology.num_drafts.values())
@@ -169,7 +169,7 @@ def _beside(
         false_alarm=options.false_alarm / 10,  # a second look is a second chance of a false alarm
     )
     try:
-        other = TreeRule.of(
+        other = TreeRule(
             rule.verify, laws.target, laws.draft, topology, rule.make, rarely, rule.promises
         )
     except (ProblemTooLarge, NoTokenLeft):
@@ -229,7 +229,7 @@ def _driven(
             found = driven_tree(run, of_tree, texts.vocab_size, budget, seed)
             num_checks += found.num_checks
             coarse |= found.coarse
-            log.restarting = tuple(dict.fromkeys((*log.restarting, *found.restarting)))
+            log.restarts(found.restarting)
             for leaf in found.outcomes():
                 mass = probability * leaf.mass
                 outcome = leaf.outcome

@@ -6,7 +6,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
 from mdsd_opt.trees.draft_tree import Node, Tokens, set_targets
 from mdsd_opt.trees.draft_tree import drawn as drawn_tree
 from mdsd_opt.trees.optimum import tree_bound
-from mdsd_opt.trees.topology import Topology, ValuedTopology, valued
+from mdsd_opt.trees.topology import Topology, valued
 
 #: Time limit in seconds for the optimum of the tree.
 _OPTIMUM_SECONDS = 5.0
@@ -49,29 +49,17 @@ _OPTIMUM_SECONDS = 5.0
 Laws = ModelLaws | PlaceLaws
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class TreeRule:
-    """A rule on two models, and the settings of its audit.
+    """A rule on two models, functions from a text to the law of the next token, and its settings.
 
     `target` is the law that texts are to follow, `draft` the one that drafts are drawn from. Under
-    promises `shown` are the laws of the models, to which the rule has to apply them.
-    Laws by place have no `texts` that can be told apart.
+    promises `shown` are the laws of the models, to which the rule has to apply them, but for the
+    sides that are `applied`. Laws `by_place` depend on the length of the text alone, and have no
+    `texts` that can be told apart.
     """
 
-    verify: TreeVerify
-    target: Laws
-    draft: Laws
-    topology: Topology
-    shape: ValuedTopology
-    make: SchemeMaker
-    options: Options
-    promises: Promises
-    shown: tuple[Laws, Laws] | None
-    texts: Texts | None
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         verify: TreeVerify,
         target: Any,
         draft: Any,
@@ -82,36 +70,27 @@ class TreeRule:
         *,
         by_place: bool = False,
         applied: tuple[bool, bool] = (False, False),
-    ) -> TreeRule:
-        """A rule on two models, functions from a text to the law of the next token.
+    ) -> None:
+        self.verify, self.topology = verify, topology
+        self.options, self.promises = options, promises
+        length = topology.depth + 1
 
-        `by_place` says that these laws depend on the length of the text alone, `applied` on which
-        sides the rule is shown laws under the promise already.
-        """
-        depth = topology.depth
-
-        def laws(promises: Promises) -> list[Laws]:
+        def laws(promises: Promises) -> tuple[Laws, Laws]:
             of_p, of_q = promises
             if by_place:
-                return [PlaceLaws(target, depth + 1, of_p), PlaceLaws(draft, depth, of_q)]
-            return [ModelLaws(target, "target", of_p), ModelLaws(draft, "draft", of_q)]
+                return PlaceLaws(target, length, of_p), PlaceLaws(draft, length - 1, of_q)
+            return ModelLaws(target, "target", of_p), ModelLaws(draft, "draft", of_q)
 
-        p, q = sides = laws(promises)
-        raw = sides if promises == (None, None) else laws((None, None))
-        shown = [side if done else law for side, law, done in zip(sides, raw, applied, strict=True)]
-        is_kept = isinstance(q, ModelLaws) or not q.by_text
-        return cls(
-            verify,
-            p,
-            q,
-            topology,
-            valued(topology),
-            _making_once(make) if is_kept else make,
-            options,
-            promises,
-            None if raw is sides else (shown[0], shown[1]),
-            Texts(p, topology.depth + 1) if isinstance(p, ModelLaws) else None,
-        )
+        self.target, self.draft = laws(promises)
+        self.shown: tuple[Laws, Laws] | None = None
+        if promises != (None, None):
+            p, q = laws((None, None))
+            self.shown = self.target if applied[0] else p, self.draft if applied[1] else q
+        self.texts: Texts | None = None
+        if isinstance(self.target, ModelLaws):
+            self.texts = Texts(self.target, length)
+        is_kept = isinstance(self.draft, ModelLaws) or not self.draft.by_text
+        self.make = _making_once(make) if is_kept else make
 
     def drawn(self, rng: np.random.Generator) -> Any:
         """Random tree of drafts, with the laws at its nodes that the rule is shown."""
@@ -119,7 +98,7 @@ class TreeRule:
         def laws(texts: Sequence[Sequence[int]]) -> Any:
             return [self.draft(tuple(text)) for text in texts]  # wide rows are not copied
 
-        root = drawn_tree(laws, self.shape, self.make, rng)
+        root = drawn_tree(laws, valued(self.topology), self.make, rng)
         if self.shown is None:
             set_targets(root, self.target)
         self._show(root)
@@ -300,8 +279,7 @@ class TreeSample:
                     self.count(root, outcome, rng)
                 else:
                     self._calls += 1
-        restarting = (*self._log.restarting, *serving.restarting)
-        self._log.restarting = tuple(dict.fromkeys(restarting))
+        self._log.restarts(serving.restarting)
         return made
 
     def settled(
