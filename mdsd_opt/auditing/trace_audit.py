@@ -42,9 +42,6 @@ from mdsd_opt.errors import InvalidInput
 #: Mean variance of a token, sum p (1 - p), up to which its law counts as certain.
 _CERTAIN = 1e-9
 
-#: Keywords that say what the engine promised to make of logits.
-_PROMISED = ("temperature", "draft_temperature", "top_k", "top_p", "min_p", "joint")
-
 #: Most cells of [0, 1]^L in which whole steps are counted.
 _MAX_CELLS = 64
 
@@ -135,9 +132,9 @@ def audit_trace(
     InvalidInput
         Shapes do not fit, or a row is no distribution; the message names it.
     """
-    rates: dict[str, Any] = {**keywords}
-    promised = {name: rates.pop(name) for name in _PROMISED if name in rates}
-    sides = Sampling.of_both(sampling=sampling, **promised)
+    given: dict[str, Any] = {**keywords}
+    rates = {name: given.pop(name) for name in RateKeywords.__annotations__ if name in given}
+    sides = Sampling.of_both(sampling=sampling, **given)
     if not logits and sides != (Sampling(), Sampling()):
         raise InvalidInput(
             "temperature and filters apply to logits: pass logits=True, or leave them"
