@@ -88,7 +88,7 @@ def pytest_runtest_teardown(item):
 def pytest_sessionfinish(session):
     """Write down which tests were slow; those that did not run keep their line."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if not session.config.getoption("record_slow") or reporter is None:
+    if not session.config.getoption("record_slow") or hasattr(session.config, "workerinput"):
         return
     lines = dict(line.split(" ", 1)[::-1] for line in SLOW_TESTS.read_text().splitlines())
     for report in (x for each in reporter.stats.values() for x in each if hasattr(x, "nodeid")):
