@@ -25,7 +25,12 @@ def test_outputs_are_the_same_up_to_rounding(dtype, within, shape):
     weight = model[5].weight.detach()
     with torch.inference_mode():
         plain = model(rows)
-        assert pack_linear_layers(model) == 3
+        try:
+            assert pack_linear_layers(model) == 3
+        except InvalidInput as error:
+            if dtype == torch.bfloat16 and "needs the cpu support" in str(error):
+                pytest.skip("this CPU has no instructions for bfloat16")
+            raise
         found = model(rows)
     assert found.shape == plain.shape
     assert found.dtype == dtype
