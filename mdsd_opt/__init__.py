@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from mdsd_opt import _old_names
+from mdsd_opt import _short_names
 from mdsd_opt._version import __version__
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ if TYPE_CHECKING:
 
     tree_audit = trees  # its public name
 
-_old_names.install()
+_short_names.install()
 
 # Public names by the module they live in; each is imported when it is first asked for, so that
 # `import mdsd_opt` stays quick.

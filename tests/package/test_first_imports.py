@@ -10,7 +10,7 @@ import pytest
 from support.first_imports import first_imports
 
 import mdsd_opt
-from mdsd_opt import _old_names
+from mdsd_opt import _short_names
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,27 +24,27 @@ EXTRAS = (
 )
 
 
-#: Old names, too, lead to the module of today when they are asked for first.
-OLD = {
-    f"import {name}, {today} as new, sys\n"
-    f"assert sys.modules['{name}'] is new and new.__spec__.name == new.__name__": name
-    for name, today in {**_old_names.MOVED, **_old_names.PUBLIC}.items()
+#: Short names, too, lead to their modules when they are asked for first.
+SHORT = {
+    f"import {name}, {module} as same, sys\n"
+    f"assert sys.modules['{name}'] is same and same.__spec__.name == same.__name__": name
+    for name, module in _short_names.MODULES.items()
 }
 
 
 def test_all_can_be_imported_first_without_any_extra() -> None:
     ready = ["numpy", "numba", "scipy.special", "typer", "ml_dtypes"]
     outcomes = first_imports(
-        "mdsd_opt", ROOT, ready=ready, absent=list(EXTRAS), statements=list(OLD)
+        "mdsd_opt", ROOT, ready=ready, absent=list(EXTRAS), statements=list(SHORT)
     )
     folder = ROOT / "mdsd_opt"
     files = {path.relative_to(ROOT).with_suffix("") for path in folder.rglob("*.py")}
     modules = {".".join(path.parts).removesuffix(".__init__") for path in files}
     lazy = {*mdsd_opt.__all__, *mdsd_opt._MODULES} - {"__version__"}
     names = {f"mdsd_opt:{name}" for name in lazy} | {"mdsd_opt.batch:relaxed_rates"}
-    assert outcomes.keys() >= {*OLD, *modules, *names} - {"mdsd_opt.__main__"}
+    assert outcomes.keys() >= {*SHORT, *modules, *names} - {"mdsd_opt.__main__"}
     failed = {
-        OLD.get(what, what): told
+        SHORT.get(what, what): told
         for what, told in outcomes.items()
         if told[0] and told[0] != "MissingExtra" and told[1] not in EXTRAS
     }

@@ -1,11 +1,9 @@
-"""The tower: imports run down, rooms are those that CONTRIBUTING shows, old names lead to them."""
+"""The tower: imports run down, rooms are those that CONTRIBUTING shows."""
 
 from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -202,12 +200,3 @@ def test_folders_are_the_rooms() -> None:
     assert folders - {"data"} == set(ROOMS)
     text = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert re.findall(r"^\|[a-z ]*\| `(\w+)` \|", text, re.MULTILINE) == [*reversed(ROOMS)]
-
-
-def test_names_that_are_not_public_warn() -> None:
-    code = "import mdsd_opt.engines, mdsd_opt.frontier.rules\nimport mdsd_opt.corpora.advice"
-    done = subprocess.run(
-        [sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stderr.count("DeprecationWarning") == 1
-    assert "mdsd_opt.corpora.advice is now mdsd_opt.planning.advice" in done.stderr
