@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mdsd_opt.serving.arguments import DraftTrees, Laws, TreeCall
+from mdsd_opt.serving.arguments import TreeArguments
 from mdsd_opt.serving.selection import Selection, bins_of
 
 
@@ -23,7 +23,7 @@ class Children:
     rows: Any  # of drafts, -1 where certain
 
 
-def walk(call: TreeCall, selection: Selection | None = None) -> None:
+def walk(call: TreeArguments, selection: Selection | None = None) -> None:
     """Decide on every tree of the batch, and write the decisions.
 
     Children that were drawn are tried one after another, or the one that `selection` tells, against
@@ -31,56 +31,56 @@ def walk(call: TreeCall, selection: Selection | None = None) -> None:
     """
     import torch
 
-    outputs, trees, laws = call.outputs, call.trees, call.laws
-    bs = trees.tokens.shape[0]
-    request = torch.arange(bs, device=trees.tokens.device)
-    children = trees.children()
+    accept_index, place_of, token_of = call.accept_index, call.retrive_index, call.candidates
+    request = torch.arange(len(token_of), device=token_of.device)
+    children = call.children()
     node = torch.zeros_like(request)
     accepted = torch.zeros_like(request)
     going = torch.ones_like(request, dtype=torch.bool)
-    place = trees.index[:, 0]
-    outputs.accept_index[:, 0] = place
+    place = place_of[:, 0]
+    accept_index[:, 0] = place
     unmet = torch.full_like(request, -1)  # the row of the law that was refused, and how much of it
-    scale = torch.zeros_like(call.last_coins)
-    for _ in range(outputs.accept_index.shape[1] - 1):
-        met = _children_of(node, children, trees, laws)
+    scale = torch.zeros_like(call.uniform_samples_for_final_sampling)
+    for _ in range(accept_index.shape[1] - 1):
+        met = _children_of(node, children, call)
         chosen, refused, taken_off = _choose(met, node, call, selection)
         moving = going & (chosen >= 0)
         unmet = torch.where(going & ~moving, refused, unmet)
         scale = torch.where(going & ~moving, taken_off, scale)
         going = moving
         node = torch.where(moving, chosen, node)
-        _write(outputs.predicts, place, trees.tokens[request, node], moving)
-        place = torch.where(moving, trees.index[request, node], place)
+        _write(call.predicts, place, token_of[request, node], moving)
+        place = torch.where(moving, place_of[request, node], place)
         accepted += moving
-        _write(outputs.accept_index.view(-1), request * outputs.accept_index.shape[1] + accepted,
-               place, moving)  # fmt: skip
-    outputs.accept_token_num.copy_(accepted)
+        at = request * accept_index.shape[1] + accepted
+        _write(accept_index.view(-1), at, place, moving)
+    call.accept_token_num.copy_(accepted)
     # Who went as deep as there is room for has met no children of the last node.
-    met = _children_of(node, children, trees, laws)
+    met = _children_of(node, children, call)
     spent = met.exists & ~going[:, None]
     weights = _without(_left(call, node, unmet, scale, selection), met.tokens, spent)
-    token = _drawn(weights, laws.target[request, node], call.last_coins)
-    _write(outputs.predicts, place, token, torch.ones_like(going))
+    p = call.target_probs[request, node]
+    token = _drawn(weights, p, call.uniform_samples_for_final_sampling)
+    _write(call.predicts, place, token, torch.ones_like(going))
 
 
-def _children_of(node: Any, children: Any, trees: DraftTrees, laws: Laws) -> Children:
+def _children_of(node: Any, children: Any, call: TreeArguments) -> Children:
     """Children of one node per request, `node` of shape [bs]."""
     import torch
 
-    bs, num_nodes = trees.tokens.shape
+    bs, num_nodes = call.candidates.shape
     request = torch.arange(bs, device=node.device)
     nodes = children[request, node]
     exists = nodes >= 0
-    tokens = trees.tokens.gather(1, nodes.clamp(min=0))
-    if laws.rows is None:
+    tokens = call.candidates.gather(1, nodes.clamp(min=0))
+    if call.draft_rows is None:
         rows = (request * num_nodes + node)[:, None].expand_as(nodes)
     else:
-        rows = laws.rows.gather(1, nodes.clamp(min=0))
+        rows = call.draft_rows.gather(1, nodes.clamp(min=0))
     return Children(nodes, exists, tokens, torch.where(exists, rows, -1))
 
 
-def _choose(met: Children, node: Any, call: TreeCall, selection: Selection | None) -> Any:
+def _choose(met: Children, node: Any, call: TreeArguments, selection: Selection | None) -> Any:
     """Child that is taken or -1, row that was refused or -1, and the factor of its law.
 
     Drawn children come first: x ~ q is taken if u q(x) < p(x), where q has been scaled to the mass
@@ -90,15 +90,15 @@ def _choose(met: Children, node: Any, call: TreeCall, selection: Selection | Non
     """
     import torch
 
-    laws, coins, thresholds = call.laws, call.coins, call.thresholds
+    coins, laws = call.uniform_samples, call.draft_probs
     request = torch.arange(node.shape[0], device=node.device)
-    p = laws.target[request[:, None], node[:, None], met.tokens]
-    q = torch.where(met.rows >= 0, laws.drafts[met.rows.clamp(min=0), met.tokens], 0.0)
+    p = call.target_probs[request[:, None], node[:, None], met.tokens]
+    q = torch.where(met.rows >= 0, laws[met.rows.clamp(min=0), met.tokens], 0.0)
     untried = (q > 0.0) & met.exists
     if selection is not None:
         untried &= met.nodes == selection.chosen.view(coins.shape)[request, node][:, None]
     coin = coins[request, node]
-    divisor = torch.full_like(coin, thresholds.acc)  # by a number, a device multiplies
+    divisor = torch.full_like(coin, call.threshold_acc)  # by a number, a device multiplies
     chosen, unmet = torch.full_like(node, -1), torch.full_like(node, -1)
     scale, mass = torch.zeros_like(coin), torch.ones_like(coin)
     tried_q = torch.zeros_like(coin, dtype=torch.float64)
@@ -108,13 +108,13 @@ def _choose(met: Children, node: Any, call: TreeCall, selection: Selection | Non
         first = untried.int().argmax(1, keepdim=True)
         drawn, row, p_x, q_x = (x.gather(1, first)[:, 0] for x in (met.nodes, met.rows, p, q))
         untried = untried.scatter(1, first, False)
-        all_q = laws.drafts[row.clamp(min=0)].sum(1, dtype=torch.float64) if k else 1.0
+        all_q = laws[row.clamp(min=0)].sum(1, dtype=torch.float64) if k else 1.0
         step = mass / torch.maximum((all_q - tried_q).float(), q_x)
         next_q = step * q_x
         if selection is not None:
             next_q = _selected_law(p_x[:, None], q_x[:, None], node, call, selection)[:, 0]
         left_x = (p_x - scale * q_x).clamp(min=0.0)
-        likely = (coin * next_q < left_x / divisor) | (p_x >= thresholds.single)
+        likely = (coin * next_q < left_x / divisor) | (p_x >= call.threshold_single)
         taken = exists & (left_x > 0.0) & likely
         refused = exists & ~taken
         chosen = torch.where(taken, drawn, chosen)
@@ -129,7 +129,7 @@ def _choose(met: Children, node: Any, call: TreeCall, selection: Selection | Non
     reached = torch.zeros_like(coin)
     for k in range(weights.shape[1]):
         reached = reached + weights[:, k]
-        likely = (coin * mass < reached / divisor) | (weights[:, k] >= thresholds.single)
+        likely = (coin * mass < reached / divisor) | (weights[:, k] >= call.threshold_single)
         hit = (weights[:, k] > 0.0) & likely & (chosen < 0)
         chosen = torch.where(hit, met.nodes[:, k], chosen)
     return chosen, unmet, scale
@@ -141,12 +141,12 @@ def _is_new(met: Children) -> Any:
     return met.exists & ~equal.tril(-1).any(2)
 
 
-def _left(call: TreeCall, node: Any, row: Any, scale: Any, selection: Selection | None) -> Any:
+def _left(call: TreeArguments, node: Any, row: Any, scale: Any, selection: Selection | None) -> Any:
     """Positive part of p - scale q, [bs, V], if a row was refused; else p."""
     import torch
 
-    p = call.laws.target[torch.arange(node.shape[0], device=node.device), node]
-    q = call.laws.drafts[row.clamp(min=0)]
+    p = call.target_probs[torch.arange(node.shape[0], device=node.device), node]
+    q = call.draft_probs[row.clamp(min=0)]
     if selection is None:
         q = scale[:, None] * q
     else:
@@ -154,11 +154,11 @@ def _left(call: TreeCall, node: Any, row: Any, scale: Any, selection: Selection 
     return torch.where((row >= 0)[:, None], (p - q).clamp(min=0.0), p)
 
 
-def _selected_law(p: Any, q: Any, node: Any, call: TreeCall, selection: Selection) -> Any:
+def _selected_law(p: Any, q: Any, node: Any, call: TreeArguments, selection: Selection) -> Any:
     """Law of the selected draft, from p and q of some tokens at one node per request."""
     import torch
 
-    bs, num_nodes = call.coins.shape
+    bs, num_nodes = call.candidates.shape
     rows = torch.arange(bs, device=node.device) * num_nodes + node
     return selection.ratios[rows].gather(1, bins_of(p, q).long()) * q
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Integers, Matrix
 from mdsd_opt.prefix_search.bins import BinGroups, Bins, groups_of
-from mdsd_opt.serving.arguments import TreeCall
+from mdsd_opt.serving.arguments import TreeArguments
 from mdsd_opt.trees.device_laws.tables import bins_on_device
 from mdsd_opt.verifiers.optimal.bin_plan import BinMarginal, bin_marginal
 
@@ -55,21 +55,18 @@ def bin_sums(p: Any, q: Any, bins: Any) -> Any:
     return torch.stack([empty.scatter_add(1, bins.long(), x) for x in (of_p, of_q)], 2)
 
 
-def select(call: TreeCall, levels: Any) -> Selection:
+def select(call: TreeArguments, levels: Any) -> Selection:
     """Plan of every node; `levels`, float32 [bs, N], are the levels s."""
     import torch
 
-    trees, laws = call.trees, call.laws
-    bs, num_nodes, vocab_size = laws.target.shape
-    children = trees.children().view(bs * num_nodes, -1)
+    bs, num_nodes, vocab_size = call.target_probs.shape
+    children = call.children().view(bs * num_nodes, -1)
     request = torch.arange(bs, device=children.device).repeat_interleave(num_nodes)
-    tokens = trees.tokens[request[:, None], children.clamp(min=0)]
-    p = laws.target.view(bs * num_nodes, vocab_size)
-    if laws.rows is None:
-        q = laws.drafts
-    else:
-        row = laws.rows[request, children[:, 0].clamp(min=0)]
-        q = torch.where((row >= 0)[:, None], laws.drafts[row.clamp(min=0)], 0.0)
+    tokens = call.candidates[request[:, None], children.clamp(min=0)]
+    p, q = call.target_probs.view(bs * num_nodes, vocab_size), call.draft_probs
+    if call.draft_rows is not None:
+        row = call.draft_rows[request, children[:, 0].clamp(min=0)]
+        q = torch.where((row >= 0)[:, None], q[row.clamp(min=0)], 0.0)
     bins = bins_of(p, q)
     parts = bin_sums(p, q, bins), bins.gather(1, tokens), children, levels.view(-1)
     sums, at, nodes, at_levels = (part.cpu().numpy() for part in parts)

@@ -15,7 +15,7 @@ import triton.language as tl
 
 from mdsd_opt.prefix_search.bins import HALF as _HALF
 from mdsd_opt.serving import selection
-from mdsd_opt.serving.arguments import TreeCall
+from mdsd_opt.serving.arguments import TreeArguments
 
 #: Number of tokens that are processed together.
 BLOCK = 2048
@@ -183,25 +183,25 @@ def plan_nodes(
     tl.store(chosen + node_row, selected)
 
 
-def select(call: TreeCall, levels: Any) -> selection.Selection:
+def select(call: TreeArguments, levels: Any) -> selection.Selection:
     """Plan of every node; `levels`, float32 [bs, N], are the levels s."""
-    trees, laws = call.trees, call.laws
-    bs, num_nodes, vocab_size = laws.target.shape
-    num_bins, device = selection.NUM_BINS, laws.target.device
+    target, first_child, rows = call.target_probs, call.retrive_next_token, call.draft_rows
+    bs, num_nodes, vocab_size = target.shape
+    num_bins, device = selection.NUM_BINS, target.device
     sums = torch.zeros(bs * num_nodes, 2, num_bins, dtype=torch.int64, device=device)
     ratios = torch.empty(bs * num_nodes, num_bins, dtype=torch.float32, device=device)
     chosen = torch.empty(bs * num_nodes, dtype=torch.int64, device=device)
-    by_child = laws.rows is not None
-    rows = laws.rows if by_child else trees.index  # which is not read then
+    by_child = rows is not None
+    rows = rows if by_child else call.retrive_index  # which is not read then
     block = min(BLOCK, triton.next_power_of_2(vocab_size))
-    with torch.cuda.device_of(laws.target):
+    with torch.cuda.device_of(target):
         sum_bins[(bs * num_nodes, triton.cdiv(vocab_size, block))](
-            trees.first_child, laws.target, laws.drafts, rows, sums, num_nodes, vocab_size,
+            first_child, target, call.draft_probs, rows, sums, num_nodes, vocab_size,
             BY_CHILD=by_child, BLOCK=block, NUM_BINS=num_bins, **SUM_OPTIONS,
         )  # fmt: skip
         plan_nodes[(bs * num_nodes,)](
-            trees.tokens, trees.first_child, trees.next_sibling, levels, laws.target, laws.drafts,
-            rows, sums, ratios, chosen, num_nodes, vocab_size,
+            call.candidates, first_child, call.retrive_next_sibling, levels, target,
+            call.draft_probs, rows, sums, ratios, chosen, num_nodes, vocab_size,
             BY_CHILD=by_child, NUM_BINS=num_bins, **PLAN_OPTIONS,
         )  # fmt: skip
     return selection.Selection(ratios, chosen)

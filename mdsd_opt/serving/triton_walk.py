@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from mdsd_opt.serving.arguments import TreeCall
+from mdsd_opt.serving.arguments import TreeArguments
 from mdsd_opt.serving.selection import NUM_BINS, Selection
 from mdsd_opt.serving.triton_selection import bins_of
 
@@ -283,23 +283,18 @@ def walk_trees(
     tl.store(predicts + place, token.to(tl.int32))
 
 
-def walk(call: TreeCall, selection: Selection | None = None) -> None:
+def walk(call: TreeArguments, selection: Selection | None = None) -> None:
     """Decide on every tree of the batch, and write the decisions."""
-    outputs, trees, laws = call.outputs, call.trees, call.laws
-    bs, num_nodes, vocab_size = laws.target.shape
-    by_child = laws.rows is not None
-    with torch.cuda.device_of(laws.target):
+    bs, num_nodes, vocab_size = call.target_probs.shape
+    by_child = call.draft_rows is not None
+    # Without a use for them other tensors stand there, which are not read.
+    rows = call.draft_rows if by_child else call.retrive_index
+    plan = selection or Selection(call.draft_probs, call.retrive_index)
+    with torch.cuda.device_of(call.target_probs):
         walk_trees[(bs,)](
-            outputs.predicts, outputs.accept_index, outputs.accept_token_num,
-            trees.tokens, trees.index, trees.first_child, trees.next_sibling,
-            call.coins, call.last_coins, laws.target, laws.drafts,
-            # Without a use for them other tensors stand here, which are not read.
-            laws.rows if by_child else trees.index,
-            selection.ratios if selection is not None else laws.drafts,
-            selection.chosen if selection is not None else trees.index,
-            call.thresholds.single, call.thresholds.acc,
-            num_nodes, outputs.accept_index.shape[1], call.num_drawn, vocab_size,
-            BY_CHILD=by_child,
+            *call[:9], call.target_probs, call.draft_probs, rows, plan.ratios, plan.chosen,
+            call.threshold_single, call.threshold_acc, num_nodes, call.accept_index.shape[1],
+            call.num_drawn, vocab_size, BY_CHILD=by_child,
             NUM_BINS=0 if selection is None else NUM_BINS,
             BLOCK=min(BLOCK, triton.next_power_of_2(vocab_size)), **OPTIONS,
         )  # fmt: skip

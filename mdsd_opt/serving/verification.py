@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from mdsd_opt.errors import MissingExtra
 from mdsd_opt.serving import reference, selection
-from mdsd_opt.serving.arguments import checked_call, checked_levels
+from mdsd_opt.serving.arguments import TreeArguments
+
+_TENSORS = inspect.signature(TreeArguments)
+_OF_DRAWS = _TENSORS.replace(
+    parameters=[
+        *list(_TENSORS.parameters.values())[:11],
+        inspect.Parameter("uniform_samples_for_selection", inspect.Parameter.POSITIONAL_OR_KEYWORD),
+        _TENSORS.parameters["draft_rows"],
+    ]
+)
 
 
-def verify_tree(
-    predicts: Any,
-    accept_index: Any,
-    accept_token_num: Any,
-    candidates: Any,
-    retrive_index: Any,
-    retrive_next_token: Any,
-    retrive_next_sibling: Any,
-    uniform_samples: Any,
-    uniform_samples_for_final_sampling: Any,
-    target_probs: Any,
-    draft_probs: Any,
-    threshold_single: float = 1.0,
-    threshold_acc: float = 1.0,
-    deterministic: bool = True,
-    draft_rows: Any | None = None,
-    num_drawn: int = 1,
-) -> None:
+def _taking(signature: inspect.Signature) -> Callable[[Any], Any]:
+    """Decorator: the function shows this signature, and nothing is returned."""
+
+    def signed(operation: Any) -> Any:
+        operation.__signature__ = signature.replace(return_annotation=None)
+        return operation
+
+    return signed
+
+
+@_taking(_TENSORS)
+def verify_tree(*args: Any, **named: Any) -> None:
     r"""Accept a path of every tree, and draw the token after it; results are written in place.
 
     Names and order are those of SGLang's ``tree_speculative_sampling_target_only``. A node has any
@@ -94,29 +99,12 @@ def verify_tree(
     NVIDIA and AMD, the same in PyTorch elsewhere; nothing waits for the device. Where rounding
     leaves no weight behind the path, the last token is drawn from p: one of probability 0 never is.
     """
-    call = checked_call(
-        predicts, accept_index, accept_token_num, candidates, retrive_index, retrive_next_token,
-        retrive_next_sibling, uniform_samples, uniform_samples_for_final_sampling, target_probs,
-        draft_probs, threshold_single, threshold_acc, draft_rows, num_drawn,
-    )  # fmt: skip
-    _on(candidates.device, reference, "triton_walk").walk(call)
+    call = TreeArguments(*args, **named).checked()
+    _on(call.candidates.device, reference, "triton_walk").walk(call)
 
 
-def verify_tree_of_draws(
-    predicts: Any,
-    accept_index: Any,
-    accept_token_num: Any,
-    candidates: Any,
-    retrive_index: Any,
-    retrive_next_token: Any,
-    retrive_next_sibling: Any,
-    uniform_samples: Any,
-    uniform_samples_for_final_sampling: Any,
-    target_probs: Any,
-    draft_probs: Any,
-    uniform_samples_for_selection: Any,
-    draft_rows: Any | None = None,
-) -> None:
+@_taking(_OF_DRAWS)
+def verify_tree_of_draws(*args: Any, **named: Any) -> None:
     r"""Accept a path of every tree of independent draws; results are written in place.
 
     All children of a node were drawn from one law q, with replacement, and each draw is a node of
@@ -157,14 +145,13 @@ def verify_tree_of_draws(
     the children. Where a row is zero, or `draft_rows` is -1, the children are certain. Draws
     without replacement go to `verify_tree`, see `num_drawn` there.
     """
-    call = checked_call(
-        predicts, accept_index, accept_token_num, candidates, retrive_index, retrive_next_token,
-        retrive_next_sibling, uniform_samples, uniform_samples_for_final_sampling, target_probs,
-        draft_probs, draft_rows=draft_rows,
-    )  # fmt: skip
-    levels = checked_levels(call, uniform_samples_for_selection)
-    plan = _on(candidates.device, selection, "triton_selection").select(call, levels)
-    _on(candidates.device, reference, "triton_walk").walk(call, plan)
+    given = _OF_DRAWS.bind(*args, **named).arguments
+    levels = given.pop("uniform_samples_for_selection")
+    call = TreeArguments(**given).checked()
+    shape = tuple(call.candidates.shape)
+    call.require("uniform_samples_for_selection", levels, "float32", shape)
+    plan = _on(levels.device, selection, "triton_selection").select(call, levels)
+    _on(levels.device, reference, "triton_walk").walk(call, plan)
 
 
 def _on(device: Any, usual: ModuleType, kernels: str) -> Any:

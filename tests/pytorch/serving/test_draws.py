@@ -16,7 +16,7 @@ import mdsd_opt as mo
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.serving import reference, selection, verify_tree, verify_tree_of_draws
-from mdsd_opt.serving.arguments import checked_call
+from mdsd_opt.serving.arguments import TreeArguments
 
 
 def plan_of(p: Any, q: Any, num_drafts: int) -> tuple[Any, Any, Any]:
@@ -98,7 +98,9 @@ def selected(batch: Served) -> Any:
     """Who is selected at the root."""
 
     def plan(*tensors: Any, uniform_samples_for_selection: Any) -> None:
-        raise Planned(selection.select(checked_call(*tensors), uniform_samples_for_selection))
+        raise Planned(
+            selection.select(TreeArguments(*tensors).checked(), uniform_samples_for_selection)
+        )
 
     with pytest.raises(Planned) as found:
         batch.call(plan)
@@ -170,7 +172,7 @@ def test_the_kernels_decide_as_the_reference(seed: int, monkeypatch: pytest.Monk
 
     def by(select: Any, walk: Any) -> list[list[int]]:
         def decide(*tensors: Any, uniform_samples_for_selection: Any, **options: Any) -> None:
-            call = checked_call(*tensors, **options)
+            call = TreeArguments(*tensors, **options).checked()
             plans.append(select.select(call, uniform_samples_for_selection))
             walk.walk(call, plans[-1])
 

@@ -14,7 +14,7 @@ from mdsd_opt import verifiers
 from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.decoding import Topology
 from mdsd_opt.serving import verify_tree
-from mdsd_opt.serving.arguments import checked_call
+from mdsd_opt.serving.arguments import TreeArguments
 
 
 def always(*weights: float) -> Callable[[Any], Any]:
@@ -80,7 +80,7 @@ def test_the_kernel_is_lossless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mdsd_opt.auditing.trees.audit._beside", lambda report, *_: report)
 
     def by_kernel(*tensors: Any) -> None:
-        triton_walk.walk(checked_call(*tensors))
+        triton_walk.walk(TreeArguments(*tensors).checked())
 
     report = audit(by_kernel, "with_replacement", "chain1", TableModel(2, 1), TableModel(2, 101))
     assert report.verdict_class == "lossless", report.verdict

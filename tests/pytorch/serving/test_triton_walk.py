@@ -16,13 +16,15 @@ from support.random_trees import random_batch, random_draws, without_replacement
 
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.serving import kernel_budget, reference
-from mdsd_opt.serving.arguments import checked_call
+from mdsd_opt.serving.arguments import TreeArguments
 
 triton_walk = pytest.importorskip("mdsd_opt.serving.triton_walk", reason="needs triton")
 
 
 def decide(served: Any, module: ModuleType, **options: float) -> list[list[int]]:
-    return served.call(lambda *args, **kw: module.walk(checked_call(*args, **kw)), **options)
+    return served.call(
+        lambda *args, **kw: module.walk(TreeArguments(*args, **kw).checked()), **options
+    )
 
 
 @pytest.mark.parametrize("seed", range(12))
