@@ -1,4 +1,7 @@
-"""Timing of passes, in two minutes or less: of loaded models and of servers."""
+"""Timing of passes, in two minutes or less: of loaded models and of servers.
+
+A first pass of each kind, which loads and compiles, is not counted.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -21,7 +26,7 @@ BATCHES = (1, 4, 16)
 ROWS = (1, 2, 4, 8, 16)
 CONTEXTS = (128,)
 
-_REPEATS = 5
+REPEATS = 5
 
 #: Seconds after which one kind of pass is not timed again, once two are counted.
 _MOST_SECONDS = 3.0
@@ -51,12 +56,20 @@ def measured(
     return found
 
 
+def median_ms(seconds: Callable[[], float], repeats: int = REPEATS) -> float:
+    """Median milliseconds of a pass, by a function that makes one and tells how long it took."""
+    taken: list[float] = []
+    while len(taken) <= repeats and (len(taken) < 3 or sum(taken) < _MOST_SECONDS):
+        taken.append(seconds())
+    return 1e3 * float(np.median(taken[1:]))
+
+
 def time_model(
     loaded: Any,
     batches: Sequence[int] = BATCHES,
     rows: Sequence[int] = ROWS,
     contexts: Sequence[int] = CONTEXTS,
-    repeats: int = _REPEATS,
+    repeats: int = REPEATS,
 ) -> list[Pass]:
     """Median milliseconds of passes of a `LoadedModel` of transformers that keeps keys and values.
 
@@ -85,22 +98,19 @@ def time_model(
         model(input_ids=ids, use_cache=True, **{name: cache})
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        return time.perf_counter() - began
+        took = time.perf_counter() - began
+        cache.crop(-ids.shape[1])
+        return took
 
     found = []
     with torch.inference_mode():
-        for context in contexts:
-            for batch in batches:
-                shape = (batch, context + max(rows))
-                ids = torch.randint(size, shape, generator=random).to(device)
-                cache = cache_of(model(input_ids=ids[:, :context], use_cache=True))
-                for count in rows:
-                    new = ids[:, context : context + count]
-                    taken: list[float] = []
-                    while len(taken) <= repeats and (len(taken) < 3 or sum(taken) < _MOST_SECONDS):
-                        taken.append(seconds(new, cache))
-                        cache.crop(-count)
-                    found.append(Pass(batch, count, context, 1e3 * float(np.median(taken[1:]))))
+        for context, batch in product(contexts, batches):
+            shape = (batch, context + max(rows))
+            ids = torch.randint(size, shape, generator=random).to(device)
+            cache = cache_of(model(input_ids=ids[:, :context], use_cache=True))
+            for count in rows:
+                once = partial(seconds, ids[:, context : context + count], cache)
+                found.append(Pass(batch, count, context, median_ms(once, repeats)))
     return found
 
 
@@ -120,33 +130,30 @@ def time_server(
     vLLM, SGLang and llama.cpp do: an answer that ends early is an error. Passes over several rows
     of a text cannot be asked for in this way; llama.cpp's server tells them, see `time_llamacpp`.
     """
-    from mdsd_opt.auditing.servers.connection import Connection
-
     _check(batches, (1,), contexts)
-    connection = Connection(url, timeout=120.0, transport=transport)
-    try:
-        name = model or _model_of(connection)
-        found = []
-        for context in contexts:
-            for batch in batches:
-                ask = partial(_seconds_of_batch, connection, name, batch, context)
-                ms = _step_ms(ask, repeats)
-                if not ms > 0:
-                    raise ServerError(
-                        f"{url}: {_LONGEST} tokens take no longer than {_SHORT} at batch {batch}: "
-                        "it is too busy to be measured, or answers from a cache"
-                    )
-                found.append(Pass(batch, 1, context, ms))
-        return found
-    finally:
-        connection.close()
+    found = []
+    with _connected(url, transport) as connection:
+        name = model or _read(
+            connection.get("/v1/models"),
+            lambda answer: str(answer["data"][0]["id"]),
+            f"{connection.url}/v1/models names no model: is it such a server?",
+        )
+        for context, batch in product(contexts, batches):
+            ms = _step_ms(partial(_seconds_of_batch, connection, name, batch, context), repeats)
+            if not ms > 0:
+                raise ServerError(
+                    f"{url}: {_LONGEST} tokens take no longer than {_SHORT} at batch {batch}: "
+                    "it is too busy to be measured, or answers from a cache"
+                )
+            found.append(Pass(batch, 1, context, ms))
+    return found
 
 
 def time_llamacpp(
     url: str,
     rows: Sequence[int] = ROWS,
     contexts: Sequence[int] = CONTEXTS,
-    repeats: int = _REPEATS,
+    repeats: int = REPEATS,
     transport: Any = None,
 ) -> list[Pass]:
     """Milliseconds of passes over several rows of one text, as llama.cpp's server times them.
@@ -154,14 +161,15 @@ def time_llamacpp(
     A prompt that it has read but for its end is read in one pass over the rest: `prompt_ms` of its
     answer, for `prompt_n` tokens.
     """
-    from mdsd_opt.auditing.servers.connection import Connection
-
     _check((1,), rows, contexts)
-    connection = Connection(url, timeout=120.0, transport=transport)
     random = np.random.default_rng(0)
-    try:
-        size = _vocabulary_of(connection, url)
-        found = []
+    found = []
+    with _connected(url, transport) as connection:
+        size = _read(
+            connection.get("/v1/models"),
+            lambda answer: int(answer["data"][0]["meta"]["n_vocab"]),
+            f"{url} does not tell n_vocab, as llama.cpp's server does",
+        )
         for context in contexts:
             before = random.integers(3, size, context).tolist()
             _prompt_ms(connection, before)
@@ -175,28 +183,21 @@ def time_llamacpp(
                     taken.append(ms)
                 if len(taken) > 1:
                     found.append(Pass(1, count, context, float(np.median(taken[1:]))))
-        if len(found) < len(rows) * len(contexts):
-            raise ServerError(
-                f"{url} reads more of a prompt anew than its end, so that passes over few rows "
-                "cannot be timed: does it keep prompts (cache_prompt)?"
-            )
-        return found
-    finally:
-        connection.close()
+    if len(found) < len(rows) * len(contexts):
+        raise ServerError(
+            f"{url} reads more of a prompt anew than its end, so that passes over few rows "
+            "cannot be timed: does it keep prompts (cache_prompt)?"
+        )
+    return found
 
 
 def time_any_server(url: str, contexts: Sequence[int] = CONTEXTS) -> list[Pass]:
     """Passes of a server by the batches that fit in it, and by rows where it is llama.cpp's."""
-    from mdsd_opt.auditing.servers.connection import Connection
-
-    connection = Connection(url)
-    try:
-        props = connection.get("/props")
-        slots = props.get("total_slots") if isinstance(props, dict) else None
-    except ServerError:
-        slots = None
-    finally:
-        connection.close()
+    with _connected(url, timeout=60.0) as connection:
+        try:
+            slots = _read(connection.get("/props"), lambda answer: answer["total_slots"], "none")
+        except ServerError:
+            slots = None
     if not isinstance(slots, int):
         return time_server(url, contexts=contexts)
     steps = time_server(url, [size for size in BATCHES if size <= slots], contexts)
@@ -218,23 +219,24 @@ def _beside(steps: Sequence[Pass], prompts: Sequence[Pass]) -> list[Pass]:
 
 
 def _check(batches: Sequence[int], rows: Sequence[int], contexts: Sequence[int]) -> None:
-    for name, given, least in (
-        ("batches", batches, 1),
-        ("rows", rows, 1),
-        ("contexts", contexts, 2),
-    ):
+    named = (("batches", batches, 1), ("rows", rows, 1), ("contexts", contexts, 2))
+    for name, given, least in named:
         if not given or min(given) < least:
             raise InvalidInput(f"{name} is {[*given]}: give numbers of at least {least}")
 
 
-def _model_of(connection: Any) -> str:
-    answer = connection.get("/v1/models")
+def _connected(url: str, transport: Any = None, timeout: float = 120.0) -> closing[Any]:
+    from mdsd_opt.auditing.servers.connection import Connection
+
+    return closing(Connection(url, timeout, transport=transport))
+
+
+def _read(answer: Any, read: Callable[[Any], Any], otherwise: str) -> Any:
+    """Part of an answer; `ServerError` with this message where it is not there."""
     try:
-        return str(answer["data"][0]["id"])
-    except (TypeError, KeyError, IndexError) as error:
-        raise ServerError(
-            f"{connection.url}/v1/models names no model: is it such a server?"
-        ) from error
+        return read(answer)
+    except (TypeError, KeyError, IndexError, ValueError) as error:
+        raise ServerError(otherwise) from error
 
 
 def _seconds_of_batch(
@@ -261,8 +263,7 @@ def _seconds_of_batch(
 
     began = time.perf_counter()
     with ThreadPoolExecutor(batch) as pool:
-        for _ in pool.map(one, range(batch)):
-            pass
+        list(pool.map(one, range(batch)))
     return time.perf_counter() - began
 
 
@@ -277,19 +278,12 @@ def _step_ms(ask: Callable[[int, int], float], repeats: int) -> float:
         tokens *= 2
 
 
-def _vocabulary_of(connection: Any, url: str) -> int:
-    answer = connection.get("/v1/models")
-    try:
-        return int(answer["data"][0]["meta"]["n_vocab"])
-    except (TypeError, KeyError, IndexError, ValueError) as error:
-        raise ServerError(f"{url} does not tell n_vocab, as llama.cpp's server does") from error
-
-
 def _prompt_ms(connection: Any, prompt: Sequence[int]) -> tuple[int, float]:
+    """Tokens of a prompt that llama.cpp's server read anew, and the milliseconds that took."""
     body = {"prompt": [*prompt], "n_predict": 1, "cache_prompt": True, "id_slot": 0}
-    answer = connection.post("/completion", body, tries=1)
-    try:
-        timings = answer["timings"]
-        return int(timings["prompt_n"]), float(timings["prompt_ms"])
-    except (TypeError, KeyError, ValueError) as error:
-        raise ServerError(f"{connection.url}/completion tells no timings of the prompt") from error
+    read, ms = _read(
+        connection.post("/completion", body, tries=1),
+        lambda answer: (int(answer["timings"]["prompt_n"]), float(answer["timings"]["prompt_ms"])),
+        f"{connection.url}/completion tells no timings of the prompt",
+    )
+    return read, ms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import pairwise, permutations
 from math import ceil, floor, inf, log
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from mdsd_opt.base.checked import checked_amount
 from mdsd_opt.base.files import atomic_write, read_json
 from mdsd_opt.errors import InvalidInput, UnreadableFile
-from mdsd_opt.trees.topology import Topology
+from mdsd_opt.trees import Topology
 
 #: Milliseconds of a target pass by its rows: a table measured at some numbers, or a function.
 RowsCost = Mapping[int, float] | Callable[[int], float]
@@ -150,14 +150,7 @@ class StepCosts:
 
     def to_dict(self) -> dict[str, Any]:
         """Fields, ready for JSON; a function is named "function"."""
-        return {
-            "target_ms": _shown(self.target_ms),
-            "draft_ms": _shown(self.draft_ms),
-            "rows_ms": _shown(self.rows_ms),
-            "verify_ms": self.verify_ms,
-            "batch_size": self.batch_size,
-            "draft_passes": self.draft_passes,
-        }
+        return {field.name: _shown(getattr(self, field.name)) for field in fields(self)}
 
 
 def _check_table(name: str, table: Mapping[int, float], of: str) -> None:
@@ -273,19 +266,9 @@ class MeasuredCosts:
         several = [key for key in target if key[1] > 1]
         for size, rows in sorted(several, key=lambda key: -abs(log(key[0] / batch))):
             by_rows[size * rows] = target[size, rows]
-        costs: dict[str, PassCost | RowsCost | None] = {
-            "target_ms": plain,
-            "draft_ms": {size: ms for (size, rows), ms in draft.items() if rows == 1},
-            "rows_ms": by_rows or None,
-        }
-        if not costs["draft_ms"]:
-            costs["draft_ms"] = 0.0
-        return StepCosts(
-            **costs,  # type: ignore[arg-type]
-            verify_ms=verify_ms,
-            batch_size=batch,
-            draft_passes=draft_passes if self.of_draft else 0,
-        )
+        of_draft = {size: ms for (size, rows), ms in draft.items() if rows == 1}
+        passes = draft_passes if self.of_draft else 0
+        return StepCosts(plain, of_draft or 0.0, by_rows or None, verify_ms, batch, passes)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the passes as JSON."""

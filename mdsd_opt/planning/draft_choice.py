@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.files.logits import LogitsSample
-from mdsd_opt.base.long_runs import available_threads, map_rows
+from mdsd_opt.base.long_runs import available_threads, map_rows, progress_bar
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.batch import acceptance_rates
 from mdsd_opt.corpora.intervals import MeanInterval, mean_interval
@@ -76,6 +76,11 @@ class SchemeRate:
     behind: MeanInterval
     gap: float = 0.0
 
+    def to_dict(self) -> dict[str, Any]:
+        """Fields, ready for JSON."""
+        means = {**self.acceptance.to_dict(), "behind": self.behind.to_dict()}
+        return {"scheme": self.scheme, **means, "gap": self.gap}
+
 
 @dataclass(frozen=True, slots=True)
 class SchemeComparison:
@@ -105,15 +110,7 @@ class SchemeComparison:
         return {
             "num_drafts": self.num_drafts,
             "num_positions": self.num_positions,
-            "rates": [
-                {
-                    "scheme": row.scheme,
-                    **row.acceptance.to_dict(),
-                    "behind": row.behind.to_dict(),
-                    "gap": row.gap,
-                }
-                for row in self.rates
-            ],
+            "rates": [row.to_dict() for row in self.rates],
             "left_out": list(self.left_out),
             "inclusion_bound": None if self.inclusion is None else self.inclusion.to_dict(),
         }
@@ -126,17 +123,27 @@ class SchemeComparison:
 
     def __str__(self) -> str:
         """Table of at most 80 columns."""
-        form = "{:<42.42} {:>19.19} {:>17.17}"
-        lines = [form.format(f"drafts, K = {self.num_drafts}", "acceptance", "behind the best")]
-        lines += [
-            form.format(
-                scheme_label(row.scheme),
-                row.acceptance.shown,
-                "" if row is self.rates[0] else row.behind.shown,
-            )
-            for row in self.rates
-        ]
-        return "\n".join([*lines, *([self.inclusion_note] if self.inclusion else [])])
+        rows = [(scheme_label(row.scheme), row) for row in self.rates]
+        table = ranking(f"drafts, K = {self.num_drafts}", rows, self.rates[0])
+        return f"{table}\n{self.inclusion_note}" if self.inclusion else table
+
+
+def ranking(title: str, rows: Iterable[tuple[str, Any]], best: Any) -> str:
+    """Table of at most 80 columns: names of rates, their `acceptance`, and how far `behind`."""
+    form = "{:<42.42} {:>19.19} {:>17.17}"
+    lines = [form.format(title, "acceptance", "behind the best")]
+    for name, row in rows:
+        behind = "" if row is best else row.behind.shown
+        lines.append(form.format(name, row.acceptance.shown, behind))
+    return "\n".join(lines)
+
+
+def means_of(
+    rates: Rates, best: Rates, groups: Any, confidence: float
+) -> tuple[MeanInterval, MeanInterval]:
+    """Mean of some rates, and mean of what they are behind the best, position by position."""
+    acceptance = mean_interval(rates, groups, confidence).within(0.0, 1.0)
+    return acceptance, mean_interval(best - rates, groups, confidence).within(-1.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,40 +164,44 @@ class _Sample:
         )  # fmt: skip
         return np.asarray(rates)
 
-    def solved(self, make: Callable[[NDArray[np.float64]], DraftScheme]) -> Rates:
+    def solved(self, make: Callable[[Rates], DraftScheme]) -> Rates:
         """Rates by the solver, position by position, for schemes that have no batched rates."""
         from mdsd_opt.solvers import solve
 
-        def rate(row: int) -> float:
-            drafts = make(self.of_draft.law(self.draft[row]))
-            problem = TransportProblem(self.of_target.law(self.target[row]), drafts)
-            return solve(problem, "subset_selection").acceptance_rate
-
-        return np.array(map_rows(rate, len(self.target), self.num_threads, "compare_schemes"))
+        return self._by_position(
+            lambda problem: solve(problem, "subset_selection").acceptance_rate, make
+        )
 
     def inclusion_bounds(self) -> Rates:
         """Inclusion bound of draws without replacement at each position."""
-
-        def bound(row: int) -> float:
-            drafts = WithoutReplacement(self.of_draft.law(self.draft[row]), self.num_drafts)
-            return inclusion_bound(TransportProblem(self.of_target.law(self.target[row]), drafts))
-
-        return np.array(map_rows(bound, len(self.target), self.num_threads, "inclusion_bound"))
+        return self._by_position(
+            inclusion_bound, partial(WithoutReplacement, num_drafts=self.num_drafts)
+        )
 
     def best_tempered(self, gaps: dict[str, float]) -> Rates:
         """Rates at the best temperature of each position; the mean gap is put in `gaps`."""
 
-        def rate(row: int) -> tuple[float, float]:
-            best = best_draft_temperature(
+        def best(row: int) -> BestTemperature:
+            return best_draft_temperature(
                 self.target[row], self.draft[row], self.num_drafts,
                 temperature=self.of_target.temperature, kind="logits",
             )  # fmt: skip
-            return best.acceptance_rate, best.upper_bound
 
-        found = map_rows(rate, len(self.target), self.num_threads, "best_temperature")
-        rates, bounds = np.array(found).T
+        _, rates, bounds = np.array(self._mapped(best)).T
         gaps[_BEST_TEMPERED] = float((bounds - rates).mean())
         return rates
+
+    def _by_position(
+        self, measure: Callable[[TransportProblem], float], make: Callable[[Rates], DraftScheme]
+    ) -> Rates:
+        def at(row: int) -> float:
+            drafts = make(self.of_draft.law(self.draft[row]))
+            return measure(TransportProblem(self.of_target.law(self.target[row]), drafts))
+
+        return np.array(self._mapped(at))
+
+    def _mapped(self, function: Callable[[int], Any]) -> list[Any]:
+        return map_rows(function, len(self.target), self.num_threads, "compare_schemes")
 
 
 def _ways(num_drafts: int) -> dict[str, Callable[[_Sample], Rates]]:
@@ -344,40 +355,23 @@ def compare_draft_schemes(
         raise InvalidInput(f"no schemes given: choose from {', '.join(ways)}")
     found: dict[str, Rates] = {}
     left_out = []
-    for name, way in _shown(chosen, progress):
-        try:
-            found[name] = way(sample)
-        except UnsupportedScheme:
-            left_out.append(name)
+    with progress_bar("draft schemes", len(chosen), progress) as advance:
+        for name, way in chosen.items():
+            try:
+                found[name] = way(sample)
+            except UnsupportedScheme:
+                left_out.append(name)
+            advance(1)
     if not found:
         raise UnsupportedScheme(f"{', '.join(left_out)}: not possible at every position")
     groups = given.texts
     best = max(found.values(), key=lambda rates: float(rates.mean()))
     ranked = sorted(found.items(), key=lambda item: -float(item[1].mean()))
     rates = tuple(
-        SchemeRate(
-            name,
-            mean_interval(column, groups, confidence).within(0.0, 1.0),
-            mean_interval(best - column, groups, confidence).within(-1.0, 1.0),
-            gaps.get(name, 0.0),
-        )
+        SchemeRate(name, *means_of(column, best, groups, confidence), gaps.get(name, 0.0))
         for name, column in ranked
     )
     bound = None
     if inclusion:
         bound = mean_interval(sample.inclusion_bounds(), groups, confidence).within(0.0, 1.0)
     return SchemeComparison(num_drafts, len(sample.target), rates, tuple(left_out), bound)
-
-
-def _shown(
-    chosen: dict[str, Callable[[_Sample], Rates]], progress: bool
-) -> Iterator[tuple[str, Callable[[_Sample], Rates]]]:
-    if not progress:
-        yield from chosen.items()
-        return
-    from rich.console import Console
-    from rich.progress import track
-
-    yield from track(
-        chosen.items(), description="draft schemes", console=Console(stderr=True), transient=True
-    )

@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mdsd_opt.base.checked import check_confidence
 from mdsd_opt.base.files.logits import LogitsSample
@@ -21,10 +20,9 @@ from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.batch import acceptance_rates
 from mdsd_opt.batch.rates import checked_integer
-from mdsd_opt.corpora.intervals import MeanInterval, mean_interval
+from mdsd_opt.corpora.intervals import MeanInterval
 from mdsd_opt.errors import InvalidInput
-
-Rates = NDArray[np.float64]
+from mdsd_opt.planning.draft_choice import Rates, means_of, ranking
 
 #: Filters that are tried, each alone, beside none and the target's own.
 FILTERS = (
@@ -124,13 +122,8 @@ class BestFilter:
 
     def __str__(self) -> str:
         """Table of at most 80 columns: the best setting beside the target's and none."""
-        form = "{:<42.42} {:>19.19} {:>17.17}"
         title = f"{self.scheme.replace('_', ' ')}, K = {self.num_drafts}"
-        lines = [form.format(title, "acceptance", "behind the best")]
-        for name, row in self.shown:
-            behind = "" if row is self.rates[0] else row.behind.shown
-            lines.append(form.format(name, row.acceptance.shown, behind))
-        return "\n".join(lines)
+        return ranking(title, self.shown, self.rates[0])
 
     @property
     def shown(self) -> list[tuple[str, FilterRate]]:
@@ -254,14 +247,9 @@ def best_draft_filter(
         return (0.0 if behind <= _EQUAL else behind, num_filters, away)
 
     ranked = sorted(found, key=place)
+    best_rates = found[ranked[0]]
     rates = tuple(
-        FilterRate(
-            setting,
-            mean_interval(found[setting], given.texts, confidence).within(0.0, 1.0),
-            mean_interval(found[ranked[0]] - found[setting], given.texts, confidence).within(
-                -1.0, 1.0
-            ),
-        )
+        FilterRate(setting, *means_of(found[setting], best_rates, given.texts, confidence))
         for setting in ranked
     )
     return BestFilter(drafts, num_drafts, chosen, given.num_positions, rates)

@@ -17,6 +17,7 @@ from mdsd_opt.decoding.generation import Metrics
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.planning.advice import SCHEMES, Advice, advice_from_rates
+from mdsd_opt.planning.cost_measurements import ROWS, median_ms
 from mdsd_opt.planning.costs import StepCosts
 from mdsd_opt.planning.tree_forecasts import (
     MAX_WIDTH,
@@ -26,10 +27,6 @@ from mdsd_opt.planning.tree_forecasts import (
     rates_of_sample,
 )
 from mdsd_opt.trees.draft_tree import Tokens
-
-#: Numbers of rows that are timed, and of repeats, after one that does not count.
-ROWS = (1, 2, 4, 8, 16)
-_REPEATS = 5
 
 #: Relative error above which a term of the forecast is named.
 NEAR = 0.15
@@ -235,13 +232,14 @@ def _pass_ms(model: Any, prompt: Sequence[int], rows: int) -> float:
     ask, text = tree_logits(model), [*prompt]
     path = tuple(int(prompt[n % len(prompt)]) for n in range(rows - 1))
     drafts = [path[:n] for n in range(rows)]
-    taken = []
-    for _ in range(1 + _REPEATS):
+
+    def seconds() -> float:
         text.append(int(prompt[-1]))
         began = time.perf_counter()
         ask(text, drafts)
-        taken.append(1e3 * (time.perf_counter() - began))
-    return float(np.median(taken[1:]))
+        return time.perf_counter() - began
+
+    return median_ms(seconds)
 
 
 def _rates_of_text(

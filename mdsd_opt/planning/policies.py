@@ -7,7 +7,7 @@ draft that is thrown away because of which token was drawn changes the law of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -144,11 +144,10 @@ def _by_acceptance(costs: StepCosts, most: int) -> Policy:
     """Policy of the best number of drafts by the acceptance of single ones, where all are alike."""
     thresholds: dict[str, float] = {}
     length = -1
-    plain = costs.plain()
-    steps = np.array([costs.drafted(k) for k in range(1, most + 1)])
+    speedup_at = _speedups(costs, most)
     for alpha in np.linspace(0.0, 1.0, 101)[:-1]:
-        gains = (1.0 + np.cumsum(alpha ** np.arange(1, most + 1))) * plain / steps
-        best = int(gains.argmax()) + 1 if gains.max() > 1.0 else 0
+        gained, fastest = speedup_at(alpha)
+        best = fastest if gained > 1.0 else 0
         if best > length:
             thresholds[f"{best}"] = float(round(alpha, 2))
             length = best
@@ -159,6 +158,18 @@ def _by_acceptance(costs: StepCosts, most: int) -> Policy:
         thresholds,
         "lossless: steps that are over decide",
     )
+
+
+def _speedups(costs: StepCosts, most: int) -> Callable[[float], tuple[float, int]]:
+    """Function from the acceptance of single drafts, all alike, to the best speed-up and length."""
+    plain = costs.plain()
+    steps = np.array([costs.drafted(k) for k in range(1, most + 1)])
+
+    def reached(alpha: float) -> tuple[float, int]:
+        gains = (1.0 + np.cumsum(alpha ** np.arange(1, most + 1))) * plain / steps
+        return float(gains.max()), int(gains.argmax()) + 1
+
+    return reached
 
 
 def acceptance_needed(
@@ -172,13 +183,7 @@ def acceptance_needed(
         raise InvalidInput(f"speedup is {speedup}: give a number above 0, such as 2")
     if costs is None:
         raise InvalidInput("what a speed-up takes depends on costs: give target_ms and draft_ms")
-    plain = costs.plain()
-    steps = np.array([costs.drafted(k) for k in range(1, most + 1)])
-
-    def reached(alpha: float) -> tuple[float, int]:
-        gains = (1.0 + np.cumsum(alpha ** np.arange(1, most + 1))) * plain / steps
-        return float(gains.max()), int(gains.argmax()) + 1
-
+    reached = _speedups(costs, most)
     gives, takes = f"gives a speed-up of {speedup:g}", f"a speed-up of {speedup:g} takes"
     if speedup == 1:
         gives, takes = "breaks even", "breaking even takes"
