@@ -7,6 +7,7 @@ it: `place_rates` and `automatic` (which shape is best), `language_models`, `mod
 `huggingface` (whose logits), `comparison` (several rules in turn).
 """
 
+import mdsd_opt.trees as _trees
 from mdsd_opt.decoding.generation import (
     ContextEnds,
     Generation,
@@ -27,36 +28,12 @@ from mdsd_opt.decoding.place_rates import (
     place_rates,
 )
 from mdsd_opt.decoding.shared_laws import SharedLaw, blind_bound, shared_law
-from mdsd_opt.trees.draft_tree import Node, grow, set_targets
-from mdsd_opt.trees.optimum import TreeBound, tree_bound, tree_optimum
-from mdsd_opt.trees.plans import TreePlan, plan_tree
-from mdsd_opt.trees.rules import Accepted, Stop, TreeRule, get_rule, rule_names
-from mdsd_opt.trees.rules.published import PublishedRule, published_rules
-from mdsd_opt.trees.topology import (
-    AutoTree,
-    DynamicTree,
-    PlannedTree,
-    Topology,
-    balanced,
-    chain,
-    expected_accepted,
-    initial_rates,
-    k_ary,
-    parse_topology,
-    place_values,
-    sparse,
-    whole_paths,
-)
-from mdsd_opt.trees.value_bound import ValueBound, value_bound
+from mdsd_opt.trees import *  # noqa: F403
 
 __all__ = [
-    "Accepted", "AutoTree", "ConfidenceRates", "ContextEnds", "DynamicTree", "Generation",
-    "Metrics", "Node", "PlannedTree", "PromptLookup", "PublishedRule", "RunningRates", "SharedLaw",
-    "Stop", "Topology", "TreeBound", "TreePlan", "TreeRule", "ValueBound", "balanced", "best_first",
-    "blind_bound", "by_position", "chain", "confidence_rates", "custom_generate",
-    "expected_accepted", "generate", "generate_batch", "generate_steps", "get_rule", "grow",
-    "grow_by_acceptance", "initial_rates", "k_ary", "measured_rates", "parse_topology",
-    "place_rates", "place_values", "plan_tree", "published_rules", "rule_names", "set_targets",
-    "shared_law", "sparse", "tree_bound", "tree_logits", "tree_optimum", "value_bound",
-    "whole_paths",
+    "ConfidenceRates", "ContextEnds", "Generation", "Metrics", "PromptLookup", "RunningRates",
+    "SharedLaw", "best_first", "blind_bound", "by_position", "confidence_rates", "custom_generate",
+    "generate", "generate_batch", "generate_steps", "grow_by_acceptance", "measured_rates",
+    "place_rates", "shared_law", "tree_logits",
 ]  # fmt: skip
+__all__ += _trees.__all__

@@ -20,9 +20,9 @@ from mdsd_opt.decoding.step_laws import check_tree, distance_of, relax_targets, 
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.solvers.frontier.relaxation import checked_relax
-from mdsd_opt.trees.draft_tree import Node, Tokens
-from mdsd_opt.trees.rules import TreeRule, get_rule
-from mdsd_opt.trees.topology import MAX_DEPTH, AutoTree, Tree, parse_topology
+from mdsd_opt.trees import AutoTree, Node, TreeRule, get_rule, parse_topology
+from mdsd_opt.trees.draft_tree import Tokens
+from mdsd_opt.trees.topology import MAX_DEPTH, Tree
 
 
 class ContextEnds(UserWarning):

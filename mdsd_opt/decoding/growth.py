@@ -12,24 +12,22 @@ from mdsd_opt.decoding.place_rates import RunningRates, measured_rates
 from mdsd_opt.drafts import WithoutReplacement
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.trees.device_laws.weights import probabilities
-from mdsd_opt.trees.draft_tree import DraftModel, Law, Node, draw_all, drawn, grow
-from mdsd_opt.trees.plans import TreePlan, plan_tree
-from mdsd_opt.trees.topology import (
-    MAX_DEPTH,
+from mdsd_opt.trees import (
     AutoTree,
     DynamicTree,
-    Place,
+    Node,
     PlannedTree,
-    Rates,
-    RateTable,
     Topology,
-    Tree,
+    TreePlan,
     expected_accepted,
+    grow,
     initial_rates,
     place_values,
-    valued,
+    plan_tree,
 )
+from mdsd_opt.trees.device_laws.weights import probabilities
+from mdsd_opt.trees.draft_tree import DraftModel, Law, draw_all, drawn
+from mdsd_opt.trees.topology import MAX_DEPTH, Place, Rates, RateTable, Tree, valued
 
 #: Most drafts of a node in a plan without a table.
 MAX_DRAFTS = 8

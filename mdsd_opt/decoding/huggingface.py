@@ -17,9 +17,9 @@ from mdsd_opt.decoding.generation import Metrics, generate_steps, require_room
 from mdsd_opt.decoding.models.caches import CACHE_NAMES, cache_of, holds_text
 from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.trees import TreeRule
 from mdsd_opt.trees.device_laws.transfers import known, on_device, token_ids
 from mdsd_opt.trees.draft_tree import Tokens
-from mdsd_opt.trees.rules import TreeRule
 from mdsd_opt.trees.topology import Tree
 
 #: Processors that treat every row by itself, whatever its place in the batch.

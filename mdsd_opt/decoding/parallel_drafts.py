@@ -13,9 +13,10 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.trees import Topology
 from mdsd_opt.trees.draft_tree import DraftModel, Tokens
 from mdsd_opt.trees.plans import Cost, seconds_of
-from mdsd_opt.trees.topology import Place, Topology
+from mdsd_opt.trees.topology import Place
 
 
 def by_position(laws: Floats) -> DraftModel:

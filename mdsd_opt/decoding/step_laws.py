@@ -27,13 +27,14 @@ from mdsd_opt.drafts.by_name import SINGLE_MODEL_SCHEMES, SchemeMaker, compositi
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.relaxation import relaxed_by
+from mdsd_opt.trees import Accepted, Node, Topology, TreeRule
 from mdsd_opt.trees.device_laws.laws import BinnedDrafts, BinnedLaw
 from mdsd_opt.trees.device_laws.tables import bin_tables, undrafted_table
 from mdsd_opt.trees.device_laws.transfers import on_device, token_ids
 from mdsd_opt.trees.device_laws.weights import integer_weights
-from mdsd_opt.trees.draft_tree import Node, Tokens, settle
-from mdsd_opt.trees.rules import Accepted, TopDown, TreeRule
-from mdsd_opt.trees.topology import Place, Topology
+from mdsd_opt.trees.draft_tree import Tokens, settle
+from mdsd_opt.trees.rules import TopDown
+from mdsd_opt.trees.topology import Place
 
 #: Names of the rules that decide from sums over bins.
 DEVICE_RULES = ("traversal_hull", "level_sequential", "optimal")

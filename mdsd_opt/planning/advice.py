@@ -27,7 +27,7 @@ from mdsd_opt.planning.tree_forecasts import (
     rates_of_paths,
     rates_of_sample,
 )
-from mdsd_opt.trees.topology import Topology
+from mdsd_opt.trees import Topology
 
 #: Schemes that are compared unless others are named.
 SCHEMES = ("with_replacement", "without_replacement", "greedy", "top_k")

@@ -27,8 +27,9 @@ from mdsd_opt.corpora.corpus import RatesConfig, open_corpus
 from mdsd_opt.corpora.rates import combinations, rates_by_position
 from mdsd_opt.corpora.summary import score_corpus
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.trees.plans import plan_tree
-from mdsd_opt.trees.topology import Place, Topology, chain, k_ary, rates_from_alphas
+from mdsd_opt.trees import Topology, chain, k_ary
+from mdsd_opt.trees.plans import plans_by_size
+from mdsd_opt.trees.topology import Place, rates_from_alphas
 
 #: Largest number of drafts after a node: the rates of more are hardly higher.
 MAX_WIDTH = 16
@@ -72,9 +73,9 @@ class TreeForecasts:
     def candidates(self, max_drafts: int) -> list[Candidate]:
         """Plans that accept most within each size and depth."""
         found: dict[frozenset[tuple[Place, int]], Candidate] = {}
-        for depth in (n for n in _GRID if n <= max_drafts):
-            for size in (n for n in _GRID if depth <= n <= max_drafts):
-                plan = plan_tree(self.table, size, depth)
+        sizes = [size for size in _GRID if size <= max_drafts]
+        for n, depth in enumerate(sizes):
+            for plan in plans_by_size(self.table, sizes[n:], depth):
                 tree = named(plan.topology)
                 key = frozenset(tree.num_drafts.items())
                 found.setdefault(key, Candidate(self.scheme, tree, plan.expected_accepted))

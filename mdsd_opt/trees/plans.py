@@ -11,7 +11,7 @@ likeliest to be passed.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -122,6 +122,16 @@ def plan_tree(
     topology = _topology(rates, levels, chosen, depth)
     expected = float(accepted[chosen])
     return TreePlan(topology, expected, (1.0 + expected) / seconds(topology.num_nodes))
+
+
+def plans_by_size(table: RateTable, sizes: Sequence[int], max_depth: int) -> Iterator[TreePlan]:
+    """Plans that `plan_tree` finds for several numbers of drafts, from one run of the programme."""
+    rates = _checked(table)
+    limited = _levels(rates, max(sizes), max_depth)
+    for size in sizes:
+        depth = max_depth if max_depth < size else None
+        levels = limited if depth else _levels(rates, size, None)
+        yield TreePlan(_topology(rates, levels, size, depth), float(levels[-1].best[size]))
 
 
 def _plan_by_depth(
