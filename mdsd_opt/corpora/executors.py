@@ -71,13 +71,9 @@ class Task:
     def run(self) -> str:
         """Score the shard and return its name."""
         score_shard(
-            self.path_in,
-            self.path_out,
-            self.config,
-            self.num_threads,
-            sha256=self.sha256,
-            is_verified=self.is_verified,
-        )
+            self.path_in, self.path_out, self.config, self.num_threads,
+            sha256=self.sha256, is_verified=self.is_verified,
+        )  # fmt: skip
         return self.path_in.name
 
 
@@ -188,11 +184,9 @@ def run_on_dask(tasks: Sequence[Task], placement: Placement, done: Callable[[str
         share = 1
         if placement.address is None:
             cluster = LocalCluster(
-                n_workers=placement.num_workers,
-                threads_per_worker=1,
-                dashboard_address=None,
+                n_workers=placement.num_workers, threads_per_worker=1, dashboard_address=None,
                 silence_logs=50,  # of a worker that is lost the caller hears if it matters
-            )
+            )  # fmt: skip
             address = stack.enter_context(cluster)
             share = max(1, available_threads() // placement.num_workers)
         else:
@@ -319,12 +313,11 @@ def _silent(
         names = ", ".join(map(str, ranks[:_NAMED])) + (", ..." if len(ranks) > _NAMED else "")
         return f"{'rank' if len(ranks) == 1 else 'ranks'} {names} {what}"
 
+    came = [rank for rank in owing if peers[rank].came]
     kinds = {
-        "did not come": [rank for rank in owing if not peers[rank].came],
+        "did not come": [rank for rank in owing if rank not in came],
         "ended early": [rank for rank in owing if peers[rank].left],
-        "came and fell silent": [
-            rank for rank in owing if peers[rank].came and not peers[rank].left
-        ],
+        "came and fell silent": [rank for rank in came if not peers[rank].left],
     }
     for peer in peers.values():
         peer.look()

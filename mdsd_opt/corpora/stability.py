@@ -298,12 +298,8 @@ def _difference(values: NDArray[Any], other: NDArray[Any]) -> tuple[Floats, int]
             )
         with np.errstate(invalid="ignore"):
             away = two - one
-        most, least = (
-            change(where, axis=1)
-            for change, where in (
-                (np.max, np.where(there, away, -np.inf)), (np.min, np.where(there, away, np.inf)),
-            )
-        )  # fmt: skip
+        most = np.where(there, away, -np.inf).max(axis=1)
+        least = np.where(there, away, np.inf).min(axis=1)
         moved.append((most - least) / 2.0)
         changed += int((one.argmax(axis=1) != two.argmax(axis=1)).sum())
     return frozen(np.concatenate(moved)), changed

@@ -236,17 +236,9 @@ def score_corpus(
         ) from error
     tasks = []
     for shard in corpus.shards:
-        sha256 = sums.get(shard.name)
-        tasks.append(
-            Task(
-                shard.absolute(),
-                place / f"{shard.name}.rates.safetensors",
-                config,
-                num_threads,
-                sha256,
-                sha256 is not None and verified.has(shard, sha256),
-            )
-        )
+        path_out, sha256 = place / f"{shard.name}.rates.safetensors", sums.get(shard.name)
+        is_verified = sha256 is not None and verified.has(shard, sha256)
+        tasks.append(Task(shard.absolute(), path_out, config, num_threads, sha256, is_verified))
     todo = tasks  # every rank of torchrun must see the same list
     if executor_name != "torchrun":
         todo = [task for task in tasks if task.result() is None]

@@ -122,8 +122,8 @@ def blind_bound(
     SolverError
         The programme was not solved.
     """
+    from scipy import sparse
     from scipy.optimize import linprog
-    from scipy.sparse import coo_array
 
     p, c = _opened(targets, weights, num_drafts)
     (count, v), k = p.shape, min(num_drafts, p.shape[1])
@@ -136,28 +136,18 @@ def blind_bound(
             f"of {MAX_VARIABLES:,}: take fewer tokens, targets or drafts, or the bound by "
             "inclusion=True"
         )
-    tokens = np.array(list(combinations(range(v), k)))  # [set, k]
-    flow = sets + np.arange(count * sets * k).reshape(count, sets, k)
-    of_set = np.arange(count * sets).reshape(count, sets)  # what leaves a set is at most its mass
-    to_token = count * sets + np.arange(count * v).reshape(count, v)  # what arrives is at most p
-    rows = [
-        np.broadcast_to(of_set[..., None], flow.shape).ravel(), of_set.ravel(),
-        to_token[:, tokens].ravel(),
-    ]  # fmt: skip
-    columns = [flow.ravel(), np.tile(np.arange(sets), count), flow.ravel()]
-    entries = [np.ones(flow.size), -np.ones(of_set.size), np.ones(flow.size)]
-    limits = np.concatenate([np.zeros(of_set.size), p.ravel()])
-    total = sets + flow.size
-    worth = np.zeros(total)
-    worth[flow] = c[:, None, None]
+    tokens = np.array(list(combinations(range(v), k))).ravel()
+    one = np.ones(tokens.size)
+    arrives = sparse.csr_array((one, (tokens, np.arange(tokens.size))), shape=(v, tokens.size))
+    leaves = sparse.kron(sparse.eye_array(sets), np.ones((1, k)))
+    # masses of the sets, then for each target the flow from every set to each of its tokens
+    flows = [sparse.kron(sparse.eye_array(count), x) for x in (leaves, arrives)]
+    masses = [sparse.kron(-np.ones((count, 1)), sparse.eye_array(sets)), None]
     found = linprog(
-        -worth,
-        A_ub=coo_array(
-            (np.concatenate(entries), (np.concatenate(rows), np.concatenate(columns))),
-            shape=(limits.size, total),
-        ).tocsr(),
-        b_ub=limits,
-        A_eq=coo_array((np.ones(sets), (np.zeros(sets, int), np.arange(sets))), shape=(1, total)),
+        np.concatenate([np.zeros(sets), -np.repeat(c, tokens.size)]),
+        A_ub=sparse.block_array(list(zip(masses, flows, strict=True)), format="csr"),
+        b_ub=np.concatenate([np.zeros(count * sets), p.ravel()]),
+        A_eq=sparse.csr_array(np.repeat([[1.0, 0.0]], [sets, count * tokens.size], axis=1)),
         b_eq=[1.0],
         method="highs-ipm",
     )

@@ -233,25 +233,15 @@ class _Programme:
     """Linear programme of m for all texts but the root, with rounds since each row was used."""
 
     def __init__(self, texts: TextTree, deadline: float) -> None:
-        from scipy.sparse import coo_array
+        from scipy.sparse import csr_array, eye_array
 
         self._deadline = deadline
-
-        size = texts.size - 1
-        below_first = np.flatnonzero(texts.parent[1:] > 0)
-        every = np.arange(size)
-        self._size = size
-        self._flow: Any = coo_array(  # m(wy) - p(y|w) m(w) <= 0
-            (
-                np.concatenate([np.ones(size), -texts.p[1:][below_first]]),
-                (
-                    np.concatenate([every, below_first]),
-                    np.concatenate([every, texts.parent[1:][below_first] - 1]),
-                ),
-            ),
-            shape=(size, size),
-        ).tocsr()
-        self._flow_bounds = np.where(texts.parent[1:] > 0, 0.0, texts.p[1:])
+        self._size = size = texts.size - 1
+        parents, p = texts.parent[1:] - 1, texts.p[1:]
+        below = np.flatnonzero(parents >= 0)
+        passed: Any = csr_array((p[below], (below, parents[below])), shape=(size, size))
+        self._flow = eye_array(size, format="csr") - passed  # m(wy) - p(y|w) m(w) <= 0
+        self._flow_bounds = np.where(parents >= 0, 0.0, p)
         self._idle: list[int] = []
 
     def _solved(self, objective: Vector, **programme: Any) -> Any | None:
