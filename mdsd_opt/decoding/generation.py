@@ -103,8 +103,10 @@ class Metrics:
         return self.verify_seconds / self.seconds if self.seconds else float("nan")
 
     def __add__(self, other: Metrics) -> Metrics:
-        pairs = ((getattr(self, name), getattr(other, name)) for name in self.__slots__)
-        return Metrics(*(one + two for one, two in pairs))
+        return Metrics(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+
+    def __sub__(self, other: Metrics) -> Metrics:
+        return Metrics(*(getattr(self, name) - getattr(other, name) for name in self.__slots__))
 
     def to_dict(self) -> dict[str, float | int | None]:
         """JSON-ready counts, and the rates that follow from them."""

@@ -306,7 +306,7 @@ def advice_from_counts(
     found = forecasts(counts, max(max_drafts, counts.longest), confidence)
     chains = [_option(x, costs, counts.num_groups) for x in found[:max_drafts]]
     as_run = _as_run(counts, costs, confidence)
-    plain = _plain(costs)
+    plain = _priced(0, "none", MeanInterval(0.0, 0.0, 0.0, 0), costs, {})
     compared = chains if costs is not None else chains[: counts.longest]
     if counts.has_one_length and counts.longest <= max_drafts:
         as_run = chains[counts.longest - 1]
@@ -470,10 +470,6 @@ def _as_run(counts: AcceptedCounts, costs: StepCosts | None, confidence: float) 
     if abs(drafted - round(drafted)) < _EQUAL:
         drafted = round(drafted)
     return _priced(drafted, "as run", accepted, costs, {})
-
-
-def _plain(costs: StepCosts | None) -> CountOption:
-    return _priced(0, "none", MeanInterval(0.0, 0.0, 0.0, 0), costs, {})
 
 
 def _priced(

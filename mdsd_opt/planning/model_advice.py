@@ -33,6 +33,9 @@ NEAR = 0.15
 
 _RULE = "traversal_hull"
 
+#: Counts and times of each step, by the text.
+Steps = list[list[Metrics]]
+
 
 @dataclass(frozen=True, slots=True)
 class Term:
@@ -154,19 +157,21 @@ def advise_models(
     rows_ms = {n: _pass_ms(target, prompts[0], n) for n in ROWS}
     draft_ms = _pass_ms(draft, prompts[0], 1)
 
-    def decoded(tree: Topology, scheme: str, seed: int) -> tuple[list[Tokens], list[_Step]]:
+    def decoded(tree: Topology, scheme: str, seed: int) -> tuple[list[Tokens], Steps]:
         vocab_size = tree_logits(target)(prompts[0], [()]).shape[-1]
         warm_up(_RULE, vocab_size, tree, scheme, **settings)
-        texts, steps = [], []
+        texts: list[Tokens] = []
+        steps: Steps = []
         for n, prompt in enumerate(prompts):
             text: Tokens = ()
             before = Metrics()
+            steps.append([])
             for new, metrics in generate_steps(
                 target, draft, prompt, tree=tree, scheme=scheme, rule=_RULE, rng=seed + n,
                 max_new_tokens=num_tokens, **settings,
             ):  # fmt: skip
                 text += new
-                steps.append(_Step.between(before, metrics))
+                steps[-1].append(metrics - before)
                 before = metrics
             texts.append(text)
         return texts, steps
@@ -184,38 +189,18 @@ def advise_models(
     tell(f"decoding with {advice.tree.name}")
     scheme = advice.scheme if advice.scheme in rates.by_scheme else "with_replacement"
     _, tried = decoded(advice.tree, scheme, rng + len(prompts))
-    return ModelAdvice(advice, _terms(advice, tried), len(tried))
+    return ModelAdvice(advice, _terms(advice, tried), sum(map(len, tried)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """Milliseconds and accepted drafts of one step."""
-
-    draft: float
-    target: float
-    verify: float
-    accepted: int
-    is_first: bool
-
-    @classmethod
-    def between(cls, before: Metrics, after: Metrics) -> _Step:
-        draft, target, verify = (
-            1e3 * (getattr(after, name) - getattr(before, name))
-            for name in ("draft_seconds", "target_seconds", "verify_seconds")
-        )
-        accepted = after.num_passed - before.num_passed
-        return cls(draft, target, verify, accepted, before.num_steps == 0)
+def _median(steps: Steps, name: str) -> float:
+    """Median milliseconds of steps that read no prompt, or of all if each reads one."""
+    later = [step for text in steps for step in text[1:]] or [text[0] for text in steps if text]
+    return 1e3 * float(np.median([getattr(step, f"{name}_seconds") for step in later]))
 
 
-def _median(steps: Sequence[_Step], name: str) -> float:
-    """Median of a field over the steps that read no prompt, or over all if each reads one."""
-    later = [step for step in steps if not step.is_first] or steps
-    return float(np.median([getattr(step, name) for step in later]))
-
-
-def _terms(advice: Advice, steps: Sequence[_Step]) -> tuple[Term, ...]:
+def _terms(advice: Advice, steps: Steps) -> tuple[Term, ...]:
     costs, tree = advice.costs, advice.tree
-    tokens = 1.0 + float(np.mean([step.accepted for step in steps]))
+    tokens = 1.0 + float(np.mean([step.num_passed for text in steps for step in text]))
     target, draft, verify = (_median(steps, name) for name in ("target", "draft", "verify"))
     passes = costs.target_pass(1 + tree.num_nodes)
     return (

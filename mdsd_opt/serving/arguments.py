@@ -3,9 +3,7 @@
 Nothing here looks at a value, which would wait for the device.
 """
 
-from __future__ import annotations
-
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from mdsd_opt.errors import InvalidInput
 
@@ -34,7 +32,7 @@ class TreeArguments(NamedTuple):
     draft_rows: Any | None = None
     num_drawn: int = 1
 
-    def checked(self) -> TreeArguments:
+    def checked(self) -> Self:
         """Arguments for the kernels; `InvalidInput` if one does not fit the others."""
         if getattr(self.candidates, "ndim", 0) != 2 or 0 in self.candidates.shape:
             raise InvalidInput(

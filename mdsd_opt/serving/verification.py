@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable
+from functools import wraps
 from types import ModuleType
 from typing import Any
 
@@ -16,24 +17,28 @@ _TENSORS = inspect.signature(TreeArguments)
 _OF_DRAWS = _TENSORS.replace(
     parameters=[
         *list(_TENSORS.parameters.values())[:11],
-        inspect.Parameter("uniform_samples_for_selection", inspect.Parameter.POSITIONAL_OR_KEYWORD),
+        _TENSORS.parameters["uniform_samples"].replace(name="uniform_samples_for_selection"),
         _TENSORS.parameters["draft_rows"],
     ]
 )
 
 
-def _taking(signature: inspect.Signature) -> Callable[[Any], Any]:
-    """Decorator: the function shows this signature, and nothing is returned."""
+def _taking(signature: inspect.Signature) -> Callable[[Callable[..., None]], Any]:
+    """Decorator: the function shows this signature, and gets its arguments by their names."""
 
-    def signed(operation: Any) -> Any:
-        operation.__signature__ = signature.replace(return_annotation=None)
-        return operation
+    def signed(operation: Callable[..., None]) -> Any:
+        @wraps(operation)
+        def bound(*args: Any, **named: Any) -> None:
+            operation(**signature.bind(*args, **named).arguments)
+
+        bound.__signature__ = signature.replace(return_annotation=None)  # type: ignore[attr-defined]
+        return bound
 
     return signed
 
 
 @_taking(_TENSORS)
-def verify_tree(*args: Any, **named: Any) -> None:
+def verify_tree(**tensors: Any) -> None:
     r"""Accept a path of every tree, and draw the token after it; results are written in place.
 
     Names and order are those of SGLang's ``tree_speculative_sampling_target_only``. A node has any
@@ -99,12 +104,12 @@ def verify_tree(*args: Any, **named: Any) -> None:
     NVIDIA and AMD, the same in PyTorch elsewhere; nothing waits for the device. Where rounding
     leaves no weight behind the path, the last token is drawn from p: one of probability 0 never is.
     """
-    call = TreeArguments(*args, **named).checked()
+    call = TreeArguments(**tensors).checked()
     _on(call.candidates.device, reference, "triton_walk").walk(call)
 
 
 @_taking(_OF_DRAWS)
-def verify_tree_of_draws(*args: Any, **named: Any) -> None:
+def verify_tree_of_draws(uniform_samples_for_selection: Any, **tensors: Any) -> None:
     r"""Accept a path of every tree of independent draws; results are written in place.
 
     All children of a node were drawn from one law q, with replacement, and each draw is a node of
@@ -145,9 +150,7 @@ def verify_tree_of_draws(*args: Any, **named: Any) -> None:
     the children. Where a row is zero, or `draft_rows` is -1, the children are certain. Draws
     without replacement go to `verify_tree`, see `num_drawn` there.
     """
-    given = _OF_DRAWS.bind(*args, **named).arguments
-    levels = given.pop("uniform_samples_for_selection")
-    call = TreeArguments(**given).checked()
+    call, levels = TreeArguments(**tensors).checked(), uniform_samples_for_selection
     shape = tuple(call.candidates.shape)
     call.require("uniform_samples_for_selection", levels, "float32", shape)
     plan = _on(levels.device, selection, "triton_selection").select(call, levels)

@@ -151,12 +151,11 @@ _FAILURES = (
     AssertionError,
 )  # fmt: skip
 
-#: Readers by model, by whether there is as much to read as its window holds, and by whether a
-#: static cache is wanted.
-_known: WeakKeyDictionary[Any, dict[tuple[bool, bool], type[TreeReader]]] = WeakKeyDictionary()
-
-#: Values of `shortest_window` by model: a configuration is slow to read in every step.
-_windows: WeakKeyDictionary[Any, int | None] = WeakKeyDictionary()
+#: Of each model its `shortest_window`, which is slow to read in every step, and its readers, by
+#: whether there is as much to read as the window holds, and by whether a static cache is wanted.
+_checked_models: WeakKeyDictionary[
+    Any, tuple[int | None, dict[tuple[bool, bool], type[TreeReader]]]
+] = WeakKeyDictionary()
 
 
 class PathByPath(UserWarning):
@@ -170,11 +169,10 @@ def reader_class(model: Any, name: str, length: int, static: bool = False) -> ty
     tokens that a cache holds at once, are as long. A static cache is tried first if it is wanted.
     Raises `InvalidInput` where no way gives what plain passes give.
     """
-    if model not in _windows:
-        _windows[model] = shortest_window(model.config)
-    window = _windows[model]
+    if model not in _checked_models:
+        _checked_models[model] = shortest_window(model.config), {}
+    window, known = _checked_models[model]
     beyond = window is not None and max(length, _MOST_READ) >= window
-    known = _known.setdefault(model, {})
     if (beyond, static) not in known:
         readers: list[type[TreeReader]] = [*([StaticTreePass] if static else []), *READERS]
         known[beyond, static] = _checked(model, name, window if beyond else None, readers)
