@@ -83,6 +83,7 @@ ROOMS = (
     ".tree_audit",
     ".engines",
     ".serving",
+    ".trees",
     ".formats",
 )
 
