@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from mdsd_opt._version import __version__
-from mdsd_opt.cli.audits import KINDS, audit, command_of
+from mdsd_opt.cli.audits import KINDS, audit, command_of, told_of
 from mdsd_opt.cli.options import Panelled
 from mdsd_opt.cli.output import verb_running
 from mdsd_opt.cli.verbs.advise import advise
@@ -76,8 +76,9 @@ _VERBS = {
     reproduce: "A paper's experiment on your logits.",
 }
 _kinds = typer.Typer(rich_markup_mode=None, subcommand_metavar="KIND SUBJECT ...")
-for _kind, (_, _told) in KINDS.items():
-    _kinds.command(_kind, cls=Panelled, short_help=_told)(verb_running()(command_of(_kind)))
+for _kind in KINDS:
+    _run = verb_running()(command_of(_kind))
+    _kinds.command(_kind, cls=Panelled, short_help=told_of(_kind))(_run)
 
 for _verb, _told in _VERBS.items():
     if _verb is audit:

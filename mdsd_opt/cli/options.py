@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
@@ -31,6 +32,19 @@ SCHEMES = "with_replacement,without_replacement,greedy,top_k"
 VERIFIERS = "optimal,rrs,kseq"
 NUM_DRAFTS = "1-8"
 
+
+def on_a_terminal(wanted: bool | None) -> bool:
+    """Whether to show what terminals are shown, unless it is said."""
+    return sys.stderr.isatty() if wanted is None else wanted
+
+
+def _confidence(value: float) -> float:
+    from mdsd_opt.base.checked import check_confidence
+
+    check_confidence(value, "--confidence")
+    return value
+
+
 LogitFiles = Annotated[
     list[Path] | None,
     typer.Argument(
@@ -57,7 +71,10 @@ Page = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Progress = Annotated[bool | None, "Progress bar on stderr."]
+Progress = Annotated[
+    bool | None, typer.Option(callback=on_a_terminal, help="Progress bar on stderr.")
+]
+Confidence = Annotated[float, typer.Option(callback=_confidence, help="Of the intervals.")]
 Executor = Annotated[
     str | None,
     typer.Option(
@@ -139,7 +156,7 @@ class Folder:
     ] = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """Question of the user, by the options, for any kind of input."""
 

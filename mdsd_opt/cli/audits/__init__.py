@@ -23,16 +23,10 @@ from mdsd_opt.cli.audits.common import Audited, Verdict
 from mdsd_opt.cli.options import gathered_as, options_of, read_by_typer
 from mdsd_opt.errors import InvalidInput
 
-#: Modules of the kinds, each with what its help is called in the list of all.
-KINDS: dict[str, tuple[ModuleType, str]] = {
-    "chain": (chain, "A function of p, q and the drafts of a chain."),
-    "text": (text, "A function that drafts and verifies by itself."),
-    "tree": (tree, "A rule that accepts several drafts of a tree at once."),
-    "trace": (trace, "Steps that an engine recorded."),
-    "verifier": (verifier, "One decision among K drafts."),
-    "engine": (engine, "What an installed engine ships."),
-    "server": (server, "A server that runs."),
-    "tokens": (tokens, "Answers with log-probabilities that a server has given."),
+#: Modules of the kinds by name, in the order of the help.
+KINDS: dict[str, ModuleType] = {
+    module.__name__.rpartition(".")[2]: module
+    for module in (chain, text, tree, trace, verifier, engine, server, tokens)
 }
 
 #: What stands in the files of a run until there is a verdict.
@@ -41,7 +35,13 @@ _UNFINISHED = "No verdict: the run has not come to its end, and nothing can be s
 
 def subject_of(kind: str) -> str:
     """Name of the field that is the subject of a kind."""
-    return fields(KINDS[kind][0].Options)[0].name
+    return fields(KINDS[kind].Options)[0].name
+
+
+def told_of(kind: str) -> str:
+    """Sentence on a kind: what its module says behind its name."""
+    told = str(KINDS[kind].__doc__).partition(": ")[2]
+    return told[0].upper() + told[1:]
 
 
 def run_kind(kind: str, given: Mapping[str, Any]) -> None:
@@ -50,8 +50,8 @@ def run_kind(kind: str, given: Mapping[str, Any]) -> None:
     from mdsd_opt.cli.output import look_here_for_modules
     from mdsd_opt.cli.view import Form, present
 
-    module, _ = KINDS[kind]
-    options, verdict = gathered_as(module.Options, given), gathered_as(Verdict, given)
+    module, verdict = KINDS[kind], gathered_as(Verdict, given)
+    options = gathered_as(module.Options, given)
     bar = Bar(verdict.detect, verdict.tolerate_edge)
     form = Form(verdict.as_json, page=verdict.page)
     if verdict.junit is not None:
@@ -95,16 +95,15 @@ _EXIT_CODES = "Exit code 0 for PASS, 1 for FAIL, 3 where too little was seen to 
 
 def command_of(kind: str) -> Callable[..., None]:
     """Command of a kind: its subject is an argument, all else are options."""
-    module, told = KINDS[kind]
 
     def command(**given: Any) -> None:
         run_kind(kind, given)
 
-    subject, *others = options_of(module.Options)
+    subject, *others = options_of(KINDS[kind].Options)
     origin, (option,) = subject.annotation.__origin__, subject.annotation.__metadata__
     argument = typer.Argument(help=option.help, metavar=subject.name.upper())
     first = subject.replace(annotation=Annotated[origin, argument])
-    command.__doc__ = f"{told}\n\n{_EXIT_CODES}"
+    command.__doc__ = f"{told_of(kind)}\n\n{_EXIT_CODES}"
     return read_by_typer(command, [first, *others, *options_of(Verdict)])
 
 
@@ -127,7 +126,7 @@ def audit(context: typer.Context, **given: Any) -> None:
 def _all_options() -> list[inspect.Parameter]:
     """Options of all kinds, each once, hidden, and None where it is not given."""
     found: dict[str, inspect.Parameter] = {}
-    for group in (*(module.Options for module, _ in KINDS.values()), Verdict):
+    for group in (*(module.Options for module in KINDS.values()), Verdict):
         for option in options_of(group):
             told = copy(option.annotation.__metadata__[0])
             told.hidden = True
@@ -147,33 +146,28 @@ read_by_typer(
     ],
 )
 
-#: Options that only some kinds take, with what is said to others; they ignore what is not here.
-_REFUSED = (
-    (("lossy",), ("verifier",), "--lossy goes with --verifier"),
-    (
-        ("promise",),
-        ("chain", "text", "server", "tokens"),
-        "--promise goes with --chain, --text, --server and --recorded, and --draft-promise "
-        "with --chain",
-    ),
-    (
-        ("draft_promise",),
-        ("chain", "server", "tokens"),
-        "--promise goes with --chain, --text, --server and --recorded, and --draft-promise "
-        "with --chain",
-    ),
-    (
-        ("logits", "vocab_sizes"),
-        ("chain", "text", "engine", "server", "tokens"),
-        "--logits and --vocab-sizes go with --chain and --text",
-    ),
+_PROMISES = (
+    "--promise goes with --chain, --text, --server and --recorded, and --draft-promise with --chain"
 )
+_LAWS = "--logits and --vocab-sizes go with --chain and --text"
+
+#: Kinds that are about servers.
+_SERVERS = {"server", "tokens"}
+
+#: Options that are refused but by some kinds, with what is said; others ignore what they lack.
+_REFUSED: dict[str, tuple[set[str], str]] = {
+    "lossy": ({"verifier"}, "--lossy goes with --verifier"),
+    "promise": ({"chain", "text", *_SERVERS}, _PROMISES),
+    "draft_promise": ({"chain", *_SERVERS}, _PROMISES),
+    "logits": ({"chain", "text", "engine", *_SERVERS}, _LAWS),
+    "vocab_sizes": ({"chain", "text", "engine", *_SERVERS}, _LAWS),
+}
 
 
 def _kind_asked(asked: Mapping[str, Any]) -> str:
     """Kind whose subject is among the options; raise where others do not go with it."""
     kinds = [kind for kind in KINDS if subject_of(kind) in asked]
-    taken = {kind: options_of(KINDS[kind][0].Options) for kind in KINDS}
+    taken = {kind: options_of(KINDS[kind].Options) for kind in KINDS}
     others = {x.name for kind in KINDS if kind not in _SERVERS for x in taken[kind]}
     for option in (*taken["server"], *taken["tokens"]) if not {*kinds} & _SERVERS else ():
         name, usual = option.name, option.default
@@ -186,11 +180,7 @@ def _kind_asked(asked: Mapping[str, Any]) -> str:
             "give one of --verifier, --chain, --text, --tree, --trace and --engine, or --server or "
             "--recorded"
         )
-    for names, takers, told in _REFUSED:
-        if kinds[0] not in takers and not asked.keys().isdisjoint(names):
+    for name, (takers, told) in _REFUSED.items():
+        if name in asked and kinds[0] not in takers:
             raise InvalidInput(told)
     return kinds[0]
-
-
-#: Kinds that are about servers.
-_SERVERS = {"server", "tokens"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -96,7 +95,7 @@ def advise(
     verifier: Annotated[str, "Whose acceptance rates are taken."] = "optimal",
     sampling: options.SamplingOptions,
     kind: options.Kind = None,
-    confidence: Annotated[float, "Of the intervals."] = 0.95,
+    confidence: options.Confidence = 0.95,
     picture: options.Picture,
     report: options.Page = None,
     printed: options.Printed,
@@ -110,7 +109,6 @@ def advise(
     in one call of decoding, and what came of it stands beside the forecast. With --accepted, how
     long chains of drafts should be, by what an engine counted.
     """
-    from mdsd_opt.base.checked import check_confidence
     from mdsd_opt.cli.output import remark
     from mdsd_opt.cli.report.advice import advice_view, count_advice_view, model_advice_view
     from mdsd_opt.cli.verbs.advice_of_counts import advice_of_counts, priced, write_costs
@@ -119,7 +117,6 @@ def advise(
     from mdsd_opt.planning.advice import advise as found_advice
     from mdsd_opt.planning.engine_flags import engine_flags
 
-    check_confidence(confidence, "--confidence")
     form = Form(page=report, **asdict(picture), **asdict(printed))
     if measure is not None:
         write_costs(measure, target, draft, precision, device, context)
@@ -182,7 +179,7 @@ def advise(
         confidence=confidence,
         kind=kind if logits else "logits",
         num_threads=threads,
-        progress=sys.stderr.isatty() if progress is None else progress,
+        progress=bool(progress),
         **asdict(sampling),
     )
     source = " and ".join(map(str, logits or [])) or sample_logits_path().name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -109,8 +108,7 @@ def capture(
     ids = [big.encode(line) for line in lines] or capturing.windows(big.encode(whole), window)
     _require_room(ids, tokens, big, small)
     try:
-        wanted = sys.stderr.isatty() if progress is None else progress
-        with token_progress_bar("prompts", len(ids), wanted) as advance:
+        with token_progress_bar("prompts", len(ids), bool(progress)) as advance:
             manifest = capturing.capture(
                 ids, big, small, out, settings, _description(big, small), force, advance, remark,
                 config, threads,

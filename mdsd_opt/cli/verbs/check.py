@@ -123,7 +123,7 @@ def _settle(conjecture: str, settling: Settling, function: Callable[..., Any]) -
     from mdsd_opt import cddlib_checks
     from mdsd_opt.cli.view import Form, View, present
 
-    line = _ProgressLine(sys.stderr.isatty() if settling.progress is None else settling.progress)
+    line = _ProgressLine(options.on_a_terminal(settling.progress))
     try:
         result = function(
             vocab_size=settling.vocab_size, num_drafts=settling.num_drafts,

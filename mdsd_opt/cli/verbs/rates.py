@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -74,7 +73,7 @@ def rates(
         "with 'accepted' tokens of each step, 'num_drafts' for a place, perhaps 'depth' (places of "
         "a step) and 'sequence'. Shown beside the optimum if LOGITS are given.",
     ] = None,
-    confidence: Annotated[float, "Of the intervals."] = 0.95,
+    confidence: options.Confidence = 0.95,
     picture: options.Picture,
     report: options.Page = None,
     printed: options.Printed,
@@ -87,7 +86,6 @@ def rates(
 
     Where there is no verifier for a scheme or K, the cell stays empty. Lower bounds are marked.
     """
-    from mdsd_opt.base.checked import check_confidence
     from mdsd_opt.cli.verbs import (
         rates_of_counts,
         rates_of_files,
@@ -97,13 +95,18 @@ def rates(
     from mdsd_opt.cli.view import Form, present
 
     form = Form(page=report, **asdict(picture), **asdict(printed))
-    check_confidence(confidence, "--confidence")
     asked = options.Asked(
-        logits or [], options.parse_schemes(schemes), options.parse_verifiers(verifiers),
-        options.parse_counts(num_drafts), sampling, folder, confidence, threads,
-        sys.stderr.isatty() if progress is None else progress, seed, schemes == "all",
-        schemes == options.SCHEMES, best_temperature, kind, pad, vocab_size, accepted, picture.plot,
-        mask, lift, mask_draft, best_filter,
+        paths=logits or [],
+        schemes=options.parse_schemes(schemes),
+        verifiers=options.parse_verifiers(verifiers),
+        num_drafts=options.parse_counts(num_drafts),
+        all_schemes=schemes == "all",
+        usual_schemes=schemes == options.SCHEMES,
+        progress=bool(progress),
+        plot=picture.plot,
+        sampling=sampling, folder=folder, confidence=confidence, threads=threads, seed=seed,
+        best_temperature=best_temperature, best_filter=best_filter, kind=kind, pad=pad,
+        vocab_size=vocab_size, accepted=accepted, mask=mask, lift=lift, mask_draft=mask_draft,
     )  # fmt: skip
     for input_kind in (rates_of_counts, rates_of_servers, rates_of_folder, rates_of_files):
         if input_kind.takes(asked):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -35,14 +34,11 @@ def reproduce(
     verify: options.Verify = True,
     workers: options.Workers = None,
     threads: options.Threads = None,
-    confidence: Annotated[float, "Of the intervals."] = 0.95,
+    confidence: options.Confidence = 0.95,
     printed: options.Printed,
     progress: options.Progress = None,
 ) -> None:
     """A paper's experiment on your logits, beside what the paper states."""
-    from mdsd_opt.base.checked import check_confidence
-
-    check_confidence(confidence, "--confidence")
     from mdsd_opt.base.files import atomic_write, check_writable
     from mdsd_opt.cli.output import remark, show_rows
     from mdsd_opt.cli.view import Form, present
@@ -59,7 +55,7 @@ def reproduce(
     source = sample_logits_path() if logits is None else check_source(logits)
     given = experiments.Logits(
         source, out, workers, threads, confidence,
-        sys.stderr.isatty() if progress is None else progress, verify,
+        bool(progress), verify,
     )  # fmt: skip
     result = experiments.reproduce(name, given)
     present(_view(result), form)

@@ -37,7 +37,7 @@ def stability(
         float, "0 for greedy texts; else of tokens that are drawn with shared Gumbel noise."
     ] = 0.0,
     kind: options.Kind = None,
-    confidence: Annotated[float, "Of the intervals."] = 0.95,
+    confidence: options.Confidence = 0.95,
     picture: options.Picture,
     report: options.Page = None,
     printed: options.Printed,
@@ -47,13 +47,11 @@ def stability(
     Passes of another shape, over five rows instead of one or over eight texts instead of one, round
     differently; that is what such changes are.
     """
-    from mdsd_opt.base.checked import check_confidence
     from mdsd_opt.cli.report.stability import stability_view
     from mdsd_opt.cli.view import Form, present
     from mdsd_opt.corpora.stability import text_stability
 
     form = Form(page=report, **asdict(picture), **asdict(printed))
-    check_confidence(confidence, "--confidence")
     paths = list(logits or [])
     if len(paths) > 2:
         raise InvalidInput(f"{len(paths)} files given: give one run, or two of the same positions")
