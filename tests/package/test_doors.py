@@ -220,7 +220,7 @@ def test_every_verb_with_logits_is_a_door_here() -> None:
         for command in app.registered_commands
         if "logits" in inspect.signature(command.callback).parameters
     }
-    assert taking == {*VERBS, *ELSEWHERE}
+    assert taking == {*VERBS, *ELSEWHERE} - {"audit"}  # a group of kinds
 
 
 @pytest.mark.parametrize("name", [*OF_LOGITS, *OF_ROWS])

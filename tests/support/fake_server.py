@@ -26,7 +26,7 @@ class FakeServer:
 
     apis: those that it has. faults: "no logprobs", "needs a key", "swapped ids" (the law is told of
     other tokens than were drawn), "no ids", "hangs", "busy" (every third request is refused once),
-    "cuts" (every third text ends half-way), "always cuts".
+    "cuts" (every third text ends half-way, once), "always cuts".
     """
 
     engine: object = plain
@@ -76,6 +76,14 @@ class FakeServer:
             p = np.roll(p, 1)
         return p / p.sum()
 
+    def spoils(self, body):
+        """Whether this is every third request, and none of its kind was spoilt: a second try works."""
+        kind = json.dumps(body, sort_keys=True)
+        if self.requests % 3 or kind in self.refused:
+            return False
+        self.refused.add(kind)
+        return True
+
     # --- APIs
 
     def answer(self, method, path, body, headers):
@@ -86,7 +94,7 @@ class FakeServer:
             time.sleep(3.0)
         if "needs a key" in self.faults and headers.get("authorization") != "Bearer secret":
             return 401, {"error": "no key"}
-        if "busy" in self.faults and self.requests % 3 == 0:
+        if "busy" in self.faults and self.spoils(body):
             return 503, {"error": "busy"}
         if path == "/props" and "llamacpp" in self.apis:
             return 200, {"default_generation_settings": {}, "total_slots": 4}
@@ -104,7 +112,7 @@ class FakeServer:
         }
         if path in calls and calls[path][0] in self.apis:
             status, told = calls[path][1](body)
-            cuts = "cuts" in self.faults and self.requests % 3 == 0
+            cuts = "cuts" in self.faults and self.spoils(body)
             if cuts or "always cuts" in self.faults:
                 told = json.dumps(told)
                 told = told[: len(told) // 2]
