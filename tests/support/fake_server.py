@@ -77,7 +77,7 @@ class FakeServer:
         return p / p.sum()
 
     def spoils(self, body):
-        """Whether this is every third request, and none of its kind was spoilt: a second try works."""
+        """Whether this is a third request, and none of its kind was spoilt: a second try works."""
         kind = json.dumps(body, sort_keys=True)
         if self.requests % 3 or kind in self.refused:
             return False
