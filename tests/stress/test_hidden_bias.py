@@ -15,6 +15,9 @@ import mdsd_opt as mo
 
 CALLS = 500
 
+#: Of a record, which are counted in a twentieth as many bins.
+STEPS = 400
+
 #: Of the directions that there are those that were the hardest to see, and one that is easy.
 DIRECTIONS = ("hardest for the bet", "by the root of p", "alternating by rank", "to the likeliest")
 
@@ -80,23 +83,29 @@ def of_drafts(m: np.ndarray, p: np.ndarray, seed: int) -> Any:
 
 def of_a_trace(m: np.ndarray, p: np.ndarray, seed: int) -> Any:
     rng = np.random.default_rng([seed, 2])
-    tokens = rng.choice(p.size, CALLS, p=m)
-    drafts = rng.choice(p.size, (CALLS, 1))
-    laws = np.tile(p, (CALLS, 1))
-    return mo.audit_trace(laws, np.full_like(laws, 1 / p.size), drafts, tokens, rng=seed)
+    q = np.arange(1.0, p.size + 1)
+    q /= q.sum()
+    tokens = rng.choice(p.size, STEPS, p=m)
+    drafts = rng.choice(p.size, (STEPS, 1), p=q)
+    return mo.audit_trace(*(np.tile(law, (STEPS, 1)) for law in (p, q)), drafts, tokens, rng=seed)
 
 
-LAWS = {"four": np.array([0.4, 0.3, 0.2, 0.1]), "forty": zipf(40)}
+LAWS = {
+    "four": np.array([0.4, 0.3, 0.2, 0.1]), "twenty": np.full(20, 0.05), "forty": zipf(40)
+}  # fmt: skip
 AUDITS = {
     "single tokens": of_one_token, "chains": of_a_chain, "texts": of_texts, "trees": of_a_tree,
     "drafts": of_drafts, "records": of_a_trace,
 }  # fmt: skip
 
 
-# Texts and trees are put to laws of the audit's own as well, of four tokens.
+# Texts and trees are put to laws of the audit's own as well, of four tokens. What is said of
+# records holds between bins of the law: each is a token here, or a part of one.
+ALIKE = ("single tokens", "chains", "drafts")
 CASES = [
-    (x, laws) for x in AUDITS for laws in LAWS if laws != "four" or x not in ("texts", "trees")
-]
+    *((audit, laws) for audit in ALIKE for laws in ("four", "forty")),
+    ("texts", "forty"), ("trees", "forty"), ("records", "four"), ("records", "twenty"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("audit", "laws"), CASES)

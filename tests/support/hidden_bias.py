@@ -25,8 +25,10 @@ def zipf(vocab_size: int, steepness: float = 1.0) -> Vector:
 
 
 def moved(p: Vector, weights: Vector, size: float) -> Vector | None:
-    """Law this far away, by signed weights; None where tokens have not so much to lose."""
+    """Law this far away, by signed weights; None where they are none, or tokens have too little."""
     up, down = np.maximum(weights, 0.0), np.maximum(-weights, 0.0)
+    if not up.any() or not down.any():
+        return None
     up, down = up / up.sum() * size, down / down.sum() * size
     return None if (down > p).any() else p + up - down
 
