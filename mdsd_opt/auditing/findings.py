@@ -237,13 +237,22 @@ class Findings:
             wrong = self._passes(p_value) is False
         if disproved:
             return LOSSY
-        if failed:
+        if failed and not self._fails_by_rounding:
             return NOT_JUDGED
         return LOSSY if wrong else EDGE
+
+    @property
+    def _fails_by_rounding(self) -> bool:
+        """Whether a law was driven whose failed calls together are no more than rounding."""
+        law = self.law
+        return law is not None and law.num_checks is not None and law.distance <= law.tolerance
 
     def _edge_mass(self) -> float | None:
         """Probability, at most, of what can never be right, or what rounding has changed."""
         masses = [v.mass for v in self.edges[0].listed if v.mass is not None]
+        kinds = () if self.wrong_tokens is None else self.wrong_tokens.kinds
+        if self.law is not None and self._fails_by_rounding and {*kinds} & {*NO_ANSWERS}:
+            masses.append(2 * self.law.distance)
         if self.law is not None and self.law.impossible_mass:
             masses.append(self.law.impossible_mass)
         if self.law is not None and self.law.tolerance < self.law.distance <= self.law.rounding:

@@ -230,3 +230,21 @@ def test_a_batch_that_takes_no_single_row_is_told_and_not_accused() -> None:
     assert report.verdict_class == "no deviation"
     assert report.notes[0].endswith("one row: not tried, as it raised ValueError: three rows")
     assert {one.report.num_trials for one in report.tried} != {400}  # rows of one law
+
+
+def test_calls_that_fail_by_rounding_are_an_edge() -> None:
+    """Where p = q but for the last bit, a residual may be nothing, once in 2^53 draws."""
+
+    def verify(p: Any, q: Any, drafts: Any, rng: np.random.Generator) -> tuple[int, int]:
+        p = p * (1.0 - 2.0**-53)
+        for n, x in enumerate(drafts):
+            if rng.random() >= p[n, x] / q[n, x]:
+                left = np.maximum(p[n] - q[n], 0.0)
+                return n, int(rng.choice(left.size, p=left / left.sum()))
+        return len(drafts), int(rng.choice(p.shape[1], p=p[-1]))
+
+    with np.errstate(invalid="ignore"):
+        report = mo.audit_chain(verify, 0, num_drafts=1, num_trials=300, driven_checks=10)
+    assert report.verdict_class == "edge", report.verdict
+    assert 0.0 < report.edge_mass < 1e-12
+    assert report.answer(1.0) == "EDGE"
