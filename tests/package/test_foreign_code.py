@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -231,10 +231,16 @@ def decided(fault: Any, monkeypatch: Any) -> Any:
     return verify_batch(LAW, LAW, [0], kind="probs", verifier="own", with_rates=False)
 
 
-def drafted(fault: Any, monkeypatch: Any) -> Any:
-    schemes = by_name.SINGLE_MODEL_SCHEMES
-    monkeypatch.setitem(schemes, "harmful", None)  # which is taken away when the test ends
-    del schemes["harmful"]
+@pytest.fixture(autouse=True)
+def no_scheme_stays() -> Iterator[None]:
+    """What a test registers or loads by module:attribute is gone when it ends."""
+    before = {**by_name.SINGLE_MODEL_SCHEMES}
+    yield
+    by_name.SINGLE_MODEL_SCHEMES.clear()
+    by_name.SINGLE_MODEL_SCHEMES.update(before)
+
+
+def drafted(fault: Any, _: Any) -> Any:
     mo.drafts.register("harmful", fault)
     return by_name.SINGLE_MODEL_SCHEMES["harmful"](LAW, 1)
 
