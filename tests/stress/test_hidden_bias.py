@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,6 @@ STEPS = 400
 
 #: Of the directions that there are those that were the hardest to see, and one that is easy.
 DIRECTIONS = ("hardest for the bet", "by the root of p", "alternating by rank", "to the likeliest")
-
-Audit = Callable[[np.ndarray, int], Any]
 
 
 def of_one_token(m: np.ndarray, p: np.ndarray, seed: int) -> Any:

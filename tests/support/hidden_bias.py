@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from support.chain_verifiers import drawn
 
 import mdsd_opt as mo
 from mdsd_opt.auditing.sight import _SHARE, _strengths
@@ -87,15 +86,6 @@ def sampled_from(m: Vector) -> Callable[..., Any]:
 def found_in(audits: Iterator[Any] | list[Any]) -> int:
     """How many of some reports are lossy."""
     return sum(report.verdict_class == "lossy" for report in audits)
-
-
-def first_token_from(change: Callable[[Vector], Vector]) -> Callable[..., Any]:
-    """Chain that accepts nothing: its token has the target's law, changed."""
-
-    def verify(p: Any, q: Any, drafts: Any) -> tuple[int, int]:
-        return 0, drawn(change(p[0]))
-
-    return verify
 
 
 def window(of: int, width: float, start: float, right: Callable[..., int]) -> Callable[..., int]:

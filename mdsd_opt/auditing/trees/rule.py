@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
 from mdsd_opt.trees.draft_tree import Node, Tokens, set_targets
 from mdsd_opt.trees.draft_tree import drawn as drawn_tree
 from mdsd_opt.trees.optimum import tree_bound
-from mdsd_opt.trees.topology import Topology, valued
+from mdsd_opt.trees.topology import Topology, ValuedTopology, valued
 
 #: Time limit in seconds for the optimum of the tree.
 _OPTIMUM_SECONDS = 5.0
@@ -92,13 +93,18 @@ class TreeRule:
         is_kept = isinstance(self.draft, ModelLaws) or not self.draft.by_text
         self.make = _making_once(make) if is_kept else make
 
+    @cached_property
+    def _shape(self) -> ValuedTopology:
+        """The tree's shape with its values, which chains do not need."""
+        return valued(self.topology)
+
     def drawn(self, rng: np.random.Generator) -> Any:
         """Random tree of drafts, with the laws at its nodes that the rule is shown."""
 
         def laws(texts: Sequence[Sequence[int]]) -> Any:
             return [self.draft(tuple(text)) for text in texts]  # wide rows are not copied
 
-        root = drawn_tree(laws, valued(self.topology), self.make, rng)
+        root = drawn_tree(laws, self._shape, self.make, rng)
         if self.shown is None:
             set_targets(root, self.target)
         self._show(root)
