@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 import mdsd_opt as mo
-from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.output_checks import output_checks
-from mdsd_opt.auditing.report import ACCEPTANCE_WEIGHT, Check
-from mdsd_opt.auditing.settings import Options
+from mdsd_opt.evidence import statistics
+from mdsd_opt.evidence.report import ACCEPTANCE_WEIGHT, Check
+from mdsd_opt.evidence.settings import Options
 
 #: Vocabulary sizes, and trials of each audit.
 SIZES = ((2, 2_000), (4, 2_000), (16, 2_000), (100, 5_000))
@@ -63,7 +63,7 @@ def power(vocab_size: int, trials: int, audits: int, level: float, rng: Any) -> 
 
     Each is as wrong as chi-square sees in half of the audits, by the noncentrality of its law.
     """
-    from mdsd_opt.auditing.settings import needed_noncentrality
+    from mdsd_opt.evidence.settings import needed_noncentrality
 
     needed = needed_noncentrality(min(vocab_size, 100) - 1, level / 3, 0.5)
     found, distances = [], []

@@ -26,8 +26,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 from train_draft import TARGET, begun, laws_and_logits, note, optimisers_of, steps
 
-from mdsd_opt.corpora.intervals import mean_interval
 from mdsd_opt.decoding.models.loading import load_model
+from mdsd_opt.evidence.intervals import mean_interval
 
 NUM_DRAFTS = (1, 2, 4)
 BY_NAME = {

@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.sampling import softmax
-from mdsd_opt.corpora.intervals import mean_interval
 from mdsd_opt.decoding import PlannedTree, Topology, get_rule, grow, parse_topology, sparse
 from mdsd_opt.decoding.growth import first_plan
 from mdsd_opt.errors import MdsdError
+from mdsd_opt.evidence.intervals import mean_interval
 from mdsd_opt.trees.optimum import tree_bound
 
 RULES = ("traversal_hull", "level_sequential", "traversal", "block_verification", "optimal", "rrs")

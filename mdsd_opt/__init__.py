@@ -4,7 +4,7 @@ p is always the target, q the draft. The rooms, each above all that it imports:
 front: cli, plots, bench | questions: planning, corpora, decoding, auditing
 machines: serving, trees, batch, gpu
 answers: cddlib_checks, verifiers, solvers | mathematics: problem, drafts, prefix_search
-tools: formats, base. Logits walk up from the tools to a problem, its solution and a certificate,
+tools: servers, evidence, formats, base. Logits walk up from the tools to a problem, its solution and a certificate,
 then to tokens, and in batches or trees to rates, audits and pages.
 """
 
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from mdsd_opt.auditing.chains import audit_chain as audit_chain
     from mdsd_opt.auditing.on_laws import audit_portfolio as audit_portfolio
     from mdsd_opt.auditing.portfolio import PortfolioReport as PortfolioReport
-    from mdsd_opt.auditing.servers import ServerReport as ServerReport
-    from mdsd_opt.auditing.servers import audit_server as audit_server
-    from mdsd_opt.auditing.servers import audit_tokens as audit_tokens
     from mdsd_opt.auditing.texts import TextAuditReport as TextAuditReport
     from mdsd_opt.auditing.texts import audit_text as audit_text
     from mdsd_opt.auditing.trees import TreeAuditReport as TreeAuditReport
@@ -86,6 +83,9 @@ if TYPE_CHECKING:
     from mdsd_opt.problem.solution import Solution as Solution
     from mdsd_opt.problem.solution import Status as Status
     from mdsd_opt.problem.solution import TransportPlan as TransportPlan
+    from mdsd_opt.servers import ServerReport as ServerReport
+    from mdsd_opt.servers import audit_server as audit_server
+    from mdsd_opt.servers import audit_tokens as audit_tokens
     from mdsd_opt.solvers import methods as methods
     from mdsd_opt.solvers import solve as solve
     from mdsd_opt.solvers.frontier import Relaxation as Relaxation
@@ -104,7 +104,7 @@ _NAMES = {
     "auditing.chains": "assert_lossless audit_chain",
     "auditing.on_laws": "audit_portfolio",
     "auditing.portfolio": "PortfolioReport",
-    "auditing.servers": "ServerReport audit_server audit_tokens",
+    "servers": "ServerReport audit_server audit_tokens",
     "auditing.texts": "TextAuditReport audit_text",
     "auditing.trees": "TreeAuditReport audit_tree",
     "base.installed": "show_versions",

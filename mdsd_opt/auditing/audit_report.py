@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.findings import Findings
-from mdsd_opt.auditing.report import (
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.evidence import statistics
+from mdsd_opt.evidence.report import (
     LARGEST_Z,
     Interval,
     Report,
@@ -16,8 +17,7 @@ from mdsd_opt.auditing.report import (
     carried,
     p_value_text,
 )
-from mdsd_opt.auditing.settings import detectable_bias, trials_needed
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.evidence.settings import detectable_bias, trials_needed
 
 #: Sizes of bias for which a report lists the trials needed to see them.
 BIAS_LADDER = (0.1, 0.03, 0.01, 0.003, 0.001)

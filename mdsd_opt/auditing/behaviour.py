@@ -12,12 +12,12 @@ import numpy as np
 from mdsd_opt.auditing.chain_calls import DraftChain
 from mdsd_opt.auditing.driving import Tape
 from mdsd_opt.auditing.driving.tape import Tail
-from mdsd_opt.auditing.model_texts import Promises
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.subject import Failure, TreeVerify, answered, outcome_of
 from mdsd_opt.base.array_types import Vector
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.drafts import WithReplacement
+from mdsd_opt.evidence.promises import Promises
 from mdsd_opt.trees.draft_tree import Node
 
 #: Calls that are examined, and the least number of calls in which a signature has to hold.

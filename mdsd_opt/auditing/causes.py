@@ -60,12 +60,6 @@ def cause(
     return f"mass moved {name}" if most >= _EXPLAINS and other <= _ALSO_EXPLAINS else ""
 
 
-def oddest(shares: Vector, law: Vector, calls: float = np.inf) -> int:
-    """Outcome that deviates most, by Anscombe's roots of counts: chance moves all of them alike."""
-    few = 0.375 / calls
-    return int(np.argmax(np.abs(np.sqrt(shares + few) - np.sqrt(law + few))))
-
-
 def _explained(
     output: Vector, target: Vector, order: NDArray[np.int64], num_trials: int | None
 ) -> float:

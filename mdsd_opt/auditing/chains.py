@@ -8,23 +8,23 @@ from typing import Any, Unpack
 import numpy as np
 
 from mdsd_opt.auditing.chain_calls import READ_TOKENS, Caller, chain_of, chain_rule
-from mdsd_opt.auditing.model_texts import Promise, both_sides
 from mdsd_opt.auditing.on_laws import CALLS, WIDE_CALLS, OnTrees
 from mdsd_opt.auditing.portfolio import PortfolioReport
-from mdsd_opt.auditing.report import ANSWERS, Bar
 from mdsd_opt.auditing.rows import audit_rows
-from mdsd_opt.auditing.settings import (
+from mdsd_opt.auditing.trees.rule import ChainRule
+from mdsd_opt.auditing.trial_laws import given_laws, standard_laws, wide_laws
+from mdsd_opt.base.foreign import foreign
+from mdsd_opt.drafts import WithReplacement
+from mdsd_opt.errors import InvalidInput, UnknownName
+from mdsd_opt.evidence.promises import Promise, both_sides
+from mdsd_opt.evidence.report import ANSWERS, Bar
+from mdsd_opt.evidence.settings import (
     AuditOptions,
     OptionKeywords,
     budgeted,
     generator_of,
     options_of,
 )
-from mdsd_opt.auditing.trees.rule import ChainRule
-from mdsd_opt.auditing.trial_laws import given_laws, standard_laws, wide_laws
-from mdsd_opt.base.foreign import foreign
-from mdsd_opt.drafts import WithReplacement
-from mdsd_opt.errors import InvalidInput, UnknownName
 
 TAKES = ("probabilities", "logits", "log_probabilities")
 LIBRARIES = ("numpy", "torch")

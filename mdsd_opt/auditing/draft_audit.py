@@ -16,7 +16,6 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.audit_report import AuditReport
 from mdsd_opt.auditing.findings import Findings
 from mdsd_opt.auditing.looks import settled
@@ -31,15 +30,6 @@ from mdsd_opt.auditing.output_checks import (
     sight_of,
 )
 from mdsd_opt.auditing.randomness.interception import served
-from mdsd_opt.auditing.report import Check, TokenDeviation
-from mdsd_opt.auditing.settings import (
-    AuditOptions,
-    Options,
-    RateKeywords,
-    budgeted,
-    generator_of,
-    options_of,
-)
 from mdsd_opt.auditing.sight import Sight, direction_check
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.base.array_types import Flags, Tokens, Vector
@@ -47,6 +37,16 @@ from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.foreign import foreign, ran
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.evidence import statistics
+from mdsd_opt.evidence.report import Check, TokenDeviation
+from mdsd_opt.evidence.settings import (
+    AuditOptions,
+    Options,
+    RateKeywords,
+    budgeted,
+    generator_of,
+    options_of,
+)
 
 #: Most tuples whose law is compared with the frequencies one by one, and pairs of places looked at.
 _MAX_TUPLES, _MAX_PAIRS = 20_000, 20_000

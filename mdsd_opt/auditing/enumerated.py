@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mdsd_opt.auditing.driving import Budget, Tape, Undrivable, driven_tree
-from mdsd_opt.auditing.report import Coverage, Level
-from mdsd_opt.auditing.settings import COARSE, random_checks
 from mdsd_opt.auditing.subject import (
     Failure,
     Subject,
@@ -24,6 +22,8 @@ from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts.counting import readable
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
+from mdsd_opt.evidence.report import Coverage, Level
+from mdsd_opt.evidence.settings import COARSE, random_checks
 
 ConditionalLaw = Callable[[Tokens], Vector]
 

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
-from mdsd_opt.auditing.report import (
+from mdsd_opt.auditing.sight import Hidden, Sight
+from mdsd_opt.auditing.subject import ViolationLog
+from mdsd_opt.evidence.report import (
     CLEAN,
     EDGE,
     LOSSLESS,
@@ -26,9 +28,7 @@ from mdsd_opt.auditing.report import (
     above_zero,
     pointed,
 )
-from mdsd_opt.auditing.settings import Options
-from mdsd_opt.auditing.sight import Hidden, Sight
-from mdsd_opt.auditing.subject import ViolationLog
+from mdsd_opt.evidence.settings import Options
 
 R = TypeVar("R", bound=Report)
 

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from mdsd_opt.auditing.report import LOSSY, NOT_SETTLED, Report
-from mdsd_opt.auditing.settings import Options
-from mdsd_opt.drafts.counting import MAX_SAMPLED
+from mdsd_opt.base.checked import MAX_SAMPLED
+from mdsd_opt.evidence.report import LOSSY, NOT_SETTLED, Report
+from mdsd_opt.evidence.settings import Options
 
 R = TypeVar("R", bound=Report)
 

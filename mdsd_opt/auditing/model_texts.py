@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Integers, Vector
-from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.drafts.counting import count_power, readable
-from mdsd_opt.errors import InvalidDistribution, InvalidInput, ProblemTooLarge
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge
+from mdsd_opt.evidence.promises import Promise, promised
 from mdsd_opt.trees.draft_tree import Node, Tokens, hang
 from mdsd_opt.trees.topology import Topology, valued
 
 #: Maps a text to the law of the next token, shape (V,).
 Model = Callable[[Tokens], Vector]
-
-#: What a function makes of a model's logits: temperature and filters, or a law of each text.
-Promise = Sampling | Callable[[Tokens, Vector], Any]
-
-#: Promises for target and draft; None where laws stay as the models give them.
-Promises = tuple[Promise | None, Promise | None]
 
 #: Scheme and values of the drafts after each text.
 Hung = dict[Tokens, tuple[DraftScheme, Integers]]
@@ -63,54 +57,6 @@ def drawn_from(reached: Vector, rng: np.random.Generator) -> int:
     """Token by the running sums of its law; one of mass zero is never drawn."""
     token = reached.searchsorted(rng.random() * reached[-1], side="right")
     return int(min(token, reached.searchsorted(reached[-1])))
-
-
-class TextSoFar(tuple[int, ...]):
-    """Tokens written so far; `prompt` are those before them, none where the audit has no prompt."""
-
-    prompt: tuple[int, ...] = ()
-
-
-class NoTokenLeft(InvalidInput):
-    """A promise leaves no token after a text, so that nothing can be judged on such laws."""
-
-
-def both_sides(promise: Any, draft_promise: Any = None) -> Promises:
-    """Promises, checked, for target and draft: sampling holds for both unless the draft has one."""
-    for name, given in (("promise", promise), ("draft_promise", draft_promise)):
-        if not (given is None or isinstance(given, Sampling) or callable(given)):
-            raise InvalidInput(
-                f"{name} is {given!r:.60}: give mdsd_opt.Sampling(...), or a function (text, "
-                "logits) -> probabilities of the next token"
-            )
-    if draft_promise is None and isinstance(promise, Sampling):
-        return promise, promise
-    return promise, draft_promise
-
-
-def promised(
-    promise: Promise, text: Sequence[int], law: Vector, prompt: Sequence[int] = ()
-) -> Vector:
-    """Law of the next token that a promise makes of a model's law after a text, checked."""
-    with np.errstate(divide="ignore"):
-        logits = np.log(law)
-    if isinstance(promise, Sampling):
-        return promise.law(logits)
-    so_far = TextSoFar(text)
-    so_far.prompt = tuple(prompt)
-    name = f"the promise after {(*prompt, *text)}"
-    try:
-        with np.errstate(all="ignore"):
-            found = np.asarray(to_numpy(promise(so_far, logits), name), dtype=np.float64)
-    except InvalidDistribution as error:
-        raise NoTokenLeft(f"{name} leaves no token: {error}") from error
-    except Exception as error:  # it may not be ours: anything may come
-        raise InvalidInput(f"{name} failed with {type(error).__name__}: {error}") from error
-    if found.shape != law.shape:
-        raise InvalidInput(f"{name} has shape {found.shape}: give {law.shape}, as the logits have")
-    if not (found > 0).any() and not (found < 0).any():
-        raise NoTokenLeft(f"{name} leaves no token")
-    return Distribution.of(found, name).values
 
 
 def under(promise: Promise, model: Model) -> Model:

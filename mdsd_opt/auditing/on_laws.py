@@ -13,18 +13,8 @@ from typing import Any, Unpack
 import numpy as np
 
 from mdsd_opt.auditing.behaviour import behaviour, broken_side
-from mdsd_opt.auditing.model_texts import NoTokenLeft, Promise, Promises, both_sides
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
 from mdsd_opt.auditing.replay import Case, Replay
-from mdsd_opt.auditing.report import LOSSLESS, LOSSY, NO_DEVIATION, NOT_DRIVEN
-from mdsd_opt.auditing.settings import (
-    AuditOptions,
-    OptionKeywords,
-    Options,
-    budgeted,
-    generator_of,
-    options_of,
-)
 from mdsd_opt.auditing.subject import (
     AlwaysFails,
     Subject,
@@ -41,6 +31,16 @@ from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import ForeignFault, InvalidInput, ProblemTooLarge, UnsupportedScheme
+from mdsd_opt.evidence.promises import NoTokenLeft, Promise, Promises, both_sides
+from mdsd_opt.evidence.report import LOSSLESS, LOSSY, NO_DEVIATION, NOT_DRIVEN
+from mdsd_opt.evidence.settings import (
+    AuditOptions,
+    OptionKeywords,
+    Options,
+    budgeted,
+    generator_of,
+    options_of,
+)
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.trees.topology import Topology, parse_topology
 

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from mdsd_opt.auditing.report import (
+from mdsd_opt.auditing.sight import Hidden
+from mdsd_opt.auditing.subject import REFUSALS
+from mdsd_opt.auditing.trial_laws import CERTAIN, SmallLaws, WideLaws
+from mdsd_opt.evidence.report import (
     CLASSES,
     CLEAN,
     EDGE,
@@ -18,9 +21,6 @@ from mdsd_opt.auditing.report import (
     Violation,
     carried,
 )
-from mdsd_opt.auditing.sight import Hidden
-from mdsd_opt.auditing.subject import REFUSALS
-from mdsd_opt.auditing.trial_laws import CERTAIN, SmallLaws, WideLaws
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,11 +21,9 @@ from mdsd_opt.auditing.chain_calls import (
     reading,
 )
 from mdsd_opt.auditing.looks import settled
-from mdsd_opt.auditing.model_texts import Promises
 from mdsd_opt.auditing.on_laws import put_together
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
 from mdsd_opt.auditing.randomness.interception import served
-from mdsd_opt.auditing.settings import LEAST_CALLS, Options
 from mdsd_opt.auditing.subject import (
     Failure,
     answered,
@@ -36,6 +34,8 @@ from mdsd_opt.auditing.trees.rule import ChainRule, TreeSample
 from mdsd_opt.auditing.trial_laws import WideLaws, fixed_laws
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.evidence.promises import Promises
+from mdsd_opt.evidence.settings import LEAST_CALLS, Options
 
 #: Kinds of calls, of eight; the others have rows of laws and lengths of their own.
 _NONE, _ALL, _OF_ONE_LAW = range(3)

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mdsd_opt.auditing import statistics
-from mdsd_opt.auditing.causes import cause, oddest
+from mdsd_opt.auditing.causes import cause
 from mdsd_opt.auditing.model_texts import PlaceLaws, Texts, drawn_from
 from mdsd_opt.auditing.output_checks import (
     MAX_CELLS,
@@ -30,10 +29,12 @@ from mdsd_opt.auditing.output_checks import (
     succession_check,
     tail_cells,
 )
-from mdsd_opt.auditing.report import Check, Example, Interval
 from mdsd_opt.auditing.sight import Sight, direction_check
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import WithReplacement
+from mdsd_opt.evidence import statistics
+from mdsd_opt.evidence.report import Check, Example, Interval
+from mdsd_opt.evidence.statistics import oddest
 
 #: Most classes of tokens in one order; fewer classes let fewer calls see the same bias.
 _CLASSES = 32

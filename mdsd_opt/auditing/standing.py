@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mdsd_opt.auditing.audit_report import AuditReport, Standing
-from mdsd_opt.auditing.report import Interval
 from mdsd_opt.base.array_types import Vector
+from mdsd_opt.evidence.report import Interval
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.chains import frontier_of
 from mdsd_opt.solvers.frontier.curve import CostCurve

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mdsd_opt.auditing.randomness.interception import Serving, served
-from mdsd_opt.auditing.report import Violation
-from mdsd_opt.auditing.settings import LEAST_CALLS
 from mdsd_opt.base.array_types import Tokens
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.foreign import describe, foreign, ran
 from mdsd_opt.base.installed import loaded
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import ForeignFault, InvalidInput
+from mdsd_opt.evidence.report import Violation
+from mdsd_opt.evidence.settings import LEAST_CALLS
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import Verifier, get, names
 

@@ -9,7 +9,6 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.audit_report import AuditReport
 from mdsd_opt.auditing.draft_audit import draft_checks
 from mdsd_opt.auditing.findings import Accepted, Findings
@@ -24,20 +23,21 @@ from mdsd_opt.auditing.output_checks import (
     succession_check,
     uniformity_checks,
 )
-from mdsd_opt.auditing.report import LARGEST_Z, NOT_JUDGED, Check, TokenDeviation
-from mdsd_opt.auditing.settings import (
-    AuditOptions,
-    RateKeywords,
-    budgeted,
-    generator_of,
-    options_of,
-)
 from mdsd_opt.auditing.sight import Sight
 from mdsd_opt.auditing.trace_input import recorded_steps
 from mdsd_opt.auditing.trace_rows import FirstTokens, LaterTokens, first_tokens, later_tokens
 from mdsd_opt.base.array_types import Tokens, Vector
 from mdsd_opt.base.sampling import Sampling, softmax
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.evidence import statistics
+from mdsd_opt.evidence.report import LARGEST_Z, NOT_JUDGED, Check, TokenDeviation
+from mdsd_opt.evidence.settings import (
+    AuditOptions,
+    RateKeywords,
+    budgeted,
+    generator_of,
+    options_of,
+)
 
 #: Mean variance of a token, sum p (1 - p), up to which its law counts as certain.
 _CERTAIN = 1e-9

@@ -10,7 +10,6 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.audit_report import AuditReport
 from mdsd_opt.auditing.causes import cause
 from mdsd_opt.auditing.draft_audit import drawn_tuples, examine
@@ -37,17 +36,6 @@ from mdsd_opt.auditing.output_checks import (
     output_checks,
     uniformity_checks,
 )
-from mdsd_opt.auditing.report import NOT_DRIVEN, Check, Coverage, Level, TokenDeviation
-from mdsd_opt.auditing.settings import (
-    COARSE,
-    FINE,
-    AuditOptions,
-    LimitKeywords,
-    Options,
-    budgeted,
-    generator_of,
-    options_of,
-)
 from mdsd_opt.auditing.sight import Sight
 from mdsd_opt.auditing.standing import Judge
 from mdsd_opt.auditing.subject import (
@@ -59,10 +47,22 @@ from mdsd_opt.auditing.subject import (
     simulation,
 )
 from mdsd_opt.base.array_types import Tokens, Vector
+from mdsd_opt.base.checked import MAX_SAMPLED
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
-from mdsd_opt.drafts.counting import MAX_SAMPLED
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
+from mdsd_opt.evidence import statistics
+from mdsd_opt.evidence.report import NOT_DRIVEN, Check, Coverage, Level, TokenDeviation
+from mdsd_opt.evidence.settings import (
+    COARSE,
+    FINE,
+    AuditOptions,
+    LimitKeywords,
+    Options,
+    budgeted,
+    generator_of,
+    options_of,
+)
 from mdsd_opt.problem import TransportProblem
 
 Sampler = Callable[[np.random.Generator, int], Any]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Integers
+from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
 _LIBRARIES = ("torch", "jax", "cupy", "dask")
@@ -384,6 +384,12 @@ def _sums(rows: Any, library: str, kind: str) -> Any:
         rows = rows.float() if library == "torch" else rows.astype(module.float32)
     weights = module.exp(rows) if kind == "logprobs" else rows
     return weights.sum(-1) if library == "jax" else weights.sum(-1, dtype=module.float64)
+
+
+def weighted_count(index: NDArray[Any], weights: Floats, size: int) -> Floats:
+    """Sum of the weights at each index, shape (size,)."""
+    total: Floats = np.bincount(index, weights=weights, minlength=size)  # type: ignore[assignment]  # with weights, bincount gives floats
+    return total
 
 
 def spread(rows: NDArray[Any], token_ids: Integers | slice, vocab_size: int) -> NDArray[Any]:

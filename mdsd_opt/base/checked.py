@@ -14,6 +14,9 @@ from mdsd_opt.base.array_types import Flags, Floats
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.errors import InvalidInput
 
+#: Most draft tokens of one sample, which takes up to 16 bytes for each.
+MAX_SAMPLED = 200_000_000
+
 
 def checked_tolerance(name: str, value: Any, *, or_zero: bool = False) -> float:
     """Finite number above 0, else `InvalidInput`: up to a NaN, everything would be as claimed."""

@@ -13,9 +13,9 @@ from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.frames import data_frame
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.batch import acceptance_rates
-from mdsd_opt.corpora.intervals import MeanInterval, mean_interval
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
+from mdsd_opt.evidence.intervals import MeanInterval, mean_interval
 from mdsd_opt.verifiers import get
 from mdsd_opt.verifiers.registry import batch_verifiers
 

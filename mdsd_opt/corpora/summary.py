@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt import verifiers
+from mdsd_opt.base.arrays import weighted_count
 from mdsd_opt.base.files import unreadable
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.corpora.corpus import Corpus, RatesConfig, VerifiedShards, open_corpus
 from mdsd_opt.corpora.executors import RANK_TIMEOUT, Placement, Task, executor
-from mdsd_opt.corpora.intervals import MeanInterval, interval_of_groups
 from mdsd_opt.corpora.rates import RateRow, with_gaps
 from mdsd_opt.corpora.scoring import StoredShard
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.problem.solution import weighted_count
+from mdsd_opt.evidence.intervals import MeanInterval, interval_of_groups
 
 #: Most prompts that are told apart. Further ones are pooled with these: the pools are independent
 #: of each other as the prompts are, so the interval stays valid, on this many samples.
@@ -32,7 +32,7 @@ NUM_BINS = 10_000
 class RunningSummary:
     r"""Summary of columns of values in [0, 1], prompt by prompt.
 
-    The interval is that of `mdsd_opt.corpora.intervals.mean_interval`: the variance of the mean is
+    The interval is that of `mdsd_opt.evidence.intervals.mean_interval`: the variance of the mean is
     :math:`\frac{G}{G-1} \sum_g (S_g - n_g \bar x)^2 / N^2` with the totals S_g and counts n_g of
     the prompts, which is all that has to be kept.
     """

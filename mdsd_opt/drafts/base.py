@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
-from mdsd_opt.base.checked import mask
+from mdsd_opt.base.checked import MAX_SAMPLED, mask
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.drafts.counting import MAX_SAMPLED, readable
+from mdsd_opt.drafts.counting import readable
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.drafts.uniform_intervals import UniformIntervals, masses_in_list
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnsupportedScheme

@@ -24,9 +24,6 @@ MAX_EXACT_TERMS = 10**8
 MAX_EXACT_WORK = 10**12
 _LEAST_BITS = 2_500
 
-#: Most draft tokens of one sample, which takes up to 16 bytes for each.
-MAX_SAMPLED = 200_000_000
-
 #: Most passes of Python over all the sets of one size.
 MAX_PASSES = 10**6
 

@@ -226,7 +226,7 @@ def _check(batches: Sequence[int], rows: Sequence[int], contexts: Sequence[int])
 
 
 def _connected(url: str, transport: Any = None, timeout: float = 120.0) -> closing[Any]:
-    from mdsd_opt.auditing.servers.connection import Connection
+    from mdsd_opt.servers.connection import Connection
 
     return closing(Connection(url, timeout, transport=transport))
 

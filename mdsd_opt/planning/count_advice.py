@@ -12,8 +12,8 @@ import numpy as np
 
 from mdsd_opt.base.checked import check_confidence
 from mdsd_opt.base.frames import data_frame, flat
-from mdsd_opt.corpora.intervals import MeanInterval, interval_note
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.evidence.intervals import MeanInterval, interval_note
 from mdsd_opt.formats import AcceptedCounts, read_counts
 from mdsd_opt.formats.checks import counts_of
 from mdsd_opt.formats.counts import DEEPEST, of_steps, with_groups

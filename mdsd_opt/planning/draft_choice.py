@@ -14,7 +14,6 @@ from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.long_runs import available_threads, map_rows, progress_bar
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.batch import acceptance_rates
-from mdsd_opt.corpora.intervals import MeanInterval, mean_interval
 from mdsd_opt.drafts import (
     SINGLE_MODEL_SCHEMES,
     DraftScheme,
@@ -25,6 +24,7 @@ from mdsd_opt.drafts import (
 )
 from mdsd_opt.drafts.by_name import checked_scheme
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
+from mdsd_opt.evidence.intervals import MeanInterval, mean_interval
 from mdsd_opt.planning.draft_temperature import BestTemperature, best_draft_temperature
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.inclusion_bound import inclusion_bound

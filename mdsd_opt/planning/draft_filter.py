@@ -20,8 +20,8 @@ from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.batch import acceptance_rates
 from mdsd_opt.batch.rates import checked_integer
-from mdsd_opt.corpora.intervals import MeanInterval
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.evidence.intervals import MeanInterval
 from mdsd_opt.planning.draft_choice import Rates, means_of, ranking
 
 #: Filters that are tried, each alone, beside none and the target's own.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from mdsd_opt.corpora.intervals import MeanInterval
 from mdsd_opt.errors import MissingExtra
+from mdsd_opt.evidence.intervals import MeanInterval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

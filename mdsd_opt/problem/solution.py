@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers
-from mdsd_opt.base.arrays import frozen
+from mdsd_opt.base.arrays import frozen, weighted_count
 from mdsd_opt.base.frames import data_frame, folded
 from mdsd_opt.drafts.counting import count_power
 from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
@@ -32,12 +32,6 @@ class Status(enum.Enum):
 
     def __str__(self) -> str:
         return self.name.lower()
-
-
-def weighted_count(index: NDArray[Any], weights: Floats, size: int) -> Floats:
-    """Sum of the weights at each index, shape (size,)."""
-    total: Floats = np.bincount(index, weights=weights, minlength=size)  # type: ignore[assignment]  # with weights, bincount gives floats
-    return total
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,11 +15,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.arrays import weighted_count
 from mdsd_opt.base.checked import floats, integers, mask
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.solution import PlanBasis, TransportPlan, weighted_count
+from mdsd_opt.problem.solution import PlanBasis, TransportPlan
 
 Mass = TypeVar("Mass", float, Fraction)
 

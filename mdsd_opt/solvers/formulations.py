@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Flags, Integers, Vector
+from mdsd_opt.base.arrays import weighted_count
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.solution import weighted_count
 from mdsd_opt.solvers.highs_backend import PackingLp, SparseMatrix
 
 

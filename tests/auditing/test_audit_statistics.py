@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import mdsd_opt as mo
-from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.output_checks import MIN_EXPECTED, deviations, merged_cells
-from mdsd_opt.auditing.report import TokenDeviation
-from mdsd_opt.auditing.settings import detectable_bias, trials_needed, unseen_bias
-from mdsd_opt.auditing.statistics import recurrence
+from mdsd_opt.evidence import statistics
+from mdsd_opt.evidence.report import TokenDeviation
+from mdsd_opt.evidence.settings import detectable_bias, trials_needed, unseen_bias
+from mdsd_opt.evidence.statistics import recurrence
 
 
 def all_counts(trials: int, cells: int) -> list[tuple[int, ...]]:

@@ -12,12 +12,12 @@ import pytest
 from support.text_sessions import CORRECT, WRONG, block, chain, of_numpy, pick, restarted, softmax
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.settings import Options
 from mdsd_opt.auditing.texts.driven_law import DrivenText, driven_text
 from mdsd_opt.auditing.texts.rounds import Rounds
 from mdsd_opt.auditing.texts.session import Session
 from mdsd_opt.auditing.texts.toys import Tables
 from mdsd_opt.errors import InvalidInput, MdsdError, UnknownName
+from mdsd_opt.evidence.settings import Options
 
 FOREVER = 1e9
 

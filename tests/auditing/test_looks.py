@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.auditing import looks, report
+from mdsd_opt.auditing import looks
 from mdsd_opt.auditing.looks import LOOKS
-from mdsd_opt.auditing.report import pointed
+from mdsd_opt.evidence import report
+from mdsd_opt.evidence.report import pointed
 
 Rule = Callable[[Any, Any, Any, np.random.Generator], Any]
 

@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.model_texts import PlaceLaws, TextSoFar
+from mdsd_opt.auditing.model_texts import PlaceLaws
 from mdsd_opt.auditing.on_laws import audit_portfolio
 from mdsd_opt.auditing.seen_texts import ByText
-from mdsd_opt.auditing.servers import Law, audit_tokens
-from mdsd_opt.auditing.servers.request import Request, laws_of
 from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.evidence.promises import TextSoFar
 from mdsd_opt.formats import Answer
+from mdsd_opt.servers import Law, audit_tokens
+from mdsd_opt.servers.request import Request, laws_of
 
 Text = tuple[int, ...]
 Promise = Callable[[Text, Any], Any]

@@ -18,11 +18,11 @@ from support.fake_server import FakeServer, served
 from support.toy_engines import RIGHT, WRONG, Chain, Pair, plain
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.servers import server_audit
-from mdsd_opt.auditing.servers.adapter import adapters
-from mdsd_opt.auditing.servers.adapters.llamacpp import LlamaCpp
-from mdsd_opt.auditing.servers.connection import Connection, Crew
 from mdsd_opt.errors import InvalidInput, MissingExtra, ServerError, UnknownName
+from mdsd_opt.servers import server_audit
+from mdsd_opt.servers.adapter import adapters
+from mdsd_opt.servers.adapters.llamacpp import LlamaCpp
+from mdsd_opt.servers.connection import Connection, Crew
 
 APIS = ("llamacpp", "openai-completions", "openai-chat")
 OF_API = dict(zip(APIS, ("llamacpp", "completions", "chat"), strict=True))

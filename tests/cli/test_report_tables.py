@@ -15,10 +15,10 @@ from mdsd_opt.cli.report.bench import conclusion as bench_conclusion
 from mdsd_opt.cli.report.bench import records_tables
 from mdsd_opt.cli.report.decoding import compared_document, compared_table
 from mdsd_opt.cli.report.rates import conclusion, rates_table
-from mdsd_opt.corpora.intervals import MeanInterval
 from mdsd_opt.corpora.rates import RateRow
 from mdsd_opt.decoding.comparison import ComparedRule
 from mdsd_opt.decoding.generation import Metrics
+from mdsd_opt.evidence.intervals import MeanInterval
 
 
 def shown(table: Any) -> str:

@@ -20,6 +20,8 @@ ROOMS = (
     *(
         "base",
         "formats",
+        "evidence",
+        "servers",
         "prefix_search",
         "drafts",
         "problem",

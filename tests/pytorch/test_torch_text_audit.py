@@ -10,11 +10,11 @@ import torch
 from support.torch_sessions import CORRECT, WRONG, chain, new_dynamic_cache
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.settings import Options
 from mdsd_opt.auditing.texts.driven_law import driven_text
 from mdsd_opt.auditing.texts.session import Session
 from mdsd_opt.auditing.texts.torch_toys import TorchToy
 from mdsd_opt.auditing.texts.toys import Tables, Toy
+from mdsd_opt.evidence.settings import Options
 
 TABLES = Tables(3, 4, 5)
 

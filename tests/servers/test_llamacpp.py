@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.servers.adapters.llamacpp import LlamaCpp
-from mdsd_opt.auditing.servers.connection import Connection, Crew
-from mdsd_opt.auditing.servers.request import Request
 from mdsd_opt.formats import read_counts
+from mdsd_opt.servers.adapters.llamacpp import LlamaCpp
+from mdsd_opt.servers.connection import Connection, Crew
+from mdsd_opt.servers.request import Request
 
 pytest.importorskip("xllamacpp", reason="make test-servers installs it")
 HERE = Path(__file__).parent

@@ -10,7 +10,7 @@ from planted_anew import RIGHT, WRONG, measured, recorded
 
 import mdsd_opt as mo
 from mdsd_opt.auditing.on_laws import audit_portfolio
-from mdsd_opt.auditing.report import Bar
+from mdsd_opt.evidence.report import Bar
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import numpy as np
 from support.toy_engines import PAIRS, Pair, plain
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.servers import Law
+from mdsd_opt.servers import Law
 
 
 class Toy:

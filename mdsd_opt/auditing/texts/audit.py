@@ -12,26 +12,8 @@ import numpy as np
 from mdsd_opt.auditing.behaviour import broken_side
 from mdsd_opt.auditing.driving import Undrivable
 from mdsd_opt.auditing.looks import settled
-from mdsd_opt.auditing.model_texts import NoTokenLeft, Promise, Promises, both_sides
 from mdsd_opt.auditing.replay import Replay
-from mdsd_opt.auditing.report import (
-    EDGE,
-    LOSSLESS,
-    LOSSY,
-    NO_DEVIATION,
-    NOT_DRIVEN,
-    NOT_JUDGED,
-    above_zero,
-)
 from mdsd_opt.auditing.seen_texts import Numbered
-from mdsd_opt.auditing.settings import (
-    AuditOptions,
-    OptionKeywords,
-    Options,
-    budgeted,
-    generator_of,
-    options_of,
-)
 from mdsd_opt.auditing.sight import Hidden, Sight
 from mdsd_opt.auditing.texts.driven_law import DrivenText, driven_text
 from mdsd_opt.auditing.texts.report import TextAuditReport
@@ -45,6 +27,24 @@ from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput, UnknownName
+from mdsd_opt.evidence.promises import NoTokenLeft, Promise, Promises, both_sides
+from mdsd_opt.evidence.report import (
+    EDGE,
+    LOSSLESS,
+    LOSSY,
+    NO_DEVIATION,
+    NOT_DRIVEN,
+    NOT_JUDGED,
+    above_zero,
+)
+from mdsd_opt.evidence.settings import (
+    AuditOptions,
+    OptionKeywords,
+    Options,
+    budgeted,
+    generator_of,
+    options_of,
+)
 
 #: Least and greatest length of the sampled texts at V = 3.
 _LONG, _LONGEST = 5, 11

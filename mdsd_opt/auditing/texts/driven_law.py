@@ -11,19 +11,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.auditing.causes import oddest
 from mdsd_opt.auditing.driving import DrawTree, Tape
 from mdsd_opt.auditing.driving.draw_tree import Budget, Node, Run
 from mdsd_opt.auditing.driving.tape import CategoryDraw, Draw, Tail, UniformDraw, Value
 from mdsd_opt.auditing.model_texts import Texts
-from mdsd_opt.auditing.report import Example
-from mdsd_opt.auditing.settings import Options, unseen_bias
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.auditing.texts.report import Trial
 from mdsd_opt.auditing.texts.rounds import Rounds
 from mdsd_opt.auditing.texts.session import Session, log_failure, log_impossible
 from mdsd_opt.auditing.texts.text_law import variations
 from mdsd_opt.auditing.texts.toys import Tables, Text
+from mdsd_opt.evidence.report import Example
+from mdsd_opt.evidence.settings import Options, unseen_bias
+from mdsd_opt.evidence.statistics import oddest
 
 Vector = NDArray[np.float64]
 

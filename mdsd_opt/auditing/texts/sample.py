@@ -10,15 +10,15 @@ import numpy as np
 
 from mdsd_opt.auditing.model_texts import PlaceLaws
 from mdsd_opt.auditing.randomness.interception import served
-from mdsd_opt.auditing.report import Check, Example, Interval, pointed
 from mdsd_opt.auditing.seen_texts import ByPlace, Numbered, Seen, by_place
-from mdsd_opt.auditing.settings import LEAST_CALLS, Options
 from mdsd_opt.auditing.subject import HOPELESS_CALLS, ViolationLog
 from mdsd_opt.auditing.texts.report import Trial
 from mdsd_opt.auditing.texts.rounds import Rounds
 from mdsd_opt.auditing.texts.session import Session, log_failure, log_impossible
 from mdsd_opt.auditing.texts.text_law import position_checks, variations
 from mdsd_opt.auditing.texts.toys import AnyTables
+from mdsd_opt.evidence.report import Check, Example, Interval, pointed
+from mdsd_opt.evidence.settings import LEAST_CALLS, Options
 
 #: Number of calls that show whether the audit is ever asked for a random number.
 _WATCHED = 20

@@ -6,13 +6,14 @@ from collections.abc import Callable, Hashable
 from functools import cached_property, partial
 from typing import Any
 
-from mdsd_opt.auditing.model_texts import ModelLaws, PlaceLaws, Promises, Texts, under
+from mdsd_opt.auditing.model_texts import ModelLaws, PlaceLaws, Texts, under
 from mdsd_opt.auditing.subject import Failure, ViolationLog, judged, outcome_of
 from mdsd_opt.auditing.texts.rounds import DRAFT, TARGET
 from mdsd_opt.auditing.texts.toys import AnyTables, Text, Toy
 from mdsd_opt.auditing.trial_laws import WideLaws
 from mdsd_opt.base.foreign import ran
 from mdsd_opt.errors import MissingExtra
+from mdsd_opt.evidence.promises import Promises
 
 #: Maps (target, draft) to the first tokens of a text.
 Generate = Callable[[Any, Any], Any]

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.model_texts import Texts
-from mdsd_opt.auditing.report import Check
+from mdsd_opt.evidence import statistics
+from mdsd_opt.evidence.report import Check
 
 Vector = NDArray[np.float64]
 

@@ -9,20 +9,9 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from mdsd_opt.auditing.causes import oddest
 from mdsd_opt.auditing.driving import Budget, OutOfTime, Tape, Undrivable, driven_tree
 from mdsd_opt.auditing.findings import Findings, FoundLaw
-from mdsd_opt.auditing.model_texts import NoTokenLeft, Promise, TableModel, both_sides
-from mdsd_opt.auditing.report import NOT_DRIVEN, NOT_JUDGED, Example
-from mdsd_opt.auditing.settings import (
-    COARSE,
-    AuditOptions,
-    LimitKeywords,
-    budgeted,
-    generator_of,
-    options_of,
-    random_checks,
-)
+from mdsd_opt.auditing.model_texts import TableModel
 from mdsd_opt.auditing.subject import AlwaysFails, Failure, TreeVerify, ViolationLog, described
 from mdsd_opt.auditing.trees.report import TreeAuditReport
 from mdsd_opt.auditing.trees.rule import Met, TreeRule, TreeSample
@@ -31,6 +20,18 @@ from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
+from mdsd_opt.evidence.promises import NoTokenLeft, Promise, both_sides
+from mdsd_opt.evidence.report import NOT_DRIVEN, NOT_JUDGED, Example
+from mdsd_opt.evidence.settings import (
+    COARSE,
+    AuditOptions,
+    LimitKeywords,
+    budgeted,
+    generator_of,
+    options_of,
+    random_checks,
+)
+from mdsd_opt.evidence.statistics import oddest
 from mdsd_opt.trees.topology import Topology, parse_topology
 
 #: Vocabulary size, tables (seeds of target and draft) and seconds of the added random laws. On

@@ -12,17 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing import statistics
 from mdsd_opt.auditing.chain_calls import DraftChain
 from mdsd_opt.auditing.edges import tree_edges
 from mdsd_opt.auditing.findings import Findings
 from mdsd_opt.auditing.looks import settled
-from mdsd_opt.auditing.model_texts import ModelLaws, PlaceLaws, Promises, Texts, drawn_trees
+from mdsd_opt.auditing.model_texts import ModelLaws, PlaceLaws, Texts, drawn_trees
 from mdsd_opt.auditing.output_checks import acceptance_check, length_check
 from mdsd_opt.auditing.randomness.interception import served
-from mdsd_opt.auditing.report import Check, Coverage, Level
 from mdsd_opt.auditing.seen_texts import ByPlace, Numbered, by_place
-from mdsd_opt.auditing.settings import LEAST_CALLS, Options
 from mdsd_opt.auditing.subject import (
     HOPELESS_CALLS,
     AlwaysFails,
@@ -39,6 +36,10 @@ from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts import DraftScheme, WithReplacement
 from mdsd_opt.drafts.by_name import SchemeMaker
 from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
+from mdsd_opt.evidence import statistics
+from mdsd_opt.evidence.promises import Promises
+from mdsd_opt.evidence.report import Check, Coverage, Level
+from mdsd_opt.evidence.settings import LEAST_CALLS, Options
 from mdsd_opt.trees.draft_tree import Node, Tokens, set_targets
 from mdsd_opt.trees.draft_tree import drawn as drawn_tree
 from mdsd_opt.trees.optimum import tree_bound

@@ -50,7 +50,7 @@ class Options:
 
 def run(options: Options) -> Audited:
     """Audit of a server by what it answers."""
-    from mdsd_opt.auditing.servers import audit_server
+    from mdsd_opt.servers import audit_server
 
     report = audit_server(
         options.server,

@@ -23,7 +23,7 @@ class Options:
 
 def run(options: Options) -> Audited:
     """Audit of answers that stand in a file."""
-    from mdsd_opt.auditing.servers import audit_tokens
+    from mdsd_opt.servers import audit_tokens
 
     report = audit_tokens(options.recorded, control=options.control, **options.answers.given())
     return Audited.of(report, f"{options.recorded}: {report.tokens:,} tokens after the first ones")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mdsd_opt.cli.output import make_table
 from mdsd_opt.cli.view import Drawing, Section, View
-from mdsd_opt.corpora.intervals import MeanInterval
+from mdsd_opt.evidence.intervals import MeanInterval
 from mdsd_opt.planning.advice import Advice, scheme_title, speedup_cell
 from mdsd_opt.plots.speedups import advice_figure, chains_figure
 

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from mdsd_opt._version import __version__
-from mdsd_opt.auditing.report import ANSWERS, Bar
 from mdsd_opt.base.files import atomic_write
 from mdsd_opt.cli.view import Drawing, Section, View
+from mdsd_opt.evidence.report import ANSWERS, Bar
 from mdsd_opt.plots.deviations import audit_figure, portfolio_figure
 
 if TYPE_CHECKING:
     from mdsd_opt.auditing.engines import EngineAudit
     from mdsd_opt.auditing.portfolio import PortfolioReport
-    from mdsd_opt.auditing.report import Report
+    from mdsd_opt.evidence.report import Report
 
 
 _QUESTION = "is the output distributed as the target?"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from mdsd_opt.cli.output import make_table
 from mdsd_opt.cli.view import Drawing, Section, View
-from mdsd_opt.corpora.intervals import MeanInterval
 from mdsd_opt.corpora.rates import RateRow
 from mdsd_opt.drafts.by_name import title_of
+from mdsd_opt.evidence.intervals import MeanInterval
 from mdsd_opt.planning.draft_choice import scheme_label
 from mdsd_opt.planning.draft_filter import BestFilter, setting_shown
 from mdsd_opt.plots.rate_curves import rates_figure

@@ -10,8 +10,8 @@ import numpy as np
 from mdsd_opt import plots
 from mdsd_opt.cli.output import make_table
 from mdsd_opt.cli.view import Drawing, Section, View
-from mdsd_opt.corpora.intervals import interval_note
 from mdsd_opt.corpora.stability import StabilityRow, TextStability
+from mdsd_opt.evidence.intervals import interval_note
 from mdsd_opt.plots.drawing import new_axes
 
 

@@ -57,8 +57,8 @@ def measured_view(
 ) -> View:
     """View of measured rates; `known` is the document's entries on their source."""
     from mdsd_opt.cli.report.rates import rates_view
-    from mdsd_opt.corpora.intervals import interval_note
     from mdsd_opt.corpora.rates import refusals
+    from mdsd_opt.evidence.intervals import interval_note
 
     groups, unit = rows[0].acceptance.num_groups, known.pop("interval_over")
     temperature, confidence = asked.sampling.temperature, asked.confidence

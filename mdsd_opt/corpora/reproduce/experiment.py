@@ -17,10 +17,10 @@ from mdsd_opt.base.files.logits import LogitsSample, load_logits
 from mdsd_opt.base.frames import data_frame, markdown_table
 from mdsd_opt.corpora.corpus import Column, RatesConfig, VerifiedShards, open_corpus
 from mdsd_opt.corpora.executors import Placement, Task
-from mdsd_opt.corpora.intervals import MeanInterval, interval_note, mean_interval
 from mdsd_opt.corpora.scoring import StoredShard
 from mdsd_opt.corpora.summary import score_corpus
 from mdsd_opt.errors import InvalidInput, UnreadableFile
+from mdsd_opt.evidence.intervals import MeanInterval, interval_note, mean_interval
 
 
 @dataclass(frozen=True, slots=True, eq=False)

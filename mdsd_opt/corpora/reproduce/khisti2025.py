@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.sampling import softmax
 from mdsd_opt.corpora.corpus import RatesConfig
-from mdsd_opt.corpora.intervals import MeanInterval, mean_interval
 from mdsd_opt.corpora.reproduce.experiment import (
     Logits,
     Outcome,
@@ -28,6 +27,7 @@ from mdsd_opt.corpora.reproduce.experiment import (
     per_position,
 )
 from mdsd_opt.drafts import IndependentDrafts
+from mdsd_opt.evidence.intervals import MeanInterval, mean_interval
 from mdsd_opt.problem import TransportProblem
 
 _SCHEME = "with_replacement"

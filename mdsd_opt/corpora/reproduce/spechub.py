@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mdsd_opt.corpora.corpus import RatesConfig
-from mdsd_opt.corpora.intervals import MeanInterval
 from mdsd_opt.corpora.reproduce.experiment import (
     Logits,
     Published,
@@ -15,6 +14,7 @@ from mdsd_opt.corpora.reproduce.experiment import (
     compared,
     measured_range,
 )
+from mdsd_opt.evidence.intervals import MeanInterval
 
 _SPECHUB = ("greedy", "spechub", 2)
 _RRS = ("with_replacement", "rrs", 2)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from mdsd_opt.auditing.servers.adapter import Adapter, Answer, Counters, is_there
-from mdsd_opt.auditing.servers.connection import Connection, Refused
-from mdsd_opt.auditing.servers.laws import Law
-from mdsd_opt.auditing.servers.request import Request, ids_of, laws_of
 from mdsd_opt.errors import ServerError
 from mdsd_opt.formats import Answer as Written
 from mdsd_opt.formats import answers_of
 from mdsd_opt.formats.engines.prometheus import counters_in
+from mdsd_opt.servers.adapter import Adapter, Answer, Counters, is_there
+from mdsd_opt.servers.connection import Connection, Refused
+from mdsd_opt.servers.laws import Law
+from mdsd_opt.servers.request import Request, ids_of, laws_of
 
 #: Status codes by which a server says that it does not know a path, or an option.
 _UNKNOWN = (400, 404, 405, 422)

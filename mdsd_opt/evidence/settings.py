@@ -18,11 +18,10 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from mdsd_opt.auditing.report import HIDDEN_AT_MOST, Bar, Check
 from mdsd_opt.base.array_types import Vector
-from mdsd_opt.base.checked import checked_tolerance
-from mdsd_opt.drafts.counting import MAX_SAMPLED
+from mdsd_opt.base.checked import MAX_SAMPLED, checked_tolerance
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
+from mdsd_opt.evidence.report import HIDDEN_AT_MOST, Bar, Check
 
 #: Total variation attributed to rounding, in float64 and where float32 has a part in it.
 FINE, COARSE = 1e-9, 1e-6

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.causes import oddest
-from mdsd_opt.auditing.report import (
+from mdsd_opt.base.checked import checked_tolerance
+from mdsd_opt.evidence.report import (
     LOSSY,
     NO_DEVIATION,
     NOT_JUDGED,
@@ -19,12 +19,12 @@ from mdsd_opt.auditing.report import (
     Interval,
     above_zero,
 )
-from mdsd_opt.auditing.servers import report as reports
-from mdsd_opt.auditing.servers.evidence import STAKES, Evidence, Shown, detectable_distance
-from mdsd_opt.auditing.servers.laws import Law
-from mdsd_opt.auditing.servers.report import Measured, ServerReport
-from mdsd_opt.auditing.settings import ErrorRates
-from mdsd_opt.base.checked import checked_tolerance
+from mdsd_opt.evidence.settings import ErrorRates
+from mdsd_opt.evidence.statistics import oddest
+from mdsd_opt.servers import report as reports
+from mdsd_opt.servers.laws import Law
+from mdsd_opt.servers.report import Measured, ServerReport
+from mdsd_opt.servers.wealth import STAKES, Evidence, Shown, detectable_distance
 
 #: Least total variation that is attributed to arithmetic: float32 has 1e-5; sums in another
 #: order, and answers that are rounded, have more.

@@ -5,9 +5,9 @@ without speculation. `mdsd_opt.audit_server` asks a server; `mdsd_opt.audit_toke
 laws that were recorded. An API is one file in `adapters`.
 """
 
-from mdsd_opt.auditing.servers.laws import Law
-from mdsd_opt.auditing.servers.report import Measured, ServerReport
-from mdsd_opt.auditing.servers.server_audit import audit_server
-from mdsd_opt.auditing.servers.token_audit import audit_tokens
+from mdsd_opt.servers.laws import Law
+from mdsd_opt.servers.report import Measured, ServerReport
+from mdsd_opt.servers.server_audit import audit_server
+from mdsd_opt.servers.token_audit import audit_tokens
 
 __all__ = ["Law", "Measured", "ServerReport", "audit_server", "audit_tokens"]

@@ -14,10 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from mdsd_opt.auditing.servers.laws import Law
-from mdsd_opt.auditing.servers.tally import Tally
 from mdsd_opt.base.files import json_lines
 from mdsd_opt.errors import InvalidInput, UnreadableFile
+from mdsd_opt.servers.laws import Law
+from mdsd_opt.servers.tally import Tally
 
 #: Kind of the first record of a log, and the version of its form.
 HEADER, FORM = "audit", 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from mdsd_opt.auditing.servers.adapters.openai_completions import OpenAI
-from mdsd_opt.auditing.servers.connection import Connection
-from mdsd_opt.auditing.servers.request import Request
+from mdsd_opt.servers.adapters.openai_completions import OpenAI
+from mdsd_opt.servers.connection import Connection
+from mdsd_opt.servers.request import Request
 
 
 class OpenAIChat(OpenAI):

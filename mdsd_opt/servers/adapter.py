@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from mdsd_opt.auditing.servers.connection import Connection
-from mdsd_opt.auditing.servers.laws import Law
-from mdsd_opt.auditing.servers.request import Request
 from mdsd_opt.base.installed import loaded
 from mdsd_opt.errors import InvalidInput, ServerError, UnknownName
+from mdsd_opt.servers.connection import Connection
+from mdsd_opt.servers.laws import Law
+from mdsd_opt.servers.request import Request
 
 #: Package of the adapters, and the name of each in its file.
-_FOLDER, _NAME = "mdsd_opt.auditing.servers.adapters", "ADAPTER"
+_FOLDER, _NAME = "mdsd_opt.servers.adapters", "ADAPTER"
 
 
 @dataclass(frozen=True, slots=True)

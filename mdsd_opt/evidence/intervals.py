@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import weighted_count
 from mdsd_opt.base.checked import check_confidence
-from mdsd_opt.problem.solution import weighted_count
 
 #: Degrees of freedom up to which Student's quantile is summed here.
 _FEW_DEGREES = 200

@@ -11,20 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.servers.laws import Law
-from mdsd_opt.auditing.servers.log import is_log, replayed
-from mdsd_opt.auditing.servers.report import ServerReport
-from mdsd_opt.auditing.servers.request import (
+from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.evidence.settings import ErrorRates
+from mdsd_opt.servers.laws import Law
+from mdsd_opt.servers.log import is_log, replayed
+from mdsd_opt.servers.report import ServerReport
+from mdsd_opt.servers.request import (
     Request,
     ids_of,
     laws_of,
     listed_tokens,
     read_texts,
 )
-from mdsd_opt.auditing.servers.tally import LEAST_TOLERANCE, Tally, prefix_name
-from mdsd_opt.auditing.settings import ErrorRates
-from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.servers.tally import LEAST_TOLERANCE, Tally, prefix_name
 
 #: A text: its tokens, their laws, and those of the draft.
 _Text = tuple[Sequence[int], Sequence[Law | None], Sequence[Law | None] | None]

@@ -15,19 +15,19 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from mdsd_opt.auditing.servers.adapter import Adapter, Answer, Counters, connected
-from mdsd_opt.auditing.servers.connection import Connection, Crew
-from mdsd_opt.auditing.servers.laws import Law, distance
-from mdsd_opt.auditing.servers.log import Learned, Log
-from mdsd_opt.auditing.servers.report import ServerReport, power_of_ten
-from mdsd_opt.auditing.servers.request import Request
-from mdsd_opt.auditing.servers.tally import LEAST_TOLERANCE, Tally
-from mdsd_opt.auditing.settings import ErrorRates
 from mdsd_opt.base.files import read_bytes
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import line_of
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput, ServerError
+from mdsd_opt.evidence.settings import ErrorRates
+from mdsd_opt.servers.adapter import Adapter, Answer, Counters, connected
+from mdsd_opt.servers.connection import Connection, Crew
+from mdsd_opt.servers.laws import Law, distance
+from mdsd_opt.servers.log import Learned, Log
+from mdsd_opt.servers.report import ServerReport, power_of_ten
+from mdsd_opt.servers.request import Request
+from mdsd_opt.servers.tally import LEAST_TOLERANCE, Tally
 
 #: Default prompts, few and short: continuations of many texts would come too seldom to learn from.
 PROMPTS = (

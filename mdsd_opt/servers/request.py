@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mdsd_opt.auditing.servers.laws import ROUNDING, Law, law_of_logprobs
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 from mdsd_opt.formats import Answer, read_answers
+from mdsd_opt.servers.laws import ROUNDING, Law, law_of_logprobs
 
 
 def id_of(name: Any) -> int:

@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from mdsd_opt.auditing.servers.adapter import Adapter, Answer, is_there
-from mdsd_opt.auditing.servers.connection import Connection, Refused
-from mdsd_opt.auditing.servers.laws import Law
-from mdsd_opt.auditing.servers.request import Request, ids_of, laws_of
 from mdsd_opt.errors import InvalidInput, ServerError
 from mdsd_opt.formats import answers_of
+from mdsd_opt.servers.adapter import Adapter, Answer, is_there
+from mdsd_opt.servers.connection import Connection, Refused
+from mdsd_opt.servers.laws import Law
+from mdsd_opt.servers.request import Request, ids_of, laws_of
 
 #: Number of tokens that a law lists: more than a filter leaves, and enough to see what is beyond.
 _LISTED = 512

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mdsd_opt.auditing.servers.laws import Law
 from mdsd_opt.base.array_types import Floats
+from mdsd_opt.servers.laws import Law
 
 #: Largest ratio of a bet to the stated law that still pays.
 LARGEST_RATIO = 20.0

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.auditing.report import LARGEST_Z, Interval
 from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.evidence.report import LARGEST_Z, Interval
 
 #: Number of levels of the tree that the coarse checks use: eight groups.
 COARSE_LEVELS = 3
@@ -288,3 +288,9 @@ def distance(
     plain = 0.5 * float(np.abs(observed - probabilities).sum())
     upper = min(1.0, plain + float(np.sqrt(np.log(2.0 / error) / (2 * n))))
     return estimate, Interval(min(lower, estimate), max(upper, estimate))
+
+
+def oddest(shares: Vector, law: Vector, calls: float = np.inf) -> int:
+    """Outcome that deviates most, by Anscombe's roots of counts: chance moves all of them alike."""
+    few = 0.375 / calls
+    return int(np.argmax(np.abs(np.sqrt(shares + few) - np.sqrt(law + few))))

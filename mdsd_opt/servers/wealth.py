@@ -22,8 +22,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mdsd_opt.auditing.report import Interval
-from mdsd_opt.auditing.servers.bets import (
+from mdsd_opt.base.array_types import Floats
+from mdsd_opt.evidence.report import Interval
+from mdsd_opt.servers.bets import (
     LARGEST_RATIO,
     OF_CONTEXT,
     OF_DRAFT,
@@ -34,8 +35,7 @@ from mdsd_opt.auditing.servers.bets import (
     bets_of_law,
     table_of,
 )
-from mdsd_opt.auditing.servers.laws import Law
-from mdsd_opt.base.array_types import Floats
+from mdsd_opt.servers.laws import Law
 
 #: Share of its wealth that a bet stakes; the mean over all of them is kept.
 STAKES = np.array([0.02, 0.1, 0.3, 0.8])
