@@ -8,16 +8,21 @@ from typing import Any
 
 from mdsd_opt.auditing.findings import Findings
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.evidence import statistics
-from mdsd_opt.evidence.report import (
+from mdsd_opt.evidence import (
     LARGEST_Z,
-    Interval,
     Report,
-    TokenDeviation,
     carried,
+    detectable_bias,
     p_value_text,
+    statistics,
+    trials_needed,
 )
-from mdsd_opt.evidence.settings import detectable_bias, trials_needed
+from mdsd_opt.evidence import Check as Check
+from mdsd_opt.evidence import Coverage as Coverage
+from mdsd_opt.evidence import Interval as Interval
+from mdsd_opt.evidence import Level as Level
+from mdsd_opt.evidence import TokenDeviation as TokenDeviation
+from mdsd_opt.evidence import Violation as Violation
 
 #: Sizes of bias for which a report lists the trials needed to see them.
 BIAS_LADDER = (0.1, 0.03, 0.01, 0.003, 0.001)

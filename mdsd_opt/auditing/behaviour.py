@@ -17,8 +17,8 @@ from mdsd_opt.auditing.subject import Failure, TreeVerify, answered, outcome_of
 from mdsd_opt.base.array_types import Vector
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.drafts import WithReplacement
-from mdsd_opt.evidence.promises import Promises
-from mdsd_opt.trees.draft_tree import Node
+from mdsd_opt.evidence import Promises
+from mdsd_opt.trees import Node
 
 #: Calls that are examined, and the least number of calls in which a signature has to hold.
 _CALLS, _LEAST = 400, 20

@@ -16,8 +16,7 @@ from mdsd_opt.auditing.subject import AlwaysFails, Failure, judged, outcome_of
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.foreign import ran
 from mdsd_opt.errors import InvalidInput, MissingExtra
-from mdsd_opt.trees.draft_tree import Node
-from mdsd_opt.trees.topology import Topology
+from mdsd_opt.trees import Node, Topology
 
 Rows = NDArray[np.float64]
 Tokens = tuple[int, ...]

@@ -16,11 +16,13 @@ from mdsd_opt.auditing.trial_laws import given_laws, standard_laws, wide_laws
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput, UnknownName
-from mdsd_opt.evidence.promises import Promise, both_sides
-from mdsd_opt.evidence.report import ANSWERS, Bar
-from mdsd_opt.evidence.settings import (
+from mdsd_opt.evidence import (
+    ANSWERS,
     AuditOptions,
+    Bar,
     OptionKeywords,
+    Promise,
+    both_sides,
     budgeted,
     generator_of,
     options_of,

@@ -37,15 +37,16 @@ from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.foreign import foreign, ran
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.evidence import statistics
-from mdsd_opt.evidence.report import Check, TokenDeviation
-from mdsd_opt.evidence.settings import (
+from mdsd_opt.evidence import (
     AuditOptions,
+    Check,
     Options,
     RateKeywords,
+    TokenDeviation,
     budgeted,
     generator_of,
     options_of,
+    statistics,
 )
 
 #: Most tuples whose law is compared with the frequencies one by one, and pairs of places looked at.

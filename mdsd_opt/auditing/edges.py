@@ -30,7 +30,7 @@ from mdsd_opt.problem import TransportProblem
 
 if TYPE_CHECKING:
     from mdsd_opt.auditing.chain_calls import DraftChain
-    from mdsd_opt.trees.draft_tree import Node
+    from mdsd_opt.trees import Node
 
 #: Number of places in the sequence of draws that are put to an edge.
 _MAX_PLACES = 16

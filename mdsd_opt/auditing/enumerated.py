@@ -20,10 +20,9 @@ from mdsd_opt.auditing.subject import (
 from mdsd_opt.base.array_types import Tokens, Vector
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.long_runs import progress_bar
-from mdsd_opt.drafts.counting import readable
+from mdsd_opt.drafts import readable
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
-from mdsd_opt.evidence.report import Coverage, Level
-from mdsd_opt.evidence.settings import COARSE, random_checks
+from mdsd_opt.evidence import COARSE, Coverage, Level, random_checks
 
 ConditionalLaw = Callable[[Tokens], Vector]
 

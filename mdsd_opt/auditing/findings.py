@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from mdsd_opt.auditing.sight import Hidden, Sight
 from mdsd_opt.auditing.subject import ViolationLog
-from mdsd_opt.evidence.report import (
+from mdsd_opt.evidence import (
     CLEAN,
     EDGE,
     LOSSLESS,
@@ -22,13 +22,13 @@ from mdsd_opt.evidence.report import (
     Coverage,
     Example,
     Interval,
+    Options,
     Report,
     TokenDeviation,
     Violation,
     above_zero,
     pointed,
 )
-from mdsd_opt.evidence.settings import Options
 
 R = TypeVar("R", bound=Report)
 

@@ -14,8 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from mdsd_opt.base.checked import MAX_SAMPLED
-from mdsd_opt.evidence.report import LOSSY, NOT_SETTLED, Report
-from mdsd_opt.evidence.settings import Options
+from mdsd_opt.evidence import LOSSY, NOT_SETTLED, Options, Report
 
 R = TypeVar("R", bound=Report)
 

@@ -11,13 +11,10 @@ import numpy as np
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.drafts.by_name import SchemeMaker
-from mdsd_opt.drafts.counting import count_power, readable
+from mdsd_opt.drafts import DraftScheme, SchemeMaker, count_power, readable
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
-from mdsd_opt.evidence.promises import Promise, promised
-from mdsd_opt.trees.draft_tree import Node, Tokens, hang
-from mdsd_opt.trees.topology import Topology, valued
+from mdsd_opt.evidence import Promise, promised
+from mdsd_opt.trees import Node, Tokens, Topology, hang, valued
 
 #: Maps a text to the law of the next token, shape (V,).
 Model = Callable[[Tokens], Vector]

@@ -28,21 +28,26 @@ from mdsd_opt.auditing.trial_laws import SmallLaws, WideLaws, standard_laws, wid
 from mdsd_opt.auditing.verifier_audit import METHODS, audit
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
-from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
-from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, SchemeMaker, scheme_maker
 from mdsd_opt.errors import ForeignFault, InvalidInput, ProblemTooLarge, UnsupportedScheme
-from mdsd_opt.evidence.promises import NoTokenLeft, Promise, Promises, both_sides
-from mdsd_opt.evidence.report import LOSSLESS, LOSSY, NO_DEVIATION, NOT_DRIVEN
-from mdsd_opt.evidence.settings import (
+from mdsd_opt.evidence import (
+    LOSSLESS,
+    LOSSY,
+    NO_DEVIATION,
+    NOT_DRIVEN,
     AuditOptions,
+    NoTokenLeft,
     OptionKeywords,
     Options,
+    Promise,
+    Promises,
+    both_sides,
     budgeted,
     generator_of,
     options_of,
 )
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.trees.topology import Topology, parse_topology
+from mdsd_opt.trees import Topology, parse_topology
 
 #: Calls on each wide law at first; most faults show by then, and the rest comes after driving.
 _FIRST_CALLS = 2_000

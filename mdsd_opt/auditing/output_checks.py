@@ -14,8 +14,7 @@ from mdsd_opt.auditing.sight import Sight, direction_check
 from mdsd_opt.base.array_types import Integers, Tokens, Vector
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.evidence import statistics
-from mdsd_opt.evidence.report import ACCEPTANCE_WEIGHT, LARGEST_Z, Check, TokenDeviation
+from mdsd_opt.evidence import ACCEPTANCE_WEIGHT, LARGEST_Z, Check, TokenDeviation, statistics
 from mdsd_opt.problem import TransportProblem
 
 #: Number of tokens that a report lists.

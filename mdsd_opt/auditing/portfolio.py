@@ -9,7 +9,7 @@ from typing import Any
 from mdsd_opt.auditing.sight import Hidden
 from mdsd_opt.auditing.subject import REFUSALS
 from mdsd_opt.auditing.trial_laws import CERTAIN, SmallLaws, WideLaws
-from mdsd_opt.evidence.report import (
+from mdsd_opt.evidence import (
     CLASSES,
     CLEAN,
     EDGE,

@@ -34,8 +34,7 @@ from mdsd_opt.auditing.trees.rule import ChainRule, TreeSample
 from mdsd_opt.auditing.trial_laws import WideLaws, fixed_laws
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.evidence.promises import Promises
-from mdsd_opt.evidence.settings import LEAST_CALLS, Options
+from mdsd_opt.evidence import LEAST_CALLS, Options, Promises
 
 #: Kinds of calls, of eight; the others have rows of laws and lengths of their own.
 _NONE, _ALL, _OF_ONE_LAW = range(3)

@@ -32,9 +32,7 @@ from mdsd_opt.auditing.output_checks import (
 from mdsd_opt.auditing.sight import Sight, direction_check
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import WithReplacement
-from mdsd_opt.evidence import statistics
-from mdsd_opt.evidence.report import Check, Example, Interval
-from mdsd_opt.evidence.statistics import oddest
+from mdsd_opt.evidence import Check, Example, Interval, oddest, statistics
 
 #: Most classes of tokens in one order; fewer classes let fewer calls see the same bias.
 _CLASSES = 32

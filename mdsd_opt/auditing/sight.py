@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mdsd_opt.base.array_types import Integers, Vector
-from mdsd_opt.evidence.report import ANY, Check
-from mdsd_opt.evidence.settings import detectable_bias, unseen_bias
+from mdsd_opt.evidence import ANY, Check, detectable_bias, unseen_bias
 
 #: Number of parts of a sample, in each of which the bet stays as it is.
 _PARTS = 64

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 from mdsd_opt.auditing.audit_report import AuditReport, Standing
 from mdsd_opt.base.array_types import Vector
-from mdsd_opt.evidence.report import Interval
+from mdsd_opt.evidence import Interval
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solvers.frontier.chains import frontier_of
-from mdsd_opt.solvers.frontier.curve import CostCurve
-from mdsd_opt.solvers.frontier.distances import distances
+from mdsd_opt.solvers import CostCurve, distances, frontier_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,14 +20,13 @@ from mdsd_opt.base.foreign import describe, foreign, ran
 from mdsd_opt.base.installed import loaded
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import ForeignFault, InvalidInput
-from mdsd_opt.evidence.report import Violation
-from mdsd_opt.evidence.settings import LEAST_CALLS
+from mdsd_opt.evidence import LEAST_CALLS, Violation
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import Verifier, get, names
 
 if TYPE_CHECKING:
     from mdsd_opt.auditing.chain_calls import DraftChain
-    from mdsd_opt.trees.draft_tree import Node
+    from mdsd_opt.trees import Node
 
 #: Outcome of a call that gave no token.
 NO_TOKEN = -1

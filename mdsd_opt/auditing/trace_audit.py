@@ -29,14 +29,17 @@ from mdsd_opt.auditing.trace_rows import FirstTokens, LaterTokens, first_tokens,
 from mdsd_opt.base.array_types import Tokens, Vector
 from mdsd_opt.base.sampling import Sampling, softmax
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.evidence import statistics
-from mdsd_opt.evidence.report import LARGEST_Z, NOT_JUDGED, Check, TokenDeviation
-from mdsd_opt.evidence.settings import (
+from mdsd_opt.evidence import (
+    LARGEST_Z,
+    NOT_JUDGED,
     AuditOptions,
+    Check,
     RateKeywords,
+    TokenDeviation,
     budgeted,
     generator_of,
     options_of,
+    statistics,
 )
 
 #: Mean variance of a token, sum p (1 - p), up to which its law counts as certain.

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from mdsd_opt.base.array_types import Tokens, Vector
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
+from mdsd_opt.drafts import DraftScheme, SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput, MdsdError
 
 ToProbabilities = Callable[[Any], Any]

@@ -13,7 +13,7 @@ from mdsd_opt.auditing.model_texts import MAX_TEXTS, TableModel
 from mdsd_opt.base.arrays import Opened, as_logits
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.trees.topology import Topology
+from mdsd_opt.trees import Topology
 
 Vector = NDArray[np.float64]
 Model = Callable[[tuple[int, ...]], Vector]

@@ -51,18 +51,22 @@ from mdsd_opt.base.checked import MAX_SAMPLED
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
-from mdsd_opt.evidence import statistics
-from mdsd_opt.evidence.report import NOT_DRIVEN, Check, Coverage, Level, TokenDeviation
-from mdsd_opt.evidence.settings import (
+from mdsd_opt.evidence import (
     COARSE,
     FINE,
-    AuditOptions,
+    NOT_DRIVEN,
+    Check,
+    Coverage,
+    Level,
     LimitKeywords,
     Options,
+    TokenDeviation,
     budgeted,
     generator_of,
     options_of,
+    statistics,
 )
+from mdsd_opt.evidence import AuditOptions as AuditOptions
 from mdsd_opt.problem import TransportProblem
 
 Sampler = Callable[[np.random.Generator, int], Any]

@@ -7,24 +7,10 @@ computes their rates for which drafts; `device` does it on CUDA. `rates`, `relax
 `verification` are the doors.
 """
 
-from __future__ import annotations
+import lazy_loader
 
-import importlib
-from typing import TYPE_CHECKING, Any
+__all__ = [
+    "acceptance_rates", "relaxed_rates", "verify_batch",
+]  # fmt: skip
 
-from mdsd_opt.batch.rates import acceptance_rates
-
-if TYPE_CHECKING:
-    from mdsd_opt.batch.relaxed import relaxed_rates
-    from mdsd_opt.batch.verification import verify_batch
-
-__all__ = ["acceptance_rates", "relaxed_rates", "verify_batch"]
-
-
-_IMPORTED_LATER = {"relaxed_rates": "relaxed", "verify_batch": "verification"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _IMPORTED_LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_IMPORTED_LATER[name]}"), name)
+__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

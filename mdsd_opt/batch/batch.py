@@ -32,7 +32,7 @@ from mdsd_opt.base.arrays import (
 from mdsd_opt.base.checked import floats
 from mdsd_opt.base.long_runs import available_threads, progress_bar, threaded
 from mdsd_opt.base.sampling import Sampling, bad_row_error
-from mdsd_opt.drafts.by_name import checked_scheme
+from mdsd_opt.drafts import checked_scheme
 from mdsd_opt.errors import (
     InvalidDistribution,
     InvalidInput,
@@ -40,9 +40,8 @@ from mdsd_opt.errors import (
     UnknownName,
     UnsupportedScheme,
 )
-from mdsd_opt.prefix_search.batch_rates import BatchRates, RowFunction
-from mdsd_opt.verifiers import Verifier
-from mdsd_opt.verifiers.registry import batch_verifiers
+from mdsd_opt.prefix_search import BatchRates, RowFunction
+from mdsd_opt.verifiers import Verifier, batch_verifiers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -426,7 +425,7 @@ def converted(rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Rows in another dtype."""
     if rows.dtype != np.float16 or dtype != np.float32 or not rows.dtype.isnative:
         return rows.astype(dtype, copy=False)
-    from mdsd_opt.prefix_search.weigh_kernels import decode_halves
+    from mdsd_opt.prefix_search import decode_halves
 
     numbers = np.empty(rows.shape, np.float32)
     bits = np.ascontiguousarray(rows).view(np.uint16).reshape(-1)

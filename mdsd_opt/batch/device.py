@@ -17,21 +17,26 @@ from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.batch.batch import RowWork
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import UnsupportedScheme
-from mdsd_opt.gpu import interop, rates
-from mdsd_opt.gpu.pair import FilterSettings, Pair, RowRates, index_shape, with_filters
-from mdsd_opt.gpu.philox import Randomness
-from mdsd_opt.gpu.runtime import (
+from mdsd_opt.gpu import (
     CHUNK_BYTES,
     DeviceLogits,
     DeviceRuntime,
+    FilterSettings,
+    Pair,
+    Randomness,
+    RowRates,
+    RowTokens,
+    index_shape,
+    interop,
     is_available,
+    rates,
     require_device,
     runtime_of_device,
+    verify_rows,
+    with_filters,
     work_in_chunks,
 )
-from mdsd_opt.gpu.verification import RowTokens, verify_rows
-from mdsd_opt.verifiers import BatchRates
-from mdsd_opt.verifiers.verdicts import BatchVerdict, first_places
+from mdsd_opt.verifiers import BatchRates, BatchVerdict, first_places
 
 
 def on_device(

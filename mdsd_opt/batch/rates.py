@@ -8,7 +8,7 @@ from typing import Any
 
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.batch.batch import Batch, RowWork
-from mdsd_opt.drafts.base import checked_num_drafts
+from mdsd_opt.drafts import checked_num_drafts
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.verifiers import Verifier
 

@@ -14,8 +14,7 @@ from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.batch.batch import Batch, RowWork
 from mdsd_opt.batch.rates import checked_counts, checked_integer
 from mdsd_opt.errors import InvalidInput, UnknownName
-from mdsd_opt.solvers.frontier.relaxation import the_budget
-from mdsd_opt.solvers.frontier.relaxed_rows import ERROR, RelaxedRows
+from mdsd_opt.solvers import ERROR, RelaxedRows, the_budget
 
 Rates = Floats
 

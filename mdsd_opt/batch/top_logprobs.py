@@ -21,9 +21,7 @@ import numpy as np
 from mdsd_opt.base.array_types import Floats, Vector
 from mdsd_opt.batch.listed_tokens import Listed, Subsets
 from mdsd_opt.batch.rates import acceptance_rates
-from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
-from mdsd_opt.drafts.base import checked_num_drafts
-from mdsd_opt.drafts.by_name import checked_scheme
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, checked_num_drafts, checked_scheme
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 
 #: Largest error of computed values.

@@ -14,13 +14,11 @@ from mdsd_opt.base.arrays import Opened, to_numpy
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.batch.batch import Batch, LogitRows, RowWork, batch_shape
 from mdsd_opt.batch.rates import check_device
-from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
-from mdsd_opt.drafts.by_name import checked_scheme
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, checked_scheme
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
-from mdsd_opt.gpu.philox import Randomness, uniforms_of
+from mdsd_opt.gpu import Randomness, uniforms_of
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import Verifier, draw
-from mdsd_opt.verifiers.verdicts import BatchVerdict, RelaxedProblems, Uniforms, first_places
+from mdsd_opt.verifiers import BatchVerdict, RelaxedProblems, Uniforms, Verifier, draw, first_places
 
 _MISSING = -1
 

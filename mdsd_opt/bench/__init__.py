@@ -1,91 +1,10 @@
 """Measures speed: the alternatives a user would pick, side by side in one run, with the gap."""
 
-from __future__ import annotations
-
-import importlib
-from collections.abc import Callable, Sequence
-from typing import Any
-
-from mdsd_opt.base.long_runs import available_threads
-from mdsd_opt.bench.record import (
-    BenchReport,
-    Change,
-    Record,
-    Scaling,
-    Settings,
-    changes,
-    circumstances,
-    geometric_means,
-    load_report,
-    load_warning,
-    scaling,
-)
-from mdsd_opt.errors import InvalidInput, UnknownName
+import lazy_loader
 
 __all__ = [
-    "LEFT_OUT",
-    "SUITE",
-    "BenchReport",
-    "Change",
-    "Record",
-    "Scaling",
-    "changes",
-    "geometric_means",
-    "load_report",
-    "load_warning",
-    "run",
-    "scaling",
+    "LEFT_OUT", "SUITE", "BenchReport", "Change", "Record", "Scaling", "changes",
+    "geometric_means", "load_report", "load_warning", "run", "scaling",
 ]  # fmt: skip
 
-
-#: Subject of each benchmark, by name.
-SUITE = {
-    "solvers": "each method on growing transport problems: time, memory, certificate gap",
-    "flows": "the same network by OR-tools, igraph, SciPy and POT, where they are installed",
-    "batches": "acceptance rates of batches of logits, against sorting in NumPy, SciPy and PyTorch",
-    "decisions": "one verification by each verifier, against the argsort route and the LP",
-    "polyhedra": "double description in exact arithmetic: cones, polytopes, projections",
-}
-
-
-#: Cases that a quick run of each benchmark leaves out, by name.
-LEFT_OUT = {
-    "solvers": "more than 12 tokens (subset_selection: 2,048), K > 2, other drafts, CVXPY",
-    "flows": "more than 12 tokens, K > 2, other drafts than with replacement",
-    "batches": "more than 4,096 tokens, and all but 32,768 logits a batch",
-    "decisions": "more than 2,048 tokens, bundled logits",
-    "polyhedra": "all cases but the smallest",
-}
-
-
-def run(
-    names: Sequence[str] = (),
-    *,
-    quick: bool = False,
-    rounds: int | None = None,
-    threads: int | None = None,
-    seed: int = 0,
-    progress: Callable[[Record], None] | None = None,
-    **chosen: Any,
-) -> BenchReport:
-    """BenchReport of the benchmarks of these names in `SUITE`; all of them unless named.
-
-    `progress` is called with every record as it is measured. What else is chosen are fields of
-    `Settings`: vocab_sizes, num_drafts, methods, scheme, backend, problems and time_limit of
-    `solvers`, verifiers of `decisions`.
-    """
-    for name in names:
-        if name not in SUITE:
-            raise UnknownName.among("benchmark", name, SUITE)
-    if rounds is not None and rounds < 1:
-        raise InvalidInput(f"rounds is {rounds}: give at least 1")
-    settings = Settings(quick, rounds, threads or available_threads(), seed, **chosen)
-    where = circumstances()  # before the load of the benchmarks themselves
-    records: list[Record] = []
-    for name in names or SUITE:
-        module = importlib.import_module(f"mdsd_opt.bench.{name}")
-        for record in module.records(settings):
-            records.append(record)
-            if progress is not None:
-                progress(record)
-    return BenchReport(tuple(records), where)
+__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

@@ -17,10 +17,7 @@ import numpy as np
 from mdsd_opt import verifiers
 from mdsd_opt.bench.record import Record, Settings
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers import Uniforms, Verifier
-from mdsd_opt.verifiers.optimal.acceptance_rule import output_token
-from mdsd_opt.verifiers.optimal.binned import BinnedPlan
-from mdsd_opt.verifiers.optimal.grouped_plan import GroupedPlan
+from mdsd_opt.verifiers import BinnedPlan, GroupedPlan, Uniforms, Verifier, output_token
 
 _VOCAB_SIZE = 131_072
 _QUICK_VOCAB_SIZE = 2048

@@ -25,9 +25,8 @@ from numpy.typing import NDArray
 from mdsd_opt.bench.record import Record, Settings, in_own_process
 from mdsd_opt.bench.solvers import build
 from mdsd_opt.drafts import SupportLaw
-from mdsd_opt.problem.certificate import certify
-from mdsd_opt.solvers import solve
-from mdsd_opt.solvers.max_flow import IntegerMasses, integer_masses
+from mdsd_opt.problem import certify
+from mdsd_opt.solvers import IntegerMasses, integer_masses, solve
 
 #: Cases as (scheme, V, K).
 CASES = [

@@ -12,11 +12,19 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from mdsd_opt.bench.record import Record, Settings
-from mdsd_opt.cddlib_checks import cones, prefixes, provers
-from mdsd_opt.cddlib_checks.child import OutOfBudget, run_in_child
-from mdsd_opt.cddlib_checks.condition import acceptance_polytope
-from mdsd_opt.cddlib_checks.double_description import WITNESSES, available, run_with
-from mdsd_opt.cddlib_checks.draft_laws import battery, drafts_for
+from mdsd_opt.cddlib_checks import (
+    WITNESSES,
+    OutOfBudget,
+    acceptance_polytope,
+    available,
+    battery,
+    cones,
+    drafts_for,
+    prefixes,
+    provers,
+    run_in_child,
+    run_with,
+)
 
 #: Name of the route for cases that each engine takes.
 _BY_ENGINES = "double description"

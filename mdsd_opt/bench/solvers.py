@@ -22,14 +22,10 @@ import numpy as np
 
 from mdsd_opt.base.sampling import softmax
 from mdsd_opt.bench.record import Record, Settings, in_own_process
-from mdsd_opt.drafts import IndependentDrafts
-from mdsd_opt.drafts.by_name import SINGLE_MODEL_SCHEMES, has_many_models
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, IndependentDrafts, has_many_models
 from mdsd_opt.errors import InvalidInput, MdsdError
-from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.certificate import certify
-from mdsd_opt.problem.files import load_problem
-from mdsd_opt.solvers import get, methods, solve
-from mdsd_opt.solvers.registry import registered
+from mdsd_opt.problem import TransportProblem, certify, load_problem
+from mdsd_opt.solvers import get, methods, registered, solve
 
 #: Cases as (method, options, scheme, V, K).
 CASES: list[tuple[str, dict[str, Any], str, int, int]] = [

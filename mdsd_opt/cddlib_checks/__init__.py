@@ -9,26 +9,11 @@ optional extra (``pip install 'mdsd-opt[cdd]'``); nothing else in the package im
 True
 """
 
-from __future__ import annotations
-
-from mdsd_opt.cddlib_checks import registry as registry  # declares the claims
-from mdsd_opt.cddlib_checks.checking import check, check_condition, conjectures, search
-from mdsd_opt.cddlib_checks.expressions import TextClaim
-from mdsd_opt.cddlib_checks.law_search import LawCounterexample, optimum, search_laws
-from mdsd_opt.cddlib_checks.registry import Conjecture
-from mdsd_opt.cddlib_checks.result import CheckResult, Counterexample, Inequality
+import lazy_loader
 
 __all__ = [
-    "CheckResult",
-    "Conjecture",
-    "Counterexample",
-    "Inequality",
-    "LawCounterexample",
-    "TextClaim",
-    "check",
-    "check_condition",
-    "conjectures",
-    "optimum",
-    "search",
-    "search_laws",
-]
+    "CheckResult", "Conjecture", "Counterexample", "Inequality", "LawCounterexample",
+    "TextClaim", "check", "check_condition", "conjectures", "optimum", "search", "search_laws",
+]  # fmt: skip
+
+__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

@@ -20,8 +20,8 @@ from mdsd_opt.drafts import (
     MixtureDrafts,
     WithoutReplacement,
     WithReplacement,
+    batch_maker,
 )
-from mdsd_opt.drafts.by_name import batch_maker
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 
 #: Schemes that claims are about.

@@ -17,8 +17,7 @@ from mdsd_opt.cddlib_checks.provers import varied_targets
 from mdsd_opt.cddlib_checks.result import Counterexample, Evidence, approximate
 from mdsd_opt.cddlib_checks.subsets import exact_acceptance
 from mdsd_opt.drafts import DraftScheme, WithoutReplacement, WithReplacement
-from mdsd_opt.verifiers import gumbel, race
-from mdsd_opt.verifiers.worst_case import worst_case
+from mdsd_opt.verifiers import gumbel, race, worst_case
 
 Law = Sequence[Fraction]
 

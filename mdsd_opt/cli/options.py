@@ -316,8 +316,7 @@ def _as_option(name: str, hint: Any) -> Any:
 def parse_schemes(text: str) -> list[str]:
     """Draft schemes from names with commas between them, or all."""
     from mdsd_opt.cli.output import look_here_for_modules
-    from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
-    from mdsd_opt.drafts.by_name import checked_scheme
+    from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, checked_scheme
 
     if text == "all":
         return list(SINGLE_MODEL_SCHEMES)
@@ -335,7 +334,7 @@ def parse_schemes(text: str) -> list[str]:
 def parse_verifiers(text: str) -> list[str]:
     """Verifiers from names with commas between them, or all there are rates of."""
     from mdsd_opt.cli.output import look_here_for_modules
-    from mdsd_opt.verifiers.registry import batch_verifiers, get
+    from mdsd_opt.verifiers import batch_verifiers, get
 
     known = batch_verifiers()
     if text == "all":

@@ -23,7 +23,7 @@ from mdsd_opt.base.files import atomic_write, check_writable
 from mdsd_opt.base.frames import as_csv, markdown_table
 from mdsd_opt.cli.output import remark, say, show_rows, show_table, to_results
 from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
-from mdsd_opt.plots.drawing import new_figure
+from mdsd_opt.plots import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

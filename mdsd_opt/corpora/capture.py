@@ -32,7 +32,7 @@ from mdsd_opt.corpora.corpus import (
 )
 from mdsd_opt.corpora.scoring import rates_by_column
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName, UnreadableFile
-from mdsd_opt.verifiers.base import draw
+from mdsd_opt.verifiers import draw
 
 __all__ = [
     "CaptureSettings", "LanguageModel", "capture", "continue_by_logits", "read_prompts",

@@ -13,13 +13,10 @@ import numpy as np
 from mdsd_opt.base.array_types import Integers
 from mdsd_opt.base.arrays import to_numpy, weighted_count
 from mdsd_opt.base.long_runs import progress_bar
-from mdsd_opt.batch.top_logprobs import interval_ends
+from mdsd_opt.batch import interval_ends
 from mdsd_opt.errors import InvalidInput, MdsdError, UnreadableFile
-from mdsd_opt.evidence.intervals import MeanInterval, interval_of_groups, mean_interval
-from mdsd_opt.evidence.statistics import rate_interval
-from mdsd_opt.formats import AcceptedCounts, Answer, read_answers
-from mdsd_opt.formats.counts import in_stretches, with_groups
-from mdsd_opt.formats.reading import scored
+from mdsd_opt.evidence import MeanInterval, interval_of_groups, mean_interval, rate_interval
+from mdsd_opt.formats import AcceptedCounts, Answer, in_stretches, read_answers, scored, with_groups
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,8 @@ from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.batch import acceptance_rates
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
-from mdsd_opt.evidence.intervals import MeanInterval, mean_interval
-from mdsd_opt.verifiers import get
-from mdsd_opt.verifiers.registry import batch_verifiers
+from mdsd_opt.evidence import MeanInterval, mean_interval
+from mdsd_opt.verifiers import batch_verifiers, get
 
 #: Least gap between rrs and the optimum that exceeds the error of batched rates.
 _LEAST_GAP = 1e-6

@@ -27,7 +27,7 @@ from mdsd_opt.base.checked import check_confidence, checked_tolerance, floats, i
 from mdsd_opt.base.files.logits import first_axis
 from mdsd_opt.base.sampling import bad_row_error, check_sampling_parameters
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.evidence.intervals import MeanInterval, mean_interval
+from mdsd_opt.evidence import MeanInterval, mean_interval
 
 #: Largest number of logits that are looked at together.
 _NUMBERS_AT_ONCE = 1 << 22

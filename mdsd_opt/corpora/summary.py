@@ -19,7 +19,7 @@ from mdsd_opt.corpora.executors import RANK_TIMEOUT, Placement, Task, executor
 from mdsd_opt.corpora.rates import RateRow, with_gaps
 from mdsd_opt.corpora.scoring import StoredShard
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.evidence.intervals import MeanInterval, interval_of_groups
+from mdsd_opt.evidence import MeanInterval, interval_of_groups
 
 #: Most prompts that are told apart. Further ones are pooled with these: the pools are independent
 #: of each other as the prompts are, so the interval stays valid, on this many samples.

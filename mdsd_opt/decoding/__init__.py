@@ -7,33 +7,17 @@ it: `place_rates` and `automatic` (which shape is best), `language_models`, `mod
 `huggingface` (whose logits), `comparison` (several rules in turn).
 """
 
-import mdsd_opt.trees as _trees
-from mdsd_opt.decoding.generation import (
-    ContextEnds,
-    Generation,
-    Metrics,
-    generate,
-    generate_batch,
-    generate_steps,
-)
-from mdsd_opt.decoding.growth import grow_by_acceptance
-from mdsd_opt.decoding.huggingface import custom_generate
-from mdsd_opt.decoding.language_models import PromptLookup, tree_logits
-from mdsd_opt.decoding.parallel_drafts import best_first, by_position
-from mdsd_opt.decoding.place_rates import (
-    ConfidenceRates,
-    RunningRates,
-    confidence_rates,
-    measured_rates,
-    place_rates,
-)
-from mdsd_opt.decoding.shared_laws import SharedLaw, blind_bound, shared_law
-from mdsd_opt.trees import *  # noqa: F403
+import lazy_loader
+
+from mdsd_opt import trees as _trees
 
 __all__ = [
     "ConfidenceRates", "ContextEnds", "Generation", "Metrics", "PromptLookup", "RunningRates",
-    "SharedLaw", "best_first", "blind_bound", "by_position", "confidence_rates", "custom_generate",
-    "generate", "generate_batch", "generate_steps", "grow_by_acceptance", "measured_rates",
-    "place_rates", "shared_law", "tree_logits",
+    "SharedLaw", "best_first", "blind_bound", "by_position", "confidence_rates",
+    "custom_generate", "generate", "generate_batch", "generate_steps", "grow_by_acceptance",
+    "measured_rates", "place_rates", "shared_law", "tree_logits",
 ]  # fmt: skip
+
 __all__ += _trees.__all__
+
+__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

@@ -18,12 +18,23 @@ import numpy as np
 
 from mdsd_opt.decoding.growth import MAX_DRAFTS, DynamicGrowth, Growth, PlannedGrowth
 from mdsd_opt.decoding.place_rates import PRIOR_VISITS, RunningRates
-from mdsd_opt.drafts.by_name import SchemeMaker
+from mdsd_opt.drafts import SchemeMaker
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.trees import AutoTree, DynamicTree, Node, PlannedTree, Topology, k_ary, plan_tree
-from mdsd_opt.trees.draft_tree import DraftModel
-from mdsd_opt.trees.plans import CostByDepth
-from mdsd_opt.trees.topology import MAX_DEPTH, RateTable, Tree, rates_from_alphas
+from mdsd_opt.trees import (
+    MAX_DEPTH,
+    AutoTree,
+    CostByDepth,
+    DraftModel,
+    DynamicTree,
+    Node,
+    PlannedTree,
+    RateTable,
+    Topology,
+    Tree,
+    k_ary,
+    plan_tree,
+    rates_from_alphas,
+)
 
 #: Share of the time that tries may take.
 _TRIED = 0.005

@@ -15,11 +15,18 @@ import numpy as np
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.decoding.generation import Metrics, generate_steps
 from mdsd_opt.decoding.growth import first_plan
-from mdsd_opt.drafts.by_name import SchemeMaker
-from mdsd_opt.trees import AutoTree, DynamicTree, PlannedTree, Topology, k_ary, parse_topology
-from mdsd_opt.trees.draft_tree import Tokens
-from mdsd_opt.trees.recursive_rejection import MANY_TOKENS
-from mdsd_opt.trees.topology import Tree
+from mdsd_opt.drafts import SchemeMaker
+from mdsd_opt.trees import (
+    MANY_TOKENS,
+    AutoTree,
+    DynamicTree,
+    PlannedTree,
+    Tokens,
+    Topology,
+    Tree,
+    k_ary,
+    parse_topology,
+)
 
 #: Begins a prompt under a rule: (rule, prompt's number) -> steps, see `generate_steps`.
 Begin = Callable[[str, int], Iterator[tuple[Tokens, Metrics]]]

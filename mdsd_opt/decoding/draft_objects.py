@@ -31,8 +31,8 @@ from mdsd_opt.base.arrays import frozen, to_numpy
 from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
 from mdsd_opt.base.sampling import checked_softmax
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.trees.draft_tree import Tokens
-from mdsd_opt.verifiers.base import draw
+from mdsd_opt.trees import Tokens
+from mdsd_opt.verifiers import draw
 
 if TYPE_CHECKING:
     from mdsd_opt.decoding.models.loading import LoadedModel

@@ -17,12 +17,19 @@ from mdsd_opt.decoding.automatic import growth_of
 from mdsd_opt.decoding.draft_objects import FeatureFeed
 from mdsd_opt.decoding.growth import Growth
 from mdsd_opt.decoding.step_laws import check_tree, distance_of, relax_targets, step_laws
-from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
+from mdsd_opt.drafts import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.solvers.frontier.relaxation import checked_relax
-from mdsd_opt.trees import AutoTree, Node, TreeRule, get_rule, parse_topology
-from mdsd_opt.trees.draft_tree import Tokens
-from mdsd_opt.trees.topology import MAX_DEPTH, Tree
+from mdsd_opt.solvers import checked_relax
+from mdsd_opt.trees import (
+    MAX_DEPTH,
+    AutoTree,
+    Node,
+    Tokens,
+    Tree,
+    TreeRule,
+    get_rule,
+    parse_topology,
+)
 
 
 class ContextEnds(UserWarning):

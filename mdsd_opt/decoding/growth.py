@@ -9,25 +9,32 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.decoding.place_rates import RunningRates, measured_rates
-from mdsd_opt.drafts import WithoutReplacement
-from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
+from mdsd_opt.drafts import SchemeMaker, WithoutReplacement, scheme_maker
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees import (
+    MAX_DEPTH,
     AutoTree,
+    DraftModel,
     DynamicTree,
+    Law,
     Node,
+    Place,
     PlannedTree,
+    Rates,
+    RateTable,
     Topology,
+    Tree,
     TreePlan,
+    draw_all,
+    drawn,
     expected_accepted,
     grow,
     initial_rates,
     place_values,
     plan_tree,
+    probabilities,
+    valued,
 )
-from mdsd_opt.trees.device_laws.weights import probabilities
-from mdsd_opt.trees.draft_tree import DraftModel, Law, draw_all, drawn
-from mdsd_opt.trees.topology import MAX_DEPTH, Place, Rates, RateTable, Tree, valued
 
 #: Most drafts of a node in a plan without a table.
 MAX_DRAFTS = 8

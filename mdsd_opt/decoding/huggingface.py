@@ -15,12 +15,9 @@ import numpy as np
 from mdsd_opt.decoding.draft_objects import spread, token_ids_of
 from mdsd_opt.decoding.generation import Metrics, generate_steps, require_room
 from mdsd_opt.decoding.models.caches import CACHE_NAMES, cache_of, holds_text
-from mdsd_opt.drafts.by_name import SchemeMaker
+from mdsd_opt.drafts import SchemeMaker
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.trees import TreeRule
-from mdsd_opt.trees.device_laws.transfers import known, on_device, token_ids
-from mdsd_opt.trees.draft_tree import Tokens
-from mdsd_opt.trees.topology import Tree
+from mdsd_opt.trees import Tokens, Tree, TreeRule, known, on_device, token_ids
 
 #: Processors that treat every row by itself, whatever its place in the batch.
 _ROW_BY_ROW = {

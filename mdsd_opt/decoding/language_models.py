@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.trees.draft_tree import Tokens
+from mdsd_opt.trees import Tokens
 
 #: Maps (text, continuations) to the logits after each, [n, V].
 TreeLogits = Callable[[Sequence[int], Sequence[Tokens]], NDArray[Any]]

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from mdsd_opt.base.array_types import Integers, Matrix, Vector
 from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
 from mdsd_opt.base.numba_cache import kernel
-from mdsd_opt.prefix_search.sum_kernels import block_sum, range_sum
-from mdsd_opt.prefix_search.weigh_kernels import largest_logit, weigh
+from mdsd_opt.prefix_search import block_sum, largest_logit, range_sum, weigh
 
 
 @kernel

@@ -13,10 +13,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.trees import Topology
-from mdsd_opt.trees.draft_tree import DraftModel, Tokens
-from mdsd_opt.trees.plans import Cost, seconds_of
-from mdsd_opt.trees.topology import Place
+from mdsd_opt.trees import Cost, DraftModel, Place, Tokens, Topology, seconds_of
 
 
 def by_position(laws: Floats) -> DraftModel:

@@ -14,8 +14,7 @@ from mdsd_opt.base.arrays import Opened, as_logits, to_numpy
 from mdsd_opt.base.sampling import softmax
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.trees import Node, initial_rates
-from mdsd_opt.trees.topology import RateTable, rates_from_alphas
+from mdsd_opt.trees import Node, RateTable, initial_rates, rates_from_alphas
 
 #: Number of visits that the table before any observation counts for.
 PRIOR_VISITS = 16.0

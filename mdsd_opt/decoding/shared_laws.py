@@ -16,7 +16,7 @@ import numpy as np
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.checked import checked_tolerance
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.drafts.base import checked_num_drafts
+from mdsd_opt.drafts import checked_num_drafts
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, SolverError
 
 #: Most variables of the programme over draft sets.

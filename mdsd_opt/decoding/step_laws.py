@@ -22,19 +22,27 @@ from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.sampling import Sampling, checked_softmax
 from mdsd_opt.decoding.draft_objects import OwnTokens, spread, token_ids_of
 from mdsd_opt.decoding.language_models import tree_logits
-from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.drafts.by_name import SINGLE_MODEL_SCHEMES, SchemeMaker, composition_of
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme, SchemeMaker, composition_of
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solvers.frontier.relaxation import relaxed_by
-from mdsd_opt.trees import Accepted, Node, Topology, TreeRule
-from mdsd_opt.trees.device_laws.laws import BinnedDrafts, BinnedLaw
-from mdsd_opt.trees.device_laws.tables import bin_tables, undrafted_table
-from mdsd_opt.trees.device_laws.transfers import on_device, token_ids
-from mdsd_opt.trees.device_laws.weights import integer_weights
-from mdsd_opt.trees.draft_tree import Tokens, settle
-from mdsd_opt.trees.rules import TopDown
-from mdsd_opt.trees.topology import Place
+from mdsd_opt.solvers import relaxed_by
+from mdsd_opt.trees import (
+    Accepted,
+    BinnedDrafts,
+    BinnedLaw,
+    Node,
+    Place,
+    Tokens,
+    TopDown,
+    Topology,
+    TreeRule,
+    bin_tables,
+    integer_weights,
+    on_device,
+    settle,
+    token_ids,
+    undrafted_table,
+)
 
 #: Names of the rules that decide from sums over bins.
 DEVICE_RULES = ("traversal_hull", "level_sequential", "optimal")

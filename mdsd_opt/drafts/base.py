@@ -19,7 +19,7 @@ from mdsd_opt.drafts.counting import readable
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.drafts.uniform_intervals import UniformIntervals, masses_in_list
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnsupportedScheme
-from mdsd_opt.prefix_search.random_draws import RandomDraws
+from mdsd_opt.prefix_search import RandomDraws
 
 ExactSupportLaw = dict[tuple[int, ...], Fraction]
 

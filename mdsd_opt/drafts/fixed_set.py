@@ -20,7 +20,7 @@ from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.drafts.uniform_intervals import UniformIntervals, all_hold
 from mdsd_opt.drafts.with_replacement import WithReplacement
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.prefix_search.batch_rates import BatchRates
+from mdsd_opt.prefix_search import BatchRates
 
 
 class HoldsFixed(DraftScheme):

@@ -10,7 +10,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Floats, Vector
 from mdsd_opt.drafts.base import DraftScheme
-from mdsd_opt.prefix_search.random_draws import RandomDraws
+from mdsd_opt.prefix_search import RandomDraws
 
 #: Expected rings by the last node below which a token is added by a series in its rate.
 _LIGHT = 1e-3
@@ -101,7 +101,7 @@ def _race_of(q: Vector, most: int) -> tuple[Vector, Vector, Flags]:
     """Nodes and weights of the race for K, and the tokens that hardly ring, which are light."""
     from mdsd_opt.drafts.plackett_luce_kernels import rates_left
     from mdsd_opt.prefix_search import race_kernels as race
-    from mdsd_opt.prefix_search.random_draws import require_race
+    from mdsd_opt.prefix_search import require_race
 
     slowest = rates_left(q, most)
     require_race(int((q > 0).sum()), most, slowest)

@@ -26,7 +26,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Integers, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
-from mdsd_opt.prefix_search.sum_kernels import add_carrying, suffix_sums
+from mdsd_opt.prefix_search import add_carrying, suffix_sums
 
 #: Most drafts for which the whole law is updated; beyond, negligible parts of it are left out.
 _WHOLE_LAW = 8

@@ -17,8 +17,7 @@ from mdsd_opt.drafts.base import (
     PrefixDraftScheme,
     checked_num_drafts,
 )
-from mdsd_opt.prefix_search.batch_rates import BatchRates
-from mdsd_opt.prefix_search.random_draws import RandomDraws
+from mdsd_opt.prefix_search import BatchRates, RandomDraws
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from mdsd_opt.drafts.independent import ProductDrafts
 from mdsd_opt.drafts.single_model import Composition, OneDraft
 from mdsd_opt.drafts.support_law import SupportLaw, compositions, multinomial, subsets_of_size
 from mdsd_opt.drafts.uniform_intervals import UniformIntervals, masses_in
-from mdsd_opt.prefix_search.batch_rates import BatchRates
+from mdsd_opt.prefix_search import BatchRates
 
 #: Most drafts for which the masses of draft sets, sums of multinomial terms, stay within float64.
 _MAX_LISTED_DRAFTS = 1000

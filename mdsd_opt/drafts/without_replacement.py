@@ -31,8 +31,7 @@ from mdsd_opt.drafts.single_model import Composition, OneDraft
 from mdsd_opt.drafts.support_law import SupportLaw, all_tuples, subsets_of_size
 from mdsd_opt.drafts.uniform_intervals import UniformIntervals, all_hold, successive_masses_in
 from mdsd_opt.errors import UnsupportedScheme
-from mdsd_opt.prefix_search.batch_rates import BatchRates
-from mdsd_opt.prefix_search.random_draws import RandomDraws
+from mdsd_opt.prefix_search import BatchRates, RandomDraws
 
 #: Bound on the memory of one chunk of exponential clocks or of support masses, in elements.
 _CHUNK = 1 << 22
@@ -161,7 +160,7 @@ class WithoutReplacement(OneDraft):
     def _prefix_curve(self, order: Integers) -> tuple[Floats, Floats]:
         from mdsd_opt.drafts import plackett_luce_kernels as plackett_luce
         from mdsd_opt.prefix_search import race_kernels as race
-        from mdsd_opt.prefix_search.random_draws import require_race
+        from mdsd_opt.prefix_search import require_race
 
         require_race(order.size, self.num_drafts, self._slowest_rate)
         outside = np.ones(self.vocab_size, dtype=np.bool_)

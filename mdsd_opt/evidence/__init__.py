@@ -3,3 +3,7 @@
 `settings` are the options of all audits; `statistics` and `intervals` are tests and bounds;
 `promises` are laws that a function says it follows; a `report` says what was found.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

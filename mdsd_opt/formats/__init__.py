@@ -5,28 +5,11 @@ twice is a check (`checks`). `counts` and `answer` are the two forms that everyt
 `content` opens files, streams, standard input and addresses.
 """
 
-from mdsd_opt.formats.answer import Answer
-from mdsd_opt.formats.counts import AcceptedCounts, Measured, Passes
-from mdsd_opt.formats.format import Format
-from mdsd_opt.formats.reading import (
-    answers_of,
-    formats,
-    read_answers,
-    read_counts,
-    read_steps,
-    summary,
-)
+import lazy_loader
 
 __all__ = [
-    "AcceptedCounts",
-    "Answer",
-    "Format",
-    "Measured",
-    "Passes",
-    "answers_of",
-    "formats",
-    "read_answers",
-    "read_counts",
-    "read_steps",
-    "summary",
-]
+    "AcceptedCounts", "Answer", "Format", "Measured", "Passes", "answers_of", "formats",
+    "read_answers", "read_counts", "read_steps", "summary",
+]  # fmt: skip
+
+__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,7 +1,9 @@
 """Acceptance rates and verification of whole batches of logits on a CUDA device."""
 
-from __future__ import annotations
+import lazy_loader
 
-from mdsd_opt.gpu.runtime import is_available, why_unavailable
+__all__ = [
+    "is_available", "why_unavailable",
+]  # fmt: skip
 
-__all__ = ["is_available", "why_unavailable"]
+__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

@@ -13,9 +13,9 @@ import numpy as np
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.frames import data_frame, flat
-from mdsd_opt.drafts.by_name import title_of
+from mdsd_opt.drafts import title_of
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.evidence.intervals import MeanInterval, interval_note, mean_interval
+from mdsd_opt.evidence import MeanInterval, interval_note, mean_interval
 from mdsd_opt.planning.costs import PassCost, RowsCost, StepCosts
 from mdsd_opt.planning.tree_forecasts import (
     MAX_WIDTH,

@@ -77,7 +77,7 @@ def time_model(
     """
     import torch
 
-    from mdsd_opt.decoding.models.caches import cache_name, cache_of
+    from mdsd_opt.decoding import cache_name, cache_of
 
     model, name = loaded.model, cache_name(loaded.model)
     _check(batches, rows, contexts)
@@ -226,7 +226,7 @@ def _check(batches: Sequence[int], rows: Sequence[int], contexts: Sequence[int])
 
 
 def _connected(url: str, transport: Any = None, timeout: float = 120.0) -> closing[Any]:
-    from mdsd_opt.servers.connection import Connection
+    from mdsd_opt.servers import Connection
 
     return closing(Connection(url, timeout, transport=transport))
 

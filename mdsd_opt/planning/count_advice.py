@@ -13,11 +13,17 @@ import numpy as np
 from mdsd_opt.base.checked import check_confidence
 from mdsd_opt.base.frames import data_frame, flat
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.evidence.intervals import MeanInterval, interval_note
-from mdsd_opt.formats import AcceptedCounts, read_counts
-from mdsd_opt.formats.checks import counts_of
-from mdsd_opt.formats.counts import DEEPEST, of_steps, with_groups
-from mdsd_opt.formats.told import Contradiction, Told
+from mdsd_opt.evidence import MeanInterval, interval_note
+from mdsd_opt.formats import (
+    DEEPEST,
+    AcceptedCounts,
+    Contradiction,
+    Told,
+    counts_of,
+    of_steps,
+    read_counts,
+    with_groups,
+)
 from mdsd_opt.planning.advice import ends_shown, speedup_cell
 from mdsd_opt.planning.costs import PassCost, RowsCost, StepCosts
 from mdsd_opt.planning.count_forecasts import MEANING, Forecast, accepted_as_run, forecasts

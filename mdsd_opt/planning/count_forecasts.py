@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Floats
-from mdsd_opt.evidence.intervals import MeanInterval, groups_alike, students_quantile
-from mdsd_opt.formats.counts import AcceptedCounts, in_stretches, with_groups
+from mdsd_opt.evidence import MeanInterval, groups_alike, students_quantile
+from mdsd_opt.formats import AcceptedCounts, in_stretches, with_groups
 
 #: Factor by which, under "fading", each draft is rejected more often than the one before.
 FADING = 1.15

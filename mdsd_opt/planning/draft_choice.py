@@ -21,13 +21,12 @@ from mdsd_opt.drafts import (
     MixtureDrafts,
     WithoutReplacement,
     WithReplacement,
+    checked_scheme,
 )
-from mdsd_opt.drafts.by_name import checked_scheme
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
-from mdsd_opt.evidence.intervals import MeanInterval, mean_interval
+from mdsd_opt.evidence import MeanInterval, mean_interval
 from mdsd_opt.planning.draft_temperature import BestTemperature, best_draft_temperature
-from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.inclusion_bound import inclusion_bound
+from mdsd_opt.problem import TransportProblem, inclusion_bound
 
 __all__ = [
     "BestTemperature",

@@ -18,10 +18,9 @@ from mdsd_opt.base.checked import check_confidence
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.batch import acceptance_rates
-from mdsd_opt.batch.rates import checked_integer
+from mdsd_opt.batch import acceptance_rates, checked_integer
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.evidence.intervals import MeanInterval
+from mdsd_opt.evidence import MeanInterval
 from mdsd_opt.planning.draft_choice import Rates, means_of, ranking
 
 #: Filters that are tried, each alone, beside none and the target's own.

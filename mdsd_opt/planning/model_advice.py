@@ -10,11 +10,8 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.files.logits import LogitsSample
-from mdsd_opt.corpora.corpus import RatesConfig
-from mdsd_opt.decoding import Topology, generate_steps, k_ary
-from mdsd_opt.decoding.comparison import warm_up
-from mdsd_opt.decoding.generation import Metrics
-from mdsd_opt.decoding.language_models import tree_logits
+from mdsd_opt.corpora import RatesConfig
+from mdsd_opt.decoding import Metrics, Topology, generate_steps, k_ary, tree_logits, warm_up
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.planning.advice import SCHEMES, Advice, advice_from_rates
 from mdsd_opt.planning.cost_measurements import ROWS, median_ms
@@ -26,7 +23,7 @@ from mdsd_opt.planning.tree_forecasts import (
     rates_config,
     rates_of_sample,
 )
-from mdsd_opt.trees.draft_tree import Tokens
+from mdsd_opt.trees import Tokens
 
 #: Relative error above which a term of the forecast is named.
 NEAR = 0.15

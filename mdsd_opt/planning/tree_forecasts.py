@@ -23,13 +23,9 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.files.logits import LogitsSample, load_logits
-from mdsd_opt.corpora.corpus import RatesConfig, open_corpus
-from mdsd_opt.corpora.rates import combinations, rates_by_position
-from mdsd_opt.corpora.summary import score_corpus
+from mdsd_opt.corpora import RatesConfig, combinations, open_corpus, rates_by_position, score_corpus
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.trees import Topology, chain, k_ary
-from mdsd_opt.trees.plans import plans_by_size
-from mdsd_opt.trees.topology import Place, rates_from_alphas
+from mdsd_opt.trees import Place, Topology, chain, k_ary, plans_by_size, rates_from_alphas
 
 #: Largest number of drafts after a node: the rates of more are hardly higher.
 MAX_WIDTH = 16

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from mdsd_opt.auditing import AuditReport
-    from mdsd_opt.auditing.portfolio import PortfolioReport
+    from mdsd_opt.auditing import AuditReport, PortfolioReport
 
 #: Colours of the classes of verdicts.
 _COLOURS = {

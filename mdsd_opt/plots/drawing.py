@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from mdsd_opt.errors import MissingExtra
-from mdsd_opt.evidence.intervals import MeanInterval
+from mdsd_opt.evidence import MeanInterval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.planning.draft_filter import BestFilter, setting_shown
+from mdsd_opt.planning import BestFilter, setting_shown
 from mdsd_opt.plots.drawing import SMALL, finish, new_axes
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from mdsd_opt.plots.drawing import COLUMN, MARKERS, SMALL, finish, new_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from mdsd_opt.solvers.frontier.rules import FrontierPoint, RulePoint
+    from mdsd_opt.solvers import FrontierPoint, RulePoint
 
 
 def frontier_figure(points: Sequence[FrontierPoint], rules: Sequence[RulePoint]) -> Figure:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mdsd_opt.plots.drawing import COLUMN, SMALL, add_scale, finish, new_figure
-from mdsd_opt.trees.topology import Place, Topology
+from mdsd_opt.trees import Place, Topology
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

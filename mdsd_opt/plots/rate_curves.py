@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mdsd_opt.corpora.rates import RateRow
-from mdsd_opt.drafts.by_name import title_of
+from mdsd_opt.corpora import RateRow
+from mdsd_opt.drafts import title_of
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 from mdsd_opt.plots.drawing import (
     COLUMN,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mdsd_opt.planning.advice import Advice, scheme_title
+from mdsd_opt.planning import Advice, scheme_title
 from mdsd_opt.plots.drawing import COLUMN, SMALL, draw_intervals, finish, new_axes, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from mdsd_opt.planning.count_advice import CountAdvice
+    from mdsd_opt.planning import CountAdvice
 
 #: Look of the line of plain decoding.
 _PLAIN: dict[str, Any] = {"color": "0.3", "linewidth": 0.8, "linestyle": "--"}

@@ -11,7 +11,7 @@ from mdsd_opt.plots.drawing import draw_intervals, finish, new_axes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from mdsd_opt.corpora.stability import TextStability
+    from mdsd_opt.corpora import TextStability
 
 
 def stability(result: TextStability, ax: Axes | None = None) -> Axes:

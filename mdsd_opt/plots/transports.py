@@ -11,8 +11,7 @@ from mdsd_opt.base.array_types import Floats
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.plots.drawing import COLUMN, SMALL, add_scale, new_axes
-from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.solution import Solution, TransportPlan
+from mdsd_opt.problem import Solution, TransportPlan, TransportProblem
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

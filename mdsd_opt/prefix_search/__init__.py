@@ -17,3 +17,7 @@ contain is known of groups of them.
 Kernels take scalars and arrays to work in, and make none: what numba compiles while the user waits
 is mostly what arrays are made of.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

@@ -32,11 +32,9 @@ import numpy as np
 from mdsd_opt.base.array_types import Flags, Floats, Numbers
 from mdsd_opt.base.arrays import SUM_TOLERANCE
 from mdsd_opt.base.checked import checked_tolerance, floats, mask
-from mdsd_opt.drafts.fixed_set import split_fixed
-from mdsd_opt.drafts.product_form import product_form
+from mdsd_opt.drafts import product_form, split_fixed
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.prefix_search.random_draws import saves_sorting
-from mdsd_opt.problem import TransportProblem
+from mdsd_opt.prefix_search import saves_sorting
 from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture, cover_bound, mixture_shortfall
 from mdsd_opt.problem.solution import Found, Solution, Status
 from mdsd_opt.problem.transport_plans import (
@@ -45,6 +43,7 @@ from mdsd_opt.problem.transport_plans import (
     plan_violations,
     read_plan,
 )
+from mdsd_opt.problem.transport_problem import TransportProblem
 from mdsd_opt.problem.water_filling import running_sums, water_fill
 
 
@@ -183,7 +182,7 @@ def _cut(problem: TransportProblem, subset: Flags) -> float:
     """Value 1 + P(H) - Q(H), widened by the difference of two evaluations of Q."""
     drafts, draws = problem.drafts, problem.drafts.random_draws
     if saves_sorting(draws):
-        from mdsd_opt.prefix_search.cut_search import upper_bound
+        from mdsd_opt.prefix_search import upper_bound
 
         return upper_bound(problem.target, draws, subset)
     contained = drafts.containment(subset)
@@ -276,7 +275,7 @@ def _marginal_bound(problem: TransportProblem, solution: Found, exact: bool) -> 
     if x is None:
         assert subset is not None
         if saves_sorting(draws):
-            from mdsd_opt.prefix_search.cut_search import contained_in
+            from mdsd_opt.prefix_search import contained_in
 
             inside: Any = contained_in(draws, subset)
         else:
@@ -285,7 +284,7 @@ def _marginal_bound(problem: TransportProblem, solution: Found, exact: bool) -> 
     elif exact:
         x = np.array([Fraction(mass) for mass in x.tolist()], dtype=object)
     if saves_sorting(draws):
-        from mdsd_opt.prefix_search.cut_search import lower_bound
+        from mdsd_opt.prefix_search import lower_bound
 
         return min(max(0.0, lower_bound(p, draws, x)), 1.0)
     order, contained = drafts.ordered(x)

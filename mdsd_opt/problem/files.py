@@ -28,10 +28,9 @@ from mdsd_opt.base.files.arrays import (
     read_safetensors,
     text_of,
 )
-from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.drafts.by_name import all_schemes
+from mdsd_opt.drafts import DraftScheme, all_schemes
 from mdsd_opt.errors import InvalidInput, UnknownName, UnreadableFile
-from mdsd_opt.problem import TransportProblem
+from mdsd_opt.problem.transport_problem import TransportProblem
 
 Document = dict[str, Any]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mdsd_opt.drafts.inclusion import inclusion_probabilities
-from mdsd_opt.problem import TransportProblem
+from mdsd_opt.drafts import inclusion_probabilities
+from mdsd_opt.problem.transport_problem import TransportProblem
 
 
 def inclusion_bound(problem: TransportProblem) -> float:

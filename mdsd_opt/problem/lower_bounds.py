@@ -38,8 +38,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
 from mdsd_opt.base.checked import floats, integers
-from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.drafts.product_form import ProductForm
+from mdsd_opt.drafts import DraftScheme, ProductForm
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 
 #: Distance by which rounding may move a token over a threshold or a point over a face, in float64.

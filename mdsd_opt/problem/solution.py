@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.base.arrays import frozen, weighted_count
 from mdsd_opt.base.frames import data_frame, folded
-from mdsd_opt.drafts.counting import count_power
+from mdsd_opt.drafts import count_power
 from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
-from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture
+from mdsd_opt.problem.transport_problem import TransportProblem
 
 #: Most entries of a plan as one array: 80 MB.
 _MAX_DENSE = 10**7

@@ -19,8 +19,8 @@ from mdsd_opt.base.arrays import weighted_count
 from mdsd_opt.base.checked import floats, integers, mask
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.problem import TransportProblem
 from mdsd_opt.problem.solution import PlanBasis, TransportPlan
+from mdsd_opt.problem.transport_problem import TransportProblem
 
 Mass = TypeVar("Mass", float, Fraction)
 

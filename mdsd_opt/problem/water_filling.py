@@ -74,7 +74,7 @@ def level_without_order(p: Numbers, w: Numbers, mass: float, rising: bool) -> fl
     Newton's method on a function of the level that is linear in pieces, and convex for one that
     rises: after one step the level goes one way until it has arrived [Michelot86].
     """
-    from mdsd_opt.prefix_search.sum_kernels import accurate_sum, split_at
+    from mdsd_opt.prefix_search import accurate_sum, split_at
 
     held = accurate_sum(p)
     if p.size == 0 or not (held < mass if rising else held > mass):

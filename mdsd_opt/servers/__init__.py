@@ -5,9 +5,10 @@ without speculation. `mdsd_opt.audit_server` asks a server; `mdsd_opt.audit_toke
 laws that were recorded. An API is one file in `adapters`.
 """
 
-from mdsd_opt.servers.laws import Law
-from mdsd_opt.servers.report import Measured, ServerReport
-from mdsd_opt.servers.server_audit import audit_server
-from mdsd_opt.servers.token_audit import audit_tokens
+import lazy_loader
 
-__all__ = ["Law", "Measured", "ServerReport", "audit_server", "audit_tokens"]
+__all__ = [
+    "Law", "Measured", "ServerReport", "audit_server", "audit_tokens",
+]  # fmt: skip
+
+__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

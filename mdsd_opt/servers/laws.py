@@ -10,7 +10,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
-from mdsd_opt.evidence.promises import NoTokenLeft, promised
+from mdsd_opt.evidence import NoTokenLeft, promised
 
 #: Mass missing from the listed tokens that is still attributed to rounding.
 ROUNDING = 1e-5

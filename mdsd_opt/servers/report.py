@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from mdsd_opt.evidence.report import CERTAIN_LAWS, LOSSY, NO_DEVIATION, NOT_JUDGED, Interval, Report
+from mdsd_opt.evidence import CERTAIN_LAWS, LOSSY, NO_DEVIATION, NOT_JUDGED, Interval, Report
 
 #: Findings that a report can have, beside its class.
 DEVIATES, ANOTHER_LAW = "tokens deviate", "another law"

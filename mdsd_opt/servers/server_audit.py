@@ -20,7 +20,7 @@ from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import line_of
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput, ServerError
-from mdsd_opt.evidence.settings import ErrorRates
+from mdsd_opt.evidence import ErrorRates
 from mdsd_opt.servers.adapter import Adapter, Answer, Counters, connected
 from mdsd_opt.servers.connection import Connection, Crew
 from mdsd_opt.servers.laws import Law, distance

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.checked import checked_tolerance
-from mdsd_opt.evidence.report import (
+from mdsd_opt.evidence import (
     LOSSY,
     NO_DEVIATION,
     NOT_JUDGED,
     NOT_SETTLED,
+    ErrorRates,
     Example,
     Interval,
     above_zero,
+    oddest,
 )
-from mdsd_opt.evidence.settings import ErrorRates
-from mdsd_opt.evidence.statistics import oddest
 from mdsd_opt.servers import report as reports
 from mdsd_opt.servers.laws import Law
 from mdsd_opt.servers.report import Measured, ServerReport

@@ -13,7 +13,7 @@ import numpy as np
 
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.evidence.settings import ErrorRates
+from mdsd_opt.evidence import ErrorRates
 from mdsd_opt.servers.laws import Law
 from mdsd_opt.servers.log import is_log, replayed
 from mdsd_opt.servers.report import ServerReport

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.evidence.report import Interval
+from mdsd_opt.evidence import Interval
 from mdsd_opt.servers.bets import (
     LARGEST_RATIO,
     OF_CONTEXT,

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.array_types import Integers, Matrix
-from mdsd_opt.prefix_search.bins import BinGroups, Bins, groups_of
+from mdsd_opt.prefix_search import BinGroups, Bins, groups_of
 from mdsd_opt.serving.arguments import TreeArguments
-from mdsd_opt.trees.device_laws.tables import bins_on_device
-from mdsd_opt.verifiers.optimal.bin_plan import BinMarginal, bin_marginal
+from mdsd_opt.trees import bins_on_device
+from mdsd_opt.verifiers import BinMarginal, bin_marginal
 
 #: Number of bins, the last for tokens that are never drafted. With 2,048 acceptance is .0004 higher
 #: at best.
@@ -97,7 +97,7 @@ def _selected(
     groups: BinGroups, marginal: BinMarginal, places: Integers, level: float, nodes: Integers
 ) -> int:
     """Node of the first draft in the block of the topmost one; -1 if none was drawn."""
-    from mdsd_opt.verifiers.optimal.acceptance_rule_kernels import block_around
+    from mdsd_opt.verifiers import block_around
 
     top, size = int(places.max()), groups.q.size
     if top < 0:

@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from mdsd_opt.prefix_search.bins import HALF as _HALF
+from mdsd_opt.prefix_search import HALF as _HALF
 from mdsd_opt.serving import selection
 from mdsd_opt.serving.arguments import TreeArguments
 

@@ -7,8 +7,7 @@ import time
 import numpy as np
 
 from mdsd_opt.errors import UnknownName
-from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.solution import Found, Status
+from mdsd_opt.problem import Found, Status, TransportProblem
 from mdsd_opt.solvers.formulations import rounded_subset, support_network
 from mdsd_opt.solvers.full_lp import BACKENDS, Backend, feasible_plan
 from mdsd_opt.solvers.method import DEFAULT_MAX_BYTES, Method, Needs

@@ -11,9 +11,14 @@ from mdsd_opt.base.array_types import Vector
 from mdsd_opt.base.arrays import frozen, weighted_count
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.errors import InvalidInput, UnknownName
-from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.solution import Found, PlanBasis, Status, TransportPlan
-from mdsd_opt.problem.transport_plans import clip_to_marginals
+from mdsd_opt.problem import (
+    Found,
+    PlanBasis,
+    Status,
+    TransportPlan,
+    TransportProblem,
+    clip_to_marginals,
+)
 from mdsd_opt.solvers import cvxpy_backend, highs_backend
 from mdsd_opt.solvers.formulations import (
     TransportNetwork,

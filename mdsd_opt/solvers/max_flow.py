@@ -19,8 +19,7 @@ import numpy as np
 from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.drafts import SupportLaw
-from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.solution import Found, Status, TransportPlan
+from mdsd_opt.problem import Found, Status, TransportPlan, TransportProblem
 from mdsd_opt.solvers.method import DEFAULT_MAX_BYTES, Method, Needs
 
 #: Total mass of rounded problems. The sum of the target and of all set masses fits into int64.

@@ -6,11 +6,9 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mdsd_opt.drafts.counting import readable
-from mdsd_opt.drafts.product_form import product_form
+from mdsd_opt.drafts import product_form, readable
 from mdsd_opt.errors import ProblemTooLarge
-from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.solution import Found
+from mdsd_opt.problem import Found, TransportProblem
 
 #: Options of "auto": those that all methods without a prefix order share.
 LIMITS = ("time_limit", "max_variables", "max_bytes")

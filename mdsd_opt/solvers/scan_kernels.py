@@ -6,8 +6,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
-from mdsd_opt.prefix_search.bucket_kernels import octave_keys
-from mdsd_opt.prefix_search.sum_kernels import BLOCK, block_sum
+from mdsd_opt.prefix_search import BLOCK, block_sum, octave_keys
 
 
 @kernel

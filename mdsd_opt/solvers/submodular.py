@@ -23,12 +23,16 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.base.checked import checked_amount, checked_tolerance
-from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.drafts.fixed_set import split_fixed
-from mdsd_opt.drafts.product_form import ProductForm, product_form
-from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture, TileBound, tile_bound
-from mdsd_opt.problem.solution import Found, Status
+from mdsd_opt.drafts import DraftScheme, ProductForm, product_form, split_fixed
+from mdsd_opt.problem import (
+    BoxCover,
+    Found,
+    OrderMixture,
+    Status,
+    TileBound,
+    TransportProblem,
+    tile_bound,
+)
 from mdsd_opt.solvers.method import DEFAULT_MAX_BYTES, Method, Needs
 
 #: Subset, lower bound on min P(H) - Q(H), its proof, facts of the run.

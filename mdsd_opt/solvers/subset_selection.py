@@ -14,10 +14,8 @@ import numpy as np
 from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.errors import UnsupportedScheme
-from mdsd_opt.prefix_search.random_draws import FEW_TOKENS, RandomDraws, saves_sorting
-from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.solution import Found, Status
-from mdsd_opt.problem.water_filling import running_sums
+from mdsd_opt.prefix_search import FEW_TOKENS, RandomDraws, saves_sorting
+from mdsd_opt.problem import Found, Status, TransportProblem, running_sums
 from mdsd_opt.solvers.method import Method
 
 
@@ -54,7 +52,7 @@ def solve(problem: TransportProblem) -> Found:
 
 def by_search(p: Floats, draws: RandomDraws) -> Found:
     """Best prefix, found without a sort."""
-    from mdsd_opt.prefix_search.cut_search import best_cut
+    from mdsd_opt.prefix_search import best_cut
 
     cut = best_cut(p, draws)
     message = "searched the prefixes in order of the target/draft ratio"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Vector
-from mdsd_opt.drafts.product_form import ProductForm
+from mdsd_opt.drafts import ProductForm
 
 _MAX_PASSES = 40
 

@@ -21,8 +21,7 @@ import numpy as np
 from mdsd_opt.base.array_types import Flags, Floats, Matrix, Tokens, Vector
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
-from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.solution import Found, Status, TransportPlan
+from mdsd_opt.problem import Found, Status, TransportPlan, TransportProblem
 from mdsd_opt.solvers import highs_backend
 from mdsd_opt.solvers.formulations import pair_lp
 from mdsd_opt.solvers.highs_backend import LpResult

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats, Integers
-from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
+from mdsd_opt.drafts import DraftScheme, SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees.device_laws.laws import BinnedDrafts, sampled
 from mdsd_opt.trees.device_laws.transfers import known

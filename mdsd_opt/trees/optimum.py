@@ -32,9 +32,9 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.base.checked import checked_amount, checked_tolerance
-from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
+from mdsd_opt.drafts import SchemeMaker, scheme_maker
 from mdsd_opt.errors import SolverError
-from mdsd_opt.problem.solution import Status
+from mdsd_opt.problem import Status
 from mdsd_opt.trees.text_tree import Laws, TextTree, TreeLaw, tree_law
 from mdsd_opt.trees.topology import Topology
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from mdsd_opt.base.array_types import Integers
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.trees.valued_rules import Values, as_good
-from mdsd_opt.verifiers.rejection import accepted, without
+from mdsd_opt.verifiers import accepted, without
 
 Law = NDArray[Any]
 
@@ -125,8 +125,7 @@ def best_number(target: Law, demand: float, q: Law, values: Values) -> int:
 def by_ratio(target: Law, q: Law) -> tuple[Law, Law]:
     """Masses of t and q over the drafted tokens, or over groups of similar t/q, in that order."""
     if q.size >= MANY_TOKENS:
-        from mdsd_opt.prefix_search.cut_search import bucket_sums, ratio_buckets
-        from mdsd_opt.prefix_search.ratio_groups_kernels import NEVER_DRAFTED, Q
+        from mdsd_opt.prefix_search import NEVER_DRAFTED, Q, bucket_sums, ratio_buckets
 
         sums = bucket_sums(target, q, ratio_buckets(target, q))
         groups = sums[:NEVER_DRAFTED].reshape(-1, _TOGETHER, 2).sum(axis=1)

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers, Vector
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.drafts.by_name import SchemeMaker
-from mdsd_opt.drafts.counting import count_power, readable
+from mdsd_opt.drafts import SchemeMaker, count_power, readable
 from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
 from mdsd_opt.trees.draft_tree import Tokens
 from mdsd_opt.trees.topology import Place, Topology

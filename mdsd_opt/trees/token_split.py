@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from mdsd_opt.base.array_types import Integers
 from mdsd_opt.drafts import DraftScheme, PrefixDraftScheme, WithReplacement
 from mdsd_opt.errors import UnsupportedScheme
-from mdsd_opt.prefix_search.random_draws import is_searchable
+from mdsd_opt.prefix_search import is_searchable
 from mdsd_opt.trees.device_laws.laws import BinnedDrafts
 from mdsd_opt.trees.recursive_rejection import (
     MANY_TOKENS,
@@ -29,9 +29,7 @@ from mdsd_opt.trees.recursive_rejection import (
     whole_support_masses,
 )
 from mdsd_opt.trees.valued_rules import Values, valued_rule
-from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities
-from mdsd_opt.verifiers.optimal.sorted_plan import SortedPlan
-from mdsd_opt.verifiers.rejection import accepted
+from mdsd_opt.verifiers import SortedPlan, acceptance_probabilities, accepted
 
 Law = NDArray[Any]
 
@@ -160,7 +158,7 @@ def hull_masses(
     if draws.size == 1 and random is not None:
         q, token = draft_law(drafts, target), int(draws[0])  # p_I is the draft's own law
         return np.array([accepted(target[token], q[token])]), np.minimum(target, q)
-    from mdsd_opt.verifiers.optimal.binned import BinnedPlan
+    from mdsd_opt.verifiers import BinnedPlan
 
     plan: BinnedPlan | SortedPlan
     if target.size >= MANY_TOKENS and is_searchable(random):

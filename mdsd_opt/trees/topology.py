@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.drafts.counting import count_power
+from mdsd_opt.drafts import count_power
 from mdsd_opt.errors import InvalidInput
 
 #: A node by the ranks of its ancestors and itself among their siblings, in the order of drawing.

@@ -5,12 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mdsd_opt.base.numba_cache import kernel
-from mdsd_opt.prefix_search.bucket_kernels import power
-from mdsd_opt.verifiers.optimal.acceptance_rule_kernels import (
-    death_levels,
-    fill_side,
-    spans_of_blocks,
-)
+from mdsd_opt.prefix_search import power
+from mdsd_opt.verifiers import death_levels, fill_side, spans_of_blocks
 
 
 @kernel

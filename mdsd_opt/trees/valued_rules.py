@@ -26,12 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.verifiers.optimal.acceptance_rule import (
-    BlockRule,
-    Drawn,
-    block_rule,
-    masses_left,
-)
+from mdsd_opt.verifiers import BlockRule, Drawn, block_rule, masses_left
 
 Values = NDArray[np.float64]
 

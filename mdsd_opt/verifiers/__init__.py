@@ -3,22 +3,11 @@
 Which draft the optimal one accepts stands in `optimal/acceptance_rule`.
 """
 
-from __future__ import annotations
-
-from mdsd_opt.prefix_search.batch_rates import BatchRates
-from mdsd_opt.verifiers.base import Verifier
-from mdsd_opt.verifiers.registry import get, names, register
-from mdsd_opt.verifiers.verdicts import BatchVerdict, Decision, RelaxedVerdict, Uniforms, Verdict
+import lazy_loader
 
 __all__ = [
-    "BatchRates",
-    "BatchVerdict",
-    "Decision",
-    "RelaxedVerdict",
-    "Uniforms",
-    "Verdict",
-    "Verifier",
-    "get",
-    "names",
-    "register",
-]
+    "BatchRates", "BatchVerdict", "Decision", "RelaxedVerdict", "Uniforms", "Verdict",
+    "Verifier", "get", "names", "register",
+]  # fmt: skip
+
+__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

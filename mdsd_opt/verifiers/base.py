@@ -16,15 +16,18 @@ from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import available_threads, map_rows
-from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme
-from mdsd_opt.drafts.base import tokens_at
-from mdsd_opt.drafts.by_name import batch_maker
-from mdsd_opt.drafts.counting import readable
-from mdsd_opt.drafts.single_model import SingleModelDrafts
+from mdsd_opt.drafts import (
+    SINGLE_MODEL_SCHEMES,
+    DraftScheme,
+    SingleModelDrafts,
+    batch_maker,
+    readable,
+    tokens_at,
+)
 from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge, UnsupportedScheme
-from mdsd_opt.prefix_search.batch_rates import BatchRates
+from mdsd_opt.prefix_search import BatchRates as BatchRates
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solvers.frontier.relaxation import relaxed_by
+from mdsd_opt.solvers import relaxed_by
 from mdsd_opt.verifiers.rates import Estimate
 from mdsd_opt.verifiers.verdicts import (
     BatchVerdict,

@@ -7,9 +7,8 @@ from typing import ClassVar, cast
 import numpy as np
 
 from mdsd_opt.base.array_types import Integers
-from mdsd_opt.drafts import GreedyDrafts, TopKDrafts
-from mdsd_opt.drafts.fixed_set import FixedSetDrafts
-from mdsd_opt.prefix_search.batch_rates import BatchRates
+from mdsd_opt.drafts import FixedSetDrafts, GreedyDrafts, TopKDrafts
+from mdsd_opt.prefix_search import BatchRates
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Verifier, target_of
 from mdsd_opt.verifiers.rates import optimal_rates

@@ -22,10 +22,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mdsd_opt.base.array_types import Integers, Vector
-from mdsd_opt.drafts import DraftScheme, WithReplacement
-from mdsd_opt.drafts.counting import count_power
+from mdsd_opt.drafts import DraftScheme, WithReplacement, count_power
 from mdsd_opt.errors import ProblemTooLarge
-from mdsd_opt.prefix_search.batch_rates import BatchRates
+from mdsd_opt.prefix_search import BatchRates
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Verifier, positive_part, target_of
 from mdsd_opt.verifiers.rates import Estimate

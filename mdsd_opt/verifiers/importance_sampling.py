@@ -11,15 +11,9 @@ import numpy as np
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithReplacement
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
-from mdsd_opt.prefix_search.batch_rates import BatchRates
+from mdsd_opt.prefix_search import BatchRates
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solvers.truncated_lp import (
-    PairRule,
-    check_names,
-    rounds,
-    stages_in_reach,
-    winners,
-)
+from mdsd_opt.solvers import PairRule, check_names, rounds, stages_in_reach, winners
 from mdsd_opt.verifiers.base import Remembered, Verifier
 from mdsd_opt.verifiers.rejection import residual_law
 from mdsd_opt.verifiers.verdicts import Decision

@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Integers, Vector
-from mdsd_opt.drafts import DraftScheme, WithReplacement
-from mdsd_opt.drafts.counting import require_short_powers
-from mdsd_opt.prefix_search.batch_rates import BatchRates
+from mdsd_opt.drafts import DraftScheme, WithReplacement, require_short_powers
+from mdsd_opt.prefix_search import BatchRates
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Remembered, Verifier, target_of
 from mdsd_opt.verifiers.rejection import RatioSums, draft_of, nothing_accepted, residual_law

@@ -12,8 +12,7 @@ import numpy as np
 from mdsd_opt.base.array_types import Integers
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.solution import Solution, TransportPlan
+from mdsd_opt.problem import Solution, TransportPlan, TransportProblem
 from mdsd_opt.verifiers.base import Remembered, Verifier, target_of
 from mdsd_opt.verifiers.rejection import nothing_accepted, residual_law
 from mdsd_opt.verifiers.verdicts import Decision, Law
@@ -107,7 +106,7 @@ class LinearProgramme(Verifier):
 
 
 def _rule_of(problem: TransportProblem, plan: TransportPlan, exact: bool) -> _Rule:
-    from mdsd_opt.problem.transport_plans import feasible_mass, feasible_masses
+    from mdsd_opt.problem import feasible_mass, feasible_masses
 
     drawn: dict[tuple[int, ...], Any]
     masses: list[Any]

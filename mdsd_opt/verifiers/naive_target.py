@@ -8,9 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from mdsd_opt.base.array_types import Integers, Vector
-from mdsd_opt.drafts import DraftScheme, TopKDrafts
-from mdsd_opt.drafts.inclusion import inclusion_masses
-from mdsd_opt.prefix_search.batch_rates import BatchRates
+from mdsd_opt.drafts import DraftScheme, TopKDrafts, inclusion_masses
+from mdsd_opt.prefix_search import BatchRates
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Verifier, target_of
 from mdsd_opt.verifiers.rates import optimal_rates

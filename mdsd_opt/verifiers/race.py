@@ -26,10 +26,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mdsd_opt.base.array_types import Integers, Vector
-from mdsd_opt.drafts import DraftScheme, WithoutReplacement
-from mdsd_opt.drafts.counting import count_power
+from mdsd_opt.drafts import DraftScheme, WithoutReplacement, count_power
 from mdsd_opt.errors import ProblemTooLarge
-from mdsd_opt.prefix_search.batch_rates import BatchRates
+from mdsd_opt.prefix_search import BatchRates
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Verifier, target_of
 from mdsd_opt.verifiers.gumbel import rival_sums

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mdsd_opt.drafts.single_model import SingleModelDrafts
-from mdsd_opt.prefix_search.batch_rates import BatchRates
+from mdsd_opt.drafts import SingleModelDrafts
+from mdsd_opt.prefix_search import BatchRates
 
 
 def optimal_rates(kinds: Iterable[type[SingleModelDrafts]]) -> dict[str, BatchRates]:

@@ -9,8 +9,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts
-from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.water_filling import fill
+from mdsd_opt.problem import TransportProblem, fill
 from mdsd_opt.verifiers.base import Remembered, Verifier
 from mdsd_opt.verifiers.optimal.acceptance_rule import (
     death_levels,

@@ -29,11 +29,16 @@ from typing import ClassVar
 import numpy as np
 
 from mdsd_opt.base.array_types import Integers, Tokens, Vector
-from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithoutReplacement, WithReplacement
-from mdsd_opt.drafts.counting import count_power
-from mdsd_opt.drafts.inclusion import sum_of_others
+from mdsd_opt.drafts import (
+    DraftScheme,
+    IndependentDrafts,
+    WithoutReplacement,
+    WithReplacement,
+    count_power,
+    sum_of_others,
+)
 from mdsd_opt.errors import ProblemTooLarge
-from mdsd_opt.prefix_search.batch_rates import BatchRates
+from mdsd_opt.prefix_search import BatchRates
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Verifier, target_of
 from mdsd_opt.verifiers.rates import Estimate

@@ -9,7 +9,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, WithReplacement
-from mdsd_opt.prefix_search.batch_rates import BatchRates
+from mdsd_opt.prefix_search import BatchRates
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Verifier, target_of
 from mdsd_opt.verifiers.rejection import accepted, draft_of, nothing_accepted, residual_law

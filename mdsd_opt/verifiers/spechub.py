@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from mdsd_opt.drafts import GreedyDrafts
-from mdsd_opt.drafts.fixed_set import FixedSetDrafts
+from mdsd_opt.drafts import FixedSetDrafts, GreedyDrafts
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.verifiers.greedy import Greedy
 

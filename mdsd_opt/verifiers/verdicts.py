@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solvers.frontier.relaxation import Relaxation, checked_relax, relaxed_by
+from mdsd_opt.solvers import Relaxation, checked_relax, relaxed_by
 
 Law = NDArray[Any]
 

@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mdsd_opt.base.array_types import Vector
-from mdsd_opt.drafts import WithoutReplacement, WithReplacement
-from mdsd_opt.drafts.base import checked_num_drafts
+from mdsd_opt.drafts import WithoutReplacement, WithReplacement, checked_num_drafts
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +71,78 @@ def test_the_test_sees_an_import_that_runs_up(tmp_path: Path) -> None:
         assert [name for _, name in rooms_imported(path)] == ["cli"]
 
 
+def face_of(room: Path) -> dict[str, str]:
+    """Names that a room's stub gives to others, each with the module that is imported for it."""
+    stub = room / "__init__.pyi"
+    if not stub.exists():
+        return {}
+    found = [x for x in ast.parse(stub.read_text(encoding="utf-8")).body
+             if isinstance(x, ast.ImportFrom)]  # fmt: skip
+    return {alias.name: node.module or alias.name for node in found for alias in node.names}
+
+
+def inner_imports(path: Path, room: str, faces: dict[str, dict[str, str]]) -> Iterator[str]:
+    """Places where a module of a room imports past another room's face."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names if alias.name.startswith("mdsd_opt.")]
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mdsd_opt."):
+            other = str(node.module).removeprefix("mdsd_opt.")
+            known = faces.get(other, {})
+            modules = [f"{node.module}.{a.name}" for a in node.names if a.name not in (*known, "*")]
+        else:
+            continue
+        for module in modules:
+            if module.split(".")[1] not in {room, "base", *LOOSE}:
+                yield f"{path.name}:{node.lineno}: {module}"
+
+
+FACES = {room: face_of(PACKAGE / room) for room in ROOMS}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_other_rooms_are_entered_by_their_faces(room: str) -> None:
+    paths = (PACKAGE / room).rglob("*.py")
+    assert [past for path in paths for past in inner_imports(path, room, FACES)] == []
+
+
+def names_asked() -> dict[str, set[str]]:
+    """Names that modules of the package take from each room's face."""
+    names: dict[str, set[str]] = {room: set() for room in ROOMS}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                room = node.module.removeprefix("mdsd_opt.")
+                names.setdefault(room, set()).update(alias.name for alias in node.names)
+    return names
+
+
+NAMES_ASKED = names_asked()
+
+
+@pytest.mark.parametrize("room", [room for room in ROOMS if FACES[room]])
+def test_a_face_gives_what_it_names(room: str) -> None:
+    module = importlib.import_module(f"mdsd_opt.{room}")
+    assert {*getattr(module, "__all__", ())} <= {*FACES[room]}
+    for name in FACES[room]:
+        assert hasattr(module, name)
+    asked = {*getattr(module, "__all__", ()), *face_of(PACKAGE)} | NAMES_ASKED[room]
+    assert {*FACES[room]} <= asked
+
+
+def test_the_test_sees_an_import_past_a_face(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(
+        "from mdsd_opt.trees import Node, draft_tree\nfrom mdsd_opt.base.arrays import spread\n"
+        "def f():\n    from mdsd_opt.trees.plans import Cost\n    import mdsd_opt.trees.plans\n"
+    )
+    assert [*inner_imports(path, "cli", FACES)] == [
+        *("module.py:1: mdsd_opt.trees.draft_tree", "module.py:4: mdsd_opt.trees.plans.Cost"),
+        "module.py:5: mdsd_opt.trees.plans",
+    ]
+    assert [*inner_imports(path, "trees", FACES)] == []
+
+
 #: What a module imports when it is run: modules of the package.
 Graph = dict[str, set[str]]
 
@@ -101,10 +174,13 @@ def run_at_import(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
 def import_graph(package: Path) -> Graph:
     """Modules that each module imports as it is run, and the packages these stand in.
 
-    A module's own packages are not counted where it imports what stands beside it: they were begun
-    before it. They are where it asks for one of their names.
+    A name of a room's face stands for the module that it is taken from. A module's own packages are
+    not counted where it imports what stands beside it: they were begun before it. They are where it
+    asks for one of their names.
     """
     files = modules_of(package)
+    faces = {name: face_of(path.parent) for name, path in files.items()
+             if path.name == "__init__.py"}  # fmt: skip
     graph: Graph = {}
     for module, path in files.items():
         graph[module] = set()
@@ -112,7 +188,8 @@ def import_graph(package: Path) -> Graph:
             names = [alias.name for alias in node.names]
             if isinstance(node, ast.ImportFrom):
                 assert node.level == 0, f"{path}: relative imports are not read here"
-                whole = [f"{node.module}.{name}" for name in names]
+                face = faces.get(str(node.module), {})
+                whole = [f"{node.module}.{face.get(name, name)}" for name in names]
                 names = [name if name in files else str(node.module) for name in whole]
             for name in {*names} & files.keys():
                 parts = name.split(".")

@@ -17,8 +17,7 @@ from mdsd_opt.auditing.engines.interpreted_triton import Race, coin, interpreted
 from mdsd_opt.auditing.subject import TreeVerify
 from mdsd_opt.base.array_types import Integers
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.trees.draft_tree import Node
-from mdsd_opt.trees.topology import Topology
+from mdsd_opt.trees import Node, Topology
 
 #: Verifier of a chain, in a form that `mdsd_opt.audit_chain` takes.
 Verify = Callable[..., Any]

@@ -15,10 +15,9 @@ from mdsd_opt.auditing.chain_calls import Caller, Rows, Tokens, chain_of, chain_
 from mdsd_opt.auditing.definitions import load_definitions
 from mdsd_opt.auditing.subject import TreeVerify
 from mdsd_opt.base.array_types import Integers
-from mdsd_opt.drafts.by_name import scheme_maker
+from mdsd_opt.drafts import scheme_maker
 from mdsd_opt.errors import InvalidInput, MissingExtra
-from mdsd_opt.trees.draft_tree import Node
-from mdsd_opt.trees.topology import Topology
+from mdsd_opt.trees import Node, Topology
 
 #: Number of calls that show how to read the answers of a function that verifies a chain.
 _READ_CALLS = 16

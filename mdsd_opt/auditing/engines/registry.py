@@ -14,15 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing import AuditReport, audit
+from mdsd_opt.auditing.audit_report import AuditReport
 from mdsd_opt.auditing.engines.adapters import ADAPTERS
 from mdsd_opt.auditing.engines.engine import Adapter, Engine
 from mdsd_opt.auditing.trees import TableModel, TreeAuditReport, audit_tree
+from mdsd_opt.auditing.verifier_audit import audit
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.installed import loaded, plugged_in
-from mdsd_opt.drafts.by_name import scheme_maker
+from mdsd_opt.drafts import scheme_maker
 from mdsd_opt.errors import InvalidInput, UnknownName
-from mdsd_opt.evidence.report import CLEAN, Example, plain, worst_class
+from mdsd_opt.evidence import CLEAN, Example, plain, worst_class
 from mdsd_opt.problem import TransportProblem
 
 #: Entry points of installed packages that are adapters.

@@ -27,20 +27,21 @@ from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput, UnknownName
-from mdsd_opt.evidence.promises import NoTokenLeft, Promise, Promises, both_sides
-from mdsd_opt.evidence.report import (
+from mdsd_opt.evidence import (
     EDGE,
     LOSSLESS,
     LOSSY,
     NO_DEVIATION,
     NOT_DRIVEN,
     NOT_JUDGED,
-    above_zero,
-)
-from mdsd_opt.evidence.settings import (
     AuditOptions,
+    NoTokenLeft,
     OptionKeywords,
     Options,
+    Promise,
+    Promises,
+    above_zero,
+    both_sides,
     budgeted,
     generator_of,
     options_of,

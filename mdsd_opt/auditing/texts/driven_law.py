@@ -21,9 +21,7 @@ from mdsd_opt.auditing.texts.rounds import Rounds
 from mdsd_opt.auditing.texts.session import Session, log_failure, log_impossible
 from mdsd_opt.auditing.texts.text_law import variations
 from mdsd_opt.auditing.texts.toys import Tables, Text
-from mdsd_opt.evidence.report import Example
-from mdsd_opt.evidence.settings import Options, unseen_bias
-from mdsd_opt.evidence.statistics import oddest
+from mdsd_opt.evidence import Example, Options, oddest, unseen_bias
 
 Vector = NDArray[np.float64]
 

@@ -9,7 +9,7 @@ from typing import Any
 from mdsd_opt.auditing.texts.rounds import ACCEPTED, EXTRA, REFUSED
 from mdsd_opt.auditing.texts.text_law import After
 from mdsd_opt.auditing.texts.toys import AnyTables
-from mdsd_opt.evidence.report import Report
+from mdsd_opt.evidence import Report
 
 #: Sentences for tokens of a kind that never came.
 _NEVER = {

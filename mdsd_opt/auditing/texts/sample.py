@@ -17,8 +17,7 @@ from mdsd_opt.auditing.texts.rounds import Rounds
 from mdsd_opt.auditing.texts.session import Session, log_failure, log_impossible
 from mdsd_opt.auditing.texts.text_law import position_checks, variations
 from mdsd_opt.auditing.texts.toys import AnyTables
-from mdsd_opt.evidence.report import Check, Example, Interval, pointed
-from mdsd_opt.evidence.settings import LEAST_CALLS, Options
+from mdsd_opt.evidence import LEAST_CALLS, Check, Example, Interval, Options, pointed
 
 #: Number of calls that show whether the audit is ever asked for a random number.
 _WATCHED = 20

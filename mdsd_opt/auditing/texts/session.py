@@ -13,7 +13,7 @@ from mdsd_opt.auditing.texts.toys import AnyTables, Text, Toy
 from mdsd_opt.auditing.trial_laws import WideLaws
 from mdsd_opt.base.foreign import ran
 from mdsd_opt.errors import MissingExtra
-from mdsd_opt.evidence.promises import Promises
+from mdsd_opt.evidence import Promises
 
 #: Maps (target, draft) to the first tokens of a text.
 Generate = Callable[[Any, Any], Any]

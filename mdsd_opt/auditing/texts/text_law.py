@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.auditing.model_texts import Texts
-from mdsd_opt.evidence import statistics
-from mdsd_opt.evidence.report import Check
+from mdsd_opt.evidence import Check, statistics
 
 Vector = NDArray[np.float64]
 

@@ -18,21 +18,25 @@ from mdsd_opt.auditing.trees.rule import Met, TreeRule, TreeSample
 from mdsd_opt.auditing.trial_laws import SmallLaws, fixed_laws
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
-from mdsd_opt.drafts.by_name import SchemeMaker, scheme_maker
+from mdsd_opt.drafts import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
-from mdsd_opt.evidence.promises import NoTokenLeft, Promise, both_sides
-from mdsd_opt.evidence.report import NOT_DRIVEN, NOT_JUDGED, Example
-from mdsd_opt.evidence.settings import (
+from mdsd_opt.evidence import (
     COARSE,
+    NOT_DRIVEN,
+    NOT_JUDGED,
     AuditOptions,
+    Example,
     LimitKeywords,
+    NoTokenLeft,
+    Promise,
+    both_sides,
     budgeted,
     generator_of,
+    oddest,
     options_of,
     random_checks,
 )
-from mdsd_opt.evidence.statistics import oddest
-from mdsd_opt.trees.topology import Topology, parse_topology
+from mdsd_opt.trees import Topology, parse_topology
 
 #: Vocabulary size, tables (seeds of target and draft) and seconds of the added random laws. On
 #: these tables a residual that keeps its scale is .03 away or more after every text of up to one

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mdsd_opt.evidence.report import Report
+from mdsd_opt.evidence import Report
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -33,17 +33,11 @@ from mdsd_opt.auditing.subject import (
 from mdsd_opt.auditing.trees.report import TreeAuditReport, blind_spots
 from mdsd_opt.base.array_types import Vector
 from mdsd_opt.base.long_runs import progress_bar
-from mdsd_opt.drafts import DraftScheme, WithReplacement
-from mdsd_opt.drafts.by_name import SchemeMaker
+from mdsd_opt.drafts import DraftScheme, SchemeMaker, WithReplacement
 from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
-from mdsd_opt.evidence import statistics
-from mdsd_opt.evidence.promises import Promises
-from mdsd_opt.evidence.report import Check, Coverage, Level
-from mdsd_opt.evidence.settings import LEAST_CALLS, Options
-from mdsd_opt.trees.draft_tree import Node, Tokens, set_targets
-from mdsd_opt.trees.draft_tree import drawn as drawn_tree
-from mdsd_opt.trees.optimum import tree_bound
-from mdsd_opt.trees.topology import Topology, ValuedTopology, valued
+from mdsd_opt.evidence import LEAST_CALLS, Check, Coverage, Level, Options, Promises, statistics
+from mdsd_opt.trees import Node, Tokens, Topology, ValuedTopology, set_targets, tree_bound, valued
+from mdsd_opt.trees import drawn as drawn_tree
 
 #: Time limit in seconds for the optimum of the tree.
 _OPTIMUM_SECONDS = 5.0

@@ -48,7 +48,7 @@ def run_kind(kind: str, given: Mapping[str, Any]) -> None:
     """Audit a subject of this kind, show what came of it, and exit with its code."""
     from mdsd_opt.cli.output import look_here_for_modules
     from mdsd_opt.cli.view import Form, present
-    from mdsd_opt.evidence.report import Bar
+    from mdsd_opt.evidence import Bar
 
     module, verdict = KINDS[kind], gathered_as(Verdict, given)
     options = gathered_as(module.Options, given)
@@ -77,7 +77,7 @@ def _begin(verdict: Verdict) -> None:
 def _leave(found: Audited, bar: Any, junit: Path | None) -> None:
     """Exit with the code of the worst answer on the subjects, after JUnit's file is written."""
     from mdsd_opt.cli.report.audits import TestCase, save_junit
-    from mdsd_opt.evidence.report import ANSWERS
+    from mdsd_opt.evidence import ANSWERS
 
     answers = [bar.answer(report) for _, report in found.reports]
     if junit is not None:

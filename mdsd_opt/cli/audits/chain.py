@@ -32,7 +32,7 @@ class Options:
 
 def run(options: Options) -> Audited:
     """Audit of the function on laws of all kinds, or on those of a file."""
-    from mdsd_opt.auditing.chains import audit_chain
+    from mdsd_opt.auditing import audit_chain
 
     report = audit_chain(
         loaded(options.chain),

@@ -15,9 +15,9 @@ from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mdsd_opt.auditing.engines import EngineAudit
+    from mdsd_opt.auditing import EngineAudit
     from mdsd_opt.cli.view import View
-    from mdsd_opt.evidence.report import Bar, Report
+    from mdsd_opt.evidence import Bar, Report
 
 #: Most tokens of a random problem, and of wide laws.
 MAX_VOCAB_SIZE = 1_000_000

@@ -12,7 +12,7 @@ from mdsd_opt.cli.audits.common import Audited, Seed
 from mdsd_opt.errors import InvalidInput, MissingExtra
 
 if TYPE_CHECKING:
-    from mdsd_opt.auditing.engines import EngineAudit
+    from mdsd_opt.auditing import EngineAudit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ class Options:
 
 def run(options: Options) -> Audited:
     """Audit of the texts that the function writes with toy models."""
-    from mdsd_opt.auditing.texts import audit_text
+    from mdsd_opt.auditing import audit_text
 
     report = audit_text(
         loaded(options.text), options.limits.seed, library=options.library, **options.laws.given(),

@@ -23,7 +23,7 @@ class Options:
 
 def run(options: Options) -> Audited:
     """Audit of the law of the texts that a rule for trees gives, on laws of all kinds."""
-    from mdsd_opt.auditing.on_laws import audit_portfolio
+    from mdsd_opt.auditing import audit_portfolio
     from mdsd_opt.decoding import get_rule
 
     name = options.tree

@@ -40,7 +40,7 @@ class Options:
 def run(options: Options) -> Audited:
     """Audit of a verifier on laws of all kinds, or on one problem."""
     from mdsd_opt import auditing
-    from mdsd_opt.auditing.on_laws import audit_portfolio
+    from mdsd_opt.auditing import audit_portfolio
 
     name, seed, limits = options.verifier, options.limits.seed, options.limits.given()
     verifier = auditing.load_verifier(name)
@@ -57,12 +57,12 @@ def run(options: Options) -> Audited:
 def _problem(options: Options) -> TransportProblem:
     """Problem of the file, or random target and draft laws."""
     if options.problem is not None:
-        from mdsd_opt.problem.files import load_problem
+        from mdsd_opt.problem import load_problem
 
         return load_problem(options.problem)
     import numpy as np
 
-    from mdsd_opt.drafts.by_name import scheme_maker
+    from mdsd_opt.drafts import scheme_maker
     from mdsd_opt.problem import TransportProblem
 
     make = scheme_maker(scheme_named(options.scheme))

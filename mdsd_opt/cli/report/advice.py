@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from mdsd_opt.cli.output import make_table
 from mdsd_opt.cli.view import Drawing, Section, View
-from mdsd_opt.evidence.intervals import MeanInterval
-from mdsd_opt.planning.advice import Advice, scheme_title, speedup_cell
-from mdsd_opt.plots.speedups import advice_figure, chains_figure
+from mdsd_opt.evidence import MeanInterval
+from mdsd_opt.planning import Advice, scheme_title, speedup_cell
+from mdsd_opt.plots import advice_figure, chains_figure
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mdsd_opt.planning.count_advice import CountAdvice
-    from mdsd_opt.planning.engine_flags import EngineFlags
-    from mdsd_opt.planning.model_advice import ModelAdvice
+    from mdsd_opt.planning import CountAdvice, EngineFlags, ModelAdvice
 
 
 #: Intervals that are narrower would read as none.

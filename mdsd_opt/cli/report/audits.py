@@ -16,13 +16,12 @@ from xml.etree import ElementTree
 from mdsd_opt._version import __version__
 from mdsd_opt.base.files import atomic_write
 from mdsd_opt.cli.view import Drawing, Section, View
-from mdsd_opt.evidence.report import ANSWERS, Bar
-from mdsd_opt.plots.deviations import audit_figure, portfolio_figure
+from mdsd_opt.evidence import ANSWERS, Bar
+from mdsd_opt.plots import audit_figure, portfolio_figure
 
 if TYPE_CHECKING:
-    from mdsd_opt.auditing.engines import EngineAudit
-    from mdsd_opt.auditing.portfolio import PortfolioReport
-    from mdsd_opt.evidence.report import Report
+    from mdsd_opt.auditing import EngineAudit, PortfolioReport
+    from mdsd_opt.evidence import Report
 
 
 _QUESTION = "is the output distributed as the target?"
@@ -30,8 +29,7 @@ _QUESTION = "is the output distributed as the target?"
 
 def audit_view(report: Report, subject: str, bar: Bar) -> View:
     """View of the subject of an audit, every number that was found, and the answer."""
-    from mdsd_opt.auditing import AuditReport
-    from mdsd_opt.auditing.portfolio import PortfolioReport
+    from mdsd_opt.auditing import AuditReport, PortfolioReport
 
     _, *rows = report.rows()
     answer, told = bar.answer(report), bar.told(report)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mdsd_opt.base.files import atomic_write
 from mdsd_opt.base.frames import markdown_table
-from mdsd_opt.bench.record import (
+from mdsd_opt.bench import (
     SHIFT,
     BenchReport,
     Change,
@@ -23,7 +23,7 @@ from mdsd_opt.bench.record import (
 )
 from mdsd_opt.cli.output import make_table
 from mdsd_opt.cli.view import Drawing, Section, View
-from mdsd_opt.plots.timings import bench_figure
+from mdsd_opt.plots import bench_figure
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -10,9 +10,8 @@ import numpy as np
 
 from mdsd_opt.cli.output import make_table, to_results
 from mdsd_opt.cli.view import Section, View
-from mdsd_opt.decoding.comparison import ComparedRule
-from mdsd_opt.decoding.generation import Generation, Metrics
-from mdsd_opt.evidence.intervals import MeanInterval, interval_note, mean_interval
+from mdsd_opt.decoding import ComparedRule, Generation, Metrics
+from mdsd_opt.evidence import MeanInterval, interval_note, mean_interval
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from mdsd_opt.cli.output import make_table
 from mdsd_opt.cli.view import Drawing, Section, View
-from mdsd_opt.plots.frontier_curves import frontier_figure
-from mdsd_opt.solvers.frontier.rules import FrontierPoint, RulePoint
+from mdsd_opt.plots import frontier_figure
+from mdsd_opt.solvers import FrontierPoint, RulePoint
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -11,11 +11,8 @@ import numpy as np
 
 from mdsd_opt.cli.output import make_table
 from mdsd_opt.errors import InvalidInput, MdsdError
-from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.certificate import Certificate, certify
-from mdsd_opt.problem.solution import Solution
-from mdsd_opt.solvers import choose, get, methods, solve
-from mdsd_opt.solvers.registry import is_built_in
+from mdsd_opt.problem import Certificate, Solution, TransportProblem, certify
+from mdsd_opt.solvers import choose, get, is_built_in, methods, solve
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -11,13 +11,13 @@ import numpy as np
 
 from mdsd_opt.cli.output import make_table
 from mdsd_opt.cli.view import Drawing, Section, View
-from mdsd_opt.plots.planned_trees import tree_figure
-from mdsd_opt.trees.plans import TreePlan
-from mdsd_opt.trees.topology import (
+from mdsd_opt.plots import tree_figure
+from mdsd_opt.trees import (
     MAX_DEPTH,
     Place,
     RateTable,
     Topology,
+    TreePlan,
     balanced,
     chain,
     expected_accepted,

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from mdsd_opt.cli.output import make_table
 from mdsd_opt.cli.view import Drawing, Section, View
-from mdsd_opt.corpora.rates import RateRow
-from mdsd_opt.drafts.by_name import title_of
-from mdsd_opt.evidence.intervals import MeanInterval
-from mdsd_opt.planning.draft_choice import scheme_label
-from mdsd_opt.planning.draft_filter import BestFilter, setting_shown
-from mdsd_opt.plots.rate_curves import rates_figure
-from mdsd_opt.verifiers.worst_case import WORST_CASES, worst_case
+from mdsd_opt.corpora import RateRow
+from mdsd_opt.drafts import title_of
+from mdsd_opt.evidence import MeanInterval
+from mdsd_opt.planning import BestFilter, scheme_label, setting_shown
+from mdsd_opt.plots import rates_figure
+from mdsd_opt.verifiers import WORST_CASES, worst_case
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mdsd_opt.planning.draft_choice import SchemeComparison
+    from mdsd_opt.planning import SchemeComparison
 
 
 def rates_view(

@@ -10,9 +10,9 @@ import numpy as np
 from mdsd_opt import plots
 from mdsd_opt.cli.output import make_table
 from mdsd_opt.cli.view import Drawing, Section, View
-from mdsd_opt.corpora.stability import StabilityRow, TextStability
-from mdsd_opt.evidence.intervals import interval_note
-from mdsd_opt.plots.drawing import new_axes
+from mdsd_opt.corpora import StabilityRow, TextStability
+from mdsd_opt.evidence import interval_note
+from mdsd_opt.plots import new_axes
 
 
 def stability_view(

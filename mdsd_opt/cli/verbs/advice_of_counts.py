@@ -12,8 +12,7 @@ from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
     from mdsd_opt.formats import AcceptedCounts
-    from mdsd_opt.planning.costs import Pass, PassCost, StepCosts
-    from mdsd_opt.planning.count_advice import CountAdvice
+    from mdsd_opt.planning import CountAdvice, Pass, PassCost, StepCosts
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)"
 _TOTALS = re.compile(r"(\d+)\s*/\s*(\d+)")
@@ -30,7 +29,7 @@ def advice_of_counts(
     confidence: float,
 ) -> CountAdvice:
     """Advice on the counts in a file or in numbers."""
-    from mdsd_opt.planning.count_advice import advice_from_counts, check_asked
+    from mdsd_opt.planning import advice_from_counts, check_asked
 
     check_asked(max_drafts, confidence)
     counts = counts_of(accepted, depth)
@@ -40,7 +39,7 @@ def advice_of_counts(
 def counts_of(accepted: Sequence[str], depth: int | None) -> AcceptedCounts:
     """Counts in files, or in numbers of the forms in the help of --accepted."""
     from mdsd_opt.formats import read_counts
-    from mdsd_opt.planning.count_advice import counts_given
+    from mdsd_opt.planning import counts_given
 
     text = accepted[0].strip()
     if len(accepted) > 1 or Path(text).exists() or not re.fullmatch(r"[\d.,/\s]+", text):
@@ -77,8 +76,7 @@ def priced(
 ) -> StepCosts | None:
     """Costs of options, or of a file; None where nothing is said of them."""
     from mdsd_opt.cli.verbs.plan import parse_cost
-    from mdsd_opt.planning.costs import read_costs
-    from mdsd_opt.planning.count_advice import costs_given
+    from mdsd_opt.planning import costs_given, read_costs
 
     if costs is not None:
         if rows_ms is not None or not (is_default or target_ms is draft_ms is None):
@@ -158,8 +156,8 @@ def _models(
     target: str, draft: str | None, precision: str, device: str, contexts: Sequence[int]
 ) -> tuple[partial[list[Pass]], partial[list[Pass]] | None]:
     from mdsd_opt.cli.verbs import capture
-    from mdsd_opt.decoding.models.loading import load_model
-    from mdsd_opt.planning.cost_measurements import time_model
+    from mdsd_opt.decoding import load_model
+    from mdsd_opt.planning import time_model
 
     if draft is None:
         big, small = load_model(target, dtype=precision, device=device), None

@@ -12,7 +12,7 @@ from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mdsd_opt.planning.model_advice import ModelAdvice
+    from mdsd_opt.planning import ModelAdvice
 
 
 @options.gathers_options()
@@ -114,8 +114,8 @@ def advise(
     from mdsd_opt.cli.verbs.advice_of_counts import advice_of_counts, priced, write_costs
     from mdsd_opt.cli.view import Form, present
     from mdsd_opt.data import sample_logits_path
-    from mdsd_opt.planning.advice import advise as found_advice
-    from mdsd_opt.planning.engine_flags import engine_flags
+    from mdsd_opt.planning import advise as found_advice
+    from mdsd_opt.planning import engine_flags
 
     form = Form(page=report, **asdict(picture), **asdict(printed))
     if measure is not None:
@@ -198,14 +198,13 @@ def _of_models(
 ) -> ModelAdvice:
     from mdsd_opt.cli.output import remark
     from mdsd_opt.cli.verbs import capture
-    from mdsd_opt.corpora.capture import read_prompts
-    from mdsd_opt.decoding.generation import require_room
-    from mdsd_opt.decoding.models import tree_pass
-    from mdsd_opt.planning.model_advice import advise_models
+    from mdsd_opt.corpora import read_prompts
+    from mdsd_opt.decoding import TreeModel, require_room
+    from mdsd_opt.planning import advise_models
 
     texts = [*(prompt or []), *(read_prompts(prompts) if prompts is not None else [])]
     big, small = capture.load_pair(target, draft, precision, device)
-    models = tree_pass.TreeModel(big), tree_pass.TreeModel(small, vocab_size=big.vocab_size)
+    models = TreeModel(big), TreeModel(small, vocab_size=big.vocab_size)
     ids = [big.encode(text) for text in texts]
     require_room(*models, ids)
     return advise_models(*models, ids, tell=remark, **asked)

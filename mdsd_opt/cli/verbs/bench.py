@@ -71,7 +71,7 @@ def bench(
     from mdsd_opt.cli.output import look_here_for_modules, remark
     from mdsd_opt.cli.report.bench import bench_view, save_report
     from mdsd_opt.cli.view import Form, present
-    from mdsd_opt.drafts.by_name import all_schemes, checked_scheme
+    from mdsd_opt.drafts import all_schemes, checked_scheme
     from mdsd_opt.solvers import get as get_method
     from mdsd_opt.verifiers import get as get_verifier
 

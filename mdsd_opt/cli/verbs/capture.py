@@ -17,7 +17,7 @@ from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
     from mdsd_opt.corpora import RatesConfig
-    from mdsd_opt.decoding.models.loading import LoadedModel
+    from mdsd_opt.decoding import LoadedModel
 
 
 @options.gathers_options()
@@ -73,8 +73,7 @@ def capture(
     from mdsd_opt.cli.output import look_here_for_modules, remark
     from mdsd_opt.cli.view import Form, View, present
     from mdsd_opt.corpora import capture as capturing
-    from mdsd_opt.decoding.draft_objects import ReadDraft
-    from mdsd_opt.decoding.models.loading import load_model
+    from mdsd_opt.decoding import ReadDraft, load_model
 
     if (prompts is None) == (text is None):
         raise InvalidInput("give either --prompts or --text")
@@ -154,7 +153,7 @@ def load_pair(
     draft_revision: str | None = None, attention: str | None = None, packed: bool = False,
 ) -> tuple[LoadedModel, LoadedModel]:  # fmt: skip
     """Target and draft of one vocabulary; skip:14,18 is the target without these layers."""
-    from mdsd_opt.decoding.models.loading import load_model, require_same_vocabulary, without_layers
+    from mdsd_opt.decoding import load_model, require_same_vocabulary, without_layers
 
     common: dict[str, Any] = {
         "dtype": precision, "device": device, "attention": attention, "packed": packed,
@@ -194,7 +193,7 @@ def _description(target: LoadedModel, draft: Any) -> dict[str, Any]:
     import transformers
 
     from mdsd_opt._version import __version__
-    from mdsd_opt.decoding.models.loading import tokenizer_identity
+    from mdsd_opt.decoding import tokenizer_identity
 
     return {
         "target": target.identity,

@@ -107,7 +107,7 @@ def condition(
 
 def _settle_condition(settling: Settling, inequalities: list[str], scheme: str) -> None:
     from mdsd_opt import cddlib_checks
-    from mdsd_opt.drafts.by_name import has_many_models
+    from mdsd_opt.drafts import has_many_models
 
     function = partial(
         cddlib_checks.check_condition, inequalities=inequalities, scheme=scheme,

@@ -15,9 +15,8 @@ from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput, MdsdError
 
 if TYPE_CHECKING:
-    from mdsd_opt.decoding import Generation, Metrics
-    from mdsd_opt.decoding.comparison import Begin, ComparedRule
-    from mdsd_opt.trees.draft_tree import Tokens
+    from mdsd_opt.decoding import Begin, ComparedRule, Generation, Metrics
+    from mdsd_opt.trees import Tokens
 
 #: Called after a step with the prompt's number, the new tokens and all metrics so far.
 OnStep = Callable[[int, "Tokens", "Metrics"], None]
@@ -95,15 +94,22 @@ def decode(
     from mdsd_opt.base.sampling import Sampling
     from mdsd_opt.cli.output import look_here_for_modules
     from mdsd_opt.cli.verbs.capture import load_pair, maker_of_drafts
-    from mdsd_opt.corpora.capture import read_prompts
-    from mdsd_opt.decoding import generate_steps, get_rule, parse_topology, rule_names
-    from mdsd_opt.decoding.comparison import warm_up
-    from mdsd_opt.decoding.generation import require_room
-    from mdsd_opt.decoding.growth import informed
-    from mdsd_opt.decoding.models.loading import load_model
-    from mdsd_opt.decoding.models.tree_pass import TreeModel
-    from mdsd_opt.decoding.step_laws import DEVICE_RULES, check_tree, require_device_rule
-    from mdsd_opt.drafts.by_name import scheme_maker
+    from mdsd_opt.corpora import read_prompts
+    from mdsd_opt.decoding import (
+        DEVICE_RULES,
+        TreeModel,
+        check_tree,
+        generate_steps,
+        get_rule,
+        informed,
+        load_model,
+        parse_topology,
+        require_device_rule,
+        require_room,
+        rule_names,
+        warm_up,
+    )
+    from mdsd_opt.drafts import scheme_maker
 
     if bool(prompt) == (prompts is not None):
         raise InvalidInput("give either --prompt or --prompts")
@@ -317,7 +323,7 @@ def compared_rules(
 
     By default not lp: where it almost fits, it takes minutes.
     """
-    from mdsd_opt.decoding.comparison import ComparedRule
+    from mdsd_opt.decoding import ComparedRule
 
     rows = [ComparedRule(name) for name in rules if not (by_default and name == "lp")]
     for row in rows:
@@ -336,7 +342,7 @@ def _require_some(done: list[ComparedRule], rows: list[ComparedRule]) -> None:
 
 def parse_budget(text: str) -> dict[str, float]:
     """Parse kl=0.01 as a budget of `mdsd_opt.relax`."""
-    from mdsd_opt.solvers.frontier.relaxation import checked_relax
+    from mdsd_opt.solvers import checked_relax
 
     name, _, amount = text.partition("=")
     try:
@@ -358,7 +364,7 @@ def _compare(
     from mdsd_opt.base.long_runs import progress_bar
     from mdsd_opt.cli.report.decoding import compared_view
     from mdsd_opt.cli.view import Form, present
-    from mdsd_opt.decoding.comparison import compare_rules
+    from mdsd_opt.decoding import compare_rules
 
     most = num_prompts * tokens * sum(not row.refusal for row in rows)
     interrupted = False

@@ -36,8 +36,8 @@ def plan(
     """
     from mdsd_opt.cli.report import plans
     from mdsd_opt.cli.view import Form, present
-    from mdsd_opt.decoding.place_rates import place_rates
-    from mdsd_opt.trees.plans import plan_tree
+    from mdsd_opt.decoding import place_rates
+    from mdsd_opt.trees import plan_tree
 
     form = Form(as_json, **asdict(picture))
     milliseconds = None if cost is None else parse_cost(cost)

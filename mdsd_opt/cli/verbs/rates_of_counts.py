@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from mdsd_opt.cli.view import View
-    from mdsd_opt.corpora.engine_output import AcceptedRate
-    from mdsd_opt.corpora.rates import RateRow
+    from mdsd_opt.corpora import AcceptedRate, RateRow
 
 
 def takes(asked: Asked) -> bool:
@@ -26,7 +25,7 @@ def view(asked: Asked) -> View:
     """View of the rates of counts, and the optimal ones if logits are given."""
     from mdsd_opt.cli.verbs import rates_of_files
     from mdsd_opt.cli.view import Section, View
-    from mdsd_opt.corpora.engine_output import accepted_rates, rate_of_counts
+    from mdsd_opt.corpora import accepted_rates, rate_of_counts
     from mdsd_opt.formats import read_counts, read_steps
 
     path = asked.accepted
@@ -76,7 +75,7 @@ def _table(
     """Table of the rate at each K, and beside it the optimal one."""
     from mdsd_opt.cli.output import make_table
     from mdsd_opt.cli.report.rates import rate_cell
-    from mdsd_opt.drafts.by_name import title_of
+    from mdsd_opt.drafts import title_of
 
     schemes = list(dict.fromkeys(row.scheme for row in optimal))
     cells = {(row.scheme, row.num_drafts): row for row in optimal}

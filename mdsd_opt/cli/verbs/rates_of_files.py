@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
     from mdsd_opt.base.files.logits import LogitsSample
     from mdsd_opt.cli.view import View
-    from mdsd_opt.corpora.rates import RateRow
-    from mdsd_opt.planning.draft_choice import SchemeComparison
-    from mdsd_opt.planning.draft_filter import BestFilter
+    from mdsd_opt.corpora import RateRow
+    from mdsd_opt.planning import BestFilter, SchemeComparison
 
 #: Most positions at which schemes are ranked beside a bound: .1 s each at V = 50,000.
 _MOST_BOUNDED = 500
@@ -57,8 +56,8 @@ def measured_view(
 ) -> View:
     """View of measured rates; `known` is the document's entries on their source."""
     from mdsd_opt.cli.report.rates import rates_view
-    from mdsd_opt.corpora.rates import refusals
-    from mdsd_opt.evidence.intervals import interval_note
+    from mdsd_opt.corpora import refusals
+    from mdsd_opt.evidence import interval_note
 
     groups, unit = rows[0].acceptance.num_groups, known.pop("interval_over")
     temperature, confidence = asked.sampling.temperature, asked.confidence
@@ -84,7 +83,7 @@ def require_arrays(asked: Asked) -> None:
 
 def rows(asked: Asked, sample: LogitsSample | None = None) -> list[RateRow]:
     """Rates of a sample; of that of the files unless given."""
-    from mdsd_opt.corpora.rates import rate_rows
+    from mdsd_opt.corpora import rate_rows
 
     return rate_rows(
         stored_sample(asked.paths) if sample is None else sample, asked.schemes, asked.num_drafts,
@@ -120,7 +119,7 @@ def _masks_shown(asked: Asked) -> str:
 
 def _ranked(asked: Asked, sample: LogitsSample) -> SchemeComparison:
     """Comparison of draft schemes at the largest number of drafts, the best first."""
-    from mdsd_opt.planning.draft_choice import compare_draft_schemes
+    from mdsd_opt.planning import compare_draft_schemes
 
     target, draft = _padded(asked, sample)
     return compare_draft_schemes(
@@ -133,7 +132,7 @@ def _ranked(asked: Asked, sample: LogitsSample) -> SchemeComparison:
 
 def _best_filters(asked: Asked, sample: LogitsSample) -> list[BestFilter]:
     """Best filter of the draft for each scheme, at the largest number of drafts."""
-    from mdsd_opt.planning.draft_filter import best_draft_filter
+    from mdsd_opt.planning import best_draft_filter
 
     if _mask_files(asked):
         raise InvalidInput("--best-filter goes without --mask and --lift")

@@ -20,8 +20,7 @@ def takes(asked: Asked) -> bool:
 def view(asked: Asked) -> View | None:
     """View of the rates of a corpus; None if another rank of torchrun shows them."""
     from mdsd_opt.cli.verbs.rates_of_files import measured_view, require_arrays
-    from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus
-    from mdsd_opt.corpora.executors import RANK_TIMEOUT, rank
+    from mdsd_opt.corpora import RANK_TIMEOUT, RatesConfig, corpus_rates, open_corpus, rank
 
     require_arrays(asked)
     of_files = ["best-temperature", "best-filter", "mask", "lift", "no-mask-draft"]

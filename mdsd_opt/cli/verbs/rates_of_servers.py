@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from mdsd_opt.cli.view import View
-    from mdsd_opt.corpora.engine_output import IntervalRow, RateIntervals
+    from mdsd_opt.corpora import IntervalRow, RateIntervals
 
 _NOT_FOR_THESE = (
     *("temperature", "pad", "plot", "executor", "kind", "out", "draft-temperature", "top-k"),
@@ -29,7 +29,7 @@ def view(asked: Asked) -> View:
     """View of certified intervals of the optimal acceptance rate."""
     from mdsd_opt.base.files import file_size
     from mdsd_opt.cli.view import Section, View
-    from mdsd_opt.corpora.engine_output import rate_intervals
+    from mdsd_opt.corpora import rate_intervals
 
     asked.refuse(
         _NOT_FOR_THESE,
@@ -76,7 +76,7 @@ def view(asked: Asked) -> View:
 def _table(found: RateIntervals, title: str) -> Table:
     """Table of one line for each scheme and K."""
     from mdsd_opt.cli.output import make_table
-    from mdsd_opt.drafts.by_name import title_of
+    from mdsd_opt.drafts import title_of
 
     def line(row: IntervalRow) -> tuple[str, ...]:
         sampled = (

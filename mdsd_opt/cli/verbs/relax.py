@@ -38,7 +38,7 @@ def relax(
     from mdsd_opt.cli.report.frontiers import frontier_view
     from mdsd_opt.cli.view import Form, present
     from mdsd_opt.problem import TransportProblem
-    from mdsd_opt.solvers.frontier.rules import NAMED_RULES, survey_frontier, survey_rules
+    from mdsd_opt.solvers import NAMED_RULES, survey_frontier, survey_rules
 
     counts = options.parse_counts(num_drafts)
     if positions < 0:

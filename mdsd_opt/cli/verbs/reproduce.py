@@ -12,7 +12,7 @@ from mdsd_opt.cli import options
 
 if TYPE_CHECKING:
     from mdsd_opt.cli.view import View
-    from mdsd_opt.corpora.reproduce import Reproduction
+    from mdsd_opt.corpora import Reproduction
 
 
 @options.gathers_options()
@@ -42,8 +42,8 @@ def reproduce(
     from mdsd_opt.base.files import atomic_write, check_writable
     from mdsd_opt.cli.output import remark, show_rows
     from mdsd_opt.cli.view import Form, present
+    from mdsd_opt.corpora import check_source
     from mdsd_opt.corpora import reproduce as experiments
-    from mdsd_opt.corpora.reproduce.experiment import check_source
     from mdsd_opt.data import sample_logits_path
 
     if name is None:
@@ -68,12 +68,7 @@ def reproduce(
 def _view(result: Reproduction) -> View:
     from mdsd_opt.cli.output import make_table
     from mdsd_opt.cli.view import Section, View
-    from mdsd_opt.corpora.reproduce.experiment import (
-        PUBLISHED_COLUMNS,
-        Outcome,
-        published_row,
-        shown,
-    )
+    from mdsd_opt.corpora import PUBLISHED_COLUMNS, Outcome, published_row, shown
 
     title = f"{result.name}: {result.source}"
     tables = [

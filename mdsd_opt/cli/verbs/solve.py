@@ -53,7 +53,7 @@ def solve(
         with_plan,
     )
     from mdsd_opt.cli.view import Drawing, Form, Section, View, present
-    from mdsd_opt.problem.files import load_problem
+    from mdsd_opt.problem import load_problem
     from mdsd_opt.solvers import get
 
     look_here_for_modules()

@@ -49,7 +49,7 @@ def stability(
     """
     from mdsd_opt.cli.report.stability import stability_view
     from mdsd_opt.cli.view import Form, present
-    from mdsd_opt.corpora.stability import text_stability
+    from mdsd_opt.corpora import text_stability
 
     form = Form(page=report, **asdict(picture), **asdict(printed))
     paths = list(logits or [])

@@ -20,7 +20,7 @@ from mdsd_opt.corpora.executors import Placement, Task
 from mdsd_opt.corpora.scoring import StoredShard
 from mdsd_opt.corpora.summary import score_corpus
 from mdsd_opt.errors import InvalidInput, UnreadableFile
-from mdsd_opt.evidence.intervals import MeanInterval, interval_note, mean_interval
+from mdsd_opt.evidence import MeanInterval, interval_note, mean_interval
 
 
 @dataclass(frozen=True, slots=True, eq=False)

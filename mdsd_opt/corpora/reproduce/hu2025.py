@@ -20,7 +20,7 @@ from mdsd_opt.corpora.reproduce.experiment import (
     compared,
     measured_range,
 )
-from mdsd_opt.drafts.by_name import title_of
+from mdsd_opt.drafts import title_of
 
 _SCHEMES = ("with_replacement", "without_replacement", "greedy")
 _VERIFIERS = ("optimal", "rrs", "kseq", "greedy")

@@ -27,7 +27,7 @@ from mdsd_opt.corpora.reproduce.experiment import (
     per_position,
 )
 from mdsd_opt.drafts import IndependentDrafts
-from mdsd_opt.evidence.intervals import MeanInterval, mean_interval
+from mdsd_opt.evidence import MeanInterval, mean_interval
 from mdsd_opt.problem import TransportProblem
 
 _SCHEME = "with_replacement"

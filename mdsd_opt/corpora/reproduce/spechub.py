@@ -14,7 +14,7 @@ from mdsd_opt.corpora.reproduce.experiment import (
     compared,
     measured_range,
 )
-from mdsd_opt.evidence.intervals import MeanInterval
+from mdsd_opt.evidence import MeanInterval
 
 _SPECHUB = ("greedy", "spechub", 2)
 _RRS = ("with_replacement", "rrs", 2)

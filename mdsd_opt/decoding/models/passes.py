@@ -16,8 +16,8 @@ import numpy as np
 
 from mdsd_opt.decoding.models.caches import cache_name, cache_of
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.trees.device_laws.transfers import known as settled
-from mdsd_opt.trees.device_laws.transfers import on_device, token_ids
+from mdsd_opt.trees import known as settled
+from mdsd_opt.trees import on_device, token_ids
 
 Tokens = tuple[int, ...]
 

@@ -25,7 +25,7 @@ from mdsd_opt.decoding.models.passes import (
     with_ancestors,
 )
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.trees.device_laws.transfers import PromisedToken
+from mdsd_opt.trees import PromisedToken
 
 #: Number of drafts that a static cache has room for after the text.
 _USUAL_DRAFTS = 128

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 from mdsd_opt.errors import ServerError
 from mdsd_opt.formats import Answer as Written
-from mdsd_opt.formats import answers_of
-from mdsd_opt.formats.engines.prometheus import counters_in
+from mdsd_opt.formats import answers_of, counters_in
 from mdsd_opt.servers.adapter import Adapter, Answer, Counters, is_there
 from mdsd_opt.servers.connection import Connection, Refused
 from mdsd_opt.servers.laws import Law

@@ -73,7 +73,7 @@ def by_decomposition(problem: TransportProblem, exact: bool = False) -> Frontier
 
 def shortfall(relaxed: TransportProblem, acceptance_rate: float) -> float:
     """Difference of the rate a relaxed target is made for and its proven one, at least 0."""
-    from mdsd_opt.solvers import solve
+    from mdsd_opt.solvers.solving import solve
 
     proven = solve(relaxed, "submodular", tolerance=TOLERANCE / 10).lower_bound
     return max(acceptance_rate - proven, 0.0)

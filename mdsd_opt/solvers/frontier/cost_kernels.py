@@ -12,7 +12,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Integers, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
-from mdsd_opt.prefix_search.concave_kernels import pool_falling
+from mdsd_opt.prefix_search import pool_falling
 
 KL, CHI2 = 0, 1  # divergences, as the kernels call them
 

@@ -48,7 +48,7 @@ def falling_blocks(widths: Numbers, gains: Numbers) -> Blocks:
     """
     if widths.dtype == object:
         return _exactly(widths, gains)
-    from mdsd_opt.prefix_search.concave_kernels import pool_falling
+    from mdsd_opt.prefix_search import pool_falling
 
     ends, (width, gain) = np.empty(widths.size, np.int64), np.empty((2, widths.size))
     count = pool_falling(widths, gains, ends, width, gain)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Integers, Keys, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
-from mdsd_opt.prefix_search.weigh_kernels import drop_impossible, likeliest_tokens, weigh_row
+from mdsd_opt.prefix_search import drop_impossible, likeliest_tokens, weigh_row
 
 _BITS = 11  # of the fraction, beside sign and exponent
 _SHIFT = 52 - _BITS

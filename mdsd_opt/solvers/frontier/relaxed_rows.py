@@ -13,12 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Integers, Matrix, Vector
-from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
-from mdsd_opt.drafts.single_model import Composition
-from mdsd_opt.prefix_search.race import race_sums_of_row
-from mdsd_opt.prefix_search.random_draws import require_race
-from mdsd_opt.prefix_search.ratio_groups_kernels import P, fill_buckets, sum_buckets
-from mdsd_opt.prefix_search.sum_kernels import BLOCK
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, Composition
+from mdsd_opt.prefix_search import (
+    BLOCK,
+    P,
+    fill_buckets,
+    race_sums_of_row,
+    require_race,
+    sum_buckets,
+)
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier import group_kernels as kernels
 from mdsd_opt.solvers.frontier.chains import frontier_of

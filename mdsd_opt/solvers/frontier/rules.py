@@ -18,8 +18,7 @@ import numpy as np
 from mdsd_opt.base.array_types import Floats, Vector
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.water_filling import running_sums
+from mdsd_opt.problem import TransportProblem, running_sums
 from mdsd_opt.solvers.frontier.chains import frontier_of
 from mdsd_opt.solvers.frontier.curve import CostCurve
 from mdsd_opt.solvers.frontier.distances import Distances, distances

@@ -27,8 +27,7 @@ from mdsd_opt.trees.device_laws.transfers import PromisedToken, on_device, on_ho
 from mdsd_opt.trees.device_laws.weights import draw, draw_distinct
 from mdsd_opt.trees.recursive_rejection import whole_support_masses
 from mdsd_opt.trees.valued_rules import valued_rule
-from mdsd_opt.verifiers.optimal.acceptance_rule import Drawn, acceptance_probabilities
-from mdsd_opt.verifiers.optimal.bin_plan import BinPlan
+from mdsd_opt.verifiers import BinPlan, Drawn, acceptance_probabilities
 
 
 class BinnedLaw:

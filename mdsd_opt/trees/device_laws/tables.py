@@ -17,14 +17,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mdsd_opt.base.array_types import Vector
-from mdsd_opt.prefix_search.bins import (
+from mdsd_opt.prefix_search import (
     HALF,
     NUM_BINS,
     Bins,
+    RaceSums,
+    race_sums_of_row,
     ratios_at,
     steps_of,
 )
-from mdsd_opt.prefix_search.race import RaceSums, race_sums_of_row
 from mdsd_opt.trees.device_laws import transfers
 from mdsd_opt.trees.device_laws.transfers import on_device, on_host
 
@@ -167,7 +168,7 @@ def summed_on_cpu(
     """Same as `summed_on_device`, by a pass over each row, and one more if a race is asked for."""
     import torch
 
-    from mdsd_opt.prefix_search.bucket_kernels import row_table
+    from mdsd_opt.prefix_search import row_table
 
     count = len(num_drafts)
     sums = np.zeros((count, num_bins, 2))
@@ -202,7 +203,7 @@ def race_sums_on_device(
     """
     import torch
 
-    from mdsd_opt.prefix_search.race_kernels import MOMENTS, lightness, most_heavy
+    from mdsd_opt.prefix_search import MOMENTS, lightness, most_heavy
 
     count, vocab_size = weights.shape
     most = max(num_drafts)
@@ -230,14 +231,14 @@ def race_sums_on_device(
 
 def _grain(num_drafts: int) -> float:
     """Power of two of which light tokens sum up to less than 2**53."""
-    from mdsd_opt.prefix_search.race_kernels import lightness
+    from mdsd_opt.prefix_search import lightness
 
     return 2.0 ** (ceil(log2(lightness(num_drafts))) - 51)
 
 
 def race_sums_of(most_drafts: int, terms: Vector, sums: Vector, heavy: Vector) -> RaceSums:
     """Sums that `race_sums_on_device` gives for one row; `most_drafts` are those of all rows."""
-    from mdsd_opt.prefix_search.race_group_kernels import COLUMNS, MOMENT
+    from mdsd_opt.prefix_search import COLUMNS, MOMENT
 
     num_bins, num_moments = sums.shape
     slowest, others, unit = terms.tolist()

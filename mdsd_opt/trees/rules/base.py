@@ -14,7 +14,7 @@ import numpy as np
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.trees.device_laws.laws import BinnedLaw
 from mdsd_opt.trees.draft_tree import Node
-from mdsd_opt.verifiers.base import draw, normalised, positive_part
+from mdsd_opt.verifiers import draw, normalised, positive_part
 
 Law = Floats
 

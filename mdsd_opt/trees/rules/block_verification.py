@@ -17,7 +17,7 @@ from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.trees.draft_tree import Node
 from mdsd_opt.trees.recursive_rejection import draft_law
 from mdsd_opt.trees.rules.base import Law, Stop, TreeRule, completed
-from mdsd_opt.verifiers.rejection import accepted
+from mdsd_opt.verifiers import accepted
 
 
 class BlockVerification(TreeRule):

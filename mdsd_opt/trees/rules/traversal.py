@@ -19,7 +19,7 @@ from mdsd_opt.trees.draft_tree import Node
 from mdsd_opt.trees.recursive_rejection import after_refusal, draft_law, tried_one_by_one
 from mdsd_opt.trees.rules.base import Law, Stop, TreeRule, completed
 from mdsd_opt.trees.token_split import token_split
-from mdsd_opt.verifiers.rejection import accepted, without
+from mdsd_opt.verifiers import accepted, without
 
 
 class Traversal(TreeRule):

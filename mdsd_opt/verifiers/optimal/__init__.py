@@ -41,7 +41,7 @@ from mdsd_opt.base.array_types import Flags, Integers
 from mdsd_opt.base.checked import checked_tolerance
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme, PrefixDraftScheme
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
-from mdsd_opt.prefix_search.batch_rates import BatchRates
+from mdsd_opt.prefix_search import BatchRates
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import (
     MAX_RATED_TUPLES,

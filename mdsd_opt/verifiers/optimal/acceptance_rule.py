@@ -50,7 +50,7 @@ from mdsd_opt.base.array_types import Floats, Integers, Numbers, Tokens
 from mdsd_opt.base.distributions import mass_of_others
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import UnsupportedScheme
-from mdsd_opt.prefix_search.random_draws import RandomDraws
+from mdsd_opt.prefix_search import RandomDraws
 from mdsd_opt.verifiers.rejection import accepted
 from mdsd_opt.verifiers.verdicts import Uniforms
 

@@ -10,16 +10,8 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Integers, Keys, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
-from mdsd_opt.prefix_search.concave_kernels import pool
-from mdsd_opt.prefix_search.ratio_groups_kernels import (
-    BUCKET,
-    CONTAINED,
-    RATIO,
-    P,
-    Q,
-    lowest_in_group,
-)
-from mdsd_opt.problem.water_filling import water_level
+from mdsd_opt.prefix_search import BUCKET, CONTAINED, RATIO, P, Q, lowest_in_group, pool
+from mdsd_opt.problem import water_level
 
 # Rows of what is written: p_I, weight and part of Q of each group, and what the last 0, 1.. groups
 # hold.

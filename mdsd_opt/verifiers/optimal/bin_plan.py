@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mdsd_opt.base.array_types import Vector
-from mdsd_opt.prefix_search.bins import BinGroups, Bins, groups_of
+from mdsd_opt.prefix_search import BinGroups, Bins, groups_of
 from mdsd_opt.verifiers.optimal.acceptance_rule import SelectionPlan
 
 

@@ -14,10 +14,16 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Integers, Tokens, Vector
 from mdsd_opt.drafts import DraftScheme, WithoutReplacement, WithReplacement
-from mdsd_opt.prefix_search.bins import NUM_BINS, Bins, ratios_at, steps_of
-from mdsd_opt.prefix_search.bucket_kernels import row_table
-from mdsd_opt.prefix_search.race import race_sums_of_row
-from mdsd_opt.prefix_search.random_draws import RandomDraws, is_searchable
+from mdsd_opt.prefix_search import (
+    NUM_BINS,
+    Bins,
+    RandomDraws,
+    is_searchable,
+    race_sums_of_row,
+    ratios_at,
+    row_table,
+    steps_of,
+)
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Remembered, Verifier
 from mdsd_opt.verifiers.optimal.acceptance_rule import (

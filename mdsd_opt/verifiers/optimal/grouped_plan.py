@@ -14,14 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Tokens, Vector
-from mdsd_opt.prefix_search.cut_search import CutSearch, ratio_keys
-from mdsd_opt.prefix_search.random_draws import RandomDraws, is_searchable
-from mdsd_opt.prefix_search.ratio_groups_kernels import (
+from mdsd_opt.prefix_search import (
     EDGES,
     MAX_TOKENS,
     NEVER_DRAFTED,
     NUM_BUCKETS,
     RATIO_ERROR,
+    CutSearch,
+    RandomDraws,
+    is_searchable,
+    ratio_keys,
 )
 from mdsd_opt.verifiers.optimal import acceptance_rule_kernels as kernels
 from mdsd_opt.verifiers.optimal.acceptance_rule import TokenPlan, undisputed_draft

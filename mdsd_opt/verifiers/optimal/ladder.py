@@ -43,10 +43,9 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Matrix, Vector
 from mdsd_opt.base.arrays import frozen
-from mdsd_opt.drafts.fixed_set import split_fixed
-from mdsd_opt.drafts.product_form import ProductForm, product_form
+from mdsd_opt.drafts import ProductForm, product_form, split_fixed
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solvers.threshold_subset import ThresholdSubset, subset_of, threshold_subset
+from mdsd_opt.solvers import ThresholdSubset, subset_of, threshold_subset
 from mdsd_opt.verifiers.optimal.selection_rule import SelectionRule, gauss_rule
 
 #: Number of levels; only few of them are ever used.
@@ -123,7 +122,7 @@ def _fitted(
     tolerance: float,
 ) -> Heights:  # fmt: skip
     """Fit one side and write its heights."""
-    from mdsd_opt.solvers.scan_kernels import below_threshold, take_columns
+    from mdsd_opt.solvers import below_threshold, take_columns
 
     subset, inside, everything = given.subset, given.point, form.q.sum(axis=1)
     if is_inside:

@@ -9,7 +9,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
-from mdsd_opt.prefix_search.bucket_kernels import power
+from mdsd_opt.prefix_search import power
 
 
 @kernel

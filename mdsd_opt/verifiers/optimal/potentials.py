@@ -34,9 +34,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Integers, Vector
 from mdsd_opt.base.arrays import frozen
-from mdsd_opt.drafts import DraftScheme, SupportLaw
-from mdsd_opt.drafts.counting import readable
-from mdsd_opt.drafts.fixed_set import split_fixed
+from mdsd_opt.drafts import DraftScheme, SupportLaw, readable, split_fixed
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.optimal.selection_rule import SelectionRule, gauss_rule

@@ -9,9 +9,8 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Numbers, Tokens
 from mdsd_opt.drafts import PrefixDraftScheme
-from mdsd_opt.problem import TransportProblem
-from mdsd_opt.problem.water_filling import fill
-from mdsd_opt.solvers.subset_selection import best_length
+from mdsd_opt.problem import TransportProblem, fill
+from mdsd_opt.solvers import best_length
 from mdsd_opt.verifiers.base import draw, target_of
 from mdsd_opt.verifiers.optimal.acceptance_rule import (
     BlockRule,

@@ -1,0 +1,21 @@
+from . import engines as engines
+from .audit_report import (
+    AuditReport as AuditReport, Check as Check, Coverage as Coverage, Interval as Interval,
+    Level as Level, Standing as Standing, TokenDeviation as TokenDeviation,
+    Violation as Violation,
+)
+from .chains import assert_lossless as assert_lossless, audit_chain as audit_chain
+from .definitions import load_definitions as load_definitions
+from .draft_audit import audit_drafts as audit_drafts
+from .engines.registry import EngineAudit as EngineAudit
+from .on_laws import audit_portfolio as audit_portfolio
+from .portfolio import PortfolioReport as PortfolioReport
+from .randomness.interception import served as served
+from .subject import load_verifier as load_verifier
+from .texts.audit import audit_text as audit_text
+from .texts.report import TextAuditReport as TextAuditReport
+from .trace_audit import audit_trace as audit_trace
+from .trace_io import Trace as Trace, load_trace as load_trace
+from .trees.audit import audit_tree as audit_tree
+from .trees.report import TreeAuditReport as TreeAuditReport
+from .verifier_audit import AuditOptions as AuditOptions, audit as audit

@@ -1,0 +1,7 @@
+from .rates import acceptance_rates as acceptance_rates, checked_integer as checked_integer
+from .relaxed import relaxed_rates as relaxed_rates
+from .top_logprobs import (
+    AcceptanceInterval as AcceptanceInterval, acceptance_interval as acceptance_interval,
+    interval_ends as interval_ends,
+)
+from .verification import verify_batch as verify_batch

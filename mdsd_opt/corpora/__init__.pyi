@@ -1,0 +1,25 @@
+from . import capture as capture, reproduce as reproduce
+from .capture import read_prompts as read_prompts
+from .corpus import Corpus as Corpus, RatesConfig as RatesConfig, open_corpus as open_corpus
+from .engine_output import (
+    AcceptedRate as AcceptedRate, IntervalRow as IntervalRow, RateIntervals as RateIntervals,
+    accepted_rates as accepted_rates, rate_intervals as rate_intervals,
+    rate_of_counts as rate_of_counts,
+)
+from .executors import EXECUTORS as EXECUTORS, RANK_TIMEOUT as RANK_TIMEOUT, rank as rank
+from .rates import (
+    RateRow as RateRow, combinations as combinations, rate_rows as rate_rows,
+    rates_by_position as rates_by_position, refusals as refusals,
+)
+from .reproduce.experiment import (
+    PUBLISHED_COLUMNS as PUBLISHED_COLUMNS, Outcome as Outcome, Reproduction as Reproduction,
+    check_source as check_source, published_row as published_row, shown as shown,
+)
+from .scoring import score_shard as score_shard
+from .stability import (
+    StabilityRow as StabilityRow, TextStability as TextStability,
+    text_stability as text_stability,
+)
+from .summary import (
+    CorpusSummary as CorpusSummary, corpus_rates as corpus_rates, score_corpus as score_corpus,
+)

@@ -1,0 +1,45 @@
+from .comparison import (
+    Begin as Begin, ComparedRule as ComparedRule, compare_rules as compare_rules,
+    warm_up as warm_up,
+)
+from .draft_objects import ReadDraft as ReadDraft
+from .generation import (
+    ContextEnds as ContextEnds, Generation as Generation, Metrics as Metrics,
+    generate as generate, generate_batch as generate_batch, generate_steps as generate_steps,
+    require_room as require_room,
+)
+from .growth import grow_by_acceptance as grow_by_acceptance, informed as informed
+from .huggingface import custom_generate as custom_generate
+from .language_models import PromptLookup as PromptLookup, tree_logits as tree_logits
+from .models.caches import cache_name as cache_name, cache_of as cache_of
+from .models.loading import (
+    LoadedModel as LoadedModel, load_model as load_model,
+    require_same_vocabulary as require_same_vocabulary,
+    tokenizer_identity as tokenizer_identity, without_layers as without_layers,
+)
+from .models.tree_pass import TreeModel as TreeModel
+from .parallel_drafts import best_first as best_first, by_position as by_position
+from .place_rates import (
+    ConfidenceRates as ConfidenceRates, RunningRates as RunningRates,
+    confidence_rates as confidence_rates, measured_rates as measured_rates,
+    place_rates as place_rates,
+)
+from .shared_laws import (
+    SharedLaw as SharedLaw, blind_bound as blind_bound, shared_law as shared_law,
+)
+from .step_laws import (
+    DEVICE_RULES as DEVICE_RULES, check_tree as check_tree,
+    require_device_rule as require_device_rule,
+)
+from .tree_names import (
+    Accepted as Accepted, AutoTree as AutoTree, DynamicTree as DynamicTree, Node as Node,
+    PlannedTree as PlannedTree, PublishedRule as PublishedRule, Stop as Stop,
+    Topology as Topology, TreeBound as TreeBound, TreePlan as TreePlan, TreeRule as TreeRule,
+    ValueBound as ValueBound, balanced as balanced, chain as chain,
+    expected_accepted as expected_accepted, get_rule as get_rule, grow as grow,
+    initial_rates as initial_rates, k_ary as k_ary, parse_topology as parse_topology,
+    place_values as place_values, plan_tree as plan_tree, published_rules as published_rules,
+    rule_names as rule_names, set_targets as set_targets, sparse as sparse,
+    tree_bound as tree_bound, tree_optimum as tree_optimum, value_bound as value_bound,
+    whole_paths as whole_paths,
+)

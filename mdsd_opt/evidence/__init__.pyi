@@ -1,0 +1,29 @@
+from . import statistics as statistics
+from .intervals import (
+    MeanInterval as MeanInterval, groups_alike as groups_alike, interval_note as interval_note,
+    interval_of_groups as interval_of_groups, mean_interval as mean_interval,
+    students_quantile as students_quantile,
+)
+from .promises import (
+    NoTokenLeft as NoTokenLeft, Promise as Promise, Promises as Promises,
+    both_sides as both_sides, promised as promised,
+)
+from .report import (
+    ACCEPTANCE_WEIGHT as ACCEPTANCE_WEIGHT, ANSWERS as ANSWERS, ANY as ANY,
+    CERTAIN_LAWS as CERTAIN_LAWS, CLASSES as CLASSES, CLEAN as CLEAN, EDGE as EDGE,
+    LARGEST_Z as LARGEST_Z, LOSSLESS as LOSSLESS, LOSSY as LOSSY, NOT_DRIVEN as NOT_DRIVEN,
+    NOT_JUDGED as NOT_JUDGED, NOT_SETTLED as NOT_SETTLED, NO_ANSWERS as NO_ANSWERS,
+    NO_DEVIATION as NO_DEVIATION, RESTART as RESTART, Bar as Bar, Check as Check,
+    Coverage as Coverage, Example as Example, Interval as Interval, Level as Level,
+    Report as Report, TokenDeviation as TokenDeviation, Violation as Violation,
+    above_zero as above_zero, carried as carried, p_value_text as p_value_text, plain as plain,
+    pointed as pointed, worst_class as worst_class,
+)
+from .settings import (
+    COARSE as COARSE, FINE as FINE, LEAST_CALLS as LEAST_CALLS, AuditOptions as AuditOptions,
+    ErrorRates as ErrorRates, LimitKeywords as LimitKeywords, OptionKeywords as OptionKeywords,
+    Options as Options, RateKeywords as RateKeywords, budgeted as budgeted,
+    detectable_bias as detectable_bias, generator_of as generator_of, options_of as options_of,
+    random_checks as random_checks, trials_needed as trials_needed, unseen_bias as unseen_bias,
+)
+from .statistics import oddest as oddest, rate_interval as rate_interval

@@ -1,0 +1,36 @@
+from .device_laws.laws import BinnedDrafts as BinnedDrafts, BinnedLaw as BinnedLaw
+from .device_laws.tables import (
+    bin_tables as bin_tables, bins_on_device as bins_on_device,
+    undrafted_table as undrafted_table,
+)
+from .device_laws.transfers import (
+    PromisedToken as PromisedToken, known as known, on_device as on_device,
+    token_ids as token_ids,
+)
+from .device_laws.weights import integer_weights as integer_weights, probabilities as probabilities
+from .draft_tree import (
+    DraftModel as DraftModel, Law as Law, Node as Node, Tokens as Tokens, draw_all as draw_all,
+    drawn as drawn, grow as grow, hang as hang, set_targets as set_targets, settle as settle,
+)
+from .optimum import TreeBound as TreeBound, tree_bound as tree_bound, tree_optimum as tree_optimum
+from .plans import (
+    Cost as Cost, CostByDepth as CostByDepth, TreePlan as TreePlan, plan_tree as plan_tree,
+    plans_by_size as plans_by_size, seconds_of as seconds_of,
+)
+from .recursive_rejection import MANY_TOKENS as MANY_TOKENS
+from .rules import (
+    Accepted as Accepted, Stop as Stop, TreeRule as TreeRule, get_rule as get_rule,
+    rule_names as rule_names,
+)
+from .rules.published import PublishedRule as PublishedRule, published_rules as published_rules
+from .rules.top_down import TopDown as TopDown
+from .topology import (
+    MAX_DEPTH as MAX_DEPTH, AutoTree as AutoTree, DynamicTree as DynamicTree, Place as Place,
+    PlannedTree as PlannedTree, RateTable as RateTable, Rates as Rates, Topology as Topology,
+    Tree as Tree, ValuedTopology as ValuedTopology, balanced as balanced, chain as chain,
+    expected_accepted as expected_accepted, initial_rates as initial_rates, k_ary as k_ary,
+    parse_topology as parse_topology, place_values as place_values,
+    rates_from_alphas as rates_from_alphas, sparse as sparse, valued as valued,
+    whole_paths as whole_paths,
+)
+from .value_bound import ValueBound as ValueBound, value_bound as value_bound
