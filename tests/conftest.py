@@ -43,7 +43,7 @@ def pytest_ignore_collect(collection_path, config):
 
 #: Tests that took `SLOW` CPU seconds or more when `--record-slow` last wrote this file.
 SLOW_TESTS = HERE / "slow_tests.txt"
-SLOW = 1.0
+SLOW = 0.5
 RECORDED = {line.partition(" ")[2] for line in SLOW_TESTS.read_text().splitlines()}
 
 

@@ -232,6 +232,14 @@ def decided(fault: Any, monkeypatch: Any) -> Any:
 
 
 @pytest.fixture(autouse=True)
+def pythons_own_handler() -> Iterator[None]:
+    """A compiled handler, which a library of another test may have left, cannot be told from us."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before if before is not None else signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
 def no_scheme_stays() -> Iterator[None]:
     """What a test registers or loads by module:attribute is gone when it ends."""
     before = {**by_name.SINGLE_MODEL_SCHEMES}

@@ -14,8 +14,8 @@ import mdsd_opt as mo
 from mdsd_opt.drafts import PrefixDraftScheme, mixture, with_replacement, without_replacement
 from mdsd_opt.drafts.base import DraftScheme
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
-from mdsd_opt.solvers.solving import _seconds_compiled, choose
 from mdsd_opt.solvers.method import LIMITS
+from mdsd_opt.solvers.solving import _seconds_compiled, choose
 
 
 def q(vocab_size: int, seed: int = 0) -> np.ndarray:

@@ -38,4 +38,5 @@ def install(monkeypatch, vocab_size=60, on_call=lambda: None):
     """Let mdsd-opt decode load these; `on_call` is called whenever the target is asked."""
     pair = FakeModel(vocab_size, 1, on_call), FakeModel(vocab_size, 2)
     monkeypatch.setattr(mdsd_opt.cli.verbs.capture, "load_pair", lambda *_, **__: pair)
-    monkeypatch.setattr(mdsd_opt.decoding.models.tree_pass, "TreeModel", lambda model, **_: model)
+    for face in (mdsd_opt.decoding.models.tree_pass, mdsd_opt.decoding):
+        monkeypatch.setattr(face, "TreeModel", lambda model, **_: model)
