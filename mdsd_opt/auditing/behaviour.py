@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mdsd_opt.auditing.chain_calls import DraftChain
+from mdsd_opt.auditing.draft_chain import DraftChain
 from mdsd_opt.auditing.driving import Tape
 from mdsd_opt.auditing.driving.tape import Tail
 from mdsd_opt.auditing.randomness.interception import served

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.auditing.draft_chain import DraftChain, Rows, Tokens
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.subject import AlwaysFails, Failure, judged, outcome_of
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.foreign import ran
 from mdsd_opt.errors import InvalidInput, MissingExtra
 from mdsd_opt.trees import Node, Topology
-
-Rows = NDArray[np.float64]
-Tokens = tuple[int, ...]
 
 #: Maps p (n + 1, V), q (n, V) and n drafts to the accepted ones and one more token.
 Chain = Callable[[Rows, Rows, Tokens], Any]
@@ -37,66 +34,6 @@ READ_CALLS, READ_TOKENS = 64, 8
 def chain_of(num_drafts: int) -> Topology:
     """Tree that is a chain of so many drafts."""
     return Topology(dict.fromkeys([(0,) * n for n in range(num_drafts)], 1), f"chain{num_drafts}")
-
-
-@dataclass(slots=True, eq=False)
-class DraftChain:
-    """Drafts that were drawn one after another; its other names are those of a `Node`.
-
-    Attributes
-    ----------
-    p, q : ndarray, shapes (n + 1, V) and (n, V)
-        Laws of target and draft at their places, as the function is shown them.
-    drawn : tuple of int
-        The n drafts.
-    tokens : tuple of int
-        Drafts before them.
-    """
-
-    p: Rows
-    q: Rows
-    drawn: Tokens
-    tokens: Tokens = ()
-
-    @classmethod
-    def of(cls, name: str, root: Node) -> DraftChain:
-        """Chain that a tree of one branch is; `name` is that of the function it is for."""
-        nodes, q = [root], []
-        while nodes[-1].drafts is not None:
-            node, law = nodes[-1], nodes[-1].drafts.random_draws
-            if law is None or not law.is_replaced or law.num_drafts != 1:
-                raise InvalidInput(
-                    f"{name} verifies one draft after another: audit it on trees such as chain2 "
-                    "and on problems of one draft"
-                )
-            q.append(law.q)
-            nodes.append(node.children[int(node.draws[0])])
-        return cls(np.array([node.target for node in nodes]), np.array(q), nodes[-1].tokens)
-
-    @property
-    def target(self) -> NDArray[np.float64]:
-        """Law of the target in the first place."""
-        row: NDArray[np.float64] = self.p[0]
-        return row
-
-    @property
-    def children(self) -> dict[int, DraftChain]:
-        """The first draft, with the chain after it."""
-        if not self.drawn:
-            return {}
-        first, *rest = self.drawn
-        return {first: DraftChain(self.p[1:], self.q[1:], tuple(rest), (*self.tokens, first))}
-
-    def walk(self) -> list[DraftChain]:
-        """The chain, and what it is after each draft."""
-        chains = [self]
-        for chain in chains:
-            chains.extend(chain.children.values())
-        return chains
-
-    def cut(self, length: int) -> DraftChain:
-        """The chain up to so many drafts."""
-        return DraftChain(self.p[: length + 1], self.q[:length], self.drawn[:length])
 
 
 class Caller:

@@ -10,16 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.chain_calls import (
-    READ_CALLS,
-    Caller,
-    DraftChain,
-    Read,
-    Tokens,
-    answers_of,
-    chain_of,
-    reading,
-)
+from mdsd_opt.auditing.chain_calls import READ_CALLS, Caller, Read, answers_of, chain_of, reading
+from mdsd_opt.auditing.draft_chain import DraftChain, Tokens
 from mdsd_opt.auditing.looks import settled
 from mdsd_opt.auditing.on_laws import put_together
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried

@@ -15,7 +15,7 @@ import pytest
 from stand_ins import Overlaid
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.chain_calls import Rows, Tokens
+from mdsd_opt.auditing.draft_chain import Rows, Tokens
 from mdsd_opt.auditing.engines import Adapter
 from mdsd_opt.auditing.engines.engine import Drafted
 from mdsd_opt.auditing.engines.interpreted_triton import interpreted_triton

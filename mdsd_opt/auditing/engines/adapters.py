@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.chain_calls import Rows, Tokens
+from mdsd_opt.auditing.draft_chain import Rows, Tokens
 from mdsd_opt.auditing.engines.engine import Adapter, Drafted
 from mdsd_opt.auditing.engines.interpreted_triton import Race, coin, interpreted_triton, log1p
 from mdsd_opt.auditing.subject import TreeVerify

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mdsd_opt.auditing.chain_calls import Caller, Rows, Tokens, chain_of, chain_rule
+from mdsd_opt.auditing.chain_calls import Caller, chain_of, chain_rule
 from mdsd_opt.auditing.definitions import load_definitions
+from mdsd_opt.auditing.draft_chain import Rows, Tokens
 from mdsd_opt.auditing.subject import TreeVerify
 from mdsd_opt.base.array_types import Integers
 from mdsd_opt.drafts import scheme_maker

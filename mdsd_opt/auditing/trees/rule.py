@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.chain_calls import DraftChain
+from mdsd_opt.auditing.draft_chain import DraftChain
 from mdsd_opt.auditing.edges import tree_edges
 from mdsd_opt.auditing.findings import Findings
 from mdsd_opt.auditing.looks import settled

@@ -1,0 +1,74 @@
+"""Drafts along a chain, with the laws at their places as arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.trees import Node
+
+Rows = NDArray[np.float64]
+Tokens = tuple[int, ...]
+
+
+@dataclass(slots=True, eq=False)
+class DraftChain:
+    """Drafts that were drawn one after another; its other names are those of a `Node`.
+
+    Attributes
+    ----------
+    p, q : ndarray, shapes (n + 1, V) and (n, V)
+        Laws of target and draft at their places, as the function is shown them.
+    drawn : tuple of int
+        The n drafts.
+    tokens : tuple of int
+        Drafts before them.
+    """
+
+    p: Rows
+    q: Rows
+    drawn: Tokens
+    tokens: Tokens = ()
+
+    @classmethod
+    def of(cls, name: str, root: Node) -> DraftChain:
+        """Chain that a tree of one branch is; `name` is that of the function it is for."""
+        nodes, q = [root], []
+        while nodes[-1].drafts is not None:
+            node, law = nodes[-1], nodes[-1].drafts.random_draws
+            if law is None or not law.is_replaced or law.num_drafts != 1:
+                raise InvalidInput(
+                    f"{name} verifies one draft after another: audit it on trees such as chain2 "
+                    "and on problems of one draft"
+                )
+            q.append(law.q)
+            nodes.append(node.children[int(node.draws[0])])
+        return cls(np.array([node.target for node in nodes]), np.array(q), nodes[-1].tokens)
+
+    @property
+    def target(self) -> NDArray[np.float64]:
+        """Law of the target in the first place."""
+        row: NDArray[np.float64] = self.p[0]
+        return row
+
+    @property
+    def children(self) -> dict[int, DraftChain]:
+        """The first draft, with the chain after it."""
+        if not self.drawn:
+            return {}
+        first, *rest = self.drawn
+        return {first: DraftChain(self.p[1:], self.q[1:], tuple(rest), (*self.tokens, first))}
+
+    def walk(self) -> list[DraftChain]:
+        """The chain, and what it is after each draft."""
+        chains = [self]
+        for chain in chains:
+            chains.extend(chain.children.values())
+        return chains
+
+    def cut(self, length: int) -> DraftChain:
+        """The chain up to so many drafts."""
+        return DraftChain(self.p[: length + 1], self.q[:length], self.drawn[:length])
