@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from support.recorded_reports import RecordedChains
 
 RULES = """
 import random
@@ -187,12 +188,17 @@ def test_chains_are_put_to_laws_of_ones_own(audited: Any, tmp_path: Path) -> Non
     assert {one["vocab_size"] for one in report["tried"]} == {2, 3, 4, 400}
 
 
-def test_chains_are_put_to_vocabularies_of_these_sizes(audited: Any) -> None:
-    given = ("--vocab-sizes", "100,300", "--trials", "300", "--detect", "1")
+def test_chains_are_put_to_vocabularies_of_these_sizes(
+    audited: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit = RecordedChains()
+    monkeypatch.setattr("mdsd_opt.auditing.audit_chain", audit)
+    given = ("--vocab-sizes", "100,300", "--trials", "300", "--detect", "1", "--seed", "4")
     code, report = audited("--chain", "rules_to_audit:chain", *given)
-    assert code == 0
-    assert [one["vocab_size"] for one in report["tried"]][-2:] == [100, 300]
-    assert report["largest_vocab_size"] == 300
+    assert (code, report["answer"]) == (0, "PASS")
+    (call,) = audit.calls
+    assert (call["vocab_sizes"], call["rng"]) == ([100, 300], 4)
+    assert call["num_trials"] == 300
 
 
 def test_batches_of_chains_are_read_row_by_row(audited: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from support.recorded_reports import RecordedChains
 
 import mdsd_opt as mo
 from mdsd_opt.cli.report.audits import TestCase, save_junit
@@ -45,16 +46,22 @@ def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_pipeline_sees_the_verdict_as_a_test(rules: Path, run_cli: Any) -> None:
-    """The commands of the page's workflow, on a right and on a wrong rule."""
+def test_a_pipeline_sees_the_verdict_as_a_test(
+    rules: Path, run_cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command of the page's workflow, with what audits of a right and a wrong rule say."""
     page = (ROOT / "docs/tutorials/audit.md").read_text()
     command = re.search(r"run: mdsd-opt (audit chain .*)", page)
     assert command is not None
     arguments = command[1].split()
     for function, code in (("verify", 0), ("wrong", 1)):
+        audit = RecordedChains(is_right=function == "verify")
+        monkeypatch.setattr("mdsd_opt.auditing.audit_chain", audit)
         given = [x.replace("my_rules:verify", f"rules_of_ci:{function}") for x in arguments]
         done = run_cli(*given)
         assert done.returncode == code, done.stdout + done.stderr
+        (call,) = audit.calls
+        assert call["verify"].__name__ == function
         suite = ElementTree.parse(rules / "lossless.xml").getroot().find("testsuite")
         assert suite is not None
         (case,) = suite.iter("testcase")
