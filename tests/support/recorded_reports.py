@@ -29,7 +29,7 @@ def chain_report(is_right: bool) -> mo.PortfolioReport:
     """Report on laws of two tokens, of a function that asks for no draft or one that takes all."""
     laws = np.log([[[0.5, 0.5]] * 2, [[0.3, 0.7]] * 2])
     report: mo.PortfolioReport = audit_chain(
-        _right if is_right else _wrong, laws=(laws[0], laws[1]), num_drafts=1, num_trials=20_000
+        _right if is_right else _wrong, laws=(laws[0], laws[1]), num_drafts=1, method="driven"
     )
     return report
 
