@@ -36,7 +36,7 @@ test: $(VENV)/.pytest $(NEEDED:%=$(VENV)/%)  ## the test suite, all but what is 
 # Every fifth of them, from the third: make test-slow PART=2/5
 PART ?=
 
-test-slow: $(VENV)/.test $(VENV)/.cdd $(VENV)/.torch  ## the tests that take a CPU second or more
+test-slow: $(VENV)/.test $(VENV)/.cdd $(VENV)/.torch  ## the tests that take half a CPU second or more
 	$(SHARED) -m 'slow and not exhaustive' $(PART:%=--part %) tests tests/pytorch $(KERNEL_TESTS:%=--ignore=%)
 
 # Share of all instances to try: a full run takes some ten minutes on two cores.
