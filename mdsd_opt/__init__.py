@@ -27,7 +27,7 @@ _named, _, _names = lazy_loader.attach_stub(__name__, __file__)
 
 _MODULES = (
     *("batch", "cddlib_checks", "corpora", "decoding", "drafts", "engines", "gpu", "serving"),
-    *("plots", "solvers", "tree_audit", "verifiers"),
+    *("plots", "solvers", "tree_audit", "trees", "verifiers"),
 )
 
 __all__ = ["__version__", *(name for name in _names if name not in _MODULES)]

@@ -1,7 +1,7 @@
 from . import (
     batch as batch, cddlib_checks as cddlib_checks, corpora as corpora, decoding as decoding,
     drafts as drafts, gpu as gpu, plots as plots, serving as serving, solvers as solvers,
-    verifiers as verifiers,
+    trees as trees, verifiers as verifiers,
 )
 from .auditing import (
     AuditOptions as AuditOptions, AuditReport as AuditReport,

@@ -8,5 +8,6 @@
 - `numba_cache`: how kernels are compiled, and where they are kept
 - `long_runs`: threads, the progress bar and the line of a verb that is silent
 - `frames`: results as data frames and as lines of text
+- `registry`: what is known by name, and how a room holds it
 - `installed`: versions, and what a user names as ``"module:attribute"``
 """

@@ -64,8 +64,8 @@ def show_versions(file: TextIO | None = None) -> None:
 def plugged_in(group: str) -> dict[str, str]:
     """``"module:attribute"`` by name, of the entry points that installed packages have in a group.
 
-    Groups are ``mdsd_opt.solvers``, ``mdsd_opt.verifiers``, ``mdsd_opt.draft_schemes`` and
-    ``mdsd_opt.engines``.
+    Groups are ``mdsd_opt.solvers``, ``mdsd_opt.verifiers``, ``mdsd_opt.draft_schemes``,
+    ``mdsd_opt.tree_rules``, ``mdsd_opt.engines`` and ``mdsd_opt.server_apis``.
     """
     from importlib import metadata
 

@@ -25,7 +25,7 @@ from mdsd_opt.bench.record import Record, Settings, in_own_process
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, IndependentDrafts, has_many_models
 from mdsd_opt.errors import InvalidInput, MdsdError
 from mdsd_opt.problem import TransportProblem, certify, load_problem
-from mdsd_opt.solvers import get, methods, registered, solve
+from mdsd_opt.solvers import METHODS, get, methods, solve
 
 #: Cases as (method, options, scheme, V, K).
 CASES: list[tuple[str, dict[str, Any], str, int, int]] = [
@@ -144,7 +144,7 @@ def records(settings: Settings) -> Iterator[Record]:
         if options.get("backend") == "cvxpy" and find_spec("cvxpy") is None:
             continue  # as rivals are, it is measured where it is installed
         case: list[Any] = [method, options, scheme, vocab_size, num_drafts, settings.seed, repeats]
-        if method in registered or _is_registered(scheme):  # unknown to another process
+        if method in METHODS.registered or _is_registered(scheme):  # unknown to another process
             found = measure(*[*case, settings.time_limit])
         else:
             limit = settings.time_limit

@@ -18,6 +18,6 @@ __all__ = [
     "measured_rates", "place_rates", "shared_law", "tree_logits",
 ]  # fmt: skip
 
-__all__ += _trees.__all__
+__all__ += [name for name in _trees.__all__ if name != "register"]
 
 __getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

@@ -10,17 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.installed import loaded, plugged_in
+from mdsd_opt.base.registry import Registry
 from mdsd_opt.drafts.base import DraftScheme
 from mdsd_opt.drafts.independent import IndependentDrafts
 from mdsd_opt.drafts.sequential import NextLaw, SequentialDrafts
 from mdsd_opt.drafts.single_model import Composition, SingleModelDrafts
-from mdsd_opt.errors import InvalidInput, UnknownName
+from mdsd_opt.errors import InvalidInput
 
 _PACKAGE = "mdsd_opt.drafts"
-
-#: Entry points of installed packages that are functions as `register` takes them.
-_GROUP = "mdsd_opt.draft_schemes"
 
 #: Names that come first in lists, in this order; the others follow by name.
 _FIRST = ("with_replacement", "without_replacement", "greedy", "top_k", "independent")
@@ -56,6 +53,20 @@ _OTHER_SCHEMES: dict[str, type[DraftScheme]] = {
     for name, kind in _by_name(_declared(DraftScheme)).items()
     if name not in SINGLE_MODEL_SCHEMES
 }
+
+
+def _scheme_of(next_law: Any, given: str) -> type[SingleModelDrafts]:
+    if not callable(next_law) or isinstance(next_law, type):
+        raise InvalidInput(
+            f"{given} is {next_law!r:.60}: give a function (q, earlier) -> probabilities of the "
+            "next draft"
+        )
+    return type("RegisteredDrafts", (SequentialDrafts,), {"rule": staticmethod(next_law)})
+
+
+_SCHEMES: Registry[type[SingleModelDrafts]] = Registry(
+    "draft scheme", "mdsd_opt.draft_schemes", dict, _scheme_of, registered=SINGLE_MODEL_SCHEMES
+)
 
 
 def all_schemes() -> dict[str, type[DraftScheme]]:
@@ -102,12 +113,9 @@ def checked_scheme(scheme: Any) -> str:
     InvalidInput
         The object of ``"module:attribute"`` cannot be loaded, or is no function.
     """
-    if isinstance(scheme, str) and scheme in SINGLE_MODEL_SCHEMES:
-        return scheme
-    installed = plugged_in(_GROUP)
-    if not isinstance(scheme, str) or not (":" in scheme or scheme in installed):
-        raise UnknownName.among("draft scheme", scheme, [*SINGLE_MODEL_SCHEMES, *installed])
-    SINGLE_MODEL_SCHEMES[scheme] = _scheme_of(scheme, loaded(installed.get(scheme, scheme)))
+    kind = _SCHEMES.get(scheme)
+    if scheme not in SINGLE_MODEL_SCHEMES:
+        _keep(scheme, kind)
     return scheme
 
 
@@ -139,19 +147,10 @@ def register(name: str, next_law: NextLaw) -> None:
     >>> float(mo.acceptance_rates([[1.0, 0.0]], [[0.0, 1.0]], 2, drafts="two_looks")[0])
     1.0
     """
-    if not str(name).isidentifier() or name == "all":
-        raise InvalidInput(f"the name of the draft scheme is {name!r}: give letters, digits and _")
-    if name in all_schemes():
-        raise InvalidInput(f"there is a draft scheme {name!r} already: give another name")
-    SINGLE_MODEL_SCHEMES[name] = _scheme_of(name, next_law)
+    kind = _scheme_of(next_law, "the draft scheme to register")
+    _keep(_SCHEMES.new_name(name, _OTHER_SCHEMES), kind)
 
 
-def _scheme_of(name: str, next_law: Any) -> type[SequentialDrafts]:
-    if not callable(next_law) or isinstance(next_law, type):
-        raise InvalidInput(
-            f"the draft scheme {name!r} is {next_law!r:.60}: give a function (q, earlier) -> "
-            "probabilities of the next draft"
-        )
-    return type("RegisteredDrafts", (SequentialDrafts,), {
-        "scheme": name, "title": name, "rule": staticmethod(next_law),
-    })  # fmt: skip
+def _keep(name: str, kind: type[SingleModelDrafts]) -> None:
+    kind.scheme = kind.title = name
+    SINGLE_MODEL_SCHEMES[name] = kind

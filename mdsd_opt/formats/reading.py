@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import math
 import os
-import pkgutil
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from mdsd_opt.base.installed import loaded
+from mdsd_opt.base.registry import files_that_declare
 from mdsd_opt.errors import InvalidInput, MdsdError, UnreadableFile
 from mdsd_opt.formats.answer import Answer
 from mdsd_opt.formats.content import counted, holders, is_json, is_stream, records_of, text_of
@@ -30,10 +30,8 @@ _BROKEN = (TypeError, ValueError, KeyError, AttributeError, IndexError, Overflow
 @functools.cache
 def formats() -> tuple[Format, ...]:
     """Formats of all files in the folder of engines."""
-    folder = importlib.import_module(_PACKAGE).__path__
-    names = sorted(entry.name for entry in pkgutil.iter_modules(folder))
-    modules = [importlib.import_module(f"{_PACKAGE}.{name}") for name in names]
-    return tuple(each for module in modules for each in module.FORMATS)
+    places = files_that_declare("FORMATS", _PACKAGE).values()
+    return tuple(each for place in places for each in loaded(place))
 
 
 def read_counts(path: PathLike | Sequence[PathLike], depth: int | None = None) -> AcceptedCounts:

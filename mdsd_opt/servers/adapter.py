@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import pkgutil
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -12,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mdsd_opt.base.installed import loaded
-from mdsd_opt.errors import InvalidInput, ServerError, UnknownName
+from mdsd_opt.base.registry import Registry, files_that_declare
+from mdsd_opt.errors import InvalidInput, ServerError
 from mdsd_opt.servers.connection import Connection
 from mdsd_opt.servers.laws import Law
 from mdsd_opt.servers.request import Request
 
-#: Package of the adapters, and the name of each in its file.
-_FOLDER, _NAME = "mdsd_opt.servers.adapters", "ADAPTER"
+_PACKAGE = "mdsd_opt.servers.adapters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,26 +120,21 @@ class Adapter(ABC):
         return f"{head} {kind} -d {shlex.quote(json.dumps(asked[1]))}"
 
 
-def adapters() -> dict[str, type[Adapter]]:
-    """Adapters of all APIs by name, in the order in which they are tried."""
-    folder = importlib.import_module(_FOLDER)
-    names = [x.name for x in pkgutil.iter_modules(folder.__path__)]
-    found: list[type[Adapter]] = [loaded(f"{_FOLDER}.{name}:{_NAME}") for name in names]
+def _own() -> dict[str, type[Adapter]]:
+    """Adapters of the package by name, in the order in which they are tried."""
+    found = [loaded(place) for place in files_that_declare("ADAPTER", _PACKAGE).values()]
     return {one.name: one for one in sorted(found, key=lambda one: one.order)}
 
 
-def adapter_of(api: str) -> type[Adapter]:
-    """Adapter of this name, or the one at ``module:attribute``."""
-    known = adapters()
-    if api in known:
-        return known[api]
-    if ":" in api:
-        found = loaded(api)
-        if isinstance(found, type) and issubclass(found, Adapter):
-            return found
-        raise InvalidInput(f"{api} is no class derived from servers.adapter.Adapter")
-    groups = {"openai": ("openai-completions", "openai-chat")}
-    raise UnknownName.among("API", api, ["auto", *known, *groups])
+def _checked(found: Any, given: str) -> type[Adapter]:
+    if isinstance(found, type) and issubclass(found, Adapter):
+        return found
+    raise InvalidInput(f"{given} is {found!r:.60}: give a class derived from servers.Adapter")
+
+
+APIS: Registry[type[Adapter]] = Registry(
+    "API", "mdsd_opt.server_apis", _own, _checked, ("auto", "openai")
+)
 
 
 def connected(connection: Connection, api: str, request: Request) -> Adapter:
@@ -149,18 +142,16 @@ def connected(connection: Connection, api: str, request: Request) -> Adapter:
 
     Raises `ServerError` if no server answers, or none of the APIs is its own.
     """
-    known = adapters()
     if api not in ("auto", "openai"):
-        return adapter_of(api)(connection, request)
-    for name, adapter in known.items():
-        if api == "openai" and not name.startswith("openai"):
-            continue
-        if adapter.recognises(connection):
-            return adapter(connection, request)
-    names = ", ".join(known)
+        return APIS.get(api)(connection, request)
+    for name in APIS.names():
+        if api == "auto" or name.startswith("openai"):
+            adapter = APIS.get(name)
+            if adapter.recognises(connection):
+                return adapter(connection, request)
     raise ServerError(
-        f"{connection.url} answers, but its API is none of {names}: name one with --api, or write "
-        "an adapter of your own and give it as module:attribute"
+        f"{connection.url} answers, but its API is none of {', '.join(APIS.names())}: name one "
+        "with --api, or write an adapter of your own and give it as module:attribute"
     )
 
 

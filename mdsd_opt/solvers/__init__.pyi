@@ -13,8 +13,7 @@ from .frontier.rules import (
 from .max_flow import IntegerMasses as IntegerMasses, integer_masses as integer_masses
 from .method import Method as Method
 from .registry import (
-    get as get, is_built_in as is_built_in, methods as methods, register as register,
-    registered as registered,
+    METHODS as METHODS, get as get, methods as methods, register as register,
 )
 from .scan_kernels import below_threshold as below_threshold, take_columns as take_columns
 from .solving import Found as Found, Status as Status, choose as choose, solve as solve

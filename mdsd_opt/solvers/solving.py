@@ -18,7 +18,7 @@ from mdsd_opt.problem import Found as Found
 from mdsd_opt.problem import Solution, TransportProblem
 from mdsd_opt.problem import Status as Status
 from mdsd_opt.solvers.method import LIMITS, Method
-from mdsd_opt.solvers.registry import get, is_built_in
+from mdsd_opt.solvers.registry import METHODS, get
 
 
 def solve(problem: TransportProblem, method: Any = "auto", **options: Any) -> Solution:
@@ -65,7 +65,8 @@ def _run(problem: TransportProblem, method: Method, options: dict[str, Any]) -> 
         with suppress(ImportError):  # what is missing is named where it is needed
             importlib.import_module(module)
     start, compiled = time.perf_counter(), _seconds_compiled()
-    with nullcontext() if is_built_in(method.name) else foreign(f"method {method.name!r}"):
+    own = method.name in METHODS.own()
+    with nullcontext() if own else foreign(f"method {method.name!r}"):
         found = method.solve(problem, **options)
     seconds = time.perf_counter() - start - (_seconds_compiled() - compiled)
     if not isinstance(found, Found):

@@ -13,8 +13,8 @@ __all__ = [
     "Accepted", "AutoTree", "DynamicTree", "Node", "PlannedTree", "PublishedRule", "Stop",
     "Topology", "TreeBound", "TreePlan", "TreeRule", "ValueBound", "balanced", "chain",
     "expected_accepted", "get_rule", "grow", "initial_rates", "k_ary", "parse_topology",
-    "place_values", "plan_tree", "published_rules", "rule_names", "set_targets", "sparse",
-    "tree_bound", "tree_optimum", "value_bound", "whole_paths",
+    "place_values", "plan_tree", "published_rules", "register", "rule_names", "set_targets",
+    "sparse", "tree_bound", "tree_optimum", "value_bound", "whole_paths",
 ]  # fmt: skip
 
 __getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

@@ -20,7 +20,7 @@ from .plans import (
 from .recursive_rejection import MANY_TOKENS as MANY_TOKENS
 from .rules import (
     Accepted as Accepted, Stop as Stop, TreeRule as TreeRule, get_rule as get_rule,
-    rule_names as rule_names,
+    register as register, rule_names as rule_names,
 )
 from .rules.published import PublishedRule as PublishedRule, published_rules as published_rules
 from .rules.top_down import TopDown as TopDown

@@ -197,7 +197,9 @@ def test_an_adapter_of_ones_own_is_named_by_its_module(installed: None, run_cli:
 def test_an_adapter_that_is_installed_has_a_name(
     installed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "plugged_in", lambda group: {"mine": "my_adapters:RULE"})
+    monkeypatch.setattr(
+        "mdsd_opt.base.registry.plugged_in", lambda group: {"mine": "my_adapters:RULE"}
+    )
     assert engines.names()[-1] == "mine"
     assert engines.get("mine").name == "mine"
     assert not engines.takes_long("mine")

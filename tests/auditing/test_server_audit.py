@@ -20,7 +20,7 @@ from support.toy_engines import RIGHT, WRONG, Chain, Pair, plain
 import mdsd_opt as mo
 from mdsd_opt.errors import InvalidInput, MissingExtra, ServerError, UnknownName
 from mdsd_opt.servers import server_audit
-from mdsd_opt.servers.adapter import adapters
+from mdsd_opt.servers.adapter import APIS as REGISTRY
 from mdsd_opt.servers.adapters.llamacpp import LlamaCpp
 from mdsd_opt.servers.connection import Connection, Crew
 
@@ -401,7 +401,7 @@ def test_ctrl_c_gives_the_verdict_so_far(monkeypatch):
 
 
 def test_every_adapter_is_found_and_one_of_ones_own_is_taken():
-    assert list(adapters()) == list(APIS)
+    assert list(REGISTRY.names()) == list(APIS)
     report = audited(FakeServer(Chain(), seed=1), api=f"{__name__}:Mine", max_tokens=20)
     assert report.tokens >= 20
 

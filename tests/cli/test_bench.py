@@ -256,8 +256,7 @@ def test_a_verifier_of_one_s_own_is_timed_beside_the_others(folder):
 def test_a_registered_method_is_measured_in_this_process(monkeypatch):
     from mdsd_opt.solvers import registry
 
-    monkeypatch.setattr(registry, "registered", {})
-    monkeypatch.setattr("mdsd_opt.bench.solvers.registered", registry.registered)
+    monkeypatch.setattr(registry.METHODS, "registered", {})
     mo.solvers.register(mo.solvers.Method(name="mine", solve=lambda p: mo.solve(p)))
     found = run(["solvers"], methods=("mine",), vocab_sizes=(5,), num_drafts=(1,), rounds=3)
     (r,) = found.records

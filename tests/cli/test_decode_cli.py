@@ -80,7 +80,7 @@ class Fragile(LevelSequential):
 
 def break_rule(monkeypatch, error, calls):
     calls = [calls]
-    monkeypatch.setitem(rules.MULTI_STEP, "traversal", lambda: Fragile(error, calls))
+    monkeypatch.setitem(rules.MULTI_STEP, "traversal", Fragile(error, calls))
 
 
 WARM_UP = 17  # eight steps of two trees, and one of the models
@@ -224,7 +224,7 @@ def test_the_clock_starts_after_the_warm_up(run, monkeypatch):
         def verify(self, root, rng):
             return slow_at_first(root, rng)
 
-    monkeypatch.setitem(rules.MULTI_STEP, "traversal", Slow)
+    monkeypatch.setitem(rules.MULTI_STEP, "traversal", Slow())
     for extra in (("--verifier", "traversal"), ("--verifier", "traversal,rrs", "--compare")):
         pending[:] = [True]
         done = run(*MODELS, "--prompt", "one", *extra, "--json")

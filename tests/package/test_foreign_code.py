@@ -27,6 +27,7 @@ from mdsd_opt.base.installed import loaded
 from mdsd_opt.batch.verification import verify_batch
 from mdsd_opt.drafts import by_name
 from mdsd_opt.errors import ForeignFault, InvalidInput, MdsdError
+from mdsd_opt.servers.adapter import APIS
 from mdsd_opt.trees.draft_tree import Node
 
 LAW = np.array([0.5, 0.3, 0.2])
@@ -227,7 +228,7 @@ def own_verifier(fault: Any) -> mo.verifiers.Verifier:
 
 
 def decided(fault: Any, monkeypatch: Any) -> Any:
-    monkeypatch.setitem(mo.verifiers.registry.registered, "own", own_verifier(fault))
+    monkeypatch.setitem(mo.verifiers.registry.VERIFIERS.registered, "own", own_verifier(fault))
     return verify_batch(LAW, LAW, [0], kind="probs", verifier="own", with_rates=False)
 
 
@@ -534,14 +535,13 @@ def test_plugins_that_are_installed(folder: Path, monkeypatch: Any) -> None:
         ("verifiers", "VERIFIER", lambda: mo.verifiers.get("theirs")),
         ("draft_schemes", "next_law", lambda: mo.acceptance_rates(LAW, LAW, 1, "theirs")),
         ("engines", "ADAPTER", lambda: mo.auditing.engines.get("theirs")),
+        ("tree_rules", "RULE", lambda: mo.trees.get_rule("theirs")),
+        ("server_apis", "ADAPTER", lambda: APIS.get("theirs")),
     ):
         points = {f"mdsd_opt.{group}": {"theirs": f"{module}:{name}"}}
-        for place in (
-            "solvers.registry", "verifiers.registry", "drafts.by_name", "auditing.engines.registry",
-        ):  # fmt: skip
-            monkeypatch.setattr(
-                f"mdsd_opt.{place}.plugged_in", lambda group, points=points: points.get(group, {})
-            )
+        monkeypatch.setattr(
+            "mdsd_opt.base.registry.plugged_in", lambda group, points=points: points.get(group, {})
+        )
         with pytest.raises(MdsdError, match="ended the program instead of"):
             door()
 

@@ -33,7 +33,7 @@ def commands(page: str, heading: str) -> list[list[str]]:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(registry, "registered", {})
+    monkeypatch.setattr(registry.METHODS, "registered", {})
     return tmp_path
 
 

@@ -268,7 +268,9 @@ def test_no_row_takes_longer_than_those_before_it(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(methods, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     for name in ("slow", "slower"):
-        monkeypatch.setitem(registry.registered, name, mo.solvers.Method(solve=slow, name=name))
+        monkeypatch.setitem(
+            registry.METHODS.registered, name, mo.solvers.Method(solve=slow, name=name)
+        )
     small = problem(replaced(3, 2))
     methods.method_rows(small, ["slow", "slower"])
     methods.method_rows(small, ["slow", "slower"], time_limit=3.0)

@@ -50,7 +50,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture(autouse=True)
 def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(registry, "registered", {})
+    monkeypatch.setattr(registry.METHODS, "registered", {})
     installed.plugged_in.cache_clear()
     yield
     installed.plugged_in.cache_clear()
@@ -79,8 +79,8 @@ def test_a_wrong_claim_of_an_own_method_is_told() -> None:
 
 
 def test_a_method_that_is_installed_is_known(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    points = {registry._GROUP: {"plugged": f"{module}:METHOD"}}
-    monkeypatch.setattr(registry, "plugged_in", lambda group: points.get(group, {}))
+    points = {"mdsd_opt.solvers": {"plugged": f"{module}:METHOD"}}
+    monkeypatch.setattr("mdsd_opt.base.registry.plugged_in", lambda group: points.get(group, {}))
     assert mo.solve(PROBLEM, "plugged").method == "trial"
     assert "plugged" in mo.methods()
 
@@ -123,7 +123,7 @@ def test_entry_points_are_read_from_what_is_installed(
 def test_what_is_no_method_is_refused(given: Any, told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         mo.solvers.register(given)
-    assert not registry.registered
+    assert not registry.METHODS.registered
 
 
 def test_what_a_method_gets_and_returns_is_checked() -> None:

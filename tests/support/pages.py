@@ -101,8 +101,12 @@ def reader_at(folder: Path) -> Iterator[None]:
     """A reader who begins anew: files go into a folder, what is registered is forgotten."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.chdir(folder)
-        for room in ("verifiers", "solvers"):
-            monkeypatch.setattr(f"mdsd_opt.{room}.registry.registered", {})
+        for held in (
+            "verifiers.registry.VERIFIERS",
+            "solvers.registry.METHODS",
+            "trees.rules.RULES",
+        ):
+            monkeypatch.setattr(f"mdsd_opt.{held}.registered", {})
         monkeypatch.setitem(SINGLE_MODEL_SCHEMES, "spread", WithReplacement)
         del SINGLE_MODEL_SCHEMES["spread"]  # some page registers it: what was set is taken back
         yield

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 import mdsd_opt as mo
 from mdsd_opt import verifiers
+from mdsd_opt.base.registry import files_that_declare
 from mdsd_opt.batch import verify_batch
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
@@ -54,10 +55,10 @@ TWIN = "single_draft"
 
 @pytest.fixture(autouse=True)
 def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(registry, "registered", {})
-    registry.built_in_names.cache_clear()
+    monkeypatch.setattr(registry.VERIFIERS, "registered", {})
+    files_that_declare.cache_clear()
     yield
-    registry.built_in_names.cache_clear()
+    files_that_declare.cache_clear()
 
 
 @pytest.fixture
@@ -158,9 +159,11 @@ class TestOneFile:
         """Nothing but the file says that it is there."""
         (tmp_path / "first_only.py").write_text(SOURCE, encoding="utf-8")
         (tmp_path / "helper.py").write_text('"""No VERIFIER = here."""\n', encoding="utf-8")
+        before = {*verifiers.names()}
+        files_that_declare.cache_clear()
         monkeypatch.setattr(verifiers, "__path__", [*verifiers.__path__, str(tmp_path)])
         try:
-            assert verifiers.names()[-1] == "first_only"
+            assert {*verifiers.names()} == {*before, "first_only"}
             check_batches("first_only")
             check_audits("first_only")
         finally:

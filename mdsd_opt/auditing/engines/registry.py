@@ -20,14 +20,11 @@ from mdsd_opt.auditing.engines.engine import Adapter, Engine
 from mdsd_opt.auditing.trees import TableModel, TreeAuditReport, audit_tree
 from mdsd_opt.auditing.verifier_audit import audit
 from mdsd_opt.base.foreign import foreign
-from mdsd_opt.base.installed import loaded, plugged_in
+from mdsd_opt.base.registry import Registry
 from mdsd_opt.drafts import scheme_maker
-from mdsd_opt.errors import InvalidInput, UnknownName
+from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import CLEAN, Example, plain, worst_class
 from mdsd_opt.problem import TransportProblem
-
-#: Entry points of installed packages that are adapters.
-_GROUP = "mdsd_opt.engines"
 
 #: The target gives two tokens no mass; the test is whether one of them is ever accepted.
 _TARGET, _DRAFT = (0.5, 0.5, 0.0, 0.0), (0.1, 0.2, 0.3, 0.4)
@@ -40,29 +37,23 @@ _VOCAB_SIZE = 3
 _CALLS = 20_000
 
 
+def _checked(found: Any, given: str) -> Adapter:
+    if isinstance(found, Adapter):
+        return found
+    raise InvalidInput(f"{given} is a {type(found).__name__}: give an mdsd_opt.engines.Adapter")
+
+
+_ENGINES: Registry[Adapter] = Registry("engine", "mdsd_opt.engines", lambda: ADAPTERS, _checked)
+
+
 def names() -> tuple[str, ...]:
     """Engines with an adapter, installed or not."""
-    return (*ADAPTERS, *plugged_in(_GROUP))
+    return _ENGINES.names()
 
 
 def takes_long(name: str) -> bool:
     """Whether the standard audits of an engine take more than ten minutes."""
-    return _adapter(name).takes_long
-
-
-def _adapter(name: str) -> Adapter:
-    """Adapter of a name, of an installed package's entry point, or at ``module:attribute``."""
-    if name in ADAPTERS:
-        return ADAPTERS[name]
-    spec = plugged_in(_GROUP).get(name, name)
-    if ":" not in spec:
-        raise UnknownName.among("engine", name, names())
-    found = loaded(spec)
-    if not isinstance(found, Adapter):
-        raise InvalidInput(
-            f"the engine {name!r} is a {type(found).__name__}: give an mdsd_opt.engines.Adapter"
-        )
-    return found
+    return _ENGINES.get(name).takes_long
 
 
 @foreign("the engine")
@@ -85,7 +76,7 @@ def get(name: str, *, any_version: bool = False) -> Engine:
     InvalidInput
         Another version is installed than the adapter was tested with.
     """
-    return _adapter(name).engine(name, any_version)
+    return _ENGINES.get(name).engine(name, any_version)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,7 @@ from mdsd_opt.cli.audits.common import Audited, Limits, Scheme, scheme_named
 class Options:
     """A rule, and the trees it is given."""
 
-    tree: Annotated[
-        str, "A rule for trees of the package, or module:function with (root, rng) -> tokens."
-    ]
+    tree: Annotated[str, "A rule for trees, or module:function with (root, rng) -> tokens."]
     shape: Annotated[str, "Of the tree: drafts x depth, chain2, ..."] = "2x2"
     scheme: Scheme = "with_replacement"
     limits: Limits
@@ -27,8 +25,9 @@ def run(options: Options) -> Audited:
     from mdsd_opt.decoding import get_rule
 
     name = options.tree
+    rule = loaded(name) if ":" in name else get_rule(name)
     report = audit_portfolio(
-        loaded(name) if ":" in name else get_rule(name).verify, options.limits.seed,
+        getattr(rule, "verify", rule), options.limits.seed,
         tree=options.shape, scheme=scheme_named(options.scheme), **options.limits.given(),
     )  # fmt: skip
     return Audited.of(report, f"{name}: trees {options.shape}, {options.scheme} drafts")

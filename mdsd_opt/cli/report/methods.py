@@ -12,7 +12,7 @@ import numpy as np
 from mdsd_opt.cli.output import make_table
 from mdsd_opt.errors import InvalidInput, MdsdError
 from mdsd_opt.problem import Certificate, Solution, TransportProblem, certify
-from mdsd_opt.solvers import choose, get, is_built_in, methods, solve
+from mdsd_opt.solvers import METHODS, choose, get, methods, solve
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -151,7 +151,7 @@ def _row(
     except MdsdError as error:
         return MethodRow(told, chosen, None, None, str(error), options)
     except Exception as error:
-        if is_built_in(name):
+        if name in METHODS.own():
             raise
         text = f"{type(error).__name__}: {error}".partition("\n")[0]
         return MethodRow(told, chosen, None, None, text, options)
