@@ -240,6 +240,14 @@ def gathers_options(**helps: str) -> Callable[[Callable[..., None]], Callable[..
     return decorate
 
 
+def refuse_changed(verb: Callable[..., None], values: Mapping[str, Any], why: str) -> None:
+    """Raise if one of these parameters of a verb has another value than its default."""
+    shown = inspect.signature(verb).parameters
+    for name, value in values.items():
+        if value != shown[name].default:
+            raise InvalidInput(why.format(name=name.replace("_", "-")))
+
+
 def read_by_typer(
     verb: Callable[..., None], shown: Sequence[inspect.Parameter]
 ) -> Callable[..., None]:

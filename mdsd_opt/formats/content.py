@@ -38,11 +38,14 @@ _OF_ITS_TOKENS = {"logprobs", "completion_probabilities", "content", "tokens", "
                   "token_logprobs", "top_tokens"}  # fmt: skip
 
 
-def text_of(path: str | os.PathLike[str]) -> str:
-    """Text of a file, also if compressed by gzip; of standard input ("-"), or of an address."""
+def text_of(path: str | os.PathLike[str], seconds: float = 10.0) -> str:
+    """Text of a file, also if compressed by gzip; of standard input ("-"), or of an address.
+
+    An address is read twice, as many seconds apart.
+    """
     name = str(path)
     if name.startswith(("http://", "https://")):
-        return scraped_twice(name)
+        return scraped_twice(name, seconds)
     is_stdin = name in ("-", "/dev/stdin")
     content = _all_of(sys.stdin.buffer) if is_stdin else read_bytes(path, _MAX_BYTES)
     if content.startswith(b"\x1f\x8b"):

@@ -37,6 +37,15 @@ class Passes:
     ms: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Tokens that requests together were given in some seconds, with drafts or without."""
+
+    running: float
+    tokens: float
+    seconds: float
+
+
 def passes_of(running: float | None, count: float | None, ms: float | None) -> tuple[Passes, ...]:
     """Passes of one batch; none where neither their batch nor their time is told."""
     return (Passes(running, count, ms),) if count and (running or ms is not None) else ()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mdsd_opt.formats.answer import Answer
-from mdsd_opt.formats.counts import AcceptedCounts
+from mdsd_opt.formats.counts import AcceptedCounts, Speed
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,9 @@ class Format:
         Whether `of_text` takes a given depth, without which it may have to refuse a file.
     beside : bool
         Whether records of other formats may hold this one too; then both must agree.
+    speeds : callable, optional
+        Function of a text and its name that gives tokens and seconds of a run, which may have no
+        drafts; none where the text is of another format.
     """
 
     name: str
@@ -45,3 +48,4 @@ class Format:
     answers: Callable[[Any, str, int | None], Iterable[Answer]] | None = None
     takes_depth: bool = False
     beside: bool = False
+    speeds: Callable[[str, str], Iterable[Speed]] | None = None

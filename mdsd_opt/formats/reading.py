@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import math
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from mdsd_opt.base.registry import files_that_declare
 from mdsd_opt.errors import InvalidInput, MdsdError, UnreadableFile
 from mdsd_opt.formats.answer import Answer
 from mdsd_opt.formats.content import counted, holders, is_json, is_stream, records_of, text_of
-from mdsd_opt.formats.counts import AcceptedCounts, Measured, merged
+from mdsd_opt.formats.counts import AcceptedCounts, Measured, Speed, merged
 from mdsd_opt.formats.engines import steps
 from mdsd_opt.formats.format import Format
 from mdsd_opt.formats.told import Told, agree
@@ -57,10 +59,89 @@ def read_counts(path: PathLike | Sequence[PathLike], depth: int | None = None) -
     InvalidInput
         Its counts cannot be, or no step drafted.
     """
-    paths = [path] if isinstance(path, (str, os.PathLike)) else [*path]
-    parts = [_counts(name, text, depth) for name, text in _joined_metrics(paths)]
-    whole = parts[0] if len(parts) == 1 else merged(parts, " and ".join(map(str, paths)))
+    names = [str(x) for x in ([path] if isinstance(path, (str, os.PathLike)) else path)]
+    texts = [(x, None if Path(x).suffix in steps.ARRAYS else text_of(x)) for x in names]
+    return _counts_of_texts(texts, depth)
+
+
+def _counts_of_texts(texts: list[tuple[str, str | None]], depth: int | None) -> AcceptedCounts:
+    parts = [_counts(name, text, depth) for name, text in _joined_metrics(texts)]
+    whole = parts[0] if len(parts) == 1 else merged(parts, " and ".join(x for x, _ in texts))
     return whole.deepened(depth)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run with drafts, how fast it was, and how fast one without drafts, where that is told."""
+
+    counts: AcceptedCounts
+    speeds: tuple[Speed, ...]
+    plain: tuple[Speed, ...]
+    plain_name: str = ""
+
+
+def read_run(
+    path: PathLike | Sequence[PathLike], depth: int | None = None, seconds: float = 10.0
+) -> Run:
+    """Counts and speeds of a run, and speeds of another without drafts, each in files.
+
+    Files that have no counts of drafts are those of the run without. The arguments are those of
+    `read_counts`, and the seconds between two scrapes of an address.
+
+    Raises as `read_counts` does, and where no file has counts.
+    """
+    names = [str(x) for x in ([path] if isinstance(path, (str, os.PathLike)) else path)]
+    counted, plain = [], []
+    for name in dict.fromkeys(names):
+        text = None if Path(name).suffix in steps.ARRAYS else text_of(name, seconds)
+        if text is None or _has_counts(text, name, depth):
+            counted.append((name, text))
+        else:
+            plain.append((name, text, _speeds(text, name)))
+    if unread := [name for name, _, speeds in plain if not speeds]:
+        raise _unknown(unread[0])
+    if not counted:
+        raise UnreadableFile(
+            f"{plain[0][0]} is of a run without drafts, and there is no other file: give the log "
+            "of a run with drafts, too"
+        )
+    for name, text, _ in plain:
+        if found := _SPECULATES.search(text):
+            raise UnreadableFile(
+                f"{name} counts no drafts, but its settings have {found[0]:.60}: it is no run "
+                "without drafts, or it is cut"
+            )
+    return Run(
+        _counts_of_texts(counted, depth),
+        tuple(x for name, text in counted if text is not None for x in _speeds(text, name)),
+        tuple(x for _, _, speeds in plain for x in speeds),
+        " and ".join(name for name, _, _ in plain),
+    )
+
+
+#: Settings of a server that drafts.
+_SPECULATES = re.compile(
+    r"num_speculative_tokens['\"]?[=:] ?[1-9]\d*|speculative_algorithm['\"]?[=:] ?['\"]\w+"
+)
+
+
+def _has_counts(text: str, name: str, depth: int | None) -> bool:
+    try:
+        _of_content(text, name, depth)
+    except UnknownFormat:
+        return False
+    except InvalidInput:
+        pass  # that its counts cannot be is told where they are asked for
+    return True
+
+
+def _speeds(text: str, name: str) -> list[Speed]:
+    """Tokens and seconds of a text, by the one format that knows them."""
+    if is_json(text):
+        return []
+    found = {x: parts for x in formats() if x.speeds is not None
+             if (parts := _called(x.speeds, x.name, name, text, name))}  # fmt: skip
+    return found[_only(found, name)] if found else []
 
 
 def read_steps(path: PathLike) -> dict[str, Any] | None:
@@ -75,14 +156,12 @@ def read_steps(path: PathLike) -> dict[str, Any] | None:
     return steps.in_arrays(records)
 
 
-def _joined_metrics(paths: list[PathLike]) -> list[tuple[str, str | None]]:
+def _joined_metrics(named: list[tuple[str, str | None]]) -> list[tuple[str, str | None]]:
     """Name and text of each file; scrapes of one server in several files are one text."""
-    names = [str(path) for path in paths]
-    texts = [None if Path(x).suffix in steps.ARRAYS else text_of(x) for x in names]
     metrics = next(x.marker for x in formats() if x.name == "metrics")
-    if all(x is not None and metrics is not None and metrics.search(x) for x in texts):
-        return [(" and ".join(names), "".join(x for x in texts if x is not None))]
-    return [*zip(names, texts, strict=True)]
+    if all(x is not None and metrics is not None and metrics.search(x) for _, x in named):
+        return [(" and ".join(x for x, _ in named), "".join(x for _, x in named if x is not None))]
+    return named
 
 
 def _counts(name: str, text: str | None, depth: int | None) -> AcceptedCounts:
@@ -184,11 +263,13 @@ def _known(formats_: Iterable[Format]) -> str:
     return "; ".join(f"{x.name}: {x.looks}" for x in formats_ if x.looks)
 
 
-def _unknown(name: str) -> UnreadableFile:
+class UnknownFormat(UnreadableFile):
+    """A file without counts of drafts in any known format."""
+
+
+def _unknown(name: str) -> UnknownFormat:
     known = _known([*(x for x in formats() if x.of_text or x.of_record), *steps.FORMATS])
-    return UnreadableFile(
-        f"{name} has no counts of accepted drafts in a known form. Known: {known}"
-    )
+    return UnknownFormat(f"{name} has no counts of accepted drafts in a known form. Known: {known}")
 
 
 # --- log-probabilities ---
@@ -243,9 +324,7 @@ def summary(path: PathLike) -> dict[str, Any]:
     counts, error = {}, None
     try:
         counts = _summary_of_counts(read_counts(path))
-    except UnreadableFile as told:
-        if "in a known form" not in str(told):
-            raise
+    except UnknownFormat as told:
         error = told
     try:
         return {**counts, "logprobs": _summary_of_lists(path)}

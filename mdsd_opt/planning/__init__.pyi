@@ -8,7 +8,8 @@ from .costs import (
     Pass as Pass, PassCost as PassCost, StepCosts as StepCosts, read_costs as read_costs,
 )
 from .count_advice import (
-    CountAdvice as CountAdvice, advice_from_counts as advice_from_counts,
+    CountAdvice as CountAdvice,
+    advice_of_run as advice_of_run,
     advise_from_counts as advise_from_counts, check_asked as check_asked,
     costs_given as costs_given, counts_given as counts_given,
 )

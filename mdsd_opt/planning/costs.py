@@ -148,6 +148,13 @@ class StepCosts:
         rows = self.target_ms if self.rows_ms is None else self.rows_ms
         return max(rows) if isinstance(rows, Mapping) else None
 
+    @property
+    def told(self) -> str:
+        """Words such as "batch 8, target 20 ms, draft 2 ms"; passes by rows are a table."""
+        plain, draft = f"{self.plain():.4g} ms", f"{self.draft_pass():.3g} ms"
+        rows = ", by rows" if self.knows_rows else ""
+        return f"batch {self.batch_size}, target {plain}{rows}, draft {draft}"
+
     def to_dict(self) -> dict[str, Any]:
         """Fields, ready for JSON; a function is named "function"."""
         return {field.name: _shown(getattr(self, field.name)) for field in fields(self)}

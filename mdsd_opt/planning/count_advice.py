@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,12 @@ from mdsd_opt.formats import (
     DEEPEST,
     AcceptedCounts,
     Contradiction,
+    Run,
     Told,
     counts_of,
     of_steps,
     read_counts,
+    read_run,
     with_groups,
 )
 from mdsd_opt.planning.advice import ends_shown, speedup_cell
@@ -33,6 +35,7 @@ from mdsd_opt.planning.policies import (
     lengths_by_batch,
     policies_of,
 )
+from mdsd_opt.planning.run_costs import cost_at, measured_speedup, run_costs
 
 #: Longest chain, in drafts, that is forecast.
 MAX_DRAFTS = 16
@@ -138,6 +141,10 @@ class CountAdvice(_OldWord):
         Acceptance that the requested speed-up takes, in words, or "".
     notes : tuple of str
         Assumptions of the forecast.
+    measured : MeanInterval or None
+        Speed of the run relative to the one without drafts that was given as well.
+    better_verifier : str
+        What another lossless verifier could bring at most, in words.
     """
 
     best: CountOption
@@ -151,6 +158,8 @@ class CountAdvice(_OldWord):
     lengths_by_batch: tuple[tuple[int, int, int], ...]
     wanted: str
     notes: tuple[str, ...]
+    measured: MeanInterval | None = None
+    better_verifier: str = ""
 
     @property
     def speedup(self) -> float:
@@ -186,7 +195,16 @@ class CountAdvice(_OldWord):
             "policies": [policy.to_dict() for policy in self.policies],
             "lengths_by_batch": [list(part) for part in self.lengths_by_batch],
             "notes": list(self.notes),
+            "measured": None if self.measured is None else self.measured.to_dict(),
+            "better_verifier": self.better_verifier,
         }
+
+    def is_counted(self, row: CountOption) -> bool:
+        """Whether what a row accepts was counted, not forecast."""
+        counted = self.counts.has_one_length and self.counts.reached is not None
+        return row.kind != "chain" or row.depth == self.counts.longest or (
+            counted and row.depth < self.counts.longest
+        )  # fmt: skip
 
     def __str__(self) -> str:
         """Table of at most 80 columns, with the sentences below."""
@@ -204,6 +222,17 @@ class CountAdvice(_OldWord):
                 )
             )
         return "\n".join([*lines, *(x for x in (self.sentence, self.wanted, self.settled_by) if x)])
+
+    @property
+    def conclusion(self) -> list[str]:
+        """Sentences of the decision, and on what was measured and could be changed."""
+        told = [self.sentence, self.wanted]
+        if self.measured is not None:
+            told.append(
+                f"Measured: the run was {speedup_cell(self.measured)} times as fast as the one "
+                "without drafts, with as many requests together."
+            )
+        return [x for x in (*told, self.settled_by, self.better_verifier) if x]
 
 
 def advise_from_counts(
@@ -224,6 +253,7 @@ def advise_from_counts(
     speedup: float | None = None,
     confidence: float = 0.95,
     num_drafts: int | None = None,
+    baseline: str | os.PathLike[str] | None = None,
 ) -> CountAdvice:
     r"""Find how many drafts pay, from what an engine counted and what its passes cost.
 
@@ -268,6 +298,9 @@ def advise_from_counts(
         Confidence of what chance adds to the intervals.
     num_drafts : int, optional
         The old word for `depth`, which warns.
+    baseline : path, optional
+        With a path in `accepted`: what the engine wrote of a run without drafts. The measured
+        speed-up is then beside the forecast; costs that are not given are those of both runs.
 
     Returns
     -------
@@ -295,9 +328,52 @@ def advise_from_counts(
             raise InvalidInput("num_drafts is the old word for depth: give depth alone")
         depth = num_drafts
     check_asked(max_drafts, confidence)
+    if baseline is not None:
+        if not isinstance(accepted, (str, os.PathLike)):
+            raise InvalidInput("baseline goes with a file that an engine wrote in accepted")
+        run, costs = read_run([accepted, baseline], depth), None
+        if draft_ms is not None and target_ms is not None:
+            costs = costs_given(target_ms, draft_ms, rows_ms, batch, verify_ms, draft_passes)
+        return advice_of_run(
+            run, costs, None if batch == 1 else batch, target_ms, draft_ms, draft_passes,
+            max_drafts, speedup, confidence,
+        )  # fmt: skip
     counts = counts_given(accepted, drafted, by_position, depth, steps, sequence)
     costs = costs_given(target_ms, draft_ms, rows_ms, batch, verify_ms, draft_passes)
     return advice_from_counts(counts, costs, max_drafts, speedup, confidence)
+
+
+def advice_of_run(
+    run: Run,
+    costs: StepCosts | None,
+    batch: int | None = None,
+    target_ms: PassCost | None = None,
+    draft_ms: PassCost | None = None,
+    draft_passes: int | None = None,
+    max_drafts: int = MAX_DRAFTS,
+    speedup: float | None = None,
+    confidence: float = 0.95,
+) -> CountAdvice:
+    """Advice on a run, with the costs that it tells itself where they are not given."""
+    counts = with_groups(run.counts.complete())
+    told = ""
+    if costs is None:
+        of_run = run_costs(counts, run.plain)
+        here = max(round(of_run.usual or 1.0), 1) if batch is None else batch
+        given = (cost_at(target_ms, here), cost_at(draft_ms, here))
+        costs, told = of_run.at(here, *given, draft_passes)
+        if costs is None and given != (None, None):
+            missing = "draft_ms" if given[0] is not None else "target_ms"
+            why = f", and {told}" if told else ""
+            raise InvalidInput(
+                f"costs without {missing}: give milliseconds of a pass of both models{why}"
+            )
+    found = advice_from_counts(counts, costs, max_drafts, speedup, confidence, told)
+    measured = measured_speedup(run, confidence)
+    notes = found.notes
+    if run.plain and measured is None:
+        notes += (f"{run.plain_name} has other numbers of requests together: nothing to compare",)
+    return replace(found, measured=measured, notes=notes)
 
 
 def advice_from_counts(
@@ -306,8 +382,12 @@ def advice_from_counts(
     max_drafts: int = MAX_DRAFTS,
     speedup: float | None = None,
     confidence: float = 0.95,
+    told: str = "",
 ) -> CountAdvice:
-    """Advice by checked counts and costs, as `advise_from_counts` gives it."""
+    """Advice by checked counts and costs, as `advise_from_counts` gives it.
+
+    What is told of the costs by the run itself stands among the notes.
+    """
     counts = with_groups(counts.complete())
     found = forecasts(counts, max(max_drafts, counts.longest), confidence)
     chains = [_option(x, costs, counts.num_groups) for x in found[:max_drafts]]
@@ -328,14 +408,15 @@ def advice_from_counts(
         best=best,
         rows=tuple(rows),
         worth_it=worth_it,
-        sentence=_sentence(best, worth_it, counts, costs),
+        sentence=_sentence(best, worth_it, counts, costs, told),
         settled_by=_settled_by(best, chains, worth_it, counts, costs),
         counts=counts,
         costs=costs,
         policies=policies_of(found[:max_drafts], best.depth, costs, by_batch),
         lengths_by_batch=by_batch,
         wanted="" if speedup is None else acceptance_needed(speedup, costs, max_drafts, found),
-        notes=tuple(_notes(counts, costs, found, confidence)),
+        notes=(*_notes(counts, costs, found, confidence), *([told] if told else [])),
+        better_verifier=_better_verifier(counts, as_run),
     )
 
 
@@ -513,12 +594,21 @@ def _worth_it(
 
 
 def _sentence(
-    best: CountOption, worth_it: bool | None, counts: AcceptedCounts, costs: StepCosts | None
+    best: CountOption,
+    worth_it: bool | None,
+    counts: AcceptedCounts,
+    costs: StepCosts | None,
+    told: str,
 ) -> str:
     tokens = 1.0 + best.accepted.mean
     ends = ends_shown(1.0 + best.accepted.low, 1.0 + best.accepted.high)
     if costs is None:
         share = best.accepted.mean / best.depth if best.depth else 0.0
+        if told:
+            return (
+                f"Not settled: {told}; a step brings {tokens:.2f} tokens{ends}. That pays if it "
+                f"takes less than {tokens:.2f} passes without drafts."
+            )
         return (
             f"Nothing is known of costs: {best.name}, a step brings {tokens:.2f} tokens{ends}. "
             f"That pays if a step takes less than {tokens:.2f} passes of the target; if rows are "
@@ -547,6 +637,28 @@ def _sentence(
         chance = "" if counts.sum("steps") >= 2 else ", chance left out"
         return f"Worth it: {brings}{chance}."
     return f"Not settled: {best.name} would be {times}."
+
+
+def _better_verifier(counts: AcceptedCounts, as_run: CountOption) -> str:
+    r"""Sentence on what another verifier of these drafts could accept, at most.
+
+    Every lossless rule couples a token of law p with drafts of law q. It is the first draft with
+    probability at most :math:`\sum \min(p, q)`, the share that rejection accepts, and one of K
+    drafts at most with K times that; no later draft is accepted more often than the first.
+    """
+    first = min(as_run.accepted.mean, 1.0)
+    if counts.reached is not None:
+        first = float(counts.times @ counts.reached[:, 0])
+        first /= counts.sum("steps") + counts.sum("undrafted")
+    drafts = counts.sum("drafted") / (counts.sum("steps") + counts.sum("undrafted"))
+    block, pairs = (1.0 + min(counts.longest * min(k * first, 1.0), k * drafts) for k in (1, 2))
+    return (
+        "Would a better verifier help? No lossless one accepts more of single drafts, taken one by "
+        f"one, than rejection, which such engines have. A block rule brings at most {block:.2f} "
+        f"tokens a step in place of {1.0 + as_run.accepted.mean:.2f} (none more where drafts are "
+        f"the likeliest tokens, not drawn), a tree of two drafts a place at most {pairs:.2f}: "
+        "logits tell how much."
+    )
 
 
 def _settled_by(

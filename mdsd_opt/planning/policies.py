@@ -7,7 +7,7 @@ draft that is thrown away because of which token was drawn changes the law of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -60,6 +60,8 @@ def lengths_by_batch(
     is faster.
     """
     draft_known = not isinstance(costs.draft_ms, (int, float)) or costs.draft_ms == 0
+    if isinstance(costs.draft_ms, Mapping):
+        draft_known = len(costs.draft_ms) > 1
     if not (costs.knows_rows and draft_known):
         return ()
     parts: list[tuple[int, int, int]] = []

@@ -79,10 +79,16 @@ def chains_figure(result: CountAdvice) -> Figure:
     rows = sorted((x for x in result.rows if x.kind != "none"), key=lambda x: x.depth)
     figure = new_figure(figsize=(COLUMN, 2.2))
     axes = figure.add_subplot()
-    draw_intervals(
-        axes, [row.depth for row in rows], [row.speedup for row in rows], marker="o", markersize=3,
-        ecolor="0.5", elinewidth=0.8, capsize=0,
-    )  # fmt: skip
+    for counted in (True, False):
+        of = [row for row in rows if result.is_counted(row) is counted]
+        if of:
+            draw_intervals(
+                axes, [row.depth for row in of], [row.speedup for row in of], marker="o",
+                markersize=3, ecolor="0.5", elinewidth=0.8, capsize=0, color="C0",
+                linestyle="-" if counted else ":", markerfacecolor="C0" if counted else "white",
+                label="counted" if counted else "forecast",
+            )  # fmt: skip
     axes.axhline(1.0, **_PLAIN)
     finish(axes, "drafts of a step", "speed-up")
+    axes.legend(fontsize=SMALL)
     return figure

@@ -59,7 +59,7 @@ def test_a_picture_needs_no_costs_by_rows(run_cli, logits, tmp_path):
         (("--max-drafts", "0"), "max_drafts is 0"),
         (("--draft-ms", "-1"), "draft_ms is -1"),
         (("--schemes", "nothing"), "unknown draft scheme"),
-        (("--batch", "0"), "batch_size is 0"),
+        (("--batch", "0"), "--batch is '0'"),
     ],
 )
 def test_bad_input_is_one_line(run_cli, logits, wrong, told):
@@ -145,7 +145,10 @@ def test_costs_of_a_file(run_cli, log, tmp_path):
         (("--accepted", "5//9"), "give a file, 1093/1717"),
         (("--accepted", "5/9"), "give depth"),
         (("--accepted", "LOG", "--kind", "logits"), "goes without --kind"),
-        (("LOG",), "what an engine counted goes with --accepted"),
+        (("LOG", "mine.npz"), "mine.npz is of logits, and"),
+        (("LOG", "--watch", "9"), "--watch 9 goes with an address"),
+        (("LOG", "--temperature", ".3"), "--temperature does nothing with counts"),
+        (("--accepted", "LOG", "--verifier", "x"), "--verifier does nothing with counts"),
         (("--accepted", "LOG", "--for", "vllmm"), "unknown engine"),
         (("--accepted", "LOG", "--target-ms", "x"), "--target-ms is 'x'"),
         (("--accepted", "LOG", "--target-ms", "20"), "costs without draft_ms"),

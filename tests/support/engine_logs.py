@@ -235,3 +235,48 @@ def steps_of_requests(run: Run) -> str:
             for x in steps
         ]
     )
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a server of vLLM writes of a run with drafts, and of one without."""
+
+    rates: tuple[float, ...] = (0.72, 0.5, 0.34)  # of steps that accept at least 1, 2, ... drafts
+    draft_ms: float = 1.7
+    batches: tuple[int, ...] = (1, 2, 4, 8)
+
+    def plain_ms(self, batch: int) -> float:
+        return 18.0 + 0.5 * batch
+
+    def step_ms(self, batch: int) -> float:
+        return self.plain_ms(batch) + self.draft_ms * len(self.rates)
+
+    def speedup(self, batch: int) -> float:
+        return (1 + sum(self.rates)) * self.plain_ms(batch) / self.step_ms(batch)
+
+    def log(self, drafts: bool, lines: int = 24, seed: int = 0) -> str:
+        """Lines of ten seconds each, the same number of them for each batch."""
+        rng = np.random.default_rng(seed)
+        found = ["(APIServer pid=7) INFO 11-25 12:00:00 [api_server.py:10] Started"]
+        for n in range(lines):
+            batch = self.batches[n * len(self.batches) // lines]
+            ms = self.step_ms(batch) if drafts else self.plain_ms(batch)
+            steps = batch * round(10_000 / ms * rng.uniform(0.97, 1.0))
+            reached = [round(steps * x) for x in self.rates] if drafts else []
+            head = f"(APIServer pid=7) INFO 11-25 12:00:{n:02} "
+            found.append(
+                f"{head}[loggers.py:271] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg "
+                f"generation throughput: {(steps + sum(reached)) / 10:.1f} tokens/s, Running: "
+                f"{batch} reqs, Waiting: 0 reqs, GPU KV cache usage: 11.2%"
+            )
+            if drafts:
+                k, accepted = len(reached), sum(reached)
+                found.append(
+                    f"{head}[metrics.py:101] SpecDecoding metrics: Mean acceptance length: "
+                    f"{1 + accepted / steps:.2f}, Accepted throughput: {accepted / 10:.2f} "
+                    f"tokens/s, Drafted throughput: {k * steps / 10:.2f} tokens/s, Accepted: "
+                    f"{accepted} tokens, Drafted: {k * steps} tokens, Per-position acceptance "
+                    f"rate: {', '.join(f'{x / steps:.3f}' for x in reached)}, Avg Draft "
+                    f"acceptance rate: {100 * accepted / k / steps:.1f}%"
+                )
+        return "\n".join(found) + "\n"

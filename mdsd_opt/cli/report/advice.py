@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,7 @@ def advice_view(advice: Advice, title: str, **known: Any) -> View:
             partial(advice_figure, advice),
             "Speed-up over plain decoding at the same costs, with intervals over texts; above one "
             "is faster.",
+            title,
         ),
         rows=[row.to_dict() for row in advice.rows],
     )
@@ -62,48 +64,65 @@ def model_advice_view(found: ModelAdvice, title: str, **known: Any) -> View:
     )
 
 
-def count_advice_view(advice: CountAdvice, source: str, flags: EngineFlags | None = None) -> View:
-    """Chains beside each other, what is assumed, ways to vary their length, and the decision."""
-    tables = [Section("Chains of drafts", table=_chains_table(advice, source))]
+def count_advice_view(
+    found: Sequence[CountAdvice],
+    source: str,
+    flags: EngineFlags | None = None,
+    batches: Sequence[int] = (),
+) -> View:
+    """Chains beside each other, what is assumed, ways to vary their length, and the decision.
+
+    Of several batches the first has the chains, and each its line and its sentence.
+    """
+    advice = found[0]
+    title = source if advice.costs is None else f"{source}; {advice.costs.told}"
+    tables = [Section("Chains of drafts", table=_chains_table(advice, title))]
     policies = [(policy.name, f"{policy.rule} ({policy.lossless})") for policy in advice.policies]
     notes = [(f"note {n}", note) for n, note in enumerate(advice.notes, start=1)]
     tables.append(Section("What is assumed", values=notes))
     if policies:
         tables.append(Section("Lengths that vary", values=policies))
-    conclusion = [x for x in (advice.sentence, advice.wanted, advice.settled_by) if x]
+    conclusion = advice.conclusion
     document: dict[str, Any] = {"source": source, **advice.to_dict()}
+    if len(found) > 1:
+        each = [*zip(batches, found, strict=True)]
+        conclusion = [*(f"Batch {n}: {x.sentence}" for n, x in each), *conclusion[1:]]
+        document["batches"] = [{"batch": n, **x.to_dict()} for n, x in each]
     if flags is not None:
         document["flags"] = {"engine": flags.engine, "lines": list(flags.lines)}
         conclusion += [*flags.remarks, *flags.lines]
     return View(
-        f"Do drafts pay?\n{source}",
+        f"Do drafts pay?\n{title}",
         tables,
         conclusion,
         document,
         Drawing(
             partial(chains_figure, advice),
-            "Speed-up over plain decoding by the drafts of a step; bars span chance and all "
-            "assumptions.",
+            "Speed-up over plain decoding by the drafts of a step; full points were counted, open "
+            "ones are forecasts; bars span chance and all assumptions.",
+            title,
         ),
         rows=[row.to_dict() for row in advice.rows],
     )
 
 
-def _chains_table(advice: CountAdvice, source: str) -> Table:
+def _chains_table(advice: CountAdvice, title: str) -> Table:
     known = advice.costs is not None
     headings = (
         "drafts",
+        "known by",
         "accepted",
         "tokens\na step",
         *(("ms a\nstep", "tokens\na second") if known else ()),
     )
     return make_table(
-        f"{source}\n"
+        f"{title}\n"
         + ("speed-up over plain decoding" if known else "without costs: the most it can be"),
         (*headings, "speed-up"),
         (
             (
                 row.name,
+                "count" if advice.is_counted(row) else "forecast",
                 f"{row.accepted.mean:.3f}",
                 f"{1.0 + row.accepted.mean:.2f}",
                 *(
@@ -115,6 +134,7 @@ def _chains_table(advice: CountAdvice, source: str) -> Table:
             )
             for row in advice.rows
         ),
+        words=("drafts", "known by"),
     )
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mdsd_opt.cli.output import remark
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -20,20 +21,66 @@ _POSITIONS = re.compile(rf"({_NUMBER}(?:\s*,\s*{_NUMBER})+)(?:\s*/\s*({_NUMBER})
 _MEAN = re.compile(_NUMBER)
 
 
+def are_counts(names: Sequence[str]) -> bool:
+    """Whether arguments are what an engine wrote: no files of arrays, by their names.
+
+    Raises `InvalidInput` where some are, and some are not.
+    """
+    known = (".npz", ".npy", ".pt", ".safetensors")
+    arrays = [x for x in names if Path(x).suffix in known or Path(x).is_dir()]
+    others = [x for x in names if x not in arrays]
+    if arrays and others:
+        raise InvalidInput(
+            f"{arrays[0]} is of logits, and {others[0]} is not: give logits "
+            f"({', '.join(known)}), or what an engine wrote"
+        )
+    return bool(others)
+
+
 def advice_of_counts(
-    accepted: Sequence[str],
+    sources: Sequence[str],
     depth: int | None,
-    costs: StepCosts | None,
+    costs: Sequence[StepCosts | None],
+    batches: Sequence[int | None],
     max_drafts: int,
     speedup: float | None,
     confidence: float,
-) -> CountAdvice:
-    """Advice on the counts in a file or in numbers."""
-    from mdsd_opt.planning import advice_from_counts, check_asked
+    watch: float | None,
+    with_baseline: bool,
+    given: tuple[str | None, str | None, int | None, float],
+) -> list[CountAdvice]:
+    """Advice at each batch on the counts in files or in numbers.
+
+    Where no costs are known they are the run's own, but for the given milliseconds of a pass of
+    the target or the draft, which one of them alone may be.
+    """
+    from mdsd_opt.formats import Run, read_run
+    from mdsd_opt.planning import advice_of_run, check_asked
 
     check_asked(max_drafts, confidence)
-    counts = counts_of(accepted, depth)
-    return advice_from_counts(counts, costs, max_drafts, speedup, confidence)
+    sources = [_with_scheme(x) for x in sources]
+    addresses = [x for x in sources if "://" in x]
+    if watch is not None and not addresses:
+        raise InvalidInput(f"--watch {watch:g} goes with an address of /metrics: give one")
+    for name in addresses:
+        remark(f"reading {name} twice, {watch or 10.0:g} seconds apart")
+    if with_baseline or addresses:
+        run = read_run(sources, depth, watch or 10.0)
+    else:
+        run = Run(counts_of(sources, depth), (), ())
+    if costs[0] is None and given[3]:
+        raise InvalidInput("--verify-ms goes with --target-ms and --draft-ms")
+    by_hand = (_cost(given[0], "--target-ms"), _cost(given[1], "--draft-ms"), given[2])
+    return [
+        advice_of_run(run, cost, batch, *by_hand, max_drafts, speedup, confidence)
+        for cost, batch in zip(costs, batches, strict=True)
+    ]
+
+
+def _with_scheme(name: str) -> str:
+    """Address with its scheme, where a name that is no file looks like one."""
+    is_one = re.fullmatch(r"[\w.-]+:\d+(/\S*)?", name) and not Path(name).exists()
+    return f"http://{name}" if is_one else name
 
 
 def counts_of(accepted: Sequence[str], depth: int | None) -> AcceptedCounts:
@@ -72,9 +119,10 @@ def priced(
     context: int | None,
     verify_ms: float,
     draft_passes: int | None,
+    of_run: bool = False,
     is_default: bool = False,
 ) -> StepCosts | None:
-    """Costs of options, or of a file; None where nothing is said of them."""
+    """Costs of options, or of a file; None where they are not, or those of a run are to help."""
     from mdsd_opt.cli.verbs.plan import parse_cost
     from mdsd_opt.planning import costs_given, read_costs
 
@@ -84,6 +132,9 @@ def priced(
         return read_costs(costs).at(batch, context, verify_ms=verify_ms, draft_passes=draft_passes)
     if context is not None:
         raise InvalidInput("--context goes with --costs or --measure")
+    alone = (target_ms is None) != (draft_ms is None) and draft_passes != 0
+    if of_run and alone and rows_ms is None:
+        return None
     rows = None if rows_ms is None else parse_cost(rows_ms, "--rows-ms", "rows")
     by_batch = (_cost(target_ms, "--target-ms"), _cost(draft_ms, "--draft-ms"))
     return costs_given(*by_batch, rows, batch, verify_ms, draft_passes)

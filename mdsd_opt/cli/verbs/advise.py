@@ -14,15 +14,19 @@ from mdsd_opt.errors import InvalidInput
 if TYPE_CHECKING:
     from mdsd_opt.planning import ModelAdvice
 
+#: Most seconds between two readings of metrics.
+_LONGEST_WATCH = 86400
+
 
 @options.gathers_options()
 def advise(
     logits: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Argument(
             help="A .npz, .safetensors or .pt file with arrays 'target' and 'draft' [..., V] and "
             "perhaps 'sequence' and 'position' [...], two .npy or .pt files, or a folder of "
-            "shards; the bundled real logits if left out."
+            "shards; the bundled real logits if left out. Or what an engine wrote of a run, as "
+            "of --accepted, and perhaps of another without drafts, which is then compared."
         ),
     ] = None,
     *,
@@ -48,6 +52,9 @@ def advise(
         "not; - for standard input, or the address of /metrics, which is read twice; further files "
         "behind it. Or numbers: 1093/1717 accepted of drafted, 720,500,340/1000 by position of "
         "steps, .72,.5,.34 the same as shares, 2.56 tokens a step.",
+    ] = None,
+    watch: Annotated[
+        float | None, "With an address of /metrics: seconds between its two readings; else 10."
     ] = None,
     depth: Annotated[
         int | None,
@@ -89,7 +96,11 @@ def advise(
         "Draft passes of a step: 1 for drafts that come in parallel, 0 for those that are "
         "looked up; one for each level if left out.",
     ] = None,
-    batch: Annotated[int, "Texts that are decoded together."] = 1,
+    batch: Annotated[
+        str | None,
+        "Texts that are decoded together; of a run's own costs, as many as in most of its steps. "
+        "else one. With counts several, as 1,16,64.",
+    ] = None,
     max_drafts: Annotated[int, "Drafts of a tree, at most."] = 16,
     schemes: Annotated[str, "Draft schemes, separated by commas."] = options.SCHEMES,
     verifier: Annotated[str, "Whose acceptance rates are taken."] = "optimal",
@@ -111,7 +122,12 @@ def advise(
     """
     from mdsd_opt.cli.output import remark
     from mdsd_opt.cli.report.advice import advice_view, count_advice_view, model_advice_view
-    from mdsd_opt.cli.verbs.advice_of_counts import advice_of_counts, priced, write_costs
+    from mdsd_opt.cli.verbs.advice_of_counts import (
+        advice_of_counts,
+        are_counts,
+        priced,
+        write_costs,
+    )
     from mdsd_opt.cli.view import Form, present
     from mdsd_opt.data import sample_logits_path
     from mdsd_opt.planning import advise as found_advice
@@ -123,30 +139,43 @@ def advise(
         return
     names = options.parse_schemes(schemes)
     given_costs = (target_ms, draft_ms, rows_ms)
-    if accepted is not None:
+    if watch is not None and not 0 < watch <= _LONGEST_WATCH:
+        raise InvalidInput(f"--watch is {watch}: give seconds above 0, up to {_LONGEST_WATCH}")
+    batches = [1] if batch is None else options.parse_numbers(batch, "--batch", 10**6)
+    if accepted is not None or are_counts(logits or ()):
         if target or draft or prompts or prompt or kind:
             raise InvalidInput("--accepted goes without --kind, models and prompts")
+        options.refuse_changed(
+            advise,
+            {
+                "schemes": schemes, "verifier": verifier, "tokens": tokens, "seed": seed,
+                "precision": precision, "device": device, "threads": threads, **asdict(sampling),
+            },
+            "--{name} does nothing with counts of an engine: leave it out",
+        )  # fmt: skip
         if num_drafts is not None:
             remark("--num-drafts of advise is --depth: the old word goes with the next release")
-        sources = [*accepted, *map(str, logits or [])]
+        sources = [*(accepted or []), *(logits or [])]
+        asked = [None] if batch is None else batches
         found_of_counts = advice_of_counts(
             sources, num_drafts if depth is None else depth,
-            priced(*given_costs, costs, batch, context, verify_ms, draft_passes),
-            max_drafts, speedup, confidence,
+            [
+                priced(*given_costs, costs, size or 1, context, verify_ms, draft_passes, True)
+                for size in asked
+            ],
+            asked, max_drafts, speedup, confidence, watch,
+            with_baseline=accepted is None, given=(target_ms, draft_ms, draft_passes, verify_ms),
         )  # fmt: skip
-        told = engine and engine_flags(found_of_counts, engine)
-        present(count_advice_view(found_of_counts, " and ".join(sources), told or None), form)
+        told = engine and engine_flags(found_of_counts[0], engine)
+        whole = " and ".join(sources)
+        present(count_advice_view(found_of_counts, whole, told or None, batches), form)
         return
     if any(x is not None for x in (num_drafts, depth, speedup, engine)):
-        raise InvalidInput("--depth, --speedup and --for go with --accepted")
-    known = (".npz", ".npy", ".pt", ".safetensors")
-    if any(path.is_file() and path.suffix not in known for path in logits or ()):
-        raise InvalidInput(
-            f"{logits[0]} is no file of logits ({', '.join(known)}): what an engine counted goes "  # type: ignore[index]
-            "with --accepted"
-        )
+        raise InvalidInput("--depth, --speedup and --for go with --accepted or a log")
+    if watch is not None or len(batches) > 1:
+        raise InvalidInput("--watch and several of --batch go with what an engine counted")
     if target is not None or draft is not None:
-        given = (logits, *given_costs, costs, verify_ms, batch != 1, kind)
+        given = (logits, *given_costs, costs, verify_ms, batches != [1], kind)
         if target is None or draft is None or not (prompt or prompts) or any(given):
             raise InvalidInput(
                 "--target and --draft go together, with --prompt or --prompts, and without LOGITS, "
@@ -161,8 +190,8 @@ def advise(
         present(model_advice_view(found, title, source=[target, draft]), form)
         return
     price = priced(
-        target_ms or "20", draft_ms or "2", rows_ms, costs, batch, context, verify_ms, draft_passes,
-        is_default=target_ms is None and draft_ms is None,
+        target_ms or "20", draft_ms or "2", rows_ms, costs, batches[0], context, verify_ms,
+        draft_passes, is_default=target_ms is None and draft_ms is None,
     )  # fmt: skip
     assert price is not None
     advice = found_advice(
@@ -172,7 +201,7 @@ def advise(
         rows_ms=price.rows_ms,
         verify_ms=price.verify_ms,
         max_drafts=max_drafts,
-        batch_size=batch,
+        batch_size=batches[0],
         draft_passes=price.draft_passes,
         schemes=names,
         verifier=options.parse_verifiers(verifier)[0],
@@ -183,7 +212,7 @@ def advise(
         **asdict(sampling),
     )
     source = " and ".join(map(str, logits or [])) or sample_logits_path().name
-    title = f"{source}; temperature {sampling.temperature:g}, batch {batch}"
+    title = f"{source}; temperature {sampling.temperature:g}, {price.told}"
     present(advice_view(advice, title, source=source), form)
 
 

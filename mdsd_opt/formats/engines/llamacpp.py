@@ -23,7 +23,7 @@ from mdsd_opt.errors import UnreadableFile
 from mdsd_opt.formats.answer import Answer, answer_of
 from mdsd_opt.formats.checks import counts_of
 from mdsd_opt.formats.content import count, holders, lines_of
-from mdsd_opt.formats.counts import AcceptedCounts, Measured, Passes, passes_of
+from mdsd_opt.formats.counts import AcceptedCounts, Measured, Passes, Speed, passes_of
 from mdsd_opt.formats.format import Format
 from mdsd_opt.formats.told import Field, Told, agree, at_most, told_in, told_of
 
@@ -107,6 +107,13 @@ def of_log(text: str, source: str) -> list[AcceptedCounts | None]:
                 Told(f"{name} of the last statistics", other))  # fmt: skip
     drafting = Measured(drafting=sum((x.measured.drafting for x in whole), ()))
     return [parts[0].with_measured(drafting), *parts[1:]]
+
+
+def speeds_of_log(text: str, source: str) -> Iterator[Speed]:
+    """Tokens behind the prompt's one, and seconds, of each request."""
+    for ms, tokens in _EVAL.findall(text):
+        if float(ms) and int(tokens) > 1:
+            yield Speed(1.0, float(tokens) - 1.0, float(ms) / 1000.0)
 
 
 def _of_request(
@@ -239,7 +246,7 @@ def answers(record: Any, where: str, top: int | None) -> Iterator[Answer]:
 FORMATS = (
     Format(
         "llama.cpp's log", "lines with 'draft acceptance = ... accepted / ... generated'", _MARKER,
-        of_log,
+        of_log, speeds=speeds_of_log,
     ),
     Format(
         "llama.cpp's answers", "JSON with 'draft_n' and 'draft_n_accepted'", of_record=of_record,

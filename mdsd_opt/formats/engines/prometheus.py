@@ -9,12 +9,12 @@ interval alone, and are read where there are no counters.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from mdsd_opt.errors import UnreadableFile
 from mdsd_opt.formats.checks import counts_of
 from mdsd_opt.formats.content import BEFORE, count, lines_of
-from mdsd_opt.formats.counts import AcceptedCounts, Measured, Passes, passes_of
+from mdsd_opt.formats.counts import AcceptedCounts, Measured, Passes, Speed, passes_of
 from mdsd_opt.formats.engines.sglang import mean_of
 from mdsd_opt.formats.format import Format
 from mdsd_opt.formats.told import Told, agree
@@ -188,6 +188,37 @@ def _measured(added: _Scrape, scrape: _Scrape, prefix: str, source: str) -> Meas
     return Measured(sum(tokens.values()) if tokens else None, passes=passes)
 
 
+_SPEED = re.compile(
+    r"^(vllm|sglang|llamacpp):(?:inter_token_latency_seconds_sum|gen_throughput"
+    r"|tokens_predicted_seconds)"
+)
+
+
+def speeds_of(text: str, source: str) -> Iterator[Speed]:
+    """Tokens and seconds that each scrape adds, of all engines of a server."""
+    if not re.search(_SPEED.pattern, text, re.MULTILINE):
+        return
+    before: _Scrape = {}
+    for number, scrape in enumerate(_scrapes(text, source)):
+        added = _added(scrape, before, source)
+        before |= scrape
+        if not number and text.startswith(BEFORE):
+            continue
+        for prefix in dict.fromkeys(x[1] for name, _ in added if (x := _SPEED.match(name))):
+            told = _measured(added, scrape, prefix, source)
+            running = sum(x.running or 0.0 for x in told.passes)
+            names = {"speed": f"{prefix}:gen_throughput",
+                     "seconds": f"{prefix}:tokens_predicted_seconds"}  # fmt: skip
+            sums = {name: x.value for name, x in _sums_of(added, names, source).items()}
+            tokens, seconds = told.tokens or 0.0, sums.get("seconds", 0.0)
+            if "speed" in sums:
+                tokens, seconds = sums["speed"], 1.0
+            elif not seconds and running:
+                seconds = sum(x.ms or 0.0 for x in told.passes) / running / 1000.0
+            if running and tokens and seconds:
+                yield Speed(running, tokens, seconds)
+
+
 # --- engines ---
 
 
@@ -280,5 +311,6 @@ FORMATS = (
         "samples such as 'vllm:spec_decode_num_drafts_total', as of GET /metrics",
         marker=_BEGINS,
         of_text=of_text,
+        speeds=speeds_of,
     ),
 )

@@ -22,7 +22,7 @@ from mdsd_opt.errors import UnreadableFile
 from mdsd_opt.formats.answer import Answer, answer_of
 from mdsd_opt.formats.checks import counts_by_names, counts_of
 from mdsd_opt.formats.content import count, holders, lines_of
-from mdsd_opt.formats.counts import AcceptedCounts, Measured, passes_of
+from mdsd_opt.formats.counts import AcceptedCounts, Measured, Speed, passes_of
 from mdsd_opt.formats.engines import vllm
 from mdsd_opt.formats.format import Format
 from mdsd_opt.formats.told import Contradiction, Field, Told, agree, at_most, told_in, told_of
@@ -88,6 +88,20 @@ def _of_line(
         depth, unit="lines of the log", measured=Measured(passes=passes_of(running, passes, ms)),
         **known,
     )  # fmt: skip
+
+
+_DECODED = re.compile(
+    r"Decode batch.*#running-req: (\d+)\b(?:.*accept len: (\d+\.\d\d))?.*"
+    r"gen throughput \(token/s\): (\d+\.\d\d)"
+)
+
+
+def speeds_of_log(text: str, source: str) -> Iterator[Speed]:
+    """Tokens and seconds of each line of the log, which are of as many passes."""
+    for running, length, speed in _DECODED.findall(text):
+        if float(speed) and int(running):
+            tokens = float(running) * float(length or 1.0) * _PASSES
+            yield Speed(float(running), tokens, tokens / float(speed))
 
 
 def _depth(settings: Mapping[str, float], where: str) -> Told | None:

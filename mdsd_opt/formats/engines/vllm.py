@@ -22,7 +22,7 @@ from mdsd_opt.errors import UnreadableFile
 from mdsd_opt.formats.answer import Answer, answer_of
 from mdsd_opt.formats.checks import counts_by_names, counts_of
 from mdsd_opt.formats.content import counted, cut, holders, lines_of
-from mdsd_opt.formats.counts import AcceptedCounts, Measured, passes_of
+from mdsd_opt.formats.counts import AcceptedCounts, Measured, Speed, passes_of
 from mdsd_opt.formats.format import Format
 from mdsd_opt.formats.told import Field, Told, agree, at_most, told_in, told_of
 
@@ -80,6 +80,16 @@ def _of_line(
     steps, ms = counts.sum("steps"), seconds and 1000.0 * seconds.value
     passes = passes_of(running, steps / running, ms) if running else ()
     return counts.with_measured(Measured(counts.sum("accepted") + steps, passes=passes))
+
+
+_INTERVAL = re.compile(r"Avg generation throughput: (\d+(?:\.\d+)?) tokens/s, Running: (\d+) reqs")
+
+
+def speeds_of_log(text: str, source: str) -> Iterator[Speed]:
+    """Tokens a second of each interval of the log, which are all as long."""
+    for speed, running in _INTERVAL.findall(text):
+        if float(speed) and int(running):
+            yield Speed(float(running), float(speed), 1.0)
 
 
 # --- answers ---
@@ -218,6 +228,19 @@ def of_bench_text(text: str, source: str) -> Iterator[AcceptedCounts | None]:
         yield counts_of(source, **told, depth=depth, unit="runs")
 
 
+_TOGETHER = re.compile(r"(?m)^(?:Max(?:imum)? request concurrency|Concurrency): +(\d[\d.]*)\s*$")
+
+
+def speeds_of_bench(text: str, source: str) -> Iterator[Speed]:
+    """Tokens and seconds of each run of a benchmark, of SGLang, too."""
+    for block in _HEAD.split(text)[1:]:
+        told = told_in(block, _RUN, source, "the result of a benchmark", ["tokens", "seconds"])
+        check_speed(told, source)
+        together = _TOGETHER.search(block)
+        if together and told["tokens"].value and told["seconds"].value:
+            yield Speed(float(together[1]), told["tokens"].value, told["seconds"].value)
+
+
 # --- log-probabilities ---
 
 
@@ -259,7 +282,7 @@ _METRICS = "SpecDecoding metrics:"
 
 FORMATS = (
     Format(
-        "vLLM's log", f"lines with '{_METRICS}'", of_text=of_log,
+        "vLLM's log", f"lines with '{_METRICS}'", of_text=of_log, speeds=speeds_of_log,
         marker=re.compile(rf"^(?!.*\(running/waiting\)).*{_METRICS}", re.MULTILINE),
     ),
     Format(
@@ -273,5 +296,6 @@ FORMATS = (
     Format(
         "vllm bench's text", "a block 'Speculative Decoding' in 'Serving Benchmark Result'",
         marker=re.compile(r"^-+Speculative Decoding-+\s*$", re.MULTILINE), of_text=of_bench_text,
+        speeds=speeds_of_bench,
     ),
 )  # fmt: skip

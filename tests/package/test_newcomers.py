@@ -1,0 +1,150 @@
+"""From what people have to a decision: the commands of the tutorials, as they are written there."""
+
+from __future__ import annotations
+
+import json
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+import mdsd_opt as mo
+from tests.package.test_journeys import commands
+from tests.support.engine_logs import Served, a_run, scrape
+
+SAMPLES = Path(__file__).parents[1] / "formats" / "samples"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+# --- A: the log of an engine ---
+
+
+@pytest.fixture
+def logs(here: Path) -> Served:
+    served = Served()
+    (here / "run.log").write_text(served.log(drafts=True))
+    (here / "plain.log").write_text(served.log(drafts=False, seed=1))
+    return served
+
+
+def test_a_log_and_a_baseline_are_a_decision(logs: Served, here: Path, run_cli: Any) -> None:
+    pytest.importorskip("matplotlib")
+    alone, both, by_batch = commands("tutorials/advice.md", "From a log")[:3]
+    done = run_cli(*alone)
+    assert done.returncode == 0, done.stderr
+    assert "at batch 1 a step of 3 drafts took" in done.stdout
+    assert "Would a better verifier help? No lossless one" in done.stdout
+    done = run_cli(*both, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["worth_it"] is True
+    costs = found["costs"]
+    assert costs["draft_ms"]["1"] == pytest.approx(logs.draft_ms, rel=0.1)
+    assert costs["target_ms"]["1"] == pytest.approx(logs.plain_ms(1), rel=0.03)
+    (as_run,) = [x for x in found["rows"] if x["name"] == "chain3"]
+    assert as_run["speedup"]["mean"] == pytest.approx(logs.speedup(1), rel=0.03)
+    measured, speedups = found["measured"], [logs.speedup(b) for b in logs.batches]
+    assert min(speedups) * 0.98 < measured["mean"] < max(speedups) * 1.02
+    assert measured["low"] < measured["mean"] < measured["high"]
+    swapped = json.loads(run_cli("advise", *both[:0:-1], "--json").stdout)
+    assert swapped["rows"] == found["rows"]
+    done = run_cli(*by_batch, "--plot", "run.svg")
+    lines = [x for x in done.stdout.splitlines() if x.startswith("Batch ")]
+    assert [x.partition(":")[0] for x in lines] == ["Batch 1", "Batch 8", "Batch 64"]
+    assert "the run has steps of 1 to 8 requests together, and none at batch 64" in lines[2]
+    assert "forecast" in done.stdout
+    assert "count" in done.stdout
+    assert (here / "run.svg").exists()
+
+
+def test_the_same_in_python(logs: Served) -> None:
+    advice = mo.advise_from_counts("run.log", baseline="plain.log", batch=8)
+    assert advice.worth_it
+    assert advice.measured is not None
+    assert advice.costs.step(None) == pytest.approx(logs.plain_ms(8), rel=0.03)
+    assert advice.is_counted(advice.rows[-1])
+
+
+def test_no_verifier_beats_the_bound_that_is_told(logs: Served) -> None:
+    """A chain of three accepts at most thrice what the first draft does; two drafts, twice that."""
+    told = mo.advise_from_counts("run.log").better_verifier
+    assert f"at most {1 + 3 * 0.72:.2f} tokens a step in place of 2.56" in told
+    assert "two drafts a place at most 4.00" in told
+
+
+def test_llama_cpp_tells_its_costs(run_cli: Any) -> None:
+    """The sample's steps take 30 ms, 400 ms in 100 of them for drafting."""
+    done = run_cli("advise", SAMPLES / "llamacpp-log-01.log", "--json")
+    costs = json.loads(done.stdout)["costs"]
+    assert costs["target_ms"] == {"1": pytest.approx(26.0)}
+    assert costs["draft_ms"] == {"1": pytest.approx(4.0 / 3)}
+
+
+@pytest.fixture
+def metrics() -> Any:
+    """Address of metrics that count a run between the first reading and the second."""
+
+    answers = [scrape(a_run(requests=4)), scrape(a_run(requests=30))]
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answers.pop(0).encode())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"127.0.0.1:{server.server_port}/metrics"
+    server.shutdown()
+    server.server_close()
+
+
+def test_an_address_is_watched(metrics: str, run_cli: Any) -> None:
+    pytest.importorskip("httpx")
+    done = run_cli("advise", metrics, "--watch", ".01", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "twice, 0.01 seconds apart" in done.stderr
+    added = a_run(requests=30).steps - a_run(requests=4).steps
+    assert json.loads(done.stdout)["counts"]["steps"] == added
+
+
+@pytest.mark.parametrize(
+    ("made", "given", "told"),
+    [
+        ("", ["bad.log"], "bad.log is empty"),
+        ("INFO hello\n", ["bad.log"], "no counts of accepted drafts in a known form"),
+        ("INFO hello\n", ["run.log", "bad.log"], "bad.log has no counts"),
+        ("PLAIN", ["bad.log"], "bad.log is of a run without drafts"),
+        ("PLAIN", ["bad.log", "plain.log"], "is of a run without drafts"),
+        ("INFO num_speculative_tokens=3\nPLAIN", ["run.log", "bad.log"], "its settings have"),
+        ("CUT", ["bad.log", "plain.log"], "bad.log"),
+        ("nan", ["run.log", "plain.log", "--target-ms", "nan"], "nan"),
+        ("x", ["run.log", "--batch", "1,,2"], "--batch is '1,,2'"),
+        ("x", ["run.log", "--target-ms", "99"], ""),
+    ],
+)
+def test_what_is_no_pair_of_logs_is_one_sentence(
+    logs: Served, here: Path, run_cli: Any, made: str, given: list[str], told: str
+) -> None:
+    plain = (here / "plain.log").read_text()
+    cut = (here / "run.log").read_text()[:-80]
+    (here / "bad.log").write_text(made.replace("PLAIN", plain).replace("CUT", cut))
+    done = run_cli("advise", *given)
+    if told:
+        assert done.returncode == 2, done.stdout
+        assert told in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    else:  # a step that is quicker than a pass without drafts is told, not bent
+        assert "as none, for it is below 0" in done.stdout
