@@ -12,6 +12,7 @@ from .auditing import (
     audit_tree as audit_tree, engines as engines, load_trace as load_trace,
 )
 from .base.installed import show_versions as show_versions
+from .base.logits import Logits as Logits
 from .base.sampling import Sampling as Sampling, softmax as softmax
 from .batch import (
     AcceptanceInterval as AcceptanceInterval, acceptance_interval as acceptance_interval,

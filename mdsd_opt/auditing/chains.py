@@ -14,6 +14,7 @@ from mdsd_opt.auditing.rows import audit_rows
 from mdsd_opt.auditing.trees.rule import ChainRule
 from mdsd_opt.auditing.trial_laws import given_laws, standard_laws, wide_laws
 from mdsd_opt.base.foreign import foreign
+from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.evidence import (
@@ -24,7 +25,6 @@ from mdsd_opt.evidence import (
     Promise,
     both_sides,
     budgeted,
-    generator_of,
     options_of,
 )
 
@@ -37,7 +37,7 @@ _MOST_DRAFTS = 16
 @foreign("the function under audit")
 def audit_chain(
     verify: Callable[..., Any],
-    rng: np.random.Generator | int = 0,
+    rng: Rng = 0,
     *,
     takes: str = "probabilities",
     batch: bool | int = False,
@@ -67,7 +67,8 @@ def audit_chain(
         Its answer may be the tokens (accepted drafts and one more; ids below zero are padding), how
         many were accepted and the last token, the accepted drafts and the last token, or padded
         tokens and their number: what fits most of 64 calls is taken.
-    rng : numpy.random.Generator or int
+    rng : numpy.random.Generator or int, optional
+        Generator, or its seed, 0 by default.
     takes : str
         "probabilities", "logits" or "log_probabilities"; impossible tokens have -inf.
     batch : bool or int

@@ -35,6 +35,7 @@ from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.base.array_types import Flags, Tokens, Vector
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.foreign import foreign, ran
+from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import (
@@ -44,7 +45,6 @@ from mdsd_opt.evidence import (
     RateKeywords,
     TokenDeviation,
     budgeted,
-    generator_of,
     options_of,
     statistics,
 )
@@ -60,7 +60,7 @@ _PREFIX_SHARES = (0.25, 0.5, 0.75, 0.9, 0.99)
 def audit_drafts(
     sample: Callable[..., Any],
     drafts: DraftScheme,
-    rng: np.random.Generator | int,
+    rng: Rng = 0,
     num_trials: int | None = None,
     *,
     options: AuditOptions = AuditOptions(),  # noqa: B008  # it is frozen
@@ -82,7 +82,8 @@ def audit_drafts(
         Python's `random` and `numpy.random` is answered by the audit, see `mdsd_opt.audit`.
     drafts : DraftScheme
         The law assumed.
-    rng : numpy.random.Generator or int
+    rng : numpy.random.Generator or int, optional
+        Generator, or its seed, 0 by default.
     num_trials : int, optional
         Draft tuples: by default 100,000.
     options : AuditOptions

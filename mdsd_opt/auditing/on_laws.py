@@ -28,6 +28,7 @@ from mdsd_opt.auditing.trial_laws import SmallLaws, WideLaws, standard_laws, wid
 from mdsd_opt.auditing.verifier_audit import METHODS, audit
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
+from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, SchemeMaker, scheme_maker
 from mdsd_opt.errors import ForeignFault, InvalidInput, ProblemTooLarge, UnsupportedScheme
 from mdsd_opt.evidence import (
@@ -43,7 +44,6 @@ from mdsd_opt.evidence import (
     Promises,
     both_sides,
     budgeted,
-    generator_of,
     options_of,
 )
 from mdsd_opt.problem import TransportProblem
@@ -79,7 +79,7 @@ _OTHER_TRIALS = 4_000
 @foreign("the function under audit")
 def audit_portfolio(
     verify: Any,
-    rng: np.random.Generator | int = 0,
+    rng: Rng = 0,
     *,
     tree: str | Topology | None = None,
     scheme: str | SchemeMaker = "with_replacement",
@@ -100,7 +100,8 @@ def audit_portfolio(
     ----------
     verify : callable, Verifier or str
         As in `mdsd_opt.audit`; with a `tree`, as in `mdsd_opt.audit_tree`.
-    rng : numpy.random.Generator or int
+    rng : numpy.random.Generator or int, optional
+        Generator, or its seed, 0 by default.
     tree : str or Topology, optional
         "2x3", "chain2", ...: what is judged is the law of whole texts. Levels that are too many for
         a wide vocabulary are cut.

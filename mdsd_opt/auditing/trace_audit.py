@@ -28,6 +28,7 @@ from mdsd_opt.auditing.trace_input import recorded_steps
 from mdsd_opt.auditing.trace_rows import FirstTokens, LaterTokens, first_tokens, later_tokens
 from mdsd_opt.base.array_types import Tokens, Vector
 from mdsd_opt.base.sampling import Sampling, softmax
+from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import (
     LARGEST_Z,
@@ -37,7 +38,6 @@ from mdsd_opt.evidence import (
     RateKeywords,
     TokenDeviation,
     budgeted,
-    generator_of,
     options_of,
     statistics,
 )
@@ -68,7 +68,7 @@ def audit_trace(
     parents: Any = None,
     logits: bool = False,
     sampling: Sampling | None = None,
-    rng: np.random.Generator | int = 0,
+    rng: Rng = 0,
     options: AuditOptions = AuditOptions(),  # noqa: B008  # it is frozen
     **keywords: Unpack[_Keywords],
 ) -> AuditReport:
@@ -109,8 +109,8 @@ def audit_trace(
         `target` and `draft_law` are logits.
     sampling : Sampling, optional
         What the engine promised to make of the logits.
-    rng : numpy.random.Generator or int
-        Generator for the randomised transform.
+    rng : numpy.random.Generator or int, optional
+        Generator for the randomised transform, or its seed, 0 by default.
     options : AuditOptions
         Of which `false_alarm`, `power`, `confidence` and `detect` are read.
     **keywords

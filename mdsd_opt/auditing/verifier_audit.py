@@ -50,6 +50,7 @@ from mdsd_opt.base.array_types import Tokens, Vector
 from mdsd_opt.base.checked import MAX_SAMPLED
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
+from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.evidence import (
     COARSE,
@@ -62,7 +63,6 @@ from mdsd_opt.evidence import (
     Options,
     TokenDeviation,
     budgeted,
-    generator_of,
     options_of,
     statistics,
 )
@@ -90,7 +90,7 @@ _EDGE_PROBES = 512
 def audit(
     verify: Any,
     problem: TransportProblem,
-    rng: np.random.Generator | int,
+    rng: Rng = 0,
     num_trials: int | None = None,
     *,
     batched: bool = False,
@@ -126,7 +126,8 @@ def audit(
         ``simulate(problem, rng, size)`` that returns tokens of shape (size, K) and (size,).
     problem : TransportProblem
         Target and drafts.
-    rng : numpy.random.Generator or int
+    rng : numpy.random.Generator or int, optional
+        Generator, or its seed, 0 by default.
     num_trials : int, optional
         Calls, each with drafts of its own: by default 100,000, or as many as `seconds` allow. How
         many there were, and which bias they can see (`detectable_bias`), is in the report, which

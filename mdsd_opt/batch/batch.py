@@ -10,26 +10,17 @@ of each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt import verifiers
 from mdsd_opt.base.array_types import Floats, Integers
-from mdsd_opt.base.arrays import (
-    Opened,
-    as_logits,
-    checked_token_ids,
-    frozen,
-    masked,
-    require_broadcast,
-    spread,
-)
-from mdsd_opt.base.checked import floats
+from mdsd_opt.base.arrays import Opened, frozen, spread
+from mdsd_opt.base.logits import Logits, Reading, batch_shape
 from mdsd_opt.base.long_runs import available_threads, progress_bar, threaded
 from mdsd_opt.base.sampling import Sampling, bad_row_error
 from mdsd_opt.drafts import checked_scheme
@@ -43,94 +34,44 @@ from mdsd_opt.errors import (
 from mdsd_opt.prefix_search import BatchRates, RowFunction
 from mdsd_opt.verifiers import Verifier, batch_verifiers
 
+if TYPE_CHECKING:
+    from mdsd_opt.batch.device import Request
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """Logits of both sides as they were given, and the work on them, with its device.
+    """Logits as they were given, and the work on them, with its device.
 
     Nothing is copied or converted before it is known where to.
     """
 
     work: RowWork
-    target: Opened
-    draft: Opened
+    logits: Logits
     device: str | None = None
-
-    @classmethod
-    def open(
-        cls,
-        target_logits: Any,
-        draft_logits: Any,
-        work: RowWork,
-        device: str | None,
-        kind: str | None = None,
-        mask: Any = None,
-        mask_draft: bool = True,
-        lift: Any = None,
-    ) -> Batch:
-        """Open both sides by `as_logits`, `masked` and `lifted`, whose errors it raises."""
-        target = as_logits(Opened.of(target_logits, "target_logits"), kind)
-        draft = as_logits(Opened.of(draft_logits, "draft_logits"), kind)
-        if mask is None and lift is None:
-            return cls(work, target, draft, device)
-        if mask_draft and target.shape[-1:] != draft.shape[-1:]:
-            raise InvalidInput(
-                f"a mask for {target.shape[-1]:,} tokens does not fit a draft of "
-                f"{draft.shape[-1]:,}: set the draft's logits to -inf where it is False, and give "
-                "mask_draft=False"
-            )
-        if mask is not None:
-            target, draft = masked(target, mask), masked(draft, mask) if mask_draft else draft
-        if lift is not None:
-            target = lifted(target, lift, work.target_sampling)
-            work = replace(work, target_sampling=Sampling())
-            if mask_draft:
-                draft = lifted(draft, lift, work.draft_sampling)
-                work = replace(work, draft_sampling=Sampling())
-        return cls(work, target, draft, device)
-
-    @property
-    def reference(self) -> Opened:
-        """Side in whose library results are returned."""
-        return self.draft if self.target.library == "numpy" else self.target
-
-    @property
-    def is_lazy(self) -> bool:
-        """Whether a side is an array of Dask."""
-        return "dask" in (self.target.library, self.draft.library)
 
     @property
     def may_use_a_device(self) -> bool:
         """Whether to ask for a device: arrays of NumPy go there on request only."""
         if self.device is None:
-            return {self.target.library, self.draft.library} != {"numpy"}
+            return {self.logits.target.library, self.logits.draft.library} != {"numpy"}
         return self.device == "gpu"
+
+    @property
+    def request(self) -> Request:
+        """The work as a device does it."""
+        from mdsd_opt.batch.device import Request
+
+        return Request(self.work, self.logits.reading)
 
     def rates(self, keep_axis: bool = True) -> Any:
         """Rates by the CPU, shape (..., len(num_drafts)); without the last axis on request."""
-        if self.is_lazy:
+        if self.logits.is_lazy:
             return _dask_rates(self, keep_axis)
-        rates = self.work.rates(*self.work.rows(self.target, self.draft))
+        rates = self.work.rates(*paired_rows(*self.logits.sides))
         if not keep_axis:
             rates = rates[..., 0]
-        return rates[()] if self.reference.library == "numpy" else self.reference.like(rates)
-
-
-def lifted(given: Opened, lift: Any, sampling: Sampling) -> Opened:
-    """Logarithms of the laws of logits (..., V), each probability times the weight of its token.
-
-    Raises `InvalidInput` for weights that are negative, not finite or of a shape that does not fit.
-    """
-    opened = Opened.of(lift, "lift")
-    require_broadcast(opened, given, "number")
-    weights = floats(opened.array, "lift")
-    if not (np.isfinite(weights).all() and (weights >= 0).all()):
-        raise InvalidInput("lift has weights that are negative or not finite: give numbers from 0")
-    if given.library == "dask":
-        raise InvalidInput("lift takes no Dask arrays: call acceptance_rates on their blocks")
-    with np.errstate(divide="ignore"):
-        rows = np.log(sampling.law(given.numpy())) + np.log(weights)
-    return Opened(given.name, given.like(rows), given.library)
+        reference = self.logits.reference
+        return rates[()] if reference.library == "numpy" else reference.like(rates)
 
 
 def _dask_rates(batch: Batch, keep_axis: bool) -> Any:
@@ -147,8 +88,9 @@ def _dask_rates(batch: Batch, keep_axis: bool) -> Any:
     work = batch.work
     if work.num_threads is None:  # Dask runs the blocks in parallel already
         work = replace(work, num_threads=1)
-    target, draft = da.asarray(batch.target.array), da.asarray(batch.draft.array)
-    if target.ndim == 0 or target.shape[:-1] != draft.shape[:-1]:
+    *sides, reading = batch.logits.sides
+    target, draft = (da.asarray(side.array) for side in sides)
+    if target.shape[:-1] != draft.shape[:-1]:
         raise InvalidInput(
             f"target_logits has shape {target.shape} and draft_logits has shape {draft.shape}: "
             "Dask arrays need the same leading axes"
@@ -160,7 +102,8 @@ def _dask_rates(batch: Batch, keep_axis: bool) -> Any:
     def block(p: NDArray[Any], q: NDArray[Any], block_info: dict[Any, Any] | None = None) -> Floats:
         location = block_info[0]["array-location"] if block_info else []
         sides = Opened.of(p, "target_logits"), Opened.of(q, "draft_logits")
-        rates = work.rates(*work.rows(*sides, tuple(start for start, _ in location[:-1])))
+        origin = tuple(start for start, _ in location[:-1])
+        rates = work.rates(*paired_rows(*sides, reading, origin))
         return rates if keep_axis else rates[..., 0]
 
     chunks = target.chunks[:-1] + (((len(work.num_drafts),),) if keep_axis else ())
@@ -184,25 +127,14 @@ class RowWork:
     scheme: str
     verifier: str | Verifier
     num_drafts: tuple[int, ...]
-    target_sampling: Sampling
-    draft_sampling: Sampling
     num_threads: int | None = None
     progress: bool = False
-    pad: bool = False
     seed: int = 0
-    draft_token_ids: Any = None
 
     @property
     def threads(self) -> int:
         """Number of threads: as requested, or as many as there are processors for this process."""
         return available_threads() if self.num_threads is None else self.num_threads
-
-    @property
-    def filters_alike(self) -> bool:
-        """Whether both sides have the same filters, whatever their temperatures."""
-        sides = self.target_sampling, self.draft_sampling
-        one, other = (replace(side, temperature=1.0) for side in sides)
-        return one == other
 
     @cached_property
     def declared(self) -> BatchRates:
@@ -227,13 +159,6 @@ class RowWork:
             rule.check_num_drafts(k)
         return rates
 
-    def rows(
-        self, target: Opened, draft: Opened, origin: tuple[int, ...] | None = None
-    ) -> tuple[LogitRows, LogitRows]:
-        """Both sides as rows."""
-        samplings = self.target_sampling, self.draft_sampling
-        return paired_rows(target, draft, *samplings, self.pad, self.draft_token_ids, origin)
-
     def rates(
         self,
         target: LogitRows,
@@ -253,7 +178,7 @@ class RowWork:
         size = 1 if one_by_one else self._rows_at_once(len(rates), target, draft)
         tasks = [range(i, min(i + size, len(rates))) for i in range(0, len(rates), size)]
         dtype, vocab_size = common_dtype(target, draft), max(target.vocab_size, draft.vocab_size)
-        scales = self.target_sampling.scale, self.draft_sampling.scale
+        scales = target.sampling.scale, draft.sampling.scale
         counts = np.array(self.num_drafts, dtype=np.int64)
 
         def run(rows: range) -> int:
@@ -354,62 +279,21 @@ class LogitRows:
 
 
 def paired_rows(
-    target_logits: Opened,
-    draft_logits: Opened,
-    target_sampling: Sampling,
-    draft_sampling: Sampling,
-    pad: bool,
-    draft_token_ids: Any = None,
-    origin: tuple[int, ...] | None = None,
+    target_logits: Opened, draft_logits: Opened, reading: Reading, origin: tuple[int, ...] = ()
 ) -> tuple[LogitRows, LogitRows]:
-    """Both sides of a batch, of one shape up to the width of the vocabularies.
-
-    `draft_token_ids` are the target's ids of the draft's tokens, if these are not the first ones.
-    Raises `InvalidInput` where there are no numbers or no vocabulary, where shapes do not fit, and
-    for vocabularies of different size without `pad`.
-    """
-    target, draft = _with_vocabulary(target_logits), _with_vocabulary(draft_logits)
-    sizes = draft.shape[-1], target.shape[-1]
-    if draft_token_ids is not None:
-        draft_token_ids = checked_token_ids(draft_token_ids, *sizes, "draft_token_ids")
-    elif sizes[0] != sizes[1] and not pad:
-        raise InvalidInput(
-            f"target_logits has {target.shape[-1]} tokens and draft_logits has {draft.shape[-1]}. "
-            "If the first tokens of both are the same, pad=True (--pad) takes those that the "
-            "narrower one lacks as impossible there; else tell draft_token_ids (of EAGLE: "
-            "i + d2t[i])."
-        )
-    index_shape = batch_shape(target.shape, draft.shape)
+    """Both sides of a batch, of one shape up to the width of the vocabularies."""
+    index_shape = batch_shape(target_logits.shape, draft_logits.shape)
     sides = []
-    for given, values, sampling, ids in (
-        (target_logits, target, target_sampling, None),
-        (draft_logits, draft, draft_sampling, draft_token_ids),
+    for given, sampling, ids in (
+        (target_logits, reading.target, None),
+        (draft_logits, reading.draft, reading.draft_token_ids),
     ):
+        values = given.numpy()
         shape = (*(index_shape or (1,)), values.shape[-1])
         wide = np.broadcast_to(values, shape) if values.shape != shape else values
         start = origin or (0,) * len(index_shape)
         sides.append(LogitRows(given.name, wide, sampling, index_shape, start, ids))
     return sides[0], sides[1]
-
-
-def batch_shape(target: Sequence[int], draft: Sequence[int]) -> tuple[int, ...]:
-    """Shape of a batch without its vocabulary; `InvalidInput` if both sides do not fit."""
-    try:
-        return np.broadcast_shapes(tuple(target)[:-1], tuple(draft)[:-1])
-    except ValueError:
-        raise InvalidInput(
-            f"target_logits has shape {tuple(target)} and draft_logits has shape {tuple(draft)}: "
-            "all axes but the last must fit to each other"
-        ) from None
-
-
-def _with_vocabulary(logits: Opened) -> NDArray[Any]:
-    values = logits.numpy()
-    if values.ndim == 0 or values.shape[-1] == 0:
-        raise InvalidInput(
-            f"{logits.name} has shape {values.shape}: the last axis must hold the tokens"
-        )
-    return values
 
 
 def common_dtype(target: LogitRows, draft: LogitRows) -> np.dtype[Any]:

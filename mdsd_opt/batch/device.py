@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from mdsd_opt import verifiers
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import Opened
+from mdsd_opt.base.logits import Reading
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.batch.batch import RowWork
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
@@ -79,6 +80,7 @@ class Request:
     """Work on rows, as the kernels do it."""
 
     work: RowWork
+    reading: Reading
 
     @property
     def num_drafts(self) -> tuple[int, ...]:
@@ -88,7 +90,7 @@ class Request:
     @property
     def scales(self) -> tuple[float, float]:
         """Scales of target and draft: log2(e) divided by the temperature."""
-        return self.work.target_sampling.scale, self.work.draft_sampling.scale
+        return self.reading.target.scale, self.reading.draft.scale
 
     @property
     def declared(self) -> BatchRates:
@@ -105,13 +107,13 @@ class Request:
 
     def obstacle(self, threads_per_row: int, target: Sequence[int], draft: Sequence[int]) -> str:
         """Reason why the kernels cannot handle logits of these shapes; "" if they can."""
-        if self.work.draft_token_ids is not None:
+        if self.reading.draft_token_ids is not None:
             return "the kernels do not put the draft's tokens at their places (draft_token_ids)"
         if self.declared.device not in rates.BY_NAME:
             return f"there is no kernel of {self.names}"
-        if not self.work.filters_alike:
+        if not self.reading.filters_alike:
             return "the kernels have the same filters on both sides"
-        if self.work.target_sampling.joint:
+        if self.reading.target.joint:
             return "the kernels apply top-p to what top-k has left (joint=False)"
         if not all(1e-6 < scale < 1e6 for scale in self.scales):
             return "the temperature is too large or too small for single precision"
@@ -133,7 +135,7 @@ class Request:
     def pair(self, runtime: DeviceRuntime, target: DeviceLogits, draft: DeviceLogits) -> Pair:
         """Both sides as the kernels take them; filters are launched."""
         pair = Pair(target, draft, *self.scales)
-        filters = filter_settings(self.work.target_sampling, self.work.draft_sampling)
+        filters = filter_settings(self.reading.target, self.reading.draft)
         return pair if filters is None else with_filters(runtime, pair, filters)
 
     def compute(

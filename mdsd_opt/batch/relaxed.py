@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.checked import checked_amount
-from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.batch.batch import Batch, RowWork
+from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
+from mdsd_opt.batch.batch import RowWork, paired_rows
 from mdsd_opt.batch.rates import checked_counts, checked_integer
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.solvers import ERROR, RelaxedRows, the_budget
@@ -30,6 +30,7 @@ _PASSES = 2
 _DOUBTFUL = 1e-3
 
 
+@of_logits()
 def relaxed_rates(
     target_logits: Any,
     draft_logits: Any,
@@ -40,18 +41,9 @@ def relaxed_rates(
     kl: float | Sequence[float] | None = None,
     chi2: float | Sequence[float] | None = None,
     spread: str = "equal",
-    temperature: float = 1.0,
-    draft_temperature: float | None = None,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    min_p: float | None = None,
     num_threads: int | None = None,
     progress: bool = False,
-    pad: bool = False,
-    kind: str | None = None,
-    draft_token_ids: Any = None,
-    sampling: Sampling | None = None,
-    joint: bool = False,
+    **options: Unpack[LogitsKeywords],
 ) -> Any:
     r"""Largest acceptance rates within a distance from the target, for every row of logits.
 
@@ -69,7 +61,8 @@ def relaxed_rates(
     Parameters
     ----------
     target_logits, draft_logits : array_like, shape (..., V)
-        As for `acceptance_rates`, but for arrays of Dask; on the CPU.
+        As for `acceptance_rates`, but for arrays of Dask, and a pair as the first argument; on
+        the CPU.
     num_drafts : int or sequence of int
         K.
     drafts : str or sequence of str
@@ -82,11 +75,11 @@ def relaxed_rates(
         and K by itself, and spends it where it buys most: the divergence has one slope in a at all
         rows. No other way of spending it has a larger mean rate. Not for tv, of which a unit buys
         the same wherever it is spent.
-    temperature, draft_temperature, top_k, top_p, min_p, num_threads, progress, pad : optional
-    kind, draft_token_ids, joint : optional
-        As for `acceptance_rates`; the distance is from the law that is sampled.
-    sampling : Sampling, optional
-        Temperature and filters in one, in place of the keywords.
+    num_threads, progress : optional
+        As for `acceptance_rates`.
+    **options
+        How laws are read from the logits, unless a pair tells, see `mdsd_opt.Logits`: the distance
+        is from the law that is sampled.
 
     Returns
     -------
@@ -129,25 +122,15 @@ def relaxed_rates(
     if spread == "best" and np.inf in amounts:
         raise InvalidInput(f"{name} is infinite: there is nothing to spread")
     counts = checked_counts(num_drafts)
-    work = RowWork(
-        schemes[0],
-        "optimal",
-        counts,
-        *Sampling.of_both(
-            temperature, draft_temperature, top_k, top_p, min_p, sampling, joint=joint
-        ),
-        None if num_threads is None else checked_integer(num_threads, "num_threads"),
-        progress,
-        pad,
-        draft_token_ids=draft_token_ids,
-    )
+    threads = None if num_threads is None else checked_integer(num_threads, "num_threads")
+    work = RowWork(schemes[0], "optimal", counts, threads, progress)
     functions = tuple(
         replace(work, scheme=scheme).declared.row_function(work.seed) for scheme in schemes
     )
-    batch = Batch.open(target_logits, draft_logits, work, "cpu", kind)
-    if batch.is_lazy:
+    pair = Logits.of(target_logits, draft_logits, options)
+    if pair.is_lazy:
         raise InvalidInput("relaxed_rates takes no Dask arrays: call it on their blocks")
-    rows = work.rows(batch.target, batch.draft)
+    rows = paired_rows(*pair.sides)
     asked = RelaxedRows(functions, schemes, name, amounts)
     shape = len(schemes), len(counts), len(amounts)
 
@@ -159,7 +142,7 @@ def relaxed_rates(
     several = not isinstance(drafts, str), *(isinstance(x, Iterable) for x in (num_drafts, given))
     kept = tuple(n for n, is_kept in zip(shape, several, strict=True) if is_kept)
     rates = rates.reshape((*rows[0].index_shape, *kept))
-    return rates[()] if batch.reference.library == "numpy" else batch.reference.like(rates)
+    return rates[()] if pair.reference.library == "numpy" else pair.reference.like(rates)
 
 
 @dataclass(frozen=True, slots=True)

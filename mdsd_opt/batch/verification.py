@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from mdsd_opt import verifiers
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import Opened, to_numpy
-from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.batch.batch import Batch, LogitRows, RowWork, batch_shape
+from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
+from mdsd_opt.base.seeds import Rng, drawn_seed, seed_is_rng
+from mdsd_opt.batch.batch import Batch, LogitRows, RowWork, paired_rows
 from mdsd_opt.batch.rates import check_device
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, checked_scheme
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
@@ -25,6 +26,8 @@ _MISSING = -1
 Column = Integers | Floats
 
 
+@seed_is_rng
+@of_logits()
 def verify_batch(
     target_logits: Any,
     draft_logits: Any,
@@ -32,25 +35,14 @@ def verify_batch(
     *,
     scheme: str = "with_replacement",
     verifier: str | Verifier = "optimal",
-    temperature: float = 1.0,
-    draft_temperature: float | None = None,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    min_p: float | None = None,
-    seed: int = 0,
+    rng: Rng = 0,
     step: int = 0,
     uniforms: Any = None,
     with_rates: bool = False,
     num_threads: int | None = None,
     device: str | None = None,
-    kind: str | None = None,
     relax: Mapping[str, float] | None = None,
-    sampling: Sampling | None = None,
-    mask: Any = None,
-    mask_draft: bool = True,
-    lift: Any = None,
-    draft_sampling: Sampling | None = None,
-    joint: bool = False,
+    **options: Unpack[LogitsKeywords],
 ) -> BatchVerdict:
     r"""Choose one output token for every row of logits, given its drafts.
 
@@ -65,7 +57,8 @@ def verify_batch(
     Parameters
     ----------
     target_logits, draft_logits : array_like, shape (..., V)
-        Leading axes broadcast. A device reads float32, float16 and bfloat16.
+        Leading axes broadcast. A device reads float32, float16 and bfloat16. Or a pair of them,
+        `mdsd_opt.Logits`, as the first argument.
     drafts : array_like of int, shape (..., K)
         Token ids in draw order. With replacement, -1 marks a draft that is missing for a reason
         that has nothing to do with the tokens: a row with fewer drafts is verified as such, and
@@ -75,15 +68,17 @@ def verify_batch(
         Scheme by which the drafts come from q.
     verifier : str or Verifier
         A name of `mdsd_opt.verifiers.names`, ``"module:attribute"``, or a verifier.
-    temperature, draft_temperature, top_k, top_p, min_p, joint, num_threads, kind : optional
-        As for `acceptance_rates`; the result does not depend on the number of threads.
-    seed, step : int
+    rng : numpy.random.Generator or int, optional
+        Seed, 0 by default, or a generator that draws one.
+    step : int
         Random numbers are Philox4x32-10 with the row's number and `step` as counter: give another
         step for every decision. The four numbers of a row are separate streams.
     uniforms : array_like of float, shape (..., 4), optional
         Random numbers of [0, 1) instead, in the order of `mdsd_opt.verifiers.Uniforms`.
     with_rates : bool
         Tell for every row the rule's acceptance rate, and by how much the optimum may exceed it.
+    num_threads : int, optional
+        As for `acceptance_rates`; the result does not depend on it.
     device : {None, "cpu", "gpu"}
         None goes by the logits, see `acceptance_rates`. "gpu" sends NumPy arrays of any size to
         the device in chunks, which does not change the result, and raises where None would turn to
@@ -92,12 +87,11 @@ def verify_batch(
         A budget for each row, as ``{"kl": 0.01}`` (or "tv", "chi2", "acceptance_rate", see
         `mdsd_opt.relax`): outputs follow the relaxed targets, the rates are theirs, and the verdict
         tells the distances of each row and of all together. On the CPU.
-    sampling : Sampling, optional
-        Temperature and filters in one, in place of the keywords.
-    mask, mask_draft, lift, draft_sampling : optional
-        As for `acceptance_rates`: the output follows the masked law of the target, lifted where
-        weights are given. With `mask_draft` the drafts have to come from the draft's law with the
-        same mask and weights; without, from its own.
+    **options
+        How laws are read from the logits, unless a pair tells, see `mdsd_opt.Logits`. The output
+        follows the masked law of the target, lifted where weights are given. With `mask_draft` the
+        drafts have to come from the draft's law with the same mask and weights; without, from its
+        own.
 
     Returns
     -------
@@ -125,17 +119,14 @@ def verify_batch(
     check_device(device)
     checked_scheme(scheme)
     verifiers.get(verifier)  # an error of names comes before one of arrays
-    if not 0 <= seed < 1 << 64 or not 0 <= step < 1 << 32:
-        raise InvalidInput(f"seed is {seed} and step is {step}: give 64 and 32 bits at most")
-    samplings = Sampling.of_both(
-        temperature, draft_temperature, top_k, top_p, min_p, sampling, draft_sampling, joint
-    )
+    if not 0 <= step < 1 << 32:
+        raise InvalidInput(f"step is {step}: give 32 bits at most")
+    seed = drawn_seed(rng, bits=64)
+    pair = Logits.of(target_logits, draft_logits, options)
     ids = Opened.of(drafts, "drafts")
-    work = RowWork(scheme, verifier, ids.shape[-1:], *samplings, num_threads)
-    batch = Batch.open(target_logits, draft_logits, work, device, kind, mask, mask_draft, lift)
-    index_shape = batch_shape(batch.target.shape, batch.draft.shape)
-    _check_drafts(ids, index_shape)
-    given = None if uniforms is None else _checked_uniforms(uniforms, index_shape)
+    batch = Batch(RowWork(scheme, verifier, ids.shape[-1:], num_threads), pair, device)
+    _check_drafts(ids, pair.index_shape)
+    given = None if uniforms is None else _checked_uniforms(uniforms, pair.index_shape)
     return _decided(batch, ids, given, Randomness(seed, step), with_rates, relax)
 
 
@@ -172,20 +163,21 @@ def _decided(
     relax: Mapping[str, float] | None = None,
 ) -> BatchVerdict:
     """Output tokens, see `verify_batch`; `uniforms` as rows, in place of `randomness`."""
+    pair = batch.logits
     if relax is not None and batch.device == "gpu":
         raise UnsupportedScheme('there is no kernel for relaxed targets: give device="cpu"')
     if relax is None and batch.may_use_a_device:
-        from mdsd_opt.batch.device import Request, VerificationRequest, verify_on_device
+        from mdsd_opt.batch.device import VerificationRequest, verify_on_device
 
-        request = VerificationRequest(Request(batch.work), randomness, with_rates)
-        found = verify_on_device(batch.target, batch.draft, drafts, uniforms, request, batch.device)
+        request = VerificationRequest(batch.request, randomness, with_rates)
+        found = verify_on_device(pair.target, pair.draft, drafts, uniforms, request, batch.device)
         if found is not None:
             return found
-    rows = batch.work.rows(batch.target, batch.draft)
+    rows = paired_rows(*pair.sides)
     decisions = _Decisions(batch.work, *rows, drafts, relax)
     shape = rows[0].index_shape
     return BatchVerdict(**{
-        name: batch.reference.like(column.reshape(shape))
+        name: pair.reference.like(column.reshape(shape))
         for name, column in decisions.columns(uniforms, randomness, with_rates).items()
     })  # fmt: skip
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mdsd_opt.base.long_runs import available_threads
+from mdsd_opt.base.seeds import Rng, drawn_seed, seed_is_rng
 from mdsd_opt.bench.record import (
     BenchReport,
     Record,
@@ -35,19 +36,21 @@ LEFT_OUT = {
 }
 
 
+@seed_is_rng
 def run(
     names: Sequence[str] = (),
     *,
     quick: bool = False,
     rounds: int | None = None,
     threads: int | None = None,
-    seed: int = 0,
+    rng: Rng = 0,
     progress: Callable[[Record], None] | None = None,
     **chosen: Any,
 ) -> BenchReport:
     """BenchReport of the benchmarks of these names in `SUITE`; all of them unless named.
 
-    `progress` is called with every record as it is measured. What else is chosen are fields of
+    Problems are drawn with `rng`. `progress` is called with every record as it is measured. What
+    else is chosen are fields of
     `Settings`: vocab_sizes, num_drafts, methods, scheme, backend, problems and time_limit of
     `solvers`, verifiers of `decisions`.
     """
@@ -56,7 +59,7 @@ def run(
             raise UnknownName.among("benchmark", name, SUITE)
     if rounds is not None and rounds < 1:
         raise InvalidInput(f"rounds is {rounds}: give at least 1")
-    settings = Settings(quick, rounds, threads or available_threads(), seed, **chosen)
+    settings = Settings(quick, rounds, threads or available_threads(), drawn_seed(rng), **chosen)
     where = circumstances()  # before the load of the benchmarks themselves
     records: list[Record] = []
     for name in names or SUITE:

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from operator import index
 from typing import Any
 
+from mdsd_opt.base.seeds import Rng, drawn_seed, seed_is_rng
 from mdsd_opt.cddlib_checks.child import DEFAULT_MEMORY, OutOfBudget, run_in_child
 from mdsd_opt.cddlib_checks.condition import claimed_condition, parse_inequalities
 from mdsd_opt.cddlib_checks.double_description import require, run_with
@@ -265,13 +266,14 @@ def _check_budget(timeout: Any, memory: Any) -> None:
         raise InvalidInput(f"memory is {memory!r}: give bytes, or None for no bound")
 
 
+@seed_is_rng
 def search(
     name: str,
     *,
     vocab_size: int,
     num_drafts: int,
     trials: int = 10_000,
-    seed: int = 0,
+    rng: Rng = 0,
     start: int = 0,
     timeout: float = 600.0,
     workers: int | None = None,
@@ -289,8 +291,10 @@ def search(
         A claim of `conjectures()` that has a search; others raise `UnknownName`, which lists them.
     vocab_size, num_drafts : int
         V (at most 16) and K.
-    trials, seed, start : int
+    trials, start : int
         Trials ``start .. start + trials - 1`` of this seed.
+    rng : numpy.random.Generator or int, optional
+        Seed, 0 by default, or a generator that draws one.
     timeout : float
         Seconds, after which each worker stops at its next trial.
     workers : int, optional
@@ -308,7 +312,8 @@ def search(
         known = [c.name for c in CONJECTURES.values() if c.search is not None]
         raise UnknownName.among("claim with a random search", conjecture.name, known)
     v, k = checked_size(vocab_size, num_drafts)
-    for label, value, least in (("trials", trials, 1), ("seed", seed, 0), ("start", start, 0)):
+    seed = drawn_seed(rng)
+    for label, value, least in (("trials", trials, 1), ("start", start, 0)):
         if index(value) < least:
             raise InvalidInput(f"{label} is {value!r}: give an integer of at least {least}")
     _check_budget(timeout, memory)

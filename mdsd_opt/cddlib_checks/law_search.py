@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from mdsd_opt.base.seeds import Rng, drawn_seed, seed_is_rng
 from mdsd_opt.cddlib_checks.draft_laws import require_written
 from mdsd_opt.cddlib_checks.subsets import best_cut, containment_table, exact_acceptance
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, SolverError
@@ -85,13 +86,14 @@ def optimum(problem: TransportProblem) -> Fraction:
     return above
 
 
+@seed_is_rng
 def search_laws(
     claim: Callable[..., Fraction],
     vocab_size: int,
     num_laws: int = 2,
     *,
     trials: int = 1000,
-    seed: int = 0,
+    rng: Rng = 0,
 ) -> LawCounterexample | None:
     """Laws for which a claim fails, as simple as can be; None if no trial found any.
 
@@ -105,7 +107,8 @@ def search_laws(
         Two for a target and a draft.
     trials : int
         Laws with random integer weights up to 9, zeros among them.
-    seed : int
+    rng : numpy.random.Generator or int, optional
+        Seed, 0 by default, or a generator that draws one.
 
     Returns
     -------
@@ -126,9 +129,10 @@ def search_laws(
     """
     if min(vocab_size, num_laws, trials) < 1:
         raise InvalidInput("vocab_size, num_laws and trials: give at least 1 of each")
+    seed = drawn_seed(rng)
     for trial in range(1, trials + 1):
-        rng = np.random.default_rng([seed, trial])
-        drawn = rng.integers(0, rng.integers(1, _MOST_WEIGHT, endpoint=True), endpoint=True,
+        chance = np.random.default_rng([seed, trial])
+        drawn = chance.integers(0, chance.integers(1, _MOST_WEIGHT, endpoint=True), endpoint=True,
                              size=(num_laws, vocab_size))  # fmt: skip
         weights = tuple(tuple(row) for row in drawn.tolist())
         if all(map(any, weights)) and _excess(claim, weights) > 0:

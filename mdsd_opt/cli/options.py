@@ -186,7 +186,7 @@ class Asked:
     @property
     def of_rows(self) -> dict[str, Any]:
         """Options that rows of logits take."""
-        return {**asdict(self.sampling), "pad": self.pad, "seed": self.seed}
+        return {**asdict(self.sampling), "pad": self.pad}
 
     def refuse(self, names: Iterable[str], why: str) -> None:
         """Raise if one of these options is given, by its name on the command line."""

@@ -81,7 +81,9 @@ class RatesConfig:
     @property
     def options(self) -> dict[str, Any]:
         """Attributes that are keyword arguments of `acceptance_rates`."""
-        return {field.name: getattr(self, field.name) for field in fields(self)[3:]}
+        found = {field.name: getattr(self, field.name) for field in fields(self)[3:]}
+        found["rng"] = found.pop("seed")
+        return found
 
     def within(self, stored: RatesConfig) -> RatesConfig:
         """Part of this config that rates stored under another one contain.
@@ -91,8 +93,8 @@ class RatesConfig:
         InvalidInput
             The probabilities come from the logits in another way, or nothing of it is there.
         """
-        for name, value in self.options.items():
-            there = getattr(stored, name)
+        for name in (field.name for field in fields(self)[3:]):
+            value, there = getattr(self, name), getattr(stored, name)
             if value != there and name != "pad":  # stored rows are padded already
                 raise InvalidInput(
                     f"{name} is {value}, and the rates were stored with {name} {there}: ask for "

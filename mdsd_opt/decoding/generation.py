@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.base.seeds import Rng, drawn_seed, generator_of
 from mdsd_opt.decoding.automatic import growth_of
 from mdsd_opt.decoding.draft_objects import FeatureFeed
 from mdsd_opt.decoding.growth import Growth
@@ -152,7 +151,7 @@ def generate(
     max_new_tokens: int = 64,
     temperature: float = 1.0,
     draft_temperature: float | None = None,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = 0,
     stop_tokens: Collection[int] = (),
     on_device: bool = False,
     on_step: Callable[[Tokens, Metrics], None] | None = None,
@@ -182,6 +181,7 @@ def generate(
     temperature, draft_temperature : float
         The draft's is the target's unless given.
     rng : numpy.random.Generator or int, optional
+        Seed, 0 by default, or a generator, which goes on.
     stop_tokens : collection of int
         The output ends after the first of them.
     on_device : bool
@@ -234,7 +234,7 @@ def generate_batch(
     draft: Any,
     prompts: Sequence[Sequence[int]],
     *,
-    rng: int | None = None,
+    rng: Rng = 0,
     on_step: Callable[[int, Tokens, Metrics], None] | None = None,
     **options: Any,
 ) -> Iterator[Generation]:
@@ -248,8 +248,8 @@ def generate_batch(
     target, draft : model
     prompts : sequence of sequences of int
         Token ids. All are looked at before the first is continued.
-    rng : int, optional
-        Prompt n is continued as `generate` does with ``rng + n``.
+    rng : numpy.random.Generator or int, optional
+        Prompt n is continued as `generate` does with ``rng + n``; a generator draws the seed.
     on_step : callable, optional
         Called after every step with the prompt's number, the step's tokens, and the metrics of
         this prompt so far.
@@ -271,7 +271,7 @@ def generate_batch(
     tree = parse_topology(tree) if isinstance(tree, str) else tree
     if isinstance(tree, AutoTree):
         options["tree"] = growth_of(tree)  # what is learnt in one text serves the next
-    seed = int(np.random.default_rng().integers(2**62)) if rng is None else rng
+    seed = drawn_seed(rng)
     return (
         generate(
             target, draft, prompt, rng=seed + n,
@@ -306,7 +306,7 @@ def generate_steps(
     max_new_tokens: int = 64,
     temperature: float = 1.0,
     draft_temperature: float | None = None,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = 0,
     stop_tokens: Collection[int] = (),
     on_device: bool = False,
     relax: Mapping[str, float] | None = None,
@@ -332,7 +332,7 @@ def generate_steps(
         relax = checked_relax(relax)
         check_tree(tree, verifier)
     make = scheme_maker(scheme)
-    rng = rng if isinstance(rng, np.random.Generator) else np.random.default_rng(rng)
+    rng = generator_of(rng)
     sides = Sampling.of_both(temperature, draft_temperature, sampling=sampling, **filters)
     feed = FeatureFeed(target, draft)
     laws = step_laws(target, draft, make, verifier, on_device, *sides)

@@ -23,7 +23,7 @@ from .settings import (
     COARSE as COARSE, FINE as FINE, LEAST_CALLS as LEAST_CALLS, AuditOptions as AuditOptions,
     ErrorRates as ErrorRates, LimitKeywords as LimitKeywords, OptionKeywords as OptionKeywords,
     Options as Options, RateKeywords as RateKeywords, budgeted as budgeted,
-    detectable_bias as detectable_bias, generator_of as generator_of, options_of as options_of,
+    detectable_bias as detectable_bias, options_of as options_of,
     random_checks as random_checks, trials_needed as trials_needed, unseen_bias as unseen_bias,
 )
 from .statistics import oddest as oddest, rate_interval as rate_interval

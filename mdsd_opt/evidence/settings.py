@@ -20,6 +20,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Vector
 from mdsd_opt.base.checked import MAX_SAMPLED, checked_tolerance
+from mdsd_opt.base.seeds import seed_of
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
 from mdsd_opt.evidence.report import HIDDEN_AT_MOST, Bar, Check
 
@@ -250,23 +251,6 @@ class Options(AuditOptions):
     def up(self, what: str) -> str:
         """Sentence about a time limit that was reached before the work was done."""
         return f"the time was up: {what}. Give more than seconds={self.seconds:g}"
-
-
-def generator_of(rng: Any) -> np.random.Generator:
-    """The given generator, or a fresh one from an integer seed."""
-    if isinstance(rng, np.random.Generator):
-        return rng
-    if isinstance(rng, (int, np.integer)) and not isinstance(rng, bool):
-        return np.random.default_rng(int(rng))
-    raise InvalidInput(
-        f"rng is {rng!r}: give numpy.random.default_rng(seed), or the seed, so that the audit can "
-        "be repeated"
-    )
-
-
-def seed_of(rng: Any) -> int | None:
-    """The seed, where one was given instead of a generator."""
-    return int(rng) if isinstance(rng, (int, np.integer)) else None
 
 
 def needed_noncentrality(dof: int, level: float, power: float) -> float:

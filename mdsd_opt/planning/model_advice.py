@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.files.logits import LogitsSample
+from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.corpora import RatesConfig
 from mdsd_opt.decoding import Metrics, Topology, generate_steps, k_ary, tree_logits, warm_up
 from mdsd_opt.errors import InvalidInput
@@ -110,7 +111,7 @@ def advise_models(
     temperature: float = 1.0,
     schemes: Sequence[str] = SCHEMES,
     confidence: float = 0.95,
-    rng: int = 0,
+    rng: Rng = 0,
     tell: Callable[[str], None] = lambda line: None,
     **sampling: Any,
 ) -> ModelAdvice:
@@ -129,7 +130,8 @@ def advise_models(
         Number of new tokens of each prompt.
     max_drafts, temperature, schemes, confidence
         Options of `mdsd_opt.advise`; more drafts than 15 have more rows than are measured.
-    rng : int
+    rng : numpy.random.Generator or int, optional
+        Seed, 0 by default, or a generator that draws one.
     tell : callable
         Function that is called with a line when something longer begins.
     **sampling
@@ -173,8 +175,9 @@ def advise_models(
             texts.append(text)
         return texts, steps
 
+    seed = drawn_seed(rng)
     tell("continuing the prompts")
-    texts, steps = decoded(k_ary(2, 2), "with_replacement", rng)  # whose decision is a tree's
+    texts, steps = decoded(k_ary(2, 2), "with_replacement", seed)  # whose decision is a tree's
     tell("measuring acceptance")
     found = [
         _rates_of_text(target, draft, prompt, text, config)
@@ -185,7 +188,7 @@ def advise_models(
     advice = advice_from_rates(rates, costs, schemes, max_drafts, confidence)
     tell(f"decoding with {advice.tree.name}")
     scheme = advice.scheme if advice.scheme in rates.by_scheme else "with_replacement"
-    _, tried = decoded(advice.tree, scheme, rng + len(prompts))
+    _, tried = decoded(advice.tree, scheme, seed + len(prompts))
     return ModelAdvice(advice, _terms(advice, tried), sum(map(len, tried)))
 
 

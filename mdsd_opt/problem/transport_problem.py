@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.arrays import Opened, as_logits, checked_token_ids, spread
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme, checked_scheme, require_exact
 from mdsd_opt.errors import InvalidInput
 
@@ -49,70 +48,39 @@ class TransportProblem:
                 "narrower side with pad=True)"
             )
 
-    @classmethod
+    @staticmethod
+    @of_logits(by_place=8)
     def from_logits(
-        cls,
         target_logits: Any,
         draft_logits: Any,
         num_drafts: int,
         drafts: str = "with_replacement",
-        temperature: float = 1.0,
-        draft_temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        min_p: float | None = None,
-        pad: bool = False,
-        kind: str | None = None,
-        draft_token_ids: Any = None,
-        *,
-        sampling: Sampling | None = None,
-        joint: bool = False,
+        **options: Unpack[LogitsKeywords],
     ) -> TransportProblem:
         """Problem of one position, from the logits of both models.
 
         Parameters
         ----------
         target_logits, draft_logits : array_like, shape (V,)
+            Or a pair of them, `mdsd_opt.Logits`, as the first argument.
         num_drafts : int
             K.
         drafts : str
             "with_replacement", "without_replacement", "greedy" or "top_k".
-        temperature, draft_temperature : float
-            Temperature of the target and the draft; the draft's is the target's unless given.
-        top_k, top_p, min_p, joint : optional
-            Applied to each side separately, see `mdsd_opt.Sampling`.
-        pad : bool
-            Pad the narrower vocabulary with impossible tokens instead of raising.
-        kind, draft_token_ids : optional
-            As for `mdsd_opt.acceptance_rates`.
-        sampling : Sampling, optional
-            Temperature and filters in one, in place of the keywords.
+        **options
+            How laws are read from the logits, unless a pair tells, see `mdsd_opt.Logits`.
         """
-        sides = Sampling.of_both(
-            temperature, draft_temperature, top_k, top_p, min_p, sampling, joint=joint
-        )
         checked_scheme(drafts)
-        target, draft = (
-            as_logits(Opened.of(side, name), kind).numpy()
-            for name, side in (("target_logits", target_logits), ("draft_logits", draft_logits))
-        )
-        for name, logits in (("target_logits", target), ("draft_logits", draft)):
-            if logits.ndim != 1:
+        pair = Logits.of(target_logits, draft_logits, options)
+        for side in (pair.target, pair.draft):
+            if len(side.shape) != 1:
                 raise InvalidInput(
-                    f"{name} has shape {logits.shape}: give one position, shape (V,); "
+                    f"{side.name} has shape {side.shape}: give one position, shape (V,); "
                     "acceptance_rates takes whole batches"
                 )
-        if draft_token_ids is not None:
-            sizes = draft.size, target.size
-            ids = checked_token_ids(draft_token_ids, *sizes, "draft_token_ids")
-            draft = spread(draft, ids, target.size)
-        elif target.size != draft.size:
-            if not pad:
-                raise InvalidInput(_unequal_vocabularies(target.size, draft.size))
-            width = max(target.size, draft.size)
-            target, draft = (spread(x, slice(x.size), width) for x in (target, draft))
-        p, q = sides[0].law(target), sides[1].law(draft)
-        return cls(p, SINGLE_MODEL_SCHEMES[drafts](q, num_drafts))
+        target, draft = pair.placed()
+        p, q = pair.reading.target.law(target), pair.reading.draft.law(draft)
+        return TransportProblem(p, SINGLE_MODEL_SCHEMES[drafts](q, num_drafts))
 
     @property
     def target(self) -> Floats:
@@ -151,12 +119,3 @@ class TransportProblem:
 
     def __repr__(self) -> str:
         return f"TransportProblem(vocab_size={self.vocab_size}, drafts={self.drafts!r})"
-
-
-def _unequal_vocabularies(target_size: int, draft_size: int) -> str:
-    """Message for two vocabularies of different width."""
-    return (
-        f"the target has {target_size} tokens and the draft has {draft_size}. If the wider one is "
-        "only padded, pad=True (--pad) fills the narrower with impossible tokens; draft_token_ids "
-        "tells which tokens the draft has, if they are not the first."
-    )

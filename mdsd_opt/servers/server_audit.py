@@ -19,6 +19,7 @@ from mdsd_opt.base.files import read_bytes
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import line_of
 from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.errors import InvalidInput, ServerError
 from mdsd_opt.evidence import ErrorRates
 from mdsd_opt.servers.adapter import Adapter, Answer, Counters, connected
@@ -106,7 +107,7 @@ def audit_server(
     false_alarm: float = 1e-6,
     power: float = 0.99,
     confidence: float = 0.99,
-    rng: int = 0,
+    rng: Rng = 0,
     progress: bool | None = None,
 ) -> ServerReport:
     r"""Audit a server that runs: do its tokens follow the law that it states?
@@ -179,8 +180,8 @@ def audit_server(
         differ by is measured, and counts where it is more.
     false_alarm, power, confidence : float
         Error rate of an accusation, power of `detectable_bias`, confidence of the intervals.
-    rng : int
-        Seed of the audit's own choices. Requests have no seed.
+    rng : numpy.random.Generator or int, optional
+        Seed of the audit's own choices, or a generator that draws one. Requests have no seed.
     progress : bool, optional
         A running line on stderr; None: on a terminal.
 
@@ -209,7 +210,8 @@ def audit_server(
     request = Request(sampling=asked, model=model, logprobs=logprobs, top=top, promise=promise)
     texts = _prompts(prompts)
     of_draft = replace(request, sampling=draft_sampling or asked, promise=None)
-    learned = Learned(Tally(wanted, rng, least_tolerance=tolerance))
+    seed = drawn_seed(rng)
+    learned = Learned(Tally(wanted, seed, least_tolerance=tolerance))
     learned.tally.acceptance.count(drafted, None)
     places = {"server": url, "against": against, "draft": draft}
     header = {
@@ -219,7 +221,7 @@ def audit_server(
         "logprobs": logprobs,
         "promise": None if promise is None else getattr(promise, "__qualname__", "a function"),
         "prompts": [text if isinstance(text, str) else list(text) for text in texts],
-        "rng": rng,
+        "rng": seed,
     }
     connections = {
         place: Connection(address, timeout, key)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import ErrorRates
 from mdsd_opt.servers.laws import Law
@@ -49,7 +50,7 @@ def audit_tokens(
     false_alarm: float = 1e-6,
     power: float = 0.99,
     confidence: float = 0.99,
-    rng: int = 0,
+    rng: Rng = 0,
 ) -> ServerReport:
     r"""Audit recorded texts: do their tokens follow the laws that were stated for them?
 
@@ -87,7 +88,7 @@ def audit_tokens(
         Total variation that is put down to arithmetic at each token.
     false_alarm, power, confidence : float
         Error rate of an accusation, power of `detectable_bias`, confidence of the intervals.
-    rng : int
+    rng : numpy.random.Generator or int, optional
         Seed of the numbers that spread tokens over their probabilities.
 
     Returns
@@ -117,7 +118,7 @@ def audit_tokens(
     if num_first < 0:
         raise InvalidInput(f"num_first is {num_first}: give the number of tokens before any draft")
     wanted = ErrorRates(false_alarm=false_alarm, power=power, confidence=confidence)
-    tally = Tally(wanted, rng, num_first, tolerance)
+    tally = Tally(wanted, drawn_seed(rng), num_first, tolerance)
     tally.acceptance.count(drafted, accepted)
     if promise is not None and not (isinstance(laws, _FILES) and not is_log(laws)):
         raise InvalidInput("promise goes with files of log-probabilities: give laws as promised")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
+from mdsd_opt.base.logits import Reading
 from mdsd_opt.batch import verify_batch
 from mdsd_opt.batch.batch import RowWork
 from mdsd_opt.batch.device import Request
@@ -43,7 +44,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "acceptance_rates": lambda **given: mo.acceptance_rates(TARGET, DRAFT, **given),
     "relaxed_rates": lambda **given: mo.relaxed_rates(TARGET, DRAFT, tv=0.1, **given),
     "verify_batch": lambda **given: [
-        verify_batch(TARGET, DRAFT, DRAFTS, seed=seed, **given).tokens for seed in range(3)
+        verify_batch(TARGET, DRAFT, DRAFTS, rng=seed, **given).tokens for seed in range(3)
     ],
     "from_logits": lambda **given: law_of(
         mo.TransportProblem.from_logits(TARGET[0], DRAFT[0], 2, **given)
@@ -145,8 +146,8 @@ def test_another_word_than_true_or_false_is_refused() -> None:
 def test_kernels_of_a_device_leave_joint_filters_to_the_cpu() -> None:
     def obstacle(joint: bool) -> str:
         sides = [mo.Sampling(top_k=5, top_p=0.5, joint=joint)] * 2
-        work = RowWork("with_replacement", "optimal", (2,), *sides)
-        return Request(work).obstacle(512, TARGET.shape, DRAFT.shape)
+        work = RowWork("with_replacement", "optimal", (2,))
+        return Request(work, Reading(*sides)).obstacle(512, TARGET.shape, DRAFT.shape)
 
     assert obstacle(False) == ""
     assert "joint=False" in obstacle(True)

@@ -144,7 +144,7 @@ def test_an_estimate_depends_on_row_and_seed_alone() -> None:
     np.testing.assert_array_equal(rates(num_threads=1), expected)
     np.testing.assert_array_equal(rates(num_threads=7), expected)
     np.testing.assert_array_equal(rates(slice(None, None, -3)), expected[::-3])
-    assert (rates(seed=1) != expected).all()
+    assert (rates(rng=1) != expected).all()
     assert len(np.unique(rates([0, 0, 1]))) == 2
 
 
@@ -260,8 +260,8 @@ def test_bad_rows_are_named(scheme: str, verifier: str) -> None:
             "K = 2, not K = 3: verifier 'greedy'",
         ),
         ({"verifier": "ksek"}, UnknownName, "Did you mean 'kseq'"),
-        ({"verifier": "rrs", "seed": -1}, InvalidInput, "seed is -1"),
-        ({"verifier": "rrs", "seed": 0.5}, InvalidInput, "seed is 0.5"),
+        ({"verifier": "rrs", "rng": -1}, InvalidInput, "seed is -1"),
+        ({"verifier": "rrs", "rng": 0.5}, InvalidInput, "seed is 0.5"),
     ],
 )
 def test_what_does_not_go_together(

@@ -510,7 +510,7 @@ def test_random_search_finds_nothing_and_says_how_blind_it_is(name):
 def test_random_search_is_resumable_and_independent_of_workers():
     def at(**options):
         return cddlib_checks.search(
-            "q_convexity_non_identical", vocab_size=4, num_drafts=2, seed=3, **options
+            "q_convexity_non_identical", vocab_size=4, num_drafts=2, rng=3, **options
         )
 
     first = at(trials=300, workers=1)

@@ -144,9 +144,9 @@ class TestVerification:
         cupy = pytest.importorskip("cupy")
         target, draft = (np.tile(x, (80, 1)) for x in near_rows(8, 131_072))
         drafts = np.tile(np.argsort(-draft[:8], axis=1)[:, :3], (80, 1))
-        in_chunks = verify_batch(target, draft, drafts, seed=4, with_rates=True, device="gpu")
+        in_chunks = verify_batch(target, draft, drafts, rng=4, with_rates=True, device="gpu")
         on_device = [cupy.asarray(x) for x in (target, draft)]
-        in_place = verify_batch(*on_device, drafts, seed=4, with_rates=True)
+        in_place = verify_batch(*on_device, drafts, rng=4, with_rates=True)
         for name in ("tokens", "draft_index", "acceptance_rate", "gap"):
             there, here = getattr(in_place, name), getattr(in_chunks, name)
             assert isinstance(there, cupy.ndarray)
@@ -170,13 +170,13 @@ class TestVerification:
         target, draft = near_rows(1, size, seed=2)
         drafts = np.random.default_rng(1).choice(size, (trials, 3), p=mo.softmax(draft[0]))
         pair = [cupy.broadcast_to(cupy.asarray(x), (trials, size)) for x in (target, draft)]
-        found = verify_batch(*pair, drafts, seed=7)
+        found = verify_batch(*pair, drafts, rng=7)
         counts = np.bincount(cupy.asnumpy(found.tokens), minlength=size)
         expected = mo.softmax(target[0]) * trials
         assert ((counts - expected) ** 2 / expected).sum() < 40.0  # false alarm: 4e-5
 
     def test_random_numbers_are_those_of_the_host(self) -> None:
         target = np.log(np.full((500, 64), 1 / 64, np.float32))
-        found = verify_batch(target, target, np.full((500, 1), -1), seed=11, step=5, device="gpu")
+        found = verify_batch(target, target, np.full((500, 1), -1), rng=11, step=5, device="gpu")
         draws = uniforms_of(Randomness(11, 5), np.arange(500))[:, 3]
         np.testing.assert_array_equal(found.tokens, np.floor(draws * 64))

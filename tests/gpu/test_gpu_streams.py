@@ -142,7 +142,7 @@ class TestDecisions:
         request = VerificationRequest(request_of(), Randomness(7), True)
         runtime = gpu_runtime.runtime_of_device(0)
         sent = verify_in_chunks(runtime, TARGET, DRAFT, drafts, None, request, TWO_ROWS)
-        held = verify_batch(*map(cupy.asarray, (TARGET, DRAFT)), cupy.asarray(drafts), seed=7,
+        held = verify_batch(*map(cupy.asarray, (TARGET, DRAFT)), cupy.asarray(drafts), rng=7,
                             with_rates=True)  # fmt: skip
         assert not isinstance(sent, str)
         for name in ("tokens", "draft_index", "acceptance_rate", "gap"):

@@ -503,7 +503,7 @@ class TestBatch:
         uniforms = uniforms_of(Randomness(9, 2), np.arange(12))
         expected = mo.verifiers.get(verifier).verify_batch(p, q, drafts, uniforms, scheme)
         options = {"scheme": scheme, "verifier": verifier, **sampling}
-        found = verify_batch(target, draft, drafts, seed=9, step=2, **options)
+        found = verify_batch(target, draft, drafts, rng=9, step=2, **options)
         again = verify_batch(target, draft, drafts, uniforms=uniforms, num_threads=2, **options)
         for batch in (found, again):
             assert batch.tokens.tolist() == expected.tokens.tolist()
@@ -556,7 +556,7 @@ class TestBatch:
         trials = 4000
         drafts = np.random.default_rng(4).choice(30, (trials, 2), p=mo.softmax(draft[0]))
         pair = [np.broadcast_to(x, (trials, 30)) for x in (target, draft)]
-        found = verify_batch(*pair, drafts, seed=5)
+        found = verify_batch(*pair, drafts, rng=5)
         best = mo.acceptance_rates(target[0], draft[0], 2)
         assert abs(found.accepted.mean() - best) < 0.024
         law = dict(enumerate(mo.softmax(target[0])))

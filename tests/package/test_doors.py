@@ -532,7 +532,7 @@ def test_recorded_steps() -> None:
     rng = np.random.default_rng(2)
     p, q = (np.repeat(side, 100, axis=0) for side in (P, Q))
     drafts = np.array([rng.choice(V, size=K, p=law) for law in q])
-    tokens = verify_batch(p, q, drafts, kind="probs", seed=3).tokens
+    tokens = verify_batch(p, q, drafts, kind="probs", rng=3).tokens
     known = mo.audit_trace(p, q, drafts, tokens)
     moved = mo.audit_trace(p[:, ORDER], q[:, ORDER], PLACES[drafts], PLACES[tokens])
     assert known.verdict_class == moved.verdict_class != "lossy"

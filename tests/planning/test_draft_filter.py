@@ -15,6 +15,7 @@ from support import oracles
 
 import mdsd_opt as mo
 from mdsd_opt import plots
+from mdsd_opt.base.logits import Reading
 from mdsd_opt.batch import verify_batch
 from mdsd_opt.cddlib_checks import optimum, search_laws
 from mdsd_opt.errors import InvalidInput, UnknownName
@@ -105,10 +106,10 @@ def test_what_is_found_can_be_asked_for_and_decided_with():
     np.testing.assert_allclose(rates, laws, atol=1e-9)
     rng = np.random.default_rng(0)
     drafts = np.array([mo.WithoutReplacement(row, 2).sample(rng) for row in q])
-    common |= {"scheme": "without_replacement", "seed": 1, "with_rates": True}
+    common |= {"scheme": "without_replacement", "rng": 1, "with_rates": True}
     chosen = verify_batch(TARGET, DRAFT, drafts, **common)
     same = verify_batch(
-        p, q, drafts, scheme="without_replacement", seed=1, with_rates=True, kind="probs"
+        p, q, drafts, scheme="without_replacement", rng=1, with_rates=True, kind="probs"
     )
     np.testing.assert_array_equal(chosen.tokens, same.tokens)
     np.testing.assert_allclose(chosen.acceptance_rate, rates, atol=1e-9)
@@ -120,10 +121,8 @@ def test_what_is_found_can_be_asked_for_and_decided_with():
 
 def test_kernels_are_not_asked_for_filters_that_differ():
     """They have one set of filters for both sides."""
-    from mdsd_opt.batch.batch import RowWork
-
-    assert RowWork("greedy", "optimal", (1,), OWN, replace(OWN, temperature=0.3)).filters_alike
-    assert not RowWork("greedy", "optimal", (1,), OWN, mo.Sampling(0.8)).filters_alike
+    assert Reading(OWN, replace(OWN, temperature=0.3)).filters_alike
+    assert not Reading(OWN, mo.Sampling(0.8)).filters_alike
 
 
 def test_bad_input_is_one_clear_error():

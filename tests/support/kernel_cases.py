@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from support.ptx.runtime import PtxRuntime, host_logits
 
+from mdsd_opt.base.logits import Reading
 from mdsd_opt.base.sampling import Sampling, softmax
 from mdsd_opt.batch.batch import RowWork
 from mdsd_opt.batch.device import Request
@@ -206,4 +207,4 @@ def request_of(
     **sampling: Any,
 ) -> Request:
     """Request for rates under a temperature and filters, those of `Sampling.of_both`."""
-    return Request(RowWork(scheme, verifier, num_drafts, *Sampling.of_both(**sampling)))
+    return Request(RowWork(scheme, verifier, num_drafts), Reading(*Sampling.of_both(**sampling)))

@@ -26,6 +26,7 @@ from mdsd_opt.auditing.trial_laws import WideLaws, given_laws, wide_laws
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.evidence import (
     EDGE,
@@ -43,7 +44,6 @@ from mdsd_opt.evidence import (
     above_zero,
     both_sides,
     budgeted,
-    generator_of,
     options_of,
 )
 
@@ -66,7 +66,7 @@ _TELLING_TEXTS, _TELLING_SECONDS = 1_000, 5.0
 @foreign("the function under audit")
 def audit_text(
     generate: Generate,
-    rng: np.random.Generator | int = 0,
+    rng: Rng = 0,
     length: int = 3,
     library: str = "numpy",
     *,
@@ -101,7 +101,8 @@ def audit_text(
         (1, n, V) for ids of shape (1, n), where a first token of id 0, which is not returned,
         stands before the text; ``past_key_values`` (or ``cache``, as transformers 5.24 calls it) is
         taken, as tuples or as an object with `update` and `crop`, and handed back.
-    rng : numpy.random.Generator or int
+    rng : numpy.random.Generator or int, optional
+        Generator, or its seed, 0 by default.
     length : int
         Tokens that are compared, 1 to 11. Up to four are driven; sampled are five or more.
     library : str

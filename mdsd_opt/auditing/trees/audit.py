@@ -18,6 +18,7 @@ from mdsd_opt.auditing.trees.rule import Met, TreeRule, TreeSample
 from mdsd_opt.auditing.trial_laws import SmallLaws, fixed_laws
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
+from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.drafts import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.evidence import (
@@ -31,7 +32,6 @@ from mdsd_opt.evidence import (
     Promise,
     both_sides,
     budgeted,
-    generator_of,
     oddest,
     options_of,
     random_checks,
@@ -56,7 +56,7 @@ def audit_tree(
     target: Any,
     draft: Any,
     tree: str | Topology,
-    rng: np.random.Generator | int,
+    rng: Rng = 0,
     num_trials: int | None = None,
     *,
     scheme: str | SchemeMaker = "with_replacement",
@@ -97,7 +97,8 @@ def audit_tree(
         levels much cannot be seen, and the report says so.
     tree : str or Topology
         "2x3" (drafts x depth), "chain2", ..., see `mdsd_opt.decoding.parse_topology`.
-    rng : numpy.random.Generator or int
+    rng : numpy.random.Generator or int, optional
+        Generator, or its seed, 0 by default.
     num_trials : int, optional
         Steps to be sampled, where the law is not found by driving: by default 20,000.
     scheme : str or callable

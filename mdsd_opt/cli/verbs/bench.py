@@ -104,7 +104,7 @@ def bench(
         report = load_report(saved)
     else:
         report = run(
-            names or (), quick=quick, rounds=rounds, threads=threads, seed=seed, progress=tell,
+            names or (), quick=quick, rounds=rounds, threads=threads, rng=seed, progress=tell,
             **chosen,
         )  # fmt: skip
     for path in out or []:

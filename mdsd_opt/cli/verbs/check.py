@@ -78,7 +78,7 @@ def check(
     if search:
         if settling.draft or inequality:
             raise InvalidInput("--search draws its own instances: leave --draft out")
-        instances = partial(cddlib_checks.search, conjecture, trials=trials, seed=seed, start=start)
+        instances = partial(cddlib_checks.search, conjecture, trials=trials, rng=seed, start=start)
         _settle(conjecture, settling, instances)
     elif conjecture == "condition":
         _settle_condition(settling, inequality or [], scheme)
@@ -210,7 +210,7 @@ def search(
     from mdsd_opt.cli.view import Form, View, present
 
     premise = None if given is None else TextClaim(given, vocab_size)
-    found = search_laws(TextClaim(claim, vocab_size, premise), vocab_size, trials=trials, seed=seed)
+    found = search_laws(TextClaim(claim, vocab_size, premise), vocab_size, trials=trials, rng=seed)
     document = {
         "claim": claim,
         "given": given,

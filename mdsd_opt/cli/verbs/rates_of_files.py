@@ -88,7 +88,7 @@ def rows(asked: Asked, sample: LogitsSample | None = None) -> list[RateRow]:
     return rate_rows(
         stored_sample(asked.paths) if sample is None else sample, asked.schemes, asked.num_drafts,
         asked.verifiers, asked.confidence, asked.kind if asked.paths else "logits", asked.progress,
-        num_threads=asked.threads, **asked.of_rows, **_grammar(asked),
+        num_threads=asked.threads, rng=asked.seed, **asked.of_rows, **_grammar(asked),
     )  # fmt: skip
 
 

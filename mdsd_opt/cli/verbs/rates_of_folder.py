@@ -47,7 +47,8 @@ def view(asked: Asked) -> View | None:
     without = num_shards - len(corpus.sums)
     if manifest is not None and without and placed.verify:
         tell(f"{without} of {num_shards} shards have no sum in the manifest to verify")
-    config = RatesConfig.of(asked.schemes, asked.verifiers, asked.num_drafts, **asked.of_rows)
+    columns = asked.schemes, asked.verifiers, asked.num_drafts
+    config = RatesConfig.of(*columns, seed=asked.seed, **asked.of_rows)
     if corpus.stored_rates is not None:
         wanted, config = config, config.within(corpus.stored_rates)
         lacking = len(set(wanted.columns) - set(config.columns))

@@ -38,7 +38,7 @@ def check(rng: np.random.Generator, tally: Tally) -> None:
         is_bound = exact is None
         try:
             rates = mo.acceptance_rates(
-                target, draft, counts, scheme, verifier, num_threads=1, seed=1
+                target, draft, counts, scheme, verifier, num_threads=1, rng=1
             )
         except Exception as error:
             rates = np.full((ROWS, len(counts)), np.nan)

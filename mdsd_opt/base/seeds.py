@@ -1,0 +1,61 @@
+"""Where random numbers come from: `rng` is a seed, 0 if it is None, or a generator of NumPy."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from mdsd_opt.errors import InvalidInput
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: What a function takes as `rng`.
+Rng = np.random.Generator | int | None
+
+
+def generator_of(rng: Any) -> np.random.Generator:
+    """The given generator, or a fresh one from a seed."""
+    return rng if isinstance(rng, np.random.Generator) else np.random.default_rng(seed_of(rng))
+
+
+def seed_of(rng: Any) -> int | None:
+    """The seed; None where a generator was given instead."""
+    return None if isinstance(rng, np.random.Generator) else drawn_seed(rng)
+
+
+def drawn_seed(rng: Any, bits: int | None = None) -> int:
+    """The seed, of so many bits at most; a generator draws one of 63."""
+    if isinstance(rng, np.random.Generator):
+        return int(rng.integers(1 << 63))
+    seed = 0 if rng is None else rng
+    fits = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool) and seed >= 0
+    if not fits or (bits is not None and seed >= 1 << bits):
+        size = "" if bits is None else f" of {bits} bits at most"
+        raise InvalidInput(
+            f"the seed is {rng!r}: give an integer from 0{size}, or as rng "
+            "numpy.random.default_rng(seed), so that the same can be had again"
+        )
+    return int(seed)
+
+
+def seed_is_rng(function: F) -> F:
+    """Decorator of functions with `rng`, which was `seed` before; that goes on for one release."""
+
+    @functools.wraps(function)
+    def seeded(*args: Any, **keywords: Any) -> Any:
+        if "seed" in keywords:
+            if "rng" in keywords:
+                raise InvalidInput("give rng or seed, not both")
+            warnings.warn(
+                f"seed of {function.__name__} is rng now: give rng={keywords['seed']!r}",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            keywords["rng"] = keywords.pop("seed")
+        return function(*args, **keywords)
+
+    return cast("F", seeded)
