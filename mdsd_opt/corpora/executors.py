@@ -1,8 +1,8 @@
 """Executors that score the shards: this process and its children, ranks of torchrun, or a cluster.
 
-An executor is a function that runs all tasks it is given, in any order, and reports each one. Tasks
-are idempotent (see `mdsd_opt.corpora.scoring.score_shard`), so it may run one twice or lose a
-worker; nothing of the result depends on the executor. Dask and Ray run those of a lost one again.
+Any `concurrent.futures.Executor` will do, those of Dask and Ray among them. Tasks are idempotent
+(see `mdsd_opt.corpora.scoring.score_shard`), so it may run one twice or lose a worker; nothing of
+the result depends on the executor. Dask and Ray run those of a lost one again.
 
 Ranks of torchrun are known from environment variables; torch is not imported. Rank r of w takes the
 shards r, r + w, ..., and then waits for those of the others, as long as these give signs of life:
@@ -23,9 +23,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -94,51 +93,88 @@ class Placement:
 #: Seconds that a worker which is told to end has to take away what is half written.
 _TIDY_SECONDS = 3.0
 
-#: Called as ``executor(tasks, placement, done)``; calls ``done(name)`` after each shard.
-Executor = Callable[[Sequence[Task], Placement, Callable[[str], None]], None]
+_MAX_RETRIES = 3  # of Ray
+_CONNECT_SECONDS = 10
+
+#: Called after each shard, with its name.
+Done = Callable[[str], None]
 
 
-def run_here(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]) -> None:
-    """Score the shards here, by threads or by processes with a share of the processors each.
+def score_all(
+    tasks: Sequence[Task], executor: str | Executor, placement: Placement, done: Done
+) -> None:
+    """Score all shards; `executor` is checked, see `check_executor`.
 
-    A worker process that is killed ends all; what is finished stays.
+    Where workers die, more than the executor makes good, it ends; what is finished stays.
     """
-    if placement.address is not None:
-        raise InvalidInput("--address is given, but executor 'local' runs on this machine")
-    workers = placement.workers or 1
-    if workers == 1:
+    if executor == "torchrun":
+        _run_as_rank(tasks, placement, done)
+        return
+    if executor == "local" and placement.workers in (None, 1):
         for task in tasks:
             done(task.run())
         return
-    share = max(1, available_threads() // workers)
+    begun_here = isinstance(executor, str) and placement.address is None
+    share = max(1, available_threads() // placement.num_workers) if begun_here else 1
+    opened = _POOLS[executor](placement) if isinstance(executor, str) else nullcontext(executor)
+    finished = 0
+    try:
+        with opened as pool:
+            futures = [pool.submit(run_task, task.with_threads(share)) for task in tasks]
+            try:
+                for future in as_completed(futures):
+                    done(future.result())
+                    finished += 1
+            finally:
+                for future in futures:
+                    future.cancel()
+    except BrokenExecutor as error:
+        raise WorkerDied(
+            "a worker process died (was it killed, out of memory, or ended by code of yours?) "
+            f"after {finished} of {len(tasks)} shards. They are kept: run the same command "
+            "again for the rest."
+        ) from error
+
+
+def check_executor(executor: Any, placement: Placement) -> None:
+    """Raise an error unless this names an executor whose library is installed, or is one."""
+    if isinstance(executor, Executor):
+        if placement != Placement():
+            raise InvalidInput("workers and address are for executors by name: leave them out")
+        return
+    if executor not in EXECUTORS:
+        raise UnknownName.among("executor", executor, EXECUTORS)
+    if library := _LIBRARIES.get(executor):
+        try:
+            importlib.import_module(library)
+        except ImportError as error:
+            raise MissingExtra.of(library, "cluster", f"executor {executor!r}") from error
+    if executor == "local" and placement.address is not None:
+        raise InvalidInput("--address is given, but executor 'local' runs on this machine")
+
+
+@contextmanager
+def _processes(placement: Placement) -> Iterator[Executor]:
+    """Processes here; after an error they end at once, half-written files or not."""
     earlier = set(multiprocessing.active_children())
     # spawn: a fork of a process with threads may hang
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker)
-    finished = 0
+    pool = ProcessPoolExecutor(placement.num_workers, mp_context=context, initializer=_begin_worker)
     try:
-        futures = [pool.submit(_run, task.with_threads(share)) for task in tasks]
-        for future in as_completed(futures):
-            done(future.result())
-            finished += 1
+        yield pool
         pool.shutdown()
-    except BaseException as error:
+    except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
         told = set(multiprocessing.active_children()) - earlier
         for process in told:
             process.terminate()
-        for process in told:  # they end at once with this one, half-written files or not
+        for process in told:
             process.join(_TIDY_SECONDS)
-        if isinstance(error, BrokenProcessPool):
-            raise WorkerDied(
-                "a worker process died (was it killed, out of memory, or ended by code of yours?) "
-                f"after {finished} of {len(tasks)} shards. They are kept: run the same command "
-                "again for the rest."
-            ) from error
         raise
 
 
-def _run(task: Task) -> str:
+def run_task(task: Task) -> str:
+    """Score the shard; a worker that is told to end does so."""
     try:
         return task.run()
     except SystemExit:  # told to end: what was half written is away, and the pool would go on
@@ -168,100 +204,77 @@ def end_a_little_later(ignored: Any) -> None:
         sys.__unraisablehook__(ignored)
 
 
-_MAX_RETRIES = 3  # of Ray
-_CONNECT_SECONDS = 10
-
-
-def run_on_dask(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]) -> None:
-    """Score the shards on the cluster at the address, or on worker processes started here.
-
-    A shard that took four workers down with it ends all.
-    """
-    from distributed import Client, LocalCluster, as_completed
+@contextmanager
+def _dask(placement: Placement) -> Iterator[Executor]:
+    """Executor of a Dask cluster, which gives a shard up that took four workers down with it."""
+    from distributed import Client, LocalCluster
     from distributed.scheduler import KilledWorker
 
     with ExitStack() as stack:
-        share = 1
-        if placement.address is None:
-            cluster = LocalCluster(
+        place: Any = placement.address
+        if place is None:
+            place = stack.enter_context(LocalCluster(
                 n_workers=placement.num_workers, threads_per_worker=1, dashboard_address=None,
                 silence_logs=50,  # of a worker that is lost the caller hears if it matters
-            )  # fmt: skip
-            address = stack.enter_context(cluster)
-            share = max(1, available_threads() // placement.num_workers)
-        else:
-            address = placement.address
+            ))  # fmt: skip
         try:
-            client = stack.enter_context(Client(address, timeout=_CONNECT_SECONDS))
+            client = stack.enter_context(Client(place, timeout=_CONNECT_SECONDS))
         except (OSError, ValueError) as error:
             raise InvalidInput(
                 f"no Dask scheduler answers at {placement.address}: {error}"
             ) from error
-        futures = [
-            client.submit(task.with_threads(share).run, pure=False, retries=0) for task in tasks
-        ]
         try:
-            for future in as_completed(futures):
-                done(future.result())
+            yield client.get_executor(pure=False, retries=0)
         except KilledWorker as error:
-            raise WorkerDied(
-                f"Dask gave up: {error}. Finished shards are kept: run the same command again for "
-                "the rest."
-            ) from error
-        finally:
-            client.cancel(futures)
+            raise BrokenExecutor(str(error)) from error
 
 
-def run_on_ray(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]) -> None:
-    """Score the shards as `run_on_dask` does."""
-    with redirect_stdout(sys.stderr):  # where Ray's remarks belong
-        _run_on_ray(tasks, placement, done)
+class _RayExecutor(Executor):
+    """Tasks of Ray, each begun anew where its worker died."""
+
+    def submit(self, function: Any, /, *args: Any, **options: Any) -> Any:
+        import ray
+
+        remote = ray.remote(num_cpus=1, max_retries=_MAX_RETRIES)(function)
+        return remote.remote(*args, **options).future()
 
 
-def _run_on_ray(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]) -> None:
+@contextmanager
+def _ray(placement: Placement) -> Iterator[Executor]:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # spares a warning
-    import ray
-    from ray.exceptions import RayTaskError, WorkerCrashedError
+    with redirect_stdout(sys.stderr):  # where Ray's remarks belong
+        import ray
+        from ray.exceptions import RayTaskError, WorkerCrashedError
 
-    share = 1
-    if placement.address is None:
-        share = max(1, available_threads() // placement.num_workers)
-        ray.init(
-            num_cpus=placement.num_workers,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level="error",
-        )
-    else:
+        if placement.address is None:
+            here = {"num_cpus": placement.num_workers, "log_to_driver": False}
+            ray.init(include_dashboard=False, logging_level="error", **here)
+        else:
+            _connect(ray.init, placement.address)
         try:
-            _require_listener(placement.address)
-            ray.init(address=placement.address, logging_level="error")
-        except (OSError, RuntimeError, ValueError) as error:
-            raise InvalidInput(f"no Ray cluster answers at {placement.address}: {error}") from error
-    try:
-        score = ray.remote(num_cpus=1, max_retries=_MAX_RETRIES)(Task.run)
-        waiting = [score.remote(task.with_threads(share)) for task in tasks]
-        while waiting:
-            finished, waiting = ray.wait(waiting)
-            done(ray.get(finished[0]))
-    except RayTaskError as error:
-        if isinstance(error.cause, MdsdError):
-            raise error.cause from error
-        raise
-    except WorkerCrashedError as error:
-        raise WorkerDied(
-            f"Ray gave up after {_MAX_RETRIES + 1} workers died on one shard. Finished shards are "
-            "kept: run the same command again for the rest."
-        ) from error
-    finally:
-        ray.shutdown()
+            yield _RayExecutor()
+        except RayTaskError as error:
+            if isinstance(error.cause, MdsdError):
+                raise error.cause from error
+            raise
+        except WorkerCrashedError as error:
+            raise BrokenExecutor(str(error)) from error
+        finally:
+            ray.shutdown()
 
 
-def _require_listener(address: str) -> None:
-    """Raise OSError unless something listens there; Ray itself would try for minutes."""
+def _connect(init: Callable[..., Any], address: str) -> None:
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdigit():  # otherwise a word such as "auto"
-        socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
+    try:
+        if host and port.isdigit():  # otherwise a word such as "auto"; Ray would try for minutes
+            socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
+        init(address=address, logging_level="error")
+    except (OSError, RuntimeError, ValueError) as error:
+        raise InvalidInput(f"no Ray cluster answers at {address}: {error}") from error
+
+
+_POOLS = {"local": _processes, "dask": _dask, "ray": _ray}
+_LIBRARIES = {"dask": "distributed", "ray": "ray"}
 
 
 _POLL_SECONDS = 0.2
@@ -275,7 +288,7 @@ def rank() -> int:
     return _ranks()[0]
 
 
-def run_as_rank(tasks: Sequence[Task], placement: Placement, done: Callable[[str], None]) -> None:
+def _run_as_rank(tasks: Sequence[Task], placement: Placement, done: Done) -> None:
     """Score this rank's share, then wait until all shards are there.
 
     A rank that fails makes torchrun end all of them, also those that wait; what is finished stays.
@@ -309,25 +322,20 @@ def run_as_rank(tasks: Sequence[Task], placement: Placement, done: Callable[[str
 def _silent(
     peers: Mapping[int, Peer], owing: Sequence[int], timeout: float, num_done: int, num_shards: int
 ) -> WorkerDied:
-    def told(what: str, ranks: list[int]) -> str:
-        names = ", ".join(map(str, ranks[:_NAMED])) + (", ..." if len(ranks) > _NAMED else "")
-        return f"{'rank' if len(ranks) == 1 else 'ranks'} {names} {what}"
-
-    came = [rank for rank in owing if peers[rank].came]
-    kinds = {
-        "did not come": [rank for rank in owing if rank not in came],
-        "ended early": [rank for rank in owing if peers[rank].left],
-        "came and fell silent": [rank for rank in came if not peers[rank].left],
-    }
     for peer in peers.values():
         peer.look()
-    missing = "; ".join(told(what, ranks) for what, ranks in kinds.items() if ranks)
+    missing = []
+    for what in ("did not come", "ended early", "came and fell silent"):
+        ranks = [str(rank) for rank in owing if peers[rank].state == what]
+        if ranks:
+            names = ", ".join(ranks[:_NAMED]) + (", ..." if len(ranks) > _NAMED else "")
+            missing.append(f"{'rank' if len(ranks) == 1 else 'ranks'} {names} {what}")
     num_came = 1 + sum(peer.came for peer in peers.values())
     return WorkerDied(
-        f"{num_came} of {len(peers) + 1} ranks came; {missing}; no sign of life was waited for "
-        f"longer than {timeout:g} seconds. {num_done} of {num_shards} shards are done and kept: "
-        "start all ranks again with the same command for the rest, with a longer rank_timeout "
-        "(--rank-timeout) if they start far apart."
+        f"{num_came} of {len(peers) + 1} ranks came; {'; '.join(missing)}; no sign of life was "
+        f"waited for longer than {timeout:g} seconds. {num_done} of {num_shards} shards are done "
+        "and kept: start all ranks again with the same command for the rest, with a longer "
+        "rank_timeout (--rank-timeout) if they start far apart."
     )
 
 
@@ -386,7 +394,6 @@ class Peer:
     """Another rank, watched from now on: whether it `came` since, and whether it `left`."""
 
     def __init__(self, folder: Path, rank: int) -> None:
-        self.rank = rank
         self.came = self.left = False
         self._path = _sign_of(folder, rank)
         self._content = self._read()
@@ -400,6 +407,13 @@ class Peer:
             self.came, self.left = True, content is None or content.startswith(_FAILED)
         return float("inf") if self.left else time.monotonic() - self._changed
 
+    @property
+    def state(self) -> str:
+        """What became of it, if its shards are missing."""
+        if not self.came:
+            return "did not come"
+        return "ended early" if self.left else "came and fell silent"
+
     def _read(self) -> str | None:
         try:
             return self._path.read_text()
@@ -409,25 +423,3 @@ class Peer:
 
 def _sign_of(folder: Path, rank: int) -> Path:
     return folder / f".rank-{rank}.alive"
-
-
-#: Functions of the executors by name, each with the library that it needs.
-_EXECUTORS: dict[str, tuple[Executor, str | None]] = {
-    "local": (run_here, None),
-    "torchrun": (run_as_rank, None),
-    "dask": (run_on_dask, "distributed"),
-    "ray": (run_on_ray, "ray"),
-}
-
-
-def executor(name: str) -> Executor:
-    """Executor of this name, if its library is installed."""
-    if name not in EXECUTORS:
-        raise UnknownName.among("executor", name, EXECUTORS)
-    run, library = _EXECUTORS[name]
-    if library is not None:
-        try:
-            importlib.import_module(library)
-        except ImportError as error:
-            raise MissingExtra.of(library, "cluster", f"executor {name!r}") from error
-    return run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,13 @@ from mdsd_opt.base.arrays import weighted_count
 from mdsd_opt.base.files import unreadable
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.corpora.corpus import Corpus, RatesConfig, VerifiedShards, open_corpus
-from mdsd_opt.corpora.executors import RANK_TIMEOUT, Placement, Task, executor
+from mdsd_opt.corpora.executors import (
+    RANK_TIMEOUT,
+    Placement,
+    Task,
+    check_executor,
+    score_all,
+)
 from mdsd_opt.corpora.rates import RateRow, with_gaps
 from mdsd_opt.corpora.scoring import StoredShard
 from mdsd_opt.errors import InvalidInput
@@ -140,7 +147,7 @@ class CorpusSummary:
 def corpus_rates(
     folder: str | os.PathLike[str],
     config: RatesConfig,
-    executor_name: str = "local",
+    executor: str | Executor = "local",
     out: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     address: str | None = None,
@@ -161,8 +168,10 @@ def corpus_rates(
     folder : path
         See `open_corpus`.
     config : RatesConfig
-    executor_name : str
-        One of `EXECUTORS`.
+    executor : str or concurrent.futures.Executor
+        One of `EXECUTORS`, or an executor of yours, which is not shut down: processes of this
+        machine, or of any cluster that has such a door. Its tasks take one thread each unless
+        `num_threads` says more.
     out : path, optional
         Folder for the rates of each shard; ``rates-`` and the digest of the config, inside
         `folder`, by default. All workers must see both folders under these names.
@@ -190,7 +199,7 @@ def corpus_rates(
         Workers were killed, more than the executor makes good; results are kept.
     """
     tasks, num_reused = score_corpus(
-        folder, config, executor_name, out,
+        folder, config, executor, out,
         Placement(workers, address, rank_timeout), num_threads, progress, verify,
     )  # fmt: skip
     return _summed_up(tasks, config, confidence, num_reused)
@@ -199,7 +208,7 @@ def corpus_rates(
 def score_corpus(
     folder: str | os.PathLike[str],
     config: RatesConfig,
-    executor_name: str = "local",
+    executor: str | Executor = "local",
     out: str | os.PathLike[str] | None = None,
     placement: Placement | None = None,
     num_threads: int | None = None,
@@ -220,7 +229,7 @@ def score_corpus(
         raise InvalidInput(
             f"rank_timeout (--rank-timeout) is {placement.rank_timeout:g}: give seconds above 0"
         )
-    run = executor(executor_name)
+    check_executor(executor, placement)
     corpus = open_corpus(folder)
     verified = verified or VerifiedShards()
     sums = corpus.sums if verify else {}
@@ -240,12 +249,12 @@ def score_corpus(
         is_verified = sha256 is not None and verified.has(shard, sha256)
         tasks.append(Task(shard.absolute(), path_out, config, num_threads, sha256, is_verified))
     todo = tasks  # every rank of torchrun must see the same list
-    if executor_name != "torchrun":
+    if executor != "torchrun":
         todo = [task for task in tasks if task.result() is None]
     finished = len(tasks) - len(todo)
     with progress_bar("shards", len(corpus.shards), progress, finished) as advance:
         if todo:
-            run(todo, placement, lambda name: advance(1))
+            score_all(todo, executor, placement, lambda name: advance(1))
     for task in todo:
         if task.sha256 is not None:
             verified.add(task.path_in, task.sha256)

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -581,3 +583,28 @@ time.sleep(20)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (3, "")
+
+
+@pytest.mark.parametrize("kind", [ThreadPoolExecutor, ProcessPoolExecutor])
+def test_any_executor_of_futures_will_do(corpus, tmp_path, kind):
+    expected = corpus_rates(corpus, CONFIG, out=tmp_path / "one")
+    options = {"mp_context": get_context("spawn")} if kind is ProcessPoolExecutor else {}
+    with kind(2, **options) as pool:
+        found = corpus_rates(corpus, CONFIG, pool, out=tmp_path / "two")
+        assert found.rows == expected.rows
+        assert pool.submit(int, "3").result() == 3  # it is not shut down
+        with pytest.raises(errors.InvalidInput, match="for executors by name"):
+            corpus_rates(corpus, CONFIG, pool, workers=2)
+
+
+def test_an_executor_that_breaks_keeps_what_is_done(corpus, tmp_path):
+    class Breaks(ThreadPoolExecutor):
+        def submit(self, function, task):
+            if task.path_in.name.startswith("shard-00000"):
+                return super().submit(function, task)
+            raise BrokenExecutor
+
+    with Breaks(1) as pool, pytest.raises(errors.WorkerDied, match="same command again"):
+        corpus_rates(corpus, CONFIG, pool, out=tmp_path)
+    with pytest.raises(errors.UnknownName, match="torchrun"):
+        corpus_rates(corpus, CONFIG, "spark")
