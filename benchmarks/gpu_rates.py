@@ -5,7 +5,7 @@ rows are compared with those of a sort in float64, which needs NumPy alone. With
 so in one line and measures nothing.
 
     python benchmarks/gpu_rates.py [--rounds 30] [--json FILE]
-    python benchmarks/gpu_rates.py --read FILE --markdown docs/benchmarks/measured/gpu_rates.md
+    python benchmarks/gpu_rates.py --read FILE --markdown table.md
 """
 
 from __future__ import annotations

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from tree_rules import append, read
 
 from mdsd_opt.base.sampling import softmax
@@ -123,6 +122,8 @@ def ways(
     shape: tuple[int, int, int, Topology], temperature: float, memory: Memory, seed: list[int]
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Names and functions that draw a tree, always the same one."""
+    import torch
+
     topk, steps, num_nodes, fixed = shape
 
     def grown(at: float, drawn: bool = True, **options: Any) -> Callable[[], ScoredTree]:
@@ -197,6 +198,8 @@ def _texts(tree: Any) -> list[Text]:
 
 
 def measure(options: argparse.Namespace) -> None:
+    import torch
+
     torch.set_num_threads(1)
     done = {record["key"] for record in read(options.out)}
     prompts = options.prompts.read_text().splitlines()[: options.num_prompts]
@@ -230,7 +233,7 @@ def report(path: Path) -> None:
     """Print the results as Markdown."""
     records = read(path)
     for shape in SHAPES:
-        print(f"\nTrees of K, levels and nodes {shape}:\n")
+        print(f"\n## Trees of K, levels and nodes {shape}\n")
         print(f"| draft less layers | T | steps | {' | '.join(WAYS)} |")
         print("|---|---|---|" + "---|" * len(WAYS))
         for draft, temperature in sorted({(r["draft"], r["temperature"]) for r in records}):

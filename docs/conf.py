@@ -14,8 +14,10 @@ from pybtex.style.labels import BaseLabelStyle
 from sphinx.errors import ExtensionError
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
 
 import mdsd_opt
+from measured_tables import with_tables
 
 project = "mdsd-opt"
 author = "mdsd-opt developers"
@@ -45,13 +47,17 @@ html_css_files = ["tables.css"]
 html_js_files = ["copy.js"]
 html_search_scorer = str(Path(__file__).parent / "_static" / "scorer.js")
 
-autodoc_typehints = "none"  # the docstrings say shapes and dtypes, which the hints do not
+autodoc_typehints = (
+    "none"  # the docstrings say shapes and dtypes, which the hints do not
+)
 autodoc_member_order = "bysource"
 autodoc_inherit_docstrings = True
 napoleon_google_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
-suppress_warnings = ["ref.python"]  # attributes of several classes may have one name
+suppress_warnings = [
+    "ref.python"
+]  # attributes of several classes may have one name
 default_role = "code"  # `name` in a docstring is code
 
 
@@ -83,7 +89,10 @@ def describe_program(app: Any, page: str, source: list) -> None:
     if page == "command-line":
         program = ["mdsd_opt.cli.app", "utils", "docs", "--name", "mdsd-opt"]
         done = subprocess.run(
-            [sys.executable, "-m", "typer", *program], capture_output=True, text=True, check=True
+            [sys.executable, "-m", "typer", *program],
+            capture_output=True,
+            text=True,
+            check=True,
         )
         source[0] += done.stdout.partition("**Usage**:")[0].partition("\n")[2]
         source[0] += "".join(done.stdout.partition("\n## ")[1:])
@@ -93,13 +102,20 @@ def require_no_network(app: Any, error: Exception | None) -> None:
     """Pages load nothing from elsewhere: they read the same on a machine without a network."""
     if error is not None or app.builder.format != "html":
         return
-    loads = r"<(?:script|link|img|iframe|source|object)\b[^>]*\b(?:src|href|data)=[\"']"
+    loads = (
+        r"<(?:script|link|img|iframe|source|object)\b[^>]*\b(?:src|href|data)=[\"']"
+    )
     of_html = re.compile(rf"{loads}(?:https?:)?//[^>]*>")
     of_css = re.compile(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//[^)\"';]*")
     for pattern, rule in (("**/*.html", of_html), ("**/*.css", of_css)):
         for path in Path(app.outdir).glob(pattern):
             for found in rule.findall(path.read_text(encoding="utf-8")):
                 raise ExtensionError(f"{path} loads from elsewhere: {found}")
+
+
+def insert_measured_tables(app: Any, page: str, source: list) -> None:
+    """Tables of what was measured are made from its records."""
+    source[0] = with_tables(source[0])
 
 
 def cite_in_page(app: Any, page: str, source: list) -> None:
@@ -109,7 +125,9 @@ def cite_in_page(app: Any, page: str, source: list) -> None:
     source[0] = "".join(parts)
 
 
-def cite_in_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: list) -> None:
+def cite_in_docstring(
+    app: Any, what: str, name: str, obj: Any, options: Any, lines: list
+) -> None:
     lines[:] = [_CITATION.sub(r":cite:p:`\1`", line) for line in lines]
 
 
@@ -117,12 +135,15 @@ def keep_single_letters(
     app: Any, what: str, name: str, obj: Any, options: Any, lines: list
 ) -> None:
     """A line such as "K." is a description, not the start of a list."""
-    lines[:] = [re.sub(r"^(\s*)([A-Za-z]\.)(?=\s|$)", r"\1\\\2", line) for line in lines]
+    lines[:] = [
+        re.sub(r"^(\s*)([A-Za-z]\.)(?=\s|$)", r"\1\\\2", line) for line in lines
+    ]
 
 
 def setup(app: Any) -> None:
     app.connect("source-read", describe_program)
     app.connect("build-finished", require_no_network)
+    app.connect("source-read", insert_measured_tables)
     app.connect("source-read", cite_in_page)
     app.connect("autodoc-process-docstring", cite_in_docstring)
     app.connect("autodoc-process-docstring", keep_single_letters, priority=400)

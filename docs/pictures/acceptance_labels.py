@@ -15,7 +15,14 @@ COUNTS = list(range(1, 9))
 
 #: Scheme, verifier, name at the line's end, colour, style and how far the name is moved up.
 LINES = (
-    ("without_replacement", "optimal", "optimal, without replacement", "C1", "-", 0.012),
+    (
+        "without_replacement",
+        "optimal",
+        "optimal, without replacement",
+        "C1",
+        "-",
+        0.012,
+    ),
     ("with_replacement", "optimal", "optimal, with replacement", "C0", "-", -0.004),
     ("with_replacement", "kseq", "kseq, with replacement", "C0", ":", 0.004),
     ("greedy", "optimal", "optimal, greedy", "C2", "-", -0.009),
@@ -28,7 +35,9 @@ def main() -> None:
         target, draft = sample["target"], sample["draft"]
 
     def rates(scheme: str, verifier: str) -> np.ndarray:
-        found = mo.acceptance_rates(target, draft, COUNTS, drafts=scheme, verifier=verifier)
+        found = mo.acceptance_rates(
+            target, draft, COUNTS, drafts=scheme, verifier=verifier
+        )
         return found.reshape(-1, len(COUNTS)).mean(axis=0)
 
     figure = Figure(figsize=(8.0, 3.3), layout="constrained")
@@ -42,7 +51,9 @@ def main() -> None:
     left.set_title("drawn drafts", fontsize=9)
     top = rates("top_k", "optimal")
     right.plot(COUNTS, top, color="C3")
-    right.text(8, top[-1] + 0.03, "optimal, top-K", color="C3", ha="right", fontsize=8)
+    right.text(
+        8, top[-1] + 0.03, "optimal, top-K", color="C3", ha="right", fontsize=8
+    )
     right.set_ylim(0, 1)
     right.set_xticks(COUNTS[1::2])
     right.set_title("the K likeliest tokens", fontsize=9)

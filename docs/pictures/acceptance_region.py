@@ -15,7 +15,10 @@ HEIGHT = np.sqrt(3) / 2
 CASES = (
     ("with replacement, q uniform", mo.WithReplacement([1 / 3] * 3, 2)),
     ("with replacement, q = (.6, .3, .1)", mo.WithReplacement([0.6, 0.3, 0.1], 2)),
-    ("without replacement, q = (.6, .3, .1)", mo.WithoutReplacement([0.6, 0.3, 0.1], 2)),
+    (
+        "without replacement, q = (.6, .3, .1)",
+        mo.WithoutReplacement([0.6, 0.3, 0.1], 2),
+    ),
 )
 
 
@@ -27,12 +30,20 @@ def corner_coordinates(p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def optimum(p: np.ndarray, drafts: mo.WithReplacement) -> np.ndarray:
     """1 + min over all subsets of P(H) - Q(H), for targets of shape (n, 3)."""
     subsets = [np.array(s) for s in product([False, True], repeat=3)]
-    return np.min([1 + p[:, s].sum(axis=1) - drafts.containment(s) for s in subsets], axis=0)
+    return np.min(
+        [1 + p[:, s].sum(axis=1) - drafts.containment(s) for s in subsets], axis=0
+    )
 
 
 def main() -> None:
     steps = 160
-    grid = np.array([(i, j, steps - i - j) for i in range(steps + 1) for j in range(steps + 1 - i)])
+    grid = np.array(
+        [
+            (i, j, steps - i - j)
+            for i in range(steps + 1)
+            for j in range(steps + 1 - i)
+        ]
+    )
     p = grid / steps
     x, y = corner_coordinates(p)
     figure = Figure(figsize=(10.6, 3.7), layout="constrained")
@@ -40,14 +51,29 @@ def main() -> None:
     bands = np.arange(0.3, 1.0001, 0.1)
     for axes, (title, drafts) in zip(panels, CASES, strict=True):
         alpha = np.minimum(optimum(p, drafts), 1 - 1e-9)
-        shades = axes.tricontourf(x, y, alpha, levels=bands, cmap="viridis", extend="min")
-        axes.tricontourf(x, y, optimum(p, drafts), levels=[1 - 1e-6, 2], colors="white", alpha=0.6)
-        one = axes.tricontour(x, y, optimum(p, drafts), levels=[1 - 1e-6], colors="red")
+        shades = axes.tricontourf(
+            x, y, alpha, levels=bands, cmap="viridis", extend="min"
+        )
+        axes.tricontourf(
+            x,
+            y,
+            optimum(p, drafts),
+            levels=[1 - 1e-6, 2],
+            colors="white",
+            alpha=0.6,
+        )
+        one = axes.tricontour(
+            x, y, optimum(p, drafts), levels=[1 - 1e-6], colors="red"
+        )
         one.set_linewidth(2)
         qx, qy = corner_coordinates(drafts.q)
         axes.plot(qx, qy, "o", color="black", mfc="white")
-        for token, (cx, cy) in enumerate(((0, -0.06), (1, -0.06), (0.5, HEIGHT + 0.04))):
-            axes.text(cx, cy, f"token {token}", ha="center", va="center", fontsize=8)
+        for token, (cx, cy) in enumerate(
+            ((0, -0.06), (1, -0.06), (0.5, HEIGHT + 0.04))
+        ):
+            axes.text(
+                cx, cy, f"token {token}", ha="center", va="center", fontsize=8
+            )
         axes.set_aspect("equal")
         axes.axis("off")
         axes.set_title(title, fontsize=10, pad=14)

@@ -41,19 +41,31 @@ def main() -> None:
     f = problem.drafts.prefix_containment(np.arange(6))
 
     figure = Figure(figsize=(9.6, 5.6), layout="constrained")
-    for number, (s, axes) in enumerate(zip(LEVELS, figure.subplots(2, 3).ravel(), strict=True)):
+    for number, (s, axes) in enumerate(
+        zip(LEVELS, figure.subplots(2, 3).ravel(), strict=True)
+    ):
         y = r - s * f
         hull = lower_hull(a, y)
         for block, (start, stop) in enumerate(pairwise(hull)):
             axes.axvspan(a[start], a[stop], color=f"C{block}", alpha=0.18, lw=0)
             names = ", ".join(str(i) for i in range(start + 1, stop + 1))
-            axes.text((a[start] + a[stop]) / 2, 1.08, names, ha="center", va="center", fontsize=8)
+            axes.text(
+                (a[start] + a[stop]) / 2,
+                1.08,
+                names,
+                ha="center",
+                va="center",
+                fontsize=8,
+            )
         axes.plot(a[hull], y[hull], color="black", lw=1.5)
         axes.plot(a, y, "o", color="black", ms=4, mfc="white")
         axes.plot(a[hull], y[hull], "o", color="black", ms=4)
         axes.axvline(q[subset].sum(), color="C3", ls=":", lw=1.5)
         axes.set(
-            xlim=(0, 1), ylim=(-0.06, 1.16), xticks=(0, 0.2, 0.4, 0.6, 0.8, 1), title=f"s = {s:g}"
+            xlim=(0, 1),
+            ylim=(-0.06, 1.16),
+            xticks=(0, 0.2, 0.4, 0.6, 0.8, 1),
+            title=f"s = {s:g}",
         )
         axes.tick_params(labelsize=8)
         if number % 3 == 0:

@@ -20,7 +20,9 @@ BINS = np.linspace(-4, 4, 33)  # of log2 p/q
 def main() -> None:
     sample = np.load(sample_logits_path())
     drawn = np.zeros(BINS.size - 1)  # share of all drafts, by p/q
-    rejected = {name: np.zeros(BINS.size - 1) for name in VERIFIERS}  # none of the step accepted
+    rejected = {
+        name: np.zeros(BINS.size - 1) for name in VERIFIERS
+    }  # none of the step accepted
     rng = np.random.default_rng(0)
     for target, draft in zip(sample["target"], sample["draft"], strict=True):
         problem = mo.TransportProblem.from_logits(target, draft, NUM_DRAFTS)

@@ -19,7 +19,9 @@ def main() -> None:
     sample = np.load(sample_logits_path())
     means = {
         name: [
-            mo.acceptance_rates(sample["target"], sample["draft"], k, verifier=name).mean()
+            mo.acceptance_rates(
+                sample["target"], sample["draft"], k, verifier=name
+            ).mean()
             for k in NUM_DRAFTS
         ]
         for name in VERIFIERS
@@ -28,7 +30,12 @@ def main() -> None:
     rate, gap = figure.subplots(1, 2)
     best = np.array(means["optimal"])
     for number, (name, values) in enumerate(means.items()):
-        style = {"color": f"C{number}", "marker": "osD^v"[number], "ms": 4, "label": name}
+        style = {
+            "color": f"C{number}",
+            "marker": "osD^v"[number],
+            "ms": 4,
+            "label": name,
+        }
         rate.plot(NUM_DRAFTS, values, **style)
         if name not in ("optimal", "naive_target"):
             gap.plot(NUM_DRAFTS, np.maximum(best - values, 0), **style)

@@ -13,7 +13,9 @@ from mdsd_opt.plots.deviations import audit_figure
 IMAGES = Path(__file__).parents[1] / "images"
 
 
-def engine(target, draft, drafts, rng):  # tests every draft against the whole target
+def engine(
+    target, draft, drafts, rng
+):  # tests every draft against the whole target
     for x in drafts:
         if rng.random() * draft[x] < target[x]:
             return int(x)

@@ -7,13 +7,17 @@ import re
 import sys
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from support.pages import PAGES, run_docs, run_page
 from typer.main import get_command
 
 import mdsd_opt
+from mdsd_opt.bench.record import load_report
 from mdsd_opt.cli.app import app
+from mdsd_opt.cli.report.bench import markdown
+from mdsd_opt.errors import MdsdError
 
 ROOT = Path(__file__).parents[2]
 
@@ -185,7 +189,7 @@ def test_the_table_of_decisions_has_the_medians_that_were_measured() -> None:
     page = (folder / "speed-honestly.md").read_text().partition("## One decision")[2]
     shown = [line.split("|")[1:-1] for line in page.partition("## ")[0].splitlines()]
     rows = [[cell.strip() for cell in row] for row in shown if len(row) == 8][2:]
-    lines = (folder / "measured" / "decisions.md").read_text().splitlines()
+    lines = markdown(load_report(folder / "measured" / "decisions.json")).splitlines()
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
     medians = {(row[0], row[1], row[3]): row[5] for row in cells if len(row) > 6}
     routes = ("optimal", "optimal, collapsed", "rrs", "packed sort route", "argsort route")
@@ -204,9 +208,77 @@ def test_every_measured_file_tells_its_version_or_why_it_is_older() -> None:
     assert set(listed) == {path.stem for path in (folder / "measured").iterdir()}
     present = mdsd_opt.__version__.split(".")[:2]
     for name, (version, why) in listed.items():
-        measured = (folder / "measured" / f"{name}.md").read_text()
-        assert set(re.findall(r"mdsd_opt (\d+\.\d+\.\d+)", measured)) <= {version}, name
+        (records,) = (folder / "measured").glob(f"{name}.json*")
+        told = re.findall(r'"mdsd_opt": "(\d+\.\d+\.\d+)"', records.read_text())
+        assert set(told) <= {version}, name
         assert version.split(".")[:2] == present or why, name
+
+
+@pytest.fixture
+def measured_tables(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module that makes tables of pages from what was measured."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    return importlib.import_module("measured_tables")
+
+
+def test_tables_are_made_from_what_was_measured(measured_tables: ModuleType) -> None:
+    asked = 0
+    for page in (ROOT / "docs").rglob("*.md"):
+        text = page.read_text()
+        blocks = re.findall(r"^```\{measured\}", text, re.MULTILINE)
+        if blocks:
+            asked += len(blocks)
+            made = measured_tables.with_tables(text)
+            assert "{measured}" not in made
+            assert made.count("\n|") >= text.count("\n|") + 4 * len(blocks)
+    assert asked
+
+
+def test_a_table_that_was_not_measured_is_noticed(measured_tables: ModuleType) -> None:
+    for name, title in (("tree_rules", "no such table"), ("no_such_records", "")):
+        with pytest.raises((KeyError, MdsdError), match=r"no.such"):
+            measured_tables.with_tables(f"```{{measured}} {name}\n{title}\n```\n")
+
+
+#: Columns of a block of code that a page shows beside its button, 1,280 pixels wide.
+COLUMNS = 90
+
+
+def code_that_is_cut(text: str) -> list[str]:
+    """Lines of code, and of tables that are printed, beyond the columns of a page.
+
+    A sentence that is printed may be longer: `tables.css` wraps it between its words.
+    """
+    wide = []
+    pattern = r"^```([^\n]*)\n(.*?)^```$|^((?: {4}[^\n]*\n)+)"
+    for language, code, indented in re.findall(pattern, text, re.MULTILINE | re.DOTALL):
+        if not language.startswith("{"):
+            said = language in ("pycon", "text") or code.startswith("$ ")
+            prompts = (">>>", "...", "$") if said else ("",)
+            wide += [
+                line for line in (code or re.sub(r"^ {4}", "", indented, flags=re.M)).splitlines()
+                if len(line) > COLUMNS and (line.startswith(prompts) or "   " in line.strip())
+            ]  # fmt: skip
+    return wide
+
+
+@pytest.mark.parametrize("page", [str(x.relative_to(ROOT)) for x in (ROOT / "docs").rglob("*.md")])
+def test_no_code_is_wider_than_a_page(page: str) -> None:
+    assert not code_that_is_cut((ROOT / page).read_text())
+
+
+def test_code_that_is_too_wide_is_noticed() -> None:
+    long, table = "x" * COLUMNS, f"{'x' * 40}{' ' * 40}{'x' * 40}"
+    assert code_that_is_cut(f"```python\n{long}\n{long}y\n```\n\n    {long}z\n") == [
+        f"{long}y", f"{long}z"
+    ]  # fmt: skip
+    page = f"```pycon\n>>> {long}\nsaid of {long}\n{table}\n\n```\n"
+    assert code_that_is_cut(page) == [f">>> {long}", table]
+
+
+def test_what_is_wide_is_wrapped_and_not_cut() -> None:
+    css = (ROOT / "docs" / "_static" / "tables.css").read_text()
+    assert re.search(r"div\.highlight pre \{[^}]*white-space: pre-wrap;", css)
 
 
 def test_lines_of_prose_are_short() -> None:

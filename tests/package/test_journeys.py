@@ -24,6 +24,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 def commands(page: str, heading: str) -> list[list[str]]:
     """Arguments of the commands below a heading of a page, in order."""
     section = (DOCS / page).read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    section = re.sub(r" *\\\n\s*", " ", section)
     found = re.findall(r"^    mdsd-opt (.*)$", section, re.MULTILINE)
     assert found, f"no command below {heading!r} in {page}"
     return [shlex.split(command) for command in found]
