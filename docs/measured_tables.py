@@ -53,7 +53,9 @@ def tables(name: str, titles: list[str]) -> str:
     if not titles:
         return text
     parts = dict(
-        re.findall(r"^## ([^\n]+)\n\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+        re.findall(
+            r"^## ([^\n]+)\n\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL
+        )
     )
     return "\n".join(f"**{title}**\n\n{parts[title].strip()}\n" for title in titles)
 

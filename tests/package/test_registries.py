@@ -38,15 +38,13 @@ def test_every_verifier_has_a_line_on_the_page() -> None:
 
 
 def test_every_verifier_has_a_section_with_an_example() -> None:
-    sections = (ROOT / "docs" / "verifiers" / "rules.md").read_text()
+    sections = (ROOT / PAGE).read_text()
     for name in verifiers.names():
-        assert f"\n## `{name}`\n" in sections, (
-            f"write a section `{name}` in docs/verifiers/rules.md"
-        )
+        assert f"\n## `{name}`\n" in sections, f"write a section `{name}` in {PAGE}"
         section = sections.partition(f"\n## `{name}`\n")[2].partition("\n## ")[0]
         code = "".join(re.findall(r"^```(?:pycon|python)\n(.*?)^```$", section, re.M | re.S))
         asked = f'verifiers.get("{name}")'
-        assert asked in code, f"let the example of `{name}` in docs/verifiers/rules.md call {asked}"
+        assert asked in code, f"let the example of `{name}` in {PAGE} call {asked}"
 
 
 def test_every_solver_is_known_and_tested() -> None:
