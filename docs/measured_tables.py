@@ -16,7 +16,7 @@ import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
-from mdsd_opt.bench.record import load_report
+from mdsd_opt.bench import load_report
 from mdsd_opt.cli.report.bench import markdown
 
 DOCS = Path(__file__).parent

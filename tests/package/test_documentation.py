@@ -14,7 +14,7 @@ from support.pages import PAGES, run_docs, run_page
 from typer.main import get_command
 
 import mdsd_opt
-from mdsd_opt.bench.record import load_report
+from mdsd_opt.bench import load_report
 from mdsd_opt.cli.app import app
 from mdsd_opt.cli.report.bench import markdown
 from mdsd_opt.errors import MdsdError
