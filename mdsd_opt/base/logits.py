@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Concatenate, ParamSpec, Protocol, TypedDict, TypeVar, cast, overload
@@ -23,6 +24,7 @@ from mdsd_opt.base.checked import floats
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput
 
+Path = str | os.PathLike[str]
 P = ParamSpec("P")
 T = TypeVar("T", covariant=True)
 
@@ -35,6 +37,12 @@ class Reading:
     draft: Sampling
     pad: bool = False
     draft_token_ids: Any = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Keywords of `Logits` for logits that are read alike, the draft's at their places."""
+        sides = {"sampling": self.target, "draft_sampling": self.draft}
+        return {**sides, "pad": self.pad, "kind": "logits"}
 
     @property
     def filters_alike(self) -> bool:
@@ -187,6 +195,19 @@ class Logits:
         )
         return target, draft
 
+    def require_open_draft(self, apart: bool = False) -> None:
+        """Raise `InvalidInput` where the draft's sampling, which is to be found, is told.
+
+        `apart` says that it may differ from the target's in what is not looked for.
+        """
+        if self.lifts_draft:
+            raise InvalidInput("the draft is not sought behind a lift: give mask_draft=False")
+        if not apart and self.reading.draft != self.reading.target:
+            raise InvalidInput(
+                "the draft's temperature and filters are what is found here: leave "
+                "draft_temperature and draft_sampling out"
+            )
+
     @property
     def sides(self) -> tuple[Opened, Opened, Reading]:
         """Both sides, and how laws are read from them."""
@@ -255,7 +276,7 @@ class LogitsKeywords(TypedDict, total=False):
 
 
 class OfLogits(Protocol[P, T]):
-    """Function of a pair of logits, which may be given in parts."""
+    """Function of a pair of logits, which may be given in parts; some take files."""
 
     @overload
     def __call__(self, logits: Logits, /, *args: P.args, **kwargs: P.kwargs) -> T: ...
@@ -264,22 +285,23 @@ class OfLogits(Protocol[P, T]):
         self, target_logits: Any, draft_logits: Any, /, *args: P.args, **kwargs: P.kwargs
     ) -> T: ...
     @overload
+    def __call__(self, files: Path | Sequence[Path], /, *args: Any, **kwargs: Any) -> T: ...
+    @overload
     def __call__(self, *, target_logits: Any, draft_logits: Any, **kwargs: Any) -> T: ...
 
 
 def of_logits(
-    by_place: int = 0,
+    *late: str,
 ) -> Callable[[Callable[Concatenate[Any, Any, P], T]], OfLogits[P, T]]:
     """Decorator of functions of two arrays and `LogitsKeywords`, which may be one pair instead.
 
-    The first `by_place` of the keywords may be given by place, too, after the other arguments.
+    Keywords that are named here may be given by place, too, after the other arguments.
     """
 
     def decorated(function: Callable[Concatenate[Any, Any, P], T]) -> OfLogits[P, T]:
         written = inspect.signature(function)
         names = [*written.parameters]
         places = sum(x.kind is x.POSITIONAL_OR_KEYWORD for x in written.parameters.values())
-        late = [*LogitsKeywords.__annotations__][:by_place]
 
         @functools.wraps(function)
         def asked(*args: Any, **keywords: Any) -> Any:
@@ -291,7 +313,7 @@ def of_logits(
             if args and isinstance(args[0], Logits) and "draft_logits" not in keywords:
                 args = (args[0], None, *args[1:])
             named: dict[str, Any] = dict(zip(late, args[places:], strict=False))
-            return function(*args[:places], *args[places + by_place :], **named, **keywords)
+            return function(*args[:places], *args[places + len(late) :], **named, **keywords)
 
         own = [x for x in written.parameters.values() if x.kind is not x.VAR_KEYWORD]
         options = inspect.signature(Logits).parameters

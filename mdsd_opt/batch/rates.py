@@ -15,7 +15,7 @@ from mdsd_opt.verifiers import Verifier
 
 
 @seed_is_rng
-@of_logits(by_place=5)
+@of_logits("temperature", "draft_temperature", "top_k", "top_p", "min_p")
 def acceptance_rates(
     target_logits: Any,
     draft_logits: Any,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.arrays import Opened, as_logits, to_numpy
-from mdsd_opt.base.sampling import softmax
+from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees import Node, RateTable, initial_rates, rates_from_alphas
+from mdsd_opt.verifiers import Verifier
 
 #: Number of visits that the table before any observation counts for.
 PRIOR_VISITS = 16.0
@@ -23,13 +23,16 @@ PRIOR_VISITS = 16.0
 _MOST_POSITIONS = 64
 
 
+@of_logits("temperature")
 def place_rates(
     target_logits: Any,
     draft_logits: Any,
     max_drafts: int,
     scheme: str = "without_replacement",
-    temperature: float = 1.0,
-    **options: Any,
+    *,
+    verifier: str | Verifier = "optimal",
+    num_threads: int | None = None,
+    **options: Unpack[LogitsKeywords],
 ) -> RateTable:
     r"""Chance that the draft of each place is passed, of 1, 2, ... drafts.
 
@@ -39,14 +42,15 @@ def place_rates(
     Parameters
     ----------
     target_logits, draft_logits : array_like, shape (..., V)
+        Or a pair of them, `mdsd_opt.Logits`, as the first argument.
     max_drafts : int
         K.
     scheme : str
         As `drafts` of `acceptance_rates`.
-    temperature : float
+    verifier, num_threads : optional
+        As for `acceptance_rates`.
     **options
-        More of `acceptance_rates`: `draft_temperature`, filters, `verifier`, `kind`, `pad`,
-        `draft_token_ids`.
+        How laws are read from the logits, unless a pair tells, see `mdsd_opt.Logits`.
 
     Returns
     -------
@@ -55,10 +59,8 @@ def place_rates(
     """
     if max_drafts < 1:
         raise InvalidInput(f"max_drafts is {max_drafts}: give at least 1")
-    alphas = _mean_rates(
-        target_logits, draft_logits, max_drafts, scheme, temperature=temperature, **options
-    )[1]
-    return rates_from_alphas(alphas)
+    pair = Logits.of(target_logits, draft_logits, options)
+    return rates_from_alphas(_mean_rates(pair, max_drafts, scheme, verifier, num_threads)[1])
 
 
 def measured_rates(
@@ -67,7 +69,10 @@ def measured_rates(
     texts: Sequence[Sequence[int]],
     max_drafts: int,
     scheme: str = "without_replacement",
-    **options: Any,
+    *,
+    verifier: str | Verifier = "optimal",
+    num_threads: int | None = None,
+    **options: Unpack[LogitsKeywords],
 ) -> RateTable:
     """Same as `place_rates` for two models on some texts; short ones are nearer to `initial_rates`.
 
@@ -79,7 +84,7 @@ def measured_rates(
         Token ids; of each the last 64 positions are measured, in one pass.
     max_drafts : int
     scheme : str
-    **options
+    verifier, num_threads, **options
         As for `place_rates`.
     """
     ask_target, ask_draft = tree_logits(target), tree_logits(draft)
@@ -88,22 +93,24 @@ def measured_rates(
         start = max(len(text) - _MOST_POSITIONS, 0) + 1
         ahead = [tuple(text[start:end]) for end in range(start, len(text) + 1)]
         read = list(text[:start])
-        count, alphas = _mean_rates(
-            ask_target(read, ahead), ask_draft(read, ahead), max_drafts, scheme, **options
-        )
+        pair = Logits(ask_target(read, ahead), ask_draft(read, ahead), **options)
+        count, alphas = _mean_rates(pair, max_drafts, scheme, verifier, num_threads)
         rates.add(rates_from_alphas(alphas), count)
     return rates.table
 
 
 def _mean_rates(
-    target_logits: Any, draft_logits: Any, max_drafts: int, scheme: str, **options: Any
+    pair: Logits,
+    max_drafts: int,
+    scheme: str,
+    verifier: str | Verifier,
+    num_threads: int | None,
 ) -> tuple[int, Any]:
     """Number of positions, and mean acceptance rates of 1, 2, ... drafts."""
     from mdsd_opt.batch import acceptance_rates
 
-    found = acceptance_rates(
-        target_logits, draft_logits, num_drafts=range(1, max_drafts + 1), drafts=scheme, **options
-    )
+    counts = range(1, max_drafts + 1)
+    found = acceptance_rates(pair, counts, scheme, verifier, num_threads=num_threads)
     rates = to_numpy(found, "rates").reshape(-1, max_drafts)
     if len(rates) == 0:
         raise InvalidInput("the logits have no positions: give at least one row")
@@ -130,54 +137,48 @@ class ConfidenceRates:
         return self.tables[int(np.searchsorted(self.edges, law.max(), side="right"))]
 
 
+@of_logits()
 def confidence_rates(
     target_logits: Any,
     draft_logits: Any,
     max_drafts: int,
     scheme: str = "without_replacement",
     edges: Sequence[float] = (0.3, 0.6, 0.9),
-    **options: Any,
+    *,
+    verifier: str | Verifier = "optimal",
+    num_threads: int | None = None,
+    **options: Unpack[LogitsKeywords],
 ) -> ConfidenceRates:
     """Same as `place_rates` for each range of confidence; rare ranges are nearer to the mean.
 
     Parameters
     ----------
     target_logits, draft_logits : array_like, shape (..., V)
+        Or a pair of them, `mdsd_opt.Logits`, as the first argument.
     max_drafts : int
     scheme : str
     edges : sequence of float
         Limits between the ranges of max q, ascending.
-    **options
+    verifier, num_threads, **options
         As for `place_rates`.
     """
     if list(edges) != sorted(set(edges)):
         raise InvalidInput(f"edges are {list(edges)}: give them ascending, each once")
-    kind = options.pop("kind", None)
-    target = _rows(target_logits, "target_logits", kind)
-    draft = _rows(draft_logits, "draft_logits", kind)
-    options["kind"] = "logits"
-    warmth = options.get("draft_temperature")
-    if warmth is None:
-        warmth = options.get("temperature", 1.0)
-    names = ("top_k", "top_p", "min_p", "joint")
-    filters = {name: options[name] for name in names if name in options}
-    confidence = softmax(draft, warmth, **filters).max(axis=-1)
-    bins = np.searchsorted(edges, confidence, side="right")
-    everywhere = place_rates(target, draft, max_drafts, scheme, **options)
+    pair = Logits.of(target_logits, draft_logits, options)
+    reading = pair.reading
+    common: dict[str, Any] = {"verifier": verifier, "num_threads": num_threads}
+    target, draft = (side.reshape(-1, side.shape[-1]) for side in pair.placed())
+    bins = np.searchsorted(edges, reading.draft.law(draft).max(axis=-1), side="right")
+    everywhere = place_rates(pair, max_drafts, scheme, **common)
     tables = []
     for n in range(len(edges) + 1):
         rates = RunningRates(everywhere)
         inside = bins == n
         if inside.any():
-            found = place_rates(target[inside], draft[inside], max_drafts, scheme, **options)
-            rates.add(found, int(inside.sum()))
+            part = Logits(target[inside], draft[inside], **reading.options)
+            rates.add(place_rates(part, max_drafts, scheme, **common), int(inside.sum()))
         tables.append(rates.table)
     return ConfidenceRates(tuple(edges), tuple(tables))
-
-
-def _rows(logits: Any, name: str, kind: str | None) -> NDArray[Any]:
-    array = as_logits(Opened.of(logits, name), kind).numpy()
-    return array.reshape(-1, array.shape[-1])
 
 
 class RunningRates:

@@ -6,13 +6,14 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.frames import data_frame, flat
+from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.drafts import title_of
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import MeanInterval, interval_note, mean_interval
@@ -34,6 +35,11 @@ SCHEMES = ("with_replacement", "without_replacement", "greedy", "top_k")
 
 #: Largest number of drafts of a tree.
 MAX_DRAFTS = 64
+
+#: Options by which logits of files are read; their arrays have the others.
+_OF_FILES = {
+    "temperature", "draft_temperature", "top_k", "top_p", "min_p", "joint", "pad", "kind",
+}  # fmt: skip
 
 #: Batch sizes at which the curve of the speed-up is computed.
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -257,6 +263,7 @@ def _known(ends: tuple[float, float]) -> list[float] | None:
     return None if ends[0] != ends[0] else list(ends)
 
 
+@of_logits("temperature", "sequence")
 def advise(
     target_logits: Any,
     draft_logits: Any = None,
@@ -265,20 +272,17 @@ def advise(
     rows_ms: RowsCost | None = None,
     verify_ms: float = 0.0,
     max_drafts: int = 16,
-    temperature: float = 1.0,
-    sequence: Any = None,
     *,
+    sequence: Any = None,
     position: Any = None,
     batch_size: int = 1,
     draft_passes: int | None = None,
     schemes: Sequence[str] = SCHEMES,
     verifier: str = "optimal",
     confidence: float = 0.95,
-    kind: str | None = None,
     num_threads: int | None = None,
     progress: bool = False,
-    draft_token_ids: Any = None,
-    **sampling: Any,
+    **options: Unpack[LogitsKeywords],
 ) -> Advice:
     r"""Find the drafts that bring most tokens a second at these costs, and whether they pay.
 
@@ -290,8 +294,8 @@ def advise(
     ----------
     target_logits, draft_logits : array_like, shape (..., V) or (B, T, V)
         Logits, as for `acceptance_rates`; tuples of tensors [B, V], one for each step, are B
-        texts. Or a path as the first and nothing as the second: a file, a sequence of two, or the
-        folder of a corpus.
+        texts. Or a pair of them, `mdsd_opt.Logits`, or a path as the first and nothing as the
+        second: a file, a sequence of two, or the folder of a corpus.
     target_ms, draft_ms : float, mapping of int to float, or callable
         Milliseconds of one pass of each model, or by the texts that are decoded together.
     rows_ms : mapping of int to float, or callable, optional
@@ -301,7 +305,6 @@ def advise(
         Milliseconds of the decision of a step.
     max_drafts : int
         Largest number of drafts of a tree, up to 64.
-    temperature : float
     sequence : array_like of int, optional
         Text of each position, rows of a text one after another; for arrays (B, T, V) it is the
         first axis unless given.
@@ -317,15 +320,11 @@ def advise(
         Name of the verifier whose acceptance rates are taken.
     confidence : float
         Confidence of the intervals.
-    kind : {None, "logits", "logprobs", "probs"}
-        Kind of the rows, see `acceptance_rates`.
     num_threads : int, optional
     progress : bool
-    draft_token_ids : array_like of int, shape (draft's V,), optional
-        Target's id of each of the draft's tokens, see `acceptance_rates`; a file has its own.
-    **sampling
-        More options of `acceptance_rates`: `draft_temperature`, `pad`, and the filters
-        `top_k`, `top_p`, `min_p`, `joint`.
+    **options
+        How laws are read from the logits, unless a pair tells, see `mdsd_opt.Logits`; of files
+        temperature, draft_temperature, top_k, top_p, min_p, joint, pad and kind.
 
     Returns
     -------
@@ -347,24 +346,25 @@ def advise(
     costs = StepCosts(target_ms, draft_ms, rows_ms, verify_ms, batch_size, draft_passes)
     if not 1 <= max_drafts <= MAX_DRAFTS:
         raise InvalidInput(f"max_drafts is {max_drafts}: give 1 to {MAX_DRAFTS}")
-    config = rates_config(
-        list(dict.fromkeys(["with_replacement", *schemes])),
-        verifier,
-        min(max_drafts, MAX_WIDTH),
-        {"temperature": temperature, **sampling},
-    )
+    names = list(dict.fromkeys(["with_replacement", *schemes]))
+    wanted = names, verifier, min(max_drafts, MAX_WIDTH)
     common: dict[str, Any] = {"num_threads": num_threads, "progress": progress}
-    if draft_logits is None:
-        if any(x is not None for x in (sequence, position, draft_token_ids)):
-            raise InvalidInput(
-                "sequence, position and draft_token_ids go with arrays: a file has its own"
-            )
-        rates = rates_of_paths(_paths(target_logits), config, kind, **common)
+    if draft_logits is not None or isinstance(target_logits, Logits):
+        pair = Logits.of(target_logits, draft_logits, options)
+        sample, reading = LogitsSample.of(pair, sequence, position), pair.reading.options
+        rates = rates_of_sample(sample, rates_config(*wanted, {}), **common, reading=reading)
     else:
-        sample = LogitsSample.of_arrays(
-            target_logits, draft_logits, kind, sequence, position, draft_token_ids
+        beside = {"sequence": sequence, "position": position, **options}
+        alone = [name for name, x in beside.items() if x is not None and name not in _OF_FILES]
+        if alone:
+            raise InvalidInput(
+                f"not with files: {', '.join(alone)}. A file has sequence, position and "
+                "draft_token_ids of its own, and is masked and lifted as arrays"
+            )
+        kind = options.pop("kind", None)
+        rates = rates_of_paths(
+            _paths(target_logits), rates_config(*wanted, options), kind, **common
         )
-        rates = rates_of_sample(sample, config, **common)
     return advice_from_rates(rates, costs, schemes, max_drafts, confidence)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.files.logits import LogitsSample
+from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.base.long_runs import available_threads, map_rows, progress_bar
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.batch import acceptance_rates
@@ -25,7 +26,11 @@ from mdsd_opt.drafts import (
 )
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
 from mdsd_opt.evidence import MeanInterval, mean_interval
-from mdsd_opt.planning.draft_temperature import BestTemperature, best_draft_temperature
+from mdsd_opt.planning.draft_temperature import (
+    BestTemperature,
+    best_draft_temperature,
+    require_no_filter,
+)
 from mdsd_opt.problem import TransportProblem, inclusion_bound
 
 __all__ = [
@@ -156,10 +161,10 @@ class _Sample:
 
     def batched(self, scheme: str, factor: float = 1.0) -> Rates:
         """Rates by `acceptance_rates`, at `factor` times the draft temperature."""
-        given = self.target, self.draft, self.num_drafts, scheme
+        setting = replace(self.of_draft, temperature=self.of_draft.temperature * factor)
         rates = acceptance_rates(
-            *given, sampling=self.of_target, draft_temperature=self.of_draft.temperature * factor,
-            num_threads=self.num_threads, kind="logits",
+            self.target, self.draft, self.num_drafts, scheme, sampling=self.of_target,
+            draft_sampling=setting, num_threads=self.num_threads, kind="logits",
         )  # fmt: skip
         return np.asarray(rates)
 
@@ -244,24 +249,20 @@ def scheme_names(num_drafts: int = 3) -> list[str]:
     return list(_ways(num_drafts))
 
 
+@of_logits()
 def compare_draft_schemes(
     target_logits: Any,
     draft_logits: Any,
     num_drafts: int = 3,
     *,
     schemes: Sequence[str] | None = None,
-    temperature: float = 1.0,
-    draft_temperature: float | None = None,
     best_temperature: bool = False,
     inclusion: bool = False,
     sequence: Any = None,
     confidence: float = 0.95,
     num_threads: int | None = None,
     progress: bool = False,
-    kind: str | None = None,
-    draft_token_ids: Any = None,
-    sampling: Sampling | None = None,
-    **filters: Any,
+    **options: Unpack[LogitsKeywords],
 ) -> SchemeComparison:
     """Rank draft schemes by their optimal acceptance rate at equal K.
 
@@ -272,12 +273,11 @@ def compare_draft_schemes(
     Parameters
     ----------
     target_logits, draft_logits : array_like, shape (..., V)
+        Or a pair of them, `mdsd_opt.Logits`, as the first argument.
     num_drafts : int
     schemes : sequence of str, optional
         Names among `scheme_names()`, which are all taken by default; or registered ones, or
         ``"module:attribute"``, see `mdsd_opt.drafts.register`.
-    temperature, draft_temperature : float
-        Temperatures; the draft's is the target's unless given.
     best_temperature : bool
         Whether to compare the best draft temperature of every position too, see
         `best_draft_temperature`. To know it takes the target: it is a limit, not a scheme.
@@ -292,14 +292,8 @@ def compare_draft_schemes(
     num_threads : int, optional
     progress : bool
         Show a progress bar on stderr.
-    kind : {None, "logits", "logprobs", "probs"}
-        Kind of the rows, see `acceptance_rates`.
-    draft_token_ids : array_like of int, shape (draft's V,), optional
-        Target's id of each of the draft's tokens, see `acceptance_rates`.
-    sampling : Sampling, optional
-        Temperature and filters in one, in place of `temperature` and `filters`.
-    **filters
-        Filters `top_k`, `top_p`, `min_p`, `joint` on each side, as for `softmax`.
+    **options
+        How laws are read from the logits, unless a pair tells, see `mdsd_opt.Logits`.
 
     Returns
     -------
@@ -312,26 +306,17 @@ def compare_draft_schemes(
     >>> compared.rates[0].scheme
     'without_replacement, draft temperature x 1.4'
     """
-    given = LogitsSample.of_arrays(
-        target_logits, draft_logits, kind, sequence, draft_token_ids=draft_token_ids
-    ).taken_as("logits")
-    target, draft = given.target, given.draft
-    if target.shape != draft.shape:
-        raise InvalidInput(
-            f"target_logits has shape {target.shape}, draft_logits {draft.shape}: give both as "
-            "(..., V), or draft_token_ids"
-        )
-    unknown = sorted(set(filters) - {"top_k", "top_p", "min_p", "joint"})
-    if unknown:
-        raise InvalidInput(f"unknown options {', '.join(unknown)}")
-    sides = Sampling.of_both(temperature, draft_temperature, sampling=sampling, **filters)
-    if best_temperature and replace(sides[0], temperature=1.0).masks_tokens:
-        raise InvalidInput("the best draft temperature is not found under top_k, top_p or min_p")
+    pair = Logits.of(target_logits, draft_logits, options)
+    pair.require_open_draft(apart=True)
+    if best_temperature:
+        require_no_filter(pair.reading.target)
+    given, (target, draft) = LogitsSample.of(pair, sequence), pair.placed()
     sample = _Sample(
         target.reshape(-1, target.shape[-1]),
         draft.reshape(-1, draft.shape[-1]),
         num_drafts,
-        *sides,
+        pair.reading.target,
+        pair.reading.draft,
         available_threads() if num_threads is None else num_threads,
     )
     if schemes is None and num_drafts > MAX_DRAFTS:

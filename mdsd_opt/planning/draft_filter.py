@@ -10,12 +10,13 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from mdsd_opt.base.checked import check_confidence
 from mdsd_opt.base.files.logits import LogitsSample
+from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.batch import acceptance_rates, checked_integer
@@ -145,21 +146,20 @@ def setting_shown(sampling: Sampling) -> str:
     return ", ".join([f"T = {sampling.temperature:.3g}", *filters, *joint])
 
 
+@of_logits()
 def best_draft_filter(
     target_logits: Any,
     draft_logits: Any,
     num_drafts: int = 3,
     drafts: str = "with_replacement",
     *,
-    sampling: Sampling | None = None,
     filters: Iterable[Sampling] | None = None,
     temperatures: Iterable[float] | None = None,
     sequence: Any = None,
     confidence: float = 0.95,
     num_threads: int | None = None,
     progress: bool = False,
-    kind: str | None = None,
-    draft_token_ids: Any = None,
+    **options: Unpack[LogitsKeywords],
 ) -> BestFilter:
     r"""Find the filter and temperature of the draft that accept most on average, of those tried.
 
@@ -175,12 +175,11 @@ def best_draft_filter(
     Parameters
     ----------
     target_logits, draft_logits : array_like, shape (..., V)
+        Or a pair of them, `mdsd_opt.Logits`, as the first argument.
     num_drafts : int
         K.
     drafts : {"with_replacement", "without_replacement", "greedy", "top_k"}
         Scheme by which the drafts are drawn from the filtered law.
-    sampling : Sampling, optional
-        Temperature and filters of the target, which stay as they are.
     filters : iterable of Sampling, optional
         Filters to try, whose temperatures do not matter; by default top-k from 5 to 100, top-p from
         .8 to .98 and min-p from .02 to .1, each alone. No filter and the target's are always tried.
@@ -194,8 +193,9 @@ def best_draft_filter(
     num_threads : int, optional
     progress : bool
         Show a progress bar on stderr.
-    kind, draft_token_ids : optional
-        As for `acceptance_rates`.
+    **options
+        How laws are read from the logits, unless a pair tells, see `mdsd_opt.Logits`; temperature
+        and filters are the target's, which stay as they are.
 
     Returns
     -------
@@ -209,10 +209,11 @@ def best_draft_filter(
     >>> found.sampling.top_k, round(found.acceptance.mean, 3)
     (2, 0.75)
     """
-    chosen = Sampling.chosen(sampling)
     checked_integer(num_drafts, "num_drafts")
     check_confidence(confidence)
-    given = LogitsSample.of_arrays(target_logits, draft_logits, kind, sequence)
+    pair = Logits.of(target_logits, draft_logits, options)
+    pair.require_open_draft()
+    given, chosen = LogitsSample.of(pair, sequence), pair.reading.target
     target, rows = (x.reshape(-1, x.shape[-1]) for x in (given.target, given.draft))
     own = chosen
     if chosen.masks_tokens and target.size <= _MOST_HELD:  # filtered once, not for every setting
@@ -222,7 +223,8 @@ def best_draft_filter(
     def rate(setting: Sampling) -> Rates:
         found = acceptance_rates(
             target, rows, num_drafts, drafts, num_threads=num_threads, kind="logits",
-            draft_token_ids=draft_token_ids, sampling=own, draft_sampling=setting,
+            pad=pair.reading.pad, draft_token_ids=given.draft_token_ids, sampling=own,
+            draft_sampling=setting,
         )  # fmt: skip
         return np.asarray(found)
 

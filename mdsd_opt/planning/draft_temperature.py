@@ -15,14 +15,15 @@ intervals closes the gap between this bound and the best rate found.
 from __future__ import annotations
 
 import heapq
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.arrays import Opened, as_logits
 from mdsd_opt.base.checked import checked_tolerance
-from mdsd_opt.base.sampling import softmax
+from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
+from mdsd_opt.base.sampling import Sampling, softmax
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
@@ -50,30 +51,30 @@ class BestTemperature(NamedTuple):
     upper_bound: float
 
 
+@of_logits()
 def best_draft_temperature(
     target_logits: Any,
     draft_logits: Any,
     num_drafts: int = 3,
     *,
-    temperature: float = 1.0,
     bounds: tuple[float, float] = (0.2, 5.0),
     tolerance: float = 1e-3,
-    kind: str | None = None,
+    **options: Unpack[LogitsKeywords],
 ) -> BestTemperature:
     """Draft temperature that maximises the optimal acceptance rate of K drafts with replacement.
 
     Parameters
     ----------
     target_logits, draft_logits : array_like, shape (V,)
+        Or a pair of them, `mdsd_opt.Logits`, as the first argument.
     num_drafts : int
-    temperature : float
-        Temperature of the target.
     bounds : (float, float)
         Draft temperatures to search, both positive.
     tolerance : float
         Largest gap to the best temperature at which the search ends.
-    kind : {None, "logits", "logprobs", "probs"}
-        Kind of the rows, see `acceptance_rates`.
+    **options
+        How laws are read from the logits, unless a pair tells, see `mdsd_opt.Logits`: of the target
+        a temperature and no filter, and neither of the draft.
 
     Returns
     -------
@@ -84,11 +85,10 @@ def best_draft_temperature(
     -----
     The search costs O(V) for each of the intervals, of which there are some dozens.
     """
-    target, draft = (
-        as_logits(Opened.of(side, name), kind).numpy()
-        for name, side in (("target_logits", target_logits), ("draft_logits", draft_logits))
-    )
-    search = _Search(target, draft, num_drafts, temperature)
+    pair = Logits.of(target_logits, draft_logits, options)
+    pair.require_open_draft()
+    require_no_filter(pair.reading.target)
+    search = _Search(*pair.placed(), num_drafts, pair.reading.target.temperature)
     coldest, hottest = bounds
     if not 0.0 < coldest <= hottest < np.inf:
         raise InvalidInput(f"bounds is {bounds}: give two positive temperatures in ascending order")
@@ -109,6 +109,12 @@ def best_draft_temperature(
         heapq.heappush(waiting, (-upper, middle, high))
     rate, beta = best
     return BestTemperature(1.0 / beta, rate, max(min(-waiting[0][0], 1.0), rate))
+
+
+def require_no_filter(sampling: Sampling) -> None:
+    """Raise `InvalidInput` where tokens are filtered out, as by top-k."""
+    if replace(sampling, temperature=1.0).masks_tokens:
+        raise InvalidInput("the best draft temperature is not found under top_k, top_p or min_p")
 
 
 class _Search:

@@ -187,12 +187,16 @@ def rates_of_sample(
     kind: str | None = "logits",
     num_threads: int | None = None,
     progress: bool = False,
+    reading: Mapping[str, Any] | None = None,
 ) -> PositionRates:
-    """Rates of logits in memory or in mapped files, with `following_positions`."""
+    """Rates of logits in memory or in mapped files, with `following_positions`.
+
+    `reading` are keywords of `Logits`, in place of those of the configuration.
+    """
     if sample.num_positions == 0:
         raise InvalidInput(f"{sample.source} holds no position: its arrays are empty")
     combined = combinations(config.schemes, config.verifiers, config.num_drafts)
-    options = {**config.options, "num_threads": num_threads}
+    options = {**(config.options if reading is None else reading), "num_threads": num_threads}
     found = rates_by_position(sample, combined, kind, progress, options)
     by_scheme = {scheme: rates for (scheme, _, _), rates in zip(combined, found, strict=True)}
     places = None if sample.position is None else sample.position.ravel()

@@ -49,7 +49,10 @@ class TransportProblem:
             )
 
     @staticmethod
-    @of_logits(by_place=8)
+    @of_logits(
+        *("temperature", "draft_temperature", "top_k", "top_p", "min_p"),
+        *("pad", "kind", "draft_token_ids"),
+    )
     def from_logits(
         target_logits: Any,
         draft_logits: Any,

@@ -59,7 +59,15 @@ def test_temperature_refuses_bad_input():
     with pytest.raises(InvalidInput, match="tolerance is 0"):
         mo.best_draft_temperature([0.0, 2.0], [0.0, 2.0], 2, tolerance=0.0)
     with pytest.raises(InvalidInput, match="one position of each"):
+        mo.best_draft_temperature([[0.0, 2.0]], [[0.0, 2.0]], 2)
+    with pytest.raises(InvalidInput, match="2 tokens and draft_logits has 3"):
         mo.best_draft_temperature([0.0, 2.0], [0.0, 1.0, 2.0], 2)
+    with pytest.raises(InvalidInput, match="leave draft_temperature"):
+        mo.best_draft_temperature([0.0, 2.0], [0.0, 2.0], 2, draft_temperature=0.7)
+    with pytest.raises(InvalidInput, match="not found under top_k"):
+        mo.best_draft_temperature([0.0, 2.0], [0.0, 2.0], 2, top_k=1)
+    with pytest.raises(InvalidInput, match="mask_draft=False"):
+        mo.best_draft_temperature([0.0, 2.0], [0.0, 2.0], 2, lift=[1.0, 0.5])
     with pytest.raises(InvalidDistribution):
         mo.best_draft_temperature([0.0, np.nan], [0.0, 2.0], 2)
 
@@ -139,7 +147,7 @@ def test_comparison_refuses_bad_input():
         mo.compare_draft_schemes([[0.0, 2.0]], [[0.0, 2.0]], 2, schemes=[])
     with pytest.raises(InvalidInput, match="at least one position"):
         mo.compare_draft_schemes(np.empty((0, 4)), np.empty((0, 4)), 2)
-    with pytest.raises(InvalidInput, match="shape"):
+    with pytest.raises(InvalidInput, match="2 tokens and draft_logits has 3"):
         mo.compare_draft_schemes([[0.0, 2.0]], [[0.0, 2.0, 1.0]], 2)
 
 

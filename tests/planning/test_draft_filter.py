@@ -132,8 +132,12 @@ def test_bad_input_is_one_clear_error():
         mo.best_draft_filter(TARGET, DRAFT, temperatures=[-1.0])
     with pytest.raises(InvalidInput, match="confidence is nan"):
         mo.best_draft_filter(TARGET, DRAFT, confidence=float("nan"))
-    with pytest.raises(InvalidInput, match="at least one position"):
+    with pytest.raises(InvalidInput, match="fit to each other"):
         mo.best_draft_filter(TARGET, DRAFT[:2])
+    with pytest.raises(InvalidInput, match="at least one position"):
+        mo.best_draft_filter(TARGET, DRAFT[:1])
+    with pytest.raises(InvalidInput, match="leave draft_temperature"):
+        mo.best_draft_filter(TARGET, DRAFT, draft_sampling=mo.Sampling(top_k=2))
     with pytest.raises(InvalidInput, match="sequence has 2 entries"):
         mo.best_draft_filter(TARGET, DRAFT, sequence=[0, 1])
     with pytest.raises(InvalidInput, match="num_drafts"):

@@ -27,6 +27,7 @@ from mdsd_opt.base.files.arrays import (
     read_torch,
     text_of,
 )
+from mdsd_opt.base.logits import Logits
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 
 _FORMATS = {
@@ -66,21 +67,10 @@ class LogitsSample:
     draft_token_ids: Integers | None = None
 
     @classmethod
-    def of_arrays(
-        cls,
-        target_logits: Any,
-        draft_logits: Any,
-        kind: str | None = None,
-        sequence: Any = None,
-        position: Any = None,
-        draft_token_ids: Any = None,
-    ) -> LogitsSample:
-        """Sample of arrays of any library; `InvalidInput` where they do not fit or are empty."""
-        target, draft = (
-            as_logits(Opened.of(side, name), kind).numpy()
-            for name, side in (("target_logits", target_logits), ("draft_logits", draft_logits))
-        )
-        if target.ndim == 0 or target.shape[:-1] != draft.shape[:-1] or target.size == 0:
+    def of(cls, pair: Logits, sequence: Any = None, position: Any = None) -> LogitsSample:
+        """Sample of a pair; `InvalidInput` where leading axes differ or there is no position."""
+        target, draft = pair.target.numpy(), pair.draft.numpy()
+        if target.shape[:-1] != draft.shape[:-1] or target.size == 0:
             raise InvalidInput(
                 f"target_logits has shape {target.shape}, draft_logits {draft.shape}: give both as "
                 "(..., V), with at least one position"
@@ -89,9 +79,7 @@ class LogitsSample:
             _for_each(given, name, math.prod(target.shape[:-1]))
             for name, given in (("sequence", sequence), ("position", position))
         )
-        ids = draft_token_ids
-        if ids is not None:
-            ids = checked_token_ids(ids, draft.shape[-1], target.shape[-1], "draft_token_ids")
+        ids = pair.reading.draft_token_ids
         return cls(target, draft, texts, places, source="the logits", draft_token_ids=ids)
 
     @property

@@ -194,8 +194,9 @@ def advise(
         draft_passes, is_default=target_ms is None and draft_ms is None,
     )  # fmt: skip
     assert price is not None
+    files: list[Any] = logits or [sample_logits_path()]
     advice = found_advice(
-        logits or [sample_logits_path()],
+        files,
         target_ms=price.target_ms,
         draft_ms=price.draft_ms,
         rows_ms=price.rows_ms,

@@ -11,9 +11,8 @@ from mdsd_opt.cli.options import Asked, stored_sample
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from mdsd_opt.base.files.logits import LogitsSample
+    from mdsd_opt.base.logits import Logits
     from mdsd_opt.cli.view import View
     from mdsd_opt.corpora import RateRow
     from mdsd_opt.planning import BestFilter, SchemeComparison
@@ -121,12 +120,11 @@ def _ranked(asked: Asked, sample: LogitsSample) -> SchemeComparison:
     """Comparison of draft schemes at the largest number of drafts, the best first."""
     from mdsd_opt.planning import compare_draft_schemes
 
-    target, draft = _padded(asked, sample)
     return compare_draft_schemes(
-        target, draft, asked.num_drafts[-1], best_temperature=asked.best_temperature,
+        _pair(asked, sample), asked.num_drafts[-1], best_temperature=asked.best_temperature,
         inclusion=sample.num_positions <= _MOST_BOUNDED,
         sequence=sample.texts, confidence=asked.confidence, num_threads=asked.threads,
-        progress=asked.progress, kind="logits", **asdict(asked.sampling),
+        progress=asked.progress,
     )  # fmt: skip
 
 
@@ -138,33 +136,20 @@ def _best_filters(asked: Asked, sample: LogitsSample) -> list[BestFilter]:
         raise InvalidInput("--best-filter goes without --mask and --lift")
     if asked.sampling.draft_temperature is not None:
         raise InvalidInput("--best-filter finds the draft's temperature: leave it out")
-    target, draft = _padded(asked, sample)
     return [
         best_draft_filter(
-            target, draft, asked.num_drafts[-1], scheme, sampling=asked.sampling.sides[0],
-            sequence=sample.texts, confidence=asked.confidence, num_threads=asked.threads,
-            progress=asked.progress, kind="logits",
+            _pair(asked, sample), asked.num_drafts[-1], scheme, sequence=sample.texts,
+            confidence=asked.confidence, num_threads=asked.threads, progress=asked.progress,
         )
         for scheme in asked.schemes
     ]  # fmt: skip
 
 
-def _padded(asked: Asked, sample: LogitsSample) -> list[NDArray[Any]]:
-    """Logits of both sides, of one width if that was asked for."""
-    import numpy as np
+def _pair(asked: Asked, sample: LogitsSample) -> Logits:
+    """Logits of a file as they are asked for."""
+    from mdsd_opt.base.logits import Logits
 
-    sample = sample.taken_as(asked.kind if asked.paths else "logits")
-    logits = [sample.target, sample.draft]
-    width = max(side.shape[-1] for side in logits)
-    if not asked.pad:
-        return logits
-    return [
-        np.pad(
-            side.astype(np.float64),
-            [(0, 0)] * (side.ndim - 1) + [(0, width - side.shape[-1])],
-            constant_values=-np.inf,
-        )
-        if side.shape[-1] < width
-        else side
-        for side in logits
-    ]
+    return Logits(
+        sample.target, sample.draft, kind=asked.kind if asked.paths else "logits", pad=asked.pad,
+        draft_token_ids=sample.draft_token_ids, **asdict(asked.sampling),
+    )  # fmt: skip
