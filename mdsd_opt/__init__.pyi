@@ -9,7 +9,9 @@ from .auditing import (
     TreeAuditReport as TreeAuditReport, assert_lossless as assert_lossless, audit as audit,
     audit_chain as audit_chain, audit_drafts as audit_drafts,
     audit_portfolio as audit_portfolio, audit_text as audit_text, audit_trace as audit_trace,
-    audit_tree as audit_tree, engines as engines, load_trace as load_trace,
+    audit_tree as audit_tree, check_tree_rule as check_tree_rule,
+    check_verifier as check_verifier, engines as engines, load_trace as load_trace,
+    parametrize_with_checks as parametrize_with_checks,
 )
 from .base.installed import show_versions as show_versions
 from .base.logits import Logits as Logits

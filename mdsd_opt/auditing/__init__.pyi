@@ -4,7 +4,11 @@ from .audit_report import (
     Level as Level, Standing as Standing, TokenDeviation as TokenDeviation,
     Violation as Violation,
 )
-from .chains import assert_lossless as assert_lossless, audit_chain as audit_chain
+from .chains import audit_chain as audit_chain
+from .conformance import (
+    assert_lossless as assert_lossless, check_tree_rule as check_tree_rule,
+    check_verifier as check_verifier, parametrize_with_checks as parametrize_with_checks,
+)
 from .definitions import load_definitions as load_definitions
 from .draft_audit import audit_drafts as audit_drafts
 from .engines.registry import EngineAudit as EngineAudit

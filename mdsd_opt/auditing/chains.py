@@ -18,9 +18,7 @@ from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.evidence import (
-    ANSWERS,
     AuditOptions,
-    Bar,
     OptionKeywords,
     Promise,
     both_sides,
@@ -144,37 +142,3 @@ def audit_chain(
     tree, drawn = chain_of(num_drafts), WithReplacement
     on_chains = OnTrees(rule, tree, drawn, settings, promises, ChainRule, asked.num_trials)
     return on_chains.report(small, wide, rng)
-
-
-def assert_lossless(
-    verify: Callable[..., Any],
-    *,
-    tolerate_edge: float = 1e-12,
-    **options: Any,
-) -> PortfolioReport:
-    """Audit a function that verifies a chain of drafts, in a test of one's own.
-
-    Parameters
-    ----------
-    verify : callable
-        As in `audit_chain`.
-    tolerate_edge : float
-        Probability of impossible values up to which an edge passes.
-    **options
-        Options of `audit_chain`, such as ``detect=0.1``, the bias that may have stayed hidden.
-
-    Returns
-    -------
-    PortfolioReport
-
-    Raises
-    ------
-    AssertionError
-        The audit is not passed, see `Report.answer`; it holds the answer and the verdict.
-    """
-    Bar(tolerate_edge=tolerate_edge)  # wrong ones are refused before the audit
-    report = audit_chain(verify, **options)
-    bar = Bar(report.detect, tolerate_edge)
-    if ANSWERS[bar.answer(report)]:
-        raise AssertionError(bar.told(report))
-    return report

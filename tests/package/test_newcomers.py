@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -148,3 +151,81 @@ def test_what_is_no_pair_of_logs_is_one_sentence(
         assert len(done.stderr.splitlines()) == 1
     else:  # a step that is quicker than a pass without drafts is told, not bent
         assert "as none, for it is below 0" in done.stdout
+
+
+# --- C: a rule of one's own, in tests ---
+
+
+class TakesAll(type(mo.verifiers.get("single_draft"))):  # type: ignore[misc]
+    """Wrong on purpose: every first draft is accepted."""
+
+    name = "takes_all"
+
+    def decide(self, problem: Any, drafts: Any, exact: bool = False) -> Any:
+        decision = super().decide(problem, drafts, exact)
+        decision.accept[0] = 1.0
+        return decision
+
+
+def takes_the_chain(p: Any, q: Any, drafts: Any, rng: Any) -> list[int]:
+    """Wrong on purpose, as a chain."""
+    return [*map(int, drafts), int(rng.choice(p.shape[1], p=p[-1]))]
+
+
+FEW = {"num_trials": 400, "seconds": 20.0, "detect": 1.0}
+
+
+@pytest.mark.parametrize("subject", ["single_draft", mo.verifiers.get("single_draft")])
+def test_verifiers_of_the_package_pass(subject: Any) -> None:
+    assert mo.check_verifier(subject, **FEW).clean
+    assert mo.assert_lossless(subject, **FEW).clean
+
+
+def test_tree_rules_have_laws_of_all_kinds() -> None:
+    rule = mo.decoding.get_rule("block_verification")
+    found = mo.audit_tree(rule, tree="chain2", **{**FEW, "detect": None})
+    assert len(found.tried) > 5
+    assert mo.check_tree_rule(rule, "chain2", **FEW).clean
+    with pytest.raises(mo.MdsdError, match="of neither"):
+        mo.audit_tree(rule, lambda text: [0.5, 0.5], None, "chain2", 0)
+
+
+@pytest.mark.parametrize("subject", [TakesAll(), takes_the_chain])
+def test_a_wrong_one_fails_in_a_few_lines(subject: Any) -> None:
+    with pytest.raises(AssertionError) as failed:
+        mo.assert_lossless(subject, **FEW)
+    lines = str(failed.value).splitlines()
+    assert "NOT LOSSLESS" in lines[0]
+    assert lines[-1].startswith("example: ")
+    assert len(lines) == 2
+
+
+def test_what_cannot_be_checked_is_told() -> None:
+    for wrong in (3, "no_such_rule"):
+        with pytest.raises(mo.MdsdError):
+            mo.assert_lossless(wrong)
+    with pytest.raises(mo.MdsdError, match="tolerate_edge is 2"):
+        mo.check_verifier("single_draft", tolerate_edge=2)
+
+
+def test_pytest_shows_each_check_and_no_docstring(here: Path) -> None:
+    code = (
+        "import mdsd_opt as mo\n"
+        "def takes(p, q, drafts, rng):\n"
+        "    return [*map(int, drafts), int(rng.choice(p.shape[1], p=p[-1]))]\n"
+        f"@mo.parametrize_with_checks([takes, 'greedy'], **{FEW})\n"
+        "def test_rules(subject, check):\n"
+        "    check(subject)\n"
+    )
+    (here / "test_mine.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "test_mine.py"],
+        capture_output=True, text=True, cwd=here, timeout=600, check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(mo.__file__).parents[1])},
+    )  # fmt: skip
+    assert "takes-whole_texts] FAILED" in done.stdout, done.stdout
+    assert "greedy-" in done.stdout
+    assert "NOT LOSSLESS" in done.stdout
+    assert "Parameters" not in done.stdout
+    shown = done.stdout.partition("= FAILURES =")[2].partition("short test summary")[0]
+    assert len(shown.splitlines()) < 25, shown

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Unpack
+from typing import Any, Unpack, overload
 
 import numpy as np
 
+from mdsd_opt import trees
 from mdsd_opt.auditing.driving import Budget, OutOfTime, Tape, Undrivable, driven_tree
 from mdsd_opt.auditing.findings import Findings, FoundLaw
 from mdsd_opt.auditing.model_texts import TableModel
+from mdsd_opt.auditing.portfolio import PortfolioReport
 from mdsd_opt.auditing.subject import AlwaysFails, Failure, TreeVerify, ViolationLog, described
 from mdsd_opt.auditing.trees.report import TreeAuditReport
 from mdsd_opt.auditing.trees.rule import Met, TreeRule, TreeSample
@@ -50,12 +52,45 @@ _TRIALS = 20_000
 _FIXED, _BESIDE_TRIALS = 4, 4_000
 
 
+@overload
+def audit_tree(
+    verify: TreeVerify | trees.TreeRule | str,
+    target: None = None,
+    draft: None = None,
+    tree: str | Topology = "2x2",
+    rng: Rng = 0,
+    num_trials: int | None = None,
+    *,
+    scheme: str | SchemeMaker = "with_replacement",
+    promise: Promise | None = None,
+    options: AuditOptions = ...,
+    **keywords: Unpack[LimitKeywords],
+) -> PortfolioReport: ...
+
+
+@overload
+def audit_tree(
+    verify: TreeVerify | trees.TreeRule | str,
+    target: Callable[..., Any],
+    draft: Callable[..., Any],
+    tree: str | Topology,
+    rng: Rng = 0,
+    num_trials: int | None = None,
+    *,
+    scheme: str | SchemeMaker = "with_replacement",
+    promise: Promise | None = None,
+    draft_promise: Promise | None = None,
+    options: AuditOptions = ...,
+    **keywords: Unpack[LimitKeywords],
+) -> TreeAuditReport: ...
+
+
 @foreign("the function under audit")
 def audit_tree(
-    verify: TreeVerify,
-    target: Any,
-    draft: Any,
-    tree: str | Topology,
+    verify: TreeVerify | trees.TreeRule | str,
+    target: Any = None,
+    draft: Any = None,
+    tree: str | Topology = "2x2",
     rng: Rng = 0,
     num_trials: int | None = None,
     *,
@@ -64,7 +99,7 @@ def audit_tree(
     draft_promise: Promise | None = None,
     options: AuditOptions = AuditOptions(),  # noqa: B008  # it is frozen
     **keywords: Unpack[LimitKeywords],
-) -> TreeAuditReport:
+) -> TreeAuditReport | PortfolioReport:
     r"""Decide whether a rule that accepts several drafts at once gives texts of the target's law.
 
     What one step gives, accepted drafts and one more token, is completed by the target to the most
@@ -89,12 +124,13 @@ def audit_tree(
         `mdsd_opt.decoding.Node` of a drawn tree with the target's law at every node (`target`), how
         the drafts after it were drawn (`drafts`, with its law `q`), which they are (`draws`, in
         order) and the nodes they lead to (`children`, by token). Draws from PyTorch, Python's
-        `random` and `numpy.random` are answered by the audit, see `mdsd_opt.audit`. The method
-        ``verify`` of a rule of `mdsd_opt.decoding.get_rule` is such a callable.
-    target, draft : callable
+        `random` and `numpy.random` are answered by the audit, see `mdsd_opt.audit`. Or a rule of
+        `mdsd_opt.decoding.get_rule`, or its name.
+    target, draft : callable, optional
         Function from a text (tuple of token ids) to the probabilities of the next token, shape
         (V,): p and q. `mdsd_opt.auditing.trees.TableModel` makes random ones; below V = 3 and two
-        levels much cannot be seen, and the report says so.
+        levels much cannot be seen, and the report says so. Without
+        them laws of all kinds are taken, see `mdsd_opt.auditing.audit_portfolio`.
     tree : str or Topology
         "2x3" (drafts x depth), "chain2", ..., see `mdsd_opt.decoding.parse_topology`.
     rng : numpy.random.Generator or int, optional
@@ -119,7 +155,7 @@ def audit_tree(
 
     Returns
     -------
-    TreeAuditReport
+    TreeAuditReport, or PortfolioReport without laws
 
     Raises
     ------
@@ -128,6 +164,21 @@ def audit_tree(
     ProblemTooLarge
         More than 200,000 texts.
     """
+    if isinstance(verify, str):
+        verify = trees.get_rule(verify)
+    if isinstance(verify, trees.TreeRule):
+        verify = verify.verify
+    if target is None and draft is None and callable(verify):
+        if draft_promise is not None:
+            raise InvalidInput("draft_promise goes with laws of a target and a draft")
+        from mdsd_opt.auditing.on_laws import audit_portfolio  # which audits trees by this module
+
+        asked = options_of(options, {**keywords, "num_trials": num_trials})
+        return audit_portfolio(
+            verify, rng, tree=tree, scheme=scheme, promise=promise, options=asked
+        )
+    if target is None or draft is None:
+        raise InvalidInput("give the laws of both target and draft, or of neither")
     if not callable(verify):
         raise InvalidInput(
             f"verify is a {type(verify).__name__}: give a callable (root, rng) -> tokens"
