@@ -183,15 +183,17 @@ def _without_drawn(
             for n, row in enumerate(lists)
             if row
         )
-    kept: Lists = []
+    shortened: Lists = []
     for n, row in enumerate(lists):
         if row is None or len(row) <= size:
-            kept.append(row)
+            shortened.append(row)
             continue
         last = max(row, key=lambda name: ranks[n][name] or 0) if ranks else _least(row)
-        kept.append({name: x for name, x in row.items() if name != last})
-    return kept, [row is not None and len(row) < len(old or ())
-                  for row, old in zip(kept, lists, strict=True)]  # fmt: skip
+        shortened.append({name: x for name, x in row.items() if name != last})
+    return shortened, [
+        row is not None and len(row) < len(old or ())
+        for row, old in zip(shortened, lists, strict=True)
+    ]
 
 
 def _least(row: Mapping[Any, float]) -> Any:

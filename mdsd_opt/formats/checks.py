@@ -52,9 +52,9 @@ def counts_of(
         Further fields of `AcceptedCounts`.
     """
     if histogram is not None:
-        given = np.asarray(histogram.value, dtype=np.float64)
+        counts = np.asarray(histogram.value, dtype=np.float64)
         steps = _same(where, histogram.total, steps)
-        positions = Told(histogram.name, given[::-1].cumsum()[::-1][1:].tolist())
+        positions = Told(histogram.name, counts[::-1].cumsum()[::-1][1:].tolist())
     if positions is not None:
         _falling(where, positions)
         whole = Told(f"what {positions.name} sums to", float(sum(positions.value)))
@@ -84,8 +84,8 @@ def counts_of(
         if accepted is None and length is not None:
             accepted = Told(means[-1].name, means[-1].value * steps.value)
         if accepted is not None:
-            for told in means:
-                agree(where, told, accepted / steps)
+            for mean in means:
+                agree(where, mean, accepted / steps)
         if drafted is not None:
             at_most(where, steps, drafted)
             if depth is not None:
@@ -117,7 +117,7 @@ def counts_of(
 
 
 def counts_by_names(
-    found: Mapping[str, Any],
+    entry: Mapping[str, Any],
     where: str,
     names: Mapping[str, Sequence[str]],
     dense: bool = True,
@@ -128,17 +128,17 @@ def counts_by_names(
 
     A `dense` histogram has K + 1 places, another those that came.
     """
-    told = told_of(found, names, where, needed)
-    histogram = told.get("histogram")
+    numbers = told_of(entry, names, where, needed)
+    histogram = numbers.get("histogram")
     if histogram is not None and not histogram.value:
-        del told["histogram"]
-    elif histogram is not None and "depth" not in told:
-        dense = dense and isinstance(found[histogram.name], list)
-        length = _depth(histogram, told.get("drafted"), dense)
-        told |= {} if length is None else {"depth": length}
-    if "shares" in told and told["shares"].value:
-        told.setdefault("depth", told["shares"].number)
-    return counts_of(where, **{**told, **known})
+        del numbers["histogram"]
+    elif histogram is not None and "depth" not in numbers:
+        dense = dense and isinstance(entry[histogram.name], list)
+        length = _depth(histogram, numbers.get("drafted"), dense)
+        numbers |= {} if length is None else {"depth": length}
+    if "shares" in numbers and numbers["shares"].value:
+        numbers.setdefault("depth", numbers["shares"].number)
+    return counts_of(where, **{**numbers, **known})
 
 
 def _depth(histogram: Told, drafted: Told | None, dense: bool) -> Told | None:
@@ -153,17 +153,17 @@ def _depth(histogram: Told, drafted: Told | None, dense: bool) -> Told | None:
     return Told(f"drafts a step, or the longest of {histogram.name}", max(each, float(longest)))
 
 
-def _same(where: str, derived: Told, told: Told | None) -> Told:
-    if told is None:
+def _same(where: str, derived: Told, stated: Told | None) -> Told:
+    if stated is None:
         return derived
-    agree(where, derived, told)
-    return told
+    agree(where, derived, stated)
+    return stated
 
 
-def _falling(where: str, told: Told) -> None:
+def _falling(where: str, positions: Told) -> None:
     """Raise `Contradiction` where a position is accepted more often than the one before it."""
-    for n in range(1, len(told.value)):
-        at_most(where, told.at(n), told.at(n - 1))
+    for n in range(1, len(positions.value)):
+        at_most(where, positions.at(n), positions.at(n - 1))
 
 
 def _steps(
@@ -178,16 +178,16 @@ def _steps(
     if not means:
         return None
     if not accepted.value:
-        for told in means:
-            agree(where, told, accepted)
+        for mean in means:
+            agree(where, mean, accepted)
         return full
     low, high = 0.0, np.inf
-    for told in means:
-        if told.value + told.off <= 0:
-            raise Contradiction(where, told, accepted)
-        low = max(low, accepted.value / (told.value + told.off))
-        if told.value > told.off:
-            high = min(high, accepted.value / (told.value - told.off))
+    for mean in means:
+        if mean.value + mean.off <= 0:
+            raise Contradiction(where, mean, accepted)
+        low = max(low, accepted.value / (mean.value + mean.off))
+        if mean.value > mean.off:
+            high = min(high, accepted.value / (mean.value - mean.off))
     name = f"{accepted.name} / {' and '.join(x.name for x in means)}"
     if full is not None:
         if full.value % 1 == 0 and low - 0.5 <= full.value <= high + 0.5:

@@ -117,13 +117,13 @@ def records_of(text: str, source: str) -> list[tuple[str, Any]]:
         return _folded(_chunks(text, source), of_stream=True)
     lines = [(where, line) for where, line in lines_of(text, source) if line.strip()]
     try:
-        found = [(source, parse_json(text, source))]
+        values = [(source, parse_json(text, source))]
     except UnreadableFile:
         if len(lines) < 2 or not _is_whole(lines[0][1]):
             raise  # one document, and cut
-        found = [(where, parse_json(line, where)) for where, line in lines]
+        values = [(where, parse_json(line, where)) for where, line in lines]
     each: list[tuple[str, Any]] = []
-    for where, value in found:
+    for where, value in values:
         several = enumerate(value, start=1) if isinstance(value, list) else ()
         each += [(f"record {n} of {where}", one) for n, one in several] or [(where, value)]
     return _folded(each, of_stream=False)
@@ -156,8 +156,8 @@ def _stream(record: Any) -> str | None:
     if not isinstance(record, dict):
         return None
     own = record.get("meta_info")
-    found = record.get("id") or (own.get("id") if isinstance(own, dict) else None)
-    return str(found) if found else None
+    name = record.get("id") or (own.get("id") if isinstance(own, dict) else None)
+    return str(name) if name else None
 
 
 def _parts(record: Any) -> list[dict[str, Any]]:
@@ -193,25 +193,25 @@ def _is_chunk(record: Any) -> bool:
 
 def _folded(records: Iterable[tuple[str, Any]], of_stream: bool) -> list[tuple[str, Any]]:
     """Records, where the chunks of one answer are joined."""
-    found: list[tuple[str, Any]] = []
-    open_: dict[Any, tuple[int, int]] = {}  # place in `found` of a stream, and its chunks so far
+    joined: list[tuple[str, Any]] = []
+    open_: dict[Any, tuple[int, int]] = {}  # place in `joined` of a stream, and its chunks so far
     for where, record in records:
         if record is None:  # [DONE]
             open_ = {key: x for key, x in open_.items() if key is not None}
             continue
         key = _stream(record)
         if not (of_stream or _is_chunk(record) or (key is not None and key in open_)):
-            found.append((where, record))
+            joined.append((where, record))
             continue
         if not isinstance(record, dict):
             raise UnreadableFile(f"{where}: a chunk of a stream is {record!r:.40}, not an object")
-        place, chunks = open_.get(key, (len(found), 0))
+        place, chunks = open_.get(key, (len(joined), 0))
         if not chunks:
-            found.append((where, {}))
+            joined.append((where, {}))
         if {"token", "top_tokens"} <= record.keys():  # TGI's
             own = {"tokens": [record["token"]], "top_tokens": [record["top_tokens"]]}
             record = {"details": own}
-        falls = _join(found[place][1], record)
+        falls = _join(joined[place][1], record)
         if falls:
             raise UnreadableFile(
                 f"{where} contradicts itself: in chunk {chunks + 1} of an answer "
@@ -221,7 +221,7 @@ def _folded(records: Iterable[tuple[str, Any]], of_stream: bool) -> list[tuple[s
         open_[key] = place, chunks + 1
         if record.get("done") is True or record.get("stop") is True:
             del open_[key]
-    return found
+    return joined
 
 
 def _join(into: dict[str, Any], chunk: dict[str, Any]) -> list[str]:

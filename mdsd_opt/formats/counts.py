@@ -95,14 +95,14 @@ class Measured:
 
     def __str__(self) -> str:
         """Words such as "8 requests together, 22.2 ms a pass"; "" where nothing is told."""
-        told = []
+        words = []
         for running, ms in self.by_batch.items():
             batch = "" if running is None else f"{running:g} requests together"
             time = "" if ms is None else f"{ms:.3g} ms a pass"
-            told.append(f"{batch}, {time}" if batch and time else batch or time)
+            words.append(f"{batch}, {time}" if batch and time else batch or time)
         if self.draft_ms is not None:
-            told.append(f"{self.draft_ms:.3g} ms of drafting a step")
-        return "; ".join(filter(None, told))
+            words.append(f"{self.draft_ms:.3g} ms of drafting a step")
+        return "; ".join(filter(None, words))
 
 
 def _sum(one: float | None, other: float | None) -> float | None:
@@ -200,7 +200,7 @@ class AcceptedCounts:
     def to_dict(self) -> dict[str, Any]:
         """Totals, ready for JSON; what is not told is None."""
         names = ("accepted", "drafted", "steps", "undrafted")
-        told = self.measured
+        measured = self.measured
         return {
             "source": self.source,
             "depth": self.depth,
@@ -208,10 +208,10 @@ class AcceptedCounts:
             "unit": self.unit,
             **{name: self.total(name) for name in names},
             "by_position": None if self.reached is None else (self.times @ self.reached).tolist(),
-            "tokens": told.tokens,
-            "seconds": told.seconds,
-            "passes": [{"running": n, "ms": ms} for n, ms in told.by_batch.items()],
-            "draft_ms": told.draft_ms,
+            "tokens": measured.tokens,
+            "seconds": measured.seconds,
+            "passes": [{"running": n, "ms": ms} for n, ms in measured.by_batch.items()],
+            "draft_ms": measured.draft_ms,
         }
 
     def complete(self, how: str = "") -> AcceptedCounts:
@@ -290,31 +290,31 @@ def merged(parts: Iterable[AcceptedCounts], source: str) -> AcceptedCounts:
 
     Raises `InvalidInput` where there are none.
     """
-    given = list(parts)
-    if not given:
+    counts = list(parts)
+    if not counts:
         raise InvalidInput(f"{source}: {_NO_DRAFT}")
-    lengths = {part.depth for part in given if part.depth is not None}
-    notes = dict.fromkeys(note for part in given for note in part.notes)
+    lengths = {part.depth for part in counts if part.depth is not None}
+    notes = dict.fromkeys(note for part in counts for note in part.notes)
     if len(lengths) > 1:
         notes[f"chains of {', '.join(map(str, sorted(lengths)))} drafts are taken together"] = None
-    rows = [part.reached for part in given if part.reached is not None]
+    rows = [part.reached for part in counts if part.reached is not None]
     depth = max([*lengths, *(x.shape[1] for x in rows)]) if lengths else None
     widest = depth or max((x.shape[1] for x in rows), default=0)
     wide = [np.pad(x, ((0, 0), (0, widest - x.shape[1]))) for x in rows]
 
     def joined(name: str) -> Any:
-        parts = [getattr(part, name) for part in given]
+        parts = [getattr(part, name) for part in counts]
         return None if any(x is None for x in parts) else np.concatenate(parts)
 
     return AcceptedCounts(
         **{name: joined(name) for name in ("accepted", "drafted", "steps", "undrafted", "times")},
         depth=depth,
-        reached=np.vstack(wide) if len(rows) == len(given) else None,
-        unit=given[0].unit,
+        reached=np.vstack(wide) if len(rows) == len(counts) else None,
+        unit=counts[0].unit,
         source=source,
         notes=tuple(notes),
-        assumed=any(part.assumed for part in given),
-        measured=sum((part.measured for part in given), Measured()),
+        assumed=any(part.assumed for part in counts),
+        measured=sum((part.measured for part in counts), Measured()),
     )
 
 
@@ -325,9 +325,9 @@ def added_up(counts: AcceptedCounts, block: NDArray[Any]) -> AcceptedCounts:
     def sums(values: Floats | None) -> Any:
         if values is None:
             return None
-        found = np.zeros((number, *values.shape[1:]))
-        np.add.at(found, block, (values.T * counts.times).T)
-        return found
+        totals = np.zeros((number, *values.shape[1:]))
+        np.add.at(totals, block, (values.T * counts.times).T)
+        return totals
 
     fields = ("accepted", "drafted", "steps", "reached", "undrafted")
     return replace(

@@ -170,15 +170,15 @@ def _counts(name: str, text: str | None, depth: int | None) -> AcceptedCounts:
     try:
         return _of_content(text, name, depth)
     except InvalidInput as error:
-        told = str(error)
-        raise InvalidInput(told if name in told else f"{name}: {told}") from None
+        message = str(error)
+        raise InvalidInput(message if name in message else f"{name}: {message}") from None
 
 
 def _of_content(text: str, name: str, depth: int | None) -> AcceptedCounts:
     if not is_json(text):
-        found = [x for x in formats() if x.marker is not None and x.marker.search(text)]
-        if found:
-            reader = _only(found, name)
+        known = [x for x in formats() if x.marker is not None and x.marker.search(text)]
+        if known:
+            reader = _only(known, name)
             more = [depth] if reader.takes_depth else []
             parts = _called(reader.of_text, reader.name, name, text, name, *more)
             return merged((x for x in parts if x is not None), f"{name} ({reader.name})")
@@ -190,10 +190,10 @@ def _of_content(text: str, name: str, depth: int | None) -> AcceptedCounts:
     return _of_records(records, name)
 
 
-def _called(reader: Any, of: str, where: str, *given: Any) -> list[Any]:
+def _called(reader: Any, of: str, where: str, *arguments: Any) -> list[Any]:
     """What a reader finds; what it stumbles over is an error that says where."""
     try:
-        return [*reader(*given)]
+        return [*reader(*arguments)]
     except MdsdError:
         raise
     except _BROKEN as error:
@@ -203,59 +203,59 @@ def _called(reader: Any, of: str, where: str, *given: Any) -> list[Any]:
         ) from error
 
 
-def _only(found: Collection[Format], name: str) -> Format:
+def _only(readers: Collection[Format], name: str) -> Format:
     """Format that alone knows a file; `UnreadableFile` where several do."""
-    if len(found) > 1:
+    if len(readers) > 1:
         raise UnreadableFile(
-            f"{name} mixes what {' and '.join(reader.name for reader in found)} write: give a file "
-            "of one of them"
+            f"{name} mixes what {' and '.join(reader.name for reader in readers)} write: give a "
+            "file of one of them"
         )
-    return next(iter(found))
+    return next(iter(readers))
 
 
 def _of_records(records: list[tuple[str, Any]], name: str) -> AcceptedCounts:
-    found: dict[Format, list[AcceptedCounts]] = {}
+    groups: dict[Format, list[AcceptedCounts]] = {}
     tokens = Measured()
     for where, record in records:
         own = _claimed(record, where)
         tokens += Measured(_tokens(record, where))
         if own is not None:
             reader, parts = own
-            found.setdefault(reader, []).extend(x for x in parts if x is not None)
-    if not found:
+            groups.setdefault(reader, []).extend(x for x in parts if x is not None)
+    if not groups:
         raise _unknown(name)
-    drafting = {reader: parts for reader, parts in found.items() if parts}
-    reader = _only(drafting or [*found][:1], name)
-    return merged(found[reader], f"{name} ({reader.name})").with_measured(tokens)
+    drafting = {reader: parts for reader, parts in groups.items() if parts}
+    reader = _only(drafting or [*groups][:1], name)
+    return merged(groups[reader], f"{name} ({reader.name})").with_measured(tokens)
 
 
 def _claimed(record: Any, where: str) -> tuple[Format, list[AcceptedCounts | None]] | None:
     """Format of a record, with its counts; those of another in it must be the same."""
     read = {x: _called(x.of_record, x.name, where, record, where)
             for x in formats() if x.of_record is not None}  # fmt: skip
-    found = {reader: parts for reader, parts in read.items() if parts}
-    richer = [reader for reader in found if not reader.beside]
+    groups = {reader: parts for reader, parts in read.items() if parts}
+    richer = [reader for reader in groups if not reader.beside]
     if not richer:
-        return next(iter(found.items()), None)
+        return next(iter(groups.items()), None)
     reader = _only(richer, where)
-    for other in [x for x in found if x.beside]:
-        for name in ("accepted", "drafted") if any(found[other]) else ():
+    for other in [x for x in groups if x.beside]:
+        for name in ("accepted", "drafted") if any(groups[other]) else ():
             both = [
-                Told(f"{name} by {each.looks}", sum(x.sum(name) for x in found[each] if x))
+                Told(f"{name} by {each.looks}", sum(x.sum(name) for x in groups[each] if x))
                 for each in (reader, other)
-                if all(not x or x.total(name) is not None for x in found[each])
+                if all(not x or x.total(name) is not None for x in groups[each])
             ]
             if len(both) == 2:
                 agree(where, *both)
-    return reader, found[reader]
+    return reader, groups[reader]
 
 
 def _tokens(record: Any, where: str) -> float | None:
     """Generated tokens of an answer, whether it drafted or not."""
     for name in ("completion_tokens", "output_token_count", "predicted_n"):
-        found = [counted(x, name, where) for x in holders(record, name)]
-        if found:
-            return sum(x or 0.0 for x in found)
+        sizes = [counted(x, name, where) for x in holders(record, name)]
+        if sizes:
+            return sum(x or 0.0 for x in sizes)
     return None
 
 
@@ -292,14 +292,14 @@ def answers_of(record: Any, where: str = "the answer", top: int | None = None) -
 
     `top` is the number of likeliest tokens that were asked for, if it is known.
     """
-    found: list[Answer] = []
+    answers: list[Answer] = []
     for x in formats():
         if x.answers is not None:
             of = f"lists of log-probabilities of {x.name}"
-            found += _called(x.answers, of, where, record, where, top)
-    if not found:
+            answers += _called(x.answers, of, where, record, where, top)
+    if not answers:
         raise _no_lists(where)
-    return found
+    return answers
 
 
 def scored(answers: list[Answer]) -> list[Answer]:
@@ -335,9 +335,9 @@ def summary(path: PathLike) -> dict[str, Any]:
 
 
 def _summary_of_counts(counts: AcceptedCounts) -> dict[str, Any]:
-    told, whole = counts.measured, counts.to_dict()
-    batches = [x for x in told.by_batch if x is not None]
-    ms = [x for x in told.by_batch.values() if x is not None]
+    measured, whole = counts.measured, counts.to_dict()
+    batches = [x for x in measured.by_batch if x is not None]
+    ms = [x for x in measured.by_batch.values() if x is not None]
     accepted, steps_ = counts.sum("accepted"), counts.total("steps")
     is_weight = counts.assumed and counts.unit == "runs"
     return {
@@ -345,13 +345,13 @@ def _summary_of_counts(counts: AcceptedCounts) -> dict[str, Any]:
         "accepted_by_position": whole["by_position"],
         "num_drafts": 1,
         "depth": counts.depth,
-        "iterations": told.rounds,
+        "iterations": measured.rounds,
         "mean_accepted": accepted / steps_ if steps_ else None,
-        "tokens": told.tokens,
-        "seconds": told.seconds,
+        "tokens": measured.tokens,
+        "seconds": measured.seconds,
         "running": batches[0] if len(batches) == 1 else batches or None,
         "ms_per_step": ms[0] if len(ms) == 1 else ms or None,
-        "ms_draft_per_step": told.draft_ms,
+        "ms_draft_per_step": measured.draft_ms,
         "assumed": counts.assumed,
     }
 

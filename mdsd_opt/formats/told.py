@@ -116,27 +116,27 @@ def told_in(
     Raises `UnreadableFile` where one is needed, or has begun, and has no value; `of` is what it is
     cut from.
     """
-    told: dict[str, Told] = {}
+    by_field: dict[str, Told] = {}
     for field, (name, value, own_head, own_off) in fields.items():
         head = own_head or rf"(?:^|[,\s]){re.escape(name)}: "
-        found = re.findall(head + value, text)
-        if not found and (field in needed or re.search(head, text)):
+        matches = re.findall(head + value, text)
+        if not matches and (field in needed or re.search(head, text)):
             raise cut(where, of)
-        for number, given in enumerate(found):
-            parts = given.split(",") if given else []
+        for number, match in enumerate(matches):
+            parts = match.split(",") if match else []
             places = len(parts[0].strip().partition(".")[2]) if parts else 0
             numbers: Any = [float(x) for x in parts]
             off = 0.51 * 0.1**places if places else 0.0
             off = off if own_off is None else own_off
             one = Told(name, numbers if field in _SEVERAL else numbers[0], off)
-            if number and one != told[field]:
-                raise UnreadableFile(f"{where} has {name} twice, which {of} has once: {given}")
-            told[field] = one
-    return told
+            if number and one != by_field[field]:
+                raise UnreadableFile(f"{where} has {name} twice, which {of} has once: {match}")
+            by_field[field] = one
+    return by_field
 
 
 def told_of(
-    found: Mapping[str, Any],
+    entry: Mapping[str, Any],
     names: Mapping[str, Sequence[str]],
     where: str,
     needed: Collection[str] = (),
@@ -145,23 +145,23 @@ def told_of(
 
     Raises `UnreadableFile` where one is needed, and is not there, or one is no count.
     """
-    told = {}
+    numbers = {}
     for field, choices in names.items():
         for name in (choices,) if isinstance(choices, str) else choices:
-            if (given := found.get(name)) is not None:
+            if (raw := entry.get(name)) is not None:
                 several = field in _SEVERAL
-                value = _places(given, name, where) if several else count(found, name, where)
-                told[field] = Told(name, value, _ROUNDED.get(field, 0.0))
+                value = _places(raw, name, where) if several else count(entry, name, where)
+                numbers[field] = Told(name, value, _ROUNDED.get(field, 0.0))
                 break
         else:
             if field in needed:
                 count({}, choices if isinstance(choices, str) else choices[0], where)
-    return told
+    return numbers
 
 
-def _places(given: Any, name: str, where: str) -> list[float]:
+def _places(values: Any, name: str, where: str) -> list[float]:
     """Numbers of a list, or of an object without its zeros."""
-    named = given.items() if isinstance(given, dict) else enumerate(given)
+    named = values.items() if isinstance(values, dict) else enumerate(values)
     places = {int(j): count({f"{name} [{j}]": x}, f"{name} [{j}]", where) for j, x in named}
     longest = max(places, default=-1)
     if longest > DEEPEST or min(places, default=0) < 0:

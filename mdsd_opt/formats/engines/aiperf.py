@@ -33,17 +33,17 @@ def of_record(record: Any, where: str) -> Iterator[AcceptedCounts | None]:
     """Counts of one request; those of the warm-up are left out."""
     if not isinstance(record, dict) or "spec_decode_acceptance" not in record:
         return
-    found = record["spec_decode_acceptance"]
+    counts = record["spec_decode_acceptance"]
     phase = (record.get("metadata") or {}).get("benchmark_phase", "profiling")
-    if not found or phase == "warmup":
+    if not counts or phase == "warmup":
         yield None
-    elif found.get("engine") != "llamacpp":
-        yield counts_by_names(found, where, REQUEST, dense=False)
+    elif counts.get("engine") != "llamacpp":
+        yield counts_by_names(counts, where, REQUEST, dense=False)
     else:
         names = {field: REQUEST[field] for field in ("accepted", "drafted")}
-        steps = Told("num_spec_steps", count(found, "num_spec_steps", where)) - 1.0
+        steps = Told("num_spec_steps", count(counts, "num_spec_steps", where)) - 1.0
         note = "AIPerf's histograms of llama.cpp are made up, and are not read"
-        yield counts_by_names(found, where, names, steps=steps, notes=(note,))
+        yield counts_by_names(counts, where, names, steps=steps, notes=(note,))
 
 
 def of_aggregate(record: Any, where: str) -> Iterator[AcceptedCounts | None]:

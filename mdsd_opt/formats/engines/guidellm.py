@@ -10,8 +10,8 @@ from mdsd_opt.formats.format import Format
 
 def of_record(record: Any, where: str) -> tuple[()]:
     """Refuse a report of guidellm."""
-    told = record if isinstance(record, dict) and "benchmarks" in record else {}
-    if "guidellm_version" in str(told.get("metadata")) or "guidellm" in str(told.get("args")):
+    report = record if isinstance(record, dict) and "benchmarks" in record else {}
+    if "guidellm_version" in str(report.get("metadata")) or "guidellm" in str(report.get("args")):
         raise UnreadableFile(
             f"{where} is a report of guidellm: the metrics of its benchmarks count no drafts. Give "
             "the log or the metrics of the server that it measured"

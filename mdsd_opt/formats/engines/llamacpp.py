@@ -86,23 +86,23 @@ def of_log(text: str, source: str) -> list[AcceptedCounts | None]:
             }
         if match := _STATISTICS.search(line):
             if "#gen drafts" in line:
-                told = told_in(line, _SUMS, where, "llama.cpp's statistics", [*_SUMS][:4])
-                if match[1] in sums and _anew(where, told, sums[match[1]][1]):
+                numbers = told_in(line, _SUMS, where, "llama.cpp's statistics", [*_SUMS][:4])
+                if match[1] in sums and _anew(where, numbers, sums[match[1]][1]):
                     ended.append(sums[match[1]])
-                sums[match[1]] = where, told
+                sums[match[1]] = where, numbers
         elif _ACCEPTANCE.search(line):
-            told = told_in(line, _LINE, where, "llama.cpp's draft acceptance", [*_LINE][:3])
-            last[name] = {**told, **evals.pop(name, {})}
+            numbers = told_in(line, _LINE, where, "llama.cpp's draft acceptance", [*_LINE][:3])
+            last[name] = {**numbers, **evals.pop(name, {})}
             requests.append((where, last[name]))
         elif name in last:  # rates in a line of their own
             shares = {"shares": _LINE["shares"]}
             last[name] |= told_in(line, shares, where, "llama.cpp's rates by position")
-    whole = [x for at, told in (*ended, *sums.values()) if (x := _of_sums(at, told)) is not None]
-    parts = [x for at, told in requests if (x := _of_request(at, told)) is not None]
+    whole = [x for at, row in (*ended, *sums.values()) if (x := _of_sums(at, row)) is not None]
+    parts = [x for at, row in requests if (x := _of_request(at, row)) is not None]
     if not parts:
         return [*whole]
     for name in ("accepted", "drafted") if whole else ():
-        one, other = (sum(x.sum(name) for x in given) for given in (parts, whole))
+        one, other = (sum(x.sum(name) for x in side) for side in (parts, whole))
         at_most(source, Told(f"{name} of all requests", one),
                 Told(f"{name} of the last statistics", other))  # fmt: skip
     drafting = Measured(drafting=sum((x.measured.drafting for x in whole), ()))
@@ -117,12 +117,12 @@ def speeds_of_log(text: str, source: str) -> Iterator[Speed]:
 
 
 def _of_request(
-    where: str, told: dict[str, Told], is_log: bool = True, depth: Told | None = None
+    where: str, numbers: dict[str, Told], is_log: bool = True, depth: Told | None = None
 ) -> AcceptedCounts | None:
     """Counts of a request: a pass is a step that drafted, as far as the rounded means tell."""
-    accepted, drafted, shares = told["accepted"], told["drafted"], told.get("shares")
-    tokens, ms, steps, passes = told.pop("tokens", None), told.pop("ms", None), None, None
-    means = [told["length"] - 1.0] if "length" in told else []
+    accepted, drafted, shares = numbers["accepted"], numbers["drafted"], numbers.get("shares")
+    tokens, ms, steps, passes = numbers.pop("tokens", None), numbers.pop("ms", None), None, None
+    means = [numbers["length"] - 1.0] if "length" in numbers else []
     means += [shares.total] if shares is not None and shares.value else []
     if tokens is not None:
         at_most(where, accepted, tokens - 1.0)
@@ -136,7 +136,7 @@ def _of_request(
     number = passes and passes.value
     timed = passes_of(None, number, ms and ms.value)
     counts = counts_of(
-        where, **told, steps=steps, depth=depth or _depth(shares, drafted, steps),
+        where, **numbers, steps=steps, depth=depth or _depth(shares, drafted, steps),
         notes=() if means or steps is None else (note,),
         measured=Measured(tokens and tokens.value, passes=timed) if is_log
         else Measured(rounds=number, passes=timed),
@@ -153,9 +153,9 @@ def _depth(shares: Told | None, drafted: Told, steps: Told | None) -> Told | Non
     return None if too_few else k
 
 
-def _anew(where: str, told: dict[str, Told], before: dict[str, Told]) -> bool:
+def _anew(where: str, numbers: dict[str, Told], before: dict[str, Told]) -> bool:
     """Whether sums are those of a server that was started again: none grew, and one fell."""
-    sums = [(before[x], told[x]) for x in ("steps", "drafted", "accepted")]
+    sums = [(before[x], numbers[x]) for x in ("steps", "drafted", "accepted")]
     falls = [(old, new) for old, new in sums if new.value < old.value]
     grows = [new.name for old, new in sums if new.value > old.value]
     if falls and grows:
@@ -167,13 +167,13 @@ def _anew(where: str, told: dict[str, Told], before: dict[str, Told]) -> bool:
     return bool(falls)
 
 
-def _of_sums(where: str, told: dict[str, Told]) -> AcceptedCounts | None:
-    steps, shares, ms = told["steps"], told.get("shares"), told.pop("ms")
-    hits = told.pop("hits", None)
+def _of_sums(where: str, numbers: dict[str, Told]) -> AcceptedCounts | None:
+    steps, shares, ms = numbers["steps"], numbers.get("shares"), numbers.pop("ms")
+    hits = numbers.pop("hits", None)
     if shares is not None and shares.value and hits is not None and steps.value:
         agree(where, shares.at(0), hits / steps)
     return counts_of(
-        where, **told, depth=_depth(shares, told["drafted"], steps), unit="runs",
+        where, **numbers, depth=_depth(shares, numbers["drafted"], steps), unit="runs",
         measured=Measured(drafting=(Passes(None, steps.value, ms.value),)),
     )  # fmt: skip
 
@@ -181,18 +181,18 @@ def _of_sums(where: str, told: dict[str, Told]) -> AcceptedCounts | None:
 def _of_example(text: str, source: str) -> AcceptedCounts | None:
     """Counts of llama-speculative and llama-speculative-simple, which are of one run."""
     needed = ("tokens", "drafted", "accepted", "percent")
-    told = told_in(text, _END, source, "the end of llama-speculative", needed)
-    tokens, accepted, seconds = told["tokens"], told["accepted"], told.get("seconds")
+    numbers = told_in(text, _END, source, "the end of llama-speculative", needed)
+    tokens, accepted, seconds = numbers["tokens"], numbers["accepted"], numbers.get("seconds")
     at_most(source, accepted, tokens)
-    if decoded := told.pop("decoded", None):
+    if decoded := numbers.pop("decoded", None):
         agree(source, tokens, decoded)
-    if not told.get("depth", tokens).value:
-        del told["depth"]
+    if not numbers.get("depth", tokens).value:
+        del numbers["depth"]
     passes = tokens - accepted
-    steps = passes if 0 < passes.value <= told["drafted"].value else None
+    steps = passes if 0 < passes.value <= numbers["drafted"].value else None
     timed = passes_of(None, passes.value, 1000.0 * seconds.value if seconds else None)
     measured = Measured(rounds=passes.value, passes=timed)
-    return counts_of(source, **told, steps=steps, unit="runs", measured=measured)
+    return counts_of(source, **numbers, steps=steps, unit="runs", measured=measured)
 
 
 # --- answers ---
@@ -207,17 +207,17 @@ _TIMINGS = {
 
 def of_record(record: Any, where: str) -> Iterator[AcceptedCounts | None]:
     """Counts of each answer; a pass with or without a draft counts as a step."""
-    found = holders(record, "draft_n")
+    timings = holders(record, "draft_n")
     limits = [x["speculative.n_max"] for x in holders(record, "speculative.n_max")]
     limit = limits[0] if limits and limits == limits[:1] * len(limits) else None
     depth = Told("speculative.n_max", float(limit)) if type(limit) is int and limit > 0 else None
     usage = holders(record, "completion_tokens")
-    for each in found:
-        told = told_of(each, _TIMINGS, where, ("drafted", "accepted"))
-        if len(found) == len(usage) == 1 and "tokens" in told:
+    for each in timings:
+        numbers = told_of(each, _TIMINGS, where, ("drafted", "accepted"))
+        if len(timings) == len(usage) == 1 and "tokens" in numbers:
             whole = Told("completion_tokens", count(usage[0], "completion_tokens", where))
-            agree(where, told["tokens"], whole)
-        yield _of_request(where, told, False, depth) if told["drafted"].value else None
+            agree(where, numbers["tokens"], whole)
+        yield _of_request(where, numbers, False, depth) if numbers["drafted"].value else None
 
 
 def answers(record: Any, where: str, top: int | None) -> Iterator[Answer]:
@@ -226,7 +226,7 @@ def answers(record: Any, where: str, top: int | None) -> Iterator[Answer]:
         entries = answer.get("completion_probabilities", answer.get("probs"))
         if not isinstance(entries, list):
             continue
-        told = told_of(answer.get("timings") or {}, _TIMINGS, where)
+        numbers = told_of(answer.get("timings") or {}, _TIMINGS, where)
         is_processed = any("top_probs" in x for x in entries)
         rows: list[Any] = [
             [(int(e["id"]), math.log(e["prob"])) for e in x["top_probs"] if e["prob"] > 0]
@@ -239,7 +239,7 @@ def answers(record: Any, where: str, top: int | None) -> Iterator[Answer]:
             own=None if is_processed else [x.get("logprob") for x in entries],
             fields=("top_probs", "prob") if is_processed else ("top_logprobs", "logprob"),
             is_processed=is_processed,
-            **{name: told[name].value for name in ("drafted", "accepted") if name in told},
+            **{name: numbers[name].value for name in ("drafted", "accepted") if name in numbers},
         )  # fmt: skip
 
 

@@ -41,16 +41,16 @@ def of_log(text: str, source: str) -> Iterator[AcceptedCounts | None]:
     for where, line in lines_of(text, source):
         if _MARKER not in line:
             continue
-        told = told_in(line, _LINE, where, f"Ollama's {_MARKER}", needed)
-        rounds = told.pop("rounds")
+        numbers = told_in(line, _LINE, where, f"Ollama's {_MARKER}", needed)
+        rounds = numbers.pop("rounds")
         for name in ("drafted", "accepted"):
-            mean = told.pop(f"mean {name}", None)
+            mean = numbers.pop(f"mean {name}", None)
             if mean is not None and rounds.value:
-                agree(where, mean, told[name] / rounds)
-        most = told["depth"] * rounds
-        at_most(where, told["drafted"], most)
-        steps = rounds if told["drafted"].value == most.value else None
-        yield counts_of(where, **told, steps=steps, measured=Measured(rounds=rounds.value))
+                agree(where, mean, numbers[name] / rounds)
+        most = numbers["depth"] * rounds
+        at_most(where, numbers["drafted"], most)
+        steps = rounds if numbers["drafted"].value == most.value else None
+        yield counts_of(where, **numbers, steps=steps, measured=Measured(rounds=rounds.value))
 
 
 def answers(record: Any, where: str, top: int | None) -> Iterator[Answer]:

@@ -23,38 +23,40 @@ def of_record(record: Any, where: str) -> list[AcceptedCounts | None]:
     """Counts of each answer, and of AIPerf's records of them."""
     for prefix in ("", "usage_"):
         names = [prefix + name for name in _NAMES]
-        found = [x for x in holders(record, *names, null=True) if x.keys() >= {*names}]
-        told = [[Told(name, counted(x, name, where) or 0.0) for name in names] for x in found]
-        if told:
-            return [counts_of(where, accepted, accepted + rejected) for accepted, rejected in told]
+        usages = [x for x in holders(record, *names, null=True) if x.keys() >= {*names}]
+        pairs = [[Told(name, counted(x, name, where) or 0.0) for name in names] for x in usages]
+        if pairs:
+            return [counts_of(where, accepted, accepted + rejected) for accepted, rejected in pairs]
     return []
 
 
 def answers(record: Any, where: str, top: int | None) -> list[Answer]:
     """All texts of completions or chats."""
     choices = record.get("choices") if isinstance(record, dict) else None
-    found = []
+    texts = []
     for choice in choices if isinstance(choices, list) else ():
-        told = choice.get("logprobs") if isinstance(choice, dict) else None
-        if not isinstance(told, dict):
+        logprobs = choice.get("logprobs") if isinstance(choice, dict) else None
+        if not isinstance(logprobs, dict):
             continue
         prompt = choice.get("prompt_token_ids") or record.get("prompt_token_ids")
-        if told.get("content") is not None:
-            if any(entry.get("top_logprobs") for entry in told["content"]):
-                found.append(answer_of(where, **entries_of(told["content"]), prompt=prompt))
-        elif told.get("top_logprobs"):
+        if logprobs.get("content") is not None:
+            if any(entry.get("top_logprobs") for entry in logprobs["content"]):
+                texts.append(answer_of(where, **entries_of(logprobs["content"]), prompt=prompt))
+        elif logprobs.get("top_logprobs"):
             rows = [row and [(named(x), value) for x, value in row.items()]
-                    for row in told["top_logprobs"]]  # fmt: skip
-            tokens, own = [named(x) for x in told["tokens"]], told.get("token_logprobs")
-            found.append(answer_of(where, tokens, rows, own=own, folds_drawn=True, top=top,
+                    for row in logprobs["top_logprobs"]]  # fmt: skip
+            tokens, own = [named(x) for x in logprobs["tokens"]], logprobs.get("token_logprobs")
+            texts.append(answer_of(where, tokens, rows, own=own, folds_drawn=True, top=top,
                                    prompt=prompt))  # fmt: skip
-    usage = record.get("usage") if len(found) == 1 else None
+    usage = record.get("usage") if len(texts) == 1 else None
     if isinstance(usage, dict):  # a completion with `echo` has the prompt, too
-        told, given = (counted(usage, f"{x}_tokens", where) for x in ("completion", "prompt"))
-        size = float(len(found[0].lists))
-        if told is not None and size not in (told, told + (given or 0.0)):
-            agree(where, Told("the tokens in logprobs", size), Told("completion_tokens", told))
-    return found
+        num_new, num_prompt = (
+            counted(usage, f"{x}_tokens", where) for x in ("completion", "prompt")
+        )
+        size = float(len(texts[0].lists))
+        if num_new is not None and size not in (num_new, num_new + (num_prompt or 0.0)):
+            agree(where, Told("the tokens in logprobs", size), Told("completion_tokens", num_new))
+    return texts
 
 
 FORMATS = (

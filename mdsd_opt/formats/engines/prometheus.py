@@ -66,7 +66,7 @@ def of_text(text: str, source: str) -> list[AcceptedCounts | None]:
 
 def _scrapes(text: str, source: str) -> list[_Scrape]:
     """Samples of each scrape: a sample that comes again begins the next."""
-    found: list[_Scrape] = [{}]
+    scrapes: list[_Scrape] = [{}]
     for where, line in lines_of(text, source):
         match = _SAMPLE.match(line)
         labels = (match and match[2]) or ""
@@ -78,10 +78,10 @@ def _scrapes(text: str, source: str) -> list[_Scrape]:
                 f"{where} is cut or changed: {line!r:.80}. Save the answer of GET /metrics whole"
             )
         name = match[1].removesuffix("_total"), labels
-        if name in found[-1]:
-            found.append({})
-        found[-1][name] = float(match[3])
-    return found
+        if name in scrapes[-1]:
+            scrapes.append({})
+        scrapes[-1][name] = float(match[3])
+    return scrapes
 
 
 def _engine(name: tuple[str, str]) -> str:
@@ -128,49 +128,49 @@ def _added(scrape: _Scrape, before: _Scrape, source: str) -> _Scrape:
 
 def _sums_of(scrape: _Scrape, names: Mapping[str, str], source: str) -> dict[str, Told]:
     """Sums over all engines by our names, those by position each; one not there is left out."""
-    found: dict[str, dict[int, float]] = {}
+    sums: dict[str, dict[int, float]] = {}
     for (name, labels), value in scrape.items():
         if name in names.values():
             place = _POSITION.search(labels)
             if place is None and name == names.get("positions"):
                 raise UnreadableFile(f"{source}: {name}{labels:.60} has no label 'position'")
             n = int(place[1]) if place else 0
-            of = found.setdefault(name, {})
+            of = sums.setdefault(name, {})
             of[n] = of.get(n, 0.0) + value
 
-    told = {}
+    numbers = {}
     for field, name in names.items():
-        places = sorted(found.get(name, ()))
+        places = sorted(sums.get(name, ()))
         if places != [*range(len(places))]:
             raise UnreadableFile(
                 f"{source} is cut: {name} has the positions {', '.join(map(str, places))}, and not "
                 "all before the last"
             )
         if places:
-            values = [found[name][n] for n in places]
-            told[field] = Told(name, values if field == "positions" else values[0])
-    return told
+            values = [sums[name][n] for n in places]
+            numbers[field] = Told(name, values if field == "positions" else values[0])
+    return numbers
 
 
 def _all_of(scrape: _Scrape, names: Mapping[str, str], source: str) -> dict[str, Told]:
     """The same, where all but positions have to be there."""
-    told = _sums_of(scrape, names, source)
-    missing = [names[x] for x in names if x not in told and x != "positions"]
+    numbers = _sums_of(scrape, names, source)
+    missing = [names[x] for x in names if x not in numbers and x != "positions"]
     if missing:
         raise UnreadableFile(
             f"{source} is cut: {missing[0]} is missing from a scrape. Save the answer of GET "
             "/metrics whole"
         )
-    return told
+    return numbers
 
 
 def _measured(added: _Scrape, scrape: _Scrape, prefix: str, source: str) -> Measured:
     """Tokens, and of each engine what runs at the moment and the time between its outputs."""
 
-    def by_engine(given: _Scrape, *names: str) -> dict[str, float]:
+    def by_engine(samples: _Scrape, *names: str) -> dict[str, float]:
         wanted = {f"{prefix}:{name}" for name in names}
         return {_engine(x): count({x[0]: value}, x[0], source)
-                for x, value in given.items() if x[0] in wanted}  # fmt: skip
+                for x, value in samples.items() if x[0] in wanted}  # fmt: skip
 
     latency = "inter_token_latency_seconds"
     seconds, number = (by_engine(added, f"{latency}_{x}") for x in ("sum", "count"))
@@ -235,20 +235,20 @@ def _counters(prefix: str) -> dict[str, str]:
 
 def counters_in(text: str, prefix: str) -> dict[str, Told]:
     """Sums of the counters in the metrics of a server, by our names, as far as they are there."""
-    found = _sums_of(_scrapes(text, "the metrics")[-1], _counters(prefix), "the metrics")
-    for told in found.values():
-        for value in told.value if isinstance(told.value, list) else [told.value]:
-            count({told.name: value}, told.name, "the metrics")
-    return found
+    sums = _sums_of(_scrapes(text, "the metrics")[-1], _counters(prefix), "the metrics")
+    for number in sums.values():
+        for value in number.value if isinstance(number.value, list) else [number.value]:
+            count({number.name: value}, number.name, "the metrics")
+    return sums
 
 
 def _of_counters(
     added: _Scrape, scrape: _Scrape, prefix: str, source: str
 ) -> AcceptedCounts | None:
-    told = _all_of(added, _counters(prefix), source)
-    places = told.get("positions")
+    numbers = _all_of(added, _counters(prefix), source)
+    places = numbers.get("positions")
     return counts_of(
-        source, **told, depth=places and places.number, unit="scrapes" if places else "runs",
+        source, **numbers, depth=places and places.number, unit="scrapes" if places else "runs",
         measured=_measured(added, scrape, prefix, source),
     )  # fmt: skip
 
@@ -260,7 +260,7 @@ def _of_sglang(added: _Scrape, scrape: _Scrape, prefix: str, source: str) -> Acc
         "tokens": "sglang:generation_tokens",
         "requests": "sglang:num_requests",
     }
-    told = {name: x for name, x in _sums_of(added, names, source).items() if x.value}
+    numbers = {name: x for name, x in _sums_of(added, names, source).items() if x.value}
     lengths, tokens, steps = (
         [Told(name, x) for (name, _), x in scrape.items() if name == f"sglang:spec_{of}"]
         for of in ("accept_length", "num_draft_tokens", "num_steps")
@@ -268,12 +268,12 @@ def _of_sglang(added: _Scrape, scrape: _Scrape, prefix: str, source: str) -> Acc
     depth = next((x for x in steps if x.value), None)
     depth = next((x - 1.0 for x in tokens if x.value), depth)
     measured = _measured(added, scrape, "sglang", source)
-    if told.keys() >= {"steps", "tokens"}:
-        accepted = told["tokens"] - told["steps"]
-        if "requests" in told:
-            accepted = accepted - told["requests"]
+    if numbers.keys() >= {"steps", "tokens"}:
+        accepted = numbers["tokens"] - numbers["steps"]
+        if "requests" in numbers:
+            accepted = accepted - numbers["requests"]
         return counts_of(
-            source, accepted, None, told["steps"], depth, unit="scrapes", assumed=True,
+            source, accepted, None, numbers["steps"], depth, unit="scrapes", assumed=True,
             measured=measured, notes=("spec_verify_calls is taken for the steps of all requests",),
         )  # fmt: skip
     for length in lengths:  # ranks without their numbers of steps have no mean over both
@@ -292,10 +292,10 @@ def _of_tgi(added: _Scrape, scrape: _Scrape, prefix: str, source: str) -> Accept
     name, ended = "tgi_request_skipped_tokens", ["tgi_request_success", "tgi_request_count"]
     requests = [x for x in ended if any(x == other for other, _ in added)] or ended
     names = {"accepted": f"{name}_sum", "passes": f"{name}_count", "requests": requests[0]}
-    told = _all_of(added, names, source)
-    steps = told["passes"] - told["requests"]
-    none = not told["accepted"].value or steps.value <= 0
-    return None if none else counts_of(source, told["accepted"], steps=steps, unit="runs")
+    numbers = _all_of(added, names, source)
+    steps = numbers["passes"] - numbers["requests"]
+    none = not numbers["accepted"].value or steps.value <= 0
+    return None if none else counts_of(source, numbers["accepted"], steps=steps, unit="runs")
 
 
 _READERS: dict[str, Callable[[_Scrape, _Scrape, str, str], AcceptedCounts | None]] = {

@@ -56,7 +56,7 @@ def of_log(text: str, source: str, depth_given: int | None = None) -> list[Accep
         (where, told_in(line, _LINE, where, "SGLang's Decode batch", needed))
         for where, line in lines_of(text, source) if _MARKER.search(line)
     ]  # fmt: skip
-    rows = [(at, told) for at, told in rows if told["running"].value and told["length"].value >= 1]
+    rows = [(at, row) for at, row in rows if row["running"].value and row["length"].value >= 1]
     if _ADAPTIVE.search(text):
         depth = None
     elif rows:
@@ -67,20 +67,18 @@ def of_log(text: str, source: str, depth_given: int | None = None) -> list[Accep
         "of the requests that ran"
     )
     return [
-        _of_line(
-            told, where, depth, passes or float(_PASSES), assumed=passes is None, notes=(note,)
-        )
-        for where, told in rows
+        _of_line(row, where, depth, passes or float(_PASSES), assumed=passes is None, notes=(note,))
+        for where, row in rows
     ]
 
 
 def _of_line(
-    told: dict[str, Told], where: str, depth: Told | None, passes: float, **known: Any
+    numbers: dict[str, Told], where: str, depth: Told | None, passes: float, **known: Any
 ) -> AcceptedCounts | None:
-    running, length, speed = (told[x].value for x in ("running", "length", "speed"))
-    steps = told["running"] * passes
+    running, length, speed = (numbers[x].value for x in ("running", "length", "speed"))
+    steps = numbers["running"] * passes
     if depth is not None:
-        at_most(where, told["length"] - 1.0, depth)
+        at_most(where, numbers["length"] - 1.0, depth)
         length = min(length, 1.0 + depth.value)
     ms = 1000.0 * running * length / speed * passes if speed else None
     return counts_of(
@@ -114,43 +112,41 @@ def _depth(settings: Mapping[str, float], where: str) -> Told | None:
             f"{settings.get(name, math.nan):g}), whose counts do not tell what other trees accept: "
             "advise from logits, or run it with topk 1"
         )
-    given = {x: Told(x, settings[x]) for x in (name, "speculative_num_steps") if settings.get(x)}
-    found = [x - 1.0 if x.name == name else x for x in given.values()]
-    if len(found) > 1 and found[0].value >= 1:
-        agree(where, *found)
-    return found[-1] if found and found[-1].value >= 1 else None
+    lengths = {x: Told(x, settings[x]) for x in (name, "speculative_num_steps") if settings.get(x)}
+    depths = [x - 1.0 if x.name == name else x for x in lengths.values()]
+    if len(depths) > 1 and depths[0].value >= 1:
+        agree(where, *depths)
+    return depths[-1] if depths and depths[-1].value >= 1 else None
 
 
 def _depth_by_rates(
     rows: list[tuple[str, dict[str, Told]]], depth: Told | None, source: str
 ) -> Told | None:
     """K that the mean lengths and the rates leave, in one of the two forms of the rate."""
-    rows = [(where, told) for where, told in rows if "rate" in told]
+    rows = [(where, row) for where, row in rows if "rate" in row]
     if not rows:
         return depth
     newer, older = (
         [
             k for k in range(1, 257)
             if all(
-                abs(told["length"].value - 1.0 + more - told["rate"].value * (k + more))
-                <= told["rate"].off * (1.0 + k + more)
-                for _, told in rows
+                abs(row["length"].value - 1.0 + more - row["rate"].value * (k + more))
+                <= row["rate"].off * (1.0 + k + more)
+                for _, row in rows
             )
         ]
         for more in (0.0, 1.0)
     )  # fmt: skip
     either = {*newer, *older}
-    where, told = rows[0]
-    length, share = f"accept len {told['length'].value:.2f}", f"{told['rate'].value:.2f}"
+    where, row = rows[0]
+    length, share = f"accept len {row['length'].value:.2f}", f"{row['rate'].value:.2f}"
     if depth is not None:
         if int(depth.value) not in either:
-            for where, told in rows:
-                accepted = told["length"] - 1.0
+            for where, row in rows:
+                accepted = row["length"] - 1.0
                 ways = (accepted / depth, (accepted + 1.0) / (depth + 1.0))
-                near = min(ways, key=lambda x: abs(x.value - told["rate"].value))
-                agree(
-                    where, told["rate"], Told(f"accept len by {depth.name}", near.value, near.off)
-                )
+                near = min(ways, key=lambda x: abs(x.value - row["rate"].value))
+                agree(where, row["rate"], Told(f"accept len by {depth.name}", near.value, near.off))
             raise Contradiction(source, depth, Told("accept len / accept rate", 0.0))
         return depth
     if not either:
@@ -185,33 +181,33 @@ _ANSWER = {
 
 def of_record(record: Any, where: str) -> Iterator[AcceptedCounts | None]:
     """Counts of each answer, or each choice of one."""
-    found = holders(record, "spec_verify_ct")
+    entries = holders(record, "spec_verify_ct")
     choices = holders(record.get("choices"), "spec_verify_ct") if isinstance(record, dict) else []
-    if choices and len(choices) < len(found):  # the answer's own stand beside those of choices
-        whole = [x for x in found if not any(x is y for y in choices)]
+    if choices and len(choices) < len(entries):  # the answer's own stand beside those of choices
+        whole = [x for x in entries if not any(x is y for y in choices)]
         for name in ("spec_verify_ct", *_ANSWER["accepted"], *_ANSWER["drafted"]):
-            one, other = (sum(x.get(name) or 0.0 for x in given) for given in (whole, choices))
+            one, other = (sum(x.get(name) or 0.0 for x in side) for side in (whole, choices))
             agree(where, Told(name, one), Told(f"{name} of choices", other))
-        found = choices
+        entries = choices
     usage = [x for x in holders(record, "completion_tokens") if "spec_verify_ct" not in x]
-    if len(found) == len(usage) == 1:
-        found = [{"completion_tokens": usage[0]["completion_tokens"], **found[0]}]
-    for each in found:
+    if len(entries) == len(usage) == 1:
+        entries = [{"completion_tokens": usage[0]["completion_tokens"], **entries[0]}]
+    for each in entries:
         yield _of_answer(each, where)
 
 
-def _of_answer(found: dict[str, Any], where: str) -> AcceptedCounts | None:
-    told = told_of(found, _ANSWER, where)
+def _of_answer(answer: dict[str, Any], where: str) -> AcceptedCounts | None:
+    numbers = told_of(answer, _ANSWER, where)
     names: dict[str, Any] = {x: _ANSWER[x] for x in ("accepted", "drafted", "histogram", "rate")}
     steps, accepted, drafted, tokens = (
-        told.get(x) for x in ("steps", "accepted", "drafted", "tokens")
+        numbers.get(x) for x in ("steps", "accepted", "drafted", "tokens")
     )
     if steps is None or not steps.value:
         return None
     if drafted is None:
         del names["rate"]
-    if tokens is not None and "length" in told:
-        agree(where, told["length"], tokens / steps)
+    if tokens is not None and "length" in numbers:
+        agree(where, numbers["length"], tokens / steps)
     beyond = 0.0  # tokens of passes without a draft
     if tokens is not None and accepted is not None and accepted.name != _ANSWER["accepted"][-1]:
         whole = accepted + steps + 1.0
@@ -220,13 +216,13 @@ def _of_answer(found: dict[str, Any], where: str) -> AcceptedCounts | None:
         if beyond and steps.value > 2.0 * each and 0.0 <= steps.value - beyond <= each:
             raise Contradiction(where, tokens, whole)  # one a step less
     known: dict[str, Any] = {"undrafted": np.array([beyond])}
-    if "histogram" not in told or not told["histogram"].value:
+    if "histogram" not in numbers or not numbers["histogram"].value:
         if accepted is None:  # a step brings one token more
-            brought = max(count(found, "completion_tokens", where) - 1.0 - steps.value, 0.0)
+            brought = max(count(answer, "completion_tokens", where) - 1.0 - steps.value, 0.0)
             known["accepted"] = Told("completion_tokens", brought)
         if drafted is not None and drafted.value % steps.value == 0:
             known["depth"] = drafted / steps
-    return counts_by_names(found, where, names, dense=False, steps=steps, **known)
+    return counts_by_names(answer, where, names, dense=False, steps=steps, **known)
 
 
 # --- means alone ---
@@ -249,13 +245,13 @@ def mean_of(where: str, length: Told, depth: Told | None, measured: Measured) ->
 def of_server_info(record: Any, where: str) -> Iterator[AcceptedCounts]:
     """Mean of `/server_info`, since the server started, of each rank."""
     name = "avg_spec_accept_length"
-    found = [Told(f"internal_states [{n}] {name}", count(x, name, where))
+    means = [Told(f"internal_states [{n}] {name}", count(x, name, where))
              for n, x in enumerate(holders(record, name))]  # fmt: skip
-    for length in found[1:]:  # ranks without numbers of steps have no mean over both
-        agree(where, found[0], length)
-    if found:
-        given = {name: x for name, x in record.items() if type(x) is int}
-        yield mean_of(where, found[0], _depth(given, where), Measured())
+    for length in means[1:]:  # ranks without numbers of steps have no mean over both
+        agree(where, means[0], length)
+    if means:
+        settings = {name: x for name, x in record.items() if type(x) is int}
+        yield mean_of(where, means[0], _depth(settings, where), Measured())
 
 
 _ACCEPT_LENGTH = re.compile(rf"^Accept length:\s+{_TWO_PLACES}\s*$", re.MULTILINE)
@@ -272,27 +268,27 @@ _BENCH = {
 def of_bench_text(text: str, source: str) -> Iterator[AcceptedCounts]:
     """Mean of the text that bench_serving prints; several runs are not one mean."""
     fields = {"length": Field("Accept length", rf"\s+{_TWO_PLACES}\s*$", "(?m)^Accept length:")}
-    for _, told in vllm.blocks(text, source, fields, "the result of bench_serving"):
-        yield _of_run(told, source)
+    for _, numbers in vllm.blocks(text, source, fields, "the result of bench_serving"):
+        yield _of_run(numbers, source)
 
 
 def of_benchmark(record: Any, where: str) -> Iterator[AcceptedCounts | None]:
     """The same of a line of its JSON; null where the server drafts nothing."""
     if isinstance(record, dict) and record.keys() >= {*_BENCH.values()}:
-        told = told_of(record, _BENCH, where)
-        vllm.check_speed(told, where)
-        yield _of_run(told, where) if "length" in told else None
+        numbers = told_of(record, _BENCH, where)
+        vllm.check_speed(numbers, where)
+        yield _of_run(numbers, where) if "length" in numbers else None
 
 
-def _of_run(told: dict[str, Told], where: str) -> AcceptedCounts:
-    tokens, seconds = (told[x].value if x in told else None for x in ("tokens", "seconds"))
-    return mean_of(where, told["length"], None, Measured(tokens, seconds))
+def _of_run(numbers: dict[str, Told], where: str) -> AcceptedCounts:
+    tokens, seconds = (numbers[x].value if x in numbers else None for x in ("tokens", "seconds"))
+    return mean_of(where, numbers["length"], None, Measured(tokens, seconds))
 
 
 def answers(record: Any, where: str, top: int | None) -> Iterator[Answer]:
     """Scored prompts and generated texts: [logarithm, id, text], none for the drawn token."""
     for info in holders(record, "input_top_logprobs", "output_top_logprobs"):
-        told = told_of(info, {x: _ANSWER[x] for x in ("accepted", "drafted", "steps")}, where)
+        numbers = told_of(info, {x: _ANSWER[x] for x in ("accepted", "drafted", "steps")}, where)
         for part in ("input", "output"):
             rows, own = info.get(f"{part}_top_logprobs"), info.get(f"{part}_token_logprobs")
             if rows:
@@ -301,7 +297,7 @@ def answers(record: Any, where: str, top: int | None) -> Iterator[Answer]:
                     [[(int(e[1]), e[0]) for e in row] if row else None for row in rows],
                     own=[entry[0] for entry in own] if own else None, is_prompt=part == "input",
                     fields=(f"{part}_top_logprobs", f"{part}_token_logprobs"),
-                    **{name: number.value for name, number in told.items()},
+                    **{name: number.value for name, number in numbers.items()},
                 )  # fmt: skip
 
 

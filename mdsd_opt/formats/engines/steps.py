@@ -53,21 +53,21 @@ def in_arrays(steps: list[tuple[str, Any]]) -> dict[str, Any]:
     return {name: np.array([step[name] for _, step in steps]) for name in names}
 
 
-def counts_of_arrays(found: dict[str, Any], source: str, depth: int | None) -> AcceptedCounts:
+def counts_of_arrays(arrays: dict[str, Any], source: str, depth: int | None) -> AcceptedCounts:
     """Counts of steps of chains, in groups by their sequence."""
-    accepted = np.asarray(found["accepted"]).ravel()
-    told = found.get("depth", depth)
-    if told is None:
+    accepted = np.asarray(arrays["accepted"]).ravel()
+    lengths = arrays.get("depth", depth)
+    if lengths is None:
         raise InvalidInput(
             f"{source} does not say how many drafts a step has: give depth, or 'depth' of each step"
         )
-    competing = int(np.max(found.get("num_drafts", 1)))
+    competing = int(np.max(arrays.get("num_drafts", 1)))
     if competing > 1:
         raise InvalidInput(
             f"{source}: {competing} drafts compete for one token, which counts of chains do not "
             "tell: advise from logits"
         )
-    return of_steps(accepted, told, found.get("sequence"), f"{source} (steps)")
+    return of_steps(accepted, lengths, arrays.get("sequence"), f"{source} (steps)")
 
 
 FORMATS = (Format("steps", "JSON lines with 'accepted' and 'depth'"),)

@@ -12,9 +12,9 @@ from mdsd_opt.formats.format import Format
 
 def answers(record: Any, where: str, top: int | None) -> Iterator[Answer]:
     """All texts of an answer: that of `details`, and those of `best_of_sequences`."""
-    found = holders(record, "top_tokens")
-    more = [text for x in found for text in holders(x.get("best_of_sequences"), "top_tokens")]
-    for details in (*found, *more):
+    texts = holders(record, "top_tokens")
+    more = [text for x in texts for text in holders(x.get("best_of_sequences"), "top_tokens")]
+    for details in (*texts, *more):
         if isinstance(tokens := details.get("tokens"), list):
             rows = [[(int(e["id"]), e["logprob"]) for e in row] for row in details["top_tokens"]]
             yield answer_of(

@@ -51,24 +51,24 @@ _REQUEST = {
 
 def of_iterations(record: Any, where: str) -> Iterator[AcceptedCounts | None]:
     """Counts of each iteration; those of other ranks repeat it."""
-    for found in holders(record, *_STATS, null=True):
-        stats = next((found[name] for name in _STATS if found.get(name)), None)
-        iteration = told_of(found, _ITERATION, where)
+    for entry in holders(record, *_STATS, null=True):
+        stats = next((entry[name] for name in _STATS if entry.get(name)), None)
+        iteration = told_of(entry, _ITERATION, where)
         rank = iteration.get("rank")
         is_other = rank is not None and rank.value
-        yield _of_iteration(iteration, found, stats, where) if stats and not is_other else None
+        yield _of_iteration(iteration, entry, stats, where) if stats and not is_other else None
 
 
 def _of_iteration(
-    iteration: dict[str, Told], found: dict[str, Any], stats: dict[str, Any], where: str
+    iteration: dict[str, Told], entry: dict[str, Any], stats: dict[str, Any], where: str
 ) -> AcceptedCounts | None:
-    told = told_of(stats, _DRAFTS, where, ("drafted", "accepted", "steps"))
-    if not told["steps"].value:
+    numbers = told_of(stats, _DRAFTS, where, ("drafted", "accepted", "steps"))
+    if not numbers["steps"].value:
         return None
-    batch = found.get("inflightBatchingStats") or found.get("inflight_batching_stats") or {}
+    batch = entry.get("inflightBatchingStats") or entry.get("inflight_batching_stats") or {}
     running, prefills = (told_of(batch, _BATCH, where).get(x) for x in ("running", "prefills"))
     running = running or iteration.get("active")
-    ms, draft_ms, share = iteration.get("ms"), told.pop("ms", None), told.pop("share", None)
+    ms, draft_ms, share = iteration.get("ms"), numbers.pop("ms", None), numbers.pop("share", None)
     measured = Measured()
     if ms is not None and ms.value:
         if draft_ms is not None and share is not None:
@@ -78,9 +78,9 @@ def _of_iteration(
                 passes=passes_of(running and running.value, 1.0, ms.value),
                 drafting=passes_of(None, 1.0, draft_ms and draft_ms.value),
             )
-    depth = told["drafted"] / told["steps"]
+    depth = numbers["drafted"] / numbers["steps"]
     return counts_of(
-        where, **told, depth=None if depth.value % 1 else depth, unit="iterations",
+        where, **numbers, depth=None if depth.value % 1 else depth, unit="iterations",
         measured=measured,
     )  # fmt: skip
 
@@ -89,12 +89,12 @@ def of_requests(record: Any, where: str) -> Iterator[AcceptedCounts | None]:
     """Counts of each choice of an answer, or of each request."""
     mean = "avg_decoded_tokens_per_iter"
     means = {id(x.get("speculative_decoding")): {mean: x[mean]} for x in holders(record, mean)}
-    for found in holders(record, *_REQUEST["accepted"]):
-        if isinstance(found.get("total_accepted_draft_tokens"), dict):  # AIPerf's
+    for entry in holders(record, *_REQUEST["accepted"]):
+        if isinstance(entry.get("total_accepted_draft_tokens"), dict):  # AIPerf's
             continue
-        rate = {} if found.get("acceptance_rate") else {"acceptance_rate": None}
-        told = {**found, **means.get(id(found), {}), **rate}
-        yield counts_by_names(told, where, _REQUEST, needed=("drafted",))
+        rate = {} if entry.get("acceptance_rate") else {"acceptance_rate": None}
+        fields = {**entry, **means.get(id(entry), {}), **rate}
+        yield counts_by_names(fields, where, _REQUEST, needed=("drafted",))
 
 
 def of_bench_text(text: str, source: str) -> NoReturn:

@@ -43,7 +43,7 @@ _LINE = {
 
 def of_log(text: str, source: str) -> list[AcceptedCounts | None]:
     """Counts of the log, a group for each line."""
-    found: list[AcceptedCounts | None] = []
+    groups: list[AcceptedCounts | None] = []
     running: dict[str, float] = {}
     engine, settings = "", None
     for where, line in lines_of(text, source):
@@ -55,26 +55,26 @@ def of_log(text: str, source: str) -> list[AcceptedCounts | None]:
             settings = Told("num_speculative_tokens", float(match[1]))
         _, marker, content = line.partition("SpecDecoding metrics:")
         if marker and not all(f"{x}: 0 tokens" in content for x in ("Accepted", "Drafted")):
-            found.append(_of_line(content, where, running.get(engine), settings))
+            groups.append(_of_line(content, where, running.get(engine), settings))
     if len(running) > 1:  # engines that ran at the same time
-        found = [x and replace(x, measured=replace(x.measured, seconds=None)) for x in found]
-    return found
+        groups = [x and replace(x, measured=replace(x.measured, seconds=None)) for x in groups]
+    return groups
 
 
 def _of_line(
     content: str, where: str, running: float | None, settings: Told | None
 ) -> AcceptedCounts | None:
     needed = ("accepted", "drafted", "length", "shares")
-    told = told_in(content, _LINE, where, "SpecDecoding metrics", needed)
-    speeds = [(told[x], told.pop(f"{x} speed", None)) for x in ("accepted", "drafted")]
+    numbers = told_in(content, _LINE, where, "SpecDecoding metrics", needed)
+    speeds = [(numbers[x], numbers.pop(f"{x} speed", None)) for x in ("accepted", "drafted")]
     times = [number / speed for number, speed in speeds if speed is not None and speed.value]
     if times:
         agree(where, times[0], times[-1])
     seconds = min(times, key=lambda x: x.off) if times else None
-    depth = told["shares"].number
+    depth = numbers["shares"].number
     if settings is not None:
         at_most(where, depth, settings)
-    counts = counts_of(where, **told, depth=depth, seconds=seconds, unit="lines of the log")
+    counts = counts_of(where, **numbers, depth=depth, seconds=seconds, unit="lines of the log")
     if counts is None:
         return None
     steps, ms = counts.sum("steps"), seconds and 1000.0 * seconds.value
@@ -108,13 +108,13 @@ REQUEST = {
 
 def of_answer(record: Any, where: str) -> Iterator[AcceptedCounts | None]:
     """Counts of each histogram in an answer."""
-    found = [
+    requests = [
         x
         for x in holders(record, "acceptance_histogram", without="spec_decode_acceptance")
         if "total_accepted_draft_tokens" not in x
     ]
     empty = [x for x in holders(record, "speculative_decoding", null=True)
-             if x["speculative_decoding"] is None] if not found else []  # fmt: skip
+             if x["speculative_decoding"] is None] if not requests else []  # fmt: skip
     if any(len(x["choices"]) > 1 for x in holders(record, "choices") if empty):
         raise UnreadableFile(
             f"{where}: speculative_decoding is null, as vLLM counts none of several choices: "
@@ -123,16 +123,16 @@ def of_answer(record: Any, where: str) -> Iterator[AcceptedCounts | None]:
     if empty:
         yield None
     usage = [counted(x, "completion_tokens", where) for x in holders(record, "completion_tokens")]
-    tokens = usage[0] if len(found) == len(usage) == 1 else None
-    for each in found:
+    tokens = usage[0] if len(requests) == len(usage) == 1 else None
+    for each in requests:
         yield _of_request(each, where, tokens)
 
 
-def _of_request(found: dict[str, Any], where: str, tokens: float | None) -> AcceptedCounts | None:
-    counts = counts_by_names(found, where, REQUEST, needed=("drafted",))
+def _of_request(request: dict[str, Any], where: str, tokens: float | None) -> AcceptedCounts | None:
+    counts = counts_by_names(request, where, REQUEST, needed=("drafted",))
     if counts is None or counts.reached is None or counts.steps is None:
         return counts
-    _by_step(found, where)
+    _by_step(request, where)
     if tokens is None:
         return counts
     # a stop cuts off accepted drafts of the last step; the rest came in steps without a draft
@@ -142,10 +142,10 @@ def _of_request(found: dict[str, Any], where: str, tokens: float | None) -> Acce
     return replace(counts, undrafted=np.array([max(tokens - brought, 0.0)]))
 
 
-def _by_step(found: dict[str, Any], where: str) -> None:
+def _by_step(request: dict[str, Any], where: str) -> None:
     """Hold the arrays of `detailed` metrics against the sums."""
     names = {f"steps' {x}": f"per_step_{x}" for x in ("accepted", "drafted")}
-    each, sums = (told_of(found, x, where) for x in (names, REQUEST))
+    each, sums = (told_of(request, x, where) for x in (names, REQUEST))
     for name, steps in each.items():
         agree(where, sums[name.removeprefix("steps' ")], steps.total)
     accepts = each.get("steps' accepted", Told("", []))
@@ -172,8 +172,8 @@ _BENCH = {
 
 def of_benchmark(record: Any, where: str) -> Iterator[AcceptedCounts | None]:
     """Counts of the whole run, which are not told by request."""
-    for found in holders(record, _BENCH["steps"]):
-        yield counts_by_names(found, where, _BENCH, needed=("accepted", "drafted"), unit="runs")
+    for run in holders(record, _BENCH["steps"]):
+        yield counts_by_names(run, where, _BENCH, needed=("accepted", "drafted"), unit="runs")
 
 
 def _row(name: str) -> Field:
@@ -197,11 +197,11 @@ _PLACE = re.compile(r"^(?:  )?Position (\d+):\s+([\d.]+)\s*$", re.MULTILINE)
 _HEAD = re.compile(r"^(?==+ Serving Benchmark Result =+\s*$)", re.MULTILINE)
 
 
-def check_speed(told: dict[str, Told], where: str) -> None:
+def check_speed(numbers: dict[str, Told], where: str) -> None:
     """Hold the throughput of a run, which is taken out, against its tokens and seconds."""
-    speed = told.pop("speed", None)
-    if speed is not None and told.keys() >= {"tokens", "seconds"} and told["seconds"].value:
-        agree(where, speed, told["tokens"] / told["seconds"])
+    speed = numbers.pop("speed", None)
+    if speed is not None and numbers.keys() >= {"tokens", "seconds"} and numbers["seconds"].value:
+        agree(where, speed, numbers["tokens"] / numbers["seconds"])
 
 
 def blocks(
@@ -209,23 +209,23 @@ def blocks(
 ) -> Iterator[tuple[str, dict[str, Told]]]:
     """Blocks of a benchmark's text, each of one run, with the numbers of each."""
     for block in _HEAD.split(text)[1:] or [text]:
-        told = told_in(block, {**_RUN, **fields}, source, of, fields)
-        check_speed(told, source)
-        yield block, told
+        numbers = told_in(block, {**_RUN, **fields}, source, of, fields)
+        check_speed(numbers, source)
+        yield block, numbers
 
 
 def of_bench_text(text: str, source: str) -> Iterator[AcceptedCounts | None]:
     """Counts of the text that `vllm bench serve` prints, a group for each run."""
     of = "the result of vllm bench"
-    for block, told in blocks(text, source, _DRAFTS, of):
+    for block, numbers in blocks(text, source, _DRAFTS, of):
         rest = block.partition("Speculative Decoding")[2]
         places = dict(_PLACE.findall(rest))
         if [*places] != [f"{n}" for n in range(len(places))] or not re.search(r"(?m)^=+\s*$", rest):
             raise cut(source, of)
         shares = [float(x) / 100 for x in places.values()]
-        told["shares"] = Told("Per-position acceptance", shares, 0.000051)
-        depth = told["shares"].number if places else None
-        yield counts_of(source, **told, depth=depth, unit="runs")
+        numbers["shares"] = Told("Per-position acceptance", shares, 0.000051)
+        depth = numbers["shares"].number if places else None
+        yield counts_of(source, **numbers, depth=depth, unit="runs")
 
 
 _TOGETHER = re.compile(r"(?m)^(?:Max(?:imum)? request concurrency|Concurrency): +(\d[\d.]*)\s*$")
