@@ -98,9 +98,9 @@ def _or_none(weights: Floats, p: Floats) -> Floats:
 
 
 def _without(p: Floats, cell: int) -> Floats:
-    left = p.copy()
-    left[cell] = 0.0
-    return _or_none(left, p)
+    rest = p.copy()
+    rest[cell] = 0.0
+    return _or_none(rest, p)
 
 
 def _only(p: Floats, cell: int) -> Floats:
@@ -111,9 +111,9 @@ def _only(p: Floats, cell: int) -> Floats:
 
 def _kept(law: Law, name: str, make: Callable[[], Any], other: Law | None = None) -> Any:
     """Result that is made once for each law, or pair of laws."""
-    if name not in law.made or law.made[name][0] is not other:
-        law.made[name] = other, make()
-    return law.made[name][1]
+    if name not in law.results or law.results[name][0] is not other:
+        law.results[name] = other, make()
+    return law.results[name][1]
 
 
 def bets_of_law(law: Law) -> BetTable:
@@ -177,9 +177,9 @@ def _table_of_draft(law: Law, draft: Law) -> DraftBets | None:
 def bet_of_previous(law: Law, previous: Law) -> BetTable | None:
     """Bet on the law of the token before, as an engine that takes the wrong row would follow it."""
 
-    def made() -> BetTable | None:
+    def make() -> BetTable | None:
         row = law.onto(previous)
         return None if row is None else table_of(law.p, [row])
 
-    table: BetTable | None = _kept(law, "previous", made, previous)
+    table: BetTable | None = _kept(law, "previous", make, previous)
     return table

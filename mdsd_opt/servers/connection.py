@@ -138,14 +138,14 @@ class Connection:
             self._client.close()
 
     def _refusal(self, path: str, answer: Any) -> Refused:
-        status, told = answer.status_code, " ".join(answer.text.split())[:_SHOWN]
+        status, text = answer.status_code, " ".join(answer.text.split())[:_SHOWN]
         if status in (401, 403):
             message = (
                 f"{self.url} wants a key ({status}): name the variable that holds it, as in "
                 "--key-variable OPENAI_API_KEY, or give key="
             )
         else:
-            message = f"{self.url}{path} answers {status}: {told or 'nothing more'}"
+            message = f"{self.url}{path} answers {status}: {text or 'nothing more'}"
         return Refused(message, status)
 
     def close(self) -> None:
@@ -185,16 +185,16 @@ class Crew:
 
         for place, item in enumerate(items):
             self._work.put(task(place, item))
-        found: list[Any] = [None] * len(items)
+        results: list[Any] = [None] * len(items)
         try:
             for _ in items:
                 place, result, error = done.get()
                 if error is not None:
                     raise error
-                found[place] = result
+                results[place] = result
         finally:
             is_over.set()  # what was not begun is not begun any more
-        return found
+        return results
 
     def dismiss(self) -> None:
         """Let the threads end after their current task."""

@@ -41,19 +41,19 @@ class Law:
         others lack to one, and nothing where that is no more than rounding.
     """
 
-    __slots__ = ("_sorted", "ids", "is_open", "made", "p", "rest")
+    __slots__ = ("_sorted", "ids", "is_open", "p", "rest", "results")
 
     def __init__(
         self, ids: Iterable[int], p: Iterable[float], rest: float | None = math.nan
     ) -> None:
         names = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids), dtype=np.int64)
-        given = np.asarray(p if isinstance(p, np.ndarray) else list(p), dtype=np.float64)
-        if names.shape != given.shape or names.ndim != 1:
-            raise InvalidDistribution(f"{names.size} tokens have {given.size} probabilities")
-        if not np.isfinite(given).all() or (given < 0).any():
+        masses = np.asarray(p if isinstance(p, np.ndarray) else list(p), dtype=np.float64)
+        if names.shape != masses.shape or names.ndim != 1:
+            raise InvalidDistribution(f"{names.size} tokens have {masses.size} probabilities")
+        if not np.isfinite(masses).all() or (masses < 0).any():
             raise InvalidDistribution("a probability is negative, or no number")
-        order = np.argsort(-given, kind="stable")[: int(np.count_nonzero(given))]
-        names, listed = names[order], given[order]
+        order = np.argsort(-masses, kind="stable")[: int(np.count_nonzero(masses))]
+        names, listed = names[order], masses[order]
         total = float(listed.sum())
         if rest is not None and math.isnan(rest):
             rest = max(1.0 - total, 0.0)
@@ -71,7 +71,7 @@ class Law:
         if (np.diff(self._sorted[0]) == 0).any():
             raise InvalidDistribution("a token is listed twice")
         #: Results kept with the law, each with the other law that it was made for.
-        self.made: dict[str, tuple[Law | None, Any]] = {}
+        self.results: dict[str, tuple[Law | None, Any]] = {}
 
     @classmethod
     def of(cls, values: Any) -> Law:
@@ -116,8 +116,8 @@ class Law:
     def _places(self, ids: Any) -> tuple[Any, Any]:
         """Cells of some ids, and flags of those that are listed."""
         sorted_ids, order = self._sorted
-        found = np.minimum(np.searchsorted(sorted_ids, ids), sorted_ids.size - 1)
-        return order[found], sorted_ids[found] == ids
+        places = np.minimum(np.searchsorted(sorted_ids, ids), sorted_ids.size - 1)
+        return order[places], sorted_ids[places] == ids
 
     def shared(self, other: Law) -> tuple[Floats, Floats]:
         """Probabilities in both laws of the tokens that both list."""
@@ -195,9 +195,9 @@ def law_of_logprobs(
         None at a temperature of zero where the two likeliest are so near that noise decides.
     """
     pairs = sorted(logprobs.items(), key=lambda pair: -pair[1])[:count]
-    kept = [pair for pair in pairs if pair[1] > -math.inf]
-    ids = np.array([i for i, _ in kept], dtype=np.int64)
-    logs = np.array([x for _, x in kept])
+    support = [pair for pair in pairs if pair[1] > -math.inf]
+    ids = np.array([i for i, _ in support], dtype=np.int64)
+    logs = np.array([x for _, x in support])
     if sampling.temperature == 0:
         if logs.size > 1 and logs[0] - logs[1] < NEAR_TIE:
             return None

@@ -97,11 +97,11 @@ class Learned:
         prompt, tokens = record["prompt"], record["tokens"]
         is_control = record["control"]
         prefixes = [(*prompt, *tokens[:n]) for n in range(len(tokens))]
-        given = record.get("laws")
+        stated = record.get("laws")
         laws = (
             [self.laws.get(prefix) for prefix in prefixes]
-            if given is None
-            else [None if law is None else Law.from_record(law) for law in given]
+            if stated is None
+            else [None if law is None else Law.from_record(law) for law in stated]
         )
         drafts = [self.drafts.get(prefix) for prefix in prefixes]
         if not is_control:

@@ -141,11 +141,11 @@ class ServerReport(Report):
     @property
     def verdict(self) -> str:
         """Verdict in one sentence."""
-        found = self.later.said
+        evidence = self.later.said
         if self.finding == LAW_MISREAD:
             return (
                 f"LAW MISREAD, nothing is said of drafts: tokens without speculation deviate from "
-                f"these laws as well ({found}; without: {self._clean_side.said})."
+                f"these laws as well ({evidence}; without: {self._clean_side.said})."
             )
         if self.verdict_class == LOSSY:
             if self.finding == ANOTHER_LAW:
@@ -154,16 +154,18 @@ class ServerReport(Report):
                     f"at {self.num_laws} texts."
                 )
             return (
-                f"LOSSY: {found}, total variation {self._distance}; "
+                f"LOSSY: {evidence}, total variation {self._distance}; "
                 f"{self._most}. Without speculation: {self.control.said}."
             )
         if self.verdict_class == NOT_JUDGED:
             return f"NOT JUDGED, {self._why_not}"
         if self.points_to:
-            return f"NOT SETTLED: {found}, which points to {self.points_to}: ask for more tokens."
+            return (
+                f"NOT SETTLED: {evidence}, which points to {self.points_to}: ask for more tokens."
+            )
         if self._too_few:
             return "no deviation found, but there are too few tokens to see one."
-        return f"no deviation found in {self.tokens:,} tokens ({found}); {self._found(self)}."
+        return f"no deviation found in {self.tokens:,} tokens ({evidence}); {self._found(self)}."
 
     @property
     def _why_not(self) -> str:
@@ -231,8 +233,8 @@ class ServerReport(Report):
         rows.append(("likeliest token, beyond stated", excess))
         rows += self._draft_rows()
         if self.law_distance is not None:
-            told = f"{self.law_distance:.3g} on average at {self.num_laws:,} texts"
-            rows.append(("law against the plain server's", told))
+            distance = f"{self.law_distance:.3g} on average at {self.num_laws:,} texts"
+            rows.append(("law against the plain server's", distance))
         rows += self._note_rows()
         return [*rows, ("requests", f"{self.requests:,} in {self.seconds:.0f} s")]
 
@@ -252,12 +254,12 @@ class ServerReport(Report):
             shares = ", ".join(f"{share:.1%}" for share in self.accepted_by_position)
             rows.append(("accepted by position", shares))
         if self.known_acceptance is not None and self.optimal_acceptance is not None:
-            left = self.left_on_the_table or 0.0
+            gap = self.left_on_the_table or 0.0
             rows.append(
                 (
                     "acceptance after known texts",
                     f"{self.known_acceptance:.3f} of {self.known_drafts:,}, optimum "
-                    f"{self.optimal_acceptance:.3f}: {left:+.1%} speed left on the table",
+                    f"{self.optimal_acceptance:.3f}: {gap:+.1%} speed left on the table",
                 )
             )
         return rows

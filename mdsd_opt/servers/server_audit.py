@@ -237,8 +237,8 @@ def audit_server(
             ids = [server.prompt(text) if isinstance(text, str) else list(text) for text in texts]
             if server is servers["server"]:
                 begins = ids
-        with Log(log, header, learned) as kept:
-            session = _Session(servers, begins, limits, kept, learned, connections)
+        with Log(log, header, learned) as journal:
+            session = _Session(servers, begins, limits, journal, learned, connections)
             with running_line(progress, sys.stderr) as say:
                 return session.run(say)
     finally:
@@ -246,21 +246,21 @@ def audit_server(
             connection.close()
 
 
-def _prompts(given: Any) -> list[str | Sequence[int]]:
+def _prompts(source: Any) -> list[str | Sequence[int]]:
     """Prompts, from a file, or as they are."""
-    if given is None:
+    if source is None:
         return list(PROMPTS)
-    if isinstance(given, (str, os.PathLike)):
-        lines = read_bytes(Path(given), _MOST_BYTES).decode("utf-8", "replace").splitlines()
-        given = [_prompt_of(line) for line in lines if line.strip()]
-    found: list[Any] = list(given)
-    if not 0 < len(found) <= _MOST_PROMPTS:
-        raise InvalidInput(f"there are {len(found)} prompts: give some, {_MOST_PROMPTS} at most")
-    for prompt in found:
+    if isinstance(source, (str, os.PathLike)):
+        lines = read_bytes(Path(source), _MOST_BYTES).decode("utf-8", "replace").splitlines()
+        source = [_prompt_of(line) for line in lines if line.strip()]
+    prompts: list[Any] = list(source)
+    if not 0 < len(prompts) <= _MOST_PROMPTS:
+        raise InvalidInput(f"there are {len(prompts)} prompts: give some, {_MOST_PROMPTS} at most")
+    for prompt in prompts:
         is_text = isinstance(prompt, str)
         if not prompt or not (is_text or all(isinstance(x, int) for x in prompt)):
             raise InvalidInput(f"{prompt!r:.60} is no prompt: give texts, or lists of token ids")
-    return found
+    return prompts
 
 
 def _prompt_of(line: str) -> str | list[int]:
@@ -379,8 +379,8 @@ class _Session:
         drafts = ""
         if counted.drafted is not None:
             drafts = f"; drafted {counted.drafted:,}, accepted {counted.accepted or 0:,}"
-        found = power_of_ten(tally.later.log10_e(tally.tau))
-        return f"{tally.later.num_tokens:,} later tokens, e = {found}{drafts}"
+        e_value = power_of_ten(tally.later.log10_e(tally.tau))
+        return f"{tally.later.num_tokens:,} later tokens, e = {e_value}{drafts}"
 
     def _length(self) -> int:
         if self.limits.length is not None:
@@ -433,13 +433,13 @@ class _Session:
 
     def _prefixes(self, answers: Sequence[Answer], known: Any) -> list[tuple[int, ...]]:
         """Distinct texts before those tokens whose law is not known."""
-        found: dict[tuple[int, ...], None] = {}
+        prefixes: dict[tuple[int, ...], None] = {}
         for answer in answers:
             for n in range(len(answer.tokens)):
                 prefix = (*answer.prompt, *answer.tokens[:n])
                 if known.get(prefix) is None:
-                    found[prefix] = None
-        return list(found)
+                    prefixes[prefix] = None
+        return list(prefixes)
 
     def _learn_laws(self, answers: Sequence[Answer]) -> list[Answer]:
         """Ask for laws that came with no text; the tokens that come with them are a control."""
@@ -447,18 +447,18 @@ class _Session:
             return []
         source = self.plain or self.server
         needed = self._prefixes(answers, self.learned.laws)
-        found = []
+        controls = []
         for prefix, (token, law) in zip(needed, self.crew.map(source.one, needed), strict=True):
             if law is not None:
                 self.log.add({"kind": "law", "prefix": prefix, "law": law.to_record()})
-                found.append(Answer([token], None, list(prefix)))
+                controls.append(Answer([token], None, list(prefix)))
         if (
-            not found
+            not controls
             and not len(self.learned.laws)
             and self.texts > _ROUNDS_FOR_LAWS * len(answers)
         ):
             self.log.add({"kind": "no law"})
-        return found
+        return controls
 
     def _learn_drafts(self, answers: Sequence[Answer]) -> None:
         if self.draft is None or not self.draft.continues:
@@ -467,15 +467,15 @@ class _Session:
         if draft.scores_texts:
             texts = [one for one in answers if self._prefixes([one], known)]
             rows = self.crew.map(lambda one: draft.laws_along(one.prompt, one.tokens), texts)
-            found = [
+            pairs = [
                 ((*one.prompt, *one.tokens[:n]), law)
                 for one, laws in zip(texts, rows, strict=True)
                 for n, law in enumerate(laws)
             ]
         else:
             needed = self._prefixes(answers, known)
-            found = list(zip(needed, self.crew.map(draft.law, needed), strict=True))
-        for prefix, law in found:
+            pairs = list(zip(needed, self.crew.map(draft.law, needed), strict=True))
+        for prefix, law in pairs:
             if law is not None and known.get(prefix) is None:
                 self.log.add({"kind": "draft law", "prefix": prefix, "law": law.to_record()})
 
@@ -496,8 +496,8 @@ class _Session:
             if twice is not None:
                 self.log.add({"kind": "noise", "distance": distance(once, twice)})
             if self.plain is not None:
-                told = answer.laws if self.server.request.promise is None else None
-                own = self.server.law(prefix) if told is None else told[place]
+                laws = answer.laws if self.server.request.promise is None else None
+                own = self.server.law(prefix) if laws is None else laws[place]
                 if own is not None:
                     off = {"distance": distance(own, once), "prefix": prefix}
                     self.log.add({"kind": "difference", **off})

@@ -311,7 +311,7 @@ class Tally:
             return Example(f"the law after the tokens {at}", repeat=curl(at, False) if at else "")
         ask = next((prompt for prompt, _, _ in self._begun.values() if prompt), ())
         bet, stated, counted = self.later.oddest()
-        found = Example(f"{bet}, over all texts", (), stated, counted, self.later.num_tokens)
+        example = Example(f"{bet}, over all texts", (), stated, counted, self.later.num_tokens)
         most = _TELLING
         for name, (prompt, before, law) in self._begun.items():
             counts = self.later.after(name)
@@ -322,8 +322,8 @@ class Tally:
                 most, ask = odd, prompt
                 where = f"after {f'the prompt {list(prompt)} and ' if prompt else ''}{list(before)}"
                 both = float(p[n]), float(shares[n])
-                found = Example(where, (int(law.ids[n]),), *both, size)
-        return replace(found, repeat=curl(ask, True) if ask else "")
+                example = Example(where, (int(law.ids[n]),), *both, size)
+        return replace(example, repeat=curl(ask, True) if ask else "")
 
     def report(
         self, curl: Callable[[Sequence[int], bool], str] = lambda prompt, is_whole: "", **own: Any

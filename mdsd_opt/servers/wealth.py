@@ -328,8 +328,8 @@ class Evidence:
 
     def parts(self, tau: float) -> dict[str, float]:
         """Logarithm of the wealth of each bet, the mean over its stakes."""
-        kept = self._log - tau * self._swing
-        values = _log_mean(kept)
+        wealth = self._log - tau * self._swing
+        values = _log_mean(wealth)
         parts = dict(zip(_NAMES, values.tolist(), strict=True))
         parts[_AT_PREFIX] = float(_log_mean(self._prefix_log - tau * self._prefix_swing))
         for name, bets in self._uniform.items():
@@ -371,14 +371,14 @@ class Evidence:
         """
         if min(self._of_half) == 0:
             return 0.0
-        found = 0.0
+        estimate = 0.0
         for chosen in (0, 1):
             sigma = np.sqrt(np.maximum(self._variance[chosen], 1e-12))
             z = np.where(self._variance[chosen] > 1e-9, self._excess[chosen] / sigma, 0.0)
             worst = int(np.argmax(np.abs(z)))
             measured = self._excess[1 - chosen, worst] / self._of_half[1 - chosen]
-            found += math.copysign(1.0, z[worst]) * measured / 2.0
-        return float(min(max(found, self.num_impossible / self.num_tokens, 0.0), 1.0))
+            estimate += math.copysign(1.0, z[worst]) * measured / 2.0
+        return float(min(max(estimate, self.num_impossible / self.num_tokens, 0.0), 1.0))
 
     def temperature(self, z: float) -> tuple[float, Interval]:
         """Estimate of T as a multiple of the stated one, by one step of Newton, and an interval."""
@@ -411,8 +411,8 @@ def detectable_distance(num_tokens: int, tau: float, alpha: float, z: float) -> 
     won, lost, hit = np.log1p(STAKES * (1 / a - 1)), np.log1p(-STAKES), np.minimum(a + delta, 1)
     mean = num_tokens * (hit * won + (1 - hit) * lost - tau * STAKES / a)
     least = mean - z * np.sqrt(num_tokens * hit * (1 - hit)) * (won - lost)
-    found = ((least.max(axis=2) >= needed) | (a + delta > 1)[:, :, 0]).all(axis=1)
-    return float(delta[int(np.argmax(found)), 0, 0])
+    is_detectable = ((least.max(axis=2) >= needed) | (a + delta > 1)[:, :, 0]).all(axis=1)
+    return float(delta[int(np.argmax(is_detectable)), 0, 0])
 
 
 def _put(

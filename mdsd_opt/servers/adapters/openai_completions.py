@@ -94,15 +94,15 @@ class OpenAI(Adapter):
     def counters(self) -> Counters | None:
         """Counts from vLLM's ``/metrics``."""
         try:
-            told = counters_in(str(self.connection.get("/metrics")), "vllm")
+            numbers = counters_in(str(self.connection.get("/metrics")), "vllm")
         except (ServerError, ValueError):
             return None
-        if "drafted" not in told:
+        if "drafted" not in numbers:
             return None
         drafted, accepted, steps = (
-            int(told[x].value) if x in told else 0 for x in ("drafted", "accepted", "steps")
+            int(numbers[x].value) if x in numbers else 0 for x in ("drafted", "accepted", "steps")
         )
-        places = told["positions"].value if "positions" in told else ()
+        places = numbers["positions"].value if "positions" in numbers else ()
         return Counters(drafted, accepted, steps, tuple(int(x) for x in places))
 
 
