@@ -179,20 +179,20 @@ def _settle(
     progress: Progress | None,
 ) -> CheckResult:
     start = time.perf_counter()
-    found: list[tuple[Job, Evidence]] = []
+    results: list[tuple[Job, Evidence]] = []
     unfinished: list[str] = []
     settled = False
     for number, job in enumerate(jobs):
         # An equal share of what is left: a prover that takes forever must not starve the next.
         passed = time.perf_counter() - start
-        left = (timeout - passed) / (len(jobs) - number)
+        seconds = (timeout - passed) / (len(jobs) - number)
         if settled:
-            left = min(left, max(passed, _SECOND_LOOK))
+            seconds = min(seconds, max(passed, _SECOND_LOOK))
         try:
             evidence = run_in_child(
                 run_with,
                 {"engine": engine, "job": job.prover, "arguments": job.arguments},
-                timeout=left,
+                timeout=seconds,
                 memory=memory,
                 tick=_ticker(progress, f"{name}, {job.title}"),
             )
@@ -200,14 +200,14 @@ def _settle(
             why = "not waited for, as this is settled" if settled else end
             unfinished.append(f"{job.title}: {why}")
             continue
-        found.append((job, evidence))
+        results.append((job, evidence))
         settled |= job.decides and evidence.holds is True
         if evidence.holds is False:
             break
-    refuted = [e for _, e in found if e.holds is False]
-    proved = [e for _, e in found if e.holds is True]
+    refuted = [e for _, e in results if e.holds is False]
+    proved = [e for _, e in results if e.holds is True]
     holds = False if refuted else True if proved else None
-    telling = refuted or proved or [e for _, e in found]
+    telling = refuted or proved or [e for _, e in results]
     remarks = [e.reason for e in telling if e.reason] + unfinished
     return CheckResult(
         name=name,
@@ -219,25 +219,25 @@ def _settle(
         facets=next((e.facets for e in telling if e.facets), ()),
         scope="; and ".join(e.scope for e in telling),
         reason="; ".join(remarks),
-        sizes=_labelled([(job, e) for job, e in found if e in telling]),
+        sizes=_labelled([(job, e) for job, e in results if e in telling]),
         seconds=time.perf_counter() - start,
     )
 
 
-def _labelled(found: Sequence[tuple[Job, Evidence]]) -> dict[str, int]:
+def _labelled(results: Sequence[tuple[Job, Evidence]]) -> dict[str, int]:
     """Sizes of all provers; the first keeps an equal name, the others add their prover's."""
     sizes: dict[str, int] = {}
-    for number, (job, evidence) in enumerate(found, start=1):
+    for number, (job, evidence) in enumerate(results, start=1):
         for key, value in evidence.sizes.items():
             named = key if key not in sizes else f"{key} ({job.title})"
             sizes[named if named not in sizes else f"{key} ({job.title} {number})"] = value
     return sizes
 
 
-def _ticker(progress: Progress | None, what: str) -> Callable[[float], None] | None:
+def _ticker(progress: Progress | None, subject: str) -> Callable[[float], None] | None:
     if progress is None:
         return None
-    return lambda seconds: progress(f"{what}: {seconds:.0f} s")
+    return lambda seconds: progress(f"{subject}: {seconds:.0f} s")
 
 
 def checked_size(vocab_size: Any, num_drafts: Any) -> tuple[int, int]:
@@ -329,11 +329,11 @@ def search(
     common = {"vocab_size": v, "num_drafts": k, "seed": seed}
 
     def run(job: dict[str, Any]) -> SliceResult | None:
-        left = timeout - (time.perf_counter() - begun)
+        rest = timeout - (time.perf_counter() - begun)
         try:
             # The slice keeps the deadline itself and tells how far it came.
             return run_in_child(
-                run_slice, {**common, **job, "seconds": left}, timeout=left + 30, memory=memory
+                run_slice, {**common, **job, "seconds": rest}, timeout=rest + 30, memory=memory
             )
         except OutOfBudget:
             return None
@@ -360,8 +360,8 @@ def _combined(
     begun: float,
 ) -> CheckResult:
     *parts, control = slices
-    found = sorted(
-        ((x.found_at, x.found) for x in parts if x is not None and x.found is not None),
+    counterexamples = sorted(
+        ((x.found_at, x.counterexample) for x in parts if x and x.counterexample),
         key=lambda pair: pair[0],
     )
     done = sum(x.done for x in parts if x is not None)
@@ -376,27 +376,27 @@ def _combined(
         "float_alarms_not_confirmed": sum(x.false_alarms for x in parts if x is not None),
         "next_trial": resume,
     }
-    told = conjecture.search.control_statement if conjecture.search else ""
+    statement = conjecture.search.control_statement if conjecture.search else ""
     if control is None or control.done == 0:
         blindness = "no time was left to measure how blind the search is"
     else:
         sizes |= {"control_trials": control.done, "control_caught": control.caught}
         blindness = (
-            f"how blind: of {control.done} trials on a false claim of the same kind ({told}), "
+            f"how blind: of {control.done} trials on a false claim of the same kind ({statement}), "
             f"{control.caught} caught it"
         )
-    if found:
-        sizes["found_at"] = found[0][0]
+    if counterexamples:
+        sizes["found_at"] = counterexamples[0][0]
     return CheckResult(
         name=conjecture.name,
         statement=conjecture.statement,
         vocab_size=vocab_size,
         num_drafts=num_drafts,
-        holds=False if found else None,
-        counterexamples=tuple(c for _, c in found[:1]),
+        holds=False if counterexamples else None,
+        counterexamples=tuple(c for _, c in counterexamples[:1]),
         facets=(),
         scope=f"V = {vocab_size}, K = {num_drafts}: {done} random instances of seed {seed}",
-        reason=blindness if found else f"a search proves nothing; {blindness}",
+        reason=blindness if counterexamples else f"a search proves nothing; {blindness}",
         sizes=sizes,
         seconds=time.perf_counter() - begun,
     )

@@ -63,20 +63,20 @@ def claimed_condition(drafts: DraftScheme, claimed: Sequence[Inequality]) -> Evi
     law = drafts.exact_support_law()
     size = drafts.vocab_size
     containment = containment_table(law, size)
-    found = [*_too_strong(law, claimed, document(drafts))]
+    counterexamples = [*_too_strong(law, claimed, document(drafts))]
 
     points = vertices_of(claimed, size)
     cuts = best_cuts(points, containment)
     rates = [(rate, mask, p) for p, (rate, mask) in zip(points, cuts, strict=True)]
     failing = [entry for entry in rates if entry[0] < 1]
     if failing:
-        found.insert(0, _too_weak(law, containment, min(failing), document(drafts)))
+        counterexamples.insert(0, _too_weak(law, containment, min(failing), document(drafts)))
     scope = scope_of(drafts)
     sizes = {"inequalities": len(claimed), "vertices": len(points)}
-    if found:
+    if counterexamples:
         sizes["vertices_below_one"] = len(failing)
-        kinds = " and ".join(c.kind for c in found)
-        return Evidence(False, scope, tuple(found), sizes=sizes, reason=kinds)
+        kinds = " and ".join(c.kind for c in counterexamples)
+        return Evidence(False, scope, tuple(counterexamples), sizes=sizes, reason=kinds)
 
     laws = priority_laws(law, size)
     if points != laws:
@@ -109,8 +109,8 @@ def facets_of(claimed: Sequence[Inequality], vocab_size: int) -> tuple[Inequalit
     """Inequalities, of these and of p >= 0, that no others imply."""
     positive = [Inequality.on_subset(vocab_size, (i,), Fraction(0)) for i in range(vocab_size)]
     by_row = {without_last_token(x.bound, x.coefficients): x for x in [*positive, *claimed]}
-    kept = double_description.irredundant(by_row)
-    facets = [inequality for row, inequality in by_row.items() if row in kept]
+    facet_rows = double_description.irredundant(by_row)
+    facets = [inequality for row, inequality in by_row.items() if row in facet_rows]
     return tuple(sorted(facets, key=lambda facet: _tokens(facet, vocab_size)))
 
 
@@ -249,12 +249,12 @@ def _terms(side: str, text: str) -> list[tuple[int | None, Fraction]]:
 
 
 def _checked(
-    coefficients: Mapping[int, Fraction], bound: Fraction, vocab_size: int, given: Any
+    coefficients: Mapping[int, Fraction], bound: Fraction, vocab_size: int, entry: Any
 ) -> Inequality:
     for i in coefficients:
         if not 0 <= i < vocab_size:
             raise InvalidInput(
-                f"inequality {given!r} names token {i}: tokens are 0 to {vocab_size - 1}"
+                f"inequality {entry!r} names token {i}: tokens are 0 to {vocab_size - 1}"
             )
     row = tuple(coefficients.get(i, Fraction(0)) for i in range(vocab_size))
     return Inequality(row, bound)

@@ -54,7 +54,7 @@ def acceptance_cone(vocab_size: int, sizes: Sequence[int], smallest_subset: int 
             if i < free:
                 ray[i] = 1
             rays.append(ray)
-    found, equalities = facets_of_cone(rays)
+    facets, equalities = facets_of_cone(rays)
 
     claimed: dict[Row, str] = {}
     if (
@@ -68,7 +68,7 @@ def acceptance_cone(vocab_size: int, sizes: Sequence[int], smallest_subset: int 
         if mask.bit_count() == 1 or mask.bit_count() >= smallest_subset:
             row = _subset_row(mask, vocab_size, [mask_of(s) for s in drafted])
             claimed[tuple(row)] = f"P({describe(mask)}) >= Q({describe(mask)})"
-    return _compare(found, equalities, claimed, rays)
+    return _compare(facets, equalities, claimed, rays)
 
 
 def _subset_row(mask: int, vocab_size: int, drafted: Sequence[int]) -> list[int]:
@@ -93,7 +93,7 @@ def hypograph_cone(vocab_size: int, sizes: Sequence[int]) -> ConeFinding:
     for column, s in enumerate(drafted):
         rays += [unit(i, vocab_size + column, dimension - 1) for i in s]
     rays.append([-x for x in unit(dimension - 1)])
-    found, equalities = facets_of_cone(rays)
+    facets, equalities = facets_of_cone(rays)
 
     claimed: dict[Row, str] = {}
     for place in range(dimension - 1):
@@ -106,28 +106,28 @@ def hypograph_cone(vocab_size: int, sizes: Sequence[int]) -> ConeFinding:
         outside = [int(mask_of(s) & ~mask != 0) for s in drafted]
         row = (0, *(mask >> i & 1 for i in range(vocab_size)), *outside, -1)
         claimed[row] = f"a <= P({describe(mask)}) + 1 - Q({describe(mask)})"
-    return _compare(found, equalities, claimed, rays)
+    return _compare(facets, equalities, claimed, rays)
 
 
 def _compare(
-    found: set[Row], equalities: set[Row], claimed: dict[Row, str], rays: Sequence[Sequence[int]]
+    facets: set[Row], equalities: set[Row], claimed: dict[Row, str], rays: Sequence[Sequence[int]]
 ) -> ConeFinding:
-    unexpected = [f"facet {list(row)}" for row in sorted(found - claimed.keys())]
+    unexpected = [f"facet {list(row)}" for row in sorted(facets - claimed.keys())]
     unexpected += [f"equality {list(row)}" for row in sorted(equalities)]
     return ConeFinding(
         sizes={
             "dimension": len(rays[0]),
             "rays": len(rays),
-            "cone_facets": len(found),
+            "cone_facets": len(facets),
             "subset_inequalities": sum("Q(" in text for text in claimed.values()),
         },
         unexpected=tuple(unexpected),
         violated=tuple(
             text
             for row, text in claimed.items()
-            if row not in found and any(_product(row, ray) < 0 for ray in rays)
+            if row not in facets and any(_product(row, ray) < 0 for ray in rays)
         ),
-        redundant=tuple(text for row, text in claimed.items() if row not in found),
+        redundant=tuple(text for row, text in claimed.items() if row not in facets),
     )
 
 

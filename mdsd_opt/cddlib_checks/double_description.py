@@ -142,13 +142,13 @@ def _entries(rows: Sequence[Sequence[int]]) -> int:
 
 def _by_engine(name: str, prefers_ppl: bool, *arguments: Any) -> Any:
     if _engine == "both":
-        found, other = (getattr(_MODULES[x], name)(*arguments) for x in WITNESSES)
+        result, other = (getattr(_MODULES[x], name)(*arguments) for x in WITNESSES)
         # Of several points that attain a maximum, each may find its own.
-        agree = found == other if name != "maximise" or None in (found, other) else (
-            found[0] == other[0])  # fmt: skip
+        agree = result == other if name != "maximise" or None in (result, other) else (
+            result[0] == other[0])  # fmt: skip
         if not agree:
             raise SolverError(f"cddlib and PPL disagree ({name}): please report this")
-        return found
+        return result
     engine = _engine
     if engine == "auto":
         engine = "ppl" if prefers_ppl else "cddlib"

@@ -151,10 +151,10 @@ def require_written(target: Distribution | None, drafts: DraftScheme) -> None:
     named = [(repr(drafts), law) for law in laws]
     for name, law in named if target is None else [("the target", target), *named]:
         try:
-            given = tuple(exact_number(x) for x in law.given)
+            numbers = tuple(exact_number(x) for x in law.given)
         except ValueError as error:
             raise InvalidInput(f"{name}: {error}") from error
-        if law.exact() != given:
+        if law.exact() != numbers:
             raise InvalidInput(f"{name}: numbers that do not sum to one: give Fractions")
 
 

@@ -142,13 +142,13 @@ class TextClaim:
 
     def _values(self, nodes: Sequence[ast.expr], p: Law, q: Law) -> list[Fraction]:
         """Values of arguments, of which p and q alone stand for all their numbers."""
-        found: list[Fraction] = []
+        values: list[Fraction] = []
         for node in nodes:
             if isinstance(node, ast.Name) and node.id in ("p", "q"):
-                found += p if node.id == "p" else q
+                values += p if node.id == "p" else q
             else:
-                found.append(self._value(node, p, q))
-        return found
+                values.append(self._value(node, p, q))
+        return values
 
     def _unreadable(self, node: ast.expr) -> InvalidInput:
         return InvalidInput(

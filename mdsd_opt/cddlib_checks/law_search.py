@@ -148,15 +148,15 @@ def _laws(weights: Weights) -> tuple[Law, ...]:
 def _excess(claim: Callable[..., Fraction], weights: Weights) -> Fraction:
     """Amount by which the claim fails; zero where it divides by zero, of which it says nothing."""
     try:
-        found: Any = claim(*_laws(weights))
+        excess: Any = claim(*_laws(weights))
     except ZeroDivisionError:
         return Fraction(0)
-    if not isinstance(found, Rational):
+    if not isinstance(excess, Rational):
         raise InvalidInput(
-            f"the claim returned {found!r:.60}, a {type(found).__name__}: return a Fraction, so "
+            f"the claim returned {excess!r:.60}, a {type(excess).__name__}: return a Fraction, so "
             "that nothing is rounded on the way"
         )
-    return Fraction(found)
+    return Fraction(excess)
 
 
 def _shrunk(claim: Callable[..., Fraction], weights: Weights) -> Weights:

@@ -62,8 +62,8 @@ def q_convexity(
                         continue
                     compared += 1
                     if (table[with_x] - table[mask]) * w[y] > (table[both] - table[with_x]) * w[x]:
-                        found = _steep(drafts, w, mask, x, y)
-                        return Evidence(False, _scope([drafts]), (found,))
+                        counterexample = _steep(drafts, w, mask, x, y)
+                        return Evidence(False, _scope([drafts]), (counterexample,))
     return Evidence(True, _scope(schemes), sizes={"slopes_compared": compared})
 
 
@@ -72,9 +72,9 @@ def convexity_falsifier(vocab_size: int, num_drafts: int, draws: int, seed: int 
     rng = random.Random(seed)
     for draw in range(1, draws + 1):
         drafts = IndependentDrafts([_random_model(rng, vocab_size) for _ in range(num_drafts)])
-        found = q_convexity([drafts])
-        if found.holds is False:
-            return replace(found, sizes={"draws_of_drafts": draw})
+        evidence = q_convexity([drafts])
+        if evidence.holds is False:
+            return replace(evidence, sizes={"draws_of_drafts": draw})
     return Evidence(
         None,
         f"V = {vocab_size}, K = {num_drafts}",
@@ -111,10 +111,10 @@ def prefix_programmes(
     for drafts in schemes:
         w = mean_model(drafts) if weights is None else weights
         for order in permutations(i for i in range(drafts.vocab_size) if w[i]):
-            found, count = _search_order(drafts, w, order)
+            odd, count = _search_order(drafts, w, order)
             solved += count
-            if found is not None:
-                return Evidence(False, _scope([drafts]), (found,), sizes={"programmes": solved})
+            if odd is not None:
+                return Evidence(False, _scope([drafts]), (odd,), sizes={"programmes": solved})
     return Evidence(True, _scope(schemes), sizes={"programmes": solved})
 
 
@@ -131,11 +131,11 @@ def prefix_falsifier(vocab_size: int, num_drafts: int, draws: int, seed: int = 0
         if vocab_size > 4:
             orders = rng.sample(orders, min(len(orders), _SAMPLED_ORDERS))
         for order in orders:
-            found, count = _search_order(drafts, w, order)
+            odd, count = _search_order(drafts, w, order)
             solved += count
-            if found is not None:
+            if odd is not None:
                 sizes = {"draws_of_drafts": draw, "programmes": solved}
-                return Evidence(False, _scope([drafts]), (found,), sizes=sizes)
+                return Evidence(False, _scope([drafts]), (odd,), sizes=sizes)
     return Evidence(
         None,
         f"V = {vocab_size}, K = {num_drafts}",

@@ -94,20 +94,20 @@ def large_subsets_polytope(drafts: DraftScheme) -> Evidence:
     if not is_full_dimensional(table, size):
         return Evidence(None, scope, reason="some tokens have fixed mass: no unique facets")
     every = subset_inequalities(table, size)
-    found = facets_of(every, size)
+    facets = facets_of(every, size)
     smallest = min(drafts.num_drafts, size)
     expected = {
         without_last_token(x.bound, x.coefficients)
         for mask, x in zip(proper_subsets(size), every, strict=True)
         if mask.bit_count() in (1, *range(smallest, size))
     }
-    rows = {without_last_token(x.bound, x.coefficients) for x in found}
-    sizes = {"inequalities": len(every), "polytope_facets": len(found)}
+    rows = {without_last_token(x.bound, x.coefficients) for x in facets}
+    sizes = {"inequalities": len(every), "polytope_facets": len(facets)}
     if rows == expected:
-        return Evidence(True, scope, facets=found, sizes=sizes)
-    told = f"found {len(found)}, claimed {len(expected)}"
-    odd = Counterexample("other facets", told, document(drafts))
-    return Evidence(False, scope, (odd,), facets=found, sizes=sizes)
+        return Evidence(True, scope, facets=facets, sizes=sizes)
+    explanation = f"found {len(facets)}, claimed {len(expected)}"
+    odd = Counterexample("other facets", explanation, document(drafts))
+    return Evidence(False, scope, (odd,), facets=facets, sizes=sizes)
 
 
 def vertex_counts(drafts: DraftScheme) -> Evidence:
@@ -129,8 +129,8 @@ def vertex_counts(drafts: DraftScheme) -> Evidence:
     sizes = {"vertices": len(points), "claimed_vertices": expected}
     if len(points) == expected and points <= priority_laws(law, size):
         return Evidence(True, scope, sizes=sizes, reason=f"claimed: {formula} = {expected}")
-    told = f"{len(points)} vertices, claimed {formula} = {expected}"
-    odd = Counterexample("another count", told, document(drafts))
+    explanation = f"{len(points)} vertices, claimed {formula} = {expected}"
+    odd = Counterexample("another count", explanation, document(drafts))
     return Evidence(False, scope, (odd,), sizes=sizes)
 
 
@@ -153,7 +153,7 @@ def dominates(better: DraftScheme, worse: DraftScheme) -> Evidence:
             outside_first = sorted(range(size), key=lambda i: mask >> i & 1)
             p = priority_law(other, outside_first)
             rate = exact_acceptance(p, law)
-            found = Counterexample(
+            odd = Counterexample(
                 kind="smaller acceptance",
                 explanation=f"with {readable(worse)} the acceptance is one; here, P("
                 f"{describe(mask)}) is below Q({describe(mask)})",
@@ -163,7 +163,7 @@ def dominates(better: DraftScheme, worse: DraftScheme) -> Evidence:
                 subset=members(mask),
                 confirmed=FLOW,
             )
-            return Evidence(False, scope, (found,))
+            return Evidence(False, scope, (odd,))
 
     # The same by double description: every vertex of the one polytope lies in the other.
     claimed = subset_inequalities(larger, size)
@@ -181,21 +181,21 @@ def projection(drafts: DraftScheme) -> Evidence:
     """
     law = {s: mass for s, mass in drafts.exact_support_law().items() if mass}
     size = drafts.vocab_size
-    found = {(0, *(int(i == j) for j in range(size))) for i in range(size)}
+    inequalities = {(0, *(int(i == j) for j in range(size))) for i in range(size)}
     largest = 0
     for s, mass in law.items():
-        rows = _with_plan_of(found, s, mass)
+        rows = _with_plan_of(inequalities, s, mass)
         largest = max(largest, len(rows))
-        found = double_description.project_out_last(rows, len(s) - 1)
+        inequalities = double_description.project_out_last(rows, len(s) - 1)
 
     expected = double_description.irredundant(_subset_rows(law, size))
     scope = scope_of(drafts)
     variables = sum(len(s) - 1 for s in law)
-    sizes = {"plan_variables": variables, "rows": largest, "polytope_facets": len(found)}
-    if found == expected:
+    sizes = {"plan_variables": variables, "rows": largest, "polytope_facets": len(inequalities)}
+    if inequalities == expected:
         return Evidence(True, scope, sizes=sizes)
-    told = f"row {list(min(found ^ expected))} is in one list only"
-    odd = Counterexample("another projection", told, document(drafts))
+    explanation = f"row {list(min(inequalities ^ expected))} is in one list only"
+    odd = Counterexample("another projection", explanation, document(drafts))
     return Evidence(False, scope, (odd,), sizes=sizes)
 
 
@@ -238,8 +238,8 @@ def lifted_vertices(drafts: DraftScheme) -> Evidence:
     sizes = {"vertices": len(points), "rays": len(rays)}
     for p in sorted(points):
         if sum(p) != 1 or exact_acceptance(p, law) != 1:
-            told = f"the vertex {', '.join(map(str, p))} has no plan"
-            odd = Counterexample("no plan", told, document(drafts), target=p)
+            explanation = f"the vertex {', '.join(map(str, p))} has no plan"
+            odd = Counterexample("no plan", explanation, document(drafts), target=p)
             return Evidence(False, scope, (odd,), sizes=sizes)
     if any(min(ray) < 0 for ray in rays):
         odd = Counterexample("another projection", "a ray is negative", document(drafts))
@@ -265,9 +265,9 @@ def hull_rule_evidence(drafts: DraftScheme, targets: int, seed: int = 0) -> Evid
         best = exact_acceptance(p, law)
         if output != p or rate != best:
             kind = "lossy" if output != p else "suboptimal"
-            told = f"output law ({', '.join(map(str, output))})" if output != p else f"rate {rate}"
-            found = Counterexample(kind, told, document(drafts), p, best, None, FLOW)
-            return Evidence(False, scope, (found,))
+            text = f"output law ({', '.join(map(str, output))})" if output != p else f"rate {rate}"
+            odd = Counterexample(kind, text, document(drafts), p, best, None, FLOW)
+            return Evidence(False, scope, (odd,))
     return Evidence(True, scope, sizes={"targets": len(chosen)})
 
 
@@ -311,11 +311,11 @@ def threshold_sets(drafts: DraftScheme, targets: int, seed: int = 0) -> Evidence
             ]
             token = misplaced(p, models, weights, mask)
             if token is not None:
-                told = f"token {token} is on the wrong side of the optimal subset {describe(mask)}"
-                found = Counterexample(
-                    "not a threshold set", told, document(drafts), p, 1 + best, members(mask)
+                text = f"token {token} is on the wrong side of the optimal subset {describe(mask)}"
+                odd = Counterexample(
+                    "not a threshold set", text, document(drafts), p, 1 + best, members(mask)
                 )
-                return Evidence(False, scope, (found,))
+                return Evidence(False, scope, (odd,))
     return Evidence(True, scope, sizes={"targets": len(chosen), "optimal_subsets": optimal})
 
 
@@ -348,9 +348,9 @@ def excess_supermodular(drafts: DraftScheme) -> Evidence:
             for level in sorted({Fraction(0), *values}):
                 compared += 1
                 if _lacks(values, level):
-                    told = f"of {describe(a)} and {describe(b)}, at c = {approximate(level)}"
+                    explanation = f"of {describe(a)} and {describe(b)}, at c = {approximate(level)}"
                     odd = Counterexample(
-                        "not supermodular", told, document(drafts), subset=members(a)
+                        "not supermodular", explanation, document(drafts), subset=members(a)
                     )
                     return Evidence(False, scope_of(drafts), (odd,))
     return Evidence(True, scope_of(drafts), sizes={"comparisons": compared})

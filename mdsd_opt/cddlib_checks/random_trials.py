@@ -63,7 +63,7 @@ class SliceResult:
     caught: int
     false_alarms: int
     found_at: int
-    found: Counterexample | None
+    counterexample: Counterexample | None
 
 
 def run_slice(
@@ -79,10 +79,10 @@ def run_slice(
     """Run trials first .. last - 1; stop at a first counterexample unless all are counted."""
     deadline = time.perf_counter() + seconds
     caught = false_alarms = 0
-    found, found_at = None, -1
+    counterexample, found_at = None, -1
     for trial in range(first, last):
         if time.perf_counter() >= deadline:
-            return SliceResult(trial - first, caught, false_alarms, found_at, found)
+            return SliceResult(trial - first, caught, false_alarms, found_at, counterexample)
         instance = search.draw(np.random.default_rng([seed, trial]), vocab_size, num_drafts)
         if search.gap(instance) <= _TOLERANCE:
             continue
@@ -91,11 +91,11 @@ def run_slice(
             false_alarms += 1
             continue
         caught += 1
-        if found is None:
-            found, found_at = proof, trial
+        if counterexample is None:
+            counterexample, found_at = proof, trial
         if not count_all:
-            return SliceResult(trial + 1 - first, caught, false_alarms, found_at, found)
-    return SliceResult(last - first, caught, false_alarms, found_at, found)
+            return SliceResult(trial + 1 - first, caught, false_alarms, found_at, counterexample)
+    return SliceResult(last - first, caught, false_alarms, found_at, counterexample)
 
 
 def _random_law(rng: np.random.Generator, size: int) -> tuple[Fraction, ...]:
@@ -190,8 +190,8 @@ def _convexity_gap(instance: Instance) -> float:
 
 
 def _confirm_convexity(instance: Instance) -> Counterexample | None:
-    found = q_convexity([instance.drafts])
-    return found.counterexamples[0] if found.counterexamples else None
+    evidence = q_convexity([instance.drafts])
+    return evidence.counterexamples[0] if evidence.counterexamples else None
 
 
 def _containment_gap(instance: Instance) -> float:
@@ -247,10 +247,10 @@ def _flow_value(instance: Instance) -> float:
 def _confirm_formula(instance: Instance, small: bool = False) -> Counterexample | None:
     law = instance.drafts.exact_support_law()
     table = containment_table(law, instance.drafts.vocab_size)
-    kept = [  # the others are never the best
+    values = [  # the others are never the best
         Fraction(-1) if small and mask.bit_count() > 1 else x for mask, x in enumerate(table)
     ]
-    rate, mask = best_cut(instance.target, kept)
+    rate, mask = best_cut(instance.target, values)
     flow = exact_acceptance(instance.target, law)
     if flow == rate:
         return None

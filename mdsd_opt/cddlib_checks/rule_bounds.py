@@ -42,14 +42,14 @@ def surplus(p: Law, q: Law, scale: Fraction) -> Fraction:
 
 def rejected_by_rrs(p: Law, q: Law, num_drafts: int) -> Fraction:
     """Probability that recursive rejection takes none of K i.i.d. drafts."""
-    left, undecided = list(p), Fraction(1)
+    residual, undecided = list(p), Fraction(1)
     for _ in range(num_drafts):
-        left = [max(x - y, Fraction(0)) for x, y in zip(left, q, strict=True)]
-        total = sum(left, Fraction(0))
+        residual = [max(x - y, Fraction(0)) for x, y in zip(residual, q, strict=True)]
+        total = sum(residual, Fraction(0))
         undecided *= total
         if total == 0:
             return undecided
-        left = [x / total for x in left]
+        residual = [x / total for x in residual]
     return undecided
 
 
@@ -75,9 +75,9 @@ def race_bound(p: Law, q: Law, num_drafts: int) -> Fraction:
     return total
 
 
-def _is_below(what: str, low: Fraction, high: Fraction) -> Iterator[str]:
+def _is_below(claim: str, low: Fraction, high: Fraction) -> Iterator[str]:
     if low > high:
-        yield f"{what}: {approximate(low)} is above {approximate(high)}"
+        yield f"{claim}: {approximate(low)} is above {approximate(high)}"
 
 
 def _race_has_bounds(p: Law, q: Law, k: int) -> Iterator[str]:
@@ -198,9 +198,9 @@ def gains_rise(vocab_size: int, num_drafts: int) -> Evidence:
     first, second = rates[1] - rates[0], rates[2] - rates[1]
     assert second > first
     drafts = WithoutReplacement(q, num_drafts)
-    told = (
+    explanation = (
         f"alpha* is {', '.join(map(approximate, rates))} for {num_drafts - 1}, {num_drafts} and "
         f"{num_drafts + 1} drafts"
     )
-    odd = Counterexample("gains rise", told, document(drafts), p, rates[1])
+    odd = Counterexample("gains rise", explanation, document(drafts), p, rates[1])
     return Evidence(False, scope, (odd,))

@@ -53,18 +53,18 @@ def two_values(drafts: WithReplacement, many: int, length: int) -> Evidence:
         for prices, constant, first in _bounds(longer, shorter, worth):
             bounds += 1
             if constant < _price_of_drafts(law, prices, first):
-                told = f"prices {list(prices)} of the order {list(order)} bound nothing"
-                odd = Counterexample("no bound", told, document(drafts))
+                explanation = f"prices {list(prices)} of the order {list(order)} bound nothing"
+                odd = Counterexample("no bound", explanation, document(drafts))
                 return Evidence(False, scope, (odd,))
         for p, value in vertices_below(q, order, longer, shorter):
             vertices += 1
             optimum = _optimum(law, p, worth)
             if optimum != value:
-                told = (
+                explanation = (
                     f"for v1 = {worth}, v2 = {worth - 2} the formula gives {approximate(value)}, "
                     f"the best rule {approximate(optimum)}"
                 )
-                odd = Counterexample("another optimum", told, document(drafts), target=p)
+                odd = Counterexample("another optimum", explanation, document(drafts), target=p)
                 return Evidence(False, scope, (odd,))
     return Evidence(True, scope, sizes={"pairs_of_chains": bounds, "vertices": vertices})
 

@@ -28,21 +28,21 @@ def _matrix(rows: Iterable[Sequence[int | Fraction]], kind: str) -> Any:
 def generators(rows: Iterable[Row]) -> tuple[set[Point], set[Row]]:
     """Vertices and extreme rays; `ArithmeticError` if there is a line."""
     _, gmp = _cdd()
-    found = gmp.copy_generators(gmp.polyhedron_from_matrix(_matrix(rows, "INEQUALITY")))
-    if found.lin_set:
+    matrix = gmp.copy_generators(gmp.polyhedron_from_matrix(_matrix(rows, "INEQUALITY")))
+    if matrix.lin_set:
         raise ArithmeticError("the polyhedron holds a line")
-    points = {tuple(Fraction(x) for x in row[1:]) for row in found.array if row[0] == 1}
-    return points, {primitive(row[1:]) for row in found.array if row[0] == 0}
+    points = {tuple(Fraction(x) for x in row[1:]) for row in matrix.array if row[0] == 1}
+    return points, {primitive(row[1:]) for row in matrix.array if row[0] == 0}
 
 
 def facets_of_cone(rays: Iterable[Sequence[int]]) -> tuple[set[Row], set[Row]]:
     """Facets and equalities of the cone of non-negative combinations."""
     _, gmp = _cdd()
     matrix = _matrix(([0, *ray] for ray in rays), "GENERATOR")
-    found = gmp.copy_inequalities(gmp.polyhedron_from_matrix(matrix))
+    inequalities = gmp.copy_inequalities(gmp.polyhedron_from_matrix(matrix))
     facets, equalities = set(), set()
-    for index, row in enumerate(found.array):
-        if index in found.lin_set:
+    for index, row in enumerate(inequalities.array):
+        if index in inequalities.lin_set:
             equalities.add(primitive(row))
         elif any(row[1:]):  # the row (1, 0..0) says nothing
             facets.add(primitive(row))

@@ -99,14 +99,14 @@ def irredundant(rows: Iterable[Row]) -> set[Row]:
     Where these are many, that is many times as fast as generators.
     """
     by_facet: dict[Row, Row] = {primitive(row): row for row in rows}
-    kept = sorted(row for row in by_facet if any(row[1:]))
-    for row in list(kept):
+    rest = sorted(row for row in by_facet if any(row[1:]))
+    for row in list(rest):
         b, *a = row
-        others = [other for other in kept if other != row]
+        others = [other for other in rest if other != row]
         best = maximise([*others, (b + 1, *a)], [-x for x in a])
         if best is not None and best[0] <= b:
-            kept = others
-    return {by_facet[row] for row in kept}
+            rest = others
+    return {by_facet[row] for row in rest}
 
 
 def project_out_last(rows: Iterable[Row], count: int) -> set[Row]:
