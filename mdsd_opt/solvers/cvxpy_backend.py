@@ -97,7 +97,7 @@ def _silent_stdout() -> Iterator[None]:
     """Keep output of C solvers out of results: HiGHS 1.16 announces itself, verbose or not."""
     _flush()
     try:
-        kept = os.dup(1)
+        stdout = os.dup(1)
     except OSError:  # there is no stdout
         yield
         return
@@ -107,8 +107,8 @@ def _silent_stdout() -> Iterator[None]:
         yield
     finally:
         _flush()
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 def _flush() -> None:

@@ -135,8 +135,8 @@ def saturate_level(
     `level` comes from `label_tokens`, which returned `last_level`; dead ends lose their level.
     """
     current = set_starts[:-1].copy()  # sets before this one lead nowhere in this phase
-    taken = np.empty(last_level + 1, np.int64)  # path: flow rises on arc taken[d] ...
-    given = np.empty(last_level + 1, np.int64)  # ... and falls on arc given[d] of the same set
+    forward = np.empty(last_level + 1, np.int64)  # path: flow rises on arc forward[d] ...
+    backward = np.empty(last_level + 1, np.int64)  # ... and falls on arc backward[d] of that set
     augmentations = 0
     for first in range(level.size):
         if level[first] != 0:
@@ -166,31 +166,31 @@ def saturate_level(
                 if depth == 0:
                     break
                 depth -= 1
-                u = tokens[taken[depth]]
+                u = tokens[forward[depth]]
                 continue
             for arc in range(offsets[s], offsets[s + 1]):
                 if tokens[arc] == u:
                     inward = arc
-            taken[depth] = inward
+            forward[depth] = inward
             if depth < last_level:
-                given[depth] = onward
+                backward[depth] = onward
                 depth += 1
                 u = tokens[onward]
                 continue
 
             moved = min(token_left[first], set_left[s])
             for d in range(depth):
-                moved = min(moved, flow[given[d]])
+                moved = min(moved, flow[backward[d]])
             token_left[first] -= moved
             set_left[s] -= moved
             flow[inward] += moved
             restart = depth
             for d in range(depth - 1, -1, -1):
-                flow[taken[d]] += moved
-                flow[given[d]] -= moved
-                if flow[given[d]] == 0:
+                flow[forward[d]] += moved
+                flow[backward[d]] -= moved
+                if flow[backward[d]] == 0:
                     restart = d
-            u = tokens[taken[restart]]  # go on from the first arc that ran dry
+            u = tokens[forward[restart]]  # go on from the first arc that ran dry
             depth = restart
             augmentations += 1
     return augmentations

@@ -143,23 +143,23 @@ def solve(
     if formulation == "supports":
         network = support_network(problem, law)
         build_seconds = time.perf_counter() - start
-        found = _solve_network(network, chosen)
+        solution = _solve_network(network, chosen)
     else:
-        found = (_on_pairs if formulation == "pair" else _on_tuples)(problem, law, chosen)
-    plan = feasible_plan(problem, law, found.mass, found.basis)
-    upper, subset = rounded_subset(problem, law, found.price)
+        solution = (_on_pairs if formulation == "pair" else _on_tuples)(problem, law, chosen)
+    plan = feasible_plan(problem, law, solution.mass, solution.basis)
+    upper, subset = rounded_subset(problem, law, solution.price)
     return Found(
         acceptance_rate=plan.value,
         lower_bound=plan.value,
         upper_bound=upper,
-        status=Status.OPTIMAL if found.lp.optimal else Status.LIMIT,
+        status=Status.OPTIMAL if solution.lp.optimal else Status.LIMIT,
         subset=subset,
         plan=plan,
-        message=f"{formulation} formulation. {found.lp.message}",
+        message=f"{formulation} formulation. {solution.lp.message}",
         stats={
-            "num_variables": found.num_variables,
-            "num_constraints": found.num_constraints,
-            "iterations": found.lp.iterations,
+            "num_variables": solution.num_variables,
+            "num_constraints": solution.num_constraints,
+            "iterations": solution.lp.iterations,
             "backend": backend,
             "backend_version": chosen.version,
             "formulation": formulation,
@@ -212,29 +212,29 @@ def needs(
     )
 
 
-def _formulation(problem: TransportProblem, given: str) -> str:
-    if given == "auto":
+def _formulation(problem: TransportProblem, name: str) -> str:
+    if name == "auto":
         independent = problem.drafts.independent_models is not None
         return "pair" if independent and problem.num_drafts == 2 else "supports"
-    if given == "pair" and problem.num_drafts != 2:
+    if name == "pair" and problem.num_drafts != 2:
         raise InvalidInput(f"formulation 'pair' needs K = 2, not {problem.num_drafts}")
-    return given
+    return name
 
 
 def _check_choices(backend: str, formulation: str, algorithm: str) -> None:
-    for kind, given, known in (
+    for kind, name, known in (
         ("backend", backend, BACKENDS),
         ("formulation", formulation, FORMULATIONS),
         ("algorithm", algorithm, ALGORITHMS),
     ):
-        if given not in known:
-            raise UnknownName.among(kind, given, known)
+        if name not in known:
+            raise UnknownName.among(kind, name, known)
 
 
 def _on_tuples(problem: TransportProblem, law: SupportLaw, chosen: Backend) -> PrimalDual:
     network, tuples = tuple_network(problem)
-    found = _solve_network(network, chosen)
-    return replace(found, mass=on_supports(network, tuples, found.mass, law), basis=None)
+    solution = _solve_network(network, chosen)
+    return replace(solution, mass=on_supports(network, tuples, solution.mass, law), basis=None)
 
 
 def _solve_network(network: TransportNetwork, chosen: Backend) -> PrimalDual:

@@ -154,11 +154,11 @@ def _basic(statuses: Any) -> Flags:
     return np.array([status == basic for status in statuses], dtype=np.bool_)
 
 
-def _accepted(status: Any, what: str) -> None:
+def _accepted(status: Any, subject: str) -> None:
     import highspy
 
     if status == highspy.HighsStatus.kError:
-        raise SolverError(f"HiGHS refused {what}")
+        raise SolverError(f"HiGHS refused {subject}")
 
 
 #: Value that the largest bound is scaled to.

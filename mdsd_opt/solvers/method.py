@@ -61,9 +61,9 @@ class Method:
         return any(x.kind is x.VAR_KEYWORD for x in named)
 
     def __str__(self) -> str:
-        told = [self.purpose, self.cost and f"Cost: {self.cost}"]
-        told.append(self.needs and f"Needs: {self.needs}")
-        return " ".join(f"{part}." for part in told if part) or f"{self.name}."
+        parts = [self.purpose, self.cost and f"Cost: {self.cost}"]
+        parts.append(self.needs and f"Needs: {self.needs}")
+        return " ".join(f"{part}." for part in parts if part) or f"{self.name}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,14 +67,14 @@ def _run(problem: TransportProblem, method: Method, options: dict[str, Any]) -> 
     start, compiled = time.perf_counter(), _seconds_compiled()
     own = method.name in METHODS.own()
     with nullcontext() if own else foreign(f"method {method.name!r}"):
-        found = method.solve(problem, **options)
+        outcome = method.solve(problem, **options)
     seconds = time.perf_counter() - start - (_seconds_compiled() - compiled)
-    if not isinstance(found, Found):
+    if not isinstance(outcome, Found):
         raise InvalidInput(
-            f"method {method.name!r} returned a {type(found).__name__}: return a "
+            f"method {method.name!r} returned a {type(outcome).__name__}: return a "
             "mdsd_opt.solvers.Found"
         )
-    return Solution.of(found, method.name, seconds)
+    return Solution.of(outcome, method.name, seconds)
 
 
 def _seconds_compiled() -> float:

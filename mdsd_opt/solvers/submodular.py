@@ -170,11 +170,11 @@ def _by_orders(
         return inside - (drafts.prefix_containment(order) - empty)
 
     limit = max(100, 50 * p.size)
-    found = min_norm_point(along, p.size, limits.tolerance, limit, limits.time_limit)
+    minimum = min_norm_point(along, p.size, limits.tolerance, limit, limits.time_limit)
     subset = np.zeros(p.size, dtype=np.bool_)
-    subset[found.prefix] = True
-    stats = {"evaluations": found.evaluations, "proof_orders": len(found.orders)}
-    return subset, found.lower - empty, OrderMixture(found.orders, found.weights), stats
+    subset[minimum.prefix] = True
+    stats = {"evaluations": minimum.evaluations, "proof_orders": len(minimum.orders)}
+    return subset, minimum.lower - empty, OrderMixture(minimum.orders, minimum.weights), stats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,7 +206,7 @@ def min_norm_point(
     """
     deadline = np.inf if time_limit is None else time.perf_counter() + time_limit
     best, prefix = 0.0, np.empty(0, dtype=np.int64)
-    lower, kept = -np.inf, (np.empty((0, size), np.int64), np.empty(0))
+    lower, mixture = -np.inf, (np.empty((0, size), np.int64), np.empty(0))
     orders: list[Integers] = []
     points = np.empty((0, size))
     weights = np.empty(0)
@@ -237,12 +237,12 @@ def min_norm_point(
             x = weights @ points
         reached = float(np.minimum(x, 0.0).sum())
         if reached > lower:
-            lower, kept = reached, (np.array(orders), weights.copy())
+            lower, mixture = reached, (np.array(orders), weights.copy())
         if best - lower <= tolerance or evaluations >= max_evaluations:
             break
         if time.perf_counter() > deadline:
             break
-    return MinNormPoint(best, min(lower, best), prefix, *kept, evaluations)
+    return MinNormPoint(best, min(lower, best), prefix, *mixture, evaluations)
 
 
 def _to_corral(

@@ -66,10 +66,10 @@ def _settled(p: Vector, form: ProductForm, start: ThresholdSubset) -> ThresholdS
     """Last threshold set of a sequence, each set of the point before it, that still gains."""
     best = start
     for _ in range(_MAX_PASSES):
-        found = _threshold_set(p, form, best.point)
-        if not found.value < best.value - _LEAST_GAIN:
+        candidate = _threshold_set(p, form, best.point)
+        if not candidate.value < best.value - _LEAST_GAIN:
             break
-        best = found
+        best = candidate
     return best
 
 
@@ -81,7 +81,7 @@ def _threshold_set(p: Vector, form: ProductForm, point: Vector) -> ThresholdSubs
     return ThresholdSubset(subset, sums[:-1], float(sums[-1] - form.value(sums[:-1])))
 
 
-def _flipped(p: Vector, form: ProductForm, given: ThresholdSubset) -> ThresholdSubset | None:
+def _flipped(p: Vector, form: ProductForm, start: ThresholdSubset) -> ThresholdSubset | None:
     """Subset with one token added or removed that gains most; None if none gains.
 
     A token may gain only if its distance from the threshold is below the curvature of f over it.
@@ -90,15 +90,15 @@ def _flipped(p: Vector, form: ProductForm, given: ThresholdSubset) -> ThresholdS
 
     second = form.weights @ (form.powers * form.powers.max(axis=1, keepdims=True))  # derivatives
     tokens = np.empty(p.size, dtype=np.int64)
-    slopes = form.gradient(given.point)
+    slopes = form.gradient(start.point)
     count = near_threshold(p, form.q, slopes, float(second.max()) / 2, tokens)
     near = tokens[:count]
-    sign = np.where(given.subset[near], -1.0, 1.0)
-    points = np.maximum(given.point + (sign * form.q[:, near]).T, 0.0)
-    gains = form.values(points) - form.value(given.point) - sign * p[near]
+    sign = np.where(start.subset[near], -1.0, 1.0)
+    points = np.maximum(start.point + (sign * form.q[:, near]).T, 0.0)
+    gains = form.values(points) - form.value(start.point) - sign * p[near]
     if not gains.max(initial=0.0) > _LEAST_GAIN:
         return None
     best = int(np.argmax(gains))
-    subset = given.subset.copy()
+    subset = start.subset.copy()
     subset[near[best]] ^= True
-    return ThresholdSubset(subset, points[best], given.value - float(gains[best]))
+    return ThresholdSubset(subset, points[best], start.value - float(gains[best]))

@@ -117,11 +117,11 @@ def solve(
         lists_draft_sets=False,
     ).require()
     used = list(islice(laws, 1 + max(1, stages_in_reach(problem.vocab_size, largest))))
-    found = [_solved(problem, used, s, rule, order, time_limit) for s in sizes]
-    best = max(found, key=lambda x: x.acceptance_rate)  # the first of equal ones
-    if len(found) == 1:
+    solutions = [_solved(problem, used, s, rule, order, time_limit) for s in sizes]
+    best = max(solutions, key=lambda x: x.acceptance_rate)  # the first of equal ones
+    if len(solutions) == 1:
         return best
-    values = {x.stats["size"]: x.acceptance_rate for x in found}
+    values = {x.stats["size"]: x.acceptance_rate for x in solutions}
     return replace(best, stats={**best.stats, "by_size": values})
 
 

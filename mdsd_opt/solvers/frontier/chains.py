@@ -145,10 +145,10 @@ def _above(sets: SetsOfChain, low: _Point, high: _Point) -> _Point | None:
     if width <= 0:
         return None
     slope = (high.contained - low.contained) / width
-    found = sets.point((sets.highest(slope) | low.subset) & high.subset)
-    rise = (found.contained - low.contained) - slope * (found.mass - low.mass)
-    if rise > sets.least_rise and low.mass < found.mass < high.mass:
-        return found
+    between = sets.point((sets.highest(slope) | low.subset) & high.subset)
+    rise = (between.contained - low.contained) - slope * (between.mass - low.mass)
+    if rise > sets.least_rise and low.mass < between.mass < high.mass:
+        return between
     return None
 
 

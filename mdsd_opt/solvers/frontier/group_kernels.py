@@ -53,12 +53,12 @@ def weigh_both(
         return p_total, q_total, 0, 0
     drop_impossible(p, p_total)
     support = drop_impossible(q, q_total)
-    found = likeliest_tokens(exponents, q, likeliest.size, likeliest)
+    num_likeliest = likeliest_tokens(exponents, q, likeliest.size, likeliest)
     p_factor, q_factor = 1.0 / p_total, 1.0 / q_total
     for i in range(p.size):
         p[i] *= p_factor
         q[i] *= q_factor
-    return p_total, q_total, found, support
+    return p_total, q_total, num_likeliest, support
 
 
 @kernel(inner=True)

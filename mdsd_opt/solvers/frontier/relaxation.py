@@ -147,20 +147,20 @@ def relax(
     budget = checked_amount(name, budget)
     frontier = frontier_of(problem, exact)
     reached = _bought(problem, frontier, name, budget)
-    relaxed, found = _relaxed(problem, frontier, reached)
+    relaxed, distances = _relaxed(problem, frontier, reached)
     step = _number(frontier, _LEAST_STEP)
-    while name != "acceptance_rate" and _overspent(getattr(found, name), budget):  # by rounding
+    while name != "acceptance_rate" and _overspent(getattr(distances, name), budget):  # by rounding
         reached = max(reached - step, frontier.least)
-        relaxed, found = _relaxed(problem, frontier, reached)
+        relaxed, distances = _relaxed(problem, frontier, reached)
         step *= 2
     return Relaxation(
         problem=relaxed,
         acceptance_rate=reached,
         lossless_acceptance_rate=frontier.least,
-        tv=found.tv,
-        kl=found.kl,
-        reverse_kl=found.reverse_kl,
-        chi2=found.chi2,
+        tv=distances.tv,
+        kl=distances.kl,
+        reverse_kl=distances.reverse_kl,
+        chi2=distances.chi2,
         gap=_gap(relaxed, reached),
     )
 
@@ -201,9 +201,9 @@ def _bought(problem: TransportProblem, frontier: Frontier, name: str, budget: An
         if not frontier.exact:
             return CostCurve.of(frontier).rate_within(name, float(budget))
         # logarithms are irrational: look for the rate in floating point, then take it as it is
-        found = Fraction(CostCurve.of(frontier_of(problem)).rate_within(name, float(budget)))
+        rate: Any = Fraction(CostCurve.of(frontier_of(problem)).rate_within(name, float(budget)))
         most = frontier.most_finite if np.isfinite(float(budget)) else frontier.most
-        return min(max(found, frontier.least), max(most, frontier.least))
+        return min(max(rate, frontier.least), max(most, frontier.least))
     if name == "tv":
         if budget >= 1:
             return frontier.most
@@ -224,11 +224,11 @@ def _number(frontier: Frontier, budget: Any) -> Any:
 
 def the_budget(budgets: Mapping[str, Any]) -> tuple[str, Any]:
     """Name and value of the only one that is not None; `InvalidInput` for none or several."""
-    given = {name: budget for name, budget in budgets.items() if budget is not None}
-    if len(given) != 1:
-        what = f"{' and '.join(given)} are given" if given else "no budget is given"
-        raise InvalidInput(f"{what}: give exactly one of {', '.join(budgets)}")
-    return next(iter(given.items()))
+    amounts = {name: budget for name, budget in budgets.items() if budget is not None}
+    if len(amounts) != 1:
+        fault = f"{' and '.join(amounts)} are given" if amounts else "no budget is given"
+        raise InvalidInput(f"{fault}: give exactly one of {', '.join(budgets)}")
+    return next(iter(amounts.items()))
 
 
 def checked_relax(relax: Any) -> dict[str, Any]:

@@ -61,8 +61,8 @@ class RelaxedRows:
         num_drafts: Integers, rates: Matrix, totals: Matrix,
     ) -> None:  # fmt: skip
         shape = len(target), len(self.schemes), num_drafts.size, len(self.amounts), -1
-        found = rates.reshape(shape)
-        least = np.empty(found.shape[:3])
+        table = rates.reshape(shape)
+        least = np.empty(table.shape[:3])
         amounts = np.array(self.amounts)
         nothing = amounts == 0.0
         if self.name == "tv" or nothing.any():
@@ -73,7 +73,7 @@ class RelaxedRows:
         if self.name == "tv":  # each unit of it buys one of acceptance
             reached = np.minimum(least[..., None] + amounts, 1.0)
             over = reached - least[..., None] > amounts  # by rounding
-            found[..., 0] = np.where(over, np.nextafter(reached, 0.0), reached)
+            table[..., 0] = np.where(over, np.nextafter(reached, 0.0), reached)
             return
         counts = tuple(num_drafts.tolist())
         groups = RowGroups(target.shape[1], max(counts))
@@ -88,29 +88,29 @@ class RelaxedRows:
                     bought = None if chain is None else self._bought(chain.costs())
                     if bought is None:
                         bought = self._bought(token_by_token(groups, scheme, counts[m]))
-                    found[row, n, m] = bought
+                    table[row, n, m] = bought
         if nothing.any():
-            found[..., nothing, :] = 0.0
-            found[..., nothing, 0] = least[..., None]
+            table[..., nothing, :] = 0.0
+            table[..., nothing, 0] = least[..., None]
 
     def _bought(self, curve: CostCurve) -> list[tuple[float, ...]] | None:
         """Rates that are certain; None if groups may hide too much of them."""
-        found: list[tuple[float, ...]] = []
+        rates: list[tuple[float, ...]] = []
         for amount in self.amounts:
             if self.by_slope:
                 rate = curve.rate_at_slope(self.name, amount)
                 hidden = _SAFETY * curve.doubt(self.name, rate)
                 if hidden > self.doubtful:
                     return None
-                found.append((rate, curve.cost(self.name, rate) + hidden))
+                rates.append((rate, curve.cost(self.name, rate) + hidden))
                 continue
             rate = curve.rate_within(self.name, amount)
             hidden = _SAFETY * curve.doubt(self.name, rate) if 0.0 < amount < np.inf else 0.0
             surely = curve.rate_within(self.name, amount - hidden) if hidden > 0.0 else rate
             if hidden > 0.0 and (hidden >= amount or rate - surely > ERROR):
                 return None
-            found.append((surely,))
-        return found
+            rates.append((surely,))
+        return rates
 
 
 def token_by_token(row: RowGroups, scheme: str, k: int) -> CostCurve:
@@ -157,11 +157,11 @@ class RowGroups:
     ) -> tuple[float, float]:
         """Read another row; return the sums of its weights, not finite if it is no distribution."""
         self._table = None
-        p_total, q_total, found, self._support = kernels.weigh_both(
+        p_total, q_total, num_likeliest, self._support = kernels.weigh_both(
             target, draft, target_scale, draft_scale, self._exponents, self.p, self.q,
             self._likeliest,
         )  # fmt: skip
-        self._fixed = self._likeliest[:found]
+        self._fixed = self._likeliest[:num_likeliest]
         return p_total, q_total
 
     @property
@@ -186,22 +186,24 @@ class RowGroups:
             return 1.0  # a single token hides nothing
         return float(which(self.p[tokens] / self.q[tokens]))
 
-    def chains(self, made: Composition | None, counts: tuple[int, ...]) -> Sequence[Chain | None]:
+    def chains(
+        self, composition: Composition | None, counts: tuple[int, ...]
+    ) -> Sequence[Chain | None]:
         """Chains of drafts that come from q in this way, for each K; None if groups do not work.
 
         None are known beside fixed tokens where several others are drawn.
         """
-        if made is None:
+        if composition is None:
             return [None] * len(counts)
-        if made.is_random and made.is_replaced:
+        if composition.is_random and composition.is_replaced:
             reached = np.minimum(self.table[1].cumsum(), 1.0)
             return [self._chain(reached**k) for k in counts]
-        if made.is_random:
+        if composition.is_random:
             return [self._chain(row[1:]) for row in self._race(counts)]
-        fixed = [self._fixed[: made.num_fixed(k)] for k in counts]
-        if made.num_random == 0:
+        fixed = [self._fixed[: composition.num_fixed(k)] for k in counts]
+        if composition.num_random == 0:
             return [_certain(float(self.p[tokens].sum())) for tokens in fixed]
-        if made.num_random == 1:
+        if composition.num_random == 1:
             return [self._beside_fixed(tokens) for tokens in fixed]
         return [None] * len(counts)
 

@@ -265,10 +265,10 @@ def survey_rules(
     for problem, q in zip(problems, drafts, strict=True):
         costs = CostCurve.of(frontier_of(problem))
         for n, rule in enumerate(rules.values()):
-            found = rule.outcome(problem.target, q)
-            best = costs.rate_within("kl", found.distances.kl)
-            rate = min(max(found.acceptance_rate, costs.least), costs.most)
-            measured = (found.acceptance_rate, found.distances.tv, found.distances.kl)
+            outcome = rule.outcome(problem.target, q)
+            best = costs.rate_within("kl", outcome.distances.kl)
+            rate = min(max(outcome.acceptance_rate, costs.least), costs.most)
+            measured = (outcome.acceptance_rate, outcome.distances.tv, outcome.distances.kl)
             means[n] += np.array([*measured, best, costs.cost("kl", rate)]) / len(problems)
     return [RulePoint(name, *row) for name, row in zip(rules, means.tolist(), strict=True)]
 
