@@ -127,7 +127,7 @@ class Verifier(ABC):
         self, kind: type[SingleModelDrafts], p: Floats, q: Floats, counts: list[int], seed: int
     ) -> list[float]:
         """Acceptance rates of one position, a problem for each K, as a `RowFormula` gives them."""
-        found = []
+        rates = []
         for k in counts:
             problem = TransportProblem(p, kind(q, k))
             self.check(problem)
@@ -145,8 +145,8 @@ class Verifier(ABC):
                     f"verifier {self.name!r} gives the acceptance rate {rate!r} at K = {k}: it "
                     "must be a number from 0 to 1"
                 )
-            found.append(rate)
-        return found
+            rates.append(rate)
+        return rates
 
     def configured(self, **options: Any) -> Verifier:
         """Same algorithm with other options than its usual ones."""
@@ -289,8 +289,8 @@ class Verifier(ABC):
         if relax is None:
             return self._verify(problem, tokens, Uniforms.of(rng))
         relaxation = relaxed_by(problem, relax)
-        found = self._verify(relaxation.problem, tokens, Uniforms.of(rng))
-        return RelaxedVerdict(*found, relaxation)
+        verdict = self._verify(relaxation.problem, tokens, Uniforms.of(rng))
+        return RelaxedVerdict(*verdict, relaxation)
 
     def _verify(self, problem: TransportProblem, tokens: Integers, uniforms: Uniforms) -> Verdict:
         decision = self.decide(problem, tokens)
@@ -345,8 +345,8 @@ class Verifier(ABC):
             return TransportProblem(p[n], make(q[n], tokens.shape[1]))
 
         relaxed = RelaxedProblems(problem_of, len(tokens), relax)
-        found = self.verify_rows(relaxed, list(tokens), uniforms, num_threads, str)
-        return BatchVerdict(found, first_places(tokens, found), **relaxed.distances)
+        outputs = self.verify_rows(relaxed, list(tokens), uniforms, num_threads, str)
+        return BatchVerdict(outputs, first_places(tokens, outputs), **relaxed.distances)
 
     @foreign("the verifier")
     def verify_rows(

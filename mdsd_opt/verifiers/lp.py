@@ -57,7 +57,7 @@ class LinearProgramme(Verifier):
                 f"the solution of method {solution.method!r} has no plan: full_lp, dual_lp and "
                 "max_flow give one"
             )
-        self._given = None if solution is None else solution.plan
+        self._fixed_plan = None if solution is None else solution.plan
         self._method = method
         self._plan = Remembered(self._plan_of)
         self._rule = Remembered(partial(self._planned_rule, exact=False))
@@ -87,13 +87,13 @@ class LinearProgramme(Verifier):
         return _rule_of(problem, self._plan(problem), exact)
 
     def _plan_of(self, problem: TransportProblem) -> TransportPlan:
-        if self._given is not None:
-            if self._given.tokens.max(initial=0) >= problem.vocab_size:
+        if self._fixed_plan is not None:
+            if self._fixed_plan.tokens.max(initial=0) >= problem.vocab_size:
                 raise InvalidInput(
                     f"the given plan is of a larger vocabulary than the {problem.vocab_size} "
                     "tokens of the problem: give a solution of the same problem"
                 )
-            return self._given
+            return self._fixed_plan
         from mdsd_opt.solvers import solve
 
         solution = solve(problem, self._method, **_OPTIONS.get(self._method, {}))

@@ -44,8 +44,8 @@ def residual_law(p: Law, taken: Law) -> Law:
     If nothing is left, a rejection takes rounding, and p itself is as good: in any case a token
     with p = 0 gets nothing.
     """
-    left = normalised(positive_part(p - taken))
-    return p if left is None else left
+    residual = normalised(positive_part(p - taken))
+    return p if residual is None else residual
 
 
 def decision_by_law(law: Law, drafts: Integers) -> Decision:

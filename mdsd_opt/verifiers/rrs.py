@@ -108,18 +108,18 @@ class RecursiveRejection(Verifier):
 
     def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
         law_of = _draft_laws(problem, exact)
-        left = target_of(problem, exact)
-        accept = nothing_accepted(drafts, left)
+        residual = target_of(problem, exact)
+        accept = nothing_accepted(drafts, residual)
         undecided = accept[0] + 1
         for k, token in enumerate(drafts.tolist()):
             if token < 0 or undecided <= 0:
                 break
             q = law_of(k, drafts[:k])
-            share = accepted(left[token], q[token])
+            share = accepted(residual[token], q[token])
             accept[k] = undecided * share
             undecided = undecided * (1 - share)
-            left = residual_law(left, q)
-        return Decision(accept, left)
+            residual = residual_law(residual, q)
+        return Decision(accept, residual)
 
     def acceptance_rate(
         self, problem: TransportProblem, num_samples: int = DEFAULT_SAMPLES, seed: int = 0
@@ -175,14 +175,14 @@ def independent_rates(p: Vector, models: Iterable[Vector], num_drafts: int) -> l
             "Draft fewer tokens, or ask for 'optimal' or 'kseq', whose rates are in closed form."
         )
     undecided = 1.0
-    left = p
+    residual = p
     rates = []
     for q in islice(models, num_drafts):
         if undecided > 0:
-            rest = np.maximum(left - q, 0.0)
+            rest = np.maximum(residual - q, 0.0)
             rejected = min(float(rest.sum()), 1.0)
             undecided *= rejected
-            left = rest / rejected if rejected > 0 else rest
+            residual = rest / rejected if rejected > 0 else rest
         rates.append(1.0 - undecided)
     return rates
 
@@ -225,8 +225,8 @@ def without_replacement_rates(
             means, errors = estimated_rates(sums, p, q, counts, few, seed, most)
             rates |= dict(zip(counts, zip(means, errors, strict=True), strict=True))
         first = last
-    found = [rates[min(k, support)] for k in num_drafts]
-    return [rate for rate, _ in found], [error for _, error in found]
+    estimates = [rates[min(k, support)] for k in num_drafts]
+    return [rate for rate, _ in estimates], [error for _, error in estimates]
 
 
 def _exact_rate(p: Vector, q: Vector, num_drafts: int, sums: RatioSums | None = None) -> float:
@@ -240,10 +240,10 @@ def _exact_rate(p: Vector, q: Vector, num_drafts: int, sums: RatioSums | None = 
         drawn = np.flatnonzero(rejected > 0)
         second = _second_overlaps(sums or RatioSums(p, q), float(total), sum_of_others(q)[drawn])
         return min(overlap + float((rejected[drawn] * second).sum()), 1.0)
-    left = rest / total
+    residual = rest / total
     rate = overlap
     for x in np.flatnonzero(rejected > 0).tolist():
-        rate += float(rejected[x]) * _exact_rate(left, without(q, x), num_drafts - 1)
+        rate += float(rejected[x]) * _exact_rate(residual, without(q, x), num_drafts - 1)
     return min(rate, 1.0)
 
 
@@ -348,9 +348,9 @@ class _Rejections:
         for place in self._bulk_drawn.T:  # skip them, from the first to the last
             passed = aim >= step * self._q_sums[place]
             aim += np.where(passed, step * self._q_bulk[place], 0.0)
-        found = self._find(aim, full, end, step, after)
-        found[from_top] = self._ratio.size
-        self._bulk_drawn = np.sort(np.column_stack([self._bulk_drawn, found]), axis=1)
+        tokens = self._find(aim, full, end, step, after)
+        tokens[from_top] = self._ratio.size
+        self._bulk_drawn = np.sort(np.column_stack([self._bulk_drawn, tokens]), axis=1)
 
     def _find(self, aim: Vector, full: Tokens, end: Tokens, step: Vector, after: Vector) -> Tokens:
         """Bulk token at which the weight before it and its own pass the aim."""
@@ -365,8 +365,8 @@ class _Rejections:
             passed = after * self._q_sums[middle + 1] - self._p_sums[middle + 1] > aim
             high = np.where(passed, middle, high)
             low = np.where(passed, low, np.minimum(middle + 1, high))
-        found: Tokens = np.where(share < q_full, np.minimum(among_full, full - 1), high)
-        return found
+        tokens: Tokens = np.where(share < q_full, np.minimum(among_full, full - 1), high)
+        return tokens
 
 
 VERIFIER = RecursiveRejection()

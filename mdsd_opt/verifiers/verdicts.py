@@ -195,22 +195,22 @@ class RelaxedProblems:
     ) -> None:
         self._problem_of = problem_of
         self._budget = None if relax is None else checked_relax(relax)  # before any row
-        self._found = np.zeros((3, num_rows))
+        self._outcomes = np.zeros((3, num_rows))
 
     def __call__(self, n: int) -> TransportProblem:
         problem = self._problem_of(n)
         if self._budget is None:
             return problem
-        found = relaxed_by(problem, self._budget)
-        self._found[:, n] = found.kl, found.tv, found.acceptance_rate
-        return found.problem
+        relaxation = relaxed_by(problem, self._budget)
+        self._outcomes[:, n] = relaxation.kl, relaxation.tv, relaxation.acceptance_rate
+        return relaxation.problem
 
     @property
     def distances(self) -> dict[str, Vector]:
         """Values "kl" and "tv" of the rows, shape (num_rows,) each; empty without a budget."""
-        return {} if self._budget is None else {"kl": self._found[0], "tv": self._found[1]}
+        return {} if self._budget is None else {"kl": self._outcomes[0], "tv": self._outcomes[1]}
 
     @property
     def rates(self) -> Vector:
         """Largest acceptance rates of the relaxed rows, shape (num_rows,)."""
-        return self._found[2]
+        return self._outcomes[2]

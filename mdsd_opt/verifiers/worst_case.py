@@ -159,12 +159,12 @@ def _naive_target(k: int) -> _Case:
 def _race_with(k: int) -> _Case:
     from scipy import optimize
 
-    found = optimize.minimize_scalar(
+    minimum = optimize.minimize_scalar(
         lambda a: -_lost_by_races(a, k), bounds=(0.0, 1.0), method="bounded",
         options={"xatol": 1e-9},
     )  # fmt: skip
     share = -math.expm1(k * math.log1p(-1 / (k + 1)))
-    return _Case(-float(found.fun), share, *_thin_tokens(float(found.x), k), attained=False)
+    return _Case(-float(minimum.fun), share, *_thin_tokens(float(minimum.x), k), attained=False)
 
 
 def _lost_by_races(rejected: float, k: int) -> float:

@@ -205,15 +205,15 @@ def _first_draft(drawn: Drawn) -> BlockRule:
 def _pivotal_draft(drawn: Drawn) -> BlockRule:
     # Single numbers: there are a few drafts, and calls on arrays would take most of the time.
     places, masses = drawn.places.tolist(), drawn.q[drawn.tokens].tolist()
-    above, left = drawn.above.item, np.array(masses_left(drawn)).tolist()
+    above, rests = drawn.above.item, np.array(masses_left(drawn)).tolist()
 
     def shares(start: int, stop: int) -> Numbers:
         first, *others = [k for k, place in enumerate(places) if place >= start]
         mass, below = masses[first], above(stop)
         drafted = sum((masses[k] for k in others), mass)
         in_block = max(above(start) - below, drafted)  # rounding may lose them in the sums
-        pivotal = below / (left[-1] + mass)
-        for rest in left[first:-1]:
+        pivotal = below / (rests[-1] + mass)
+        for rest in rests[first:-1]:
             pivotal = pivotal * rest / (rest + mass)
         result = [mass * 0] * len(places)
         for k in others:
@@ -254,10 +254,10 @@ def masses_left(drawn: Drawn, rest: Any = None) -> list[Any]:
 
     The last of them is the rest, which the order of the draws does not change.
     """
-    left = [mass_of_others(drawn.q, drawn.tokens) if rest is None else rest]
+    masses = [mass_of_others(drawn.q, drawn.tokens) if rest is None else rest]
     for token in drawn.tokens[:0:-1]:
-        left.append(left[-1] + drawn.q[token])
-    return left[::-1]
+        masses.append(masses[-1] + drawn.q[token])
+    return masses[::-1]
 
 
 def _probability(draws: RandomDraws, drawn: Drawn) -> Any:
@@ -268,8 +268,8 @@ def _probability(draws: RandomDraws, drawn: Drawn) -> Any:
     if np.unique(drawn.tokens).size < drawn.tokens.size:
         return masses[0] * 0
     probability = masses[0]
-    for mass, left in zip(masses[1:], masses_left(drawn), strict=False):
-        probability = probability * mass / left
+    for mass, rest in zip(masses[1:], masses_left(drawn), strict=False):
+        probability = probability * mass / rest
     return probability
 
 

@@ -162,19 +162,19 @@ def quasi_newton_direction(
     alphas (m,) is room, direction (n,) the result.
     """
     memory = steps.shape[0]
-    kept = min(count, memory)
+    num_pairs = min(count, memory)
     for i in range(direction.size):
         direction[i] = -gradient[i] if free[i] else 0.0
-    for back in range(1, kept + 1):
+    for back in range(1, num_pairs + 1):
         j = (count - back) % memory
         alphas[j] = _dot(steps[j], direction) / _dot(steps[j], changes[j])
         _add(-alphas[j], changes[j], free, direction)
-    if kept > 0:
+    if num_pairs > 0:
         j = (count - 1) % memory
         scale = _dot(steps[j], changes[j]) / _dot(changes[j], changes[j])
         for i in range(direction.size):
             direction[i] *= scale
-    for back in range(kept, 0, -1):
+    for back in range(num_pairs, 0, -1):
         j = (count - back) % memory
         beta = _dot(changes[j], direction) / _dot(steps[j], changes[j])
         _add(alphas[j] - beta, steps[j], free, direction)

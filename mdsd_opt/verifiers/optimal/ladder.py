@@ -97,11 +97,11 @@ def fit(problem: TransportProblem, tolerance: float, subset: Flags | None = None
     assert form is not None
     p = problem.target.copy()
     p[fixed] = 0.0
-    found = threshold_subset(p, form) if subset is None else subset_of(p, form, subset)
-    subset = found.subset
+    threshold = threshold_subset(p, form) if subset is None else subset_of(p, form, subset)
+    subset = threshold.subset
     heights = np.zeros(p.size)
-    inside = _fitted(p, form, found, heights, True, tolerance / 2)
-    outside = _fitted(p, form, found, heights, False, tolerance / 2)
+    inside = _fitted(p, form, threshold, heights, True, tolerance / 2)
+    outside = _fitted(p, form, threshold, heights, False, tolerance / 2)
     law = np.empty(p.size)
     accepted = selection_law(p, form.q, heights, subset, inside.wins, outside.wins, law)
     certain = float(problem.target[fixed].sum())
@@ -112,19 +112,19 @@ def fit(problem: TransportProblem, tolerance: float, subset: Flags | None = None
         selection=frozen(law),
         target=frozen(p),
         bound=min(certain + accepted, 1.0),
-        upper=min(1.0 + certain + found.value, 1.0),
+        upper=min(1.0 + certain + threshold.value, 1.0),
         evaluations=inside.passes + outside.passes,
     )
 
 
 def _fitted(
-    p: Vector, form: ProductForm, given: ThresholdSubset, heights: Vector, is_inside: bool,
+    p: Vector, form: ProductForm, threshold: ThresholdSubset, heights: Vector, is_inside: bool,
     tolerance: float,
 ) -> Heights:  # fmt: skip
     """Fit one side and write its heights."""
     from mdsd_opt.solvers import below_threshold, take_columns
 
-    subset, inside, everything = given.subset, given.point, form.q.sum(axis=1)
+    subset, inside, everything = threshold.subset, threshold.point, form.q.sum(axis=1)
     if is_inside:
         climbing = np.flatnonzero(subset)
         total, base, sign, guess = inside, np.zeros(len(form.q)), 1.0, _GUESS_INSIDE
@@ -137,9 +137,9 @@ def _fitted(
     take_columns(form.q, climbing, q)
     staying = np.maximum(total - q.sum(axis=0), 0.0)
     side = Side(form, sign * p[climbing], q, staying, base, sign)
-    found = fit_side(side, guess, tolerance)
-    heights[climbing] = sign * found.levels
-    return found
+    solution = fit_side(side, guess, tolerance)
+    heights[climbing] = sign * solution.levels
+    return solution
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -230,15 +230,15 @@ def response_to(side: Side, masses: Matrix) -> _Response:
 
     wins, below, here = side.chances(masses)
     levels = np.empty(side.wanted.size)
-    found = np.zeros_like(masses)
-    found[0] = side.staying
+    answer = np.zeros_like(masses)
+    answer[0] = side.staying
     lower, upper = np.zeros((2, *below.shape))
-    lack, top = respond(side.wanted, side.q, wins, levels, found, lower, upper)
-    true = side.chances(found)[0]
-    violation = lack + float((found * np.maximum(wins - true, 0.0)).sum())
+    lack, top = respond(side.wanted, side.q, wins, levels, answer, lower, upper)
+    true = side.chances(answer)[0]
+    violation = lack + float((answer * np.maximum(wins - true, 0.0)).sum())
     used = min(top + 2, len(masses))
     jacobian = _jacobian(lower[:used], upper[:used], below[:used], here[:used])
-    return _Response(levels, found, true, lack, violation, jacobian)
+    return _Response(levels, answer, true, lack, violation, jacobian)
 
 
 def _jacobian(lower: Matrix, upper: Matrix, below: Matrix, here: Matrix) -> Matrix:

@@ -42,9 +42,9 @@ def level_weights(
                         share = weights[part] * count * shares[g]
                         wins[c, r] += sign * share * _without(point, powers[part], r, r, 1)
                         for s in range(num_rows):
-                            left = powers[part, s] - (r == s)
-                            if left > 0:
-                                value = share * left * _without(point, powers[part], r, s, 2)
+                            others = powers[part, s] - (r == s)
+                            if others > 0:
+                                value = share * others * _without(point, powers[part], r, s, 2)
                                 below[c, r, s] += value
                                 here[c, r, s] += value * nodes[g]
         for r in range(num_rows):

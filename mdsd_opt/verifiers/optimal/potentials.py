@@ -217,10 +217,10 @@ def _league(law: SupportLaw, subset: Flags, outside: bool) -> League:
     """League of listed sets; those with a token outside H have only such tokens, outside."""
     is_out = ~subset[law.tokens]
     has_out = np.bincount(law.arc_support[is_out], minlength=law.num_supports) > 0
-    kept = is_out if outside else ~has_out[law.arc_support]
+    arcs = is_out if outside else ~has_out[law.arc_support]
     sets = has_out if outside else ~has_out
-    sizes = np.bincount(law.arc_support[kept], minlength=law.num_supports)[sets]
-    members, tokens = np.unique(law.tokens[kept], return_inverse=True)
+    sizes = np.bincount(law.arc_support[arcs], minlength=law.num_supports)[sets]
+    members, tokens = np.unique(law.tokens[arcs], return_inverse=True)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return League(members.astype(np.int64), tokens, offsets, law.mass[sets])
 
