@@ -486,12 +486,12 @@ def tokens_at(law: Floats, uniforms: Any) -> Any:
         return np.minimum(index, cumulative.searchsorted(cumulative[-1]))
     # A running sum waits for every addition; sums of blocks do not, and one block is then enough.
     reached = np.add.reduceat(law, np.arange(0, law.size, _BLOCK)).cumsum()
-    aims, found = np.asarray(uniforms * reached[-1]), []
+    aims, tokens = np.asarray(uniforms * reached[-1]), []
     for aim in aims.ravel().tolist():
         block = _first_beyond(reached, aim)
         start, before = block * _BLOCK, reached[block - 1] if block else 0.0
-        found.append(start + _first_beyond(law[start : start + _BLOCK].cumsum(), aim - before))
-    return np.array(found, np.int64).reshape(aims.shape)
+        tokens.append(start + _first_beyond(law[start : start + _BLOCK].cumsum(), aim - before))
+    return np.array(tokens, np.int64).reshape(aims.shape)
 
 
 def _first_beyond(cumulative: Floats, aim: float) -> int:

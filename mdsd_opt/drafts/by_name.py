@@ -36,8 +36,8 @@ def _declared(base: Any) -> Iterable[Any]:
 
 def _by_name(kinds: Iterable[Any]) -> dict[str, Any]:
     places = {name: place for place, name in enumerate(_FIRST)}
-    found = {kind.scheme: kind for kind in kinds}
-    return {x: found[x] for x in sorted(found, key=lambda x: (places.get(x, len(places)), x))}
+    schemes = {kind.scheme: kind for kind in kinds}
+    return {x: schemes[x] for x in sorted(schemes, key=lambda x: (places.get(x, len(places)), x))}
 
 
 for _module in pkgutil.iter_modules(importlib.import_module(_PACKAGE).__path__):

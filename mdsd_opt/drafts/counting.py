@@ -48,8 +48,8 @@ def count_power(base: int, exponent: int) -> int:
 def count_arrangements(num_tokens: int, size: int) -> int:
     """Number of ordered ways to draw `size` of the tokens without replacement."""
     count = 1
-    for left in range(num_tokens, num_tokens - size, -1):
-        count *= left
+    for choices in range(num_tokens, num_tokens - size, -1):
+        count *= choices
         if count >= COUNTLESS:
             return COUNTLESS
     return count
@@ -89,11 +89,11 @@ def require_exact(count: int, bits: int = 0) -> None:
         )
 
 
-def require_listable(what: str, terms: int, limit: int) -> None:
+def require_listable(subject: str, terms: int, limit: int) -> None:
     """Raise `ProblemTooLarge` if a list takes more terms to compute than the limit."""
     if terms > limit:
         raise ProblemTooLarge(
-            f"{what} takes {readable(terms)} terms, over the limit of {limit:,}: draft fewer "
+            f"{subject} takes {readable(terms)} terms, over the limit of {limit:,}: draft fewer "
             "tokens or restrict the vocabulary (top_k, top_p). Without a list work "
             "method='subset_selection' (with or without replacement, greedy, top-K), "
             "method='submodular' (draws from different models) and the verifier 'optimal'."

@@ -71,12 +71,12 @@ class HoldsFixed(DraftScheme):
         fixed, beside = self.always_drafted, self.beside_fixed
         held, drawn = np.split(tuples, [fixed.size], axis=1)
         nothing = np.empty((len(tuples), 0))
-        found = (
+        intervals = (
             UniformIntervals(nothing, nothing, all_hold(drawn == -1))
             if beside is None
             else beside.uniform_intervals(drawn)
         )
-        return found.where(all_hold(held == fixed))
+        return intervals.where(all_hold(held == fixed))
 
     def drafted_mass(self, p: Floats) -> float:
         (fixed, beside), others = split_fixed(self), p.copy()
@@ -157,11 +157,11 @@ class FixedSetDrafts(HoldsFixed, OneDraft):
         if not self.last_draw.any():
             return None
         fixed = set(self.always_drafted.tolist())
-        given = self.model.given
-        if isinstance(given, tuple):
-            rest = tuple(Fraction(0) if i in fixed else x for i, x in enumerate(given))
+        masses = self.model.given
+        if isinstance(masses, tuple):
+            rest = tuple(Fraction(0) if i in fixed else x for i, x in enumerate(masses))
             return WithReplacement(Distribution(self.last_draw, rest), 1)
-        outside = given.copy()
+        outside = masses.copy()
         outside[self.always_drafted] = 0.0
         return WithReplacement(Distribution(self.last_draw, outside), 1)
 

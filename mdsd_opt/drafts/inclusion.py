@@ -45,11 +45,11 @@ def inclusion_probabilities(drafts: DraftScheme) -> Floats:
         return mixed
     beside = drafts.beside_fixed
     if beside is not drafts:
-        found = np.zeros(drafts.vocab_size)
+        inclusion = np.zeros(drafts.vocab_size)
         if beside is not None:
-            found = inclusion_probabilities(beside)
-        found[drafts.always_drafted] = 1.0
-        return found
+            inclusion = inclusion_probabilities(beside)
+        inclusion[drafts.always_drafted] = 1.0
+        return inclusion
     models = drafts.independent_models
     if models is not None:
         with np.errstate(divide="ignore"):  # of a token that is certain
@@ -66,22 +66,22 @@ def inclusion_probabilities(drafts: DraftScheme) -> Floats:
 def inclusion_masses(q: Vector, p: Vector, num_drafts: Sequence[int]) -> list[float]:
     """Sums of p_i Pr(i is drafted) without replacement, for several K; the quadrature is shared."""
     closed = [_closed_form(q, k) for k in num_drafts]
-    raced = [k for k, found in zip(num_drafts, closed, strict=True) if found is None]
+    raced = [k for k, pi in zip(num_drafts, closed, strict=True) if pi is None]
     masses = _race_masses(q, p, max(raced)) if raced else q
     return [
-        float(masses[k - 1] if found is None else (p * found).sum())  # @ would wake BLAS' threads
-        for k, found in zip(num_drafts, closed, strict=True)
+        float(masses[k - 1] if pi is None else (p * pi).sum())  # @ would wake BLAS' threads
+        for k, pi in zip(num_drafts, closed, strict=True)
     ]
 
 
 def _without_replacement(draws: RandomDraws) -> Floats:
     q, most = draws.q, draws.num_drafts
-    found = _closed_form(q, most)
-    if found is None:
-        found = np.zeros(q.size)
+    inclusion = _closed_form(q, most)
+    if inclusion is None:
+        inclusion = np.zeros(q.size)
         support = np.flatnonzero(q > 0)
-        found[support] = _by_race(q[support], most)
-    return np.minimum(found, 1.0)
+        inclusion[support] = _by_race(q[support], most)
+    return np.minimum(inclusion, 1.0)
 
 
 def _closed_form(q: Vector, num_drafts: int) -> Vector | None:
@@ -129,7 +129,7 @@ def _by_race(q: Floats, most: int) -> Floats:
     """
     t, w, light = _race_of(q, most)
     rang = light_laws(np.zeros(int(light.sum())), q[light], t, most)[0]
-    found = np.zeros(q.size)
+    inclusion = np.zeros(q.size)
     heavy = np.flatnonzero(~light)
     whole = rang
     if heavy.size:
@@ -140,11 +140,11 @@ def _by_race(q: Floats, most: int) -> Floats:
             rings = -np.expm1(-q[heavy, None] * t[part])
             others, together = _all_but_one(rings, rang[:, part])
             density = q[heavy, None] * (1.0 - rings)
-            found[heavy] += (density * others.sum(axis=1) * w[part]).sum(axis=1)
+            inclusion[heavy] += (density * others.sum(axis=1) * w[part]).sum(axis=1)
             wholes.append(together)
         whole = np.concatenate(wholes, axis=1)
-    found[light] = _series(q[light], whole, t, w)
-    return found
+    inclusion[light] = _series(q[light], whole, t, w)
+    return inclusion
 
 
 def _all_but_one(rings: Floats, first: Floats) -> tuple[Floats, Floats]:
@@ -175,10 +175,10 @@ def _all_but_one(rings: Floats, first: Floats) -> tuple[Floats, Floats]:
 def _product(one: Floats, other: Floats) -> Floats:
     """Laws of sums, up to K - 1: shape (n, K, T)."""
     most = one.shape[1]
-    found = np.zeros(np.broadcast_shapes(one.shape, other.shape))
+    product = np.zeros(np.broadcast_shapes(one.shape, other.shape))
     for n in range(most):
-        found[:, n:] += one[:, n : n + 1] * other[:, : most - n]
-    return found
+        product[:, n:] += one[:, n : n + 1] * other[:, : most - n]
+    return product
 
 
 def _series(q: Floats, whole: Floats, t: Floats, w: Floats) -> Floats:

@@ -170,10 +170,10 @@ class IndependentDrafts(ProductDrafts):
 
     def require_listable(self) -> None:
         most = min(self.num_drafts, self.support.size)
-        what = f"listing the draft sets of {self!r}"
-        require_listable(what, count_power(self.support.size, self.num_drafts), MAX_TERMS)
+        subject = f"listing the draft sets of {self!r}"
+        require_listable(subject, count_power(self.support.size, self.num_drafts), MAX_TERMS)
         passes = sum(count_power(size, self.num_drafts) for size in range(1, most + 1))
-        require_listable(what, passes, MAX_PASSES)
+        require_listable(subject, passes, MAX_PASSES)
 
     def support_law(self) -> SupportLaw:
         self.require_listable()

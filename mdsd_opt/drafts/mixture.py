@@ -157,13 +157,13 @@ class MixtureDrafts(DraftScheme):
         return np.asarray(self.mixture_weights @ np.array(each))
 
     def independent_draws(self, exact: bool) -> list[IndependentDraws] | None:
-        found: list[IndependentDraws] = []
+        parts: list[IndependentDraws] = []
         for weight, component in self.mixture_parts(exact):
             inner = component.independent_draws(exact)
             if inner is None:
                 return None
-            found += [(weight * share, draws) for share, draws in inner]
-        return found
+            parts += [(weight * share, draws) for share, draws in inner]
+        return parts
 
     def count_supports(self) -> tuple[int, int]:
         counts = [component.count_supports() for component in self.components]

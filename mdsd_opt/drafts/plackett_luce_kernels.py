@@ -40,8 +40,8 @@ def rates_left(q: Vector, num_drafts: int) -> float:
     if num_drafts == 1:
         return float(q.sum())
     positive = q[q > 0.0]  # many zeros are many ties, over which selection is slow
-    left = positive.size - num_drafts + 1
-    return float(np.partition(positive, left)[:left].sum()) if left > 0 else 0.0
+    size = positive.size - num_drafts + 1
+    return float(np.partition(positive, size)[:size].sum()) if size > 0 else 0.0
 
 
 @kernel(reassociate=True)

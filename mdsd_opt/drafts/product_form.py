@@ -99,12 +99,12 @@ def product_form(drafts: DraftScheme | None, exact: bool = False) -> ProductForm
 
     Models that neither float64 nor Fractions tell apart are one, so both have equal rows.
     """
-    found = None if drafts is None else drafts.independent_draws(exact)
-    if found is None:
+    draws = None if drafts is None else drafts.independent_draws(exact)
+    if draws is None:
         return None
     models: list[Distribution] = []
     rows: list[dict[int, int]] = []
-    for _, factors in found:
+    for _, factors in draws:
         row: dict[int, int] = {}
         for model, count in factors:
             r = next((r for r, known in enumerate(models) if known.same_as(model)), len(models))
@@ -115,4 +115,4 @@ def product_form(drafts: DraftScheme | None, exact: bool = False) -> ProductForm
     powers = np.array([[row.get(r, 0) for r in range(len(models))] for row in rows], dtype=np.int64)
     kind = object if exact else np.float64
     q = [model.exact() if exact else model.values for model in models]
-    return ProductForm(np.array(q, dtype=kind), np.array([w for w, _ in found], dtype=kind), powers)
+    return ProductForm(np.array(q, dtype=kind), np.array([w for w, _ in draws], dtype=kind), powers)

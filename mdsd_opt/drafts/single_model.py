@@ -71,8 +71,8 @@ class SingleModelDrafts(DraftScheme):
     @classmethod
     def draws_independently(cls) -> bool:
         """Whether all drafts are independent draws from q, as far as the composition says."""
-        made = cls.composition
-        return made is not None and made.is_random and made.is_replaced
+        composition = cls.composition
+        return composition is not None and composition.is_random and composition.is_replaced
 
     @classmethod
     def from_entry(cls, entry: EntryReader) -> Self:
@@ -96,10 +96,10 @@ class OneDraft(SingleModelDrafts, PrefixDraftScheme):
 
     @cached_property
     def random_draws(self) -> RandomDraws | None:
-        made = self.composition
-        if made is None or not made.is_random:
+        composition = self.composition
+        if composition is None or not composition.is_random:
             return None
-        return RandomDraws(self.q, self.num_drafts, made.is_replaced)
+        return RandomDraws(self.q, self.num_drafts, composition.is_replaced)
 
     def to_entry(self, written: Callable[[Distribution], Any]) -> Entry:
         return {"scheme": self.scheme, "q": written(self.model), "num_drafts": self.num_drafts}

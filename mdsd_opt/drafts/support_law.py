@@ -45,11 +45,11 @@ class SupportLaw:
         cls, vocab_size: int, groups: Sequence[tuple[NDArray[Any], Floats]]
     ) -> SupportLaw:
         """Law from groups of equally large sets, each [n, m] tokens and [n] masses; zeros go."""
-        kept = [(sets[mass > 0], mass[mass > 0]) for sets, mass in groups]
-        sizes = [np.full(len(sets), sets.shape[1], dtype=np.int64) for sets, _ in kept]
+        positive = [(sets[mass > 0], mass[mass > 0]) for sets, mass in groups]
+        sizes = [np.full(len(sets), sets.shape[1], dtype=np.int64) for sets, _ in positive]
         offsets = np.concatenate([[0], np.cumsum(np.concatenate(sizes))]).astype(np.int64)
-        tokens = np.concatenate([sets.ravel() for sets, _ in kept]).astype(np.int32)
-        mass = np.concatenate([mass for _, mass in kept])
+        tokens = np.concatenate([sets.ravel() for sets, _ in positive]).astype(np.int32)
+        mass = np.concatenate([mass for _, mass in positive])
         return cls(vocab_size, frozen(tokens), frozen(offsets), frozen(mass))
 
     @classmethod

@@ -151,9 +151,9 @@ class WithReplacement(ProductDrafts, OneDraft):
         if num_tokens > 1 and k > _MAX_LISTED_DRAFTS:
             passes = COUNTLESS
         terms = cost * count_choices(num_tokens + k - 1, k)
-        what = f"listing the draft sets of {self!r}"
-        require_listable(what, terms, limit)
-        require_listable(what, passes, MAX_PASSES // 10)
+        subject = f"listing the draft sets of {self!r}"
+        require_listable(subject, terms, limit)
+        require_listable(subject, passes, MAX_PASSES // 10)
 
 
 def _power_slopes(before: Floats, after: Floats, exponent: int) -> Floats:

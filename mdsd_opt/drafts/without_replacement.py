@@ -246,8 +246,8 @@ class WithoutReplacement(OneDraft):
         if earlier.size < self.num_drafts:
             law[:] = self.q
             law[earlier] = 0.0
-            left = law.sum()  # as a sum of what is left, not as 1 - q(earlier)
-            law /= left if left > 0 else 1.0
+            rest = law.sum()  # as a sum of what is left, not as 1 - q(earlier)
+            law /= rest if rest > 0 else 1.0
         return law
 
     def is_possible(self, tokens: Integers) -> bool:
@@ -259,8 +259,8 @@ class WithoutReplacement(OneDraft):
 
     def uniform_intervals(self, tuples: Integers) -> UniformIntervals:
         drawn = self._num_drawn
-        found = UniformIntervals.of_choices(*successive_masses_in(self.q, tuples[:, :drawn]))
-        return found.where(all_hold(tuples[:, drawn:] == -1))
+        intervals = UniformIntervals.of_choices(*successive_masses_in(self.q, tuples[:, :drawn]))
+        return intervals.where(all_hold(tuples[:, drawn:] == -1))
 
     def independent_places(self) -> list[tuple[list[int], Floats]]:
         return [([0], self.q)]
@@ -277,9 +277,9 @@ class WithoutReplacement(OneDraft):
             return
         passes = self.num_drafts * count_power(2, self.num_drafts)
         terms = passes * count_choices(self.support.size, self.num_drafts)
-        what = f"listing the draft sets of {self!r}"
-        require_listable(what, terms, MAX_TERMS)
-        require_listable(what, passes, MAX_PASSES)
+        subject = f"listing the draft sets of {self!r}"
+        require_listable(subject, terms, MAX_TERMS)
+        require_listable(subject, passes, MAX_PASSES)
 
     def support_law(self) -> SupportLaw:
         self.require_listable()
