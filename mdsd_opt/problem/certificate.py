@@ -115,9 +115,9 @@ def certify(
         cut = problem.exact_cut_value(read.subset) if exact else _cut(problem, read.subset)
         upper = min(upper, cut)
     if read.plan is not None:
-        found = plan_violations(problem, read.plan, tolerance)
-        violations += found
-        if not found:
+        faults = plan_violations(problem, read.plan, tolerance)
+        violations += faults
+        if not faults:
             lower = (
                 sum(feasible_masses(problem, read.plan), Fraction(0))
                 if exact
@@ -192,8 +192,8 @@ def _cut(problem: TransportProblem, subset: Flags) -> float:
 
 
 def _has_marginal(problem: TransportProblem, solution: Found) -> bool:
-    given = solution.selection is not None or solution.subset is not None
-    return given and problem.drafts.prefix_form is not None
+    has_subset = solution.selection is not None or solution.subset is not None
+    return has_subset and problem.drafts.prefix_form is not None
 
 
 def claim_violations(
@@ -210,30 +210,30 @@ def claim_violations(
     rate, low, high = solution.acceptance_rate, solution.lower_bound, solution.upper_bound
     proven = f"the proven lower bound {float(lower):.12g}"
     optimal = f"acceptance_rate {rate:.12g} is claimed optimal"
-    found = []
+    faults = []
     for name, value in (("acceptance_rate", rate), ("lower_bound", low)):
         if value > upper + tolerance:
-            found.append(f"{name} {value:.12g} exceeds the proven upper bound {float(upper):.12g}")
+            faults.append(f"{name} {value:.12g} exceeds the proven upper bound {float(upper):.12g}")
     if high < lower - tolerance:
-        found.append(f"upper_bound {high:.12g} is below {proven}")
+        faults.append(f"upper_bound {high:.12g} is below {proven}")
     if solution.status is Status.OPTIMAL and rate < lower - tolerance:
-        found.append(f"{optimal}, below {proven}")
+        faults.append(f"{optimal}, below {proven}")
     elif solution.status is Status.OPTIMAL and rate < upper - 2 * tolerance:
-        found.append(f"{optimal}, but nothing given rules out more, up to {float(upper):.12g}")
+        faults.append(f"{optimal}, but nothing given rules out more, up to {float(upper):.12g}")
     if rate < low - tolerance:
-        found.append(f"acceptance_rate {rate:.12g} is below the claimed lower bound {low:.12g}")
+        faults.append(f"acceptance_rate {rate:.12g} is below the claimed lower bound {low:.12g}")
     if rate > high + tolerance:
-        found.append(f"acceptance_rate {rate:.12g} exceeds the claimed upper bound {high:.12g}")
+        faults.append(f"acceptance_rate {rate:.12g} exceeds the claimed upper bound {high:.12g}")
     if high < upper - tolerance:
         known = f"the subset proves {float(upper):.12g}, not"
         shown = "nothing proves" if solution.subset is None else known
-        found.append(f"{shown} the claimed upper bound {high:.12g}")
+        faults.append(f"{shown} the claimed upper bound {high:.12g}")
     shown = f"{_shown_by(problem, solution)} {float(lower):.12g}, not the claimed"
     if low > lower + tolerance:
-        found.append(f"{shown} lower bound {low:.12g}")
+        faults.append(f"{shown} lower bound {low:.12g}")
     elif solution.status is not Status.LIMIT and rate > lower + 2 * tolerance:
-        found.append(f"{shown} acceptance_rate {rate:.12g}")
-    return found
+        faults.append(f"{shown} acceptance_rate {rate:.12g}")
+    return faults
 
 
 def _shown_by(problem: TransportProblem, solution: Found) -> str:
@@ -319,9 +319,9 @@ def read_solution(solution: Any, vocab_size: int) -> tuple[Found | None, list[st
     read: dict[str, Any] = {}
     unreadable = []
     for name, reader in readers.items():
-        given = getattr(solution, name)
+        value = getattr(solution, name)
         try:
-            read[name] = None if given is None and name in _OPTIONAL else reader(given)
+            read[name] = None if value is None and name in _OPTIONAL else reader(value)
         except InvalidInput as error:
             unreadable.append(str(error))
     return (None if unreadable else replace(solution, **read)), unreadable

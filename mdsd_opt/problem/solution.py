@@ -196,14 +196,14 @@ class TransportPlan:
         moved: dict[tuple[int, ...], Floats] = {}
         for members, token, mass in self.items():
             moved.setdefault(members, np.zeros(size))[token] += mass
-        left = np.maximum(problem.target - self.token_mass(size), 0.0)
-        left /= left.sum() if left.any() else 1.0
+        residual = np.maximum(problem.target - self.token_mass(size), 0.0)
+        residual /= residual.sum() if residual.any() else 1.0
         joint = np.zeros((size,) * (k + 1))
         for row, members, chance in zip(tuples.tolist(), sets, chances.tolist(), strict=True):
             if chance > 0:
                 share = chance / whole[members]
                 accepted = share * moved.get(members, np.zeros(size))
-                joint[tuple(row)] = accepted + max(chance - accepted.sum(), 0.0) * left
+                joint[tuple(row)] = accepted + max(chance - accepted.sum(), 0.0) * residual
         return joint
 
     def token_mass(self, vocab_size: int) -> Floats:
@@ -290,13 +290,13 @@ class Solution(Found):
     @classmethod
     def of(cls, found: Found, method: str, solve_seconds: float) -> Solution:
         """Solution with all rates clipped to [0, 1], which rounding may leave."""
-        given = {x.name: getattr(found, x.name) for x in fields(Found)}
+        values = {x.name: getattr(found, x.name) for x in fields(Found)}
         for name in ("acceptance_rate", "lower_bound", "upper_bound"):
-            given[name] = min(max(given[name], 0.0), 1.0)
+            values[name] = min(max(values[name], 0.0), 1.0)
         for name in ("subset", "selection"):
-            if given[name] is not None:
-                frozen(given[name])
-        return cls(**given, method=method, solve_seconds=solve_seconds)
+            if values[name] is not None:
+                frozen(values[name])
+        return cls(**values, method=method, solve_seconds=solve_seconds)
 
     @property
     def dual(self) -> TransportDual | None:

@@ -74,23 +74,23 @@ def _read_basis(basis: Any, num_arcs: int, num_tokens: int, num_supports: int) -
 
 def plan_violations(problem: TransportProblem, plan: TransportPlan, tolerance: float) -> list[str]:
     """Ways in which the plan breaks a constraint of the problem, in words."""
-    found = []
+    faults = []
     lowest = plan.mass.min(initial=0.0)
     if lowest < -tolerance:
-        found.append(f"the plan has a negative mass {lowest:.3g}")
+        faults.append(f"the plan has a negative mass {lowest:.3g}")
     excess = plan.token_mass(problem.vocab_size) - problem.target
     token = int(excess.argmax())
     if excess[token] > tolerance:
-        found.append(f"the plan gives token {token} {excess[token]:.3g} more than the target has")
+        faults.append(f"the plan gives token {token} {excess[token]:.3g} more than the target has")
     excess = plan.support_mass() - support_masses(problem, plan)
     support = int(excess.argmax()) if excess.size else 0
     if excess.size and excess[support] > tolerance:
         members = plan.tokens[plan.offsets[support] : plan.offsets[support + 1]].tolist()
-        found.append(
+        faults.append(
             f"the plan moves {excess[support]:.3g} more through draft set {members} than the "
             "drafts put there"
         )
-    return found
+    return faults
 
 
 def support_masses(problem: TransportProblem, plan: TransportPlan) -> Floats:
@@ -177,11 +177,11 @@ def basis_masses(problem: TransportProblem, plan: TransportPlan) -> list[Fractio
     if basis is None:
         return None
     num_tokens, tokens = problem.vocab_size, plan.tokens.tolist()
-    left = [*problem.exact_target, *exact_support_masses(problem, plan)]
+    residual = [*problem.exact_target, *exact_support_masses(problem, plan)]
     slack = [*basis.token_slacks.tolist(), *basis.support_slacks.tolist()]
 
     supports = (num_tokens + plan.arc_support).tolist()
-    arcs_at: list[set[int]] = [set() for _ in left]
+    arcs_at: list[set[int]] = [set() for _ in residual]
     for arc in np.flatnonzero(basis.arcs).tolist():
         arcs_at[tokens[arc]].add(arc)
         arcs_at[supports[arc]].add(arc)
@@ -192,13 +192,13 @@ def basis_masses(problem: TransportProblem, plan: TransportPlan) -> list[Fractio
         if len(arcs_at[node]) != 1:
             continue
         arc = arcs_at[node].pop()
-        mass = left[node]
+        mass = residual[node]
         other = supports[arc] if node < num_tokens else tokens[arc]
         arcs_at[other].discard(arc)
-        left[node] = Fraction(0)
-        left[other] -= mass
+        residual[node] = Fraction(0)
+        residual[other] -= mass
         masses[arc] = mass
-        if mass < 0 or left[other] < 0:
+        if mass < 0 or residual[other] < 0:
             return None
         if len(arcs_at[other]) == 1 and not slack[other]:
             leaves.append(other)

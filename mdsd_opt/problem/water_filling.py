@@ -81,8 +81,8 @@ def level_without_order(p: Numbers, w: Numbers, mass: float, rising: bool) -> fl
         return 0.0 if rising else np.inf
     level = max(mass, 0.0) / accurate_sum(w)
     while True:
-        kept, weight = split_at(p, w, level, rising)
-        closer = (mass - kept) / weight if weight > 0.0 else level
+        p_mass, w_mass = split_at(p, w, level, rising)
+        closer = (mass - p_mass) / w_mass if w_mass > 0.0 else level
         if not (closer < level if rising else closer > level):
             return level
         level = closer
