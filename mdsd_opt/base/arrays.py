@@ -215,7 +215,7 @@ _TOKENS_SUMMED = 1 << 18
 _BITS_OF_FLOATS = {1: 1 << 5, 2: 1 << 10, 4: 1 << 23, 8: 1 << 52}
 
 
-def as_logits(given: Opened, kind: str | None) -> Opened:
+def as_logits(source: Opened, kind: str | None) -> Opened:
     """Rows (..., V) as logits, which they are taken for if no kind is given and they may be.
 
     Raises `InvalidInput` where there is no such kind, where they are the bits of floats, or where
@@ -224,23 +224,23 @@ def as_logits(given: Opened, kind: str | None) -> Opened:
     """
     if kind not in (None, *KINDS):
         raise InvalidInput(f'kind is {kind!r}: give "logits", "logprobs" or "probs"')
-    if not given.shape or 0 in given.shape:
-        return _log(given) if kind == "probs" and given.library != "dask" else given
-    if given.library == "dask":
-        rows = given.array.rechunk({-1: -1})
+    if not source.shape or 0 in source.shape:
+        return _log(source) if kind == "probs" and source.library != "dask" else source
+    if source.library == "dask":
+        rows = source.array.rechunk({-1: -1})
         dtype = np.result_type(rows.dtype, np.float32) if kind == "probs" else rows.dtype
         checked = rows.map_blocks(
-            lambda block: as_logits(Opened.of(block, given.name), kind).array,
+            lambda block: as_logits(Opened.of(block, source.name), kind).array,
             dtype=dtype, meta=np.empty((0,) * rows.ndim, dtype),
         )  # fmt: skip
-        return Opened(given.name, checked, "dask")
-    if "int" in str(given.array.dtype):
-        refuse_bits(given.numpy(), given.name)
+        return Opened(source.name, checked, "dask")
+    if "int" in str(source.array.dtype):
+        refuse_bits(source.numpy(), source.name)
     if kind is None:
-        _ask(given)
+        _ask(source)
     elif kind != "logits":
-        _check_sums(given, kind)
-    return _log(given) if kind == "probs" else given
+        _check_sums(source, kind)
+    return _log(source) if kind == "probs" else source
 
 
 def refuse_bits(values: NDArray[Any], name: str) -> None:
@@ -265,35 +265,35 @@ def refuse_bits(values: NDArray[Any], name: str) -> None:
     )
 
 
-def _ask(given: Opened) -> None:
+def _ask(source: Opened) -> None:
     """Raise if rows look like probabilities, or like the largest of their logarithms."""
-    first = _first_numbers(given)
-    if given.shape[-1] == 1:  # of a single token the sum says nothing
+    first = _first_numbers(source)
+    if source.shape[-1] == 1:  # of a single token the sum says nothing
         return
-    if (first >= 0).all() and _are_probabilities(_first_rows(given)):
+    if (first >= 0).all() and _are_probabilities(_first_rows(source)):
         raise InvalidInput(
-            f"the rows of {given.name} are not negative and sum to one, as probabilities do. "
+            f"the rows of {source.name} are not negative and sum to one, as probabilities do. "
             "Give the kind 'probs' if they are, or 'logits' if not"
         )
-    if (first <= 0).all() and _are_cut(_first_rows(given)):
+    if (first <= 0).all() and _are_cut(_first_rows(source)):
         raise InvalidInput(
-            f"the rows of {given.name} look like log-probabilities of the likeliest tokens alone, "
+            f"the rows of {source.name} look like log-probabilities of the likeliest tokens alone, "
             f"the others -inf. {_INTERVAL}; give the kind 'logits' if the others cannot come"
         )
 
 
-def _first_numbers(given: Opened) -> NDArray[np.float64]:
+def _first_numbers(source: Opened) -> NDArray[np.float64]:
     """Numbers of the first row: few, as they may have to come from a device."""
-    array = given.array[(0,) * (len(given.shape) - 1)][:_TOKENS_SEEN]
-    return Opened(given.name, array, given.library).numpy().astype(np.float64)
+    array = source.array[(0,) * (len(source.shape) - 1)][:_TOKENS_SEEN]
+    return Opened(source.name, array, source.library).numpy().astype(np.float64)
 
 
-def _first_rows(given: Opened) -> NDArray[np.float64]:
+def _first_rows(source: Opened) -> NDArray[np.float64]:
     """First rows along the last axis but one; never all of them, as a reshape might copy."""
-    array = given.array[(0,) * (len(given.shape) - 2)]
-    if len(given.shape) > 1:
+    array = source.array[(0,) * (len(source.shape) - 2)]
+    if len(source.shape) > 1:
         array = array[:_ROWS_SEEN]
-    return Opened(given.name, array, given.library).numpy().astype(np.float64)
+    return Opened(source.name, array, source.library).numpy().astype(np.float64)
 
 
 def _are_probabilities(rows: NDArray[np.float64]) -> bool:
@@ -315,23 +315,23 @@ _LEAST_LISTED = 0.05
 _INTERVAL = "Of such lists mdsd_opt.acceptance_interval gives certified bounds"
 
 
-def _check_sums(given: Opened, kind: str) -> None:
+def _check_sums(batch: Opened, kind: str) -> None:
     """Raise unless every row sums to one, but for the rounding of its own numbers."""
     place = 0
-    for rows in _blocks(given.array):
+    for rows in _blocks(batch.array):
         if kind == "probs" and (rows < 0).any():
             raise InvalidDistribution(
-                f"{given.name} has negative numbers, which are no probabilities"
+                f"{batch.name} has negative numbers, which are no probabilities"
             )
-        sums = Opened(given.name, _sums(rows, given.library, kind), given.library).numpy()
+        sums = Opened(batch.name, _sums(rows, batch.library, kind), batch.library).numpy()
         off = np.atleast_1d(abs(sums.astype(np.float64) - 1.0) > SUM_TOLERANCE)
         for row in np.flatnonzero(off).tolist():
             array = rows[row] if len(rows.shape) > 1 else rows
-            _check_row(Opened(given.name, array, given.library).numpy(), place + row, given, kind)
+            _check_row(Opened(batch.name, array, batch.library).numpy(), place + row, batch, kind)
         place += off.size
 
 
-def _check_row(row: NDArray[Any], number: int, given: Opened, kind: str) -> None:
+def _check_row(row: NDArray[Any], number: int, batch: Opened, kind: str) -> None:
     """Raise unless rounding explains the sum of a row, counted in the flattened batch."""
     values = row.astype(np.float64)
     last_bit = 2.0 ** -_significant_bits(row.dtype)
@@ -343,14 +343,14 @@ def _check_row(row: NDArray[Any], number: int, given: Opened, kind: str) -> None
     total = float(weights.sum())
     if abs(total - 1.0) <= SUM_TOLERANCE + float((weights * errors).sum()):
         return
-    where = ", ".join(str(int(i)) for i in np.unravel_index(number, given.shape[:-1]))
-    what = f"{given.name}{f' row {where}' if where else ''}"
+    where = ", ".join(str(int(i)) for i in np.unravel_index(number, batch.shape[:-1]))
+    name = f"{batch.name}{f' row {where}' if where else ''}"
     if kind == "logprobs" and values.max() > SUM_TOLERANCE:
         raise InvalidDistribution(
-            f"{what} has numbers above zero, which are no logarithms of probabilities"
+            f"{name} has numbers above zero, which are no logarithms of probabilities"
         )
     raise InvalidDistribution(
-        f"{what}: its probabilities do not sum to one, but to {total:.6g}. If only the likeliest "
+        f"{name}: its probabilities do not sum to one, but to {total:.6g}. If only the likeliest "
         f"tokens are listed, the rate is not known. {_INTERVAL}. Otherwise give what sums to one"
     )
 
@@ -420,7 +420,7 @@ def checked_token_ids(token_ids: Any, draft_size: int, vocab_size: int, name: st
     return ids.astype(np.int64)
 
 
-def masked(given: Opened, mask: Any) -> Opened:
+def masked(source: Opened, mask: Any) -> Opened:
     """Logits (..., V) with ``-inf`` where a mask of booleans, which broadcasts to them, is False.
 
     Raises `InvalidInput` for a mask of another dtype or of a shape that does not fit.
@@ -431,50 +431,50 @@ def masked(given: Opened, mask: Any) -> Opened:
             f"mask has dtype {allowed.array.dtype}: give booleans, True where a token is allowed, "
             "or numbers as lift="
         )
-    require_broadcast(allowed, given, "boolean")
-    array: Any = given.array
-    if given.library == "dask":
+    require_broadcast(allowed, source, "boolean")
+    array: Any = source.array
+    if source.library == "dask":
         import dask.array as da
 
         array = da.where(da.asarray(allowed.numpy()), array, -np.inf)
-    elif given.library == "torch":
+    elif source.library == "torch":
         torch = sys.modules["torch"]
         place = torch.from_numpy(allowed.numpy().copy()).to(array.device)
         array = (array if array.is_floating_point() else array.double()).masked_fill(
             ~place, -np.inf
         )
-    elif given.library == "numpy":
+    elif source.library == "numpy":
         floats = array if array.dtype.kind not in "iu" else array.astype(np.float64)
         array = np.where(allowed.numpy(), floats, np.array(-np.inf, floats.dtype))
     else:
-        array = sys.modules[_MODULES[given.library]].where(
-            given.like(allowed.numpy()), array, -np.inf
+        array = sys.modules[_MODULES[source.library]].where(
+            source.like(allowed.numpy()), array, -np.inf
         )
-    return Opened(given.name, array, given.library)
+    return Opened(source.name, array, source.library)
 
 
-def require_broadcast(each: Opened, given: Opened, what: str) -> None:
+def require_broadcast(each: Opened, logits: Opened, kind: str) -> None:
     """Raise `InvalidInput` unless there is something of each token, for all rows or for each."""
-    size, most = given.shape, len(given.shape)
+    size, most = logits.shape, len(logits.shape)
     fits = len(each.shape) <= most and all(
         n in (1, size[most - 1 - i]) for i, n in enumerate(reversed(each.shape))
     )
     if not fits or not size or not each.shape or each.shape[-1] != size[-1]:
         raise InvalidInput(
-            f"{each.name} has shape {each.shape} and {given.name} has shape {size}: give one "
-            f"{what} a token, for all rows or for each"
+            f"{each.name} has shape {each.shape} and {logits.name} has shape {size}: give one "
+            f"{kind} a token, for all rows or for each"
         )
 
 
-def _log(given: Opened) -> Opened:
-    array: Any = given.array
-    if given.library == "torch":
+def _log(source: Opened) -> Opened:
+    array: Any = source.array
+    if source.library == "torch":
         array = (array.float() if array.element_size() < 4 else array).log()
-    elif given.library == "numpy":
+    elif source.library == "numpy":
         array = _log_of_numpy(array)
     else:
-        array = sys.modules[_MODULES[given.library]].log(array)
-    return Opened(given.name, array, given.library)
+        array = sys.modules[_MODULES[source.library]].log(array)
+    return Opened(source.name, array, source.library)
 
 
 def _log_of_numpy(array: NDArray[Any]) -> NDArray[Any]:

@@ -25,7 +25,7 @@ leave = os._exit
 
 
 @contextmanager
-def foreign(what: str, failed: str = "") -> Iterator[None]:
+def foreign(subject: str, failed: str = "") -> Iterator[None]:
     """Run code that is not ours, as a block or as a decorated function.
 
     SystemExit, KeyboardInterrupt and what else is no `Exception` become a `ForeignFault` that names
@@ -51,7 +51,7 @@ def foreign(what: str, failed: str = "") -> Iterator[None]:
             if signals or isinstance(end, Exception | interrupts):
                 raise
             raise ForeignFault(
-                f"{what} ended the program instead of answering: "
+                f"{subject} ended the program instead of answering: "
                 f"{' '.join(repr(end).split())[:200]}{_place(end)}. Let it return or raise an "
                 "Exception; what a script does belongs under if __name__ == '__main__'."
             ) from end

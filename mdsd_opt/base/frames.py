@@ -23,14 +23,14 @@ def data_frame(rows: Sequence[Mapping[Any, Any]], **options: Any) -> Any:
 
 def flat(row: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     """Fields of a row, those inside others as ``outer.inner``."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, value in row.items():
-        found |= (
+        fields |= (
             flat(value, f"{before}{name}.")
             if isinstance(value, Mapping)
             else {before + name: value}
         )
-    return found
+    return fields
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -32,8 +32,8 @@ def versions() -> dict[str, str]:
         "mdsd_opt": __version__,
     }
     for name in _DEPENDENCIES:
-        found = (_installed(distribution) for distribution in _PROVIDERS.get(name, [name]))
-        result[name] = next((version for version in found if version), "not installed")
+        candidates = (_installed(distribution) for distribution in _PROVIDERS.get(name, [name]))
+        result[name] = next((version for version in candidates if version), "not installed")
     return result
 
 
@@ -76,7 +76,7 @@ def loaded(spec: str) -> Any:
     """Object of ``"module:attribute"``; `InvalidInput` if there is no such module or attribute."""
     module, _, attribute = spec.partition(":")
     with foreign(repr(spec), f"cannot load {spec!r}:"):
-        found: Any = importlib.import_module(module)
+        value: Any = importlib.import_module(module)
         for part in attribute.split("."):
-            found = getattr(found, part)
-    return found
+            value = getattr(value, part)
+    return value

@@ -252,8 +252,8 @@ class _Compilations(event.Listener):  # type: ignore[misc]  # numba has no types
         if not _is_ours(function):
             return
         if sys.stderr is not None and sys.stderr.isatty():
-            what = function.__module__.rpartition(".")[2].removesuffix("_kernels")
-            said = f"compiling, once: {what.replace('_', ' ')}{self._numbered()}"
+            module = function.__module__.rpartition(".")[2].removesuffix("_kernels")
+            said = f"compiling, once: {module.replace('_', ' ')}{self._numbered()}"
             self._line.enter_context(working(said))
         else:
             say_once(_COMPILING)
@@ -261,8 +261,8 @@ class _Compilations(event.Listener):  # type: ignore[misc]  # numba has no types
     def _numbered(self) -> str:
         """Number of the current kernel among those still to be compiled, if that is known."""
         if not self._count:
-            kept = {path.name.partition("-")[0] for path in cache_folder().glob("*.code")}
-            self._at_most = len(set(long_runs.expected_kernels) - kept)
+            names = {path.name.partition("-")[0] for path in cache_folder().glob("*.code")}
+            self._at_most = len(set(long_runs.expected_kernels) - names)
         self._count += 1
         known = self._count <= self._at_most
         return f" ({self._count} of at most {self._at_most})" if known else ""

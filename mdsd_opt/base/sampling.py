@@ -247,8 +247,8 @@ def filter_tokens(
         seen = probabilities if joint else result
         descending = -np.sort(-seen, axis=-1)
         mass_before = np.cumsum(descending, axis=-1) - descending
-        kept = (mass_before < top_p).sum(axis=-1, keepdims=True)
-        last = np.take_along_axis(descending, kept - 1, axis=-1)
+        num_tokens = (mass_before < top_p).sum(axis=-1, keepdims=True)
+        last = np.take_along_axis(descending, num_tokens - 1, axis=-1)
         result = _renormalised(np.where(seen >= last, result, 0.0))
     if min_p is not None and min_p > 0:
         floor = min_p * result.max(axis=-1, keepdims=True)

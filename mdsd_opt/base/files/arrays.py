@@ -258,7 +258,7 @@ def checked_suffix(
     """Suffix of `path` in lower case, or an error that lists the known ones."""
     suffix = Path(path).suffix.lower()
     if suffix not in known:
-        listed = ", ".join(f"{name} ({what})" for name, what in known.items())
+        listed = ", ".join(f"{name} ({kind})" for name, kind in known.items())
         raise error(f"{path} has the suffix {suffix!r}. Known: {listed}.")
     return suffix
 

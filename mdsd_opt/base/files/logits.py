@@ -76,8 +76,8 @@ class LogitsSample:
                 "(..., V), with at least one position"
             )
         texts, places = (
-            _for_each(given, name, math.prod(target.shape[:-1]))
-            for name, given in (("sequence", sequence), ("position", position))
+            _for_each(values, name, math.prod(target.shape[:-1]))
+            for name, values in (("sequence", sequence), ("position", position))
         )
         ids = pair.reading.draft_token_ids
         return cls(target, draft, texts, places, source="the logits", draft_token_ids=ids)
@@ -152,9 +152,9 @@ class LogitsSample:
         )
 
 
-def _for_each(given: Any, name: str, count: int) -> Integers | None:
+def _for_each(values: Any, name: str, count: int) -> Integers | None:
     """Integers, one for each position, flattened; None if none are given."""
-    array = None if given is None else integers(given, name).ravel().astype(np.int64)
+    array = None if values is None else integers(values, name).ravel().astype(np.int64)
     if array is not None and array.size != count:
         raise InvalidInput(f"{name} has {array.size} entries: give one for each of {count}")
     return array
@@ -254,18 +254,18 @@ def _sample(arrays: Arrays, metadata: Mapping[str, Any], source: str) -> LogitsS
 
 def _token_ids(arrays: Arrays, draft_size: int, vocab_size: int, source: str) -> Integers | None:
     """Ids in the target of the draft's tokens, which three arrays may give; they must agree."""
-    told = {name: arrays[name] for name in ("draft_token_ids", "d2t", "t2d") if name in arrays}
-    if "d2t" in told:  # differences
-        told["d2t"] = told["d2t"] + np.arange(told["d2t"].size)
-    if "t2d" in told:  # which of the target's tokens the draft has
-        told["t2d"] = np.flatnonzero(told["t2d"])
-    found = [
+    tables = {name: arrays[name] for name in ("draft_token_ids", "d2t", "t2d") if name in arrays}
+    if "d2t" in tables:  # differences
+        tables["d2t"] = tables["d2t"] + np.arange(tables["d2t"].size)
+    if "t2d" in tables:  # which of the target's tokens the draft has
+        tables["t2d"] = np.flatnonzero(tables["t2d"])
+    maps = [
         checked_token_ids(ids, draft_size, vocab_size, f"{name!r} of {source}")
-        for name, ids in told.items()
+        for name, ids in tables.items()
     ]
-    if not all(np.array_equal(ids, found[0]) for ids in found):
-        raise UnreadableFile(f"{source}: {' and '.join(told)} name different tokens of the draft")
-    return frozen(found[0]) if found else None
+    if not all(np.array_equal(ids, maps[0]) for ids in maps):
+        raise UnreadableFile(f"{source}: {' and '.join(tables)} name different tokens of the draft")
+    return frozen(maps[0]) if maps else None
 
 
 def _row_bytes(side: NDArray[Any]) -> int:
