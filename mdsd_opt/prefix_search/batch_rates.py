@@ -115,8 +115,8 @@ class FormulaRows:
             p, totals[row, 0] = _probabilities(target[row], target_scale)
             q, totals[row, 1] = _probabilities(draft[row], draft_scale)
             if np.isfinite(totals[row]).all():
-                found = np.array(self.formula(p, q, counts, self.seed))
-                rates[row] = np.clip(found, 0.0, 1.0)
+                values = np.array(self.formula(p, q, counts, self.seed))
+                rates[row] = np.clip(values, 0.0, 1.0)
 
 
 def _probabilities(stored: NDArray[Any], scale: float) -> tuple[Vector, float]:

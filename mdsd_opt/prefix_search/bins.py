@@ -83,8 +83,8 @@ class BinGroups:
 
 def groups_of(bins: Bins, num_drafts: int, replaced: bool) -> BinGroups:
     """Groups for K draws with replacement or without; a single draw is the same either way."""
-    made = replaced_groups if replaced or num_drafts == 1 else raced_groups
-    return made(bins, num_drafts)
+    make = replaced_groups if replaced or num_drafts == 1 else raced_groups
+    return make(bins, num_drafts)
 
 
 def replaced_groups(bins: Bins, num_drafts: int) -> BinGroups:

@@ -103,17 +103,17 @@ def row_table(target: Any, draft: Any, steps: Any, bins: Any, ends: Any, table: 
     for start in range(0, target.size, _TOGETHER):
         n = target[start : start + _TOGETHER]
         m = draft[start : start + _TOGETHER]
-        found = bins[start : start + _TOGETHER]
-        even_keys(n, m, steps, found)
+        keys = bins[start : start + _TOGETHER]
+        even_keys(n, m, steps, keys)
         for i in range(n.size):
-            found[i] = found[i] if m[i] > 0 else never
+            keys[i] = keys[i] if m[i] > 0 else never
         for i in range(n.size):
-            place = found[i]
+            place = keys[i]
             table[place, 0] += n[i]
             table[place, 1] += m[i]
         if ends.shape[0] > 0:
             for i in range(n.size):
-                place = found[i]
+                place = keys[i]
                 if place < never:
                     t = n[i] / (n[i] + half * m[i])
                     ends[place, 0] = min(ends[place, 0], t)

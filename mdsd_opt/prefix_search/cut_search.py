@@ -104,10 +104,10 @@ class Containment:
 def contained_in(draws: RandomDraws, subset: Flags, checks: bool = False) -> float:
     """Containment Q of any subset: its tokens share the first bucket, and the others the last."""
     buckets = np.where(subset, np.uint16(0), np.uint16(kernels.NEVER_DRAFTED))
-    found = Containment(draws, draws.q, buckets, opens=False, carries=True, checks=checks)
-    if found.exponent > 0:
-        return min(float(found.sums[0, Q]), 1.0) ** found.exponent
-    return float(found.contained[0])
+    containment = Containment(draws, draws.q, buckets, opens=False, carries=True, checks=checks)
+    if containment.exponent > 0:
+        return min(float(containment.sums[0, Q]), 1.0) ** containment.exponent
+    return float(containment.contained[0])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

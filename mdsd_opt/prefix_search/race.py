@@ -71,10 +71,10 @@ class RaceCurve:
         """Values of Q at tokens of some whole groups, in order; each is asked for once."""
         from mdsd_opt.prefix_search.race_group_kernels import race_opened
 
-        left, contained = np.empty((2, tokens.size))
+        rates, contained = np.empty((2, tokens.size))
         race_opened(
             tokens, groups, q, np.array([num_drafts]), self.others, self.table, *self.before,
-            np.empty(1), left, contained,
+            np.empty(1), rates, contained,
         )  # fmt: skip
         return contained
 

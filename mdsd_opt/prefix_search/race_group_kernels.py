@@ -117,8 +117,8 @@ def race_sums(
 def run_race(
     sums: Matrix, moments: Matrix, first_heavy: Integers, next_heavy: Integers, heavy: Vector,
     rang: Matrix, once: float, light_rate: float, others: float, race: Matrix,
-    num_drafts: Integers, count: int, outside: Vector, escapes: Matrix, kept: Matrix, num_kept: int,
-    once_before: Vector,
+    num_drafts: Integers, count: int, outside: Vector, escapes: Matrix, states: Matrix,
+    num_kept: int, once_before: Vector,
 ) -> None:  # fmt: skip
     """Add groups in order; write 1 - q and 1 - Q at their ends, for ascending numbers of drafts.
 
@@ -136,7 +136,7 @@ def run_race(
         if sums[g, Q] > 0.0:
             once_before[g] = once
             if g < num_kept:
-                copy_race(rang, 0, kept, g * most, most)
+                copy_race(rang, 0, states, g * most, most)
             once = add_group(
                 rang, once, most, moments[g], first_heavy[g], next_heavy, heavy, light_rate, others,
                 race,
@@ -159,14 +159,14 @@ def copy_race(source: Matrix, first: int, copy: Matrix, first_copy: int, num_dra
 def race_curve(
     sums: Matrix, moments: Matrix, first_heavy: Integers, next_heavy: Integers, heavy: Vector,
     num_drafts: Integers, light_rate: float, step: float, first: float, others: float,
-    race: Matrix, rang: Matrix, kept: Matrix, once_before: Vector, outside: Vector,
+    race: Matrix, rang: Matrix, states: Matrix, once_before: Vector, outside: Vector,
     escapes: Matrix,
 ) -> None:  # fmt: skip
     """Run the race over n groups; write 1 - Q of the first 0, 1, .. of them, (n + 1, len(K)).
 
     Behind them `sums` have one more, which stays outside. For each group, `once` before it and the
-    q of all tokens from it on are written as well; so is the race before it, K rows each, if `kept`
-    has room.
+    q of all tokens from it on are written as well; so is the race before it, K rows each, if
+    `states` has room.
     """
     most = num_drafts[num_drafts.size - 1]
     never_drafted = sums.shape[0] - 1
@@ -175,8 +175,8 @@ def race_curve(
     outside[never_drafted] = sums[never_drafted, Q]
     run_race(
         sums[:never_drafted], moments, first_heavy, next_heavy, heavy, rang, 0.0, light_rate,
-        others, race, num_drafts, num_drafts.size, outside, escapes, kept, kept.shape[0] // most,
-        once_before,
+        others, race, num_drafts, num_drafts.size, outside, escapes, states,
+        states.shape[0] // most, once_before,
     )  # fmt: skip
 
 
@@ -212,8 +212,8 @@ def merge_small(
 @kernel
 def race_opened(
     tokens: Integers, buckets: Keys, q: Vector, num_drafts: Integers, others: float,
-    race: Matrix, kept: Matrix, once_before: Vector, outside: Vector,
-    escaped: Vector, left: Vector, contained: Vector,
+    race: Matrix, states: Matrix, once_before: Vector, outside: Vector,
+    escaped: Vector, rates: Vector, contained: Vector,
 ) -> None:  # fmt: skip
     """Write Q at the tokens of buckets that are opened, which are given in order.
 
@@ -229,13 +229,13 @@ def race_opened(
             stop += 1
         rate_left = outside[bucket + 1]
         for j in range(stop - 1, start - 1, -1):
-            left[j] = rate_left
+            rates[j] = rate_left
             rate_left += q[tokens[j]]
-        rang = kept[bucket * most : (bucket + 1) * most]
+        rang = states[bucket * most : (bucket + 1) * most]
         once = once_before[bucket]
         for j in range(start, stop):
             rate = q[tokens[j]]
             once = add_token(rang, once, most, rate, others, race)
-            escape(rang, once, left[j], race, num_drafts, 1, escaped)
+            escape(rang, once, rates[j], race, num_drafts, 1, escaped)
             contained[j] = min(max(1.0 - escaped[0], 0.0), 1.0)
         start = stop

@@ -76,16 +76,16 @@ def without_replacement_rates(
     likeliest = np.empty(most, np.int64)
     is_open = np.empty(num_buckets, np.bool_)
     best_and_values = np.empty((2, counts.size))
-    found = np.empty((len(target), counts.size))
+    by_count = np.empty((len(target), counts.size))
     refused = kernels.rates_of_rows(
-        target, draft, target_scale, draft_scale, counts, grid, edges, found, totals, by_token,
+        target, draft, target_scale, draft_scale, counts, grid, edges, by_count, totals, by_token,
         opened, spare, bucket_of_token, opened_tokens, group_sums, group_masses, escapes,
         group_ends, heavy_tokens, heavy_chains, drafts_open, likeliest, is_open,
         np.empty(BLOCK, np.uint8), best_and_values,
     )  # fmt: skip
     if refused[0] > 0:
         require_race(*refused)
-    rates[...] = found[:, places]
+    rates[...] = by_count[:, places]
 
 
 def _deterministic_rates(

@@ -35,9 +35,9 @@ def rates_of_rows(
         if not (np.isfinite(p_total) and np.isfinite(q_total)):
             continue
         drop_impossible(q, q_total)
-        found = likeliest_tokens(exponents, q, likeliest.size, likeliest)
+        num_likeliest = likeliest_tokens(exponents, q, likeliest.size, likeliest)
         for j in range(num_drafts.size):
-            count = min(num_drafts[j] - 1 if last_is_drawn else num_drafts[j], found)
+            count = min(num_drafts[j] - 1 if last_is_drawn else num_drafts[j], num_likeliest)
             accepted = 0.0
             for i in range(count):
                 accepted += p[likeliest[i]]
@@ -48,15 +48,15 @@ def rates_of_rows(
 
 @kernel(inner=True)
 def _overlap_outside(
-    p: Vector, q: Vector, kept: Vector, fixed: Integers, count: int, p_total: float
+    p: Vector, q: Vector, backup: Vector, fixed: Integers, count: int, p_total: float
 ) -> float:
     """Sum of min(p, p_total q') over the tokens that are not fixed, in weights of p.
 
     The mass outside is summed over what is outside: 1 - q(T) would be nothing but rounding errors
-    where T holds nearly everything. Of `kept`, the first `count` entries are written.
+    where T holds nearly everything. Of `backup`, the first `count` entries are written.
     """
     for i in range(count):
-        kept[i] = q[fixed[i]]
+        backup[i] = q[fixed[i]]
         q[fixed[i]] = 0.0
     outside = range_sum(q, 0, q.size)
     overlap = 0.0
@@ -65,7 +65,7 @@ def _overlap_outside(
             stop = min(start + BLOCK, q.size)
             overlap += _overlap(p[start:stop], q[start:stop], p_total / outside)
     for i in range(count):
-        q[fixed[i]] = kept[i]
+        q[fixed[i]] = backup[i]
     return overlap
 
 

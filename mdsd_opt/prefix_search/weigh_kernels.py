@@ -204,12 +204,12 @@ def _weigh_as_stored(row: Any, largest: Any, scale: Any, exponents: Any, weights
 def drop_impossible(weights: Vector, total: float) -> int:
     """Set weights of probability below 1e-300 to zero; return how many tokens are left."""
     smallest = total * SMALLEST_PROBABILITY
-    left = 0
+    support = 0
     for i in range(weights.size):
         possible = weights[i] >= smallest
         weights[i] = weights[i] if possible else 0.0
-        left += possible
-    return left
+        support += possible
+    return support
 
 
 @kernel(inner=True)
