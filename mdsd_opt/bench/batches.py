@@ -110,16 +110,16 @@ def by_rows(
 
 def exact_rate(target: Row, draft: Row, num_drafts: int, scheme: str) -> float:
     """Rate of a row in extended precision, by sorting; without replacement by the solver."""
-    made = SINGLE_MODEL_SCHEMES[scheme].composition
-    if made is None or (made.is_random and not made.is_replaced):
+    composition = SINGLE_MODEL_SCHEMES[scheme].composition
+    if composition is None or (composition.is_random and not composition.is_replaced):
         problem = TransportProblem.from_logits(target, draft, num_drafts=num_drafts, drafts=scheme)
         return float(solve(problem, method="subset_selection").acceptance_rate)
     p, q = (np.exp(x.astype(np.longdouble) - x.max()) for x in (target, draft))
     p, q = p / p.sum(), q / q.sum()
-    if not made.is_random:
-        fixed = np.argsort(-draft, kind="stable")[: made.num_fixed(num_drafts)]
+    if not composition.is_random:
+        fixed = np.argsort(-draft, kind="stable")[: composition.num_fixed(num_drafts)]
         q[fixed] = 0
-        drawn = np.minimum(p, q / q.sum()).sum() if made.num_random else 0.0
+        drawn = np.minimum(p, q / q.sum()).sum() if composition.num_random else 0.0
         return float(p[fixed].sum() + drawn)
     order = np.argsort(p / q)
     value = np.cumsum(p[order]) - np.cumsum(q[order]) ** num_drafts

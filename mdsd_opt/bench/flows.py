@@ -149,22 +149,22 @@ def records(settings: Settings) -> Iterator[Record]:
     routes = [_OWN, *(name for name, rival in RIVALS.items() if find_spec(rival.module))]
     for case in QUICK_CASES if settings.quick else CASES:
         scheme, vocab_size, num_drafts = case
-        found = {
+        results = {
             route: in_own_process(
                 "mdsd_opt.bench.flows", [route, *case, settings.seed, repeats]
             )
             for route in routes
         }  # fmt: skip
-        of_rival = found.get(_AGAINST, {}).get("milliseconds")
+        of_rival = results.get(_AGAINST, {}).get("milliseconds")
         rival = statistics.median(of_rival) if of_rival else None
-        for route, told in found.items():
-            gap = told["gap"]
-            if told["milliseconds"] and route != _OWN:
-                gap = abs(told["rate"] - found[_OWN]["rate"])
+        for route, result in results.items():
+            gap = result["gap"]
+            if result["milliseconds"] and route != _OWN:
+                gap = abs(result["rate"] - results[_OWN]["rate"])
             yield Record.timed(
-                told["milliseconds"], _AGAINST, rival, benchmark="flows", route=route,
+                result["milliseconds"], _AGAINST, rival, benchmark="flows", route=route,
                 problem=scheme, vocab_size=vocab_size, num_drafts=num_drafts, seed=settings.seed,
-                gap=gap, gap_kind="certificate" if route == _OWN else "error", note=told["note"],
+                gap=gap, gap_kind="certificate" if route == _OWN else "error", note=result["note"],
             )  # fmt: skip
 
 
@@ -174,11 +174,11 @@ def measure(
     """Time one route on one problem, in this process."""
     problem = build(scheme, vocab_size, num_drafts, seed)
     law = problem.drafts.support_law()
-    told = f"{law.num_arcs:,} arcs"
+    note = f"{law.num_arcs:,} arcs"
     if route != _OWN:
         rival = RIVALS[route]
         if not rival.takes(law):
-            return {"milliseconds": [], "rate": None, "gap": None, "note": f"left out: {told}"}
+            return {"milliseconds": [], "rate": None, "gap": None, "note": f"left out: {note}"}
         rival.value(*_small())  # what loads and compiles at the first call
     else:
         solve(problem, _OWN)  # its kernels, on its own path
@@ -195,7 +195,7 @@ def measure(
         milliseconds.append(1e3 * (time.perf_counter() - start))
     if solution is not None:
         gap = certify(problem, solution).gap
-    return {"milliseconds": milliseconds, "rate": rate, "gap": gap, "note": told}
+    return {"milliseconds": milliseconds, "rate": rate, "gap": gap, "note": note}
 
 
 def _small() -> tuple[SupportLaw, IntegerMasses]:

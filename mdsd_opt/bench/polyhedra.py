@@ -79,17 +79,17 @@ def measure(case: Case, engine: str, timeout: float, repeats: int) -> dict[str, 
     for _ in range(repeats):
         start = time.perf_counter()
         try:
-            found = run_in_child(run_with, arguments, timeout=timeout, memory=8 * 2**30)
+            result = run_in_child(run_with, arguments, timeout=timeout, memory=8 * 2**30)
         except OutOfBudget as end:
             return {"milliseconds": [], "verdict": str(end), "sizes": {}}
         seconds.append(time.perf_counter() - start)
         if seconds[-1] > 10:
             break
-    holds = found.describes_cone if isinstance(found, cones.ConeFinding) else found.holds
+    holds = result.describes_cone if isinstance(result, cones.ConeFinding) else result.holds
     return {
         "milliseconds": [1e3 * second for second in seconds],
         "verdict": "holds" if holds else "REFUTED",
-        "sizes": dict(found.sizes),
+        "sizes": dict(result.sizes),
     }
 
 
@@ -105,12 +105,12 @@ def records(settings: Settings) -> Iterator[Record]:
 
 
 def _record(case: Case, engine: str, timeout: float, repeats: int) -> Record:
-    found = measure(case, engine, timeout, repeats)
-    sizes = ", ".join(f"{name.replace('_', ' ')} {x}" for name, x in found["sizes"].items())
+    result = measure(case, engine, timeout, repeats)
+    sizes = ", ".join(f"{name.replace('_', ' ')} {x}" for name, x in result["sizes"].items())
     return Record.timed(
-        found["milliseconds"], benchmark="polyhedra",
+        result["milliseconds"], benchmark="polyhedra",
         route=f"{case.route}, {engine}" if case.route == _BY_ENGINES else case.route,
         problem=case.problem, vocab_size=case.vocab_size, num_drafts=case.num_drafts,
-        dtype="Fraction", seed=0, gap=0.0 if found["milliseconds"] else None, gap_kind="exact",
-        note=f"{found['verdict']}{', ' if sizes else ''}{sizes}",
+        dtype="Fraction", seed=0, gap=0.0 if result["milliseconds"] else None, gap_kind="exact",
+        note=f"{result['verdict']}{', ' if sizes else ''}{sizes}",
     )  # fmt: skip

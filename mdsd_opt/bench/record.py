@@ -208,13 +208,13 @@ def geometric_means(records: Sequence[Record]) -> dict[str, tuple[int, int, floa
     times = {route: by_place for route, by_place in times.items() if len(by_place) > 1}
     solved = [{p for p, ms in x.items() if ms is not None} for x in times.values()]
     common = set.intersection(*solved) if solved else set()
-    found = {}
+    means = {}
     for route, by_place in times.items():
         logs = [np.log(ms + SHIFT) for p in common if (ms := by_place[p]) is not None]
         mean = float(np.exp(np.mean(logs)) - SHIFT) if logs else None
         done = sum(ms is not None for ms in by_place.values())
-        found[route] = done, len(by_place), mean
-    return found
+        means[route] = done, len(by_place), mean
+    return means
 
 
 def load_warning(circumstances: Mapping[str, Any]) -> str | None:
@@ -254,7 +254,7 @@ class Change:
 def changes(old: BenchReport, new: BenchReport) -> list[Change]:
     """Changes between two runs, the worst first, without those that did not finish in either."""
     before = {record.key: record for record in old.records}
-    found = []
+    differences = []
     for record in new.records:
         past = before.get(record.key)
         if past is None or not past.median_ms or not record.median_ms:
@@ -265,8 +265,8 @@ def changes(old: BenchReport, new: BenchReport) -> list[Change]:
         else:
             slower, relative = record.median_ms / past.median_ms, False
         worse = (record.gap or 0.0) > 10.0 * max(past.gap or 0.0, 1e-12)
-        found.append(Change(record, slower, relative, worse))
-    return sorted(found, key=lambda change: (not change.worse_gap, -change.times_slower))
+        differences.append(Change(record, slower, relative, worse))
+    return sorted(differences, key=lambda change: (not change.worse_gap, -change.times_slower))
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,11 +286,11 @@ def scaling(records: Sequence[Record]) -> list[Scaling]:
     for record in records:
         if record.median_ms:
             timed.setdefault(replace(record, vocab_size=0).key, {})[record.vocab_size] = record
-    found = []
+    exponents = []
     for by_size in timed.values():
         sizes = sorted(by_size)
         if sizes[-1] >= 2 * sizes[0]:
             logs = np.log([by_size[size].median_ms or 0.0 for size in sizes])
             exponent = float(np.polyfit(np.log(sizes), logs, 1)[0])
-            found.append(Scaling(by_size[sizes[0]], exponent, sizes[0], sizes[-1], len(sizes)))
-    return found
+            exponents.append(Scaling(by_size[sizes[0]], exponent, sizes[0], sizes[-1], len(sizes)))
+    return exponents

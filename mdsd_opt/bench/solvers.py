@@ -115,11 +115,11 @@ def cases_of(settings: Settings) -> list[tuple[str, dict[str, Any], str, int, in
     if not any(asked) and settings.backend is None:
         return QUICK_CASES if settings.quick else CASES
     names = settings.methods or tuple(methods())
-    told = {name: get(name).options for name in names}
+    takes = {name: get(name).options for name in names}
     backend = settings.backend
-    if backend and not any("backend" in options for options in told.values()):
+    if backend and not any("backend" in options for options in takes.values()):
         raise InvalidInput(f"none of {', '.join(names)} has a backend: leave --backend out")
-    options = {n: {"backend": backend} if backend and "backend" in told[n] else {} for n in names}
+    options = {n: {"backend": backend} if backend and "backend" in takes[n] else {} for n in names}
     if settings.problems is not None:
         files = [x for x in sorted(settings.problems.iterdir()) if x.suffix in _PROBLEM_SUFFIXES]
         if not files:
@@ -145,23 +145,23 @@ def records(settings: Settings) -> Iterator[Record]:
             continue  # as rivals are, it is measured where it is installed
         case: list[Any] = [method, options, scheme, vocab_size, num_drafts, settings.seed, repeats]
         if method in METHODS.registered or _is_registered(scheme):  # unknown to another process
-            found = measure(*[*case, settings.time_limit])
+            result = measure(*[*case, settings.time_limit])
         else:
             limit = settings.time_limit
             timeout = None if limit is None else (repeats + 1) * limit + _GRACE
             module = "mdsd_opt.bench.solvers"
-            found = in_own_process(module, [*case, limit], timeout)
+            result = in_own_process(module, [*case, limit], timeout)
         place = (scheme, vocab_size, num_drafts)
-        if method == _AGAINST and not options and found["milliseconds"]:
-            rivals[place] = statistics.median(found["milliseconds"])
-        told = ", ".join(f"{name}={value}" for name, value in options.items())
+        if method == _AGAINST and not options and result["milliseconds"]:
+            rivals[place] = statistics.median(result["milliseconds"])
+        words = ", ".join(f"{name}={value}" for name, value in options.items())
         problem = Path(scheme).name if settings.problems is not None else scheme
         yield Record.timed(
-            found["milliseconds"], _AGAINST, rivals.get(place), benchmark="solvers",
-            route=f"{method} {told}".rstrip(), problem=problem, vocab_size=vocab_size,
-            num_drafts=num_drafts, seed=settings.seed, gap=found["gap"],
-            gap_kind="" if found["gap"] is None else "certificate", note=found["note"],
-            setup_ms=found["setup"],
+            result["milliseconds"], _AGAINST, rivals.get(place), benchmark="solvers",
+            route=f"{method} {words}".rstrip(), problem=problem, vocab_size=vocab_size,
+            num_drafts=num_drafts, seed=settings.seed, gap=result["gap"],
+            gap_kind="" if result["gap"] is None else "certificate", note=result["note"],
+            setup_ms=result["setup"],
         )  # fmt: skip
 
 
@@ -208,11 +208,11 @@ def measure(
     validity = "" if certificate.valid else ", CLAIMS VIOLATED"
     sizes = ("num_variables", "arcs", "variables", "prefixes")
     size = next((solution.stats[name] for name in sizes if name in solution.stats), None)
-    told = "" if size is None else f", size {size:,}"
+    remark = "" if size is None else f", size {size:,}"
     return {
         "milliseconds": milliseconds,
         "gap": certificate.gap,
-        "note": f"{solution.status}{told}, peak {peak:.0f} MB{validity}",
+        "note": f"{solution.status}{remark}, peak {peak:.0f} MB{validity}",
         "setup": statistics.median(setup) if any(setup) else None,
     }
 
