@@ -32,10 +32,10 @@ class NoTokenLeft(InvalidInput):
 
 def both_sides(promise: Any, draft_promise: Any = None) -> Promises:
     """Promises, checked, for target and draft: sampling holds for both unless the draft has one."""
-    for name, given in (("promise", promise), ("draft_promise", draft_promise)):
-        if not (given is None or isinstance(given, Sampling) or callable(given)):
+    for name, value in (("promise", promise), ("draft_promise", draft_promise)):
+        if not (value is None or isinstance(value, Sampling) or callable(value)):
             raise InvalidInput(
-                f"{name} is {given!r:.60}: give mdsd_opt.Sampling(...), or a function (text, "
+                f"{name} is {value!r:.60}: give mdsd_opt.Sampling(...), or a function (text, "
                 "logits) -> probabilities of the next token"
             )
     if draft_promise is None and isinstance(promise, Sampling):
@@ -56,13 +56,13 @@ def promised(
     name = f"the promise after {(*prompt, *text)}"
     try:
         with np.errstate(all="ignore"):
-            found = np.asarray(to_numpy(promise(so_far, logits), name), dtype=np.float64)
+            masses = np.asarray(to_numpy(promise(so_far, logits), name), dtype=np.float64)
     except InvalidDistribution as error:
         raise NoTokenLeft(f"{name} leaves no token: {error}") from error
     except Exception as error:  # it may not be ours: anything may come
         raise InvalidInput(f"{name} failed with {type(error).__name__}: {error}") from error
-    if found.shape != law.shape:
-        raise InvalidInput(f"{name} has shape {found.shape}: give {law.shape}, as the logits have")
-    if not (found > 0).any() and not (found < 0).any():
+    if masses.shape != law.shape:
+        raise InvalidInput(f"{name} has shape {masses.shape}: give {law.shape}, as the logits have")
+    if not (masses > 0).any() and not (masses < 0).any():
         raise NoTokenLeft(f"{name} leaves no token")
-    return Distribution.of(found, name).values
+    return Distribution.of(masses, name).values

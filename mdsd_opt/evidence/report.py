@@ -468,9 +468,9 @@ class Report:
     def _found(self, hidden: Any) -> str:
         """Words about the bias that would have been found, and where it is looked for."""
         sized = (hidden.detectable_bias, hidden.direction), (hidden.class_bias, hidden.classes)
-        told = [f"{size:.2g} {where}" for size, where in sized if size is not None and size < 1.0]
-        within = f" (one of {told[1]})" if len(told) > 1 else ""
-        return f"a bias of {told[0]}{within} would have been found with probability {self.power:g}"
+        sizes = [f"{size:.2g} {where}" for size, where in sized if size is not None and size < 1.0]
+        within = f" (one of {sizes[1]})" if len(sizes) > 1 else ""
+        return f"a bias of {sizes[0]}{within} would have been found with probability {self.power:g}"
 
     @property
     def _unmet(self) -> str:
@@ -503,8 +503,8 @@ class Report:
     def _outcomes_wrong(self, violations: Sequence[Violation]) -> str:
         """Sentence about the first outcome, here or at the edges, that is always wrong, or ""."""
         if self.num_violations and violations:
-            found = f"{self.num_violations:,} impossible outcomes, e.g. {violations[0].message}"
-            return found + self._restarts
+            sentence = f"{self.num_violations:,} impossible outcomes, e.g. {violations[0].message}"
+            return sentence + self._restarts
         if self.edge_violations:
             return f"at the edge of its draws, {self.edge_violations[0].message}"
         return ""
@@ -563,8 +563,8 @@ class Report:
         if not probes:
             return "not probed: no draw of the verifier was put to an end of its range"
         listed = len(self.edge_violations)
-        found = f"{listed} violations listed" if listed else "none wrong"
-        return f"{probes:,} calls with a draw at an end of its range, {found}"
+        verdict = f"{listed} violations listed" if listed else "none wrong"
+        return f"{probes:,} calls with a draw at an end of its range, {verdict}"
 
     def _violation_rows(self) -> list[tuple[str, str]]:
         return [(v.kind, v.message) for v in (*self.violations, *self.edge_violations)]
