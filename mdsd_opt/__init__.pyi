@@ -35,7 +35,7 @@ from .planning import (
     Advice as Advice, CountAdvice as CountAdvice, RowAllocation as RowAllocation,
     advise as advise, advise_from_counts as advise_from_counts, allocate_rows as allocate_rows,
     best_draft_filter as best_draft_filter, best_draft_temperature as best_draft_temperature,
-    compare_draft_schemes as compare_draft_schemes,
+    compare_draft_schemes as compare_draft_schemes, compare_drafts as compare_drafts,
 )
 from .problem import (
     Certificate as Certificate, Solution as Solution, Status as Status,

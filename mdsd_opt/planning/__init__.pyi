@@ -17,6 +17,9 @@ from .draft_choice import (
     SchemeComparison as SchemeComparison, best_draft_temperature as best_draft_temperature,
     compare_draft_schemes as compare_draft_schemes, scheme_label as scheme_label,
 )
+from .draft_comparison import (
+    DraftComparison as DraftComparison, compare_drafts as compare_drafts,
+)
 from .draft_filter import (
     BestFilter as BestFilter, best_draft_filter as best_draft_filter,
     setting_shown as setting_shown,

@@ -82,6 +82,21 @@ class Option:
     def tree_name(self) -> str:
         return "" if self.tree is None else self.tree.name
 
+    @property
+    def in_words(self) -> str:
+        """The tree in words, such as "8 drafts in 3 levels: 4, 3, 1"."""
+        if self.tree is None:
+            return "no drafts"
+        levels = [0] * self.tree.depth
+        for path, count in self.tree.num_drafts.items():
+            levels[len(path)] += count
+        drafts = f"{self.tree.num_nodes} draft{'s' if self.tree.num_nodes > 1 else ''}"
+        if len(levels) == 1:
+            return f"{drafts} for one place"
+        if max(levels) == 1:
+            return f"{drafts}, one after another"
+        return f"{drafts} in {len(levels)} levels: {', '.join(map(str, levels))}"
+
     def to_dict(self) -> dict[str, Any]:
         """Fields, ready for JSON."""
         return {

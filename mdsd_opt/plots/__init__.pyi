@@ -1,4 +1,5 @@
 from .deviations import audit_figure as audit_figure, portfolio_figure as portfolio_figure
+from .draft_curves import drafts_figure as drafts_figure
 from .drawing import new_axes as new_axes, new_figure as new_figure
 from .filter_lines import draft_filters as draft_filters
 from .frontier_curves import frontier_figure as frontier_figure

@@ -11,9 +11,12 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 import mdsd_opt as mo
+from mdsd_opt.base.files.arrays import write_safetensors
 from tests.package.test_journeys import commands
 from tests.support.engine_logs import Served, a_run, scrape
 
@@ -229,3 +232,81 @@ def test_pytest_shows_each_check_and_no_docstring(here: Path) -> None:
     assert "Parameters" not in done.stdout
     shown = done.stdout.partition("= FAILURES =")[2].partition("short test summary")[0]
     assert len(shown.splitlines()) < 25, shown
+
+
+# --- D: several drafts of one target ---
+
+
+@pytest.fixture
+def drafts(here: Path) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    target = 2 * rng.standard_normal((6, 8, 60))
+    arrays = {"target": target} | {
+        name: target + noise * rng.standard_normal(target.shape)
+        for name, noise in (("a", 1.0), ("b", 1.2), ("c", 2.0))
+    }
+    arrays = {name: x.astype(ml_dtypes.bfloat16) for name, x in arrays.items()}
+    for name, array in arrays.items():
+        write_safetensors(here / f"{name}.safetensors", {"logits": array})
+    return arrays
+
+
+def test_drafts_are_compared_on_the_same_texts(drafts: Any, run_cli: Any) -> None:
+    two, rates, advise = commands("tutorials/advice.md", "Which draft?")
+    done = run_cli(*two, "--json")
+    assert done.returncode == 0, done.stderr
+    done = run_cli(*rates, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    whole = {name: x.astype(np.float64) for name, x in drafts.items()}
+    for row in found["rates"]:
+        if row["num_drafts"] == 1 and " | " not in row["draft"]:
+            p, q = (mo.softmax(whole[x]) for x in ("target", row["draft"]))
+            overlap = np.minimum(p, q).sum(axis=-1).mean()
+            assert row["mean"] == pytest.approx(overlap, abs=1e-6)
+        if row["num_drafts"] == 1 and row["draft"] == "a | b":
+            p, a, b = (mo.softmax(whole[x]) for x in ("target", "a", "b"))
+            mixed = np.minimum(p, (a + b) / 2).sum(axis=-1).mean()
+            assert row["mean"] == pytest.approx(mixed, abs=1e-6)
+    assert found["best"] == {"1": "a", "3": "a"}
+    done = run_cli(*advise, "--json", "--report", "page.html", "--plot", "drafts.svg")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    speeds = {name: x["speedup"] for name, x in found["advice"].items()}
+    assert found["fastest"] == max(speeds, key=speeds.__getitem__)
+    one = mo.advise(
+        drafts["target"], drafts["b"], target_ms=20, draft_ms=1, schemes=["with_replacement"],
+        rows_ms={1: 20, 64: 40},
+    )  # fmt: skip
+    assert speeds["b"] == pytest.approx(one.speedup)
+    page = Path("page.html").read_text()
+    assert "one after another" in page or "levels" in page
+    assert "target 20 ms" in page
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["rates", "target.safetensors", "a.safetensors", "a.safetensors"], "given twice"),
+        (["rates", "target.safetensors", "a.safetensors", "cut.safetensors"], "cut.safetensors"),
+        (["rates", "target.safetensors", "a.safetensors", "short.safetensors"], "shape"),
+        (["rates", "target.safetensors", "two.safetensors"], "has x, y: give one tensor"),
+        (["rates", "target.safetensors", "a.safetensors", "nan.safetensors"], "nan"),
+        (["rates", *3 * ["a.safetensors"], "--verifiers", "rrs"], "leave --verifiers out"),
+        (["advise", *3 * ["a.safetensors"], "--draft-ms", "1/2/3"], "has 3 costs"),
+        (["advise", *3 * ["a.safetensors"], "--draft-ms", "1/x"], "--draft-ms is 'x'"),
+    ],
+)
+def test_drafts_that_do_not_fit_are_one_sentence(
+    drafts: Any, here: Path, run_cli: Any, given: list[str], told: str
+) -> None:
+    whole = (here / "a.safetensors").read_bytes()
+    (here / "cut.safetensors").write_bytes(whole[:-100])
+    a = drafts["a"]
+    write_safetensors(here / "short.safetensors", {"logits": a[:, :5].copy()})
+    write_safetensors(here / "two.safetensors", {"x": a, "y": a})
+    write_safetensors(here / "nan.safetensors", {"logits": np.where(a > 3, a * np.nan, a)})
+    done = run_cli(*given)
+    assert done.returncode == 2, done.stdout
+    assert told in done.stderr.lower()
+    assert len(done.stderr.splitlines()) == 1

@@ -208,16 +208,42 @@ def load_logits(source: Path | Sequence[Path], max_bytes: int = MAX_UNPACKED_BYT
         paths = list(source)
         if len(paths) != 2:
             raise InvalidInput(
-                f"{len(paths)} files given: give one file, or the target's and the draft's .npy"
+                f"{len(paths)} files given: give one file, or the target's and the draft's"
             )
         name = " and ".join(map(str, paths))
         arrays = {}
         for side, path in zip(("target", "draft"), paths, strict=True):
-            known = {".npy": "one array", ".pt": "one tensor"}
-            of_torch = checked_suffix(path, known, UnreadableFile) == ".pt"
-            arrays[side] = only_tensor(path) if of_torch else read_npy(path)
+            for key, array in _of_one_model(path, side).items():
+                if key in arrays and not np.array_equal(arrays[key], array):
+                    raise UnreadableFile(f"{name} differ in {key!r}: give files of the same texts")
+                arrays[key] = array
         suffix = ".npy"
     return replace(_sample(arrays, metadata, name), mapped=None if suffix == ".npz" else source)
+
+
+#: Arrays of a file that stand beside logits.
+_BESIDE = {"sequence", "position", "tokens", "metadata", "draft_token_ids", "d2t", "t2d"}
+
+
+def _of_one_model(path: Path, side: str) -> Arrays:
+    """Logits of one model in a file, under the name of its side, and what stands beside them."""
+    known = {
+        ".npy": "one array",
+        ".pt": "one tensor",
+        ".safetensors": "one of the tensors, or 'logits'",
+    }
+    suffix = checked_suffix(path, known, UnreadableFile)
+    if suffix != ".safetensors":
+        return {side: only_tensor(path) if suffix == ".pt" else read_npy(path)}
+    arrays, _ = read_safetensors(path)
+    names = sorted({*arrays} - _BESIDE)
+    chosen = [x for x in ("logits", side) if x in names] or names
+    if len(chosen) != 1:
+        raise UnreadableFile(
+            f"{path} has {', '.join(names) or 'no arrays'}: give one tensor of logits in it, or "
+            f"name it 'logits' or {side!r}"
+        )
+    return {side: arrays[chosen[0]], **{x: arrays[x] for x in _BESIDE & {*arrays}}}
 
 
 def _described(text: str | None, source: str) -> dict[str, Any]:

@@ -26,6 +26,9 @@ _LEAST_WIDTH = 0.005
 def advice_view(advice: Advice, title: str, **known: Any) -> View:
     """View of an advice: the compared options, the assumptions and the decision."""
     tables = [Section("Options", table=_options_table(advice, title))]
+    best = next((row for row in advice.rows if row.tree is advice.tree), advice.rows[0])
+    told = [(best.tree_name or "none", best.in_words), ("costs", advice.costs.told)]
+    tables.append(Section("The tree, and what it costs", values=told))
     if advice.batches:
         tables.append(Section("Batches", table=_batches_table(advice)))
     notes = [(f"note {n}", note) for n, note in enumerate(advice.notes, start=1)]

@@ -70,7 +70,7 @@ def advice_of_counts(
         run = Run(counts_of(sources, depth), (), ())
     if costs[0] is None and given[3]:
         raise InvalidInput("--verify-ms goes with --target-ms and --draft-ms")
-    by_hand = (_cost(given[0], "--target-ms"), _cost(given[1], "--draft-ms"), given[2])
+    by_hand = (pass_cost(given[0], "--target-ms"), pass_cost(given[1], "--draft-ms"), given[2])
     return [
         advice_of_run(run, cost, batch, *by_hand, max_drafts, speedup, confidence)
         for cost, batch in zip(costs, batches, strict=True)
@@ -136,11 +136,12 @@ def priced(
     if of_run and alone and rows_ms is None:
         return None
     rows = None if rows_ms is None else parse_cost(rows_ms, "--rows-ms", "rows")
-    by_batch = (_cost(target_ms, "--target-ms"), _cost(draft_ms, "--draft-ms"))
+    by_batch = (pass_cost(target_ms, "--target-ms"), pass_cost(draft_ms, "--draft-ms"))
     return costs_given(*by_batch, rows, batch, verify_ms, draft_passes)
 
 
-def _cost(text: str | None, option: str) -> PassCost | None:
+def pass_cost(text: str | None, option: str) -> PassCost | None:
+    """Milliseconds of a pass, or by texts together, of an option; None where it is not given."""
     from mdsd_opt.cli.verbs.plan import parse_cost
 
     if text is None:

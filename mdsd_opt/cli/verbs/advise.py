@@ -12,7 +12,8 @@ from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mdsd_opt.planning import ModelAdvice
+    from mdsd_opt.cli.view import View
+    from mdsd_opt.planning import ModelAdvice, StepCosts
 
 #: Most seconds between two readings of metrics.
 _LONGEST_WATCH = 86400
@@ -74,7 +75,10 @@ def advise(
         "Milliseconds of a target pass, or by the texts decoded together, as 1:20,32:40; "
         "with LOGITS 20 if left out.",
     ] = None,
-    draft_ms: Annotated[str | None, "The same of a draft pass; with LOGITS 2 if left out."] = None,
+    draft_ms: Annotated[
+        str | None,
+        "The same of a draft pass; with LOGITS 2 if left out. Of several drafts 2/1/.5, one each.",
+    ] = None,
     costs: Annotated[Path | None, "A file that --measure wrote, in place of milliseconds."] = None,
     context: Annotated[
         int | None,
@@ -189,11 +193,28 @@ def advise(
         title = f"{target} and {draft}; temperature {sampling.temperature:g}"
         present(model_advice_view(found, title, source=[target, draft]), form)
         return
+    each = (draft_ms or "2").split("/")
+    drafts = len(logits or ()) - 1
+    if len(each) not in (1, max(drafts, 1)):
+        raise InvalidInput(f"--draft-ms has {len(each)} costs, and there are {drafts} drafts")
     price = priced(
-        target_ms or "20", draft_ms or "2", rows_ms, costs, batches[0], context, verify_ms,
+        target_ms or "20", each[0], rows_ms, costs, batches[0], context, verify_ms,
         draft_passes, is_default=target_ms is None and draft_ms is None,
     )  # fmt: skip
     assert price is not None
+    if logits and len(logits) > 2:
+        options.refuse_changed(
+            advise, {"verifier": verifier}, "several drafts have the optimum: leave --{name} out"
+        )
+        present(
+            _of_drafts(
+                [Path(x) for x in logits], price, each, names, kind=kind, max_drafts=max_drafts,
+                confidence=confidence, num_threads=threads, progress=bool(progress),
+                **asdict(sampling),
+            ),
+            form,
+        )  # fmt: skip
+        return
     files: list[Any] = logits or [sample_logits_path()]
     advice = found_advice(
         files,
@@ -215,6 +236,25 @@ def advise(
     source = " and ".join(map(str, logits or [])) or sample_logits_path().name
     title = f"{source}; temperature {sampling.temperature:g}, {price.told}"
     present(advice_view(advice, title, source=source), form)
+
+
+def _of_drafts(
+    paths: list[Path], price: StepCosts, each: list[str], schemes: list[str], **asked: Any
+) -> View:
+    """View of several drafts of one target at these costs."""
+    from mdsd_opt.cli.verbs.advice_of_counts import pass_cost
+    from mdsd_opt.cli.verbs.rates_of_drafts import compared, drafts_view
+
+    scheme = "with_replacement" if schemes == options.SCHEMES.split(",") else schemes[0]
+    costs = {
+        "rows_ms": price.rows_ms, "verify_ms": price.verify_ms, "batch_size": price.batch_size,
+        "draft_passes": price.draft_passes, "max_drafts": asked.pop("max_drafts"),
+    }  # fmt: skip
+    own = [pass_cost(x, "--draft-ms") for x in each] if len(each) > 1 else [price.draft_ms]
+    found = compared(
+        paths, [1, 2, 3, 4], scheme, target_ms=price.target_ms, draft_ms=own, costs=costs, **asked
+    )
+    return drafts_view(found, f"{paths[0].name}, {price.told}")
 
 
 def _of_models(

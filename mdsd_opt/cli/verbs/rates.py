@@ -19,7 +19,8 @@ def rates(
             help="A .npz, .safetensors or .pt file with arrays 'target' and 'draft' [..., V] and "
             "perhaps 'sequence' [...], the text of each position, for the intervals (of [B, T, V] "
             "the first axis if left out), 'd2t' or 'draft_token_ids' where the draft has a part "
-            "of the tokens; two .npy or .pt files; a folder of shards; or two "
+            "of the tokens; two .npy, .pt or .safetensors files; the target's and those of several "
+            "drafts, which are then compared; a folder of shards; or two "
             ".jsonl files with the top-k log-probabilities that vLLM, SGLang or an OpenAI-style "
             "server gave the same texts, for certified intervals; the bundled real logits if "
             "left out."
@@ -88,6 +89,7 @@ def rates(
     """
     from mdsd_opt.cli.verbs import (
         rates_of_counts,
+        rates_of_drafts,
         rates_of_files,
         rates_of_folder,
         rates_of_servers,
@@ -108,7 +110,9 @@ def rates(
         best_temperature=best_temperature, best_filter=best_filter, kind=kind, pad=pad,
         vocab_size=vocab_size, accepted=accepted, mask=mask, lift=lift, mask_draft=mask_draft,
     )  # fmt: skip
-    for input_kind in (rates_of_counts, rates_of_servers, rates_of_folder, rates_of_files):
+    for input_kind in (
+        rates_of_counts, rates_of_servers, rates_of_drafts, rates_of_folder, rates_of_files
+    ):  # fmt: skip
         if input_kind.takes(asked):
             view = input_kind.view(asked)
             if view is not None:

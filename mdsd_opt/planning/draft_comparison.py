@@ -1,0 +1,272 @@
+"""Several drafts of one target on the same texts: which accepts most, and what two together do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any, Unpack
+
+import numpy as np
+
+from mdsd_opt.base.files.logits import LogitsSample
+from mdsd_opt.base.logits import Logits, LogitsKeywords
+from mdsd_opt.base.long_runs import progress_bar
+from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.batch import acceptance_rates, checked_integer
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.evidence import MeanInterval
+from mdsd_opt.planning.advice import Advice, advise, speedup_cell
+from mdsd_opt.planning.draft_choice import Rates, means_of
+
+#: Positions whose laws are mixed at once: some 80 MB at V = 150,000.
+_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRate:
+    """Optimal acceptance rate of a draft with K drafts, and its distance from the best draft.
+
+    Attributes
+    ----------
+    draft : str
+        Its name; "a | b" where each token is drawn from one of two, by a coin.
+    num_drafts : int
+    acceptance : MeanInterval
+    behind : MeanInterval
+        Mean of what it is behind the best single draft of this K, position by position; negative
+        where two together are ahead.
+    """
+
+    draft: str
+    num_drafts: int
+    acceptance: MeanInterval
+    behind: MeanInterval
+
+    def to_dict(self) -> dict[str, Any]:
+        """Fields, ready for JSON."""
+        means = {**self.acceptance.to_dict(), "behind": self.behind.to_dict()}
+        return {"draft": self.draft, "num_drafts": self.num_drafts, **means}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DraftComparison:
+    """Drafts of one target at the same positions.
+
+    Attributes
+    ----------
+    scheme : str
+    num_positions : int
+    rates : tuple of DraftRate
+        Every draft, and every two together, at every K.
+    advice : dict of str to Advice
+        What each draft brings at its costs, where these are given.
+    """
+
+    scheme: str
+    num_positions: int
+    rates: tuple[DraftRate, ...]
+    advice: dict[str, Advice] = field(default_factory=dict)
+
+    @property
+    def best(self) -> dict[int, str]:
+        """Single draft that accepts most, by K; of equal ones the first."""
+        found: dict[int, DraftRate] = {}
+        for row in self.rates:
+            most = found.get(row.num_drafts)
+            is_more = most is None or row.acceptance.mean > most.acceptance.mean
+            if " | " not in row.draft and is_more:
+                found[row.num_drafts] = row
+        return {k: row.draft for k, row in found.items()}
+
+    @property
+    def fastest(self) -> str | None:
+        """Draft with the largest speed-up; None without costs."""
+        return max(self.advice, key=lambda x: self.advice[x].speedup) if self.advice else None
+
+    @property
+    def by_batch(self) -> dict[int, str]:
+        """Fastest draft by the texts together, "none" for plain decoding; of costs by rows."""
+        gains: dict[int, dict[str, float]] = {}
+        for name, advice in self.advice.items():
+            for point in advice.batches:
+                of = gains.setdefault(point.batch_size, {"none": 1.0})
+                of[name] = max(point.tree, point.chain)
+        return {batch: max(of, key=of.__getitem__) for batch, of in gains.items()}
+
+    @property
+    def sentences(self) -> list[str]:
+        """Decision in words: the best by K, the fastest, and what two together bring."""
+        best, told = self.best, []
+        for k, name in best.items():
+            others = [x for x in self.rates if x.num_drafts == k and x.draft != name]
+            near = [x.draft for x in others if " | " not in x.draft and not x.behind.low > 0]
+            pairs = [x for x in others if " | " in x.draft]
+            tied = f", not told apart from {', '.join(near)}" if near else ""
+            line = f"K = {k}: {name} accepts most{tied}"
+            if pairs:
+                most = max(pairs, key=lambda x: x.acceptance.mean)
+                sign = "more" if most.behind.mean < 0 else "less"
+                ends = sorted(abs(x) for x in (most.behind.low, most.behind.high))
+                sure = most.behind.low * most.behind.high > 0
+                within = f" [{ends[0]:.4f}, {ends[1]:.4f}]" if sure else " (not told apart)"
+                line += f"; {most.draft} {abs(most.behind.mean):.4f} {sign}{within}"
+            told.append(f"{line}.")
+        if self.fastest is not None:
+            told.append(f"Fastest: {self.fastest}. {self.advice[self.fastest].sentence}")
+        return told
+
+    def to_dict(self) -> dict[str, Any]:
+        """Fields, ready for JSON."""
+        return {
+            "scheme": self.scheme,
+            "num_positions": self.num_positions,
+            "rates": [row.to_dict() for row in self.rates],
+            "best": {str(k): name for k, name in self.best.items()},
+            "fastest": self.fastest,
+            "by_batch": {str(b): name for b, name in self.by_batch.items()},
+            "advice": {name: x.to_dict() for name, x in self.advice.items()},
+        }
+
+    def __str__(self) -> str:
+        """Table of at most 80 columns, with the sentences below."""
+        form = "{:<32.32} {:>4} {:>19.19} {:>19.19}"
+        lines = [form.format("draft", "K", "acceptance", "behind the best")]
+        for row in self.rates:
+            shown = row.acceptance.shown, row.behind.shown
+            lines.append(form.format(row.draft, row.num_drafts, *shown))
+        for name, advice in self.advice.items():
+            found = speedup_cell(advice.rows[0].speedup)
+            lines.append(f"{name}: {advice.rows[0].tree_name or 'none'}, speed-up {found}")
+        return "\n".join([*lines, *self.sentences])
+
+
+def compare_drafts(
+    target_logits: Any,
+    drafts: Mapping[str, Any],
+    num_drafts: int | Sequence[int] = (1, 2, 3, 4),
+    scheme: str = "with_replacement",
+    *,
+    mixtures: bool = True,
+    target_ms: Any = None,
+    draft_ms: Any = None,
+    sequence: Any = None,
+    confidence: float = 0.95,
+    num_threads: int | None = None,
+    progress: bool = False,
+    costs: Mapping[str, Any] | None = None,
+    **options: Unpack[LogitsKeywords],
+) -> DraftComparison:
+    r"""Compare drafts of one target on the same texts, and what a mixture of two would bring.
+
+    Of a mixture every token is drawn from one of two drafts, by a coin:
+    :math:`q = (q_a + q_b) / 2`, a draft like any other, with its optimum.
+
+    Parameters
+    ----------
+    target_logits : array_like, shape (..., V)
+    drafts : mapping of str to array_like, shape (..., V)
+        Logits of each draft at the same positions, by its name.
+    num_drafts : int or sequence of int
+        K.
+    scheme : str
+        Scheme by which the K drafts are drawn, as for `acceptance_rates`.
+    mixtures : bool
+        Whether every two drafts are tried together; not where a draft has a part of the tokens.
+    target_ms, draft_ms : optional
+        Milliseconds of passes, as for `advise`, or those of each draft by its name. With them
+        `DraftComparison.advice` has the best tree and the speed-up of each draft.
+    sequence : array_like of int, optional
+        Text of each position, for the intervals; for arrays [B, T, V] it is the first axis unless
+        given.
+    confidence : float
+        Confidence of the intervals, which are over texts; differences are of the same positions.
+    num_threads : int, optional
+    progress : bool
+        Show a progress bar on stderr.
+    costs : mapping, optional
+        Further arguments of `advise`, such as ``{"rows_ms": {1: 20, 64: 40}, "batch_size": 8}``.
+    **options
+        How laws are read from the logits, see `mdsd_opt.Logits`.
+
+    Returns
+    -------
+    DraftComparison
+
+    Raises
+    ------
+    InvalidInput
+        Fewer than two drafts, or arrays that do not fit each other.
+
+    Examples
+    --------
+    >>> import mdsd_opt as mo
+    >>> drafts = {"a": [[2.0, 1.0, 0.5]], "b": [[0.0, 1.0, 0.0]]}
+    >>> found = mo.compare_drafts([[2.0, 1.0, 0.0]], drafts)
+    >>> found.best[1]
+    'a'
+    """
+    if len(drafts) < 2:
+        raise InvalidInput("drafts: give logits of two or more drafts by their names")
+    if any(" | " in name for name in drafts):
+        raise InvalidInput('a name of a draft has " | " in it, which stands for two together')
+    ks = [num_drafts] if isinstance(num_drafts, (int, np.integer)) else [*num_drafts]
+    ks = sorted({checked_integer(k, "num_drafts") for k in ks})
+    if not ks:
+        raise InvalidInput("num_drafts is empty: give some K, such as (1, 2, 4)")
+    if draft_ms is not None and target_ms is None:
+        raise InvalidInput("draft_ms goes with target_ms")
+    pairs = {name: Logits(target_logits, of, **options) for name, of in drafts.items()}
+    samples = {name: LogitsSample.of(pair, sequence) for name, pair in pairs.items()}
+    shapes = {name: x.draft.shape[:-1] for name, x in samples.items()}
+    if len({*shapes.values()}) > 1:
+        raise InvalidInput(f"the drafts have positions {shapes}: give the same of each")
+    two = [
+        (a, b) for a, b in combinations(drafts, 2)
+        if mixtures and samples[a].draft.shape == samples[b].draft.shape
+        and samples[a].draft_token_ids is samples[b].draft_token_ids is None
+    ]  # fmt: skip
+    found: dict[str, Rates] = {}
+    with progress_bar("drafts", len(pairs) + len(two), progress) as advance:
+        for name, pair in pairs.items():
+            rates = acceptance_rates(pair, ks, scheme, num_threads=num_threads)
+            found[name] = np.asarray(rates).reshape(-1, len(ks))
+            advance(1)
+        for a, b in two:
+            found[f"{a} | {b}"] = _mixed(pairs[a], pairs[b], ks, scheme, num_threads)
+            advance(1)
+    first = next(iter(samples.values()))
+    rows = []
+    for column, k in enumerate(ks):
+        best = max((found[name][:, column] for name in drafts), key=lambda x: float(x.mean()))
+        rows += [
+            DraftRate(name, k, *means_of(rates[:, column], best, first.texts, confidence))
+            for name, rates in found.items()
+        ]
+    advice = {}
+    for name, pair in pairs.items() if target_ms is not None else ():
+        own = draft_ms[name] if isinstance(draft_ms, Mapping) and name in draft_ms else draft_ms
+        advice[name] = advise(
+            pair, target_ms=target_ms, draft_ms=2.0 if own is None else own, sequence=sequence,
+            schemes=[scheme], confidence=confidence, num_threads=num_threads, **(costs or {}),
+        )  # fmt: skip
+    return DraftComparison(scheme, first.num_positions, tuple(rows), advice)
+
+
+def _mixed(a: Logits, b: Logits, ks: list[int], scheme: str, num_threads: int | None) -> Rates:
+    """Rates of tokens that are each drawn from one of two drafts, shape (N, len(ks))."""
+    of_target, of_draft = a.reading.target, a.reading.draft
+    target, one, other = (x.numpy() for x in (a.target, a.draft, b.draft))
+    target, one, other = (x.reshape(-1, x.shape[-1]) for x in (target, one, other))
+    parts = []
+    for start in range(0, len(target), _AT_ONCE):
+        rows = slice(start, start + _AT_ONCE)
+        laws = [of_draft.law(np.asarray(x[rows], dtype=np.float64)) for x in (one, other)]
+        with np.errstate(divide="ignore"):
+            mixed = np.log(0.5 * (laws[0] + laws[1]))
+        found = acceptance_rates(
+            target[rows], mixed, ks, scheme, num_threads=num_threads, kind="logits",
+            pad=a.reading.pad, sampling=of_target, draft_sampling=Sampling(),
+        )  # fmt: skip
+        parts.append(np.asarray(found))
+    return np.concatenate(parts)
