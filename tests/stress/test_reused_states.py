@@ -61,7 +61,7 @@ def test_the_same_without_harm_is_not_accused(name: str, method: str) -> None:
 def test_chains(name: str, is_wrong: bool) -> None:
     report = mo.audit_chain(chain_of(PARTS[name], is_wrong), rng=0, seconds=3_600.0)
     assert report.verdict_class == ("lossy" if is_wrong else "no deviation"), report.verdict
-    assert is_wrong or sum(one.report.method == "driven" for one in report.tried) == 7
+    assert is_wrong or sum(one.report.method == "driven" for one in report.tried) == 9
 
 
 @pytest.mark.parametrize("name", [name for name in PARTS if name != "rng"])
