@@ -6,9 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.auditing.output_checks import by_rank, by_ratio, merged_cells
+from mdsd_opt.base.array_types import Vector
 from mdsd_opt.drafts import DraftScheme
-
-Vector = NDArray[np.float64]
 
 #: Share of the distance that moving mass across one place of an order has to explain, and the
 #: share that the other order may explain at most beside it.

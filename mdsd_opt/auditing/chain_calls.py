@@ -10,22 +10,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.auditing.draft_chain import DraftChain, Rows, Tokens
+from mdsd_opt.auditing.draft_chain import DraftChain
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.subject import AlwaysFails, Failure, judged, outcome_of
+from mdsd_opt.base.array_types import Matrix, Text
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.foreign import ran
 from mdsd_opt.errors import InvalidInput, MissingExtra
 from mdsd_opt.trees import Node, Topology
 
 #: Maps p (n + 1, V), q (n, V) and n drafts to the accepted ones and one more token.
-Chain = Callable[[Rows, Rows, Tokens], Any]
+Chain = Callable[[Matrix, Matrix, Text], Any]
 
 #: Splits an answer into those of so many rows.
 Split = Callable[[Any, int], Sequence[Any]]
 
 #: Reads an answer as the tokens of each row, given the drafts of the rows.
-Read = Callable[[Any, Sequence[Tokens]], list[Tokens]]
+Read = Callable[[Any, Sequence[Text]], list[Text]]
 
 #: Calls that show how to read the answers, and the vocabulary size of their laws.
 READ_CALLS, READ_TOKENS = 64, 8
@@ -54,14 +55,14 @@ class Caller:
         self._convert = _tensors if library == "torch" else _arrays
         self.rng, self._takes_rng = rng, "rng" in _parameters(verify)
 
-    def __call__(self, p: Rows, q: Rows, drafts: Tokens) -> Any:
+    def __call__(self, p: Matrix, q: Matrix, drafts: Text) -> Any:
         """Answer to one chain."""
         ids = np.array(drafts, dtype=np.int64)
         if self._is_batch:
             p, q, ids = p[np.newaxis], q[np.newaxis], ids[np.newaxis]
         return self.on_arrays(p, q, ids)
 
-    def on_arrays(self, p: Rows, q: Rows, drafts: NDArray[np.int64]) -> Any:
+    def on_arrays(self, p: Matrix, q: Matrix, drafts: NDArray[np.int64]) -> Any:
         """Answer to arrays of laws and drafts, of any shape."""
         laws = [p, q]
         if self._logarithms:
@@ -99,12 +100,12 @@ def _need_torch() -> None:
         raise MissingExtra("library='torch' needs PyTorch: pip install torch") from None
 
 
-def of_chains(name: str, chain: Chain) -> Callable[[Node | DraftChain], Tokens]:
+def of_chains(name: str, chain: Chain) -> Callable[[Node | DraftChain], Text]:
     """Rule for trees of one branch, and for chains, made of a function for chains."""
 
-    def rule(root: Node | DraftChain) -> Tokens:
+    def rule(root: Node | DraftChain) -> Text:
         laid = root if isinstance(root, DraftChain) else DraftChain.of(name, root)
-        answer: Tokens = chain(laid.p, laid.q, laid.drawn)
+        answer: Text = chain(laid.p, laid.q, laid.drawn)
         return answer
 
     return rule
@@ -117,11 +118,11 @@ def chain_rule(
     rng: np.random.Generator,
     vocab_size: int = READ_TOKENS,
     calls: int = READ_CALLS,
-) -> Callable[[Any, np.random.Generator], Tokens]:
+) -> Callable[[Any, np.random.Generator], Text]:
     """Rule for trees that are chains, of a function whose answers some calls show how to read."""
     rule = of_chains(name, read_answers(caller, num_drafts, rng, vocab_size, calls))
 
-    def drawing_from(root: Node | DraftChain, rng: np.random.Generator) -> Tokens:
+    def drawing_from(root: Node | DraftChain, rng: np.random.Generator) -> Text:
         caller.rng = rng
         return rule(root)
 
@@ -141,7 +142,7 @@ def read_answers(
         No way to read them fits any answer.
     """
 
-    def drawn() -> tuple[Callable[[], Any], list[Tokens]]:
+    def drawn() -> tuple[Callable[[], Any], list[Text]]:
         laws = rng.dirichlet(np.ones(vocab_size), 2 * num_drafts + 1)
         drafts = tuple(int(rng.choice(vocab_size, p=q)) for q in laws[:num_drafts])
         return partial(call, laws[num_drafts:], laws[:num_drafts], drafts), [drafts]
@@ -160,19 +161,19 @@ def read_answers(
 
 
 def answers_of(
-    drawn: Callable[[], tuple[Callable[[], Any], list[Tokens]]],
+    drawn: Callable[[], tuple[Callable[[], Any], list[Text]]],
     calls: int,
     rng: np.random.Generator,
     how: str,
-) -> list[tuple[Any, list[Tokens]]]:
+) -> list[tuple[Any, list[Text]]]:
     """Answers of some calls and the drafts of each of their rows; `AlwaysFails` if all raise.
 
     `drawn` gives a call, with its drafts; `how` says in the error how the function is called.
     """
-    answers: list[tuple[Any, list[Tokens]]] = []
+    answers: list[tuple[Any, list[Text]]] = []
     failure: Failure | None = None
 
-    def kept(call: Callable[[], Any], drafts: list[Tokens]) -> None:
+    def kept(call: Callable[[], Any], drafts: list[Text]) -> None:
         answers.append((call(), drafts))
 
     with served(rng) as serving:
@@ -188,7 +189,7 @@ def answers_of(
 
 
 def reading(
-    answers: Sequence[tuple[Any, list[Tokens]]], splits: Sequence[Split], vocab_size: int
+    answers: Sequence[tuple[Any, list[Text]]], splits: Sequence[Split], vocab_size: int
 ) -> Read | None:
     """Way to read answers that fits most rows; None if none fits."""
     best, found = 0, None
@@ -213,18 +214,18 @@ def _split(split: Split, answer: Any, rows: int) -> Sequence[Any]:
 
 def _read(
     split: Split,
-    read: Callable[[Any, Tokens], Sequence[int]],
+    read: Callable[[Any, Text], Sequence[int]],
     answer: Any,
-    rows: Sequence[Tokens],
-) -> list[Tokens]:
+    rows: Sequence[Text],
+) -> list[Text]:
     parts = split(answer, len(rows))
     return [tuple(read(row, drafts)) for row, drafts in zip(parts, rows, strict=True)]
 
 
 def is_read(
-    read: Callable[[Any, Tokens], Sequence[int]],
+    read: Callable[[Any, Text], Sequence[int]],
     answer: Any,
-    drafts: Tokens,
+    drafts: Text,
     vocab_size: int,
 ) -> bool:
     """Whether this way of reading gives accepted drafts and one more token."""
@@ -256,23 +257,23 @@ def _number(value: Any) -> int:
     return int(to_numpy(value, "the answer").reshape(-1).item())
 
 
-def _count_and_last(answer: Any, drafts: Tokens) -> list[int]:
+def _count_and_last(answer: Any, drafts: Text) -> list[int]:
     count, last = answer[0] if getattr(answer, "shape", None) == (1, 2) else answer
     return [*drafts[: _number(count)], _number(last)]
 
 
-def _accepted_and_last(answer: Any, drafts: Tokens) -> list[int]:
+def _accepted_and_last(answer: Any, drafts: Text) -> list[int]:
     accepted, last = answer
     return [*_items(accepted), _number(last)]
 
 
-def _tokens_and_count(answer: Any, drafts: Tokens) -> list[int]:
+def _tokens_and_count(answer: Any, drafts: Text) -> list[int]:
     tokens, count = answer
     return list(_items(tokens))[: _number(count) + 1]
 
 
 #: Ways to read an answer; of several that fit equally well, the first is taken.
-READINGS: tuple[Callable[[Any, Tokens], Sequence[int]], ...] = (
+READINGS: tuple[Callable[[Any, Text], Sequence[int]], ...] = (
     _count_and_last,
     lambda answer, drafts: list(_items(answer)),
     _accepted_and_last,

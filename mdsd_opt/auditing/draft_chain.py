@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Matrix, Text
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees import Node
-
-Rows = NDArray[np.float64]
-Tokens = tuple[int, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -28,10 +26,10 @@ class DraftChain:
         Drafts before them.
     """
 
-    p: Rows
-    q: Rows
-    drawn: Tokens
-    tokens: Tokens = ()
+    p: Matrix
+    q: Matrix
+    drawn: Text
+    tokens: Text = ()
 
     @classmethod
     def of(cls, name: str, root: Node) -> DraftChain:

@@ -8,19 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.base.array_types import Integers, Model, Text, Vector
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.drafts import DraftScheme, SchemeMaker, count_power, readable
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.evidence import Promise, promised
-from mdsd_opt.trees import Node, Tokens, Topology, hang, valued
-
-#: Maps a text to the law of the next token, shape (V,).
-Model = Callable[[Tokens], Vector]
+from mdsd_opt.trees import Node, Topology, hang, valued
 
 #: Scheme and values of the drafts after each text.
-Hung = dict[Tokens, tuple[DraftScheme, Integers]]
+Hung = dict[Text, tuple[DraftScheme, Integers]]
 
 #: NumPy's own function, kept here because a function under audit may run with another one.
 _default_rng = np.random.default_rng
@@ -45,7 +42,7 @@ class TableModel:
     def __init__(self, vocab_size: int, seed: int = 0, concentration: float = 1.0) -> None:
         self.vocab_size, self.seed, self.concentration = vocab_size, seed, concentration
 
-    def __call__(self, text: Tokens) -> Vector:
+    def __call__(self, text: Text) -> Vector:
         rng = _default_rng([self.seed, self.vocab_size, len(text), *text])
         return rng.dirichlet(np.full(self.vocab_size, self.concentration))
 
@@ -65,14 +62,14 @@ class _Laws(ABC):
     """Laws of the next token after texts."""
 
     @abstractmethod
-    def __call__(self, text: Tokens) -> Vector:
+    def __call__(self, text: Text) -> Vector:
         """Law after a text, shape (V,)."""
 
-    def along(self, text: Tokens) -> Vector:
+    def along(self, text: Text) -> Vector:
         """Laws after each beginning of a text, itself included, shape (len(text) + 1, V)."""
         return np.array([self(text[:n]) for n in range(len(text) + 1)])
 
-    def drawn(self, text: Tokens, rng: np.random.Generator) -> int:
+    def drawn(self, text: Text, rng: np.random.Generator) -> int:
         """Token drawn after a text."""
         return drawn_from(self(text).cumsum(), rng)
 
@@ -84,7 +81,7 @@ class ModelLaws(_Laws):
     """
 
     def __init__(
-        self, model: Callable[[Tokens], Any], name: str, promise: Promise | None = None
+        self, model: Callable[[Text], Any], name: str, promise: Promise | None = None
     ) -> None:
         if not callable(model):
             raise InvalidInput(
@@ -92,10 +89,10 @@ class ModelLaws(_Laws):
                 "token ids) to the probabilities of the next token"
             )
         self._model, self.name, self._promise = model, name, promise
-        self._known: dict[Tokens, Vector] = {}
+        self._known: dict[Text, Vector] = {}
         self.vocab_size = self(()).size
 
-    def __call__(self, text: Tokens) -> Vector:
+    def __call__(self, text: Text) -> Vector:
         if text not in self._known:
             law = Distribution.of(self._model(text), f"{self.name} after {text}").values
             if self._known and law.size != self.vocab_size:
@@ -136,15 +133,15 @@ class PlaceLaws(_Laws):
         self.vocab_size = self.rows[0].size
         self._array, self._reached = np.array(self.rows), np.cumsum(self.rows, axis=1)
 
-    def along(self, text: Tokens) -> Vector:
+    def along(self, text: Text) -> Vector:
         return super().along(text) if self.by_text else self._array[: len(text) + 1]
 
-    def drawn(self, text: Tokens, rng: np.random.Generator) -> int:
+    def drawn(self, text: Text, rng: np.random.Generator) -> int:
         if self.by_text:
             return super().drawn(text, rng)
         return drawn_from(self._reached[len(text)], rng)
 
-    def __call__(self, text: Tokens) -> Vector:
+    def __call__(self, text: Text) -> Vector:
         text = text[: len(self.rows) - 1]  # the last row stands for all places after it
         return self._law(text) if self.by_text else self.rows[len(text)]
 
@@ -160,10 +157,10 @@ class Texts:
                 f"the limit of {MAX_TEXTS:,}: take a smaller vocabulary or a shallower tree"
             )
         self._target, self.length, self.vocab_size = target, length, target.vocab_size
-        self._rest: dict[Tokens, Vector] = {}
+        self._rest: dict[Text, Vector] = {}
         self.law = self.rest(())
 
-    def rest(self, text: Tokens) -> Vector:
+    def rest(self, text: Text) -> Vector:
         """Law of the tokens up to the full length after a text, shape (V**(length - n),)."""
         if len(text) == self.length:
             return np.ones(1)
@@ -176,7 +173,7 @@ class Texts:
             self._rest[text] = np.concatenate(parts)
         return self._rest[text]
 
-    def place(self, text: Tokens) -> slice:
+    def place(self, text: Text) -> slice:
         """Slice of the texts that begin with this one."""
         number = 0
         for token in text:
@@ -184,14 +181,14 @@ class Texts:
         width = self.vocab_size ** (self.length - len(text))
         return slice(number * width, (number + 1) * width)
 
-    def text(self, number: int) -> Tokens:
+    def text(self, number: int) -> Text:
         """Text of a number."""
         return tuple(
             number // self.vocab_size ** (self.length - 1 - n) % self.vocab_size
             for n in range(self.length)
         )
 
-    def completed(self, text: Tokens, rng: np.random.Generator) -> int:
+    def completed(self, text: Text, rng: np.random.Generator) -> int:
         """Number of a text that begins with this one and goes on under the target."""
         return self.place(text).start + drawn_from(self.rest(text).cumsum(), rng)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.auditing.chain_calls import READ_CALLS, Caller, Read, answers_of, chain_of, reading
-from mdsd_opt.auditing.draft_chain import DraftChain, Tokens
+from mdsd_opt.auditing.draft_chain import DraftChain
 from mdsd_opt.auditing.looks import settled
 from mdsd_opt.auditing.on_laws import put_together
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
@@ -24,6 +24,7 @@ from mdsd_opt.auditing.subject import (
 from mdsd_opt.auditing.trees.report import TreeAuditReport
 from mdsd_opt.auditing.trees.rule import ChainRule, TreeSample
 from mdsd_opt.auditing.trial_laws import WideLaws, fixed_laws
+from mdsd_opt.base.array_types import Text
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import LEAST_CALLS, Options, Promises
@@ -151,7 +152,7 @@ class _Batch:
     def _reading(self, rng: np.random.Generator) -> Read:
         """Reading of the answers that fits most rows of some calls."""
 
-        def drawn() -> tuple[Callable[[], Any], list[Tokens]]:
+        def drawn() -> tuple[Callable[[], Any], list[Text]]:
             _, chains = self._drawn(rng)
             self._caller.rng = rng
             return partial(self._answer, chains), [chain.drawn for chain in chains]
@@ -184,7 +185,7 @@ class _Batch:
                     self.parts[row].count(chain, outcome, rng)
         return number
 
-    def _rows(self, chains: Sequence[DraftChain], rng: np.random.Generator) -> tuple[Tokens, ...]:
+    def _rows(self, chains: Sequence[DraftChain], rng: np.random.Generator) -> tuple[Text, ...]:
         self._caller.rng = rng
         return tuple(self._read(self._answer(chains), [chain.drawn for chain in chains]))
 
@@ -197,7 +198,7 @@ class _Batch:
             for given, chain in zip(rows, chains, strict=True)
         ]
 
-    def _of_row(self, row: int, chain: DraftChain, rng: np.random.Generator) -> Tokens:
+    def _of_row(self, row: int, chain: DraftChain, rng: np.random.Generator) -> Text:
         """Answer for one row, beside others that are drawn anew."""
         _, chains = self._drawn(rng)
         chains[row] = chain

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mdsd_opt.auditing.model_texts import MAX_TEXTS, TableModel
+from mdsd_opt.base.array_types import Model, Vector
 from mdsd_opt.base.arrays import Opened, as_logits
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees import Topology
-
-Vector = NDArray[np.float64]
-Model = Callable[[tuple[int, ...]], Vector]
 
 #: Vocabulary sizes of the random wide law and of the one with a long tail.
 _WIDE, _LONG = 32, 2_048

@@ -16,8 +16,6 @@ from mdsd_opt.batch.rates import checked_counts, checked_integer
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.solvers import ERROR, RelaxedRows, the_budget
 
-Rates = Floats
-
 _SPREADS = ("equal", "best")
 
 #: Slopes that are tried first; the one of a mean budget lies between two of them, and is then
@@ -134,7 +132,7 @@ def relaxed_rates(
     asked = RelaxedRows(functions, schemes, name, amounts)
     shape = len(schemes), len(counts), len(amounts)
 
-    def run(asked: RelaxedRows) -> Rates:
+    def run(asked: RelaxedRows) -> Floats:
         found = work.rates(*rows, asked, shape[0] * shape[1] * asked.num_columns)
         return found.reshape(-1, *shape[:2], asked.num_columns)
 
@@ -153,9 +151,9 @@ class _Spread:
     """
 
     asked: RelaxedRows
-    run: Callable[[RelaxedRows], Rates]
+    run: Callable[[RelaxedRows], Floats]
 
-    def rates(self) -> Rates:
+    def rates(self) -> Floats:
         """Rates of all rows, shape (rows, schemes, K, budgets)."""
         slopes: tuple[float, ...] = (0.0, *_SLOPES)
         for _ in range(_PASSES):
@@ -164,14 +162,14 @@ class _Spread:
         rates, costs = self._at(slopes)
         return self._between(rates, costs)
 
-    def _at(self, slopes: tuple[float, ...]) -> tuple[Rates, Rates]:
+    def _at(self, slopes: tuple[float, ...]) -> tuple[Floats, Floats]:
         """Rates and costs at given slopes, shape (rows, schemes, K, slopes)."""
         spent = [amount for amount in self.asked.amounts if amount > 0]
         doubtful = min([ERROR, *(_DOUBTFUL * amount for amount in spent)])
         found = self.run(replace(self.asked, amounts=slopes, by_slope=True, doubtful=doubtful))
         return found[..., 0::2], found[..., 1::2]
 
-    def _finer(self, slopes: tuple[float, ...], means: Rates) -> tuple[float, ...]:
+    def _finer(self, slopes: tuple[float, ...], means: Floats) -> tuple[float, ...]:
         """Slopes between those whose mean costs enclose a budget."""
         tried = {0.0}
         for costs in means.reshape(-1, len(slopes)):
@@ -183,7 +181,7 @@ class _Spread:
                     tried.update(stretch.tolist())
         return tuple(sorted(tried))
 
-    def _between(self, rates: Rates, costs: Rates) -> Rates:
+    def _between(self, rates: Floats, costs: Floats) -> Floats:
         """Means of the laws at neighbouring slopes, which cost no more than the mean of costs."""
         means = costs.mean(axis=0)
         result = np.empty((*rates.shape[:3], len(self.asked.amounts)))

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Row
 from mdsd_opt.batch import acceptance_rates
 from mdsd_opt.bench.record import Record, Settings, timed
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers import solve
 
-Row = NDArray[Any]
 RowRoute = Callable[[Row, Row, int], float]
 
 _AGAINST = "argsort, float32"

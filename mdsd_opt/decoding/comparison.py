@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.array_types import Model, Text
 from mdsd_opt.decoding.generation import Metrics, generate_steps
 from mdsd_opt.decoding.growth import first_plan
 from mdsd_opt.drafts import SchemeMaker
@@ -21,7 +21,6 @@ from mdsd_opt.trees import (
     AutoTree,
     DynamicTree,
     PlannedTree,
-    Tokens,
     Topology,
     Tree,
     k_ary,
@@ -29,7 +28,7 @@ from mdsd_opt.trees import (
 )
 
 #: Begins a prompt under a rule: (rule, prompt's number) -> steps, see `generate_steps`.
-Begin = Callable[[str, int], Iterator[tuple[Tokens, Metrics]]]
+Begin = Callable[[str, int], Iterator[tuple[Text, Metrics]]]
 
 
 @dataclass(slots=True)
@@ -130,9 +129,6 @@ def _counts(topology: Topology | DynamicTree) -> list[int]:
     if isinstance(topology, DynamicTree):
         return [topology.num_drafts]
     return sorted(set(topology.num_drafts.values()))
-
-
-Model = Callable[[Sequence[int]], Floats]
 
 
 def _noise(vocab_size: int) -> tuple[Model, Model]:

@@ -26,12 +26,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Floats, Integers
+from mdsd_opt.base.array_types import Floats, Integers, Text
 from mdsd_opt.base.arrays import frozen, to_numpy
 from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
 from mdsd_opt.base.sampling import checked_softmax
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.trees import Tokens
 from mdsd_opt.verifiers import draw
 
 if TYPE_CHECKING:
@@ -189,7 +188,7 @@ class OwnTokens:
         missing[self._ids] = False
         self._others = np.flatnonzero(missing)
 
-    def ids(self, drafts: Tokens) -> Tokens:
+    def ids(self, drafts: Text) -> Text:
         """The target's ids of some drafts."""
         return tuple([self._names[token] for token in drafts])
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from mdsd_opt.base.array_types import Text
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.base.seeds import Rng, drawn_seed, generator_of
 from mdsd_opt.decoding.automatic import growth_of
@@ -23,7 +24,6 @@ from mdsd_opt.trees import (
     MAX_DEPTH,
     AutoTree,
     Node,
-    Tokens,
     Tree,
     TreeRule,
     get_rule,
@@ -135,7 +135,7 @@ class Generation:
         "stop" (a stop token), "length" (`max_new_tokens`) or "context".
     """
 
-    tokens: Tokens
+    tokens: Text
     metrics: Metrics
     ended_by: str
 
@@ -154,7 +154,7 @@ def generate(
     rng: Rng = 0,
     stop_tokens: Collection[int] = (),
     on_device: bool = False,
-    on_step: Callable[[Tokens, Metrics], None] | None = None,
+    on_step: Callable[[Text, Metrics], None] | None = None,
     relax: Mapping[str, float] | None = None,
     sampling: Sampling | None = None,
     **filters: Any,
@@ -212,7 +212,7 @@ def generate(
         A parameter out of range, an empty prompt or one that fills the context, or a tree that
         cannot be relaxed for the rule or on the device.
     """
-    tokens: Tokens = ()
+    tokens: Text = ()
     metrics = Metrics()
     for new, metrics in generate_steps(
         target, draft, prompt, tree=tree, scheme=scheme, rule=rule, max_new_tokens=max_new_tokens,
@@ -235,7 +235,7 @@ def generate_batch(
     prompts: Sequence[Sequence[int]],
     *,
     rng: Rng = 0,
-    on_step: Callable[[int, Tokens, Metrics], None] | None = None,
+    on_step: Callable[[int, Text, Metrics], None] | None = None,
     **options: Any,
 ) -> Iterator[Generation]:
     """Continue prompts one after another; each text has the law that it has alone.
@@ -312,7 +312,7 @@ def generate_steps(
     relax: Mapping[str, float] | None = None,
     sampling: Sampling | None = None,
     **filters: Any,
-) -> Iterator[tuple[Tokens, Metrics]]:
+) -> Iterator[tuple[Text, Metrics]]:
     """Iterate over the steps of `generate`: the tokens of each step, and the metrics so far.
 
     A `Growth` in place of the tree goes on where it was at the end of an earlier text.
@@ -340,11 +340,11 @@ def generate_steps(
     text = [int(token) for token in prompt]
     start, metrics, context = len(text), Metrics(), _context_length(target, draft)
 
-    def drafted_laws(continuations: Sequence[Tokens]) -> Any:
+    def drafted_laws(continuations: Sequence[Text]) -> Any:
         feed.tell(text)
         return laws.drafts(text, continuations)
 
-    def step() -> tuple[Tokens, Metrics]:  # whose trees and laws do not outlive it
+    def step() -> tuple[Text, Metrics]:  # whose trees and laws do not outlive it
         began = time.perf_counter()
         waits = feed.waits and not metrics.num_steps
         if waits:
@@ -400,7 +400,7 @@ def _context_length(*models: Any) -> int:
     return min((length for length in lengths if length is not None), default=sys.maxsize)
 
 
-def _cut(tokens: Tokens, room: int, stop_tokens: Collection[int]) -> Tokens:
+def _cut(tokens: Text, room: int, stop_tokens: Collection[int]) -> Text:
     """Tokens of a step, up to a stop token, and no more than there is room for."""
     tokens = tokens[:room]
     for n, token in enumerate(tokens):

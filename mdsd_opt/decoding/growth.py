@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mdsd_opt.base.array_types import Law
 from mdsd_opt.decoding.place_rates import RunningRates, measured_rates
 from mdsd_opt.drafts import SchemeMaker, WithoutReplacement, scheme_maker
 from mdsd_opt.errors import InvalidInput
@@ -16,7 +17,6 @@ from mdsd_opt.trees import (
     AutoTree,
     DraftModel,
     DynamicTree,
-    Law,
     Node,
     Place,
     PlannedTree,

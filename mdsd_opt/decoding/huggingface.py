@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mdsd_opt.base.array_types import Text
 from mdsd_opt.decoding.draft_objects import spread, token_ids_of
 from mdsd_opt.decoding.generation import Metrics, generate_steps, require_room
 from mdsd_opt.decoding.models.caches import CACHE_NAMES, cache_of, holds_text
 from mdsd_opt.drafts import SchemeMaker
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.trees import Tokens, Tree, TreeRule, known, on_device, token_ids
+from mdsd_opt.trees import Tree, TreeRule, known, on_device, token_ids
 
 #: Processors that treat every row by itself, whatever its place in the batch.
 _ROW_BY_ROW = {
@@ -56,7 +57,7 @@ def custom_generate(
     rule: TreeRule | str = "traversal_hull",
     on_device: bool = False,
     relax: Mapping[str, float] | None = None,
-    on_step: Callable[[Tokens, Metrics], None] | None = None,
+    on_step: Callable[[Text, Metrics], None] | None = None,
     tokenizer: Any = None,
     **model_kwargs: Any,
 ) -> Any:
@@ -154,7 +155,7 @@ class _Processed:
         self._row, self._num_rows = row, input_ids.shape[0]
         self._prompt, self._padding = input_ids[row], padding
         self._at_once = all(_is_row_by_row(one) for one in processors)
-        self._seen: dict[Tokens, _Scores] = {}
+        self._seen: dict[Text, _Scores] = {}
 
     @property
     def context_length(self) -> int | None:
@@ -168,15 +169,15 @@ class _Processed:
         """Hidden states, see `TreeModel`."""
         return self._inner.hidden_states(ids, start)
 
-    def tree_logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+    def tree_logits(self, ids: Sequence[int], continuations: Sequence[Text]) -> Any:
         """Scores of the next token after the text and each continuation, [n, V]."""
         return self.tree_tensor(ids, continuations).cpu().numpy()
 
-    def tree_tensor(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+    def tree_tensor(self, ids: Sequence[int], continuations: Sequence[Text]) -> Any:
         """Tensor with the values of `tree_logits`."""
         return self._scored(self._inner.tree_tensor(ids, continuations), ids, continuations)
 
-    def _scored(self, logits: Any, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+    def _scored(self, logits: Any, ids: Sequence[int], continuations: Sequence[Text]) -> Any:
         import torch
 
         logits = logits.to(self._prompt.device, torch.float32)
@@ -209,7 +210,7 @@ class _Processed:
     def _ids(self, rows: Sequence[Sequence[int]]) -> Any:
         return token_ids(rows, self._prompt.device).clamp_(min=0)
 
-    def seen(self, tokens: Tokens) -> _Scores:
+    def seen(self, tokens: Text) -> _Scores:
         """Scores at a node of the last tree."""
         self._seen = {known(node): scores for node, scores in self._seen.items()}
         return self._seen[tokens]
@@ -232,7 +233,7 @@ class _ProcessedObject(_Processed):
             if hasattr(draft, name):
                 setattr(self, name, getattr(draft, name))
 
-    def tree_tensor(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+    def tree_tensor(self, ids: Sequence[int], continuations: Sequence[Text]) -> Any:
         import torch
 
         own = torch.as_tensor(self._inner.tree_logits(ids, continuations))
@@ -274,7 +275,7 @@ class _Batch:
         require_room(*self._models, self._prompts)
         self.target: _Processed
 
-    def steps(self, row: int, room: int, **options: Any) -> Iterator[tuple[Tokens, Metrics]]:
+    def steps(self, row: int, room: int, **options: Any) -> Iterator[tuple[Text, Metrics]]:
         """Results of each step after one of the prompts, see `generate_steps`."""
         import torch
 
@@ -384,7 +385,7 @@ def _room(stopping_criteria: Any, length: int) -> int:
     return 2**31 if longest is None else max(int(longest) - length, 0)
 
 
-def _until_stop(text: Any, new: Tokens, stopping_criteria: Any) -> list[int]:
+def _until_stop(text: Any, new: Text, stopping_criteria: Any) -> list[int]:
     """Tokens up to the first after which a criterion ends the text."""
     import torch
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Text
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.trees import Tokens
 
 #: Maps (text, continuations) to the logits after each, [n, V].
-TreeLogits = Callable[[Sequence[int], Sequence[Tokens]], NDArray[Any]]
+TreeLogits = Callable[[Sequence[int], Sequence[Text]], NDArray[Any]]
 
 
 def tree_logits(model: Any) -> TreeLogits:
@@ -45,11 +45,11 @@ def tree_logits(model: Any) -> TreeLogits:
     )
 
 
-def _by_paths(model: Any, ids: Sequence[int], continuations: Sequence[Tokens]) -> NDArray[Any]:
+def _by_paths(model: Any, ids: Sequence[int], continuations: Sequence[Text]) -> NDArray[Any]:
     """Logits by one pass for each continuation that no other one prolongs."""
     if not ids:
         raise InvalidInput("the text is empty: a model needs at least one token")
-    found: dict[Tokens, Any] = {}
+    found: dict[Text, Any] = {}
     for path in sorted(continuations, key=len, reverse=True):
         if path in found:
             continue
@@ -81,7 +81,7 @@ class PromptLookup:
             )
         self._vocab_size, self._max_ngram = vocab_size, max_ngram
 
-    def tree_logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> NDArray[Any]:
+    def tree_logits(self, ids: Sequence[int], continuations: Sequence[Text]) -> NDArray[Any]:
         """Logits [n, V]: 0 for the token that is certain, -inf for the others."""
         logits = np.full((len(continuations), self._vocab_size), -np.inf)
         for row, tokens in zip(logits, continuations, strict=True):

@@ -11,9 +11,9 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.array_types import Floats, Text
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.trees import Cost, DraftModel, Place, Tokens, Topology, seconds_of
+from mdsd_opt.trees import Cost, DraftModel, Place, Topology, seconds_of
 
 
 def by_position(laws: Floats) -> DraftModel:
@@ -26,7 +26,7 @@ def by_position(laws: Floats) -> DraftModel:
     """
     laws = np.asarray(laws)
 
-    def after(texts: Sequence[Tokens]) -> Floats:
+    def after(texts: Sequence[Text]) -> Floats:
         return laws[[len(text) for text in texts]]
 
     return after

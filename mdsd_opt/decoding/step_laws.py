@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.array_types import Floats, Text
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.sampling import Sampling, checked_softmax
@@ -32,7 +32,6 @@ from mdsd_opt.trees import (
     BinnedLaw,
     Node,
     Place,
-    Tokens,
     TopDown,
     Topology,
     TreeRule,
@@ -63,14 +62,14 @@ class HostLaws:
         self._own = None if token_ids is None else OwnTokens(token_ids)
         # schemes of others may need an array
         self._as_it_is = self._own is not None and make in SINGLE_MODEL_SCHEMES.values()
-        self._rows: dict[Tokens, NDArray[Any]] = {}
+        self._rows: dict[Text, NDArray[Any]] = {}
 
     def make(self, law: Floats, num_drafts: int) -> DraftScheme:
         """Drafts of a node from a row of `drafts` and their number."""
         given: Any = Distribution.as_it_is(law) if self._as_it_is else law
         return self._make(given, num_drafts)
 
-    def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> Floats:
+    def drafts(self, text: Sequence[int], continuations: Sequence[Text]) -> Floats:
         """Draft laws after some continuations of a text, one per row."""
         logits = self._draft(text, [self._ids(tokens) for tokens in continuations])
         law = checked_softmax if self._own is None else self._own.draft_laws
@@ -84,7 +83,7 @@ class HostLaws:
         for node in nodes:
             node.target_by(partial(self._law, node.tokens))
 
-    def output(self, outcome: Accepted, rng: np.random.Generator) -> Tokens:
+    def output(self, outcome: Accepted, rng: np.random.Generator) -> Text:
         """Tokens of a step, as the target's ids."""
         if self._own is None:
             return outcome.tokens
@@ -94,10 +93,10 @@ class HostLaws:
         law = checked_softmax(self._rows[tuple(drafts)], **self._sampling)
         return *self._own.ids(tuple(drafts)), self._own.other(law, rng.random())
 
-    def _ids(self, drafts: Tokens) -> Tokens:
+    def _ids(self, drafts: Text) -> Text:
         return drafts if self._own is None else self._own.ids(drafts)
 
-    def _law(self, tokens: Tokens) -> Floats:
+    def _law(self, tokens: Text) -> Floats:
         law = checked_softmax if self._own is None else self._own.target_law
         return law(self._rows[tokens], **self._sampling)
 
@@ -125,7 +124,7 @@ class DeviceLaws:
         """Drafts of a node from a row of `drafts` and their number."""
         return BinnedDrafts(law, num_drafts, self._replaced)
 
-    def drafts(self, text: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+    def drafts(self, text: Sequence[int], continuations: Sequence[Text]) -> Any:
         """Weights of the draft's laws after some continuations of a text, one per row."""
         own = self._draft.tree_tensor(text, continuations)
         logits = spread(own, self._drafted, self._vocab_size)
@@ -167,7 +166,7 @@ class DeviceLaws:
         if nodes[0].draws.dtype == object:
             settle(nodes[0])
 
-    def output(self, outcome: Accepted, rng: np.random.Generator) -> Tokens:
+    def output(self, outcome: Accepted, rng: np.random.Generator) -> Text:
         """Tokens of a step."""
         return outcome.tokens
 
@@ -239,12 +238,12 @@ def _is_even(topology: Topology) -> bool:
     return True
 
 
-def relax_targets(root: Node, budget: Mapping[str, float]) -> dict[Tokens, Distance]:
+def relax_targets(root: Node, budget: Mapping[str, float]) -> dict[Text, Distance]:
     """Relax the law after every node that has drafts; return the distances by the node's tokens.
 
     The nodes of the tree have targets; the budget is that of `mdsd_opt.relax`, for each token.
     """
-    found: dict[Tokens, Distance] = {}
+    found: dict[Text, Distance] = {}
     for node in root.walk():
         if node.drafts is not None:
             relaxed = relaxed_by(TransportProblem(node.target, node.drafts), budget)
@@ -253,7 +252,7 @@ def relax_targets(root: Node, budget: Mapping[str, float]) -> dict[Tokens, Dista
     return found
 
 
-def distance_of(tokens: Tokens, distances: Mapping[Tokens, Distance]) -> Distance:
+def distance_of(tokens: Text, distances: Mapping[Text, Distance]) -> Distance:
     """Distance of the tokens that a step outputs, together."""
     met = [distances.get(tokens[:n], Distance()) for n in range(len(tokens))]
     return Distance(sum(x.kl for x in met), sum(x.tv for x in met))

@@ -10,6 +10,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.base.long_runs import available_threads, map_rows, progress_bar
@@ -41,7 +42,6 @@ __all__ = [
     "compare_draft_schemes",
 ]
 
-Rates = NDArray[np.float64]
 
 #: Factors of the draft's own temperature that are compared.
 TEMPERATURE_FACTORS = (0.7, 1.4)
@@ -143,7 +143,7 @@ def ranking(title: str, rows: Iterable[tuple[str, Any]], best: Any) -> str:
 
 
 def means_of(
-    rates: Rates, best: Rates, groups: Any, confidence: float
+    rates: Floats, best: Floats, groups: Any, confidence: float
 ) -> tuple[MeanInterval, MeanInterval]:
     """Mean of some rates, and mean of what they are behind the best, position by position."""
     acceptance = mean_interval(rates, groups, confidence).within(0.0, 1.0)
@@ -159,7 +159,7 @@ class _Sample:
     of_draft: Sampling
     num_threads: int
 
-    def batched(self, scheme: str, factor: float = 1.0) -> Rates:
+    def batched(self, scheme: str, factor: float = 1.0) -> Floats:
         """Rates by `acceptance_rates`, at `factor` times the draft temperature."""
         setting = replace(self.of_draft, temperature=self.of_draft.temperature * factor)
         rates = acceptance_rates(
@@ -168,7 +168,7 @@ class _Sample:
         )  # fmt: skip
         return np.asarray(rates)
 
-    def solved(self, make: Callable[[Rates], DraftScheme]) -> Rates:
+    def solved(self, make: Callable[[Floats], DraftScheme]) -> Floats:
         """Rates by the solver, position by position, for schemes that have no batched rates."""
         from mdsd_opt.solvers import solve
 
@@ -176,13 +176,13 @@ class _Sample:
             lambda problem: solve(problem, "subset_selection").acceptance_rate, make
         )
 
-    def inclusion_bounds(self) -> Rates:
+    def inclusion_bounds(self) -> Floats:
         """Inclusion bound of draws without replacement at each position."""
         return self._by_position(
             inclusion_bound, partial(WithoutReplacement, num_drafts=self.num_drafts)
         )
 
-    def best_tempered(self, gaps: dict[str, float]) -> Rates:
+    def best_tempered(self, gaps: dict[str, float]) -> Floats:
         """Rates at the best temperature of each position; the mean gap is put in `gaps`."""
 
         def best(row: int) -> BestTemperature:
@@ -196,8 +196,8 @@ class _Sample:
         return rates
 
     def _by_position(
-        self, measure: Callable[[TransportProblem], float], make: Callable[[Rates], DraftScheme]
-    ) -> Rates:
+        self, measure: Callable[[TransportProblem], float], make: Callable[[Floats], DraftScheme]
+    ) -> Floats:
         def at(row: int) -> float:
             drafts = make(self.of_draft.law(self.draft[row]))
             return measure(TransportProblem(self.of_target.law(self.target[row]), drafts))
@@ -208,10 +208,10 @@ class _Sample:
         return map_rows(function, len(self.target), self.num_threads, "compare_schemes")
 
 
-def _ways(num_drafts: int) -> dict[str, Callable[[_Sample], Rates]]:
+def _ways(num_drafts: int) -> dict[str, Callable[[_Sample], Floats]]:
     """Ways to draft that are compared, each with the function that finds its rates."""
     sampled = ("with_replacement", "without_replacement")
-    ways: dict[str, Callable[[_Sample], Rates]] = {
+    ways: dict[str, Callable[[_Sample], Floats]] = {
         scheme: partial(_Sample.batched, scheme=scheme) for scheme in (*sampled, "greedy", "top_k")
     }
     for scheme in sampled:
@@ -337,7 +337,7 @@ def compare_draft_schemes(
         chosen[_BEST_TEMPERED] = partial(_Sample.best_tempered, gaps=gaps)
     if not chosen:
         raise InvalidInput(f"no schemes given: choose from {', '.join(ways)}")
-    found: dict[str, Rates] = {}
+    found: dict[str, Floats] = {}
     left_out = []
     with progress_bar("draft schemes", len(chosen), progress) as advance:
         for name, way in chosen.items():

@@ -14,6 +14,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.checked import check_confidence
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
@@ -22,7 +23,7 @@ from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.batch import acceptance_rates, checked_integer
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import MeanInterval
-from mdsd_opt.planning.draft_choice import Rates, means_of, ranking
+from mdsd_opt.planning.draft_choice import means_of, ranking
 
 #: Filters that are tried, each alone, beside none and the target's own.
 FILTERS = (
@@ -220,7 +221,7 @@ def best_draft_filter(
         with np.errstate(divide="ignore"):
             target, own = np.log(chosen.law(target)), Sampling()
 
-    def rate(setting: Sampling) -> Rates:
+    def rate(setting: Sampling) -> Floats:
         found = acceptance_rates(
             target, rows, num_drafts, drafts, num_threads=num_threads, kind="logits",
             pad=pair.reading.pad, draft_token_ids=given.draft_token_ids, sampling=own,
@@ -229,7 +230,7 @@ def best_draft_filter(
         return np.asarray(found)
 
     grid = _grid(chosen, filters, temperatures)
-    found: dict[Sampling, Rates] = {}
+    found: dict[Sampling, Floats] = {}
     with progress_bar("draft filters", len(grid), progress) as advance:
         for setting in grid:
             found[setting] = rate(setting)
@@ -272,7 +273,7 @@ def _grid(
     )
 
 
-def _closer(best: Sampling, found: dict[Sampling, Rates]) -> list[Sampling]:
+def _closer(best: Sampling, found: dict[Sampling, Floats]) -> list[Sampling]:
     """Settings halfway from the best temperature of a filter to its neighbours that are far."""
     tried = {x.temperature: x for x in found if replace(x, temperature=best.temperature) == best}
     warm = sorted(tried)

@@ -21,14 +21,13 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Vector
 from mdsd_opt.base.checked import checked_tolerance
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.base.sampling import Sampling, softmax
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
-
-Vector = NDArray[np.float64]
 
 #: Number of intervals after which the search gives up on its tolerance.
 MAX_INTERVALS = 4000

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mdsd_opt.base.array_types import Text
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.corpora import RatesConfig
@@ -24,7 +25,6 @@ from mdsd_opt.planning.tree_forecasts import (
     rates_config,
     rates_of_sample,
 )
-from mdsd_opt.trees import Tokens
 
 #: Relative error above which a term of the forecast is named.
 NEAR = 0.15
@@ -156,13 +156,13 @@ def advise_models(
     rows_ms = {n: _pass_ms(target, prompts[0], n) for n in ROWS}
     draft_ms = _pass_ms(draft, prompts[0], 1)
 
-    def decoded(tree: Topology, scheme: str, seed: int) -> tuple[list[Tokens], Steps]:
+    def decoded(tree: Topology, scheme: str, seed: int) -> tuple[list[Text], Steps]:
         vocab_size = tree_logits(target)(prompts[0], [()]).shape[-1]
         warm_up(_RULE, vocab_size, tree, scheme, **settings)
-        texts: list[Tokens] = []
+        texts: list[Text] = []
         steps: Steps = []
         for n, prompt in enumerate(prompts):
-            text: Tokens = ()
+            text: Text = ()
             before = Metrics()
             steps.append([])
             for new, metrics in generate_steps(
@@ -228,7 +228,7 @@ def _pass_ms(model: Any, prompt: Sequence[int], rows: int) -> float:
 
 
 def _rates_of_text(
-    target: Any, draft: Any, prompt: Sequence[int], text: Tokens, config: RatesConfig
+    target: Any, draft: Any, prompt: Sequence[int], text: Text, config: RatesConfig
 ) -> PositionRates:
     """Rates at the positions where the tokens of a text came."""
     ahead = [text[:n] for n in range(len(text))]

@@ -16,7 +16,7 @@ from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.bucket_kernels import contained_at, kink, octave_keys, power, tokens_in
 from mdsd_opt.prefix_search.sum_kernels import add_carrying, add_to_columns
 
-Tokens = NDArray[np.int32]
+Ids32 = NDArray[np.int32]
 
 #: Most tokens whose id fits beside a ratio in one key.
 MAX_TOKENS = 1 << 18
@@ -95,7 +95,7 @@ def sum_buckets(p: Vector, q: Vector, buckets: Keys, lost: Matrix, sums: Matrix)
 
 
 @kernel
-def open_tokens(buckets: Keys, is_open: Flags, marks: NDArray[np.uint8], tokens: Tokens) -> int:
+def open_tokens(buckets: Keys, is_open: Flags, marks: NDArray[np.uint8], tokens: Ids32) -> int:
     """Write ids of all tokens in open buckets, ascending, to room for V + 1; return how many."""
     return tokens_in(buckets, is_open, marks, tokens)
 
@@ -116,7 +116,7 @@ def ratio_keys(p: Vector, q: Vector, tokens: Integers, packed: bool, keys: Integ
 
 @kernel
 def narrow(
-    p: Vector, q: Vector, buckets: Keys, tokens: Tokens, lowest: Vector, highest: Vector
+    p: Vector, q: Vector, buckets: Keys, tokens: Ids32, lowest: Vector, highest: Vector
 ) -> None:
     """Write bounds on the ratios of the buckets of some tokens, which are all that these hold."""
     for i in tokens:

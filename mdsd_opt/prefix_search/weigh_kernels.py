@@ -22,13 +22,12 @@ from numba import types
 from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.base.array_types import Integers, Row, Vector
 from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.sum_kernels import BLOCK, range_sum
 
 Singles = NDArray[np.float32]
-Row = NDArray[Any]
 
 #: Least exponent; the weight of a clamped exponent is exactly zero.
 LOWEST_EXPONENT = -1075.0

@@ -9,13 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from mdsd_opt.base.array_types import Text
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.serving.drafting import NodeDrafts, rows_of_children
 
-Tokens = tuple[int, ...]
-
 #: Maps some texts to draft laws, as a tensor [n, V].
-Model = Callable[[Sequence[Tokens]], Any]
+ModelOfTexts = Callable[[Sequence[Text]], Any]
 
 #: Maps q after n nodes, [n, V], to their children.
 Children = Callable[[Any], NodeDrafts]
@@ -37,7 +36,7 @@ class ScoredTree:
         Index of the one from which a node was drawn, -1 if it is certain.
     """
 
-    texts: tuple[Tokens, ...]
+    texts: tuple[Text, ...]
     candidates: Any
     index: Any
     next_token: Any
@@ -47,12 +46,12 @@ class ScoredTree:
 
 
 class _Drafted(NamedTuple):
-    text: Tokens
+    text: Text
     score: float
     parent: int  # its place among all that were drafted, -1 for the root
 
 
-def draft_tree(model: Model, children: Children, depth: int, num_nodes: int) -> ScoredTree:
+def draft_tree(model: ModelOfTexts, children: Children, depth: int, num_nodes: int) -> ScoredTree:
     """Tree of the best-scored nodes.
 
     The K best of each level are expanded, and the N - 1 best of all that were drafted are kept. Of

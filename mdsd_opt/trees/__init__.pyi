@@ -9,7 +9,7 @@ from .device_laws.transfers import (
 )
 from .device_laws.weights import integer_weights as integer_weights, probabilities as probabilities
 from .draft_tree import (
-    DraftModel as DraftModel, Law as Law, Node as Node, Tokens as Tokens, draw_all as draw_all,
+    DraftModel as DraftModel, Node as Node, draw_all as draw_all,
     drawn as drawn, grow as grow, hang as hang, set_targets as set_targets, settle as settle,
 )
 from .optimum import TreeBound as TreeBound, tree_bound as tree_bound, tree_optimum as tree_optimum

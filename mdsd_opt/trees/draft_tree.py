@@ -9,18 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Floats, Integers
+from mdsd_opt.base.array_types import Floats, Integers, Law, Text
 from mdsd_opt.drafts import DraftScheme, SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees.device_laws.laws import BinnedDrafts, sampled
 from mdsd_opt.trees.device_laws.transfers import known
 from mdsd_opt.trees.topology import Place, RateTable, Topology, ValuedTopology, valued
 
-Law = Floats
-Tokens = tuple[int, ...]
-
 #: Maps texts (continuations of the prompt) to the draft laws after them, [n, V].
-DraftModel = Callable[[Sequence[Tokens]], NDArray[Any]]
+DraftModel = Callable[[Sequence[Text]], NDArray[Any]]
 
 
 @dataclass(slots=True, eq=False)
@@ -47,7 +44,7 @@ class Node:
         Values of the drafts by their places, see `add_drafts`.
     """
 
-    tokens: Tokens
+    tokens: Text
     place: Place
     drafts: DraftScheme | None = None
     draws: Integers = field(default_factory=lambda: np.empty(0, np.int64))
@@ -218,7 +215,7 @@ def settle(root: Node) -> None:
         nodes.extend(node.children.values())
 
 
-def set_targets(root: Node, laws: Callable[[Tokens], Floats]) -> Node:
+def set_targets(root: Node, laws: Callable[[Text], Floats]) -> Node:
     """Give every node of a tree its target law, and return the root."""
     for node in root.walk():
         node.target = laws(node.tokens)

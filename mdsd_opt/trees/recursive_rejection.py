@@ -15,14 +15,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Integers
+from mdsd_opt.base.array_types import Integers, Numbers
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.trees.valued_rules import Values, as_good
 from mdsd_opt.verifiers import accepted, without
-
-Law = NDArray[Any]
 
 #: Vocabulary size from which one-pass forms are used, which take milliseconds instead of tens.
 MANY_TOKENS = 4096
@@ -34,12 +31,12 @@ _TOGETHER = 4
 _NOTHING = 1e-9
 
 
-def draft_law(drafts: Any, target: Law) -> Law:
+def draft_law(drafts: Any, target: Numbers) -> Numbers:
     """Law q of drafts from one model, in the numbers of the target."""
     return np.array(drafts.exact_q, dtype=object) if target.dtype == object else drafts.q
 
 
-def after_refusal(target: Law, demand: float, q: Law) -> tuple[Law, float, float]:
+def after_refusal(target: Numbers, demand: float, q: Numbers) -> tuple[Numbers, float, float]:
     r"""Rest of a target of mass at most one after a draft of law q was refused.
 
     Returns the target, its mass, of which 1 stays 1, and the probability that a draft is refused,
@@ -54,7 +51,7 @@ def after_refusal(target: Law, demand: float, q: Law) -> tuple[Law, float, float
     return rest, mass / refused, refused
 
 
-def whole_support_masses(target: Law, q: Law, draws: Integers) -> Law:
+def whole_support_masses(target: Numbers, q: Numbers, draws: Integers) -> Numbers:
     """Probability that each draft is passed if every token of q is drawn once; shape (K,).
 
     A refused token has no target left, and the last one is passed with all that is left: each is
@@ -74,7 +71,7 @@ def whole_support_masses(target: Law, q: Law, draws: Integers) -> Law:
 
 
 def tried_one_by_one(
-    target: Law, demand: float, drafts: DraftScheme | None, values: Values
+    target: Numbers, demand: float, drafts: DraftScheme | None, values: Values
 ) -> list[int]:
     r"""Indices of the draws to be tried one by one, in this order; empty for other schemes.
 
@@ -104,7 +101,7 @@ def tried_one_by_one(
     return order[: best_number(target, float(demand), draws.q, values[order])].tolist()
 
 
-def best_number(target: Law, demand: float, q: Law, values: Values) -> int:
+def best_number(target: Numbers, demand: float, q: Numbers, values: Values) -> int:
     """Number of tries with the largest forecast; `values` in the order of the tries."""
     target, q = by_ratio(target, q)
     most, tried, left = 0.0, 0.0, 1.0
@@ -122,7 +119,7 @@ def best_number(target: Law, demand: float, q: Law, values: Values) -> int:
     return values.size - 1  # to try the last one and to decide about it is the same
 
 
-def by_ratio(target: Law, q: Law) -> tuple[Law, Law]:
+def by_ratio(target: Numbers, q: Numbers) -> tuple[Numbers, Numbers]:
     """Masses of t and q over the drafted tokens, or over groups of similar t/q, in that order."""
     if q.size >= MANY_TOKENS:
         from mdsd_opt.prefix_search import NEVER_DRAFTED, Q, bucket_sums, ratio_buckets
@@ -136,7 +133,7 @@ def by_ratio(target: Law, q: Law) -> tuple[Law, Law]:
     return target[order], q[order]
 
 
-def rank_chances(target: Law, q: Law, num_drafts: int) -> Law:
+def rank_chances(target: Numbers, q: Numbers, num_drafts: int) -> Numbers:
     r"""Probability that the best, second best, ... place is passed, shape (K,), with replacement.
 
     A block [a, b) is the topmost one with a draft, and the k-th best place is the best in it, with

@@ -11,14 +11,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers, Vector
+from mdsd_opt.base.array_types import Flags, Floats, Integers, Text, Vector
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts import SchemeMaker, count_power, readable
 from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
-from mdsd_opt.trees.draft_tree import Tokens
 from mdsd_opt.trees.topology import Place, Topology
 
-Laws = Callable[[Tokens], Floats]
+Laws = Callable[[Text], Floats]
 
 #: Most texts: V = 16, three levels.
 MAX_TEXTS = 5_000

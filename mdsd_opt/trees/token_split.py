@@ -14,9 +14,8 @@ from functools import partial
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Integers
+from mdsd_opt.base.array_types import Integers, Numbers
 from mdsd_opt.drafts import DraftScheme, PrefixDraftScheme, WithReplacement
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.prefix_search import is_searchable
@@ -31,8 +30,6 @@ from mdsd_opt.trees.recursive_rejection import (
 from mdsd_opt.trees.valued_rules import Values, valued_rule
 from mdsd_opt.verifiers import SortedPlan, acceptance_probabilities, accepted
 
-Law = NDArray[Any]
-
 _NO_TOKENS = np.empty(0, np.int64)
 
 
@@ -45,7 +42,7 @@ class TokenSplit:
     """
 
     masses: dict[int, float]
-    kept: Law
+    kept: Numbers
 
     @property
     def alpha(self) -> float:
@@ -55,7 +52,7 @@ class TokenSplit:
 
 
 def token_split(
-    target: Law, drafts: DraftScheme | None, draws: Integers, values: Values
+    target: Numbers, drafts: DraftScheme | None, draws: Integers, values: Values
 ) -> TokenSplit:
     """Masses that go on to the drafts of a node from a target r p, shape (V,), of mass at most one.
 
@@ -104,7 +101,7 @@ def token_split(
     return TokenSplit(masses, kept)
 
 
-def _by_token(draws: Integers, masses: Law) -> dict[int, float]:
+def _by_token(draws: Integers, masses: Numbers) -> dict[int, float]:
     """Sums over draws that coincide."""
     sums: defaultdict[int, float] = defaultdict(int)
     for token, mass in zip(draws.tolist(), masses.tolist(), strict=True):
@@ -114,7 +111,7 @@ def _by_token(draws: Integers, masses: Law) -> dict[int, float]:
 
 
 def split_with_tries(
-    target: Law, demand: float, drafts: DraftScheme | None, draws: Integers, values: Values
+    target: Numbers, demand: float, drafts: DraftScheme | None, draws: Integers, values: Values
 ) -> TokenSplit:
     """Result of `token_split` after `tried_one_by_one`, as one plan; with replacement only.
 
@@ -146,8 +143,8 @@ def split_with_tries(
 
 
 def hull_masses(
-    target: Law, drafts: PrefixDraftScheme, draws: Integers, values: Values
-) -> tuple[Law, Law]:
+    target: Numbers, drafts: PrefixDraftScheme, draws: Integers, values: Values
+) -> tuple[Numbers, Numbers]:
     """Probability that each draft is passed, given the draws, shape (K,), and I, shape (V,).
 
     I = min(t, p_I) is what goes on of a target t of mass at most one on average over the draws. The

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Floats, Integers
+from mdsd_opt.base.array_types import Floats, Integers, Numbers
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import available_threads, map_rows
@@ -32,7 +32,6 @@ from mdsd_opt.verifiers.rates import Estimate
 from mdsd_opt.verifiers.verdicts import (
     BatchVerdict,
     Decision,
-    Law,
     RelaxedProblems,
     RelaxedVerdict,
     Uniforms,
@@ -187,7 +186,9 @@ class Verifier(ABC):
     def acceptance_rate(self, problem: TransportProblem) -> float:
         """Probability that the output is in the draft set, residual hits included."""
 
-    def conditional_law(self, problem: TransportProblem, drafts: Any, exact: bool = False) -> Law:
+    def conditional_law(
+        self, problem: TransportProblem, drafts: Any, exact: bool = False
+    ) -> Numbers:
         """Law of the output token given these drafts.
 
         Parameters
@@ -207,7 +208,7 @@ class Verifier(ABC):
         tokens = checked_drafts(problem, drafts)
         return self.decide(problem, tokens, exact).law(tokens, problem.vocab_size)
 
-    def output_law(self, problem: TransportProblem, exact: bool = False) -> Law:
+    def output_law(self, problem: TransportProblem, exact: bool = False) -> Numbers:
         """Law of the output token, by enumeration of all draft tuples, shape (V,).
 
         It equals the target if and only if the algorithm is lossless.
@@ -217,7 +218,7 @@ class Verifier(ABC):
         ProblemTooLarge
             More than two million draft tuples.
         """
-        total: Law | None = None
+        total: Numbers | None = None
         for weight, tokens in self._enumerated(problem, exact):
             law = weight * self.decide(problem, tokens, exact).law(tokens, problem.vocab_size)
             total = law if total is None else total + law
@@ -415,7 +416,7 @@ def possible_token(p: Floats, tokens: Integers) -> int:
     return best if p[best] > 0 else int(p.argmax())
 
 
-def draw(law: Law, uniform: float) -> int:
+def draw(law: Numbers, uniform: float) -> int:
     """Token drawn by inverse CDF; never one whose probability is zero, or negative by rounding."""
     masses = law.astype(np.float64, copy=False)
     return int(tokens_at(np.maximum(masses, 0.0) if masses.min() < 0 else masses, uniform))
@@ -467,17 +468,17 @@ def checked_batch(
     return p, q, tokens.astype(np.int64)
 
 
-def target_of(problem: TransportProblem, exact: bool) -> Law:
+def target_of(problem: TransportProblem, exact: bool) -> Numbers:
     """Target p as float64, or as an object array of Fractions."""
     return np.array(problem.exact_target, dtype=object) if exact else problem.target
 
 
-def positive_part(values: Law) -> Law:
+def positive_part(values: Numbers) -> Numbers:
     """Elementwise max(values, 0), for floats and Fractions."""
     return np.where(values > 0, values, values * 0)
 
 
-def normalised(values: Law) -> Law | None:
+def normalised(values: Numbers) -> Numbers | None:
     """Quotient values / sum, or None if the sum is zero."""
     total = values.sum()
     return values / total if total > 0 else None

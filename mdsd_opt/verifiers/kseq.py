@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Integers, Vector
+from mdsd_opt.base.array_types import Flags, Integers, Numbers, Vector
 from mdsd_opt.drafts import DraftScheme, WithReplacement, require_short_powers
 from mdsd_opt.prefix_search import BatchRates
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Remembered, Verifier, target_of
 from mdsd_opt.verifiers.rejection import RatioSums, draft_of, nothing_accepted, residual_law
-from mdsd_opt.verifiers.verdicts import Decision, Law
+from mdsd_opt.verifiers.verdicts import Decision
 
 
 class KSeq(Verifier):
@@ -116,7 +116,7 @@ def _some_test_passes(beta: Any, num_drafts: Any) -> Any:
         return -np.expm1(num_drafts * np.log1p(-np.minimum(beta, 1.0)))
 
 
-def _lossless_fraction(scale: float, p: Law, q: Law, num_drafts: int) -> Fraction:
+def _lossless_fraction(scale: float, p: Numbers, q: Numbers, num_drafts: int) -> Fraction:
     """Scale rho, raised by little more than its rounding until the rule is exactly lossless."""
     for step in (0, 1, 4, 64, 4096):
         rho = min(Fraction(scale) * (1 + Fraction(step, 1 << 52)), Fraction(num_drafts))

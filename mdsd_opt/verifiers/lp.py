@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Integers
+from mdsd_opt.base.array_types import Integers, Numbers
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import Solution, TransportPlan, TransportProblem
 from mdsd_opt.verifiers.base import Remembered, Verifier, target_of
 from mdsd_opt.verifiers.rejection import nothing_accepted, residual_law
-from mdsd_opt.verifiers.verdicts import Decision, Law
+from mdsd_opt.verifiers.verdicts import Decision
 
 #: Options of methods; this formulation ends in a basis, which gives the plan without rounding.
 _OPTIONS: dict[str, dict[str, Any]] = {"full_lp": {"formulation": "supports"}}
@@ -26,7 +26,7 @@ class _Rule:
     """Probability to accept each token of a set that accepts any; output law after a rejection."""
 
     shares: dict[tuple[int, ...], dict[int, Any]]
-    residual: Law
+    residual: Numbers
 
 
 class LinearProgramme(Verifier):

@@ -6,19 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.base.array_types import Integers, Numbers, Vector
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import normalised, positive_part
-from mdsd_opt.verifiers.verdicts import Decision, Law
+from mdsd_opt.verifiers.verdicts import Decision
 
 
-def draft_of(problem: TransportProblem, exact: bool) -> Law:
+def draft_of(problem: TransportProblem, exact: bool) -> Numbers:
     """Law q of drafts from one model, or from several, (K, V); as float64 or as Fractions."""
     drafts: Any = problem.drafts
     return np.array(drafts.exact_q, dtype=object) if exact else drafts.q
 
 
-def nothing_accepted(drafts: Integers, p: Law) -> Law:
+def nothing_accepted(drafts: Integers, p: Numbers) -> Numbers:
     """Array of zeros, one for each draft, of the kind of numbers that p holds."""
     return np.zeros(drafts.size, dtype=p.dtype) + p[0] * 0
 
@@ -30,7 +30,7 @@ def accepted(p: Any, q: Any) -> Any:
     return p / q
 
 
-def without(q: Law, drawn: int | Integers) -> Law:
+def without(q: Numbers, drawn: int | Integers) -> Numbers:
     """Law of the next draft if these tokens are not drawn again; zero if none is left."""
     rest = q.copy()
     rest[drawn] = 0
@@ -38,7 +38,7 @@ def without(q: Law, drawn: int | Integers) -> Law:
     return rest / total if total > 0 else rest
 
 
-def residual_law(p: Law, taken: Law) -> Law:
+def residual_law(p: Numbers, taken: Numbers) -> Numbers:
     """Positive part of p - taken, normalised.
 
     If nothing is left, a rejection takes rounding, and p itself is as good: in any case a token
@@ -48,7 +48,7 @@ def residual_law(p: Law, taken: Law) -> Law:
     return p if residual is None else residual
 
 
-def decision_by_law(law: Law, drafts: Integers) -> Decision:
+def decision_by_law(law: Numbers, drafts: Integers) -> Decision:
     """The decision that draws the output from a law given these drafts, which may be padded."""
     accept = nothing_accepted(drafts, law)
     tokens, first = np.unique(drafts, return_index=True)

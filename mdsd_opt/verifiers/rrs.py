@@ -28,7 +28,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Integers, Tokens, Vector
+from mdsd_opt.base.array_types import Integers, Numbers, Tokens, Vector
 from mdsd_opt.drafts import (
     DraftScheme,
     IndependentDrafts,
@@ -50,7 +50,7 @@ from mdsd_opt.verifiers.rejection import (
     residual_law,
     without,
 )
-from mdsd_opt.verifiers.verdicts import Decision, Law
+from mdsd_opt.verifiers.verdicts import Decision
 
 DEFAULT_SAMPLES = 2000
 
@@ -143,7 +143,7 @@ class RecursiveRejection(Verifier):
         return rate if error is None else Estimate(rate, error)
 
 
-def _draft_laws(problem: TransportProblem, exact: bool) -> Callable[[int, Integers], Law]:
+def _draft_laws(problem: TransportProblem, exact: bool) -> Callable[[int, Integers], Numbers]:
     """Function from k and the tokens drawn before to the law of draft k."""
     drafts = problem.drafts
     q = draft_of(problem, exact)

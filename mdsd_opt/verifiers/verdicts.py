@@ -13,13 +13,10 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.base.array_types import Integers, Numbers, Vector
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers import Relaxation, checked_relax, relaxed_by
-
-Law = NDArray[Any]
 
 #: Largest distance of a law from a distribution that rounding in float64 may cause.
 _ROUNDING = 1e-9
@@ -142,10 +139,10 @@ class Decision:
         Law of the output if no draft is accepted; None if that never happens.
     """
 
-    accept: Law
-    residual: Law | None
+    accept: Numbers
+    residual: Numbers | None
 
-    def law(self, drafts: Integers, vocab_size: int) -> Law:
+    def law(self, drafts: Integers, vocab_size: int) -> Numbers:
         """Law of the output token, shape (V,); without the rounding of float64, see `proper`."""
         law = np.zeros(vocab_size, dtype=self.accept.dtype)
         if law.dtype == object:
@@ -157,7 +154,7 @@ class Decision:
         return proper(law)
 
 
-def proper(law: Law) -> Law:
+def proper(law: Numbers) -> Numbers:
     """Law in float64, made non-negative with sum one after rounding.
 
     Fractions stay as they are, and so does what is off by more than rounding: that is a fault of

@@ -15,7 +15,8 @@ import pytest
 from stand_ins import Overlaid
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.draft_chain import Rows, Tokens
+from mdsd_opt.auditing.draft_chain import Rows
+from mdsd_opt.base.array_types import Text
 from mdsd_opt.auditing.engines import Adapter
 from mdsd_opt.auditing.engines.engine import Drafted
 from mdsd_opt.auditing.engines.interpreted_triton import interpreted_triton
@@ -32,7 +33,7 @@ except metadata.PackageNotFoundError:
 PAGE = Path(__file__).parents[2] / "docs" / "shipped.md"
 
 
-def compact_chain(shipped: Adapter) -> Callable[..., Tokens]:
+def compact_chain(shipped: Adapter) -> Callable[..., Text]:
     """UNO's rejection on the likeliest tokens alone, not compiled; the supports are all tokens."""
 
     def ranked(laws: Rows) -> tuple[Any, Any]:
@@ -45,7 +46,7 @@ def compact_chain(shipped: Adapter) -> Callable[..., Tokens]:
         _build_sparse_target_support=lambda *, next_token_logits, **_: ranked(next_token_logits),
     )
 
-    def verify(p: Rows, q: Rows, drafts: Any) -> Tokens:
+    def verify(p: Rows, q: Rows, drafts: Any) -> Text:
         ids, probabilities = ranked(q)
 
         class Logits(np.ndarray[Any, Any]):
@@ -63,13 +64,13 @@ def compact_chain(shipped: Adapter) -> Callable[..., Tokens]:
     return verify
 
 
-def walked_tree(shipped: Adapter) -> Callable[..., Tokens]:
+def walked_tree(shipped: Adapter) -> Callable[..., Text]:
     """The walk of the greedy kernel by tokens of the target, one drawn at each node."""
     devices = ("is_cpu", "is_cuda", "is_hip", "is_musa", "is_npu", "is_xpu")
     never = dict.fromkeys(devices, lambda: False)
     walk = shipped.load(**interpreted_triton("sglang"), **never)
 
-    def verify(root: Node, rng: np.random.Generator) -> Tokens:
+    def verify(root: Node, rng: np.random.Generator) -> Text:
         nodes = sorted(root.walk(), key=lambda node: (node.depth, node.place))
         number = {node.place: n for n, node in enumerate(nodes)}
         child, sibling = [-1] * len(nodes), [-1] * len(nodes)

@@ -15,10 +15,10 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Vector
 
-Row = tuple[float, ...]
+Uniforms = tuple[float, ...]
 
 #: Maps a row to its result, in a form that can be compared.
-Signature = Callable[[Row], Any]
+Signature = Callable[[Uniforms], Any]
 
 #: Relative width to which ratios are found: that of neighbouring numbers of float32.
 _RESOLUTION = 2e-8
@@ -57,7 +57,7 @@ def race_weights(signature: Signature, width: int, within: Range, seed: int) -> 
     return race.weights()
 
 
-def winning_row(weights: Vector, token: int, within: Range) -> Row:
+def winning_row(weights: Vector, token: int, within: Range) -> Uniforms:
     """A row that this token wins clearly."""
     row = _tied(weights, within)
     row[token] /= 50.0

@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.draft_chain import Rows, Tokens
 from mdsd_opt.auditing.engines.engine import Adapter, Drafted
 from mdsd_opt.auditing.engines.interpreted_triton import Race, coin, interpreted_triton, log1p
 from mdsd_opt.auditing.subject import TreeVerify
-from mdsd_opt.base.array_types import Integers
+from mdsd_opt.base.array_types import Integers, Matrix, Text
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees import Node, Topology
 
@@ -36,7 +35,7 @@ def _logits(laws: Any, scale: float = 1.0) -> Any:
         return _single(scale * np.log(laws))
 
 
-def _kept(tokens: Any) -> Tokens:
+def _kept(tokens: Any) -> Text:
     """Tokens without padding."""
     return tuple(token for token in tokens.tolist() if token >= 0)
 
@@ -47,7 +46,7 @@ def _transformers(shipped: Adapter) -> Verify:
 
     sample = shipped.load()
 
-    def verify(p: Rows, q: Rows, drafts: Integers) -> Any:
+    def verify(p: Matrix, q: Matrix, drafts: Integers) -> Any:
         logits = _logits(q)[None], len(drafts), _logits(p)[None]
         return sample(torch.from_numpy(drafts)[None], *logits)[0]
 
@@ -60,7 +59,7 @@ def _lmdeploy(shipped: Adapter) -> Verify:
 
     sampler = shipped.load(PLACEHOLDER_TOKEN_ID=-1, RejectionSamplingImpl=object)()
 
-    def verify(p: Rows, q: Rows, drafts: Integers) -> Tokens:
+    def verify(p: Matrix, q: Matrix, drafts: Integers) -> Text:
         bonus = torch.multinomial(torch.tensor(p[-1:]), 1)[0]
         with np.errstate(divide="ignore"):
             logits = torch.from_numpy(np.log(p[:-1]))[None]
@@ -81,7 +80,7 @@ def eagle(shipped: Adapter, temperature: float = 1.0) -> TreeVerify:
     utils = shipped.definitions("evaluate_posterior", "generate_tree_buffers")
     known: dict[tuple[tuple[int, ...], ...], Any] = {}
 
-    def verify(root: Node, rng: np.random.Generator) -> Tokens:
+    def verify(root: Node, rng: np.random.Generator) -> Text:
         nodes = sorted(root.walk(), key=lambda node: (node.depth, node.place))
         places = tuple(node.place for node in nodes[1:])
         if places not in known:
@@ -150,7 +149,7 @@ def _vllm(shipped: Adapter) -> Verify:
         all_greedy=False, all_random=True, temperature=torch.ones(1), generators={}
     )
 
-    def verify(p: Rows, q: Rows, drafts: Integers) -> Tokens:
+    def verify(p: Matrix, q: Matrix, drafts: Integers) -> Text:
         bonus = torch.multinomial(_single(p[-1:]), 1)
         count = len(drafts)
         given = torch.tensor(drafts, dtype=torch.int32), [count], count
@@ -196,7 +195,7 @@ def _vllm_v2(shipped: Adapter, *, block: bool) -> Verify:
         **dict.fromkeys(("compute_fly_entropy", "philox_gumbel_block_argmax")),
     )
 
-    def verify(p: Rows, q: Rows, drafts: Integers) -> Tokens:
+    def verify(p: Matrix, q: Matrix, drafts: Integers) -> Text:
         slots = len(drafts) + 1
         race.vocab_size = p.shape[1]
         tokens, count = sample(
@@ -224,7 +223,7 @@ def _sglang(shipped: Adapter, *, block: bool) -> Verify:
 
     sample = partial(shipped.load(**interpreted_triton(shipped.package)), block_verification=block)
 
-    def verify(p: Rows, q: Rows, drafts: Integers) -> Tokens:
+    def verify(p: Matrix, q: Matrix, drafts: Integers) -> Text:
         slots = len(drafts) + 1
 
         def integers(*values: int) -> Any:
@@ -291,7 +290,7 @@ def _at_temperature_one(reject: Callable[..., Any]) -> Verify:
 
     one = torch.ones(1)
 
-    def verify(p: Rows, q: Rows, drafts: Integers) -> Tokens:
+    def verify(p: Matrix, q: Matrix, drafts: Integers) -> Text:
         accepted, last, _ = reject(
             candidates=torch.tensor([[0, *drafts.tolist()]]),
             target_logits=_logits(p),

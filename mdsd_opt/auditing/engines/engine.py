@@ -13,9 +13,8 @@ import numpy as np
 
 from mdsd_opt.auditing.chain_calls import Caller, chain_of, chain_rule
 from mdsd_opt.auditing.definitions import load_definitions
-from mdsd_opt.auditing.draft_chain import Rows, Tokens
 from mdsd_opt.auditing.subject import TreeVerify
-from mdsd_opt.base.array_types import Integers
+from mdsd_opt.base.array_types import Integers, Matrix, Text
 from mdsd_opt.drafts import scheme_maker
 from mdsd_opt.errors import InvalidInput, MissingExtra
 from mdsd_opt.trees import Node, Topology
@@ -60,7 +59,7 @@ class Engine:
     drafted: Drafted
 
     def __call__(
-        self, target: Rows, draft: Rows, drafts: Integers, rng: np.random.Generator
+        self, target: Matrix, draft: Matrix, drafts: Integers, rng: np.random.Generator
     ) -> int:
         """First token that the engine gives for drafts in one place."""
         root = Node((), (), target=target)
@@ -69,9 +68,9 @@ class Engine:
             child.target = target
         return self.verify(root, rng)[0]
 
-    def verify(self, root: Node, rng: np.random.Generator) -> Tokens:
+    def verify(self, root: Node, rng: np.random.Generator) -> Text:
         """Tokens that the engine gives for a tree."""
-        tokens: Tokens = self.rule(root, rng)
+        tokens: Text = self.rule(root, rng)
         return tokens
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mdsd_opt.auditing.driving import DrawTree, Tape
 from mdsd_opt.auditing.driving.draw_tree import Budget, Node, Run
@@ -20,10 +19,9 @@ from mdsd_opt.auditing.texts.report import Trial
 from mdsd_opt.auditing.texts.rounds import Rounds
 from mdsd_opt.auditing.texts.session import Session, log_failure, log_impossible
 from mdsd_opt.auditing.texts.text_law import variations
-from mdsd_opt.auditing.texts.toys import Tables, Text
+from mdsd_opt.auditing.texts.toys import Tables
+from mdsd_opt.base.array_types import Text, Vector
 from mdsd_opt.evidence import Example, Options, oddest, unseen_bias
-
-Vector = NDArray[np.float64]
 
 #: Total variation that rounding alone, or draws at an end of their range, may cause.
 ROUNDING = 1e-5

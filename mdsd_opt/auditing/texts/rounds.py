@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mdsd_opt.auditing.texts.toys import Text
+from mdsd_opt.base.array_types import Text
 
 TARGET, DRAFT = "target", "draft"
 

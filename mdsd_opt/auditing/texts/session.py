@@ -9,8 +9,9 @@ from typing import Any
 from mdsd_opt.auditing.model_texts import ModelLaws, PlaceLaws, Texts, under
 from mdsd_opt.auditing.subject import Failure, ViolationLog, judged, outcome_of
 from mdsd_opt.auditing.texts.rounds import DRAFT, TARGET
-from mdsd_opt.auditing.texts.toys import AnyTables, Text, Toy
+from mdsd_opt.auditing.texts.toys import AnyTables, Toy
 from mdsd_opt.auditing.trial_laws import WideLaws
+from mdsd_opt.base.array_types import Text
 from mdsd_opt.base.foreign import ran
 from mdsd_opt.errors import MissingExtra
 from mdsd_opt.evidence import Promises

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.auditing.model_texts import Texts
+from mdsd_opt.base.array_types import Vector
 from mdsd_opt.evidence import Check, statistics
-
-Vector = NDArray[np.float64]
 
 #: Name of the event before the first token.
 START = "the start"

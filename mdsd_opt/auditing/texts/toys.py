@@ -11,13 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mdsd_opt.auditing.trial_laws import WideLaws, fixed_laws
+from mdsd_opt.base.array_types import Text, Vector
 from mdsd_opt.errors import InvalidInput
-
-Vector = NDArray[np.float64]
-Text = tuple[int, ...]
 
 #: Logit of a token of probability zero: finite, yet exp(IMPOSSIBLE) is 0 in every type.
 IMPOSSIBLE = -1e4

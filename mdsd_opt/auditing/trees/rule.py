@@ -31,12 +31,12 @@ from mdsd_opt.auditing.subject import (
     outcome_of,
 )
 from mdsd_opt.auditing.trees.report import TreeAuditReport, blind_spots
-from mdsd_opt.base.array_types import Vector
+from mdsd_opt.base.array_types import Text, Vector
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts import DraftScheme, SchemeMaker, WithReplacement
 from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
 from mdsd_opt.evidence import LEAST_CALLS, Check, Coverage, Level, Options, Promises, statistics
-from mdsd_opt.trees import Node, Tokens, Topology, ValuedTopology, set_targets, tree_bound, valued
+from mdsd_opt.trees import Node, Topology, ValuedTopology, set_targets, tree_bound, valued
 from mdsd_opt.trees import drawn as drawn_tree
 
 #: Time limit in seconds for the optimum of the tree.
@@ -155,14 +155,14 @@ class ChainRule(TreeRule):
 
     def drawn(self, rng: np.random.Generator) -> DraftChain:
         """Random chain of drafts, with the laws that the rule is shown."""
-        drafts: Tokens = ()
+        drafts: Text = ()
         for _ in range(self.topology.depth):
             drafts += (self.draft.drawn(drafts, rng),)
         return self._with_laws(drafts)
 
     def trees(self) -> Iterator[tuple[DraftChain, float]]:
         """All chains of drafts with their probabilities, and the laws that the rule is shown."""
-        chains: list[tuple[Tokens, float]] = [((), 1.0)]
+        chains: list[tuple[Text, float]] = [((), 1.0)]
         for _ in range(self.topology.depth):
             chains = [
                 ((*drafts, token), probability * q)
@@ -172,7 +172,7 @@ class ChainRule(TreeRule):
             ]
         return ((self._with_laws(drafts), probability) for drafts, probability in chains)
 
-    def _with_laws(self, drafts: Tokens) -> DraftChain:
+    def _with_laws(self, drafts: Text) -> DraftChain:
         target, draft = self.shown or (self.target, self.draft)
         return DraftChain(target.along(drafts), draft.along(drafts[:-1]), drafts)
 
@@ -190,9 +190,9 @@ class Met:
         self._accepted, self._refused = [0.0] * depth, [0.0] * depth
         self._all = self._tokens = 0.0
         #: Tokens that came after all or some drafts were refused, by the text before them.
-        self._after: defaultdict[Tokens, set[int]] = defaultdict(set)
+        self._after: defaultdict[Text, set[int]] = defaultdict(set)
 
-    def add(self, root: Node | DraftChain, outcome: Tokens, weight: float) -> None:
+    def add(self, root: Node | DraftChain, outcome: Text, weight: float) -> None:
         """Count an outcome: the path of accepted drafts, and one more token."""
         node = root
         self._all += weight

@@ -15,11 +15,11 @@ from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput, MdsdError
 
 if TYPE_CHECKING:
+    from mdsd_opt.base.array_types import Text
     from mdsd_opt.decoding import Begin, ComparedRule, Generation, Metrics
-    from mdsd_opt.trees import Tokens
 
 #: Called after a step with the prompt's number, the new tokens and all metrics so far.
-OnStep = Callable[[int, "Tokens", "Metrics"], None]
+OnStep = Callable[[int, "Text", "Metrics"], None]
 
 #: Number of prompts on which the rates behind plans and forecasts are measured.
 _MEASURED_PROMPTS = 16
@@ -172,7 +172,7 @@ def decode(
             "rng": seed + n, "stop_tokens": stop, **begun,
         }  # fmt: skip
 
-    def begin(rule: str, n: int) -> Iterator[tuple[Tokens, Metrics]]:
+    def begin(rule: str, n: int) -> Iterator[tuple[Text, Metrics]]:
         return generate_steps(**options(rule, n))
 
     if compare:
@@ -199,7 +199,7 @@ def _continue_all(
     outputs: list[Generation] = []
     begun: dict[int, Generation] = {}
 
-    def keep(n: int, new: Tokens, metrics: Metrics) -> None:
+    def keep(n: int, new: Text, metrics: Metrics) -> None:
         before = begun[n].tokens if n in begun else ()
         begun[n] = Generation(before + new, metrics, "interrupted")
 
@@ -237,7 +237,7 @@ def _on_the_screen(
         for n, (text, ids) in enumerate(zip(texts, options["prompts"], strict=True), start=1)
     ]
 
-    def show(n: int, new: Tokens, metrics: Metrics) -> None:
+    def show(n: int, new: Text, metrics: Metrics) -> None:
         keep(n, new, metrics)
         screens[n](new, metrics)
 
@@ -255,7 +255,7 @@ def _with_a_bar(options: dict[str, Any], outputs: list[Generation], keep: OnStep
     most = len(options["prompts"]) * tokens
     with progress_bar("tokens", most, sys.stderr.isatty()) as advance:
 
-        def show(n: int, new: Tokens, metrics: Metrics) -> None:
+        def show(n: int, new: Text, metrics: Metrics) -> None:
             keep(n, new, metrics)
             advance(len(new))
 

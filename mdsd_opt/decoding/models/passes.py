@@ -14,12 +14,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from mdsd_opt.base.array_types import Text
 from mdsd_opt.decoding.models.caches import cache_name, cache_of
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees import known as settled
 from mdsd_opt.trees import on_device, token_ids
-
-Tokens = tuple[int, ...]
 
 
 class TreeReader(ABC):
@@ -38,7 +37,7 @@ class TreeReader(ABC):
         self._read: list[int] = []
 
     @abstractmethod
-    def logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+    def logits(self, ids: Sequence[int], continuations: Sequence[Text]) -> Any:
         """Logits of the next token after `ids` and each continuation, on the device; [n, V]."""
 
     def keep_hidden_states(self, layers: tuple[int, ...]) -> None:
@@ -71,11 +70,11 @@ class TreePass(TreeReader):
     def __init__(self, model: Any, room: int = 1) -> None:
         super().__init__(model, room)
         self._dtype = model.dtype
-        self._nodes: list[Tokens] = []  # behind the text in the cache
-        self._logits: dict[Tokens, Any] = {}  # after the text and each node
+        self._nodes: list[Text] = []  # behind the text in the cache
+        self._logits: dict[Text, Any] = {}  # after the text and each node
         self._layers: tuple[int, ...] = ()
         self._states: list[Any] = []  # hidden states of the text's tokens
-        self._of_nodes: dict[Tokens, Any] = {}
+        self._of_nodes: dict[Text, Any] = {}
 
     def keep_hidden_states(self, layers: tuple[int, ...]) -> None:
         self._layers = layers
@@ -92,7 +91,7 @@ class TreePass(TreeReader):
             rows.append(of_nodes[rest[: n + 1]])
         return torch.stack(rows) if rows else torch.empty(0)
 
-    def logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+    def logits(self, ids: Sequence[int], continuations: Sequence[Text]) -> Any:
         import torch
 
         if self.cache is None:  # nothing read yet, or a pass was interrupted
@@ -147,7 +146,7 @@ class TreePass(TreeReader):
             x[..., start : start + len(path), :] = x.index_select(-2, places.to(x.device))
         return True
 
-    def _pass(self, rest: list[int], new: list[Tokens]) -> None:
+    def _pass(self, rest: list[int], new: list[Text]) -> None:
         import torch
 
         model = self._model
@@ -225,7 +224,7 @@ class CachedPaths(TreeReader):
         super().__init__(model, room)
         self._last: Any = None  # logits after the text
 
-    def logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+    def logits(self, ids: Sequence[int], continuations: Sequence[Text]) -> Any:
         import torch
 
         self._read_text(list(ids))
@@ -262,7 +261,7 @@ class WholePaths(TreeReader):
 
     how = "path by path in a batch, each with the whole text"
 
-    def logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+    def logits(self, ids: Sequence[int], continuations: Sequence[Text]) -> Any:
         import torch
 
         paths = _longest(continuations) or [()]
@@ -283,25 +282,25 @@ def _num_common(one: Sequence[int], other: Sequence[int]) -> int:
     return next((n for n, (ours, theirs) in pairs if ours != theirs), min(len(one), len(other)))
 
 
-def with_ancestors(continuations: Sequence[Tokens]) -> list[Tokens]:
+def with_ancestors(continuations: Sequence[Text]) -> list[Text]:
     """All continuations and their beginnings, shorter ones first."""
     nodes = {tokens[:n] for tokens in continuations for n in range(1, len(tokens) + 1)}
     return sorted(nodes, key=lambda tokens: (len(tokens), tokens))
 
 
-def _longest(continuations: Sequence[Tokens]) -> list[Tokens]:
+def _longest(continuations: Sequence[Text]) -> list[Text]:
     """Continuations that no other one prolongs, without the empty one."""
     inner = {tokens[:n] for tokens in continuations for n in range(len(tokens))}
     return sorted({tokens for tokens in continuations if tokens and tokens not in inner})
 
 
-def _as_rows(paths: Sequence[Tokens]) -> list[list[int]]:
+def _as_rows(paths: Sequence[Text]) -> list[list[int]]:
     """Paths filled up to one length: tokens after the end of one are read after it."""
     longest = max(map(len, paths))
     return [[*path, *[0] * (longest - len(path))] for path in paths]
 
 
-def _rows_of(paths: Sequence[Tokens]) -> dict[Tokens, tuple[int, int]]:
+def _rows_of(paths: Sequence[Text]) -> dict[Text, tuple[int, int]]:
     """Row that begins with each continuation, and the place of its last token there."""
     return {path[:n]: (row, n - 1) for row, path in enumerate(paths) for n in range(len(path) + 1)}
 
@@ -316,7 +315,7 @@ class StaticTreePass(TreePass):
 
     how = "as a tree in one pass with a static cache"
 
-    def _pass(self, rest: list[int], new: list[Tokens]) -> None:
+    def _pass(self, rest: list[int], new: list[Text]) -> None:
         held = len(self._read) + len(rest) + len(self._nodes) + len(new)
         if held > self._room:
             rest, new = self._read + rest, [*self._nodes, *new]

@@ -13,12 +13,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.array_types import Text
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.decoding.models.loading import LoadedModel, num_logits
 from mdsd_opt.decoding.models.passes import (
     READERS,
     StaticTreePass,
-    Tokens,
     TreePass,
     TreeReader,
     shortest_window,
@@ -64,7 +64,7 @@ class TreeModel:
         """Number of tokens the model may read, if its configuration says so."""
         return self.loaded.context_length
 
-    def tree_logits(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> NDArray[Any]:
+    def tree_logits(self, ids: Sequence[int], continuations: Sequence[Text]) -> NDArray[Any]:
         """Logits of the next token after `ids` and each continuation, [n, V].
 
         Raises
@@ -74,7 +74,7 @@ class TreeModel:
         """
         return to_numpy(self.tree_tensor(ids, continuations))
 
-    def tree_tensor(self, ids: Sequence[int], continuations: Sequence[Tokens]) -> Any:
+    def tree_tensor(self, ids: Sequence[int], continuations: Sequence[Text]) -> Any:
         """Tensor of `tree_logits` on the model's device."""
         import torch
 
@@ -124,7 +124,7 @@ class TreeModel:
             raise InvalidInput("nothing has been read yet: ask for logits first")
         return reader.hidden_states(list(self._known(ids)), start)
 
-    def _known(self, tokens: Sequence[Any]) -> Tokens:
+    def _known(self, tokens: Sequence[Any]) -> Text:
         if self._vocab_size is None:
             return tuple(tokens)
         last = self.loaded.vocab_size - 1
@@ -216,9 +216,9 @@ def agrees(model: Any, reader: type[TreeReader], window: int | None) -> bool:
     tokens = rng.integers(size, size=_TEXT + 2 if window is None else window + 2).tolist()
     branches = list(dict.fromkeys(rng.integers(size, size=_BRANCHES).tolist()))
     first, last = branches[0], branches[-1]
-    tree: list[Tokens] = [(), *((token,) for token in branches), (first, last), (last, first)]
+    tree: list[Text] = [(), *((token,) for token in branches), (first, last), (last, first)]
     tree.append((last, first, last))
-    few: list[Tokens] = [(), (last,), (last, first)]
+    few: list[Text] = [(), (last,), (last, first)]
     text = tokens[:-2]
     try:
         with torch.inference_mode(), warnings.catch_warnings():
@@ -249,7 +249,7 @@ def _gives_nan(model: Any) -> bool:
         return False
 
 
-def _plain(model: Any, ids: list[int], paths: list[Tokens]) -> Any:
+def _plain(model: Any, ids: list[int], paths: list[Text]) -> Any:
     """Logits after each path by a pass of its own, without masks, positions and caches."""
     import torch
 

@@ -13,10 +13,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from mdsd_opt.base.array_types import Law
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.trees.draft_tree import Node
 from mdsd_opt.trees.recursive_rejection import draft_law
-from mdsd_opt.trees.rules.base import Law, Stop, TreeRule, completed
+from mdsd_opt.trees.rules.base import Stop, TreeRule, completed
 from mdsd_opt.verifiers import accepted
 
 

@@ -17,10 +17,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from mdsd_opt.base.array_types import Law
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.trees.draft_tree import Node
 from mdsd_opt.trees.recursive_rejection import draft_law
-from mdsd_opt.trees.rules.base import Law, Stop, TreeRule
+from mdsd_opt.trees.rules.base import Stop, TreeRule
 from mdsd_opt.trees.rules.block_verification import ends_along
 
 

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.array_types import Law
 from mdsd_opt.trees.draft_tree import Node
 from mdsd_opt.trees.rules.base import Stop, TreeRule, completed
 from mdsd_opt.trees.token_split import split_with_tries
-
-Law = Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)

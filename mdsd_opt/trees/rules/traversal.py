@@ -14,10 +14,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from mdsd_opt.base.array_types import Law
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.trees.draft_tree import Node
 from mdsd_opt.trees.recursive_rejection import after_refusal, draft_law, tried_one_by_one
-from mdsd_opt.trees.rules.base import Law, Stop, TreeRule, completed
+from mdsd_opt.trees.rules.base import Stop, TreeRule, completed
 from mdsd_opt.trees.token_split import token_split
 from mdsd_opt.verifiers import accepted, without
 

@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers, Vector
+from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers, Vector
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import target_of
 from mdsd_opt.verifiers.rejection import accepted, nothing_accepted, residual_law
-from mdsd_opt.verifiers.verdicts import Decision, Law
+from mdsd_opt.verifiers.verdicts import Decision
 
 #: Most draft tuples that p_Z may be summed over in exact arithmetic.
 _MAX_EXACT_TUPLES = 20_000
@@ -70,7 +70,7 @@ class FittedRule:
 
     def __init__(self, rule: SelectionRule) -> None:
         self.rule = rule
-        self._laws: dict[bool, tuple[Law, Law, Law]] = {}
+        self._laws: dict[bool, tuple[Numbers, Numbers, Numbers]] = {}
 
     def decide(self, problem: TransportProblem, drafts: Integers, exact: bool) -> Decision:
         """Accept the selected z with probability min(1, p_z / p_Z(z)), else draw (p - p_Z)+."""
@@ -81,7 +81,7 @@ class FittedRule:
             accept[place] = share * accepted(p[token], selection[token])
         return Decision(accept, residual)
 
-    def _law(self, problem: TransportProblem, exact: bool) -> tuple[Law, Law, Law]:
+    def _law(self, problem: TransportProblem, exact: bool) -> tuple[Numbers, Numbers, Numbers]:
         """Target without fixed tokens, p_Z, and the law of the output after a rejection."""
         if exact not in self._laws:
             target = target_of(problem, exact)
@@ -92,7 +92,7 @@ class FittedRule:
             self._laws[exact] = (p, selection, residual_law(target, taken))
         return self._laws[exact]
 
-    def _exact_selection(self, problem: TransportProblem) -> Law:
+    def _exact_selection(self, problem: TransportProblem) -> Numbers:
         """Law p_Z of the same rule, summed over all draft tuples in Fractions."""
         count = problem.drafts.count_tuples()
         if count > _MAX_EXACT_TUPLES:
