@@ -135,7 +135,7 @@ def _checked(law: Any, row: Tokens, vocab_size: int) -> Vector:
     return values
 
 
-class Found(NamedTuple):
+class Impossible(NamedTuple):
     """Outcome that must not happen, and does, with its probability given the drafts.
 
     The token is one of probability zero; None where the call gave none.
@@ -168,7 +168,7 @@ class DrivenLaw:
     ) -> None:
         self._subject, self._checks, self._budget = subject, checks, budget
         self._power, self.unseen, self._rng = power, 1.0, rng
-        self.found: list[Found] = []
+        self.found: list[Impossible] = []
         self.num_checks = 0
         self.coarse = False
         self.restarting: tuple[str, ...] = ()
@@ -199,13 +199,13 @@ class DrivenLaw:
             where = f", with {leaf.where}" if leaf.where else ""
             if isinstance(outcome, Failure):
                 text = f"drafts {list(at)}{where}, {outcome.message}"
-                self.found.append(Found(at, outcome.kind, text, None, leaf.mass))
+                self.found.append(Impossible(at, outcome.kind, text, None, leaf.mass))
                 continue
             assert isinstance(outcome, int)
             law[outcome] += leaf.mass
             if target[outcome] <= 0 and leaf.mass > 0:
                 text = f"with drafts {list(at)}{where.replace(', with', ' and')}"
-                self.found.append(Found(at, "impossible token", text, outcome, leaf.mass))
+                self.found.append(Impossible(at, "impossible token", text, outcome, leaf.mass))
         return law
 
     def log_violations(self, law: EnumeratedLaw, log: ViolationLog) -> None:
@@ -233,15 +233,15 @@ class DrivenLaw:
         for found in self._by_mass():
             _add_alone(found, log if found.mass > COARSE else edges)
 
-    def _by_mass(self) -> list[Found]:
+    def _by_mass(self) -> list[Impossible]:
         return sorted(self.found, key=lambda found: -found.mass)
 
 
-def _impossible(found: Found) -> str:
+def _impossible(found: Impossible) -> str:
     return f"token {found.token} has probability zero, yet comes out {found.message}"
 
 
-def _add_alone(found: Found, log: ViolationLog) -> None:
+def _add_alone(found: Impossible, log: ViolationLog) -> None:
     told = found.message if found.token is None else _impossible(found)
     chance = f"probability {found.mass:.3g} given these drafts"
     log.add(found.kind, found.drafts, f"{told}: {chance}", found.mass)

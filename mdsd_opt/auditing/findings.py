@@ -33,7 +33,7 @@ from mdsd_opt.evidence import (
 R = TypeVar("R", bound=Report)
 
 
-class Accepted(NamedTuple):
+class AcceptedCount(NamedTuple):
     """Number of trials that output one of their drafts, and number of all trials."""
 
     hits: int
@@ -124,7 +124,7 @@ class Findings:
     tokens: tuple[TokenDeviation, ...] = ()
     wrong_tokens: ViolationLog | None = None
     wrong_drafts: ViolationLog | None = None
-    accepted: Accepted | None = None
+    accepted: AcceptedCount | None = None
     optimum: float | None = None
     accept_length: float | None = None
     optimal_accept_length: float | None = None

@@ -23,7 +23,7 @@ from mdsd_opt.auditing.subject import (
 )
 from mdsd_opt.auditing.trees.audit import report_of
 from mdsd_opt.auditing.trees.report import TreeAuditReport
-from mdsd_opt.auditing.trees.rule import TreeRule, TreeSample
+from mdsd_opt.auditing.trees.rule import AuditedRule, TreeSample
 from mdsd_opt.auditing.trial_laws import SmallLaws, WideLaws, standard_laws, wide_laws
 from mdsd_opt.auditing.verifier_audit import METHODS, audit
 from mdsd_opt.base.foreign import foreign
@@ -251,7 +251,7 @@ class OnTrees:
     make: SchemeMaker
     options: Options
     promises: Promises = (None, None)
-    kind: type[TreeRule] = TreeRule
+    kind: type[AuditedRule] = AuditedRule
     asked: int | None = None  # calls on each law, where their number was given
     calls: int = 0
     driven: int = 0
@@ -322,7 +322,7 @@ class OnTrees:
         laws: SmallLaws | WideLaws,
         applied: tuple[bool, bool] = (False, False),
         **changes: Any,
-    ) -> TreeRule:
+    ) -> AuditedRule:
         """The rule on some laws."""
         by_place = isinstance(laws, WideLaws)
         options = replace(self.options, progress=False)

@@ -11,7 +11,7 @@ import numpy as np
 
 from mdsd_opt.auditing.audit_report import AuditReport
 from mdsd_opt.auditing.draft_audit import draft_checks
-from mdsd_opt.auditing.findings import Accepted, Findings
+from mdsd_opt.auditing.findings import AcceptedCount, Findings
 from mdsd_opt.auditing.looks import unsettled
 from mdsd_opt.auditing.output_checks import (
     acceptance_check,
@@ -180,7 +180,7 @@ def audit_trace(
         where="as the first of a step, over all steps",
         wrong_tokens=first.wrong_tokens,
         wrong_drafts=first.wrong_drafts if with_drafts else None,
-        accepted=Accepted(int(first.accepted.sum()), size) if recorded else None,
+        accepted=AcceptedCount(int(first.accepted.sum()), size) if recorded else None,
         optimum=float(first.optima.mean()) if known else None,
         accept_length=None if later is None else float(later.lengths.mean()),
         optimal_accept_length=None if overlaps is None else 1 + float(overlaps.mean()),

@@ -23,7 +23,7 @@ from mdsd_opt.auditing.enumerated import (
     exposed_law,
     fits,
 )
-from mdsd_opt.auditing.findings import Accepted, Findings, FoundLaw
+from mdsd_opt.auditing.findings import AcceptedCount, Findings, FoundLaw
 from mdsd_opt.auditing.looks import settled
 from mdsd_opt.auditing.output_checks import (
     LISTED_TOKENS,
@@ -392,7 +392,7 @@ class _Trials:
             num_trials=self.tokens.size,
             distance=statistics.distance(tokens, p, options.confidence, cells.of_token),
             wrong_tokens=self.log,
-            accepted=Accepted(int(among.sum()), tokens.size),
+            accepted=AcceptedCount(int(among.sum()), tokens.size),
             optimum=optimum(self.problem),
             coverage=Coverage(
                 (

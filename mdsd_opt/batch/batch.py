@@ -35,7 +35,7 @@ from mdsd_opt.prefix_search import BatchRates, RowFunction
 from mdsd_opt.verifiers import Verifier, batch_verifiers
 
 if TYPE_CHECKING:
-    from mdsd_opt.batch.device import Request
+    from mdsd_opt.batch.device import RatesRequest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,11 +57,11 @@ class Batch:
         return self.device == "gpu"
 
     @property
-    def request(self) -> Request:
+    def request(self) -> RatesRequest:
         """The work as a device does it."""
-        from mdsd_opt.batch.device import Request
+        from mdsd_opt.batch.device import RatesRequest
 
-        return Request(self.work, self.logits.reading)
+        return RatesRequest(self.work, self.logits.reading)
 
     def rates(self, keep_axis: bool = True) -> Any:
         """Rates by the CPU, shape (..., len(num_drafts)); without the last axis on request."""

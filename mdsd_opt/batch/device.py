@@ -76,7 +76,7 @@ def on_device(
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RatesRequest:
     """Work on rows, as the kernels do it."""
 
     work: RowWork
@@ -166,7 +166,9 @@ def filter_settings(target: Sampling, draft: Sampling) -> FilterSettings | None:
 NOT_READ = "the kernels read float32, float16 and bfloat16 logits"
 
 
-def device_rates(target: Opened, draft: Opened, request: Request, device: str | None) -> Any | None:
+def device_rates(
+    target: Opened, draft: Opened, request: RatesRequest, device: str | None
+) -> Any | None:
     """Rates of shape (..., len(num_drafts)), or None and errors as `on_device` says."""
 
     def in_place(runtime: DeviceRuntime, stream: int, reference: Opened) -> Any:
@@ -195,7 +197,7 @@ def rates_in_chunks(
     runtime: DeviceRuntime,
     target: NDArray[Any],
     draft: NDArray[Any],
-    request: Request,
+    request: RatesRequest,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Any:
     """Rates of arrays on the host, of any size, or the reason why there are none."""
@@ -227,7 +229,7 @@ def _check_sent(is_bad: Any, shape: tuple[int, ...], p: NDArray[Any], q: NDArray
 class VerificationRequest:
     """Decisions to make, and their random numbers; `rule` as for rates of one number of drafts."""
 
-    rule: Request
+    rule: RatesRequest
     randomness: Randomness
     with_rates: bool
 

@@ -143,8 +143,9 @@ def setting_shown(sampling: Sampling) -> str:
         f"{name} {value:g}" for field, name in names.items()
         if (value := getattr(sampling, field)) is not None
     ]  # fmt: skip
-    joint = ["joint"] * sampling.joint
-    return ", ".join([f"T = {sampling.temperature:.3g}", *filters, *joint])
+    if sampling.joint:
+        filters.append("joint")
+    return ", ".join([f"T = {sampling.temperature:.3g}", *filters])
 
 
 @of_logits()

@@ -107,7 +107,9 @@ def rates_figure(rows: Sequence[RateRow]) -> Figure:
         return _figure_of_curves(lines)
     figure = new_figure()
     panels, columns = (1, 1) if together else (len(schemes), min(len(schemes), 2))
-    shown = schemes + verifiers * (len(verifiers) > 1) if together else verifiers
+    shown = verifiers
+    if together:
+        shown = [*schemes, *verifiers] if len(verifiers) > 1 else schemes
     height = 2.3 if together else 1.55 * -(-panels // columns)
     figure.set_size_inches(COLUMN, height + 0.17 * -(-len(shown) // 2))
     grid = figure.subplots(
@@ -156,8 +158,10 @@ def _figure_of_curves(lines: Lines) -> Figure:
         for (scheme, verifier), line in panel.items():
             look = _look(schemes.index(scheme), verifiers.index(verifier), together=True)
             _draw(axes, line, 0.0, look)
-            parts = [title_of(scheme)] * (len(schemes) > 1) + [verifier] * (len(verifiers) > 1)
-            names.append((line[-1], ", ".join(parts), look["color"]))
+            name = title_of(scheme) if len(schemes) > 1 else ""
+            if len(verifiers) > 1:
+                name = f"{name}, {verifier}" if name else verifier
+            names.append((line[-1], name, look["color"]))
         _mark_counts(axes, [row for line in panel.values() for row in line])
         _write_at_ends(axes, names, height)
     grid[-1].set_xlabel("number of drafts K", fontsize=SMALL + 1)

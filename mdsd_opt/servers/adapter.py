@@ -20,7 +20,7 @@ _PACKAGE = "mdsd_opt.servers.adapters"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ServerAnswer:
     """A text of a server.
 
     Attributes
@@ -51,7 +51,7 @@ class Counters:
     by_position: tuple[int, ...] = ()
 
 
-class Adapter(ABC):
+class ServerAdapter(ABC):
     """One API of servers.
 
     Attributes
@@ -84,7 +84,7 @@ class Adapter(ABC):
         """Tokens of a prompt, or a number that names it if the API takes no ids."""
 
     @abstractmethod
-    def sample(self, prompt: Sequence[int], length: int) -> Answer:
+    def sample(self, prompt: Sequence[int], length: int) -> ServerAnswer:
         """A text of `length` tokens after a prompt, with speculation if the server has it."""
 
     @abstractmethod
@@ -120,24 +120,27 @@ class Adapter(ABC):
         return f"{head} {kind} -d {shlex.quote(json.dumps(asked[1]))}"
 
 
-def _own() -> dict[str, type[Adapter]]:
+def _own() -> dict[str, type[ServerAdapter]]:
     """Adapters of the package by name, in the order in which they are tried."""
     found = [loaded(place) for place in files_that_declare("ADAPTER", _PACKAGE).values()]
     return {one.name: one for one in sorted(found, key=lambda one: one.order)}
 
 
-def _checked(found: Any, given: str) -> type[Adapter]:
-    if isinstance(found, type) and issubclass(found, Adapter):
+def _checked(found: Any, given: str) -> type[ServerAdapter]:
+    if isinstance(found, type) and issubclass(found, ServerAdapter):
         return found
-    raise InvalidInput(f"{given} is {found!r:.60}: give a class derived from servers.Adapter")
+    raise InvalidInput(
+        f"{given} is {found!r:.60}: give a class derived from "
+        "mdsd_opt.servers.adapter.ServerAdapter"
+    )
 
 
-APIS: Registry[type[Adapter]] = Registry(
+APIS: Registry[type[ServerAdapter]] = Registry(
     "API", "mdsd_opt.server_apis", _own, _checked, ("auto", "openai")
 )
 
 
-def connected(connection: Connection, api: str, request: Request) -> Adapter:
+def connected(connection: Connection, api: str, request: Request) -> ServerAdapter:
     """Adapter of a server: the one that is named, or the first that recognises it.
 
     Raises `ServerError` if no server answers, or none of the APIs is its own.

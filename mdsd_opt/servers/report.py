@@ -23,7 +23,7 @@ _ANY_FACTOR, _ANY_EXCESS = Interval(0.0, math.inf), Interval(-1.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class BetsOutcome:
     """Tokens of one kind, and what the bets on them won.
 
     Attributes
@@ -68,7 +68,7 @@ class ServerReport(Report):
         control", "nothing drafted", "no law", "no choice" (every law is certain), "drafts not seen"
         (nobody counts them, so that there may be none), "ended early" (by an error), "acceptance
         above the optimum"; else empty.
-    later, first, control : Measured
+    later, first, control : BetsOutcome
         Tokens that may come from drafts; first tokens after a prompt; tokens without speculation.
     temperature : float
         Estimate, as a multiple of the temperature asked for.
@@ -98,9 +98,9 @@ class ServerReport(Report):
     """
 
     finding: str = ""
-    later: Measured
-    first: Measured
-    control: Measured
+    later: BetsOutcome
+    first: BetsOutcome
+    control: BetsOutcome
     temperature: float = 1.0
     temperature_interval: Interval = _ANY_FACTOR
     top_excess: float = 0.0
@@ -198,7 +198,7 @@ class ServerReport(Report):
         return "there are no tokens."
 
     @property
-    def _clean_side(self) -> Measured:
+    def _clean_side(self) -> BetsOutcome:
         return max(self.first, self.control, key=lambda side: side.log10_e)
 
     @property

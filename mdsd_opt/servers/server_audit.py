@@ -22,7 +22,7 @@ from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.errors import InvalidInput, ServerError
 from mdsd_opt.evidence import ErrorRates
-from mdsd_opt.servers.adapter import Adapter, Answer, Counters, connected
+from mdsd_opt.servers.adapter import Counters, ServerAdapter, ServerAnswer, connected
 from mdsd_opt.servers.connection import Connection, Crew
 from mdsd_opt.servers.laws import Law, distance
 from mdsd_opt.servers.log import Learned, Log
@@ -59,7 +59,7 @@ _ROUND = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class AuditLimits:
     """Limits at which an audit ends, checked once."""
 
     seconds: float
@@ -199,7 +199,7 @@ def audit_server(
         The package httpx is missing, which the extra `server` brings.
     """
     wanted = ErrorRates(false_alarm=false_alarm, power=power, confidence=confidence)
-    limits = Limits(
+    limits = AuditLimits(
         seconds=seconds,
         max_tokens=max_tokens,
         length=length,
@@ -290,9 +290,9 @@ class _Session:
 
     def __init__(
         self,
-        servers: dict[str, Adapter],
+        servers: dict[str, ServerAdapter],
         prompts: list[list[int]],
-        limits: Limits,
+        limits: AuditLimits,
         log: Log,
         learned: Learned,
         connections: dict[str, Connection],
@@ -414,7 +414,7 @@ class _Session:
                 )
         self._compare(answers)
 
-    def _add(self, answer: Answer, is_control: bool) -> None:
+    def _add(self, answer: ServerAnswer, is_control: bool) -> None:
         """Add a text to the evidence."""
         laws = None
         if answer.laws is not None:
@@ -431,7 +431,7 @@ class _Session:
             }
         )
 
-    def _prefixes(self, answers: Sequence[Answer], known: Any) -> list[tuple[int, ...]]:
+    def _prefixes(self, answers: Sequence[ServerAnswer], known: Any) -> list[tuple[int, ...]]:
         """Distinct texts before those tokens whose law is not known."""
         prefixes: dict[tuple[int, ...], None] = {}
         for answer in answers:
@@ -441,7 +441,7 @@ class _Session:
                     prefixes[prefix] = None
         return list(prefixes)
 
-    def _learn_laws(self, answers: Sequence[Answer]) -> list[Answer]:
+    def _learn_laws(self, answers: Sequence[ServerAnswer]) -> list[ServerAnswer]:
         """Ask for laws that came with no text; the tokens that come with them are a control."""
         if any(answer.laws is not None for answer in answers):
             return []
@@ -451,7 +451,7 @@ class _Session:
         for prefix, (token, law) in zip(needed, self.crew.map(source.one, needed), strict=True):
             if law is not None:
                 self.log.add({"kind": "law", "prefix": prefix, "law": law.to_record()})
-                controls.append(Answer([token], None, list(prefix)))
+                controls.append(ServerAnswer([token], None, list(prefix)))
         if (
             not controls
             and not len(self.learned.laws)
@@ -460,7 +460,7 @@ class _Session:
             self.log.add({"kind": "no law"})
         return controls
 
-    def _learn_drafts(self, answers: Sequence[Answer]) -> None:
+    def _learn_drafts(self, answers: Sequence[ServerAnswer]) -> None:
         if self.draft is None or not self.draft.continues:
             return
         draft, known = self.draft, self.learned.drafts
@@ -479,7 +479,7 @@ class _Session:
             if law is not None and known.get(prefix) is None:
                 self.log.add({"kind": "draft law", "prefix": prefix, "law": law.to_record()})
 
-    def _compare(self, answers: Sequence[Answer]) -> None:
+    def _compare(self, answers: Sequence[ServerAnswer]) -> None:
         """Compare two answers on the same law, and the laws of the two servers."""
         if not self.server.continues:
             return
@@ -516,7 +516,7 @@ class _Session:
             places = self.rng.integers(len(visited), size=size)
             prefixes = [list(visited[int(place)]) for place in places]
             answers = [
-                Answer([token], [law], prefix)
+                ServerAnswer([token], [law], prefix)
                 for prefix, (token, law) in zip(
                     prefixes, self.crew.map(self.server.one, prefixes), strict=True
                 )

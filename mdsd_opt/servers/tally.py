@@ -23,8 +23,8 @@ from mdsd_opt.evidence import (
 )
 from mdsd_opt.servers import report as reports
 from mdsd_opt.servers.laws import Law
-from mdsd_opt.servers.report import Measured, ServerReport
-from mdsd_opt.servers.wealth import STAKES, Evidence, Shown, detectable_distance
+from mdsd_opt.servers.report import BetsOutcome, ServerReport
+from mdsd_opt.servers.wealth import STAKES, Bets, Shown, detectable_distance
 
 #: Least total variation that is attributed to arithmetic: float32 has 1e-5; sums in another
 #: order, and answers that are rounded, have more.
@@ -172,7 +172,7 @@ class Tally:
     def __post_init__(self) -> None:
         checked_tolerance("tolerance", self.least_tolerance, or_zero=True)
         seeds = np.random.SeedSequence(self.seed).generate_state(3).tolist()
-        self.first, self.later, self.control = (Evidence(seed) for seed in seeds)
+        self.first, self.later, self.control = (Bets(seed) for seed in seeds)
         self._accused_at = 0.0
         self._begun: dict[int, tuple[tuple[int, ...], tuple[int, ...], Law]] = {}
         self._places: dict[bool, dict[int, float | None]] = {False: {}, True: {}}
@@ -391,11 +391,11 @@ class Tally:
             **own,
         )
 
-    def _measured(self, evidence: Evidence) -> Measured:
+    def _measured(self, evidence: Bets) -> BetsOutcome:
         if evidence.num_tokens == 0:
-            return Measured()
+            return BetsOutcome()
         best = sorted(evidence.parts(self.tau).items(), key=lambda part: -part[1])[:_MOST_BETS]
-        return Measured(
+        return BetsOutcome(
             tokens=evidence.num_tokens,
             log10_e=evidence.log10_e(self.tau),
             at_least=evidence.distance_at_least(1 - self.wanted.confidence),

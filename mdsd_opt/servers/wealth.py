@@ -124,7 +124,7 @@ class _Histogram:
         row[met] += 1.0
 
 
-class Evidence:
+class Bets:
     """Wealth of all bets on the tokens of one kind, and estimates of size and direction.
 
     Parameters

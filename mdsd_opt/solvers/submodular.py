@@ -89,7 +89,7 @@ def solve(
     """
     checked_tolerance("tolerance", tolerance)
     checked_amount("max_tiles", max_tiles)
-    limits = Limits(tolerance, max_tiles, time_limit, max_variables, max_bytes)
+    limits = SearchLimits(tolerance, max_tiles, time_limit, max_variables, max_bytes)
     subset, lower, proof, stats = smallest_difference(problem, problem.target, limits)
     upper = problem.cut_value(subset)
     lower = min(1.0 + lower, upper)
@@ -113,7 +113,7 @@ _MESSAGES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SearchLimits:
     """Limits at which the search stops; see `solve`."""
 
     tolerance: float = 1e-9
@@ -123,7 +123,7 @@ class Limits:
     max_bytes: int = DEFAULT_MAX_BYTES
 
 
-def smallest_difference(problem: TransportProblem, masses: Vector, limits: Limits) -> Outcome:
+def smallest_difference(problem: TransportProblem, masses: Vector, limits: SearchLimits) -> Outcome:
     """Minimise masses(H) - Q(H) over the H that hold all tokens that are always drafted.
 
     Masses, shape (V,), are not negative: the target, or a multiple of it. Q is the problem's, of
@@ -152,7 +152,7 @@ METHOD = Method(
 
 
 def _by_orders(
-    problem: TransportProblem, p: Vector, drafts: DraftScheme, limits: Limits
+    problem: TransportProblem, p: Vector, drafts: DraftScheme, limits: SearchLimits
 ) -> Outcome:
     Needs(
         method="submodular (minimum-norm point)",
@@ -283,7 +283,7 @@ def _affine_weights(points: Vector) -> Vector:
     return affine
 
 
-def _by_boxes(p: Vector, form: ProductForm, limits: Limits) -> Outcome:
+def _by_boxes(p: Vector, form: ProductForm, limits: SearchLimits) -> Outcome:
     """Split the tile of the least bound until it comes within tolerance of the best subset."""
     tolerance = limits.tolerance
     deadline = np.inf if limits.time_limit is None else time.perf_counter() + limits.time_limit

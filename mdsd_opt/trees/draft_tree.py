@@ -38,8 +38,6 @@ class Node:
         They, in draw order; they may coincide.
     children : dict of int to Node
         Children by token.
-    target : ndarray, shape (V,)
-        p after this node, once the target model has been asked.
     values : ndarray, shape (K,)
         Values of the drafts by their places, see `add_drafts`.
     """
@@ -49,21 +47,24 @@ class Node:
     drafts: DraftScheme | None = None
     draws: Integers = field(default_factory=lambda: np.empty(0, np.int64))
     children: dict[int, Node] = field(default_factory=dict)
-    target: Law = field(default_factory=lambda: np.empty(0))
     values: Law = field(default_factory=lambda: np.empty(0))
     merged: tuple[Place, ...] = ()
-    _make_target: Callable[[], Law] | None = None
+    _target: Law | Callable[[], Law] = field(default_factory=lambda: np.empty(0), repr=False)
+
+    @property
+    def target(self) -> Law:
+        """Law p after this node, shape (V,), once the target model has been asked."""
+        if callable(self._target):
+            self._target = self._target()
+        return self._target
+
+    @target.setter
+    def target(self, law: Law) -> None:
+        self._target = law
 
     def target_by(self, make: Callable[[], Law]) -> None:
         """Compute p when it is first read: rules do not visit all nodes of a tree."""
-        self._make_target = make
-        del self.target
-
-    def __getattr__(self, name: str) -> Any:  # of what has been deleted
-        if name != "target" or self._make_target is None:
-            raise AttributeError(f"a Node has no {name}")
-        self.target = self._make_target()
-        return self.target
+        self._target = make
 
     @property
     def depth(self) -> int:

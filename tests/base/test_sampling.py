@@ -13,7 +13,7 @@ import mdsd_opt as mo
 from mdsd_opt.base.logits import Reading
 from mdsd_opt.batch import verify_batch
 from mdsd_opt.batch.batch import RowWork
-from mdsd_opt.batch.device import Request
+from mdsd_opt.batch.device import RatesRequest
 from mdsd_opt.decoding import generate
 from mdsd_opt.errors import InvalidInput
 
@@ -147,7 +147,7 @@ def test_kernels_of_a_device_leave_joint_filters_to_the_cpu() -> None:
     def obstacle(joint: bool) -> str:
         sides = [mo.Sampling(top_k=5, top_p=0.5, joint=joint)] * 2
         work = RowWork("with_replacement", "optimal", (2,))
-        return Request(work, Reading(*sides)).obstacle(512, TARGET.shape, DRAFT.shape)
+        return RatesRequest(work, Reading(*sides)).obstacle(512, TARGET.shape, DRAFT.shape)
 
     assert obstacle(False) == ""
     assert "joint=False" in obstacle(True)

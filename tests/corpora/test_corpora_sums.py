@@ -22,7 +22,7 @@ from mdsd_opt.base.files import file_sha256
 from mdsd_opt.base.files.arrays import read_safetensors
 from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus, score_shard
 from mdsd_opt.corpora.corpus import load_manifest
-from mdsd_opt.corpora.reproduce import Logits, reproduce
+from mdsd_opt.corpora.reproduce import CapturedLogits, reproduce
 
 CONFIG = RatesConfig(("with_replacement",), ("optimal",), (2,))
 OPTIONS = ("--schemes", "with_replacement", "--verifiers", "optimal", "-k", "2", "--json")
@@ -114,7 +114,7 @@ def test_a_shard_is_summed_up_once_in_a_run(corpus, hashed):
 
 @pytest.mark.parametrize("workers", [None, 2])
 def test_an_experiment_sums_up_once_though_it_scores_and_reads_again(corpus, hashed, workers):
-    logits = Logits(corpus, workers=workers)
+    logits = CapturedLogits(corpus, workers=workers)
     small = {"temperatures": (0.6, 1.0)}
     reproduce("spechub", logits, **small)
     assert sorted(set(hashed)) == ([] if workers else [s.name for s in open_corpus(corpus).shards])
@@ -127,10 +127,10 @@ def test_an_experiment_sums_up_once_though_it_scores_and_reads_again(corpus, has
 def test_experiments_read_no_logits_unverified(corpus):
     damaged(corpus, 0)
     with pytest.raises(errors.UnreadableFile, match=r"shard-00000.*not as it was captured"):
-        Logits(corpus).models()
+        CapturedLogits(corpus).models()
     with pytest.raises(errors.UnreadableFile, match=r"shard-00000.*not as it was captured"):
-        reproduce("spechub", Logits(corpus), temperatures=(1.0,))
-    assert Logits(corpus, verify=False).models()
+        reproduce("spechub", CapturedLogits(corpus), temperatures=(1.0,))
+    assert CapturedLogits(corpus, verify=False).models()
     done = subprocess.run(
         [*RUN, "reproduce", "spechub", str(corpus)], capture_output=True, text=True
     )

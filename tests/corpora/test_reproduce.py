@@ -14,7 +14,7 @@ import mdsd_opt as mo
 from mdsd_opt import errors
 from mdsd_opt.base.files.logits import load_logits
 from mdsd_opt.corpora import RatesConfig
-from mdsd_opt.corpora.reproduce import EXPERIMENTS, Logits, reproduce
+from mdsd_opt.corpora.reproduce import EXPERIMENTS, CapturedLogits, reproduce
 from mdsd_opt.corpora.reproduce.experiment import Outcome, compared, measured_range
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.evidence.intervals import MeanInterval, mean_interval
@@ -48,7 +48,7 @@ def corpus(tmp_path):
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_on_real_logits(few, name):
-    result = reproduce(name, Logits(few), **SMALL[name])
+    result = reproduce(name, CapturedLogits(few), **SMALL[name])
     assert (result.num_positions, result.num_groups) == (12, 4)
     assert "SmolLM2-135M-Instruct" in result.models
     assert result.published
@@ -64,7 +64,7 @@ def test_on_real_logits(few, name):
 
 
 def test_hu2025_is_what_acceptance_rates_gives(few):
-    result = reproduce("hu2025", Logits(few), **SMALL["hu2025"])
+    result = reproduce("hu2025", CapturedLogits(few), **SMALL["hu2025"])
     sample = load_logits(few)
     overview = result.tables[0]
     for row, scheme in zip(
@@ -81,7 +81,7 @@ def test_hu2025_is_what_acceptance_rates_gives(few):
 
 
 def test_khisti2025_encloses_the_optimum_of_equal_temperatures(few):
-    result = reproduce("khisti2025", Logits(few), **SMALL["khisti2025"])
+    result = reproduce("khisti2025", CapturedLogits(few), **SMALL["khisti2025"])
     one_model, two_models = result.tables
     lower, upper = two_models.rows[0][1], two_models.rows[0][2]  # 1.2 and 1.2: the same draft
     optimum = next(row[2] for row in one_model.rows if row[:2] == (1.2, "2"))
@@ -93,17 +93,19 @@ def test_khisti2025_encloses_the_optimum_of_equal_temperatures(few):
 
 def test_a_corpus_is_scored_once_and_kept(corpus, tmp_path):
     out = tmp_path / "rates"
-    first = reproduce("spechub", Logits(corpus, out=out), temperatures=(0.6, 1.0))
+    first = reproduce("spechub", CapturedLogits(corpus, out=out), temperatures=(0.6, 1.0))
     kept = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
     assert len(kept) == 4
-    second = reproduce("spechub", Logits(corpus, out=out), temperatures=(0.6, 1.0))
+    second = reproduce("spechub", CapturedLogits(corpus, out=out), temperatures=(0.6, 1.0))
     assert second.to_dict() == first.to_dict()
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")} == kept
     assert first.num_groups == 8
 
 
 def test_gains_are_paired(corpus):
-    scored = Logits(corpus).score(RatesConfig(("with_replacement",), ("optimal", "rrs"), (2,)))
+    scored = CapturedLogits(corpus).score(
+        RatesConfig(("with_replacement",), ("optimal", "rrs"), (2,))
+    )
     best, other = scored.columns.values()
     gain = scored.gain(("with_replacement", "optimal", 2), ("with_replacement", "rrs", 2))
     expected = mean_interval(best - other, scored.groups)
@@ -147,7 +149,7 @@ def test_sizes_are_held_against_the_range_stated(stated, outcome):
 
 
 def test_a_range_stated_stands_beside_the_intervals_measured(corpus):
-    first = reproduce("spechub", Logits(corpus), temperatures=(0.6,)).published[0]
+    first = reproduce("spechub", CapturedLogits(corpus), temperatures=(0.6,)).published[0]
     assert first.stated == "+0.05 to +0.27 tokens"
     assert "[" in first.here
 
@@ -190,7 +192,7 @@ def test_logits_without_a_position(tmp_path):
     path = tmp_path / "none.npz"
     np.savez(path, target=np.empty((0, 5)), draft=np.empty((0, 5)))
     with pytest.raises(errors.InvalidInput, match="no position"):
-        reproduce("spechub", Logits(path))
+        reproduce("spechub", CapturedLogits(path))
 
 
 def test_import_stays_light():

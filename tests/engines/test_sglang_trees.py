@@ -16,11 +16,11 @@ from stand_ins import Overlaid
 
 import mdsd_opt as mo
 from mdsd_opt.auditing.draft_chain import Rows
-from mdsd_opt.base.array_types import Text
 from mdsd_opt.auditing.engines import Adapter
 from mdsd_opt.auditing.engines.engine import Drafted
 from mdsd_opt.auditing.engines.interpreted_triton import interpreted_triton
 from mdsd_opt.auditing.trees import TableModel
+from mdsd_opt.base.array_types import Text
 from mdsd_opt.decoding import Node, Topology
 
 torch = pytest.importorskip("torch")

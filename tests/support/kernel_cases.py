@@ -15,7 +15,7 @@ from support.ptx.runtime import PtxRuntime, host_logits
 from mdsd_opt.base.logits import Reading
 from mdsd_opt.base.sampling import Sampling, softmax
 from mdsd_opt.batch.batch import RowWork
-from mdsd_opt.batch.device import Request
+from mdsd_opt.batch.device import RatesRequest
 from mdsd_opt.gpu import rates, verification
 from mdsd_opt.gpu.pair import FilterSettings, Pair, RowRates, with_filters
 from mdsd_opt.gpu.philox import Randomness
@@ -205,6 +205,8 @@ def request_of(
     verifier: str = "optimal",
     num_drafts: tuple[int, ...] = (3,),
     **sampling: Any,
-) -> Request:
+) -> RatesRequest:
     """Request for rates under a temperature and filters, those of `Sampling.of_both`."""
-    return Request(RowWork(scheme, verifier, num_drafts), Reading(*Sampling.of_both(**sampling)))
+    return RatesRequest(
+        RowWork(scheme, verifier, num_drafts), Reading(*Sampling.of_both(**sampling))
+    )

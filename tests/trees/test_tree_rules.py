@@ -61,7 +61,8 @@ def test_stops_are_distributions(name):
     """Of the ways to end, and of the extra token at each: numpy draws from them as they are."""
     p, q, draws = np.array([2, 2, 1]) / 5, np.array([2, 4, 1]) / 7, np.array([1, 0])
     rng = np.random.default_rng(0)
-    root = Node((), (), target=p)
+    root = Node((), ())
+    root.target = p
     for child in root.add_drafts(mo.WithReplacement(q, 2), draws):
         child.target = p
         for leaf in child.add_drafts(mo.WithReplacement(q, 2), draws):

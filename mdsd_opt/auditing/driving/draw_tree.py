@@ -141,13 +141,13 @@ class Leaf:
 
 
 @dataclass(slots=True)
-class Node:
+class DrawNode:
     """A draw with one child for each of its steps; an outcome if there is no draw."""
 
     draw: Draw | None = None
     outcome: Hashable = None
     steps: list[Step] = field(default_factory=list)
-    children: list[Node] = field(default_factory=list)
+    children: list[DrawNode] = field(default_factory=list)
 
 
 class DrawTree:
@@ -176,7 +176,7 @@ class DrawTree:
             self._root = self._settled(checks)
             self.coarse |= self._serving.narrow
 
-    def _settled(self, checks: int) -> Node:
+    def _settled(self, checks: int) -> DrawNode:
         for _ in range(_MAX_REFINEMENTS + 1):
             root = self._explored(())
             counterexample = self._counterexample(root, checks)
@@ -209,7 +209,7 @@ class DrawTree:
         return list(merged.values())
 
     def _leaves(
-        self, node: Node, mass: float, path: tuple[tuple[Draw, Step], ...]
+        self, node: DrawNode, mass: float, path: tuple[tuple[Draw, Step], ...]
     ) -> Iterator[Leaf]:
         if node.draw is None:
             yield Leaf(node.outcome, mass, path)
@@ -240,10 +240,10 @@ class DrawTree:
             return (first,)
         return tuple(self._at(values, tail) for tail in range(len(self._tails)))
 
-    def _explored(self, values: tuple[Value, ...]) -> Node:
+    def _explored(self, values: tuple[Value, ...]) -> DrawNode:
         outcome, seen = self._at(values, 0)
         if len(seen) <= len(values):
-            return Node(outcome=outcome)
+            return DrawNode(outcome=outcome)
         draw = seen[len(values)]
         if isinstance(draw, UniformDraw):
             steps = self._uniform_steps(values, draw)
@@ -258,7 +258,7 @@ class DrawTree:
         else:
             steps, inside = self._race_steps(values, draw)
         children = [self._explored((*values, value)) for value in inside]
-        return Node(draw, None, steps, children)
+        return DrawNode(draw, None, steps, children)
 
     def _uniform_steps(self, values: tuple[Value, ...], draw: UniformDraw) -> list[Step]:
         top = draw.grid.size - 1
@@ -320,7 +320,7 @@ class DrawTree:
         steps = [Step(k, k + 1, float(weights[k])) for k in tokens]
         return steps, [winning_row(weights, k, within) for k in tokens]
 
-    def _counterexample(self, root: Node, checks: int) -> Tail | None:
+    def _counterexample(self, root: DrawNode, checks: int) -> Tail | None:
         """Continuation made of the first run that the tree does not predict."""
         self.num_checks = 0
         plans: Iterator[list[int] | None] = (None for _ in range(checks))
@@ -334,13 +334,15 @@ class DrawTree:
             self.num_checks += 1
         return None
 
-    def _paths(self, node: Node, path: list[int]) -> Iterator[list[int]]:
+    def _paths(self, node: DrawNode, path: list[int]) -> Iterator[list[int]]:
         if node.draw is None:
             yield path
         for n, child in enumerate(node.children):
             yield from self._paths(child, [*path, n])
 
-    def _foretold(self, node: Node, plan: list[int] | None) -> tuple[tuple[Value, ...], Hashable]:
+    def _foretold(
+        self, node: DrawNode, plan: list[int] | None
+    ) -> tuple[tuple[Value, ...], Hashable]:
         """Values at random, or at the ends of the steps of a path, and the outcome they lead to."""
         values: list[Value] = []
         while node.draw is not None:
@@ -350,7 +352,7 @@ class DrawTree:
             node = node.children[n]
         return tuple(values), node.outcome
 
-    def _picked(self, node: Node, chosen: int | None) -> tuple[Value, int]:
+    def _picked(self, node: DrawNode, chosen: int | None) -> tuple[Value, int]:
         draw, steps = node.draw, node.steps
         if isinstance(draw, RaceDraw):
             row = self._rng.standard_exponential(draw.width)

@@ -62,7 +62,8 @@ class Engine:
         self, target: Matrix, draft: Matrix, drafts: Integers, rng: np.random.Generator
     ) -> int:
         """First token that the engine gives for drafts in one place."""
-        root = Node((), (), target=target)
+        root = Node((), ())
+        root.target = target
         scheme = scheme_maker(self.drafted.scheme)(draft, len(drafts))
         for child in root.add_drafts(scheme, np.asarray(drafts)):
             child.target = target

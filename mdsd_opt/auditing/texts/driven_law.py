@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mdsd_opt.auditing.driving import DrawTree, Tape
-from mdsd_opt.auditing.driving.draw_tree import Budget, Node, Run
+from mdsd_opt.auditing.driving.draw_tree import Budget, DrawNode, Run
 from mdsd_opt.auditing.driving.tape import CategoryDraw, Draw, Tail, UniformDraw, Value
 from mdsd_opt.auditing.model_texts import Texts
 from mdsd_opt.auditing.subject import ViolationLog
@@ -96,7 +96,7 @@ class SessionTree(DrawTree):
     ) -> None:
         self._merges = merges
         self._contexts: dict[tuple[Value, ...], Context] = {}
-        self._nodes: defaultdict[Hashable, list[Node]] = defaultdict(list)
+        self._nodes: defaultdict[Hashable, list[DrawNode]] = defaultdict(list)
         self.num_merged = 0
         self._session_tape = SessionTape(length)
         super().__init__(run, checks, self._session_tape, budget, seed)
@@ -107,7 +107,7 @@ class SessionTree(DrawTree):
             self._contexts[values] = self._session_tape.contexts[len(values)]
         return found
 
-    def _explored(self, values: tuple[Value, ...]) -> Node:
+    def _explored(self, values: tuple[Value, ...]) -> DrawNode:
         if not values:
             self._nodes.clear()  # of a tree that was given up
         seen = self._at(values, 0)[1]
@@ -123,7 +123,7 @@ class SessionTree(DrawTree):
         self._nodes[key].append(node)
         return node
 
-    def _foretells(self, known: Node, values: tuple[Value, ...]) -> bool:
+    def _foretells(self, known: DrawNode, values: tuple[Value, ...]) -> bool:
         """Whether a known node predicts random runs after these values."""
         for _ in range(_MERGE_TRIALS):
             node, draws, more = known, list[Draw](), list[Value]()
@@ -137,11 +137,11 @@ class SessionTree(DrawTree):
                 return False
         return True
 
-    def _paths(self, node: Node, path: list[int]) -> Iterator[list[int]]:
+    def _paths(self, node: DrawNode, path: list[int]) -> Iterator[list[int]]:
         """Paths to leaves that together visit every node."""
         return self._fresh_paths(node, path, set())
 
-    def _fresh_paths(self, node: Node, path: list[int], met: set[int]) -> Iterator[list[int]]:
+    def _fresh_paths(self, node: DrawNode, path: list[int], met: set[int]) -> Iterator[list[int]]:
         if id(node) in met:
             while node.draw is not None:
                 path, node = [*path, 0], node.children[0]

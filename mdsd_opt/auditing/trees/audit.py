@@ -16,7 +16,7 @@ from mdsd_opt.auditing.model_texts import TableModel
 from mdsd_opt.auditing.portfolio import PortfolioReport
 from mdsd_opt.auditing.subject import AlwaysFails, Failure, TreeVerify, ViolationLog, described
 from mdsd_opt.auditing.trees.report import TreeAuditReport
-from mdsd_opt.auditing.trees.rule import Met, TreeRule, TreeSample
+from mdsd_opt.auditing.trees.rule import AuditedRule, Met, TreeSample
 from mdsd_opt.auditing.trial_laws import SmallLaws, fixed_laws
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
@@ -192,7 +192,7 @@ def audit_tree(
     settings = budgeted(asked, rng, num_trials=_TRIALS, edge_probes=512, driven_checks=100)
     make = scheme_maker(scheme)
     promises = both_sides(promise, draft_promise)
-    rule = TreeRule(verify, target, draft, topology, make, settings, promises)
+    rule = AuditedRule(verify, target, draft, topology, make, settings, promises)
     rng = generator_of(rng)
     report = report_of(rule, rng)
     most = max(topology.num_drafts.values())
@@ -210,7 +210,7 @@ def audit_tree(
 
 def _beside(
     report: TreeAuditReport,
-    rule: TreeRule,
+    rule: AuditedRule,
     laws: SmallLaws,
     topology: Topology,
     rng: np.random.Generator,
@@ -226,7 +226,7 @@ def _beside(
         false_alarm=options.false_alarm / 10,  # a second look is a second chance of a false alarm
     )
     try:
-        other = TreeRule(
+        other = AuditedRule(
             rule.verify, laws.target, laws.draft, topology, rule.make, rarely, rule.promises
         )
     except (ProblemTooLarge, NoTokenLeft):
@@ -238,7 +238,7 @@ def _beside(
     return report if found.clean else replace(found, laws=where)
 
 
-def report_of(rule: TreeRule, rng: np.random.Generator) -> TreeAuditReport:
+def report_of(rule: AuditedRule, rng: np.random.Generator) -> TreeAuditReport:
     """Report of the rule, driven if that is asked for and possible, else sampled."""
     options, notes, deadline = rule.options, tuple[str, ...](), rule.options.deadline()
     if options.method != "sampling":
@@ -261,7 +261,7 @@ def report_of(rule: TreeRule, rng: np.random.Generator) -> TreeAuditReport:
 
 
 def _driven(
-    rule: TreeRule,
+    rule: AuditedRule,
     trees: list[tuple[Any, float]],
     deadline: float,
     rng: np.random.Generator,

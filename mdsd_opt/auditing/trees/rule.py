@@ -45,7 +45,7 @@ _OPTIMUM_SECONDS = 5.0
 Laws = ModelLaws | PlaceLaws
 
 
-class TreeRule:
+class AuditedRule:
     """A rule on two models, functions from a text to the law of the next token, and its settings.
 
     `target` is the law that texts are to follow, `draft` the one that drafts are drawn from. Under
@@ -150,7 +150,7 @@ class TreeRule:
         )
 
 
-class ChainRule(TreeRule):
+class ChainRule(AuditedRule):
     """A rule for chains of drafts with replacement, which are drawn as such."""
 
     def drawn(self, rng: np.random.Generator) -> DraftChain:
@@ -241,7 +241,7 @@ def _making_once(make: SchemeMaker) -> SchemeMaker:
 class TreeSample:
     """Texts that a rule gives for trees that are drawn, counted as they come."""
 
-    def __init__(self, rule: TreeRule) -> None:
+    def __init__(self, rule: AuditedRule) -> None:
         self.rule = rule
         self.texts: Numbered | ByPlace
         if isinstance(rule.target, PlaceLaws) and isinstance(rule.draft, PlaceLaws):

@@ -19,7 +19,7 @@ import typer
 
 from mdsd_opt.base.files import check_writable
 from mdsd_opt.cli.audits import chain, engine, server, text, tokens, trace, tree, verifier
-from mdsd_opt.cli.audits.common import Audited, Verdict
+from mdsd_opt.cli.audits.common import Audited, VerdictOptions
 from mdsd_opt.cli.options import gathered_as, options_of, read_by_typer
 from mdsd_opt.errors import InvalidInput
 
@@ -50,7 +50,7 @@ def run_kind(kind: str, given: Mapping[str, Any]) -> None:
     from mdsd_opt.cli.view import Form, present
     from mdsd_opt.evidence import Bar
 
-    module, verdict = KINDS[kind], gathered_as(Verdict, given)
+    module, verdict = KINDS[kind], gathered_as(VerdictOptions, given)
     options = gathered_as(module.Options, given)
     bar = Bar(verdict.detect, verdict.tolerate_edge)
     form = Form(verdict.as_json, page=verdict.page)
@@ -63,7 +63,7 @@ def run_kind(kind: str, given: Mapping[str, Any]) -> None:
     _leave(found, bar, verdict.junit)
 
 
-def _begin(verdict: Verdict) -> None:
+def _begin(verdict: VerdictOptions) -> None:
     """Write files that hold no verdict, in place of an earlier run's, for a run that dies."""
     from mdsd_opt.cli.report.audits import TestCase, save_junit
     from mdsd_opt.cli.view import View, save_page
@@ -104,7 +104,7 @@ def command_of(kind: str) -> Callable[..., None]:
     argument = typer.Argument(help=option.help, metavar=subject.name.upper())
     first = subject.replace(annotation=Annotated[origin, argument])
     command.__doc__ = f"{told_of(kind)}\n\n{_EXIT_CODES}"
-    return read_by_typer(command, [first, *others, *options_of(Verdict)])
+    return read_by_typer(command, [first, *others, *options_of(VerdictOptions)])
 
 
 def audit(context: typer.Context, **given: Any) -> None:
@@ -126,7 +126,7 @@ def audit(context: typer.Context, **given: Any) -> None:
 def _all_options() -> list[inspect.Parameter]:
     """Options of all kinds, each once, hidden, and None where it is not given."""
     found: dict[str, inspect.Parameter] = {}
-    for group in (*(module.Options for module in KINDS.values()), Verdict):
+    for group in (*(module.Options for module in KINDS.values()), VerdictOptions):
         for option in options_of(group):
             told = copy(option.annotation.__metadata__[0])
             told.hidden = True

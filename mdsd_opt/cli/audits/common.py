@@ -29,7 +29,7 @@ Library = Annotated[str, "numpy or torch."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class VerdictOptions:
     """What passes, and where the verdict goes."""
 
     PANEL: ClassVar[str] = "Verdict"

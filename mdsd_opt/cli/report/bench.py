@@ -99,7 +99,7 @@ def _records_table(records: Sequence[Record]) -> Table:
     if len(threads) > 1:
         columns.insert(NUM_KEYS, ("threads", lambda record: str(record.threads)))
     else:
-        title += f", {first.threads} thread{'s' * (first.threads != 1)}"
+        title += f", {first.threads} thread" if first.threads == 1 else f", {first.threads} threads"
     against = sorted({record.against for record in records if record.against})
     if against:
         title += f"; x faster: than {', '.join(against)} in the same run"

@@ -37,7 +37,7 @@ _WIDEST_BALANCED = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class PlanForecast:
     """Expected accepted drafts of a tree."""
 
     topology: Topology
@@ -53,7 +53,7 @@ class Forecast:
         }
 
 
-def forecasts(plan: TreePlan, table: RateTable, max_depth: int | None = None) -> list[Forecast]:
+def forecasts(plan: TreePlan, table: RateTable, max_depth: int | None = None) -> list[PlanForecast]:
     """Forecasts of the plan and of trees of the same size: balanced ones, a sparse one, a chain.
 
     Those that are too deep or too wide for the plan are left out; the chain is cut.
@@ -64,12 +64,12 @@ def forecasts(plan: TreePlan, table: RateTable, max_depth: int | None = None) ->
     others = [balanced(k, size) for k in range(2, _WIDEST_BALANCED + 1)]
     others += [chain(min(size, depth)), sparse(size)]
     found = [
-        Forecast(tree, expected_accepted(tree, table))
+        PlanForecast(tree, expected_accepted(tree, table))
         for tree in others
         if max(tree.num_drafts.values()) <= widest and tree.depth <= depth
     ]
     found.sort(key=lambda forecast: -forecast.expected_accepted)
-    return [Forecast(plan.topology, plan.expected_accepted), *found]
+    return [PlanForecast(plan.topology, plan.expected_accepted), *found]
 
 
 def _chances(topology: Topology, table: RateTable) -> dict[Place, float]:
@@ -83,7 +83,7 @@ def _chances(topology: Topology, table: RateTable) -> dict[Place, float]:
 
 
 def plan_view(
-    plan: TreePlan, table: RateTable, rows: list[Forecast], title: str, **known: Any
+    plan: TreePlan, table: RateTable, rows: list[PlanForecast], title: str, **known: Any
 ) -> View:
     """View of a plan and other trees; `known` is the document's entries on the rates' source."""
     tree = _tree(plan.topology, table)
@@ -115,7 +115,7 @@ def _tree(topology: Topology, table: RateTable) -> Tree:
     return views[()]
 
 
-def _forecasts_table(rows: list[Forecast], title: str) -> Table:
+def _forecasts_table(rows: list[PlanForecast], title: str) -> Table:
     """Table of one line for each tree."""
     subject = "drafts accepted a step, forecast by the rates of these logits; higher is better"
     lines = [
@@ -127,7 +127,7 @@ def _forecasts_table(rows: list[Forecast], title: str) -> Table:
     return make_table(f"{subject}\n{title}", headings, lines)
 
 
-def _conclusion(rows: list[Forecast]) -> str:
+def _conclusion(rows: list[PlanForecast]) -> str:
     """Sentence about the plan and its lead over other trees."""
     planned, *others = rows
     text = f"{planned.topology.name} is forecast to accept {planned.expected_accepted:.3f} drafts"
@@ -137,11 +137,11 @@ def _conclusion(rows: list[Forecast]) -> str:
     return f"{text}; mdsd-opt decode --tree {planned.topology.name} plans one for your models"
 
 
-def _document(plan: TreePlan, table: RateTable, rows: list[Forecast]) -> Mapping[str, Any]:
+def _document(plan: TreePlan, table: RateTable, rows: list[PlanForecast]) -> Mapping[str, Any]:
     """JSON-ready document: the plan with the drafts of every node, its rates, other trees."""
     topology = plan.topology
     return {
-        **Forecast(topology, plan.expected_accepted).to_dict(),
+        **PlanForecast(topology, plan.expected_accepted).to_dict(),
         "tokens_per_second": plan.tokens_per_second,
         "num_drafts": [
             {"place": list(place), "num_drafts": topology.num_drafts[place]}

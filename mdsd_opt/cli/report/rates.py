@@ -189,7 +189,8 @@ def rate_cell(row: RateRow | None) -> str:
     """Text of a rate with its interval, and marks for a bound and for one that is simulated."""
     if row is None:
         return ""
-    return f"{'≥ ' * row.bound}{row.acceptance.shown}{' ‡' * row.estimated}"
+    bound, simulated = "≥ " if row.bound else "", " ‡" if row.estimated else ""
+    return f"{bound}{row.acceptance.shown}{simulated}"
 
 
 def _footnotes(

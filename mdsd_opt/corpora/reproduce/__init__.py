@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from mdsd_opt.corpora.reproduce.experiment import Logits, Reproduction
+from mdsd_opt.corpora.reproduce.experiment import CapturedLogits, Reproduction
 from mdsd_opt.errors import UnknownName
 
 #: Experiments by name, with their sources.
@@ -15,17 +15,17 @@ EXPERIMENTS = {
     "spechub": "[SpecHub] two drafts against recursive rejection",
 }
 
-__all__ = ["EXPERIMENTS", "Logits", "Reproduction", "reproduce"]
+__all__ = ["EXPERIMENTS", "CapturedLogits", "Reproduction", "reproduce"]
 
 
-def reproduce(name: str, logits: Logits, **options: Any) -> Reproduction:
+def reproduce(name: str, logits: CapturedLogits, **options: Any) -> Reproduction:
     """Run an experiment.
 
     Parameters
     ----------
     name : str
         One of `EXPERIMENTS`.
-    logits : Logits
+    logits : CapturedLogits
     **options
         Options of the experiment: other temperatures, numbers of drafts.
 

@@ -45,7 +45,7 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True)
-class Logits:
+class CapturedLogits:
     """Captured logits to run an experiment on.
 
     Attributes
@@ -295,7 +295,7 @@ def shown(cell: Cell) -> str:
 
 
 def per_position(
-    logits: Logits, measure: Callable[[NDArray[Any], NDArray[Any]], NDArray[np.float64]]
+    logits: CapturedLogits, measure: Callable[[NDArray[Any], NDArray[Any]], NDArray[np.float64]]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64] | None]:
     """Values of `measure` on both models' logits at every position, and the prompts."""
     values, groups = [], []

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from mdsd_opt.corpora.corpus import RatesConfig
 from mdsd_opt.corpora.reproduce.experiment import (
+    CapturedLogits,
     Cell,
-    Logits,
     Published,
     Reproduction,
     ResultTable,
@@ -35,7 +35,7 @@ _CURVES = (
 
 
 def run(
-    logits: Logits,
+    logits: CapturedLogits,
     temperature: float = 0.7,
     num_drafts: int = 3,
     temperatures: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mdsd_opt.base.sampling import softmax
 from mdsd_opt.corpora.corpus import RatesConfig
 from mdsd_opt.corpora.reproduce.experiment import (
-    Logits,
+    CapturedLogits,
     Outcome,
     Published,
     Reproduction,
@@ -35,7 +35,7 @@ _VERIFIERS = ("optimal", "importance_sampling", "kseq", "rrs")
 
 
 def run(
-    logits: Logits,
+    logits: CapturedLogits,
     draft_temperatures: Sequence[float] = (1.2, 1.4, 1.6, 1.8, 2.0, 2.2, 2.4),
     numbers: Sequence[int] = (2, 3, 4, 6, 8),
     first_temperature: float = 1.2,
@@ -105,7 +105,7 @@ def run(
 
 
 def _two_models(
-    logits: Logits, temperatures: Sequence[float], first: float, size: int
+    logits: CapturedLogits, temperatures: Sequence[float], first: float, size: int
 ) -> tuple[ResultTable, list[MeanInterval]]:
     """Table of two drafts at different temperatures, and the lead of the truncated LP."""
     rows: list[Row] = []

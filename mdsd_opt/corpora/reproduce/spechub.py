@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mdsd_opt.corpora.corpus import RatesConfig
 from mdsd_opt.corpora.reproduce.experiment import (
-    Logits,
+    CapturedLogits,
     Published,
     Reproduction,
     ResultTable,
@@ -22,7 +22,7 @@ _RRS_WITHOUT = ("without_replacement", "rrs", 2)
 _BEST = (("with_replacement", "optimal", 2), ("without_replacement", "optimal", 2))
 
 
-def run(logits: Logits, temperatures: Sequence[float] = (0.3, 0.6, 1.0)) -> Reproduction:
+def run(logits: CapturedLogits, temperatures: Sequence[float] = (0.3, 0.6, 1.0)) -> Reproduction:
     """Run the experiment: one step with two drafts, at several temperatures."""
     schemes = ("with_replacement", "without_replacement", "greedy")
     rows: list[Row] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 from mdsd_opt.errors import InvalidInput, ServerError
 from mdsd_opt.formats import answers_of
-from mdsd_opt.servers.adapter import Adapter, Answer, is_there
+from mdsd_opt.servers.adapter import ServerAdapter, ServerAnswer, is_there
 from mdsd_opt.servers.connection import Connection, Refused
 from mdsd_opt.servers.laws import Law
 from mdsd_opt.servers.request import Request, ids_of, laws_of
@@ -17,7 +17,7 @@ from mdsd_opt.servers.request import Request, ids_of, laws_of
 _LISTED = 512
 
 
-class LlamaCpp(Adapter):
+class LlamaCpp(ServerAdapter):
     """Adapter of ``/completion`` and ``/tokenize``.
 
     An answer with several tokens has no laws where they were drafted. A request for one token is
@@ -75,7 +75,7 @@ class LlamaCpp(Adapter):
         """A POST to ``/completion``."""
         return "/completion", self._body(prompt, length)
 
-    def sample(self, prompt: Sequence[int], length: int) -> Answer:
+    def sample(self, prompt: Sequence[int], length: int) -> ServerAnswer:
         answer = self.connection.post(*self.request_for(prompt, length))
         if not is_there(answer, "tokens") or not answer["tokens"]:
             raise ServerError(
@@ -83,7 +83,7 @@ class LlamaCpp(Adapter):
                 "return_tokens, which llama.cpp's server has had since December 2024"
             )
         timings = answer.get("timings") or {}
-        return Answer(
+        return ServerAnswer(
             [int(token) for token in answer["tokens"]],
             None,
             list(prompt),

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from mdsd_opt.errors import ServerError
-from mdsd_opt.formats import Answer as Written
-from mdsd_opt.formats import answers_of, counters_in
-from mdsd_opt.servers.adapter import Adapter, Answer, Counters, is_there
+from mdsd_opt.formats import Answer, answers_of, counters_in
+from mdsd_opt.servers.adapter import Counters, ServerAdapter, ServerAnswer, is_there
 from mdsd_opt.servers.connection import Connection, Refused
 from mdsd_opt.servers.laws import Law
 from mdsd_opt.servers.request import Request, ids_of, laws_of
@@ -17,7 +16,7 @@ from mdsd_opt.servers.request import Request, ids_of, laws_of
 _UNKNOWN = (400, 404, 405, 422)
 
 
-class OpenAI(Adapter):
+class OpenAI(ServerAdapter):
     """Adapter of an API in the style of OpenAI: a text comes with its laws.
 
     Attributes
@@ -70,7 +69,7 @@ class OpenAI(Adapter):
         """A POST to the path of completions, with the options that the server knows."""
         return self.path, {**self._body(prompt, length), **self._extras}
 
-    def _written(self, prompt: Sequence[int], length: int) -> tuple[Written, list[Law | None]]:
+    def _written(self, prompt: Sequence[int], length: int) -> tuple[Answer, list[Law | None]]:
         """Text of an answer, which has to have laws, and these."""
         answer = self._ask(prompt, length)
         try:
@@ -82,10 +81,10 @@ class OpenAI(Adapter):
             ) from error
         return written, laws_of(written, self.request, prompt)
 
-    def sample(self, prompt: Sequence[int], length: int) -> Answer:
+    def sample(self, prompt: Sequence[int], length: int) -> ServerAnswer:
         written, laws = self._written(prompt, length)
         self.continues = self.continues and written.by_id
-        return Answer(ids_of(written), laws, list(prompt))
+        return ServerAnswer(ids_of(written), laws, list(prompt))
 
     def one(self, prefix: Sequence[int]) -> tuple[int, Law | None]:
         written, laws = self._written(prefix, 1)

@@ -115,11 +115,11 @@ class SetsOfChain:
         """Set that minimises slope P(H) - Q(H), among all but the empty one."""
         if self._points:
             return min(self._points, key=lambda x: slope * x.mass - x.contained).subset
-        from mdsd_opt.solvers.submodular import Limits, smallest_difference
+        from mdsd_opt.solvers.submodular import SearchLimits, smallest_difference
 
         # A token that weighs more than Q in all is in no such set, however much more it weighs.
         masses = np.minimum(slope * self.p, 2.0)
-        return smallest_difference(self.problem, masses, Limits(tolerance))[0]
+        return smallest_difference(self.problem, masses, SearchLimits(tolerance))[0]
 
 
 def _chain_between(sets: SetsOfChain, first: _Point, inner: _Point, last: _Point) -> list[_Point]:
