@@ -8,7 +8,7 @@ laws that were recorded. An API is one file in `adapters`.
 import lazy_loader
 
 __all__ = [
-    "Law", "Measured", "ServerReport", "audit_server", "audit_tokens",
+    "BetsOutcome", "Law", "ServerReport", "audit_server", "audit_tokens",
 ]  # fmt: skip
 
 __getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)
