@@ -9,6 +9,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.logits import Logits, LogitsKeywords
 from mdsd_opt.base.long_runs import progress_bar
@@ -17,7 +18,7 @@ from mdsd_opt.batch import acceptance_rates, checked_integer
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import MeanInterval
 from mdsd_opt.planning.advice import Advice, advise, speedup_cell
-from mdsd_opt.planning.draft_choice import Rates, means_of
+from mdsd_opt.planning.draft_choice import means_of
 
 #: Positions whose laws are mixed at once: some 80 MB at V = 150,000.
 _AT_ONCE = 64
@@ -226,7 +227,7 @@ def compare_drafts(
         if mixtures and samples[a].draft.shape == samples[b].draft.shape
         and samples[a].draft_token_ids is samples[b].draft_token_ids is None
     ]  # fmt: skip
-    found: dict[str, Rates] = {}
+    found: dict[str, Floats] = {}
     with progress_bar("drafts", len(pairs) + len(two), progress) as advance:
         for name, pair in pairs.items():
             rates = acceptance_rates(pair, ks, scheme, num_threads=num_threads)
@@ -253,7 +254,7 @@ def compare_drafts(
     return DraftComparison(scheme, first.num_positions, tuple(rows), advice)
 
 
-def _mixed(a: Logits, b: Logits, ks: list[int], scheme: str, num_threads: int | None) -> Rates:
+def _mixed(a: Logits, b: Logits, ks: list[int], scheme: str, num_threads: int | None) -> Floats:
     """Rates of tokens that are each drawn from one of two drafts, shape (N, len(ks))."""
     of_target, of_draft = a.reading.target, a.reading.draft
     target, one, other = (x.numpy() for x in (a.target, a.draft, b.draft))

@@ -7,8 +7,6 @@ laws that were recorded. An API is one file in `adapters`.
 
 import lazy_loader
 
-__all__ = [
-    "BetsOutcome", "Law", "ServerReport", "audit_server", "audit_tokens",
-]  # fmt: skip
+__all__ = ["BetsOutcome", "Law", "ServerReport", "audit_server", "audit_tokens"]
 
 __getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)
