@@ -66,7 +66,7 @@ def acceptance_rates(
         otherwise an average over 256 sequences of rejected tokens: its standard error on the
         bundled real logits is 0.0002 a row on average, 0.0013 at most. The estimate depends on
         nothing but the row, the seed and its own K.
-    device : {None, "cpu", "gpu"}
+    device : {None, "cpu", "gpu", "cuda"}
         Device to compute on. None goes by the logits: those on a CUDA device stay there, if CuPy is
         installed and there are kernels for what is asked; all else is done by the CPU. "gpu" sends
         NumPy arrays to the device, too, in chunks, and raises where None would turn to the CPU.
@@ -100,7 +100,7 @@ def acceptance_rates(
         There are so many drafts without replacement that a row would take more than about ten
         seconds.
     """
-    check_device(device)
+    device = checked_device(device)
     counts = checked_counts(num_drafts)
     threads = None if num_threads is None else checked_integer(num_threads, "num_threads")
     work = RowWork(drafts, verifier, counts, threads, progress, drawn_seed(rng))
@@ -116,10 +116,11 @@ def acceptance_rates(
     return batch.rates(keep_axis)
 
 
-def check_device(device: str | None) -> None:
-    """Raise unless it is a place to compute."""
-    if device not in (None, "cpu", "gpu"):
-        raise InvalidInput(f'device is {device!r}: give None, "cpu" or "gpu"')
+def checked_device(device: str | None) -> str | None:
+    """Place to compute; "cuda" is another word for "gpu"."""
+    if device not in (None, "cpu", "gpu", "cuda"):
+        raise InvalidInput(f'device is {device!r}: give None, "cpu", "gpu" or "cuda"')
+    return "gpu" if device == "cuda" else device
 
 
 def checked_counts(num_drafts: int | Sequence[int]) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from mdsd_opt.base.arrays import Opened, to_numpy
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.base.seeds import Rng, drawn_seed, seed_is_rng
 from mdsd_opt.batch.batch import Batch, LogitRows, RowWork, paired_rows
-from mdsd_opt.batch.rates import check_device
+from mdsd_opt.batch.rates import checked_device
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, checked_scheme
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.gpu import Randomness, uniforms_of
@@ -79,7 +79,7 @@ def verify_batch(
         Tell for every row the rule's acceptance rate, and by how much the optimum may exceed it.
     num_threads : int, optional
         As for `acceptance_rates`; the result does not depend on it.
-    device : {None, "cpu", "gpu"}
+    device : {None, "cpu", "gpu", "cuda"}
         None goes by the logits, see `acceptance_rates`. "gpu" sends NumPy arrays of any size to
         the device in chunks, which does not change the result, and raises where None would turn to
         the CPU.
@@ -116,7 +116,7 @@ def verify_batch(
     NoDevice
         A device was asked for, and there is none.
     """
-    check_device(device)
+    device = checked_device(device)
     checked_scheme(scheme)
     verifiers.get(verifier)  # an error of names comes before one of arrays
     if not 0 <= step < 1 << 32:

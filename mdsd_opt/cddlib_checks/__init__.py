@@ -2,7 +2,7 @@
 
 Double description (cddlib with GMP, through pycddlib) turns "for every target" into finitely many
 vertices, and "for every draft law" into finitely many facets. pycddlib is under the GPL and an
-optional extra (``pip install 'mdsd-opt[cdd]'``); nothing else in the package imports it.
+optional extra (``pip install '.[cdd]'`` from a clone); nothing else in the package imports it.
 
 >>> from mdsd_opt import cddlib_checks
 >>> cddlib_checks.check("acceptance_one", vocab_size=3, num_drafts=2).holds

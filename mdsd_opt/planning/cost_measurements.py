@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.errors import InvalidInput, ServerError
+from mdsd_opt.formats import counters_in, holders
 from mdsd_opt.planning.costs import MeasuredCosts, Pass
 
 #: Numbers of texts together, of rows of each, and of tokens before them.
@@ -138,8 +139,11 @@ def time_server(
             lambda answer: str(answer["data"][0]["id"]),
             f"{connection.url}/v1/models names no model: is it such a server?",
         )
+        before = _drafted(connection)
         for context, batch in product(contexts, batches):
             ms = _step_ms(partial(_seconds_of_batch, connection, name, batch, context), repeats)
+            if _drafted(connection) > before:
+                raise _speculates(connection, "its metrics count drafts of these requests")
             if not ms > 0:
                 raise ServerError(
                     f"{url}: {_LONGEST} tokens take no longer than {_SHORT} at batch {batch}: "
@@ -253,6 +257,9 @@ def _seconds_of_batch(
             "ignore_eos": True,
         }
         answer = connection.post("/v1/completions", body, tries=1)
+        told = next(iter(holders(answer, "draft_n")), {})
+        if told.get("draft_n"):
+            raise _speculates(connection, f"its answers have draft_n = {told['draft_n']}")
         usage = answer.get("usage") if isinstance(answer, dict) else None
         came = usage.get("completion_tokens") if isinstance(usage, dict) else None
         if came != tokens:
@@ -265,6 +272,25 @@ def _seconds_of_batch(
     with ThreadPoolExecutor(batch) as pool:
         list(pool.map(one, range(batch)))
     return time.perf_counter() - began
+
+
+def _drafted(connection: Any) -> float:
+    """Drafts that the metrics of a server count so far; 0 where they are not told."""
+    found = 0.0
+    for prefix in ("vllm", "sglang", "llamacpp"):
+        try:
+            told = counters_in(str(connection.get("/metrics")), prefix)
+        except (ServerError, ValueError):
+            return 0.0
+        found += told["drafted"].value if "drafted" in told else 0.0
+    return found
+
+
+def _speculates(connection: Any, why: str) -> ServerError:
+    return ServerError(
+        f"{connection.url} decodes with drafts ({why}): costs are those of a server without. Start "
+        "it without speculation, and measure again"
+    )
 
 
 def _step_ms(ask: Callable[[int, int], float], repeats: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -63,6 +64,8 @@ class Connection:
             self._httpx: Any = importlib.import_module("httpx")
         except ImportError as error:
             raise MissingExtra.of("httpx", "server", "an audit of a server") from error
+        if re.fullmatch(r"[\w.-]+:\d+(/\S*)?", url):
+            url = f"http://{url}"
         if not url.startswith(("http://", "https://")):
             raise InvalidInput(f"{url!r} is no address: give http://HOST:PORT")
         self.url = url.rstrip("/").removesuffix("/v1")

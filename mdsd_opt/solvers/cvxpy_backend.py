@@ -42,7 +42,7 @@ def maximise(
     try:
         import cvxpy as cp
     except ImportError as error:
-        raise MissingExtra("backend 'cvxpy' needs CVXPY: pip install 'mdsd-opt[cvxpy]'") from error
+        raise MissingExtra.of("CVXPY", "cvxpy", "backend 'cvxpy'") from error
     from scipy.sparse import csr_array
 
     installed = cp.installed_solvers()

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -310,3 +310,77 @@ def test_drafts_that_do_not_fit_are_one_sentence(
     assert done.returncode == 2, done.stdout
     assert told in done.stderr.lower()
     assert len(done.stderr.splitlines()) == 1
+
+
+# --- B: a server ---
+
+
+@pytest.fixture
+def llama_server() -> Any:
+    """Address of a server that answers as llama.cpp's with drafts, and tokenizes by "content"."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def answered(self, document: Any) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(json.dumps(document).encode())
+
+        def do_GET(self) -> None:
+            self.answered({"data": [{"id": "m"}]})
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            count = body.get("max_tokens", 1)
+            self.answered(
+                {
+                    "tokens": [],
+                    "usage": {"completion_tokens": count},
+                    "timings": {"draft_n": 12, "draft_n_accepted": 9},
+                }
+            )
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_server_that_drafts_is_not_measured(llama_server: str, here: Path, run_cli: Any) -> None:
+    pytest.importorskip("httpx")
+    done = run_cli("advise", "--measure", "costs.json", "--target", f"http://{llama_server}")
+    assert done.returncode == 2
+    assert "decodes with drafts (its answers have draft_n = 12)" in done.stderr
+    assert not Path("costs.json").exists()
+
+
+def test_an_address_needs_no_scheme_and_llama_cpp_is_told(llama_server: str) -> None:
+    pytest.importorskip("httpx")
+    from mdsd_opt.servers import Connection
+    from mdsd_opt.servers.adapters.openai_completions import ADAPTER
+
+    connection = Connection(llama_server)
+    assert connection.url == f"http://{llama_server}"
+    adapter = object.__new__(ADAPTER)  # without the questions that it asks first
+    adapter.connection, adapter.model = connection, "m"
+    with pytest.raises(mo.MdsdError, match="take --api llamacpp"):
+        adapter.prompt("Once upon a time")
+    connection.close()
+
+
+def test_cuda_is_a_device() -> None:
+    """It is the other word for "gpu": the same error where there is none."""
+    told = []
+    for device in ("gpu", "cuda"):
+        try:
+            mo.acceptance_rates([[1.0, 0.0]], [[0.0, 1.0]], 1, device=device)
+            told.append("")
+        except mo.MdsdError as error:
+            told.append(str(error))
+    assert told[0] == told[1]
+    with pytest.raises(mo.MdsdError, match='"gpu" or "cuda"'):
+        mo.acceptance_rates([[1.0]], [[1.0]], 1, device="cude")

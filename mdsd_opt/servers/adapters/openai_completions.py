@@ -124,6 +124,11 @@ class OpenAICompletions(OpenAI):
         for path in ("/tokenize", "/v1/tokenize"):
             answer = _posted(self.connection, path, {"model": self.model, "prompt": text})
             if is_there(answer, "tokens"):
+                if text and not answer["tokens"]:  # llama.cpp takes "content", and ignores "prompt"
+                    raise ServerError(
+                        f"{self.connection.url}{path} gives no tokens of a prompt: it is a server "
+                        "of llama.cpp, take --api llamacpp"
+                    )
                 return [int(token) for token in answer["tokens"]]
         raise ServerError(
             f"{self.connection.url} has no /tokenize: give prompts of token ids, or take "
