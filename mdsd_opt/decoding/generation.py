@@ -24,6 +24,8 @@ from mdsd_opt.trees import (
     MAX_DEPTH,
     AutoTree,
     Node,
+    Race,
+    Topology,
     Tree,
     TreeRule,
     get_rule,
@@ -176,7 +178,8 @@ def generate(
         Scheme by which the drafts of a node are drawn: a name, or a function (q, num_drafts) ->
         scheme.
     rule : TreeRule or str
-        One of `rule_names()`.
+        One of `rule_names()`. "race" draws its drafts itself, distinct ones, by noise of a seed and
+        the text: the same `rng` gives the same text whatever draft and tree are.
     max_new_tokens : int
     temperature, draft_temperature : float
         The draft's is the target's unless given.
@@ -333,6 +336,11 @@ def generate_steps(
         check_tree(tree, verifier)
     make = scheme_maker(scheme)
     rng = generator_of(rng)
+    race = None
+    if isinstance(verifier, Race):
+        _check_race(tree, scheme, draft, on_device or relax is not None)
+        seed = int(rng.integers(2**62)) if verifier.seed is None else verifier.seed
+        verifier = race = Race(seed)
     sides = Sampling.of_both(temperature, draft_temperature, sampling=sampling, **filters)
     feed = FeatureFeed(target, draft)
     laws = step_laws(target, draft, make, verifier, on_device, *sides)
@@ -351,7 +359,10 @@ def generate_steps(
             root = Node((), ())
         else:
             depth = min(context - len(text), MAX_DEPTH)
-            root = growth.grow(drafted_laws, laws.make, rng, depth)
+            if race is None:
+                root = growth.grow(drafted_laws, laws.make, rng, depth)
+            else:
+                root = race.grow(drafted_laws, growth.shape.topology.cut(depth), text)
         drafted = time.perf_counter()
         laws.set_targets(text, root.walk())
         weighed = time.perf_counter()
@@ -392,6 +403,18 @@ def generate_steps(
         yield tokens, metrics
         if tokens[-1] in stop_tokens:
             break
+
+
+def _check_race(tree: Any, scheme: Any, draft: Any, elsewhere: bool) -> None:
+    """Raise where a race cannot draw the drafts: its noise is that of the target's tokens."""
+    if not isinstance(tree, Topology):
+        raise InvalidInput(f"rule 'race' takes trees of one shape, such as '3x2': not {tree!r:.40}")
+    if scheme not in ("with_replacement", "without_replacement"):  # the default, and what it does
+        raise InvalidInput(f"rule 'race' draws its drafts itself: leave out the scheme {scheme!r}")
+    if elsewhere:
+        raise InvalidInput("rule 'race' decides on the host, by p: leave out on_device, relax")
+    if getattr(draft, "token_ids", None) is not None:
+        raise InvalidInput("rule 'race' takes drafts that know all of the target's tokens")
 
 
 def _context_length(*models: Any) -> int:

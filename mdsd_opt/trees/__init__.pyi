@@ -23,6 +23,7 @@ from .rules import (
     register as register, rule_names as rule_names,
 )
 from .rules.published import PublishedRule as PublishedRule, published_rules as published_rules
+from .rules.race import Race as Race
 from .rules.top_down import TopDown as TopDown
 from .topology import (
     MAX_DEPTH as MAX_DEPTH, AutoTree as AutoTree, DynamicTree as DynamicTree, Place as Place,

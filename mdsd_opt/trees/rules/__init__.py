@@ -10,14 +10,15 @@ from mdsd_opt.trees.rules.base import Accepted, Stop, TreeRule
 from mdsd_opt.trees.rules.block_verification import BlockVerification
 from mdsd_opt.trees.rules.greedy_multi_path import GreedyMultiPath
 from mdsd_opt.trees.rules.level_sequential import LevelSequential
+from mdsd_opt.trees.rules.race import Race
 from mdsd_opt.trees.rules.top_down import TopDown
 from mdsd_opt.trees.rules.traversal import Traversal, TraversalHull
 from mdsd_opt.verifiers import Verifier
 from mdsd_opt.verifiers import names as verifier_names
 
 __all__ = [
-    "Accepted", "BlockVerification", "GreedyMultiPath", "LevelSequential", "Stop", "TopDown",
-    "Traversal", "TraversalHull", "TreeRule", "get_rule", "register", "rule_names",
+    "Accepted", "BlockVerification", "GreedyMultiPath", "LevelSequential", "Race", "Stop",
+    "TopDown", "Traversal", "TraversalHull", "TreeRule", "get_rule", "register", "rule_names",
 ]  # fmt: skip
 
 #: Rules of the package that are more than a verifier at each node.
@@ -44,7 +45,7 @@ def _checked(found: Any, given: str) -> TreeRule:
 
 
 def _own() -> dict[str, Any]:
-    return {**MULTI_STEP, **dict.fromkeys(verifier_names(), TopDown)}
+    return {**MULTI_STEP, **dict.fromkeys(verifier_names(), TopDown), Race.name: Race()}
 
 
 RULES: Registry[Any] = Registry("rule", "mdsd_opt.tree_rules", _own, _checked)
