@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Vector
+from mdsd_opt.base.array_types import Text, Vector
 from mdsd_opt.drafts import WithoutReplacement
-from mdsd_opt.trees.draft_tree import DraftModel, Node, Tokens
+from mdsd_opt.trees.draft_tree import DraftModel, Node
 from mdsd_opt.trees.rules.base import Accepted
 from mdsd_opt.trees.rules.top_down import TopDown
 from mdsd_opt.trees.topology import Topology
@@ -36,7 +36,7 @@ class Race(TopDown):
     def __init__(self, seed: int | None = None) -> None:
         super().__init__("race")
         self.seed = seed
-        self._text: Tokens = ()
+        self._text: Text = ()
         self._grown: Node | None = None
 
     def noise(self, text: Sequence[int], vocab_size: int) -> Vector:
