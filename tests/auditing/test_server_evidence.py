@@ -19,7 +19,7 @@ from mdsd_opt.servers.laws import distance, law_of_logprobs
 from mdsd_opt.servers.wealth import (
     NUM_BETS,
     STAKES,
-    Evidence,
+    Bets,
     Shown,
     detectable_distance,
 )
@@ -64,7 +64,7 @@ def test_the_mean_e_value_of_two_tokens_is_one_at_most(tau):
     for seed in range(120):
         total = 0.0
         for (a, first), (b, second) in itertools.product(*map(enumerate, tokens)):
-            evidence = Evidence(seed)
+            evidence = Bets(seed)
             evidence.new_text()
             evidence.add(first, laws[0], Shown(1, 0, 5, 1, laws[1], draft, 0.3))
             evidence.add(second, laws[1], Shown(1, 1, first, 0, laws[0], draft, 0.9))
@@ -76,13 +76,13 @@ def test_the_mean_e_value_of_two_tokens_is_one_at_most(tau):
 
 
 def test_the_number_of_bets_is_counted():
-    evidence = Evidence(0)
+    evidence = Bets(0)
     assert len(evidence.parts(0.0)) == NUM_BETS
     assert evidence.log_e(0.0) == pytest.approx(0.0)
 
 
 def test_evidence_falls_with_the_tolerance_and_the_bound_inverts_it():
-    evidence, law = Evidence(0), Law([0, 1], [0.5, 0.5])
+    evidence, law = Bets(0), Law([0, 1], [0.5, 0.5])
     for n in range(400):
         evidence.add(0 if n % 4 else 1, law, Shown(0))  # three of four
     values = [evidence.log_e(tau) for tau in (0.0, 0.01, 0.1, 0.3)]
@@ -94,7 +94,7 @@ def test_evidence_falls_with_the_tolerance_and_the_bound_inverts_it():
 
 def test_impossible_tokens_accuse_beyond_the_tolerance_alone():
     law = Law([0, 1], [0.5, 0.5], 0.0)
-    rare, many = Evidence(0), Evidence(0)
+    rare, many = Bets(0), Bets(0)
     rng = np.random.default_rng(0)
     for n in range(4_000):
         token = int(rng.integers(2))
@@ -110,7 +110,7 @@ def test_the_bound_and_the_estimate_do_not_exceed_the_distance():
     for seed in range(3):
         rng, law = np.random.default_rng(seed), Law(range(4), [0.4, 0.3, 0.2, 0.1])
         sent = [0.5, 0.3, 0.15, 0.05]
-        evidence = Evidence(seed)
+        evidence = Bets(seed)
         for n in range(3_000):
             if n % 8 == 0:
                 evidence.new_text()
@@ -121,7 +121,7 @@ def test_the_bound_and_the_estimate_do_not_exceed_the_distance():
 
 def test_temperature_and_likeliest_token_have_intervals():
     rng, logits = np.random.default_rng(0), np.random.default_rng(1).normal(size=12) * 2
-    evidence = Evidence(0)
+    evidence = Bets(0)
     law = Law.of(mo.softmax(logits))
     sent = mo.softmax(logits, temperature=0.8)
     for n in range(6_000):

@@ -15,12 +15,11 @@ import pytest
 from stand_ins import Overlaid
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.draft_chain import Rows
 from mdsd_opt.auditing.engines import Adapter
 from mdsd_opt.auditing.engines.engine import Drafted
 from mdsd_opt.auditing.engines.interpreted_triton import interpreted_triton
 from mdsd_opt.auditing.trees import TableModel
-from mdsd_opt.base.array_types import Text
+from mdsd_opt.base.array_types import Matrix, Text
 from mdsd_opt.decoding import Node, Topology
 
 torch = pytest.importorskip("torch")
@@ -36,7 +35,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "shipped.md"
 def compact_chain(shipped: Adapter) -> Callable[..., Text]:
     """UNO's rejection on the likeliest tokens alone, not compiled; the supports are all tokens."""
 
-    def ranked(laws: Rows) -> tuple[Any, Any]:
+    def ranked(laws: Matrix) -> tuple[Any, Any]:
         ids = np.argsort(-laws, axis=1)
         probabilities = np.take_along_axis(laws, ids, axis=1)
         return torch.tensor(ids)[None], torch.tensor(probabilities).float()[None]
@@ -46,7 +45,7 @@ def compact_chain(shipped: Adapter) -> Callable[..., Text]:
         _build_sparse_target_support=lambda *, next_token_logits, **_: ranked(next_token_logits),
     )
 
-    def verify(p: Rows, q: Rows, drafts: Any) -> Text:
+    def verify(p: Matrix, q: Matrix, drafts: Any) -> Text:
         ids, probabilities = ranked(q)
 
         class Logits(np.ndarray[Any, Any]):
