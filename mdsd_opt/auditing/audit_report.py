@@ -134,18 +134,18 @@ class AuditReport(Report):
     standing: Standing | None = None
 
     @classmethod
-    def of(cls, found: Findings, subject: str) -> AuditReport:
+    def of(cls, findings: Findings, subject: str) -> AuditReport:
         """Report of the findings about one subject."""
-        law, accepted = found.law, found.accepted
+        law, accepted = findings.law, findings.accepted
         own: dict[str, Any] = {
             "subject": subject,
-            "drafts_follow_law": found.drafts_follow_law,
-            "drafts_p_value": found.drafts_p_value,
+            "drafts_follow_law": findings.drafts_follow_law,
+            "drafts_p_value": findings.drafts_p_value,
             "acceptance_interval": accepted
-            and statistics.rate_interval(*accepted, found.options.confidence),
-            "tokens": found.tokens,
-            "num_cells": 0 if found.sight is None else found.sight.cells,
-            "trial_bias": found.trial_bias,
+            and statistics.rate_interval(*accepted, findings.options.confidence),
+            "tokens": findings.tokens,
+            "num_cells": 0 if findings.sight is None else findings.sight.cells,
+            "trial_bias": findings.trial_bias,
         }
         if law is not None:
             own |= {
@@ -154,7 +154,7 @@ class AuditReport(Report):
                 "sampled_acceptance_rate": accepted.rate if accepted and accepted.trials else None,
                 "sampler_p_value": law.trials_p_value,
             }
-        return found.report(cls, **own)
+        return findings.report(cls, **own)
 
     def trials_needed(self, bias: float, power: float | None = None) -> int:
         """Number of trials after which a bias of this total variation is found with `power`.
@@ -205,12 +205,12 @@ class AuditReport(Report):
         No rule can do that with drafts of the law assumed. By sampling the intervals must not meet,
         which at 99% takes some six standard deviations.
         """
-        found = self.standing
-        if found is None or self.acceptance_rate is None:
+        standing = self.standing
+        if standing is None or self.acceptance_rate is None:
             return False
-        if found.best_acceptance_interval is None or self.acceptance_interval is None:
-            return self.acceptance_rate > found.best_acceptance_rate + _ROUNDING
-        return self.acceptance_interval.low > found.best_acceptance_interval.high + _ROUNDING
+        if standing.best_acceptance_interval is None or self.acceptance_interval is None:
+            return self.acceptance_rate > standing.best_acceptance_rate + _ROUNDING
+        return self.acceptance_interval.low > standing.best_acceptance_interval.high + _ROUNDING
 
     @property
     def verdict(self) -> str:
@@ -264,14 +264,14 @@ class AuditReport(Report):
             return outcomes
         p_value = self.drafts_p_value if draft_checks else self.p_value
         if p_value is not None:
-            found = self._check_wrong(p_value, draft_checks)
+            deviation = self._check_wrong(p_value, draft_checks)
             if draft_checks or self.method != "sampling":
-                return found
+                return deviation
             if self.total_variation_interval is None:
-                return f"{found}{self._caused}"
+                return f"{deviation}{self._caused}"
             low, high = self.total_variation_interval
             size = f"total variation {self.total_variation:.3g} in [{low:.3g}, {high:.3g}]"
-            return f"{size}{self._caused}; {found}"
+            return f"{size}{self._caused}; {deviation}"
         away = f"the output law is {self.total_variation:.3g} away from the target"
         away += self._caused + self._restarts
         return f"{self._up_to}, {away}" if self.method == "driven" else away

@@ -93,21 +93,21 @@ def behaviour(
                 continue
             calls.append(_Call(root, answers[0], draws))
             without_q.append(answers[0] == answers[1])
-    found = []
+    signs = []
     if len(calls) >= _LEAST:
         if all(len(call.tokens) == 1 for call in calls):
-            found.append("no draft is ever accepted")
+            signs.append("no draft is ever accepted")
         if all(without_q):
-            found.append("the draft's law is not used")
+            signs.append("the draft's law is not used")
     whole = [call for call in calls if not call.last_node.children]
     refused = [call for call in calls if call.last_node.children]
     for where, some in (("all drafts were accepted", whole), ("a draft was refused", refused)):
         if len(some) >= _LEAST and all(call.is_likeliest for call in some):
-            found.append(f"where {where}, the target's likeliest token comes, always")
+            signs.append(f"where {where}, the target's likeliest token comes, always")
     deciding = [call for call in calls if len(call.tokens) > 1]
     if len(deciding) >= _LEAST and all(call.draws == 1 for call in deciding):
-        found.append("one random number decides about all drafts and the last token")
-    return "; ".join(found)
+        signs.append("one random number decides about all drafts and the last token")
+    return "; ".join(signs)
 
 
 def broken_side(is_right: Callable[[tuple[bool, bool]], bool], promises: Promises) -> str:

@@ -44,10 +44,10 @@ def cause(
     """
     rank = by_rank(target)
     reached = np.flatnonzero(output[rank] > 0)
-    kept = int(reached[-1]) + 1 if reached.size else 0
-    missed = float(target[rank[kept:]].sum())
+    support = int(reached[-1]) + 1 if reached.size else 0
+    missed = float(target[rank[support:]].sum())
     if missed * (num_trials or np.inf) > _LEAST_MISSED:
-        return f"only the {kept:,} likeliest tokens of the target come out"
+        return f"only the {support:,} likeliest tokens of the target come out"
     by_order = {
         "between tokens drafted too often and too rarely": by_ratio(target, drafts),
         "between likely tokens and the tail": rank,
@@ -65,10 +65,10 @@ def _explained(
     """Share of the distance between cells in an order that one crossing explains; 0 for noise."""
     cells = merged_cells(target, order, num_trials or 1 << 40)
     inside = cells.of_token >= 0
-    found = np.bincount(
+    masses = np.bincount(
         cells.of_token[inside], weights=output[inside], minlength=cells.probabilities.size
     )
-    difference = found - cells.probabilities
+    difference = masses - cells.probabilities
     distance = 0.5 * float(np.abs(difference).sum())
     rest = np.maximum(1 - cells.probabilities, 0.0)  # their sum may round to more than one
     variance = cells.probabilities * rest / (num_trials or np.inf)

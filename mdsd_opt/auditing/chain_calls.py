@@ -192,7 +192,7 @@ def reading(
     answers: Sequence[tuple[Any, list[Text]]], splits: Sequence[Split], vocab_size: int
 ) -> Read | None:
     """Way to read answers that fits most rows; None if none fits."""
-    best, found = 0, None
+    best, reader = 0, None
     for split in splits:
         for read in READINGS:
             fits = sum(
@@ -201,8 +201,8 @@ def reading(
                 for row, drafts in zip(_split(split, answer, len(rows)), rows, strict=False)
             )
             if fits > best:
-                best, found = fits, partial(_read, split, read)
-    return found
+                best, reader = fits, partial(_read, split, read)
+    return reader
 
 
 def _split(split: Split, answer: Any, rows: int) -> Sequence[Any]:

@@ -134,11 +134,11 @@ def audit_chain(
         caller, wanted = Caller(verify, takes, library, rng), asked.num_trials or WIDE_CALLS
         return audit_rows(caller, batch, num_drafts, settings, rng, wanted, promises)
     caller = Caller(verify, takes, library, rng, bool(batch))
-    given = None if laws is None else given_laws(*laws, num_drafts + 1)
-    read_at = READ_TOKENS if given is None else given[0].vocab_size
+    own_laws = None if laws is None else given_laws(*laws, num_drafts + 1)
+    read_at = READ_TOKENS if own_laws is None else own_laws[0].vocab_size
     rule = chain_rule("verify", caller, num_drafts, rng, read_at)
-    small = standard_laws(1) if given is None else []
-    wide = wide_laws(num_drafts + 1, vocab_sizes) if given is None else given
+    small = standard_laws(1) if own_laws is None else []
+    wide = wide_laws(num_drafts + 1, vocab_sizes) if own_laws is None else own_laws
     tree, drawn = chain_of(num_drafts), WithReplacement
     on_chains = OnTrees(rule, tree, drawn, settings, promises, ChainRule, asked.num_trials)
     return on_chains.report(small, wide, rng)

@@ -74,18 +74,18 @@ def load_definitions(
             statements = Statements(tree, str(file))
     except (OSError, SyntaxError, ValueError) as error:
         raise InvalidInput(f"{file} cannot be read as Python: {error}") from error
-    kept = statements.needed(names, given)
-    what = f"{', '.join(names)} of {file}"
-    _refuse_foreign(kept, what)
+    needed = statements.needed(names, given)
+    subject = f"{', '.join(names)} of {file}"
+    _refuse_foreign(needed, subject)
     # no import finds a name with a space
     module = ModuleType(f"definitions of {file.name}", ast.get_docstring(tree, clean=False))
     vars(module).update(given, __file__=str(file))
     with _imports_watched(module) as refused:
-        for statement, decided in kept.items():
+        for statement, decided in needed.items():
             try:
                 if UNTOLD in statements.effects[statement]:
                     raise LookupError("it asks what is installed, or for annotations")
-                with foreign(what):
+                with foreign(subject):
                     exec(statement.code, vars(module))
                     settings = np.geterr()
                 np.seterr(**settings)  # what a file sets for itself stays set
@@ -96,7 +96,7 @@ def load_definitions(
                 cause = refused[0] if refused else ended or error
                 line = _line_of(cause, str(file)) or statement.node.lineno
                 raise InvalidInput(
-                    f"{what} hang on line {line}, which cannot be executed "
+                    f"{subject} hang on line {line}, which cannot be executed "
                     f"({type(cause).__name__}: {cause}): give {_listed(decided)} by name"
                 ) from cause
             vars(module).update(given)
@@ -114,17 +114,17 @@ def _located(path: str | PathLike[str], package: str | None) -> Path:
         raise InvalidInput(f"{package} is not installed: pip install --no-deps {package}") from None
 
 
-def _refuse_foreign(kept: dict[Statement, set[str]], what: str) -> None:
+def _refuse_foreign(needed: dict[Statement, set[str]], subject: str) -> None:
     """Raise if a needed name is bound by an import from another package."""
     foreign: dict[str, int] = {}
-    for one, decided in kept.items():
+    for one, decided in needed.items():
         if isinstance(one.node, ast.Import | ast.ImportFrom):
-            found = [name for name, package in imported(one.node).items() if not package]
-            foreign |= dict.fromkeys(decided if ANY in found else found, one.node.lineno)
+            imports = [name for name, package in imported(one.node).items() if not package]
+            foreign |= dict.fromkeys(decided if ANY in imports else imports, one.node.lineno)
     if foreign:
         lines = sorted({*foreign.values()})
         raise InvalidInput(
-            f"{what} need {_listed(foreign)} from other packages "
+            f"{subject} need {_listed(foreign)} from other packages "
             f"({', '.join(f'line {line}' for line in lines)}): "
             "give them by name, as they are or something that stands in for them"
         )

@@ -115,7 +115,7 @@ def audit_drafts(
         more = drawn_tuples(sample, drafts, rng, options.num_trials - len(tuples))
         tuples = np.concatenate([tuples, more])
         evidence = examine(tuples, drafts, rng)
-        found = Findings(
+        findings = Findings(
             options=options,
             num_trials=len(tuples),
             checks=evidence.checks,
@@ -127,7 +127,7 @@ def audit_drafts(
             where="among the drafts",
             wrong_drafts=evidence.log,
         )
-        return [AuditReport.of(found, "drafts")]
+        return [AuditReport.of(findings, "drafts")]
 
     return settled(look, settings)[0]
 
@@ -162,8 +162,8 @@ def examine(tuples: Tokens, drafts: DraftScheme, rng: np.random.Generator) -> Dr
         *_set_checks(drafts, possible),
     ]
     outcomes, probabilities = _binned(uniforms)
-    size, told = len(uniforms), "between bins of single drafts, given the earlier ones"
-    sight = Sight(size, num_bins(size), told)
+    size, scope = len(uniforms), "between bins of single drafts, given the earlier ones"
+    sight = Sight(size, num_bins(size), scope)
     if drafts.count_tuples() <= min(_MAX_TUPLES, max(len(tuples) // 5, 1)):
         outcomes, probabilities = _as_tuples(drafts, possible)
         cells = merged_cells(probabilities, by_rank(probabilities), outcomes.size)

@@ -109,13 +109,13 @@ def tree_edges(
 def _tree_judged(
     verify: TreeVerify, vocab_size: int, root: Node | DraftChain, generator: np.random.Generator
 ) -> tuple[str, str]:
-    given = answered(verify, root, generator, vocab_size)
-    if isinstance(given, Failure):
-        return given.kind, given.message
+    answer = answered(verify, root, generator, vocab_size)
+    if isinstance(answer, Failure):
+        return answer.kind, answer.message
     node = root
-    for token in given:
+    for token in answer:
         if node.target[token] <= 0:
-            return "impossible text", f"gave {given}, which has probability zero"
+            return "impossible text", f"gave {answer}, which has probability zero"
         node = node.children.get(token, node)
     return "", ""
 
@@ -145,15 +145,15 @@ def _probed(
                             return log, probes
                         state = source.rng.bit_generator.state
                         probe = partial(_probe, case, source, serving, place, upper)
-                        kind, what = probe()
+                        kind, outcome = probe()
                         if source.trouble:  # what came of it could not come of a generator
                             continue
                         if kind and source.rarity is not None and (kind, case.shown) not in seen:
                             seen.add((kind, case.shown))
                             rarity = _rarity(source, state, probe, kind)
                             where = f"draw {place} ({source.kind}) equal to {_end(source)}"
-                            told = f"{where}, once in 2**{rarity} draws, {what}"
-                            log.add(kind, case.drafts, f"{case.shown} with {told}", 2.0**-rarity)
+                            event = f"{where}, once in 2**{rarity} draws, {outcome}"
+                            log.add(kind, case.drafts, f"{case.shown} with {event}", 2.0**-rarity)
                         probes += source.rarity is not None
                         serving.check()
                         draws[n] = max(draws[n], source.drawn)
@@ -166,8 +166,8 @@ def _probe(
     """Kind of violation of one call ("" for none), and a description of what it did."""
     source.restart(place, upper)
     with serving.call():
-        found: Any = outcome_of(lambda: case.judge(serving.rng))
-    return (found.kind, found.message) if isinstance(found, Failure) else found
+        outcome: Any = outcome_of(lambda: case.judge(serving.rng))
+    return (outcome.kind, outcome.message) if isinstance(outcome, Failure) else outcome
 
 
 def _rarity(source: EdgeSource, state: Any, probe: Callable[[], tuple[str, str]], kind: str) -> int:
@@ -198,12 +198,12 @@ def _telling_tuples(problem: TransportProblem, rng: np.random.Generator) -> Toke
     ordinary = problem.drafts.sample(rng, 512)
     holds = (ordinary >= 0) & (problem.target[ordinary] <= 0)
     sampled = ordinary[holds.any(axis=1)][: _MAX_IMPOSSIBLE * problem.num_drafts]
-    made = []
+    impossible = []
     for n, place in enumerate(np.repeat(np.arange(problem.num_drafts), _MAX_IMPOSSIBLE).tolist()):
         row = _with_impossible_token(problem, ordinary[n % len(ordinary)], place, n)
         if row is not None:
-            made.append(row)
-    parts = [*([np.array(made)] if made else []), sampled, ordinary[:_SAMPLED_TUPLES]]
+            impossible.append(row)
+    parts = [*([np.array(impossible)] if impossible else []), sampled, ordinary[:_SAMPLED_TUPLES]]
     rows = np.concatenate(parts)
     first = {row.tobytes(): row for row in rows[::-1]}  # np.unique fails on a thousand columns
     return np.array(list(first.values())[::-1])

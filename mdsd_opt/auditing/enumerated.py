@@ -108,12 +108,12 @@ def enumerate_law(
     with progress_bar("draft tuples", len(possible), progress) as advance:
         for n in possible:
             row = tuples[n].astype(np.int64)
-            given = law(row)
-            laws[tuple(row.tolist())] = given
-            output += weights[n] * given
-            left = given.copy()
-            left[row[row >= 0]] = 0.0
-            refused += weights[n] * left
+            conditional = law(row)
+            laws[tuple(row.tolist())] = conditional
+            output += weights[n] * conditional
+            outside = conditional.copy()
+            outside[row[row >= 0]] = 0.0
+            refused += weights[n] * outside
             advance(1)
     accepted = min(max(float(output.sum() - refused.sum()), 0.0), 1.0)
     level = Level(accepted, float(refused.sum()), bool((refused > 0).sum() > 1))
@@ -217,12 +217,12 @@ class DrivenLaw:
         log.restarting = self.restarting
         if self.found and law.output.sum() < 1e-9:
             raise Undrivable(self.found[0].message)
-        for found in self._by_mass():
-            if found.token is not None:
-                chance = f"probability {law.output[found.token]:.3g} in all"
-                log.add(found.kind, found.drafts, f"{_impossible(found)}: {chance}")
+        for violation in self._by_mass():
+            if violation.token is not None:
+                chance = f"probability {law.output[violation.token]:.3g} in all"
+                log.add(violation.kind, violation.drafts, f"{_impossible(violation)}: {chance}")
             else:
-                _add_alone(found, log)
+                _add_alone(violation, log)
 
     def log_found(self, log: ViolationLog, edges: ViolationLog) -> None:
         """Log what was found before driving ended, of a law that is not known as a whole.
@@ -230,8 +230,8 @@ class DrivenLaw:
         What comes too rarely for any sample belongs to the edges.
         """
         log.restarting = self.restarting
-        for found in self._by_mass():
-            _add_alone(found, log if found.mass > COARSE else edges)
+        for violation in self._by_mass():
+            _add_alone(violation, log if violation.mass > COARSE else edges)
 
     def _by_mass(self) -> list[Impossible]:
         return sorted(self.found, key=lambda found: -found.mass)

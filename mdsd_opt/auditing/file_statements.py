@@ -125,28 +125,28 @@ class Statements:
         What is given by name needs none of them.
         """
         needed, aliases = {*names, "<builtins>"} - {*given}, set[str]()
-        kept: dict[Statement, set[str]] = {}
+        statements: dict[Statement, set[str]] = {}
 
         def decided(n: int, one: Statement) -> set[str]:
             if ANY in needed | self.effects[one]:
                 return {ANY}
             unknown = needed if ANY in one.binds else ()
-            stays = {name for name in unknown if self._stays(name, n, kept)}
+            stays = {name for name in unknown if self._stays(name, n, statements)}
             return (one.binds & needed) | (self.effects[one] & (needed | aliases)) | stays
 
-        while found := {
+        while new := {
             one: names
             for n, one in enumerate(self._all)
-            if one not in kept and (names := decided(n, one))
+            if one not in statements and (names := decided(n, one))
         }:
-            kept |= found
-            for one in found:
+            statements |= new
+            for one in new:
                 aliases |= one.binds.difference(given)
                 read = one.names | one.stored | (self._changes[one] & {ANY})
                 needed |= read.difference(given)
                 known = self._packages.keys() & read.difference(given)
                 needed |= {f"<{self._packages[name]}>" for name in known}
-        return {one: kept[one] for one in self._all if one in kept}
+        return {one: statements[one] for one in self._all if one in statements}
 
     def _effects(self, one: Statement) -> set[str]:
         """Names whose values the statement may change as it runs, and its other dependencies."""
@@ -165,13 +165,13 @@ class Statements:
                 waiting += other.names
         return changed
 
-    def _stays(self, name: str, n: int, kept: Collection[Statement]) -> bool:
+    def _stays(self, name: str, n: int, statements: Collection[Statement]) -> bool:
         """Whether the value that `*` may give the name in statement n may be read later."""
         for one in self._all[n + 1 :]:
             plain = isinstance(one.node, _Definition | _Import | _Assignment)
             if plain and name in one.binds and name not in one.now:
                 return False
-            if one in kept and (isinstance(one.node, ast.ClassDef) or self._calls(one)):
+            if one in statements and (isinstance(one.node, ast.ClassDef) or self._calls(one)):
                 break
         return not name.startswith(("<", "__"))
 
@@ -237,7 +237,7 @@ class Statements:
         parts = list(_parts(one.node, functions=functions))
         called = {id(part.func) for part in parts if isinstance(part, ast.Call)}
         values = {p.id for p in parts if isinstance(p, ast.Name) and id(p) not in called}
-        acted, computed, found = set[str](), set[str](), set[str]()
+        acted, computed, changes = set[str](), set[str](), set[str]()
         if not isinstance(one.node, _Definition):
             for part in _parts(one.node, functions=False):
                 value = part.value if isinstance(part, _Assignment) else None
@@ -250,23 +250,23 @@ class Statements:
                 acted |= set() if isinstance(part.ctx, ast.Load) else _handled(part)
                 name, of = getattr(part, "attr", ""), self._packages.get(ast.unparse(part.value))
                 if (of, name) == ("sys", "modules") or name in _NAMESPACES:
-                    found.add(ANY)
+                    changes.add(ANY)
                 if name == "__annotations__":
-                    found.add(UNTOLD)
+                    changes.add(UNTOLD)
         for name in names:
             kinds, package = self._kinds.get(name, set()), self._packages.get(name)
             if "other" in kinds or ("definition" in kinds and name in values):
-                found.add(name)
+                changes.add(name)
             if name in acted or (name in computed and package in _SETTINGS):
-                found |= {f"<{package}>"} if package else set()
+                changes |= {f"<{package}>"} if package else set()
             if package in ("importlib", "pkgutil") or name == "__import__":
-                found.add(UNTOLD)
+                changes.add(UNTOLD)
             everything = name in ("exec", "eval", "globals", "__builtins__")
             if (package, name) == ("sys", "modules") or (name == "__name__" and name in acted):
-                found.add(ANY)  # through the module
+                changes.add(ANY)  # through the module
             if not kinds and (everything or name in {"locals", "vars"} & one.now):
-                found.add(ANY)
-        return found
+                changes.add(ANY)
+        return changes
 
 
 def imported(node: _Import) -> dict[str, str]:
@@ -327,9 +327,9 @@ def _names_in(*nodes: ast.AST, functions: bool = True) -> set[str]:
 
 def _handled(node: ast.AST) -> set[str]:
     """Names of which a part is called or stored, and those that are passed as an argument."""
-    found = set[str]()
+    names = set[str]()
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
         if isinstance(node, ast.Call):
-            found |= {one.id for one in node.args if isinstance(one, ast.Name)}
+            names |= {one.id for one in node.args if isinstance(one, ast.Name)}
         node = node.func if isinstance(node, ast.Call) else node.value
-    return found | ({node.id} if isinstance(node, ast.Name) else set())
+    return names | ({node.id} if isinstance(node, ast.Name) else set())

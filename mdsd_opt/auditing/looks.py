@@ -30,19 +30,19 @@ def settled(
     A look reports on all outcomes after ``options.num_trials`` calls in all, at the rate of false
     alarms of the options it is given. No other one begins after the deadline.
     """
-    found: list[R] = []
+    reports: list[R] = []
     for times, share in LOOKS:
         calls, late = options.num_trials * times, time.perf_counter() > deadline
-        if found and (late or calls * options.num_drafts > MAX_SAMPLED):
+        if reports and (late or calls * options.num_drafts > MAX_SAMPLED):
             if late:
-                told = options.up("more calls might have settled it")
-                found = [replace(one, notes=(*one.notes, told)) for one in found]
+                note = options.up("more calls might have settled it")
+                reports = [replace(one, notes=(*one.notes, note)) for one in reports]
             break
         at = replace(options, num_trials=calls, false_alarm=options.false_alarm * share)
-        found = [replace(one, false_alarm=options.false_alarm) for one in look(at)]
-        if any(one.verdict_class == LOSSY for one in found) or not any(x.points_to for x in found):
-            return found
-    return [unsettled(one) for one in found]
+        reports = [replace(one, false_alarm=options.false_alarm) for one in look(at)]
+        if any(x.verdict_class == LOSSY for x in reports) or not any(x.points_to for x in reports):
+            return reports
+    return [unsettled(one) for one in reports]
 
 
 def unsettled(report: R) -> R:

@@ -152,12 +152,12 @@ def _on_single_tokens(
     small = standard_laws(num_drafts)
     laws: list[SmallLaws | WideLaws] = [*small, *wide_laws(1)]
     share = options.false_alarm / len(laws)
-    each = replace(options, false_alarm=share, seconds=math.inf)  # see `left`
+    each = replace(options, false_alarm=share, seconds=math.inf)  # see `rest`
     is_plain = options.method == "auto" and as_verifier(verify) is None
     is_plain &= not hasattr(verify, "conditional_law") and not _draws_itself(verify)
     drives = is_plain
 
-    def judge(p: Any, q: Any, make: SchemeMaker, trials: int, left: float) -> Any:
+    def judge(p: Any, q: Any, make: SchemeMaker, trials: int, rest: float) -> Any:
         method = "driven" if is_plain else options.method
         if method == "driven" and (p.size > small[0].vocab_size or (is_plain and not drives)):
             method = "sampling"
@@ -167,7 +167,7 @@ def _on_single_tokens(
             rng,
             trials,
             options=each,
-            seconds=left if math.isfinite(options.seconds) and not _draws_itself(verify) else None,
+            seconds=rest if math.isfinite(options.seconds) and not _draws_itself(verify) else None,
             method=method,
         )
 
@@ -181,8 +181,8 @@ def _on_single_tokens(
         p, q = one.target(()), one.draft(())
         if p.size < num_drafts:
             continue
-        left = max(deadline - time.perf_counter(), 0.5)
-        tried.append(_tried(one, num_drafts, partial(judge, p, q, make, options.num_trials, left)))
+        rest = max(deadline - time.perf_counter(), 0.5)
+        tried.append(_tried(one, num_drafts, partial(judge, p, q, make, options.num_trials, rest)))
     notes = () if replay is None else replay.note_after(deadline)
     if time.perf_counter() > deadline:
         notes += (options.up("not all calls were made"),)
@@ -197,14 +197,14 @@ def _on_single_tokens(
         if other == scheme:
             continue
         try:
-            found = judge(p, q, scheme_maker(other), _OTHER_TRIALS, options.seconds)
-            others.append(f"{other.replace('_', ' ')}: {found.verdict_class}")
+            beside = judge(p, q, scheme_maker(other), _OTHER_TRIALS, options.seconds)
+            others.append(f"{other.replace('_', ' ')}: {beside.verdict_class}")
         except ForeignFault:
             raise
         except (InvalidInput, UnsupportedScheme):
             others.append(f"{other.replace('_', ' ')}: refused")
-    told = f"on drafts that are drawn in other ways: {', '.join(others)}"
-    return replace(report, notes=(*report.notes, told))
+    note = f"on drafts that are drawn in other ways: {', '.join(others)}"
+    return replace(report, notes=(*report.notes, note))
 
 
 def _repeated_decisions(
@@ -336,11 +336,11 @@ class OnTrees:
     def _on_small(
         self, one: SmallLaws, replay: Replay | None, rng: np.random.Generator, deadline: float
     ) -> TreeAuditReport:
-        left = max(deadline - time.perf_counter(), 0.1)
+        seconds = max(deadline - time.perf_counter(), 0.1)
         if replay is None or not replay.differing:
             hopeless = self.undriven >= _HOPELESS and not self.driven
             method = "sampling" if hopeless else self.options.method
-            report = report_of(self._rule(one, seconds=left, method=method), rng)
+            report = report_of(self._rule(one, seconds=seconds, method=method), rng)
             self.driven += report.method == "driven"
             self.undriven += report.method != "driven"
             return report
@@ -400,11 +400,11 @@ class OnTrees:
         there = next(one for one in laws if (one.name, one.vocab_size) == place)
 
         def is_right(applied: tuple[bool, bool]) -> bool:
-            left = deadline - time.perf_counter()
-            if left <= 0:
+            seconds = deadline - time.perf_counter()
+            if seconds <= 0:
                 return False
             if isinstance(there, SmallLaws):
-                rule = self._rule(there, applied, num_trials=_SIDE_CALLS, seconds=left)
+                rule = self._rule(there, applied, num_trials=_SIDE_CALLS, seconds=seconds)
                 clean = report_of(rule, rng).clean
             else:
                 sample = TreeSample(self._rule(there, applied))
@@ -416,8 +416,8 @@ class OnTrees:
             return side
         for one in [laws[0], *([] if there is laws[0] or worst.certain else [there])]:
             drawn = self._rule(one).drawn
-            if found := behaviour(self.verify, drawn, one.vocab_size, rng, deadline):
-                return found
+            if sign := behaviour(self.verify, drawn, one.vocab_size, rng, deadline):
+                return sign
         return ""
 
 

@@ -53,8 +53,8 @@ def merged_cells(
     Cells are numbered in that order, and every cell expects at least five of the trials (unless all
     tokens together do not).
     """
-    kept = order[probabilities[order] > 0]
-    p = probabilities[kept]
+    support = order[probabilities[order] > 0]
+    p = probabilities[support]
     smallest = max(MIN_EXPECTED / max(num_trials, 1), 1.0 / max_cells)
     light = p < smallest
     # Steps of twice the smallest mass: a light token may reach into the next step, never past it.
@@ -64,10 +64,10 @@ def merged_cells(
         last = np.flatnonzero(steps == steps[-1])
         if p[light][last].sum() < smallest:
             steps[last] = max(steps[-1] - 1, 0)
-    label = np.empty(kept.size, dtype=np.int64)
+    label = np.empty(support.size, dtype=np.int64)
     label[light] = steps
     label[~light] = np.arange(int((~light).sum())) + (steps.max() + 1 if steps.size else 0)
-    return _cells(probabilities, kept, label)
+    return _cells(probabilities, support, label)
 
 
 def tail_cells(probabilities: Vector, num_trials: int) -> Cells:
@@ -75,21 +75,21 @@ def tail_cells(probabilities: Vector, num_trials: int) -> Cells:
 
     What is cut off at whatever rank leaves cells empty, as long as a few were expected there.
     """
-    kept = by_rank(probabilities)[: int((probabilities > 0).sum())]
-    behind = np.cumsum(probabilities[kept][::-1])[::-1]
+    support = by_rank(probabilities)[: int((probabilities > 0).sum())]
+    behind = np.cumsum(probabilities[support][::-1])[::-1]
     least = 4 * MIN_EXPECTED / max(num_trials, 1)
     label = np.floor(np.log(np.clip(behind, least, 1.0)) / math.log(0.75)).astype(np.int64)
-    return _cells(probabilities, kept, label)
+    return _cells(probabilities, support, label)
 
 
-def _cells(probabilities: Vector, kept: Integers, label: Integers) -> Cells:
-    """Cells of the tokens `kept` that have the same label, in the order of their first ones."""
+def _cells(probabilities: Vector, support: Integers, label: Integers) -> Cells:
+    """Cells of the tokens `support` that have the same label, in the order of their first ones."""
     _, first, inverse = np.unique(label, return_index=True, return_inverse=True)
     rank = np.empty(first.size, dtype=np.int64)
     rank[np.argsort(first)] = np.arange(first.size)
     of_token = np.full(probabilities.size, -1, dtype=np.int64)
-    of_token[kept] = rank[inverse]
-    mass = np.bincount(of_token[kept], weights=probabilities[kept], minlength=first.size)
+    of_token[support] = rank[inverse]
+    mass = np.bincount(of_token[support], weights=probabilities[support], minlength=first.size)
     return Cells(frozen(of_token), frozen(mass))
 
 

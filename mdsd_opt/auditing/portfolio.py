@@ -61,10 +61,10 @@ class Tried:
     @property
     def example(self) -> Example | None:
         """Example of the report, with the laws that it is about."""
-        found: Example | None = None if self.report is None else self.report.example
+        example: Example | None = None if self.report is None else self.report.example
         on = f"on laws of the kind {self.law!r}, V = {self.vocab_size:,}"
-        where = "" if found is None else found.where.removesuffix("on the given laws").strip()
-        return found and replace(found, where=f"{where}, {on}" if where else on)
+        where = "" if example is None else example.where.removesuffix("on the given laws").strip()
+        return example and replace(example, where=f"{where}, {on}" if where else on)
 
     @classmethod
     def of(cls, laws: SmallLaws | WideLaws, drafts: str, report: Any) -> Tried:
@@ -80,14 +80,14 @@ class Tried:
         label = ", ".join(filter(None, (self.law, f"V = {self.vocab_size}", self.drafts)))
         if self.report is None:
             return label, f"refused: {self.refusal}"
-        found = carried(self.report.total_variation, self.report.total_variation_interval)
+        distance = carried(self.report.total_variation, self.report.total_variation_interval)
         how = self.report.method
         if self.report.method == "sampling":
             how = f"{self.report.num_trials:,} calls"
         hidden = ""
         if self.report.clean and self.report.detectable_bias:
             hidden = f", a bias below {self.report.detectable_bias:.2g} may be hidden"
-        return label, f"{self.verdict_class}, {how}, total variation {found}{hidden}"
+        return label, f"{self.verdict_class}, {how}, total variation {distance}{hidden}"
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -167,8 +167,8 @@ class PortfolioReport(Report):
         if self.worst.verdict_class in (*CLEAN, EDGE) and self.verdict_class == NOT_JUDGED:
             return f"NOT JUDGED {on}:{self._unmet if self._is_idle else beside}"
         where = f" (laws: {self.worst.law}, V = {self.worst.vocab_size:,})"
-        told = self.cause == self.worst.report.cause  # in the verdict of that report
-        caused = f" Cause: {self.cause}." if self.cause and not told else ""
+        is_said = self.cause == self.worst.report.cause  # in the verdict of that report
+        caused = f" Cause: {self.cause}." if self.cause and not is_said else ""
         return f"{self.worst.report.verdict}{where}{caused}{beside}"
 
     @property
@@ -188,8 +188,8 @@ class PortfolioReport(Report):
         if self._too_few:
             where = f"{least.law}, V = {least.vocab_size:,}"
             return f"{first}on {where} there are too few calls to see a bias."
-        found = self._found(Hidden.largest([one.report for one in sampled]))
-        return f"{first}{'on the others ' if driven else 'there '}{found}."
+        bias = self._found(Hidden.largest([one.report for one in sampled]))
+        return f"{first}{'on the others ' if driven else 'there '}{bias}."
 
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of everything worth a line in a table."""

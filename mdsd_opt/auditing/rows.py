@@ -58,11 +58,11 @@ def audit_rows(
     options = replace(options, false_alarm=options.false_alarm / num_rows)
     laws = [_laws(row, num_drafts + 1) for row in range(num_rows)]
     batch = _Batch(caller, laws, num_drafts, options, rng, promises)
-    made = 0
+    calls = 0
 
     def look(options: Options) -> list[TreeAuditReport]:
-        nonlocal made
-        made += batch.sample(options.num_trials - made, rng, deadline)
+        nonlocal calls
+        calls += batch.sample(options.num_trials - calls, rng, deadline)
         return [part.report(rng, options=options) for part in batch.parts]
 
     reports = settled(look, replace(options, num_trials=wanted), deadline)
@@ -75,8 +75,8 @@ def audit_rows(
         f"rows have 0 to {num_drafts} drafts, padded with -1, and NaN behind their ends; in some "
         f"calls none has drafts, all have {num_drafts}, or all have one law; one row: {one_row}"
     ]
-    if made < wanted:
-        notes.append(options.up(f"{made:,} of {wanted:,} calls were made"))
+    if calls < wanted:
+        notes.append(options.up(f"{calls:,} of {wanted:,} calls were made"))
     return put_together(tried, began, notes=tuple(notes))
 
 
@@ -194,8 +194,8 @@ class _Batch:
         if isinstance(rows, Failure):
             return [rows] * len(chains)
         return [
-            outcome_of(partial(answered, lambda *_, given=given: given, chain, rng, self._size))
-            for given, chain in zip(rows, chains, strict=True)
+            outcome_of(partial(answered, lambda *_, answer=answer: answer, chain, rng, self._size))
+            for answer, chain in zip(rows, chains, strict=True)
         ]
 
     def _of_row(self, row: int, chain: DraftChain, rng: np.random.Generator) -> Text:

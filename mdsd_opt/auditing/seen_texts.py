@@ -100,10 +100,10 @@ class Numbered:
         """Results of all checks of the texts."""
         law, numbers, cells = self.texts.law, self.numbers, self.cells()
         checks, sight = law_checks(law, np.arange(law.size), numbers, rng, TEXTS)
-        found = statistics.distance(numbers, law, confidence, cells.of_token)
+        distance = statistics.distance(numbers, law, confidence, cells.of_token)
         heads = numbers // (law.size // self.texts.vocab_size)
         first, _ = statistics.distance(heads, self.texts.first_token(law), confidence)
-        return Seen(checks, sight, *found, first)
+        return Seen(checks, sight, *distance, first)
 
     def cause(self, place: int) -> str:
         """Nothing: the shape of a law of whole texts has no name."""
@@ -111,9 +111,9 @@ class Numbered:
 
     def example(self, place: int) -> Example:
         """Text that deviates most."""
-        found, law = self.law, self.texts.law
-        n = oddest(found, law, max(self.size, 1))
-        return Example("", self.texts.text(n), float(law[n]), float(found[n]), self.size)
+        shares, law = self.law, self.texts.law
+        n = oddest(shares, law, max(self.size, 1))
+        return Example("", self.texts.text(n), float(law[n]), float(shares[n]), self.size)
 
 
 class ByPlace:
@@ -155,7 +155,7 @@ class ByPlace:
         """Results of all checks of the texts."""
         checks: list[Check] = []
         cells: list[int] = []
-        found: list[tuple[float, Interval, int]] = []
+        distances: list[tuple[float, Interval, int]] = []
         tokens = self.tokens()
         confidence = 1 - (1 - confidence) / (3 * len(tokens))  # the worst of so many is taken
         for place, row in enumerate(tokens):
@@ -173,7 +173,7 @@ class ByPlace:
                 checks.append(Check(f"token {place + 1} by {name}", looks_for, p_value))
                 groups = classes.of_token[row]
                 distance = statistics.distance(groups, classes.probabilities, confidence)
-                found.append((*distance, place))
+                distances.append((*distance, place))
             possible = p > 0
             if possible.sum() > 2:
                 counts = np.bincount(row, minlength=p.size)[possible]
@@ -182,10 +182,10 @@ class ByPlace:
                 checks.append(Check(f"token {place + 1} alone", looks_for, p_value))
             checks.append(direction_check(p, row, f"token {place + 1} in any direction"))
         checks += self._pairs(tokens, rng)
-        estimate, interval, worst = max(found, key=lambda one: (one[1].low, one[0]))
-        first = max(one[0] for one in found if one[2] == 0)
-        told = self.classes if any((p > 0).sum() > 1 for p in self.target) else ""
-        sight = Sight(self.size, max(cells), told, self.target if self.sees_all else ())
+        estimate, interval, worst = max(distances, key=lambda one: (one[1].low, one[0]))
+        first = max(one[0] for one in distances if one[2] == 0)
+        scope = self.classes if any((p > 0).sum() > 1 for p in self.target) else ""
+        sight = Sight(self.size, max(cells), scope, self.target if self.sees_all else ())
         return Seen(tuple(checks), sight, estimate, interval, first, worst)
 
     def _pairs(self, tokens: Integers, rng: np.random.Generator) -> list[Check]:
@@ -218,10 +218,10 @@ class ByPlace:
 
     def example(self, place: int) -> Example:
         """Token of a place that deviates most."""
-        found, law = self._shares(place), self.target[place]
-        n = oddest(found, law, max(self.size, 1))
+        shares, law = self._shares(place), self.target[place]
+        n = oddest(shares, law, max(self.size, 1))
         where = f"in place {place + 1} of a text"
-        return Example(where, (n,), float(law[n]), float(found[n]), self.size)
+        return Example(where, (n,), float(law[n]), float(shares[n]), self.size)
 
 
 class ByText(ByPlace):

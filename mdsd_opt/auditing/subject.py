@@ -180,8 +180,8 @@ class Subject:
         return tokens
 
     def _batch(self, rows: Tokens, rng: np.random.Generator, log: ViolationLog) -> Tokens:
-        told = "batched, it is called with (target, draft, drafts, rng) and returns (N,) tokens"
-        failed = f"verify failed on a batch of drafts of shape {rows.shape} ({told}) with"
+        call = "batched, it is called with (target, draft, drafts, rng) and returns (N,) tokens"
+        failed = f"verify failed on a batch of drafts of shape {rows.shape} ({call}) with"
         with foreign("verify", failed):
             answer = ran(self._callable(self.problem.target, self._draft, rows.copy(), rng))
         return checked_tokens(answer, rows, self.problem, log)
@@ -191,18 +191,18 @@ def checked_tokens(
     answer: Any, drafts: Tokens, problem: TransportProblem, log: ViolationLog
 ) -> Tokens:
     """Output tokens (N,) of many calls; `NO_TOKEN` where the answer is no token."""
-    given = to_numpy(answer, "the tokens returned")
-    if given.shape != (len(drafts),):
+    outputs = to_numpy(answer, "the tokens returned")
+    if outputs.shape != (len(drafts),):
         raise InvalidInput(
-            f"verify returned shape {given.shape} for drafts of shape {drafts.shape}: give one "
+            f"verify returned shape {outputs.shape} for drafts of shape {drafts.shape}: give one "
             f"token for each row, shape ({len(drafts)},)"
         )
     tokens = np.full(len(drafts), NO_TOKEN, dtype=np.int64)
-    if given.dtype.kind in "iu":
-        inside = (given >= 0) & (given < problem.vocab_size)
-        tokens[inside] = given[inside]
+    if outputs.dtype.kind in "iu":
+        inside = (outputs >= 0) & (outputs < problem.vocab_size)
+        tokens[inside] = outputs[inside]
     for n in np.flatnonzero(tokens == NO_TOKEN).tolist():
-        kind, _, message = judged(given[n], problem.vocab_size)
+        kind, _, message = judged(outputs[n], problem.vocab_size)
         log.add(kind, drafts[n], f"drafts {drafts[n].tolist()} gave {message}")
     valid = np.flatnonzero(tokens != NO_TOKEN)
     for n in valid[problem.target[tokens[valid]] <= 0].tolist():
@@ -288,10 +288,10 @@ def load_verifier(spec: str) -> Any:
         raise InvalidInput(
             f"no verifier is called {spec!r}. Give module:function, or one of: {known}."
         )
-    found = loaded(spec)
-    if not (callable(found) or isinstance(found, Verifier)):
-        raise InvalidInput(f"{spec!r} is a {type(found).__name__}, not a callable")
-    return found
+    verifier = loaded(spec)
+    if not (callable(verifier) or isinstance(verifier, Verifier)):
+        raise InvalidInput(f"{spec!r} is a {type(verifier).__name__}, not a callable")
+    return verifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,11 +327,11 @@ def answered(
 ) -> tuple[int, ...] | Failure:
     """Tokens of one call, or its failure."""
     answer = ran(verify(root, rng))
-    given: Any = getattr(answer, "tokens", answer)  # an `Accepted` of this package, too
+    output: Any = getattr(answer, "tokens", answer)  # an `Accepted` of this package, too
     try:
-        items = list(given)
+        items = list(output)
     except TypeError:
-        return Failure("not tokens", "", f"gave {given!r}, which is no sequence of token ids")
+        return Failure("not tokens", "", f"gave {output!r}, which is no sequence of token ids")
     if not items:
         return Failure("not tokens", "", "gave no token: there is always one more")
     tokens = []

@@ -135,9 +135,9 @@ def audit_trace(
     InvalidInput
         Shapes do not fit, or a row is no distribution; the message names it.
     """
-    given: dict[str, Any] = {**keywords}
-    rates = {name: given.pop(name) for name in RateKeywords.__annotations__ if name in given}
-    sides = Sampling.of_both(sampling=sampling, **given)
+    rest: dict[str, Any] = {**keywords}
+    rates = {name: rest.pop(name) for name in RateKeywords.__annotations__ if name in rest}
+    sides = Sampling.of_both(sampling=sampling, **rest)
     if not logits and sides != (Sampling(), Sampling()):
         raise InvalidInput(
             "temperature and filters apply to logits: pass logits=True, or leave them"
@@ -162,20 +162,20 @@ def audit_trace(
         most = _MAX_CELLS
     outcomes, num_cells = _cells(points, most)
     along = "p/q" if with_drafts else "p"
-    told = f"between {num_cells} bins of places in the laws along {along}, averaged over the steps"
+    scope = f"between {num_cells} bins of places in the laws along {along}, averaged over the steps"
     if later is not None:
-        told = f"between {num_cells} cells of whole steps along {along}"
+        scope = f"between {num_cells} cells of whole steps along {along}"
     known = with_drafts and not np.isnan(first.optima).any()
     recorded = steps.drafts.shape[1] > 0
     overlaps = None if later is None else later.overlaps
-    found = Findings(
+    findings = Findings(
         options=settings,
         num_trials=size,
         checks=checks,
         distance=statistics.distance(
             outcomes, np.full(num_cells, 1 / num_cells), settings.confidence
         ),
-        sight=Sight(outcomes.size, num_cells, told),
+        sight=Sight(outcomes.size, num_cells, scope),
         tokens=_deviating_tokens(first),
         where="as the first of a step, over all steps",
         wrong_tokens=first.wrong_tokens,
@@ -185,7 +185,7 @@ def audit_trace(
         accept_length=None if later is None else float(later.lengths.mean()),
         optimal_accept_length=None if overlaps is None else 1 + float(overlaps.mean()),
     )
-    report = unsettled(AuditReport.of(found, "trace"))
+    report = unsettled(AuditReport.of(findings, "trace"))
     open_laws = first.spread.sum() + (0.0 if later is None else later.spread)
     if report.clean and open_laws <= _CERTAIN * size:
         return replace(report, verdict_class=NOT_JUDGED)
@@ -241,18 +241,18 @@ def _later_checks(
 ) -> list[Check]:
     """Checks of whole steps (N, L), of their tokens after the first, and of what was accepted."""
     ratio, rank = (rows[~np.isnan(rows).any(axis=1)] for rows in (steps.by_ratio, steps.by_rank))
-    what = "tokens after the first that do not follow their laws"
-    checks = place_checks(rank, rng, "later tokens, by rank", what)
+    subject = "tokens after the first that do not follow their laws"
+    checks = place_checks(rank, rng, "later tokens, by rank", subject)
     if with_drafts:
-        checks += place_checks(ratio, rng, "later tokens, by ratio", what)
+        checks += place_checks(ratio, rng, "later tokens, by ratio", subject)
     joint = points[~np.isnan(points).any(axis=1)]
-    what = "tokens of a step that depend on each other"
-    checks += neighbour_checks(joint, rng, "neighbouring tokens", what)
+    subject = "tokens of a step that depend on each other"
+    checks += neighbour_checks(joint, rng, "neighbouring tokens", subject)
     outcomes, num_cells = _cells(points)
     counts = np.bincount(outcomes, minlength=num_cells)
     scores, _ = statistics.split_scores(counts, np.full(num_cells, 1 / num_cells), rng)
-    what = "any change of the law of what a step gives"
-    checks.append(Check("whole steps", what, statistics.chi_square(scores)))
+    subject = "any change of the law of what a step gives"
+    checks.append(Check("whole steps", subject, statistics.chi_square(scores)))
     if steps.overlaps is not None:
         excess = float((steps.lengths - 1 - steps.overlaps).mean())
         width = 2 * steps.by_rank.shape[1]  # accepted drafts and their estimate, both up to depth

@@ -36,16 +36,16 @@ class StepTree:
     """
 
     def __init__(self, parents: Any, num_drafts: int) -> None:
-        given = np.arange(num_drafts) if parents is None else to_numpy(parents, "parents")
-        fits = given.shape == (num_drafts,) and (given.dtype.kind in "iu" or not num_drafts)
-        if not (fits and ((given >= 0) & (given <= np.arange(num_drafts))).all()):
+        nodes = np.arange(num_drafts) if parents is None else to_numpy(parents, "parents")
+        fits = nodes.shape == (num_drafts,) and (nodes.dtype.kind in "iu" or not num_drafts)
+        if not (fits and ((nodes >= 0) & (nodes <= np.arange(num_drafts))).all()):
             raise InvalidInput(
-                f"parents is {given.tolist()}: give the node of each of the {num_drafts} drafts "
+                f"parents is {nodes.tolist()}: give the node of each of the {num_drafts} drafts "
                 "after which it was drawn, 0 for the root and i + 1 for draft i, which comes first"
             )
         self.children: list[list[int]] = [[] for _ in range(num_drafts + 1)]
         levels = [0]
-        for node, parent in enumerate(given.tolist(), start=1):
+        for node, parent in enumerate(nodes.tolist(), start=1):
             self.children[parent].append(node)
             levels.append(levels[parent] + 1)
         self.depth = max(levels)
@@ -117,8 +117,8 @@ class RecordedSteps:
         return self.make(q, drafts.size)
 
 
-def _named(what: str, n: int, node: int) -> str:
-    return f"{what} row {node} of step {n}" if node else f"{what} row {n}"
+def _named(side: str, n: int, node: int) -> str:
+    return f"{side} row {node} of step {n}" if node else f"{side} row {n}"
 
 
 def _probabilities(row: Any, to_probabilities: ToProbabilities, name: str) -> Vector:
@@ -202,15 +202,15 @@ def _emitted(tokens: Any, size: int, most: int | None) -> Tokens:
         )
     if not fits or emitted.dtype.kind not in "iu":
         raise InvalidInput(f"tokens has shape {emitted.shape} and dtype {emitted.dtype}: {wanted}")
-    given = emitted.reshape(size, -1).astype(np.int64)
-    absent = given < 0
+    rows = emitted.reshape(size, -1).astype(np.int64)
+    absent = rows < 0
     gaps = np.flatnonzero(absent[:, 0] | (absent[:, :-1] & ~absent[:, 1:]).any(axis=1))
     if most is not None and gaps.size:
         raise InvalidInput(
-            f"step {gaps[0]}: tokens {given[gaps[0]].tolist()} have -1 before a token: pad at the "
+            f"step {gaps[0]}: tokens {rows[gaps[0]].tolist()} have -1 before a token: pad at the "
             "end, after one token at least"
         )
-    return given
+    return rows
 
 
 def _draft_law(draft_law: Any, rows: Any, drafts: Tokens) -> Any:
@@ -229,10 +229,10 @@ def _draft_law(draft_law: Any, rows: Any, drafts: Tokens) -> Any:
     if isinstance(draft_law, Sequence) and all(isinstance(s, DraftScheme) for s in draft_law):
         if len(draft_law) != size:
             raise InvalidInput(f"{len(draft_law)} draft schemes given for {size} steps")
-        for n, given in enumerate(draft_law):
-            if (given.vocab_size, given.num_drafts) != (vocab_size, drafts.shape[1]):
+        for n, scheme in enumerate(draft_law):
+            if (scheme.vocab_size, scheme.num_drafts) != (vocab_size, drafts.shape[1]):
                 raise InvalidInput(
-                    f"step {n}: {given!r} does not fit {vocab_size} tokens and {drafts.shape[1]} "
+                    f"step {n}: {scheme!r} does not fit {vocab_size} tokens and {drafts.shape[1]} "
                     "drafts"
                 )
         return draft_law

@@ -71,10 +71,10 @@ class Trace:
     @property
     def options(self) -> dict[str, Any]:
         """Keyword arguments of `audit_trace` that the metadata and the file give."""
-        given = {name: self.metadata[name] for name in _OPTIONS if name in self.metadata}
+        arguments = {name: self.metadata[name] for name in _OPTIONS if name in self.metadata}
         if self.parents is not None:
-            given["parents"] = self.parents
-        return {**given, "logits": self.holds_logits}
+            arguments["parents"] = self.parents
+        return {**arguments, "logits": self.holds_logits}
 
 
 def load_trace(path: str | os.PathLike[str]) -> Trace:

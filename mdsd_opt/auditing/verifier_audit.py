@@ -237,8 +237,8 @@ def audit(
                 edges.append(edge_violations(subject, rng, edge_probes))
                 for one in rare.listed:
                     edges[0][0].add(one.kind, one.drafts, one.message, one.mass)
-            found = trials.sampled(options, edges[0], sample is not None, rng)
-            return [_judged(replace(found, notes=(*notes, *late)), judge)]
+            findings = trials.sampled(options, edges[0], sample is not None, rng)
+            return [_judged(replace(findings, notes=(*notes, *late)), judge)]
 
         return settled(of_calls, options, deadline)[0]
     rounds = tolerance is None and driven is not None
@@ -254,10 +254,10 @@ def audit(
 
     def under_law(options: Options) -> list[AuditReport]:
         trials.draw(subject, problem.drafts, options, deadline, rng)
-        found = trials.under_law(options, output, driven, rounds, rng)
+        findings = trials.under_law(options, output, driven, rounds, rng)
         if not edges:
             edges.append(edge_violations(subject, rng, edge_probes))
-        return [_judged(replace(found, edges=edges[0]), judge, output.output)]
+        return [_judged(replace(findings, edges=edges[0]), judge, output.output)]
 
     return settled(under_law, fewer, deadline)[0]
 
@@ -286,13 +286,13 @@ class _Trials:
         rng: np.random.Generator,
     ) -> None:
         """Add trials until there are enough, or time is up."""
-        left, drafts, tokens = options.num_trials - self.tokens.size, [self.drafts], [self.tokens]
-        with progress_bar("calls", left, options.progress) as advance:
-            while left and not (tokens[-1].size and time.perf_counter() > deadline):
-                rows = drawn_tuples(sample, self.problem.drafts, rng, min(left, _CHUNK))
+        rest, drafts, tokens = options.num_trials - self.tokens.size, [self.drafts], [self.tokens]
+        with progress_bar("calls", rest, options.progress) as advance:
+            while rest and not (tokens[-1].size and time.perf_counter() > deadline):
+                rows = drawn_tuples(sample, self.problem.drafts, rng, min(rest, _CHUNK))
                 tokens.append(subject.outcomes(rows, rng, self.log, deadline, advance))
                 drafts.append(rows[: tokens[-1].size])
-                left -= len(rows)
+                rest -= len(rows)
         self.drafts, self.tokens = np.concatenate(drafts), np.concatenate(tokens)
 
     def sampled(
@@ -303,20 +303,20 @@ class _Trials:
         rng: np.random.Generator,
     ) -> Findings:
         """Findings from the samples alone."""
-        p, found = self.problem.target, self._findings(options)
+        p, findings = self.problem.target, self._findings(options)
         valid = self.tokens[self.tokens != NO_TOKEN]
         counts = np.bincount(valid, minlength=p.size)
         possible = valid[p[valid] > 0]
         checks, sight = output_checks(self.problem, possible, rng)
-        if found.optimum is not None and found.accepted is not None:
-            above = statistics.at_most(*found.accepted, found.optimum + 1e-12)
+        if findings.optimum is not None and findings.accepted is not None:
+            above = statistics.at_most(*findings.accepted, findings.optimum + 1e-12)
             checks = (*checks, acceptance_check(above))
         wrong_drafts = None
         if drafts_too:
             evidence = examine(self.drafts, self.problem.drafts, rng)
             checks, wrong_drafts = (*checks, *evidence.checks), evidence.log
         return replace(
-            found,
+            findings,
             checks=checks,
             sight=sight if possible.size else Sight(0, int((p > 0).sum())),
             tokens=deviations(counts, p),
@@ -406,8 +406,8 @@ class _Trials:
         )
 
 
-def _judged(found: Findings, judge: Judge | None, law: Vector | None = None) -> AuditReport:
-    report = AuditReport.of(found, "verifier")
+def _judged(findings: Findings, judge: Judge | None, law: Vector | None = None) -> AuditReport:
+    report = AuditReport.of(findings, "verifier")
     return report if judge is None else replace(report, standing=judge.standing(report, law))
 
 

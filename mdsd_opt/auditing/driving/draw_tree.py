@@ -327,8 +327,8 @@ class DrawTree:
         corners = (path for path in self._paths(root, []) for _ in range(_CORNERS))
         for plan in (*plans, *corners):
             values, outcome = self._foretold(root, plan)
-            found = self._run(values, Tail(self._seed + 2))
-            if found[0] != outcome or len(found[1]) != len(values):
+            run = self._run(values, Tail(self._seed + 2))
+            if run[0] != outcome or len(run[1]) != len(values):
                 script = dict(enumerate(self._tape.answered))
                 return Tail(self._seed + len(self._tails) + 2, script=script)
             self.num_checks += 1

@@ -63,8 +63,8 @@ def _lmdeploy(shipped: Adapter) -> Verify:
         bonus = torch.multinomial(torch.tensor(p[-1:]), 1)[0]
         with np.errstate(divide="ignore"):
             logits = torch.from_numpy(np.log(p[:-1]))[None]
-        given = torch.from_numpy(drafts)[None], bonus
-        tokens = sampler.forward(logits, *given, is_greedy=None, draft_probs=_single(q)[None])
+        arguments = torch.from_numpy(drafts)[None], bonus
+        tokens = sampler.forward(logits, *arguments, is_greedy=None, draft_probs=_single(q)[None])
         return _kept(tokens[0][0])
 
     return verify
@@ -124,11 +124,11 @@ def _eagle_draws(nodes: list[Node]) -> tuple[list[float], list[list[Any]]]:
                 "scheme='without_replacement'"
             )
         laws[node.depth].append(drawn.q)
-        left = 1.0
+        rest = 1.0
         for rank, token in enumerate(node.draws.tolist()):
             q = float(drawn.q[token])
-            chance[(*node.place, rank)] = min(max(q / left if left > 0 else 0.0, 0.0), 1.0)
-            left -= q
+            chance[(*node.place, rank)] = min(max(q / rest if rest > 0 else 0.0, 0.0), 1.0)
+            rest -= q
     return [*(chance[node.place] for node in nodes), 1.0], laws
 
 
@@ -152,9 +152,9 @@ def _vllm(shipped: Adapter) -> Verify:
     def verify(p: Matrix, q: Matrix, drafts: Integers) -> Text:
         bonus = torch.multinomial(_single(p[-1:]), 1)
         count = len(drafts)
-        given = torch.tensor(drafts, dtype=torch.int32), [count], count
+        arguments = torch.tensor(drafts, dtype=torch.int32), [count], count
         counts = torch.tensor([count], dtype=torch.int32)
-        return _kept(sample(*given, counts, _single(q), _logits(p[:-1]), bonus, requests)[0])
+        return _kept(sample(*arguments, counts, _single(q), _logits(p[:-1]), bonus, requests)[0])
 
     return verify
 
@@ -167,9 +167,9 @@ def _launcher(*, kernel: Any, warmup_inputs: Any) -> Callable[..., Any]:
 
         def launch(*args: Any, **kwargs: Any) -> None:
             grid, constants = specified(*args, **kwargs)
-            given = signature.bind(*args, **kwargs).arguments
+            arguments = signature.bind(*args, **kwargs).arguments
             known = set(kernel.arg_names)
-            named = {f"{name}_ptr": value for name, value in given.items()} | given
+            named = {f"{name}_ptr": value for name, value in arguments.items()} | arguments
             kernel[grid](**{k: v for k, v in named.items() if k in known}, **constants)
 
         return launch
@@ -274,11 +274,11 @@ def _dspark_kernel(shipped: Adapter) -> Verify:
     device = {"libdevice": SimpleNamespace(log1p=log1p), "_murmur3_uniform32": race}
     reject = shipped.load(**triton, **device)
 
-    def racing(**given: Any) -> Any:
-        race.vocab_size = given["target_logits"].shape[-1]
+    def racing(**arguments: Any) -> Any:
+        race.vocab_size = arguments["target_logits"].shape[-1]
         language.rand, before = coin, language.rand
         try:
-            return reject(**given)
+            return reject(**arguments)
         finally:
             language.rand = before
 

@@ -95,10 +95,10 @@ class MadeInside:
     def _bits(self, name: str) -> Any:
         """Replacement for a bit generator of NumPy's."""
         kind = BIT_GENERATORS[name]
-        made = self._made(name, name, lambda x: x if isinstance(x, kind) else kind(x))
-        return _stand_in(kind, made)
+        make = self._made(name, name, lambda x: x if isinstance(x, kind) else kind(x))
+        return _stand_in(kind, make)
 
-    def _made(self, name: str, kind: str, made: Callable[[Any], Any]) -> Callable[..., Any]:
+    def _made(self, name: str, kind: str, make: Callable[[Any], Any]) -> Callable[..., Any]:
         """Replacement for a function of NumPy's that makes what draws, of a seed or of bits."""
 
         def begun(seed: Any = None) -> Any:
@@ -108,7 +108,7 @@ class MadeInside:
                 seed = BIT_GENERATORS[kind](int(self._seeds.integers(2**63)))
             elif not (isinstance(seed, _Generator) or hasattr(seed, "capsule")):  # a seed itself
                 self.met(_called(f"numpy.random.{name}", seed))
-            return made(seed)
+            return make(seed)
 
         return begun
 
@@ -139,12 +139,12 @@ def _random_state(seed: Any) -> Any:
     return (ServedRandomState if isinstance(seed, ServedBits) else _RandomState)(seed)
 
 
-def _stand_in(kind: type, made: Callable[..., Any]) -> type:
-    """Stand-in class whose constructor calls `made`; classes derived from it are unchanged."""
+def _stand_in(kind: type, make: Callable[..., Any]) -> type:
+    """Stand-in class whose constructor calls `make`; classes derived from it are unchanged."""
 
     class Meta(type):
         def __call__(cls, *args: Any, **named: Any) -> Any:
-            return made(*args, **named) if cls is stand_in else super().__call__(*args, **named)
+            return make(*args, **named) if cls is stand_in else super().__call__(*args, **named)
 
         def __instancecheck__(cls, instance: Any) -> bool:
             return isinstance(instance, kind)

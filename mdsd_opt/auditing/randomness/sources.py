@@ -141,9 +141,9 @@ class Source(ABC):
         self._now[first] = kind, answer
         return answer
 
-    def lost(self, what: str) -> None:
+    def lost(self, subject: str) -> None:
         """Record what cannot be followed, and the line of the engine that did it."""
-        self.trouble = self.trouble or f"{what}, at {_line()}"
+        self.trouble = self.trouble or f"{subject}, at {_line()}"
 
     @abstractmethod
     def uniforms(self, grid: Grid, shape: Shape) -> Vector:

@@ -93,22 +93,22 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
         if _drops_nothing(func, args, named):
             return func(*args, **named)
         self.num_draws += 1
-        given = named.get("generator")
-        generator = _default_generator(args, named) if given is None else given
+        own = named.get("generator")
+        generator = _default_generator(args, named) if own is None else own
         if self._source is None:
-            if given is not None and self._reseeding is not None and id(given) not in self._met:
-                self._met[id(given)] = given
-                given.manual_seed(int(self._reseeding.integers(2**63)))
+            if own is not None and self._reseeding is not None and id(own) not in self._met:
+                self._met[id(own)] = own
+                own.manual_seed(int(self._reseeding.integers(2**63)))
             if generator is not None and self._is_at_beginning(generator):
-                self._begins(_name(generator, is_default=given is None))
+                self._begins(_name(generator, is_default=own is None))
             return func(*args, **named)
         name = func._schema.name.partition("::")[2]
         asked = {key: value for key, value in named.items() if key not in ("generator", "out")}
         try:
             result = self._answered(name, generator, args, asked)
         except _NotServedError as error:
-            what = str(error) or f"the operator {func}"
-            self._source.lost(f"it draws from {what}, which is not served")
+            subject = str(error) or f"the operator {func}"
+            self._source.lost(f"it draws from {subject}, which is not served")
             return func(*args, **named)
         if name.endswith("_"):
             return args[0].copy_(result)
@@ -122,11 +122,11 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
         if name == "bernoulli_" and len(args) == 1:
             named.setdefault("p", 0.5)  # without it, `bernoulli` takes the tensor itself
         weighed = name.startswith(_WEIGHED)
-        told = [_told(x, weighed) for x in (*args, *named.values())]
+        arguments = [_told(x, weighed) for x in (*args, *named.values())]
         if name.endswith("_"):
-            told[0] = _told(args[0], weighed=False)  # it is overwritten
+            arguments[0] = _told(args[0], weighed=False)  # it is overwritten
         state = hash(generator.get_state().numpy().tobytes())
-        result = self._source.followed([state], (name, *told), lambda: answer(*args, **named))
+        result = self._source.followed([state], (name, *arguments), lambda: answer(*args, **named))
         torch.empty(1, device=generator.device).uniform_(generator=generator)
         return result.clone()
 
@@ -191,8 +191,8 @@ def _drops_nothing(func: Any, args: Any, named: dict[str, Any]) -> bool:
     """Whether the operator draws for dropout alone, as attention does, with probability 0."""
     for place, argument in enumerate(func._schema.arguments):
         if argument.name == "dropout_p":
-            given = args[place] if place < len(args) else None
-            return named.get("dropout_p", argument.default_value if given is None else given) == 0
+            value = args[place] if place < len(args) else None
+            return named.get("dropout_p", argument.default_value if value is None else value) == 0
     return False
 
 

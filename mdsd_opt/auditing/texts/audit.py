@@ -233,9 +233,9 @@ class _TextAudit:
             if not any(sample.is_hopeless for sample in self.samples):
                 self._drive(small, deadline, advance)
                 known = {law.tables for law in self.laws} | set(self.left_out)
-                left: list[AnyTables] = [_fixed_tables(self.length), *small]
-                left = [tables for tables in left if tables not in known][:1]
-                for tables in (*left, *(wide if samples else ())):
+                rest: list[AnyTables] = [_fixed_tables(self.length), *small]
+                rest = [tables for tables in rest if tables not in known][:1]
+                for tables in (*rest, *(wide if samples else ())):
                     if not self._is_wrong:
                         self._sample(tables, deadline)
                 if not self.laws and not self.samples:
@@ -265,8 +265,8 @@ class _TextAudit:
 
     @property
     def _sample_is_wrong(self) -> bool:
-        found = self._p_value < self.options.false_alarm
-        return found or any(sample.wrong.count for sample in self.samples)
+        deviates = self._p_value < self.options.false_alarm
+        return deviates or any(sample.wrong.count for sample in self.samples)
 
     @property
     def _is_wrong(self) -> bool:
@@ -361,9 +361,9 @@ class _TextAudit:
             written = telling.written
             split = split_by_event(written.texts, written.numbers, telling.events, position)
         causes = {name: None for sample in samples for name in sample.restarting if is_wrong}
-        told = [f"{name} begins anew in every call" for name in causes]
+        reasons = [f"{name} begins anew in every call" for name in causes]
         if kind == LOSSY and (side := self._broken_side(shown.tables, deadline)):
-            told.append(side)
+            reasons.append(side)
         events = [event for sample in samples for event in sample.events]
         served = [note for sample in self.samples[:1] for note in sample.notes]
         trials = [part.trial() for part in parts]
@@ -387,7 +387,7 @@ class _TextAudit:
             example=replace(odd, where=where, seed=options.seed) if is_wrong else None,
             position=position,
             after=split,
-            causes=tuple(told),
+            causes=tuple(reasons),
             tried=tuple(trials),
             met=counted(events),
             notes=(*served, *self.notes),

@@ -102,10 +102,10 @@ class SessionTree(DrawTree):
         super().__init__(run, checks, self._session_tape, budget, seed)
 
     def _run(self, values: tuple[Value, ...], tail: Tail) -> tuple[Hashable, tuple[Draw, ...]]:
-        found = super()._run(values, tail)
-        if tail is self._tails[0] and len(found[1]) > len(values):
+        run = super()._run(values, tail)
+        if tail is self._tails[0] and len(run[1]) > len(values):
             self._contexts[values] = self._session_tape.contexts[len(values)]
-        return found
+        return run
 
     def _explored(self, values: tuple[Value, ...]) -> DrawNode:
         if not values:

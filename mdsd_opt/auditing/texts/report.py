@@ -99,16 +99,16 @@ class TextAuditReport(Report):
         if not self.clean:
             because = f"; {'; '.join(self.causes)}" if self.causes else ""
             return f"NOT LOSSLESS: {self._reason()}{because}."
-        found = self._none_found("texts") if self.num_trials else ""
+        sentence = self._none_found("texts") if self.num_trials else ""
         if self.num_checks:
             driven = [trial for trial in self.tried if trial.method == "driven"]
             sizes = sorted({trial.vocab_size for trial in driven})
             most = max(trial.length for trial in driven)
             law = f"the law of up to {most} tokens is the target's at V = {_listed(sizes)}"
-            exact = f"{law}, {self._up_to if found else self._exact(self.detectable_bias)}"
-            found = f"no deviation: {exact}; {found}" if found else f"lossless: {exact}."
+            exact = f"{law}, {self._up_to if sentence else self._exact(self.detectable_bias)}"
+            sentence = f"no deviation: {exact}; {sentence}" if sentence else f"lossless: {exact}."
         missing = [text for kind, text in _NEVER.items() if not self.met.get(kind)]
-        return found + (f" Not seen: {'; '.join(missing)}." if missing else "")
+        return sentence + (f" Not seen: {'; '.join(missing)}." if missing else "")
 
     def _reason(self) -> str:
         if self.method == "sampling" and (outcomes := self._outcomes_wrong(self.violations)):

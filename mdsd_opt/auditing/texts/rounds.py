@@ -57,16 +57,16 @@ class Rounds:
 
     def events(self, text: Text) -> list[str]:
         """Kind of each token of the text: an accepted draft, in place of a refused one, extra."""
-        found = [UNKNOWN] * len(text)
+        kinds = [UNKNOWN] * len(text)
         rounds = [one for one in self.all if any(who == DRAFT for who, _, _ in one.asked)]
         for n, one in enumerate(rounds):
             begin = len(one.asked[0][1])
             end = len(rounds[n + 1].asked[0][1]) if n + 1 < len(rounds) else len(text)
             for place in range(begin, min(end, len(text))):
-                found[place] = _event(one, text[: place + 1])
-                if found[place] != ACCEPTED:
+                kinds[place] = _event(one, text[: place + 1])
+                if kinds[place] != ACCEPTED:
                     break
-        return found
+        return kinds
 
 
 def _event(one: Round, text: Text) -> str:

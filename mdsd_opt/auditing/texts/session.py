@@ -109,5 +109,5 @@ def log_failure(outcome: Hashable, wrong: ViolationLog, failed: ViolationLog) ->
 
 def log_impossible(text: Text, tables: AnyTables, where: str, wrong: ViolationLog) -> None:
     """Log a text of probability zero."""
-    told = f"text {text} has probability zero, yet comes out at V = {tables.vocab_size}{where}"
-    wrong.add("impossible text", (), told)
+    message = f"text {text} has probability zero, yet comes out at V = {tables.vocab_size}{where}"
+    wrong.add("impossible text", (), message)

@@ -36,11 +36,11 @@ class After(NamedTuple):
 
 def variations(texts: Texts, law: Vector) -> list[float]:
     r"""Total variation of each token's law given those before, :math:`\sum_x \Pr(x) TV_x`."""
-    found = []
-    for given, right in _steps(texts, law):
-        difference = given - given.sum(axis=1, keepdims=True) * right
-        found.append(0.5 * float(np.abs(difference[right.any(axis=1)]).sum()))
-    return found
+    distances = []
+    for observed, right in _steps(texts, law):
+        difference = observed - observed.sum(axis=1, keepdims=True) * right
+        distances.append(0.5 * float(np.abs(difference[right.any(axis=1)]).sum()))
+    return distances
 
 
 def _steps(texts: Texts, law: Vector) -> Iterator[tuple[Vector, Vector]]:
@@ -48,9 +48,9 @@ def _steps(texts: Texts, law: Vector) -> Iterator[tuple[Vector, Vector]]:
     size = texts.vocab_size
     for n in range(texts.length):
         shape = (size**n, size, -1)
-        given, wanted = (x.reshape(shape).sum(axis=2) for x in (law, texts.law))
+        observed, wanted = (x.reshape(shape).sum(axis=2) for x in (law, texts.law))
         mass = wanted.sum(axis=1, keepdims=True)
-        yield given, np.divide(wanted, mass, out=np.zeros_like(wanted), where=mass > 0)
+        yield observed, np.divide(wanted, mass, out=np.zeros_like(wanted), where=mass > 0)
 
 
 def position_checks(
@@ -59,11 +59,11 @@ def position_checks(
     """Checks, one for each token, that it follows the target given those before it."""
     counts = np.bincount(numbers, minlength=texts.law.size).astype(np.float64)
     checks = []
-    for n, (given, right) in enumerate(_steps(texts, counts)):
+    for n, (observed, right) in enumerate(_steps(texts, counts)):
         scores = []
-        for row in np.flatnonzero(given.any(axis=1)):
+        for row in np.flatnonzero(observed.any(axis=1)):
             possible = right[row] > 0
-            hits = given[row, possible].astype(np.int64)
+            hits = observed[row, possible].astype(np.int64)
             scores.append(statistics.split_scores(hits, right[row, possible], rng)[0])
         p_value = statistics.chi_square(np.concatenate([np.empty(0), *scores]))
         checks.append(Check(f"token {n + 1}", "its law given those before it", p_value))
@@ -75,9 +75,9 @@ def split_by_event(
 ) -> tuple[After, ...]:
     """Total variation of the token at a position, by the kind of the token before it."""
     before = np.array([START if not position else kinds[position - 1] for kinds in events])
-    found = []
+    parts = []
     for event in np.unique(before).tolist():
         chosen = numbers[before == event]
         law = np.bincount(chosen, minlength=texts.law.size) / chosen.size
-        found.append(After(event, chosen.size / numbers.size, variations(texts, law)[position]))
-    return tuple(found)
+        parts.append(After(event, chosen.size / numbers.size, variations(texts, law)[position]))
+    return tuple(parts)

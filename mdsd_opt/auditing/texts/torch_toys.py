@@ -105,8 +105,8 @@ class TorchToy(torch.nn.Module):  # type: ignore[misc]  # torch has no types her
         **others: Any,
     ) -> Output:
         """Output with logits after each of the ids; the cache may have either name."""
-        given = past_key_values if cache is None else cache
-        past = _held(given, len(input_ids))
+        own_cache = past_key_values if cache is None else cache
+        past = _held(own_cache, len(input_ids))
         rows = []
         for b, new in enumerate(input_ids.tolist()):
             ids = [*past[b], *new]
@@ -118,7 +118,7 @@ class TorchToy(torch.nn.Module):  # type: ignore[misc]  # torch has no types her
             for text in shown:
                 self._toy.hear(text)
             rows.append([self._toy.row(text) for text in texts])
-        longer = _longer(given, input_ids) if use_cache else None
+        longer = _longer(own_cache, input_ids) if use_cache else None
         return Output(torch.from_numpy(np.array(rows)).to(self.dtype), longer)
 
 

@@ -232,10 +232,10 @@ def _beside(
     except (ProblemTooLarge, NoTokenLeft):
         return report
     try:
-        found = report_of(other, rng)
+        beside = report_of(other, rng)
     except InvalidInput as error:
         return replace(report, verdict_class=NOT_JUDGED, laws=f"{where}: {error}")
-    return report if found.clean else replace(found, laws=where)
+    return report if beside.clean else replace(beside, laws=where)
 
 
 def report_of(rule: AuditedRule, rng: np.random.Generator) -> TreeAuditReport:
@@ -256,8 +256,8 @@ def report_of(rule: AuditedRule, rng: np.random.Generator) -> TreeAuditReport:
                 deadline = options.deadline()
             except Undrivable as error:
                 notes = (f"{NOT_DRIVEN}, and sampled: {error.reason}",)
-    found = TreeSample(rule).settled(rng, deadline)
-    return replace(found, notes=(*notes, *found.notes))
+    report = TreeSample(rule).settled(rng, deadline)
+    return replace(report, notes=(*notes, *report.notes))
 
 
 def _driven(
@@ -283,11 +283,11 @@ def _driven(
                 return rule.outcome(root, tape.generator)
 
             seed = int(rng.integers(2**31))
-            found = driven_tree(run, of_tree, texts.vocab_size, budget, seed)
-            num_checks += found.num_checks
-            coarse |= found.coarse
-            log.restarts(found.restarting)
-            for leaf in found.outcomes():
+            tree = driven_tree(run, of_tree, texts.vocab_size, budget, seed)
+            num_checks += tree.num_checks
+            coarse |= tree.coarse
+            log.restarts(tree.restarting)
+            for leaf in tree.outcomes():
                 mass = probability * leaf.mass
                 outcome = leaf.outcome
                 if isinstance(outcome, Failure):

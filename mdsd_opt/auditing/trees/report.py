@@ -43,13 +43,13 @@ class TreeAuditReport(Report):
             return f"NOT LOSSLESS: {self._reason()}{self._caused}.{on}"
         if self.method == "driven":
             exact = self._exact(self.detectable_bias)
-            found = f"lossless, {exact}: the law of {self.length} tokens is the target's."
+            sentence = f"lossless, {exact}: the law of {self.length} tokens is the target's."
         else:
-            found = self._none_found("steps")
+            sentence = self._none_found("steps")
             if self._too_few:
-                return found
+                return sentence
         seen = f" Not seen: {'; '.join(self.blind_spots)}." if self.blind_spots else ""
-        return found + seen + self._unmet
+        return sentence + seen + self._unmet
 
     def _reason(self) -> str:
         tolerance = self.tolerance or 0.0

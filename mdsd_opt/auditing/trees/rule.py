@@ -227,13 +227,13 @@ class Met:
 
 def _making_once(make: SchemeMaker) -> SchemeMaker:
     """Scheme maker that makes the drafts of one law once: thousands of trees have them."""
-    made: dict[tuple[int, int], tuple[Vector, DraftScheme]] = {}
+    schemes: dict[tuple[int, int], tuple[Vector, DraftScheme]] = {}
 
     def known(law: Vector, num_drafts: int) -> DraftScheme:
         key = id(law), num_drafts  # of a law that is kept: no other one has its number
-        if key not in made:
-            made[key] = law, make(law, num_drafts)
-        return made[key][1]
+        if key not in schemes:
+            schemes[key] = law, make(law, num_drafts)
+        return schemes[key][1]
 
     return known
 
@@ -264,24 +264,24 @@ class TreeSample:
 
         `counts` tells after each call whether its text belongs to the sample.
         """
-        made = 0
+        calls = 0
         with served(rng) as serving, progress_bar("steps", number, progress) as advance:
-            while made < number:
+            while calls < number:
                 advance(1)
                 if self._calls >= LEAST_CALLS and time.perf_counter() > deadline:
                     break
                 root = self.rule.drawn(rng)
                 with serving.call():
                     outcome = self.rule.outcome(root, serving.rng)
-                if made == 0:
+                if calls == 0:
                     serving.check()
-                made += 1
+                calls += 1
                 if counts():
                     self.count(root, outcome, rng)
                 else:
                     self._calls += 1
         self._log.restarts(serving.restarting)
-        return made
+        return calls
 
     def settled(
         self,
@@ -298,8 +298,8 @@ class TreeSample:
 
         def look(options: Options) -> list[TreeAuditReport]:
             wanted = options.num_trials
-            left = max(wanted - self._calls, 0)
-            self.sample(left, rng, deadline, counts, options.progress)
+            rest = max(wanted - self._calls, 0)
+            self.sample(rest, rng, deadline, counts, options.progress)
             notes: tuple[str, ...] = ()
             if self._calls < wanted:
                 notes = (options.up(f"{self._calls:,} of {wanted:,} calls were made"),)
@@ -318,8 +318,8 @@ class TreeSample:
             return
         assert isinstance(outcome, tuple)
         if not self.texts.add(outcome, rng):
-            told = f"{described(root)} gave {outcome}, which has probability zero"
-            self._log.add("impossible text", (), told)
+            message = f"{described(root)} gave {outcome}, which has probability zero"
+            self._log.add("impossible text", (), message)
             return
         self._met.add(root, outcome, 1.0)
         self._drafted += outcome[0] in root.children
@@ -333,7 +333,7 @@ class TreeSample:
         """Report of the sample so far, by the options of the rule, or other ones."""
         rule, texts, options = self.rule, self.texts, options or self.rule.options
         seen, optimum = texts.examined(rng, options.confidence), rule.optimum()
-        found = Findings(
+        findings = Findings(
             options=options,
             num_trials=texts.size + self._log.count,
             checks=(*seen.checks, *self._acceptance_checks(optimum)),
@@ -353,7 +353,7 @@ class TreeSample:
             example=texts.example(seen.place),
             notes=notes,
         )
-        report = rule.report(found, seen.first)
+        report = rule.report(findings, seen.first)
         return report if report.clean else replace(report, cause=texts.cause(seen.place))
 
     def _acceptance_checks(self, optimum: float | None) -> list[Check]:
