@@ -195,11 +195,11 @@ def capture(
     progress = progress or (lambda prompts, tokens: None)
     keep = _keeper(vocab_size, settings.dtype, rates, num_threads)
     manifest = _begin(place, described, len(pieces), force)
-    found = []
+    entries = []
     for i, piece in enumerate(pieces):  # all before the work, so that one hears at once
-        found.append(_found(piece, manifest.shards[i : i + 1], _digest(manifest.settings), tell))
-        progress(0 if found[i] is None else len(piece.prompts), 0)
-    for i, (piece, entry) in enumerate(zip(pieces, found, strict=True)):
+        entries.append(_found(piece, manifest.shards[i : i + 1], _digest(manifest.settings), tell))
+        progress(0 if entries[i] is None else len(piece.prompts), 0)
+    for i, (piece, entry) in enumerate(zip(pieces, entries, strict=True)):
         if entry is None:
             arrays = _shard(piece, target, draft, keep, settings, progress)
             metadata = {"settings": _digest(described), "metadata": json.dumps(described)}
@@ -253,13 +253,13 @@ def _begin(folder: Path, described: Mapping[str, Any], num_shards: int, force: b
         return manifest
     there, now = manifest.settings, json.loads(json.dumps(described))
     if there != now:
-        told = "; ".join(
+        changes = "; ".join(
             f"{name}: {_short(there.get(name))} there, {_short(now.get(name))} now"
             for name in sorted(there.keys() | now.keys())
             if there.get(name) != now.get(name)
         )
         raise InvalidInput(
-            f"{folder} holds a capture with other settings ({told}). Choose another folder, or "
+            f"{folder} holds a capture with other settings ({changes}). Choose another folder, or "
             "overwrite it with force (--force)."
         )
     return manifest
@@ -347,14 +347,14 @@ def _keeper(
     vocab_size: int, dtype: str, config: RatesConfig | None, num_threads: int | None
 ) -> _Keeper:
     def logits(target: NDArray[Any], draft: NDArray[Any], where: str) -> dict[str, NDArray[Any]]:
-        given = {"target": target, "draft": draft}
-        for name, side in given.items():
+        sides = {"target": target, "draft": draft}
+        for name, side in sides.items():
             if np.isnan(side).any():
                 raise InvalidDistribution(
                     f"{where}: the {name} gives logits that are NaN: its weights are damaged, or "
                     "too large for its precision"
                 )
-        return {name: _stored(side, vocab_size, dtype) for name, side in given.items()}
+        return {name: _stored(side, vocab_size, dtype) for name, side in sides.items()}
 
     def rates(target: NDArray[Any], draft: NDArray[Any], where: str) -> dict[str, NDArray[Any]]:
         assert config is not None

@@ -81,9 +81,9 @@ class RatesConfig:
     @property
     def options(self) -> dict[str, Any]:
         """Attributes that are keyword arguments of `acceptance_rates`."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)[3:]}
-        found["rng"] = found.pop("seed")
-        return found
+        options = {field.name: getattr(self, field.name) for field in fields(self)[3:]}
+        options["rng"] = options.pop("seed")
+        return options
 
     def within(self, stored: RatesConfig) -> RatesConfig:
         """Part of this config that rates stored under another one contain.
@@ -105,8 +105,8 @@ class RatesConfig:
             name: tuple(x for x in getattr(self, name) if x in getattr(stored, name))
             for name in names
         }
-        for name, found in common.items():
-            if not found:
+        for name, shared in common.items():
+            if not shared:
                 there = ", ".join(map(str, getattr(stored, name)))
                 raise InvalidInput(f"none of the {name} asked for is stored. There are: {there}.")
         return replace(stored, **common)
@@ -208,10 +208,10 @@ def load_manifest(folder: Path) -> Manifest | None:
 
 def require_sum(path: str | os.PathLike[str], sha256: str) -> None:
     """Raise `UnreadableFile`, with both sums, unless the bytes of a shard are those captured."""
-    found = file_sha256(path)
-    if found != sha256:
+    digest = file_sha256(path)
+    if digest != sha256:
         raise UnreadableFile(
-            f"{path} is not as it was captured: its sha256 is {found}, and its manifest says "
+            f"{path} is not as it was captured: its sha256 is {digest}, and its manifest says "
             f"{sha256}. Run the same capture again, which makes this shard anew, or copy it again; "
             "to read it as it is, turn the check off with verify=False (--no-verify)."
         )
@@ -304,10 +304,10 @@ def open_corpus(folder: str | os.PathLike[str]) -> Corpus:
                 f"manifest lists, the first is {missing[0]}: copy them again, or run the same "
                 "capture again, which makes what is missing"
             )
-        found = [shard.name for shard in manifest.shards]
+        shards = [shard.name for shard in manifest.shards]
     else:
-        found = [x for x in names if x.lower().endswith(_SHARD_SUFFIXES) and x[0] != "."]
-    if not found:
+        shards = [x for x in names if x.lower().endswith(_SHARD_SUFFIXES) and x[0] != "."]
+    if not shards:
         known = " or ".join(_SHARD_SUFFIXES)
         raise UnreadableFile(f"{folder} holds no shard of logits: {known} files are looked for")
-    return Corpus(folder, tuple(folder / name for name in found), manifest)
+    return Corpus(folder, tuple(folder / name for name in shards), manifest)

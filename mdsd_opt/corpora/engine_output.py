@@ -109,7 +109,7 @@ def accepted_rates(
         )
     _refuse_totals(counts, depths)
     tries = np.minimum(counts + 1, depths)
-    found = []
+    rates = []
     for k in np.unique(drafts).tolist():
         here = drafts == k
         hits, tried = int(counts[here].sum()), int(tries[here].sum())
@@ -122,8 +122,8 @@ def accepted_rates(
         exact = rate_interval(hits, tried, confidence)
         low, high = np.fmin(spread.low, exact.low), np.fmax(spread.high, exact.high)
         interval = MeanInterval(mean, float(low), float(high), spread.num_groups).within(0.0, 1.0)
-        found.append(AcceptedRate(k, interval, int(here.sum()), tried))
-    return found
+        rates.append(AcceptedRate(k, interval, int(here.sum()), tried))
+    return rates
 
 
 def rate_of_counts(counts: AcceptedCounts, confidence: float = 0.95) -> AcceptedRate:
@@ -230,7 +230,7 @@ def rate_intervals(
 
     A text whose lists hold the same tokens at every position and on both sides has them all.
     """
-    found, texts, tails = [], [], []
+    intervals, texts, tails = [], [], []
     with target.open("rb") as file:
         num_lines = sum(1 for line in file if line.strip())
     with progress_bar("acceptance intervals", num_lines, progress) as advance:
@@ -241,13 +241,13 @@ def rate_intervals(
                     ends = [interval_ends(p, q, counts, scheme, size) for scheme in schemes]
                 except MdsdError as error:
                     raise type(error)(f"request {number}, list {place + 1}: {error}") from error
-                found.append([x for x, _, _ in ends])
+                intervals.append([x for x, _, _ in ends])
                 tails.append([side.unlisted for side in ends[0][1:]])
                 texts.append(number)
             advance(1)
-    if not found:
+    if not intervals:
         raise UnreadableFile(f"{target} and {draft} have no position with lists on both sides")
-    values, groups = np.array(found), np.array(texts)
+    values, groups = np.array(intervals), np.array(texts)
     rows = [
         IntervalRow(
             scheme,
@@ -261,7 +261,7 @@ def rate_intervals(
         for j, k in enumerate(counts)
     ]
     target_tail, draft_tail = np.mean(tails, axis=0).tolist()
-    return RateIntervals(tuple(rows), len(found), len(set(texts)), target_tail, draft_tail)
+    return RateIntervals(tuple(rows), len(intervals), len(set(texts)), target_tail, draft_tail)
 
 
 def paired_positions(

@@ -165,10 +165,10 @@ def _processes(placement: Placement) -> Iterator[Executor]:
         pool.shutdown()
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
-        told = set(multiprocessing.active_children()) - earlier
-        for process in told:
+        workers = set(multiprocessing.active_children()) - earlier
+        for process in workers:
             process.terminate()
-        for process in told:
+        for process in workers:
             process.join(_TIDY_SECONDS)
         raise
 
@@ -325,11 +325,11 @@ def _silent(
     for peer in peers.values():
         peer.look()
     missing = []
-    for what in ("did not come", "ended early", "came and fell silent"):
-        ranks = [str(rank) for rank in owing if peers[rank].state == what]
+    for state in ("did not come", "ended early", "came and fell silent"):
+        ranks = [str(rank) for rank in owing if peers[rank].state == state]
         if ranks:
             names = ", ".join(ranks[:_NAMED]) + (", ..." if len(ranks) > _NAMED else "")
-            missing.append(f"{'rank' if len(ranks) == 1 else 'ranks'} {names} {what}")
+            missing.append(f"{'rank' if len(ranks) == 1 else 'ranks'} {names} {state}")
     num_came = 1 + sum(peer.came for peer in peers.values())
     return WorkerDied(
         f"{num_came} of {len(peers) + 1} ranks came; {'; '.join(missing)}; no sign of life was "

@@ -103,7 +103,7 @@ def rate_rows(
         raise InvalidInput(f"{sample.source} holds no position: its arrays are empty")
     groups = sample.texts
     combined = combinations(schemes, verifiers, num_drafts)
-    found = rates_by_position(sample, combined, kind, progress, options)
+    tables = rates_by_position(sample, combined, kind, progress, options)
     rows = [
         RateRow(
             scheme,
@@ -112,7 +112,7 @@ def rate_rows(
             mean_interval(column, groups, confidence).within(0.0, 1.0),
             bound=get(verifier).bounds_batches,
         )
-        for (scheme, verifier, counts), rates in zip(combined, found, strict=True)
+        for (scheme, verifier, counts), rates in zip(combined, tables, strict=True)
         for k, column in zip(counts, rates.T, strict=True)
     ]
     return RateRows(with_gaps(rows))
@@ -127,7 +127,7 @@ def rates_by_position(
 ) -> list[NDArray[np.float64]]:
     """Rates (positions, K) of every combination, in one pass over the file."""
     count = sample.num_positions
-    found = [np.empty((count, len(counts))) for _, _, counts in combined]
+    tables = [np.empty((count, len(counts))) for _, _, counts in combined]
     many = sample.is_large
     options = {**options, "kind": "logits", "progress": False}
     by_token = {name: options.pop(name) for name in ("mask", "lift") if name in options}
@@ -139,10 +139,10 @@ def rates_by_position(
                 of_rows = many and each.ndim > 1 and each.shape[:-1] == sample.target.shape[:-1]
                 options[name] = each.reshape(-1, each.shape[-1])[start:stop] if of_rows else each
             here = rates_of_rows(part.target, part.draft, combined, options, where)
-            for rates, of_part in zip(found, here, strict=True):
+            for rates, of_part in zip(tables, here, strict=True):
                 rates[start:stop] = of_part
                 advance(part.num_positions)
-    return found
+    return tables
 
 
 def rates_of_rows(
@@ -169,13 +169,13 @@ def combinations(
     schemes: Sequence[str], verifiers: Sequence[str], num_drafts: Sequence[int]
 ) -> list[tuple[str, str, list[int]]]:
     """Scheme, verifier and the numbers of drafts that go with them; an error if there are none."""
-    found = []
+    choices = []
     for scheme in schemes:
         for verifier in verifiers:
             counts = [k for k in num_drafts if get(verifier).has_batch_rates(scheme, k)]
             if counts:
-                found.append((scheme, verifier, counts))
-    if not found:
+                choices.append((scheme, verifier, counts))
+    if not choices:
         known = "; ".join(
             f"{scheme}: {', '.join(x + _condition(x) for x in batch_verifiers(scheme))}"
             for scheme in schemes
@@ -183,7 +183,7 @@ def combinations(
         raise UnsupportedScheme(
             f"no rates for {', '.join(verifiers)} with these drafts and K. There are: {known}."
         )
-    return found
+    return choices
 
 
 def refusals(

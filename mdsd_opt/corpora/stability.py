@@ -193,13 +193,13 @@ def text_stability(
         moved, changed = _difference(values, second)
         deltas = [(float(moved.max()), moved)]
     else:
-        given = floats(delta, "delta").reshape(-1).tolist()
-        checked = [checked_tolerance("delta", value, or_zero=True) for value in given]
+        tolerances = floats(delta, "delta").reshape(-1).tolist()
+        checked = [checked_tolerance("delta", value, or_zero=True) for value in tolerances]
         deltas = [(value, np.full(size, value)) for value in checked]
         if not deltas:
             raise InvalidInput("delta is empty: give at least one number")
     margins = np.empty(size)
-    chances, kept = np.empty((2, len(deltas), size))
+    chances, survival = np.empty((2, len(deltas), size))
     for start, block in _blocks(values, "logits"):
         here = slice(start, start + len(block))
         margins[here] = _margins(block)
@@ -211,24 +211,24 @@ def text_stability(
             chances[n, here] = ((1.0 - away) * away * scale / (1.0 + scale * away)).sum(axis=1)
             if drawn is not None:
                 of_token = np.take_along_axis(away, drawn[here, None], axis=1)
-                kept[n, here] = (1.0 / (1.0 + scale * of_token))[:, 0]
+                survival[n, here] = (1.0 / (1.0 + scale * of_token))[:, 0]
     for n, (largest, each) in enumerate(deltas):
         if temperature == 0:
             chances[n] = margins <= 2.0 * each
-            kept[n] = 1.0 - chances[n]
+            survival[n] = 1.0 - chances[n]
         share = mean_interval(chances[n], texts, confidence).within(0.0, 1.0)
         unmoved, whole = None, None
         if starts is not None and (temperature == 0 or drawn is not None):
-            parts = [kept[n][text] for text in starts]
+            parts = [survival[n][text] for text in starts]
             unmoved = frozen(np.array([np.cumprod(part).sum() for part in parts]))
             whole = sum(bool(part.all()) for part in parts) if temperature == 0 else None
         rows.append(StabilityRow(largest, share, unmoved, whole))
     return TextStability(float(temperature), frozen(margins), tuple(rows), moved, changed)
 
 
-def _of_positions(given: Any, name: str, shape: tuple[int, ...]) -> Integers:
+def _of_positions(raw: Any, name: str, shape: tuple[int, ...]) -> Integers:
     """Integers, one for each position, flattened."""
-    values = integers(given, name)
+    values = integers(raw, name)
     if values.shape != shape and values.shape != (math.prod(shape),):
         raise InvalidInput(f"{name} has shape {values.shape}: give one integer a position, {shape}")
     return values.astype(np.int64).reshape(-1)

@@ -290,21 +290,21 @@ def _summed_up(
     vocab_size = 0
     over: set[str] = set()
     for task in tasks:
-        found = task.result()
-        if found is None:
+        shard = task.result()
+        if shard is None:
             raise unreadable(task.path_in, RuntimeError("it changed while it was summed up"))
-        vocab_size = max(vocab_size, found.vocab_size)
-        over.add("positions" if found.sequence is None else "sequences")
+        vocab_size = max(vocab_size, shard.vocab_size)
+        over.add("positions" if shard.sequence is None else "sequences")
         if len(over) > 1:
             raise InvalidInput(
-                f"{task.path_in} {'does not name' if found.sequence is None else 'names'} the "
+                f"{task.path_in} {'does not name' if shard.sequence is None else 'names'} the "
                 "prompt of each position (array 'sequence'), unlike the shards before it: no "
                 "intervals by prompt are possible"
             )
-        for start in range(0, len(found.rates), _ROWS):
+        for start in range(0, len(shard.rates), _ROWS):
             part = slice(start, start + _ROWS)
-            groups = None if found.sequence is None else found.sequence[part]
-            summary.add(found.rates[part], groups)
+            groups = None if shard.sequence is None else shard.sequence[part]
+            summary.add(shard.rates[part], groups)
     if summary.num_values == 0:
         raise InvalidInput(f"{tasks[0].path_in.parent} holds no position: its arrays are empty")
     intervals = summary.intervals(confidence)

@@ -95,8 +95,8 @@ class CapturedLogits:
             return self._gathered([task], config)
 
     def _gathered(self, tasks: Sequence[Task | StoredShard], config: RatesConfig) -> Scored:
-        found = [task.result() for task in tasks]
-        shards = [shard for shard in found if shard is not None]
+        results = [task.result() for task in tasks]
+        shards = [shard for shard in results if shard is not None]
         if len(shards) < len(tasks):
             raise UnreadableFile(f"{self.source} changed while its rates were gathered")
         rates = np.concatenate([np.array(shard.rates) for shard in shards])
