@@ -77,8 +77,8 @@ class PooledRates(RunningRates):
         extra, different = self._beside
         distinct = 1.0 + np.arange(self.max_drafts) * different / extra
         prior = rates_from_alphas(1.0 - (1.0 - self._of_one()) ** distinct)
-        found = self._passes + PRIOR_VISITS * prior
-        return found / (self._visits + PRIOR_VISITS)[:, None]
+        sums = self._passes + PRIOR_VISITS * prior
+        return sums / (self._visits + PRIOR_VISITS)[:, None]
 
     def observe(self, root: Node, accepted: Sequence[int]) -> None:
         if root.drafts is None:

@@ -52,10 +52,10 @@ def token_ids_of(draft: Any) -> Integers | None:
     InvalidInput
         They are no different token ids.
     """
-    given = getattr(draft, "token_ids", None)
-    if given is None:
+    raw = getattr(draft, "token_ids", None)
+    if raw is None:
         return None
-    ids = np.asarray(given)
+    ids = np.asarray(raw)
     if ids.ndim != 1 or not ids.size or not np.issubdtype(ids.dtype, np.integer):
         raise InvalidInput(
             f"token_ids of the draft are {ids.dtype} of shape {ids.shape}: give token ids in a row"
@@ -85,9 +85,9 @@ def spread(own: Any, token_ids: Integers | None, vocab_size: int) -> Any:
     return whole.index_copy_(1, torch.as_tensor(token_ids, device=own.device), own)
 
 
-def _unfit(given: int, token_ids: Integers, vocab_size: int) -> InvalidInput:
+def _unfit(num_logits: int, token_ids: Integers, vocab_size: int) -> InvalidInput:
     return InvalidInput(
-        f"the draft gives {given:,} logits for {token_ids.size:,} token_ids up to "
+        f"the draft gives {num_logits:,} logits for {token_ids.size:,} token_ids up to "
         f"{token_ids.max():,}, and the target has {vocab_size:,} tokens: these must fit"
     )
 
@@ -131,11 +131,11 @@ class OwnTokens:
         It uses up what it is given.
         """
         self._fit(law.size)
-        found = np.empty(self._ids.size + 1)
-        found[:-1] = law[self._ids]
+        masses = np.empty(self._ids.size + 1)
+        masses[:-1] = law[self._ids]
         law[self._ids] = 0.0
-        found[-1] = law.sum()
-        return found
+        masses[-1] = law.sum()
+        return masses
 
     def draft_laws(self, logits: NDArray[Any], **sampling: Any) -> Floats:
         """Result of `of_draft` on the softmax of logits, [n, S]."""
@@ -250,20 +250,20 @@ class ReadDraft:
         """Logits after each of the prefixes that end at `rows`, ascending; [len(rows), V]."""
         import torch
 
-        draft, states, told = self._draft, self._states(ids), 0
+        draft, states, num_read = self._draft, self._states(ids), 0
         if hasattr(draft, "begin"):
             draft.begin()
-        found = np.empty((len(rows), self.vocab_size), np.float32)
+        logits = np.empty((len(rows), self.vocab_size), np.float32)
         for n, row in enumerate(rows):
-            if states is not None and row > told:
-                draft.read(tuple(ids[told:row]), states[told:row])
-                told = row
-            if states is not None and not told:
+            if states is not None and row > num_read:
+                draft.read(tuple(ids[num_read:row]), states[num_read:row])
+                num_read = row
+            if states is not None and not num_read:
                 own = torch.zeros(1, self._token_ids.size)
             else:
                 own = torch.as_tensor(draft.tree_logits(ids[: row + 1], [()]))
-            found[n] = to_numpy(spread(own, self._token_ids, self.vocab_size))[0]
-        return found
+            logits[n] = to_numpy(spread(own, self._token_ids, self.vocab_size))[0]
+        return logits
 
     def _states(self, ids: Sequence[int]) -> Any:
         """Hidden states of all tokens, [len(ids), F]; None if the draft does not read them."""

@@ -397,9 +397,9 @@ def generate_steps(
                 stacklevel=2,
             )
             break
-        tokens, found = step()
+        tokens, step_metrics = step()
         text += tokens
-        metrics += found
+        metrics += step_metrics
         yield tokens, metrics
         if tokens[-1] in stop_tokens:
             break

@@ -167,19 +167,19 @@ def _grown(
     root = Node((), ())
     level = [(1.0, root)]
     num_drafts = tree.num_drafts
-    left = max(tree.num_nodes, num_drafts)
+    rest = max(tree.num_nodes, num_drafts)
     for depth in range(tree.max_depth):
-        widest = max(left // (num_drafts * (tree.max_depth - depth)), 1)
+        widest = max(rest // (num_drafts * (tree.max_depth - depth)), 1)
         level = sorted(level, key=lambda item: (-item[0], item[1].place))[:widest]
-        level = level[: left // num_drafts]
+        level = level[: rest // num_drafts]
         if not level:
             break
         laws = model([node.tokens for _, node in level])
-        made = [make(law, num_drafts) for law in laws]
-        left -= num_drafts * len(made)
+        per_node = [make(law, num_drafts) for law in laws]
+        rest -= num_drafts * len(per_node)
         following = []
         for (chance, node), law, drafts, draws in zip(
-            level, laws, made, draw_all(made, rng), strict=True
+            level, laws, per_node, draw_all(per_node, rng), strict=True
         ):
             places = _rates_after(law, rates, num_drafts)
             fixed = set(drafts.always_drafted.tolist())

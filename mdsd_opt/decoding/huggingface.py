@@ -126,13 +126,13 @@ def custom_generate(
         for new, metrics in steps:
             if on_step is not None:
                 on_step(new, metrics)
-            kept = _until_stop(batch.text(row, tokens), new, stopping_criteria)
-            tokens += kept
+            piece = _until_stop(batch.text(row, tokens), new, stopping_criteria)
+            tokens += piece
             if generation_config.output_scores or generation_config.output_logits:
-                scores += [batch.target.seen(new[:n]) for n in range(len(kept))]
+                scores += [batch.target.seen(new[:n]) for n in range(len(piece))]
             if streamer is not None:
-                streamer.put(torch.tensor(kept))
-            if len(kept) < len(new) or _stopped(batch.text(row, tokens), stopping_criteria):
+                streamer.put(torch.tensor(piece))
+            if len(piece) < len(new) or _stopped(batch.text(row, tokens), stopping_criteria):
                 break
         rows.append(tokens)
     if streamer is not None:
@@ -200,12 +200,12 @@ class _Processed:
 
         if self._at_once:
             return self._processors(texts, scores)
-        found = []
+        processed = []
         for text, row in zip(texts, scores, strict=True):  # in its own place in the batch
             copies = (self._num_rows, 1)
             all_rows = self._processors(text.repeat(copies), row.repeat(copies))
-            found.append(all_rows[self._row])
-        return torch.stack(found)
+            processed.append(all_rows[self._row])
+        return torch.stack(processed)
 
     def _ids(self, rows: Sequence[Sequence[int]]) -> Any:
         return token_ids(rows, self._prompt.device).clamp_(min=0)
@@ -226,8 +226,8 @@ def _is_row_by_row(processor: Any) -> bool:
 class _ProcessedObject(_Processed):
     """A draft that is no language model, with logits spread over the model's vocabulary."""
 
-    def __init__(self, draft: Any, vocab_size: int, *given: Any) -> None:
-        super().__init__(draft, *given)
+    def __init__(self, draft: Any, vocab_size: int, *context: Any) -> None:
+        super().__init__(draft, *context)
         self._token_ids, self._vocab_size = token_ids_of(draft), vocab_size
         for name in ("read", "begin", "features"):
             if hasattr(draft, name):
@@ -252,7 +252,7 @@ class _Batch:
     """The prompts of a call, and the two models that continue them."""
 
     def __init__(
-        self, model: Any, draft_model: Any, input_ids: Any, given: dict[str, Any], processors: Any
+        self, model: Any, draft_model: Any, input_ids: Any, inputs: dict[str, Any], processors: Any
     ) -> None:
         from mdsd_opt.decoding.models.loading import LoadedModel
         from mdsd_opt.decoding.models.tree_pass import TreeModel
@@ -260,7 +260,7 @@ class _Batch:
         def loaded(one: Any) -> LoadedModel:
             return LoadedModel(one, None, {"model": one.name_or_path or type(one).__name__})
 
-        target, static = loaded(model), _static_length(cache_of(given))
+        target, static = loaded(model), _static_length(cache_of(inputs))
         self._vocab_size = target.vocab_size
         self._models = (
             TreeModel(target, static_length=static),
@@ -269,7 +269,7 @@ class _Batch:
             else draft_model,
         )
         self._ids, self._processors = input_ids, processors
-        self._paddings = _left_paddings(given.get("attention_mask"), input_ids)
+        self._paddings = _left_paddings(inputs.get("attention_mask"), input_ids)
         rows = zip(input_ids.tolist(), self._paddings, strict=True)
         self._prompts = [row[padding:] for row, padding in rows]
         require_room(*self._models, self._prompts)
@@ -283,12 +283,12 @@ class _Batch:
 
         padding = self._paddings[row]
         model, drafter = self._models
-        given = self._processors, self._ids, row, padding
-        self.target = _Processed(model, *given)
+        context = self._processors, self._ids, row, padding
+        self.target = _Processed(model, *context)
         if isinstance(drafter, TreeModel):
-            draft = _Processed(drafter, *given)
+            draft = _Processed(drafter, *context)
         else:
-            draft = _ProcessedObject(drafter, self._vocab_size, *given)
+            draft = _ProcessedObject(drafter, self._vocab_size, *context)
         rng = np.random.default_rng(int(torch.randint(2**62, (1,))))
         return generate_steps(
             self.target, draft, self._prompts[row], rng=rng, max_new_tokens=room, **options
@@ -312,11 +312,11 @@ def _arguments_of_generate() -> dict[str, Any]:
 
 def _require_honoured(
     model: Any, draft_model: Any, input_ids: Any, processors: Any, config: Any,
-    given: dict[str, Any], outside: dict[str, Any],
+    inputs: dict[str, Any], outside: dict[str, Any],
 ) -> None:  # fmt: skip
     """Raise `InvalidInput` for a setting that this loop would not follow, by its name.
 
-    `given` is what `generate` has prepared, `outside` what it was given.
+    `inputs` is what `generate` has prepared, `outside` what it was given.
     """
     if draft_model is None:
         raise InvalidInput("there is no draft_model: give one with the same tokenizer")
@@ -343,9 +343,9 @@ def _require_honoured(
     }
     unusual |= {type(one).__name__: True for one in processors if type(one).__name__ in _STATEFUL}
     unusual |= {
-        name: True for name, value in given.items() if name not in _PREPARED and value is not None
+        name: True for name, value in inputs.items() if name not in _PREPARED and value is not None
     }
-    cache = cache_of(given)
+    cache = cache_of(inputs)
     unusual["a cache that holds text"] = cache is not None and holds_text(cache)
     unusual["a cache that is offloaded"] = bool(getattr(cache, "offloading", False))
     unusual["a cache that is quantized"] = "Quantized" in type(cache).__name__

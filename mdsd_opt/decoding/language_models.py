@@ -51,12 +51,12 @@ def _by_paths(model: Any, ids: Sequence[int], continuations: Sequence[Text]) -> 
         raise InvalidInput("the text is empty: a model needs at least one token")
     found: dict[Text, Any] = {}
     for path in sorted(continuations, key=len, reverse=True):
-        if path in found:
+        if path in logits:
             continue
-        wanted = [path[:n] for n in range(len(path) + 1) if path[:n] not in found]
+        wanted = [path[:n] for n in range(len(path) + 1) if path[:n] not in logits]
         rows = [len(ids) - 1 + len(tokens) for tokens in wanted]
-        found |= dict(zip(wanted, model.logits([*ids, *path], rows), strict=True))
-    return np.stack([found[tokens] for tokens in continuations])
+        logits |= dict(zip(wanted, model.logits([*ids, *path], rows), strict=True))
+    return np.stack([logits[tokens] for tokens in continuations])
 
 
 class PromptLookup:

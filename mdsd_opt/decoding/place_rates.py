@@ -110,8 +110,8 @@ def _mean_rates(
     from mdsd_opt.batch import acceptance_rates
 
     counts = range(1, max_drafts + 1)
-    found = acceptance_rates(pair, counts, scheme, verifier, num_threads=num_threads)
-    rates = to_numpy(found, "rates").reshape(-1, max_drafts)
+    by_position = acceptance_rates(pair, counts, scheme, verifier, num_threads=num_threads)
+    rates = to_numpy(by_position, "rates").reshape(-1, max_drafts)
     if len(rates) == 0:
         raise InvalidInput("the logits have no positions: give at least one row")
     return len(rates), rates.mean(axis=0)

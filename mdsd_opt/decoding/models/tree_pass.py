@@ -90,11 +90,11 @@ class TreeModel:
             self._readers = {chosen: chosen(model, room)}
             self._readers[chosen].keep_hidden_states(self._layers)
         with torch.inference_mode():
-            found = self._readers[chosen].logits(ids, asked)
-        if self._vocab_size is None or found.shape[-1] == self._vocab_size:
-            return found
-        missing = self._vocab_size - found.shape[-1]
-        return torch.nn.functional.pad(found, (0, missing), value=-torch.inf)
+            logits = self._readers[chosen].logits(ids, asked)
+        if self._vocab_size is None or logits.shape[-1] == self._vocab_size:
+            return logits
+        missing = self._vocab_size - logits.shape[-1]
+        return torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)
 
     def keep_hidden_states(self, layers: Sequence[int]) -> None:
         """Keep the hidden states of these layers from now on, see `hidden_states`.
@@ -260,15 +260,15 @@ def _plain(model: Any, ids: list[int], paths: list[Text]) -> Any:
     return torch.stack(rows)
 
 
-def _same(found: Any, plain: Any) -> bool:
+def _same(logits: Any, plain: Any) -> bool:
     import torch
 
     numbers = torch.finfo(plain.dtype)
-    found, plain = (x.double() for x in (found, plain))
-    if found.shape != plain.shape:
+    logits, plain = (x.double() for x in (logits, plain))
+    if logits.shape != plain.shape:
         return False
     varying = (plain - plain.mean(-1, keepdim=True)).norm(dim=-1)
-    distance = (found - plain).norm(dim=-1) / varying.clamp(min=1e-30)
+    distance = (logits - plain).norm(dim=-1) / varying.clamp(min=1e-30)
     # coarse numbers may choose other experts at a row or two
     share = distance.max() if numbers.bits > 16 else distance.median()
     return bool(share <= _TOLERANCE[numbers.dtype])
