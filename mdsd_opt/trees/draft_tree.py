@@ -171,9 +171,9 @@ def drawn(
         if not inner:
             break
         laws = model([node.tokens for node, _ in inner])
-        made = [make(law, len(places)) for (_, places), law in zip(inner, laws, strict=True)]
+        per_node = [make(law, len(places)) for (_, places), law in zip(inner, laws, strict=True)]
         level = []
-        for (node, _), drafts, draws in zip(inner, made, draw_all(made, rng), strict=True):
+        for (node, _), drafts, draws in zip(inner, per_node, draw_all(per_node, rng), strict=True):
             level += hang(node, drafts, draws, shape)
     return root
 
@@ -193,11 +193,11 @@ def hang(node: Node, drafts: DraftScheme, draws: Integers, shape: ValuedTopology
     return node.add_drafts(drafts, draws, worth, places)
 
 
-def draw_all(made: list[Any], rng: np.random.Generator) -> list[NDArray[Any]]:
+def draw_all(per_node: list[Any], rng: np.random.Generator) -> list[NDArray[Any]]:
     """Draws of each node of a level; promised ones if the host would have to wait for them."""
-    if isinstance(made[0], BinnedDrafts):  # no scheme: weights on a device
-        return sampled(made, rng)
-    return [drafts.sample(rng) for drafts in made]
+    if isinstance(per_node[0], BinnedDrafts):  # no scheme: weights on a device
+        return sampled(per_node, rng)
+    return [drafts.sample(rng) for drafts in per_node]
 
 
 def settle(root: Node) -> None:

@@ -135,13 +135,13 @@ def tree_optimum(
     -----
     A rule that sees the laws at the nodes of its tree only may fall short of it.
     """
-    found = tree_bound(target, draft, topology, scheme)
-    if found.status is not Status.OPTIMAL:
+    bound = tree_bound(target, draft, topology, scheme)
+    if bound.status is not Status.OPTIMAL:
         raise SolverError(
-            f"the optimum of the tree lies between {found.lower:.9f} and {found.upper:.9f}, not "
+            f"the optimum of the tree lies between {bound.lower:.9f} and {bound.upper:.9f}, not "
             "known to 1e-9 after a minute: take these bounds, from tree_bound"
         )
-    return found.upper
+    return bound.upper
 
 
 class _Search:
@@ -164,20 +164,20 @@ class _Search:
         Where one programme was not solved, which chances near the solver's tolerance may do, the
         other one goes on: its prices are rows and columns for both.
         """
-        found = []
+        points = []
         from_below = self._below.solve()
         if from_below is not None:
             reach, prices = from_below
             self.lower = max(self.lower, self._reached(reach))
-            found.append(prices)
+            points.append(prices)
         from_above = self._above.solve()
         if from_above is not None:
-            found.append(from_above)
-        if len(found) == 2:
-            found.append((found[0] + found[1]) / 2)
-        for prices in found:
+            points.append(from_above)
+        if len(points) == 2:
+            points.append((points[0] + points[1]) / 2)
+        for prices in points:
             self._learn(prices)
-        if not found:
+        if not points:
             return False
         self.stages.append((self.lower, self.upper))
         return True
@@ -253,19 +253,19 @@ class _Programme:
         from scipy.optimize import linprog
 
         for method in ("highs-ipm", "highs-ds"):
-            left = self._deadline - time.perf_counter()
-            options = {} if left == np.inf else {"time_limit": max(left, 1e-3)}
-            found = linprog(objective, **programme, method=method, options=options)
-            if found.status == 0:
-                return found
+            seconds = self._deadline - time.perf_counter()
+            options = {} if seconds == np.inf else {"time_limit": max(seconds, 1e-3)}
+            solution = linprog(objective, **programme, method=method, options=options)
+            if solution.status == 0:
+                return solution
         return None
 
     def _kept(self, used: Vector) -> list[bool]:
         """Whether each row is kept."""
         idle = [0 if use > 1e-12 else n + 1 for n, use in zip(self._idle, used, strict=True)]
-        kept = [n <= _PATIENCE for n in idle]
+        flags = [n <= _PATIENCE for n in idle]
         self._idle = [n for n in idle if n <= _PATIENCE]
-        return kept
+        return flags
 
 
 class FromAbove(_Programme):
@@ -292,17 +292,17 @@ class FromAbove(_Programme):
             (np.ones(columns.size), columns, np.cumsum([0, *lengths])),
             shape=(len(lengths), self._size),
         )
-        found = self._solved(
+        solution = self._solved(
             -np.ones(self._size),
             A_ub=vstack([self._flow, matrix]).tocsr(),
             b_ub=np.concatenate([self._flow_bounds, list(self._rows.values())]),
         )
-        if found is None:
+        if solution is None:
             return None
-        duals = -found.ineqlin.marginals[self._size :]
+        duals = -solution.ineqlin.marginals[self._size :]
         prices = np.concatenate([[0.0], duals @ matrix])
-        kept = self._kept(duals)
-        rows = zip(self._rows.items(), kept, strict=True)
+        flags = self._kept(duals)
+        rows = zip(self._rows.items(), flags, strict=True)
         self._rows = dict(row for row, keep in rows if keep)
         return prices
 
@@ -326,7 +326,7 @@ class FromBelow(_Programme):
         size, count = self._size, len(self._columns)
         reach = np.array(self._columns)
         mixture = csr_array(-reach[:, 1:].T)
-        found = self._solved(
+        solution = self._solved(
             np.concatenate([-np.ones(size), np.zeros(count)]),
             A_ub=vstack(
                 [
@@ -338,10 +338,10 @@ class FromBelow(_Programme):
             A_eq=csr_array(np.concatenate([np.zeros(size), np.ones(count)])[None]),
             b_eq=[1.0],
         )
-        if found is None:
+        if solution is None:
             return None
-        shares = np.maximum(found.x[size:], 0.0)
-        prices = np.concatenate([[0.0], -found.ineqlin.marginals[size:]])
-        kept = self._kept(shares)
-        self._columns = [c for c, keep in zip(self._columns, kept, strict=True) if keep]
+        shares = np.maximum(solution.x[size:], 0.0)
+        prices = np.concatenate([[0.0], -solution.ineqlin.marginals[size:]])
+        flags = self._kept(shares)
+        self._columns = [c for c, keep in zip(self._columns, flags, strict=True) if keep]
         return shares @ reach / shares.sum(), prices

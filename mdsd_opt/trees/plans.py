@@ -157,10 +157,10 @@ def _of_two_arguments(cost: Cost | CostByDepth | None) -> CostByDepth | None:
     if not callable(cost):
         return None
     try:
-        given = inspect.signature(cost).parameters.values()
+        parameters = inspect.signature(cost).parameters.values()
     except ValueError:  # some of those that are built in do not tell
         return None
-    needed = [x for x in given if x.default is x.empty and x.kind in _POSITIONAL]
+    needed = [x for x in parameters if x.default is x.empty and x.kind in _POSITIONAL]
     return cast(CostByDepth, cost) if len(needed) == 2 else None
 
 
@@ -178,14 +178,14 @@ class _Level:
         while self.counts[drafts] == 0 and drafts > 0:  # fewer bring as much
             drafts -= 1
         count = int(self.counts[drafts])
-        left, found = drafts - count, []
+        rest, sizes = drafts - count, []
         for j in range(count - 1, 0, -1):
-            x = np.arange(left // (j + 1) + 1)
-            found.append(
-                int(np.argmax(self.sums[count, j - 1, left - x] + rates[count, j] * self.below[x]))
+            x = np.arange(rest // (j + 1) + 1)
+            sizes.append(
+                int(np.argmax(self.sums[count, j - 1, rest - x] + rates[count, j] * self.below[x]))
             )
-            left -= found[-1]
-        return sorted([*found, left][:count], reverse=True)
+            rest -= sizes[-1]
+        return sorted([*sizes, rest][:count], reverse=True)
 
 
 def _levels(rates: RateTable, num_nodes: int, depth: int | None) -> list[_Level]:

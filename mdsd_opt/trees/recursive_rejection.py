@@ -60,11 +60,11 @@ def whole_support_masses(target: Numbers, q: Numbers, draws: Integers) -> Number
     masses = np.zeros_like(target, shape=draws.size)
     drawn = draws[draws >= 0]
     target, q = target[drawn], q[drawn] / q[drawn].sum()
-    left, demand = 1, min(target.sum(), 1)
+    undecided, demand = 1, min(target.sum(), 1)
     for k in range(drawn.size):
         chance = accepted(target[k], q[k])
-        masses[k] = left * chance
-        left *= 1 - chance
+        masses[k] = undecided * chance
+        undecided *= 1 - chance
         target, demand, _ = after_refusal(target, demand, q)
         q = without(q, k)
     return masses
@@ -104,16 +104,16 @@ def tried_one_by_one(
 def best_number(target: Numbers, demand: float, q: Numbers, values: Values) -> int:
     """Number of tries with the largest forecast; `values` in the order of the tries."""
     target, q = by_ratio(target, q)
-    most, tried, left = 0.0, 0.0, 1.0
+    most, tried, undecided = 0.0, 0.0, 1.0
     for j in range(values.size):
         rest = np.sort(values[j:])[::-1]
-        expected = tried + left * float(rest @ rank_chances(target, q, rest.size))
+        expected = tried + undecided * float(rest @ rank_chances(target, q, rest.size))
         if expected <= most + _NOTHING and j > 0:
             return j - 1
         most = expected
         target, demand, refused = after_refusal(target, demand, q)
-        tried += left * (1.0 - refused) * values[j]
-        left *= refused
+        tried += undecided * (1.0 - refused) * values[j]
+        undecided *= refused
         if demand <= 0.0:
             return j
     return values.size - 1  # to try the last one and to decide about it is the same

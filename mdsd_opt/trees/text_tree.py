@@ -157,7 +157,7 @@ class MergedTrees:
             for part in level.values():
                 part.missed.fill(1.0)
         chances, taken = np.zeros(texts.size), np.zeros(texts.size, np.bool_)
-        left = 1.0
+        rest = 1.0
         for text in order.tolist():
             above = self._above(text)
             taken[text] = True
@@ -177,18 +177,18 @@ class MergedTrees:
                         missed *= float(q @ after.missed[first : first + size]) ** count
                     part.missed[at] = missed
             now = float(self._root.missed[0])
-            chances[text] = max(left - now, 0.0)
-            left = now
-        chances[0] = left
+            chances[text] = max(rest - now, 0.0)
+            rest = now
+        chances[0] = rest
         return chances
 
     def _above(self, text: int) -> list[int]:
         """Texts that a text begins with, from its parent to the root."""
-        found = []
+        ancestors = []
         while text:
             text = int(self._texts.parent[text])
-            found.append(text)
-        return found
+            ancestors.append(text)
+        return ancestors
 
 
 class RandomTrees:
@@ -246,14 +246,14 @@ class RandomTrees:
 def _places(topology: Topology, texts: TextTree) -> tuple[Integers, dict[int, int]]:
     """Table of places that `first_met` takes, and the row of every number of drafts."""
     rows = {count: n for n, count in enumerate(sorted(set(topology.num_drafts.values())))}
-    found: list[Place] = [()]
+    places: list[Place] = [()]
     table = []
     start = 0
-    for place in found:
+    for place in places:
         count = topology.drafts_at(place)
-        table.append([len(place), count, len(found), start, rows.get(count, 0)])
+        table.append([len(place), count, len(places), start, rows.get(count, 0)])
         start += texts.vocab_size ** len(place)
-        found.extend((*place, rank) for rank in range(count))
+        places.extend((*place, rank) for rank in range(count))
     return np.array(table), rows
 
 

@@ -61,9 +61,9 @@ def token_split(
     """
     if drafts is None or not target.any():
         return TokenSplit({}, 0 * target)
-    law, made = cast(Any, target), cast(Any, drafts)
-    if isinstance(made, BinnedDrafts):  # no scheme: weights on a device
-        passed, remains = made.passed(law, draws, values)
+    law, binned = cast(Any, target), cast(Any, drafts)
+    if isinstance(binned, BinnedDrafts):  # no scheme: weights on a device
+        passed, remains = binned.passed(law, draws, values)
         return TokenSplit(_by_token(draws, passed), cast(Any, remains))
     if drafts.prefix_form is None:
         raise UnsupportedScheme(
@@ -92,9 +92,9 @@ def token_split(
     if not fixed.size:
         return TokenSplit(masses, kept)
     # Fixed tokens are there whatever is drawn: they share what the others leave.
-    left = 1 - kept.sum()
-    if left > 0:
-        share = max(1 - sum(masses.values()), 0) / left
+    room = 1 - kept.sum()
+    if room > 0:
+        share = max(1 - sum(masses.values()), 0) / room
         for token in fixed.tolist():
             masses[token] = masses.get(token, 0) + share * target[token]
     kept[fixed] += target[fixed]
@@ -126,19 +126,19 @@ def split_with_tries(
         return token_split(target, drafts, draws, values)
     masses: defaultdict[int, float] = defaultdict(int)
     q, rest = draft_law(drafts, target), target
-    left = left_on_average = 1 - target[:1].sum() * 0  # a float or a Fraction
+    undecided = left_on_average = 1 - target[:1].sum() * 0  # a float or a Fraction
     for k in tries:
         token = int(draws[k])
         chance = accepted(rest[token], q[token])
-        masses[token] += left * chance
-        left *= 1 - chance
+        masses[token] += undecided * chance
+        undecided *= 1 - chance
         rest, demand, refused = after_refusal(rest, demand, q)
         left_on_average *= refused
     draws, values = np.delete(draws, tries), np.delete(values, tries)
     (model,) = drafts.models
     others = token_split(rest, WithReplacement(model, draws.size), draws, values)
     for token, mass in others.masses.items():
-        masses[token] += left * mass
+        masses[token] += undecided * mass
     return TokenSplit(dict(masses), target - left_on_average * (rest - others.kept))
 
 

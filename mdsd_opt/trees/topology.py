@@ -96,8 +96,8 @@ class Topology:
         """Same topology without levels below that depth, at least one of which stays."""
         if depth >= self.depth:
             return self
-        kept = {place: count for place, count in self.num_drafts.items() if len(place) < depth}
-        return replace(self, num_drafts=kept)
+        counts = {place: count for place, count in self.num_drafts.items() if len(place) < depth}
+        return replace(self, num_drafts=counts)
 
     def drafts_at(self, place: Place) -> int:
         """Number of drafts drawn after a node; 0 for a leaf."""
@@ -202,11 +202,11 @@ def balanced(num_drafts: int, num_nodes: int) -> Topology:
         raise InvalidInput(f"{num_drafts} drafts, {num_nodes} nodes: give at least 1 of both")
     places: dict[Place, int] = {}
     waiting: deque[Place] = deque([()])
-    left = num_nodes
-    while left:
+    rest = num_nodes
+    while rest:
         place = waiting.popleft()
-        places[place] = min(num_drafts, left)
-        left -= places[place]
+        places[place] = min(num_drafts, rest)
+        rest -= places[place]
         waiting.extend((*place, rank) for rank in range(places[place]))
     return Topology(places, f"{num_drafts}-ary{num_nodes}")
 

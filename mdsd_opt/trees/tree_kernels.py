@@ -21,7 +21,7 @@ def best_below(rates: Any, below: Any, best: Any, counts: Any, sums: Any) -> Non
     best[0] = 0.0
     counts[0] = 0
     for b in range(1, best.size):
-        found = best[b - 1]
+        most = best[b - 1]
         count = 0
         for k in range(1, min(rates.shape[1], b) + 1):
             s = b - k
@@ -42,10 +42,10 @@ def best_below(rates: Any, below: Any, best: Any, counts: Any, sums: Any) -> Non
                 value = before[s - end + 1] + rate * (1.0 + below[end - 1])
                 top = max(top, other, value)
                 sums[k, j, s] = top
-            if top > found:
-                found = top
+            if top > most:
+                most = top
                 count = k
-        best[b] = found
+        best[b] = most
         counts[b] = count
 
 
@@ -65,7 +65,7 @@ def first_met(
     probabilities. `misses`, ones at first, are chances that nothing of the order so far is at or
     below a text, drawn at a place. In: `taken`, shape (N,), all False; out: `chances`, shape (N,).
     """
-    left = 1.0
+    rest = 1.0
     for n in range(order.size):
         text = order[n]
         level = level_of[text]
@@ -100,9 +100,9 @@ def first_met(
                             chance *= misses[places[child, 3] + at * vocab_size + token]
                     total += chance
                 misses[places[c, 3] + at] = total
-        chances[text] = max(left - misses[0], 0.0)
-        left = misses[0]
-    return left
+        chances[text] = max(rest - misses[0], 0.0)
+        rest = misses[0]
+    return rest
 
 
 @kernel

@@ -68,7 +68,7 @@ def _best_place(drawn: Drawn, values: Values) -> BlockRule:
 
 
 def _with_swaps(drawn: Drawn, values: Values, rule: BlockRule) -> BlockRule:
-    left, lowest_first = masses_left(drawn), sorted(drawn.places.tolist())
+    mass, lowest_first = masses_left(drawn), sorted(drawn.places.tolist())
 
     @cache
     def exchanged(j: int, k: int) -> tuple[Any, BlockRule]:
@@ -77,8 +77,8 @@ def _with_swaps(drawn: Drawn, values: Values, rule: BlockRule) -> BlockRule:
         order[[j, k]] = k, j
         other = replace(drawn, tokens=drawn.tokens[order], places=drawn.places[order])
         between = slice(min(j, k), max(j, k))
-        ratio = left[0] / left[0]
-        for mine, theirs in zip(left[between], masses_left(other, left[-1])[between], strict=True):
+        ratio = mass[0] / mass[0]
+        for mine, theirs in zip(mass[between], masses_left(other, mass[-1])[between], strict=True):
             ratio = ratio * mine / theirs
         return ratio, block_rule(False, other)
 

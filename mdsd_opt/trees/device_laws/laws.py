@@ -137,21 +137,21 @@ def sampled(drafts: Sequence[BinnedDrafts], rng: np.random.Generator) -> list[ND
     Then draws that coincide are only found to do so when the promises are kept.
     """
     if transfers.is_host(drafts[0].weights.device):
-        return [made.sample(rng) for made in drafts]
-    found = []
-    for made, row in zip(drafts, _drawn(drafts, rng), strict=True):
-        draws = np.empty(made.num_drafts, dtype=object)
-        draws[:] = [PromisedToken(token) for token in row[: made.num_drafts].unbind()]
-        found.append(draws)
-    return found
+        return [one.sample(rng) for one in drafts]
+    rows = []
+    for one, row in zip(drafts, _drawn(drafts, rng), strict=True):
+        draws = np.empty(one.num_drafts, dtype=object)
+        draws[:] = [PromisedToken(token) for token in row[: one.num_drafts].unbind()]
+        rows.append(draws)
+    return rows
 
 
 def _drawn(drafts: Sequence[BinnedDrafts], rng: np.random.Generator) -> Any:
     """Draws of some nodes on the device, shape (n, K) for the largest K of them."""
     import torch
 
-    widest = max(made.num_drafts for made in drafts)
-    rows = torch.stack([made.weights for made in drafts])
+    widest = max(one.num_drafts for one in drafts)
+    rows = torch.stack([one.weights for one in drafts])
     uniforms = on_device(rng.random((len(drafts), widest)), rows.device)
     return (draw if drafts[0].replaced else draw_distinct)(rows, uniforms)
 

@@ -83,7 +83,7 @@ def bin_tables(
     summed = summed_on_cpu if transfers.is_host(targets.device) else summed_on_device
     sums, ends, drawn, races, bins = summed(targets, drafts, draws, num_drafts, replaced, num_bins)
     lowest, highest = _ratios(ends)
-    found = []
+    tables = []
     for i, count in enumerate(num_drafts):
         total = sums[i].sum(axis=0)
         scale = total[1] / total[0]
@@ -93,13 +93,13 @@ def bin_tables(
             if token >= 0
         }
         masses = np.ascontiguousarray((sums[i] / total).T)
-        found.append(BinTable(
+        tables.append(BinTable(
             masses[0], masses[1], scale * lowest[i], scale * highest[i],
             sums[i, :, 1].copy(), None if replaced else races[i],
             partial(operator.getitem, targets, i), drafts[i], bins[i],
             tuple(drawn[i, 0, :count].astype(int).tolist()), at,
         ))  # fmt: skip
-    return found
+    return tables
 
 
 def undrafted_table(weights: Callable[[], Any]) -> BinTable:
@@ -246,8 +246,8 @@ def race_sums_of(most_drafts: int, terms: Vector, sums: Vector, heavy: Vector) -
     moments[:, MOMENT] = sums[:, 0] / unit
     moments[:, MOMENT + 1 : MOMENT + num_moments] = sums[:, 1:] * _grain(most_drafts)
     first = np.full(num_bins, -1)
-    kept = heavy[:, heavy[0] > 0.0]
-    following = np.empty(kept.shape[1], np.int64)
-    for i, place in enumerate(kept[1].astype(np.int64).tolist()):
+    positive = heavy[:, heavy[0] > 0.0]
+    following = np.empty(positive.shape[1], np.int64)
+    for i, place in enumerate(positive[1].astype(np.int64).tolist()):
         following[i], first[place] = first[place], i
-    return RaceSums(slowest, others, unit, moments, (first, following, kept[0].copy()))
+    return RaceSums(slowest, others, unit, moments, (first, following, positive[0].copy()))

@@ -42,10 +42,10 @@ def on_device(numbers: Any, device: Any) -> Any:
     """Tensor on the device of the host's numbers; from pinned memory where that spares a wait."""
     import torch
 
-    made = torch.as_tensor(numbers)
+    tensor = torch.as_tensor(numbers)
     if torch.device(device).type != "cuda":
-        return made.to(device)
-    return made.pin_memory().to(device, non_blocking=True)
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 class PromisedToken:

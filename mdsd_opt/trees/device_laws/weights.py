@@ -45,8 +45,8 @@ def integer_weights(
         seen = whole if joint else law
         descending = seen.sort(-1, descending=True).values
         before = descending.cumsum(-1, dtype=torch.float64) - descending
-        kept = (before < top_p).sum(-1, keepdim=True)
-        law = _at_least(law, seen, descending.gather(-1, kept - 1))
+        num_tokens = (before < top_p).sum(-1, keepdim=True)
+        law = _at_least(law, seen, descending.gather(-1, num_tokens - 1))
     if min_p is not None and min_p > 0:
         law = _at_least(law, law, min_p * law.amax(-1, keepdim=True))
     return law.mul_(UNIT).round_()
@@ -64,8 +64,8 @@ def _at_least(law: Any, seen: Any, floor: Any) -> Any:
     """Law of the tokens to which another law, or the same, gives at least so much."""
     import torch
 
-    kept = torch.where(seen >= floor, law, 0.0)
-    return kept / kept.sum(-1, keepdim=True)
+    masses = torch.where(seen >= floor, law, 0.0)
+    return masses / masses.sum(-1, keepdim=True)
 
 
 def draw(masses: Any, uniforms: Any) -> Any:
@@ -93,18 +93,18 @@ def draw_distinct(weights: Any, uniforms: Any) -> Any:
     import torch
 
     reached = weights.cumsum(-1, dtype=torch.float64)
-    left = reached[:, -1:].contiguous()
-    found = []
-    starts = masses = left[:, :0]
+    rest = reached[:, -1:].contiguous()
+    tokens = []
+    starts = masses = rest[:, :0]
     for k in range(uniforms.shape[1]):
-        at = (uniforms[:, k : k + 1] * left).floor_().minimum(left - 1.0)
+        at = (uniforms[:, k : k + 1] * rest).floor_().minimum(rest - 1.0)
         for j in range(k):
             at += torch.where(at >= starts[:, j : j + 1], masses[:, j : j + 1], 0.0)
-        exists = left > 0.0
+        exists = rest > 0.0
         token = torch.searchsorted(reached, at, right=True)
         mass = torch.where(exists, weights.gather(-1, token).double(), 0.0)
-        found.append(torch.where(exists, token, -1))
+        tokens.append(torch.where(exists, token, -1))
         starts, order = torch.cat((starts, reached.gather(-1, token) - mass), -1).sort(-1)
         masses = torch.cat((masses, mass), -1).gather(-1, order)
-        left = left - mass
-    return torch.cat(found, -1)
+        rest = rest - mass
+    return torch.cat(tokens, -1)

@@ -33,15 +33,15 @@ MULTI_STEP: dict[str, TreeRule] = {
 _SHORT = {"trav_hull": "traversal_hull", "gbv": "greedy_multi_path"}
 
 
-def _checked(found: Any, given: str) -> TreeRule:
-    if isinstance(found, Verifier):
-        return TopDown(found)
-    if not isinstance(found, TreeRule):
+def _checked(rule: Any, name: str) -> TreeRule:
+    if isinstance(rule, Verifier):
+        return TopDown(rule)
+    if not isinstance(rule, TreeRule):
         raise InvalidInput(
-            f"{given} is {found!r:.60}: give an object of a class that is derived from "
+            f"{name} is {rule!r:.60}: give an object of a class that is derived from "
             "mdsd_opt.trees.TreeRule, or a verifier"
         )
-    return found
+    return rule
 
 
 def _own() -> dict[str, Any]:
@@ -68,8 +68,8 @@ def get_rule(name: str) -> TreeRule:
     InvalidInput
         What ``"module:attribute"`` names is neither.
     """
-    found = RULES.get(_SHORT.get(name, name))
-    rule: TreeRule = TopDown(name) if found is TopDown else found
+    entry = RULES.get(_SHORT.get(name, name))
+    rule: TreeRule = TopDown(name) if entry is TopDown else entry
     return rule
 
 

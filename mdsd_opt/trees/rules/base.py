@@ -47,10 +47,10 @@ class Stop:
         if masses is None:
             return self.node.target
         if isinstance(masses, BinnedLaw):
-            left = masses.normalised()
+            residual = masses.normalised()
         else:
-            left = normalised(positive_part(masses))
-        return self.node.target if left is None else left
+            residual = normalised(positive_part(masses))
+        return self.node.target if residual is None else residual
 
     def draw(self, uniform: float) -> int:
         """Draw the extra token."""
@@ -111,12 +111,12 @@ def taken(ways: list[Stop], uniform: float) -> Stop:
     return ways[min(chosen, len(ways) - 1)]
 
 
-def completed(found: list[Stop], root: Node, left: float) -> list[Stop]:
+def completed(stops: list[Stop], root: Node, rest: float) -> list[Stop]:
     """All ways to end, also if rounding has left a probability without any.
 
     Where p and q are equal up to rounding, a draft of far less probability than that may be refused
     while nothing of p is left for other tokens. Then nothing is accepted, and the token follows p.
     """
-    if left > 0.0:
-        found.append(Stop(root, left))
-    return found
+    if rest > 0.0:
+        stops.append(Stop(root, rest))
+    return stops

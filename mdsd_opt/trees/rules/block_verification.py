@@ -48,15 +48,15 @@ def ends_along(nodes: Sequence[Node], laws: Sequence[Law]) -> list[Stop]:
     for (node, child), q in zip(pairwise(nodes), laws, strict=True):
         token = child.tokens[-1]
         passed.append(accepted(passed[-1] * node.target[token], q[token]))
-    found = [Stop(nodes[-1], passed[-1])]
+    stops = [Stop(nodes[-1], passed[-1])]
     reach = 1 - passed[-1]
     for node, r, q in zip(nodes[-2::-1], passed[-2::-1], laws[::-1], strict=True):
         masses = np.maximum(r * node.target - q, 0)
         total = masses.sum()
         ends = total / (total + 1 - r) if total + 1 - r > 0 else 1
-        found.append(Stop(node, reach * ends, masses))
+        stops.append(Stop(node, reach * ends, masses))
         reach *= 1 - ends
-    return completed([stop for stop in found if stop.probability > 0], nodes[0], reach)
+    return completed([stop for stop in stops if stop.probability > 0], nodes[0], reach)
 
 
 def _law_of_one(node: Node) -> Law:

@@ -41,19 +41,19 @@ class LevelSequential(TreeRule):
         one = root.target.sum() * 0 + 1  # in the numbers of the target, which may be Fractions
         masses = [(root, one)]
         while masses:
-            passed, left, masses = _next_level(masses, one)
-            levels.append((passed, left))
-        found: list[Stop] = []
+            passed, rest, masses = _next_level(masses, one)
+            levels.append((passed, rest))
+        stops: list[Stop] = []
         reach: float = 1
-        for passed, left in reversed(levels):  # each step given that no deeper one has ended
+        for passed, rest in reversed(levels):  # each step given that no deeper one has ended
             ended: float = 0
             for at in passed:
-                share = min(max((at.mass - at.goes_on) / left, 0), 1) if left > 0 else 0
+                share = min(max((at.mass - at.goes_on) / rest, 0), 1) if rest > 0 else 0
                 if reach * share > 0:
-                    found.append(Stop(at.node, reach * share, at.rest))
+                    stops.append(Stop(at.node, reach * share, at.rest))
                 ended += share
             reach *= max(1 - ended, 0)
-        return completed(found, root, reach)
+        return completed(stops, root, reach)
 
 
 def _next_level(

@@ -29,12 +29,12 @@ class TopDown(TreeRule):
         self.host_only = "" if name == "optimal" else f"{name!r} asks for every token's probability"
 
     def stops(self, root: Node) -> list[Stop]:
-        found: list[Stop] = []
+        stops: list[Stop] = []
         waiting = [(root, 1.0)]
         while waiting:
             node, probability = waiting.pop()
             if node.drafts is None:
-                found.append(Stop(node, probability))
+                stops.append(Stop(node, probability))
                 continue
             masses, rest = self._decided(node)
             waiting += [
@@ -43,8 +43,8 @@ class TopDown(TreeRule):
                 if mass > 0.0
             ]
             if rest.probability > 0.0:
-                found.append(Stop(node, probability * rest.probability, rest.masses))
-        return found
+                stops.append(Stop(node, probability * rest.probability, rest.masses))
+        return stops
 
     def _decided(self, node: Node) -> tuple[dict[int, float], Stop]:
         """Probability of each draft to come out, and the rest of the token's law."""

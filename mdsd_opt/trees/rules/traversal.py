@@ -34,8 +34,8 @@ class Traversal(TreeRule):
     host_only = "what a refused draft leaves differs from token to token; traversal_hull is like it"
 
     def stops(self, root: Node) -> list[Stop]:
-        found: list[Stop] = []
-        return completed(found, root, _visit(root, 1, 1, found, _all_drafts))
+        stops: list[Stop] = []
+        return completed(stops, root, _visit(root, 1, 1, stops, _all_drafts))
 
 
 class TraversalHull(TreeRule):
@@ -53,8 +53,8 @@ class TraversalHull(TreeRule):
     host_only = ""
 
     def stops(self, root: Node) -> list[Stop]:
-        found: list[Stop] = []
-        return completed(found, root, _visit(root, 1, 1, found, tried_one_by_one))
+        stops: list[Stop] = []
+        return completed(stops, root, _visit(root, 1, 1, stops, tried_one_by_one))
 
 
 def _all_drafts(target: Law, demand: float, drafts: Any, values: Law) -> list[int]:
@@ -71,14 +71,14 @@ def _visit(
     node: Node,
     reach: float,
     demand: float,
-    found: list[Stop],
+    stops: list[Stop],
     tries_of: Callable[[Law, float, Any, Law], list[int]],
 ) -> float:
     """Add the ways to end at or below a node; return the probability that there is none."""
     if reach <= 0.0 or demand <= 0.0:
         return reach
     if node.drafts is None:
-        found.append(Stop(node, reach * demand))
+        stops.append(Stop(node, reach * demand))
         return reach * (1 - demand)
     drafts: Any = node.drafts  # with tries, one that has a q
     target, draws, values = demand * node.target, node.draws, node.values
@@ -89,14 +89,14 @@ def _visit(
         if token < 0:  # nothing was left to draw
             break
         share = accepted(target[token], q[token])
-        reach = _visit(node.children[token], reach, share, found, tries_of)
+        reach = _visit(node.children[token], reach, share, stops, tries_of)
         target, demand, _ = after_refusal(target, demand, q)
         if reach <= 0.0 or demand <= 0.0:
             return reach
         if not drafts.random_draws.is_replaced:
             q = without(q, token)
     if len(tries) == draws.size:
-        found.append(Stop(node, reach * demand, target))
+        stops.append(Stop(node, reach * demand, target))
         return reach * (1 - demand)
     if tries:
         draws, values = np.delete(draws, tries), np.delete(values, tries)
@@ -107,12 +107,12 @@ def _visit(
         if mass <= 0 or tried >= 1:
             break
         share = min(mass / (1 - tried), 1)
-        reach = _visit(node.children[token], reach, share, found, tries_of)
+        reach = _visit(node.children[token], reach, share, stops, tries_of)
         tried += mass
     goes_on = split.alpha
     if goes_on >= 1:
         return reach
     ends = min(max((demand - goes_on) / (1 - goes_on), 0), 1)
     if reach * ends > 0:
-        found.append(Stop(node, reach * ends, target - split.kept))
+        stops.append(Stop(node, reach * ends, target - split.kept))
     return reach * (1 - ends)
