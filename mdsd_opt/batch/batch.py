@@ -284,15 +284,15 @@ def paired_rows(
     """Both sides of a batch, of one shape up to the width of the vocabularies."""
     index_shape = batch_shape(target_logits.shape, draft_logits.shape)
     sides = []
-    for given, sampling, ids in (
+    for side, sampling, ids in (
         (target_logits, reading.target, None),
         (draft_logits, reading.draft, reading.draft_token_ids),
     ):
-        values = given.numpy()
+        values = side.numpy()
         shape = (*(index_shape or (1,)), values.shape[-1])
         wide = np.broadcast_to(values, shape) if values.shape != shape else values
         start = origin or (0,) * len(index_shape)
-        sides.append(LogitRows(given.name, wide, sampling, index_shape, start, ids))
+        sides.append(LogitRows(side.name, wide, sampling, index_shape, start, ids))
     return sides[0], sides[1]
 
 

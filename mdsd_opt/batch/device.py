@@ -64,14 +64,14 @@ def on_device(
     interop.require_one_device(target, draft)
     if held:
         with interop.on_stream_of(held[0]) as stream:
-            found = in_place(runtime_of_device(interop.current_device()), stream, held[0])
+            answer = in_place(runtime_of_device(interop.current_device()), stream, held[0])
     else:
         runtime = runtime_of_device(interop.current_device())
-        found = in_chunks(runtime, target.numpy(), draft.numpy())
-    if not isinstance(found, str):
-        return found
+        answer = in_chunks(runtime, target.numpy(), draft.numpy())
+    if not isinstance(answer, str):
+        return answer
     if device == "gpu":
-        raise UnsupportedScheme(f'device="gpu": {found}. device=None computes on the CPU instead.')
+        raise UnsupportedScheme(f'device="gpu": {answer}. device=None computes on the CPU instead.')
     return None
 
 
@@ -179,8 +179,8 @@ def device_rates(
         result = request.compute(runtime, *sides)
         shape = index_shape(*sides)
         interop.check_rows(runtime.download(result.is_bad), shape, target, draft)
-        found = result.rates.reshape(*shape, len(request.num_drafts))
-        return interop.handed_back(reference, found)
+        rates = result.rates.reshape(*shape, len(request.num_drafts))
+        return interop.handed_back(reference, rates)
 
     return on_device(target, draft, device, in_place, partial(rates_in_chunks, request=request))
 
@@ -205,11 +205,11 @@ def rates_in_chunks(
     if obstacle or not (interop.is_readable(target) and interop.is_readable(draft)):
         return obstacle or NOT_READ
     shape = np.broadcast_shapes(target.shape[:-1], draft.shape[:-1])
-    found = np.empty((int(np.prod(shape)), len(request.num_drafts)))
-    is_bad = np.empty(found.shape[0], np.int32)
+    rates = np.empty((int(np.prod(shape)), len(request.num_drafts)))
+    is_bad = np.empty(rates.shape[0], np.int32)
 
     def collect(result: RowRates, rows: slice) -> None:
-        found[rows] = runtime.download(result.rates)
+        rates[rows] = runtime.download(result.rates)
         is_bad[rows] = runtime.download(result.is_bad)
 
     def compute(p: DeviceLogits, q: DeviceLogits, start: int) -> RowRates:
@@ -217,7 +217,7 @@ def rates_in_chunks(
 
     work_in_chunks(runtime, target, draft, compute, collect, chunk_bytes)
     _check_sent(is_bad, shape, target, draft)
-    return found.reshape(*shape, len(request.num_drafts))[()]
+    return rates.reshape(*shape, len(request.num_drafts))[()]
 
 
 def _check_sent(is_bad: Any, shape: tuple[int, ...], p: NDArray[Any], q: NDArray[Any]) -> None:
@@ -283,8 +283,8 @@ def verify_on_device(
         interop.check_rows(runtime.download(result.is_bad), shape, target, draft)
         hits = ids == result.tokens[:, None]
         places = cupy.where(hits.any(axis=1), hits.argmax(axis=1), -1).astype(np.int64)
-        told = (result.rates, result.gaps) if request.with_rates else ()
-        columns = (result.tokens, places, *told)
+        extras = (result.rates, result.gaps) if request.with_rates else ()
+        columns = (result.tokens, places, *extras)
         return BatchVerdict(*(interop.handed_back(reference, x.reshape(shape)) for x in columns))
 
     def in_chunks(runtime: DeviceRuntime, p: NDArray[Any], q: NDArray[Any]) -> BatchVerdict | str:

@@ -121,8 +121,8 @@ class Listed:
     @property
     def unlisted(self) -> float:
         """Difference of the probabilities' sum from one."""
-        left = 1.0 - math.fsum(self.probabilities.values())
-        return min(max(left, self.tail), self.tail + self.slack)
+        rest = 1.0 - math.fsum(self.probabilities.values())
+        return min(max(rest, self.tail), self.tail + self.slack)
 
     @property
     def tokens_of_tail(self) -> int:
@@ -152,17 +152,17 @@ def _told_apart(logprobs: Mapping[Any, Any], name: str) -> Mapping[Any, Any]:
     if not unclear:
         return logprobs
     most = max(_number(x, "\ufffd", name) for x in unclear)
-    found = {
+    distinct = {
         token: x
         for token, x in logprobs.items()
         if not _is_unclear(token) and _number(x, token, name) >= most
     }
-    if not found:
+    if not distinct:
         raise InvalidInput(
             f"{name}: the likeliest token has U+FFFD in its text, as parts of any characters have. "
             "Ask the server for ids (return_tokens_as_token_ids) or bytes"
         )
-    return found
+    return distinct
 
 
 def _is_unclear(token: Hashable) -> bool:
@@ -194,12 +194,12 @@ def _largest_mean(mass: Vector, errors: Vector, drawn: int) -> float:
     mean = float(mass @ errors) / math.fsum(mass)
     while True:
         gains = mass * (errors - mean)
-        left = gains > 0
-        left[:-1] = True
+        inside = gains > 0
+        inside[:-1] = True
         out = np.argpartition(gains[:-1], drawn)[:drawn]
-        left[out] = gains[out] > 0
-        kept = float(mass[left].sum())
-        raised = float(mass[left] @ errors[left]) / kept if kept else mean
+        inside[out] = gains[out] > 0
+        total = float(mass[inside].sum())
+        raised = float(mass[inside] @ errors[inside]) / total if total else mean
         if raised <= mean:
             return mean
         mean = raised

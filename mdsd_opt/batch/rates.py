@@ -110,9 +110,9 @@ def acceptance_rates(
     if batch.may_use_a_device and not batch.logits.is_lazy:
         from mdsd_opt.batch.device import device_rates
 
-        found = device_rates(batch.logits.target, batch.logits.draft, batch.request, device)
-        if found is not None:
-            return found if keep_axis else found[..., 0]
+        rates = device_rates(batch.logits.target, batch.logits.draft, batch.request, device)
+        if rates is not None:
+            return rates if keep_axis else rates[..., 0]
     return batch.rates(keep_axis)
 
 
@@ -125,10 +125,10 @@ def checked_device(device: str | None) -> str | None:
 
 def checked_counts(num_drafts: int | Sequence[int]) -> tuple[int, ...]:
     """Numbers of drafts K; `InvalidInput` unless there is one, and each is a number."""
-    given = tuple(num_drafts) if isinstance(num_drafts, Iterable) else (num_drafts,)
-    if not given:
+    counts = tuple(num_drafts) if isinstance(num_drafts, Iterable) else (num_drafts,)
+    if not counts:
         raise InvalidInput("num_drafts is empty: give at least one number of drafts")
-    return tuple(checked_num_drafts(checked_integer(count, "num_drafts")) for count in given)
+    return tuple(checked_num_drafts(checked_integer(count, "num_drafts")) for count in counts)
 
 
 def checked_integer(value: Any, name: str, least: int = 1) -> int:

@@ -103,13 +103,13 @@ def relaxed_rates(
     -----
     See the theory page "Beyond lossless".
     """
-    name, given = the_budget({"tv": tv, "kl": kl, "chi2": chi2})
-    listed = tuple(given) if isinstance(given, Iterable) else (given,)
+    name, budget = the_budget({"tv": tv, "kl": kl, "chi2": chi2})
+    listed = tuple(budget) if isinstance(budget, Iterable) else (budget,)
     amounts = tuple(float(checked_amount(name, amount)) for amount in listed)
     schemes = (drafts,) if isinstance(drafts, str) else tuple(drafts)
-    for what, values in ((name, amounts), ("drafts", schemes)):
+    for subject, values in ((name, amounts), ("drafts", schemes)):
         if not values:
-            raise InvalidInput(f"{what} is empty: give at least one")
+            raise InvalidInput(f"{subject} is empty: give at least one")
     if spread not in _SPREADS:
         raise UnknownName.among("spread", spread, _SPREADS)
     if spread == "best" and name == "tv":
@@ -137,9 +137,9 @@ def relaxed_rates(
         return found.reshape(-1, *shape[:2], asked.num_columns)
 
     rates = run(asked) if spread == "equal" else _Spread(asked, run).rates()
-    several = not isinstance(drafts, str), *(isinstance(x, Iterable) for x in (num_drafts, given))
-    kept = tuple(n for n, is_kept in zip(shape, several, strict=True) if is_kept)
-    rates = rates.reshape((*rows[0].index_shape, *kept))
+    several = not isinstance(drafts, str), *(isinstance(x, Iterable) for x in (num_drafts, budget))
+    axes = tuple(n for n, is_kept in zip(shape, several, strict=True) if is_kept)
+    rates = rates.reshape((*rows[0].index_shape, *axes))
     return rates[()] if pair.reference.library == "numpy" else pair.reference.like(rates)
 
 
@@ -166,8 +166,8 @@ class _Spread:
         """Rates and costs at given slopes, shape (rows, schemes, K, slopes)."""
         spent = [amount for amount in self.asked.amounts if amount > 0]
         doubtful = min([ERROR, *(_DOUBTFUL * amount for amount in spent)])
-        found = self.run(replace(self.asked, amounts=slopes, by_slope=True, doubtful=doubtful))
-        return found[..., 0::2], found[..., 1::2]
+        table = self.run(replace(self.asked, amounts=slopes, by_slope=True, doubtful=doubtful))
+        return table[..., 0::2], table[..., 1::2]
 
     def _finer(self, slopes: tuple[float, ...], means: Floats) -> tuple[float, ...]:
         """Slopes between those whose mean costs enclose a budget."""

@@ -129,8 +129,8 @@ def interval_ends(
     vocab_size: int | None,
 ) -> tuple[Floats, Listed, Listed]:
     """Both ends for several K, shape (len(counts), 2), and the lists of both sides."""
-    made = SINGLE_MODEL_SCHEMES[checked_scheme(scheme)].composition
-    if made is None or not made.is_random:
+    composition = SINGLE_MODEL_SCHEMES[checked_scheme(scheme)].composition
+    if composition is None or not composition.is_random:
         kinds = SINGLE_MODEL_SCHEMES.items()
         known = " or ".join(x for x, kind in kinds if (y := kind.composition) and y.is_random)
         raise UnsupportedScheme(
@@ -145,12 +145,12 @@ def interval_ends(
             f"both sides together list {len(union)} tokens, and vocab_size is {vocab_size}"
         )
     if len(target.probabilities) == len(draft.probabilities) == vocab_size:
-        ends = _ends_of_all(target, draft, counts, scheme, made.is_replaced)
+        ends = _ends_of_all(target, draft, counts, scheme, composition.is_replaced)
     else:
         # Without replacement the draft's probabilities count up to scale alone.
-        scaled = draft.at_least() if made.is_replaced else draft
+        scaled = draft.at_least() if composition.is_replaced else draft
         subsets = Subsets.of(target.at_least(), scaled, vocab_size)
-        contained_in = _with_replacement if made.is_replaced else _without_replacement
+        contained_in = _with_replacement if composition.is_replaced else _without_replacement
         ends = [_least_value(subsets, list(counts), contained_in, most) for most in (False, True)]
     bounds = np.stack(ends, axis=1) + np.array([-_COMPUTED, _COMPUTED])
     return np.clip(bounds, 0.0, 1.0), target, draft
@@ -243,21 +243,21 @@ def _rang_at_first(subsets: Subsets, t: Vector, num_drafts: int, most: bool) -> 
     laws = [law]
     for q in subsets.draft_only:
         laws.append(_with_token(laws[-1], q, t))
-    found = np.concatenate(laws)[subsets.num_draft_only]
+    listed = np.concatenate(laws)[subsets.num_draft_only]
     mass = subsets.draft_open_mass(most)
     tail = (_poisson if most else _at_cap)(mass, subsets.draft.cap, t, num_drafts)
     # the sum of two independent numbers
-    both = np.zeros_like(found)
+    both = np.zeros_like(listed)
     for n in range(num_drafts):
-        both[:, n:] += tail[:, n, None] * found[:, : num_drafts - n]
+        both[:, n:] += tail[:, n, None] * listed[:, : num_drafts - n]
     return both
 
 
 def _with_token(law: Floats, q: float, t: Vector) -> Floats:
     hit = -np.expm1(-q * t)
-    found = law * (1.0 - hit)
-    found[:, 1:] += law[:, :-1] * hit
-    return found
+    result = law * (1.0 - hit)
+    result[:, 1:] += law[:, :-1] * hit
+    return result
 
 
 def _poisson(mass: Vector, cap: float, t: Vector, num_drafts: int) -> Floats:

@@ -126,8 +126,8 @@ def verify_batch(
     ids = Opened.of(drafts, "drafts")
     batch = Batch(RowWork(scheme, verifier, ids.shape[-1:], num_threads), pair, device)
     _check_drafts(ids, pair.index_shape)
-    given = None if uniforms is None else _checked_uniforms(uniforms, pair.index_shape)
-    return _decided(batch, ids, given, Randomness(seed, step), with_rates, relax)
+    numbers = None if uniforms is None else _checked_uniforms(uniforms, pair.index_shape)
+    return _decided(batch, ids, numbers, Randomness(seed, step), with_rates, relax)
 
 
 def _check_drafts(drafts: Opened, index_shape: tuple[int, ...]) -> None:
@@ -170,9 +170,9 @@ def _decided(
         from mdsd_opt.batch.device import VerificationRequest, verify_on_device
 
         request = VerificationRequest(batch.request, randomness, with_rates)
-        found = verify_on_device(pair.target, pair.draft, drafts, uniforms, request, batch.device)
-        if found is not None:
-            return found
+        verdict = verify_on_device(pair.target, pair.draft, drafts, uniforms, request, batch.device)
+        if verdict is not None:
+            return verdict
     rows = paired_rows(*pair.sides)
     decisions = _Decisions(batch.work, *rows, drafts, relax)
     shape = rows[0].index_shape
@@ -280,6 +280,6 @@ class _Decisions:
             return rates
         numbers, places = np.unique(self._counts[there], return_inverse=True)
         work = replace(self._work, verifier=verifier, num_drafts=tuple(numbers.tolist()))
-        found = work.rates(self._target, self._draft).reshape(len(rates), -1)
-        rates[there] = found[there, places]
+        table = work.rates(self._target, self._draft).reshape(len(rates), -1)
+        rates[there] = table[there, places]
         return rates
