@@ -193,13 +193,13 @@ class Advice:
         """Decision in words."""
         low, high = self.speedup_interval
         times = f"{self.speedup:.2f} times the speed of plain decoding{ends_shown(low, high)}"
-        what = f"{self.tree.name} ({scheme_title(self.scheme)})"
+        best = f"{self.tree.name} ({scheme_title(self.scheme)})"
         if self.worth_it and not low < 1 and self.speedup > 1:
             texts = self.costs.batch_size
             of_all = f" from {texts} texts" if texts > 1 else ""
-            given = " and ".join(self.costs.conditions)
+            conditions = " and ".join(self.costs.conditions)
             text = (
-                f"Worth it{given and f' if {given}'}: {what} brings "
+                f"Worth it{conditions and f' if {conditions}'}: {best} brings "
                 f"{self.tokens_per_step:.2f} tokens a step, "
                 f"{self.tokens_per_second:.0f} a second{of_all}, {times}"
             )
@@ -208,12 +208,12 @@ class Advice:
             of_single = ends_shown(*self.speedup_over_single_interval)
             return f"{text}, {self.speedup_over_single:.2f} times that of single drafts{of_single}."
         if self.worth_it:
-            return f"Not settled: {what} would be {times}; more texts narrow that."
+            return f"Not settled: {best} would be {times}; more texts narrow that."
         wanted = "no acceptance of one draft would break even"
         if self.break_even_acceptance <= 1:
             wanted = f"one draft breaks even at acceptance {self.break_even_acceptance:.2f}"
         return (
-            f"Not worth it: the best there is, {what}, is {times}; {wanted}, and "
+            f"Not worth it: the best there is, {best}, is {times}; {wanted}, and "
             f"{self.single_acceptance:.2f} is what it has."
         )
 
@@ -264,9 +264,9 @@ def scheme_title(scheme: str) -> str:
     return scheme if scheme in ("none", _ONE) else title_of(scheme)
 
 
-def speedup_cell(found: MeanInterval) -> str:
+def speedup_cell(speedup: MeanInterval) -> str:
     """Text of a speed-up with its interval."""
-    return f"{found.mean:.2f}{ends_shown(found.low, found.high)}"
+    return f"{speedup.mean:.2f}{ends_shown(speedup.low, speedup.high)}"
 
 
 def ends_shown(low: float, high: float) -> str:
@@ -400,24 +400,24 @@ def advice_from_rates(
     }
     search = _Search({_ONE: single, **by_scheme}, max_drafts)
 
-    def option(found: Candidate | None) -> Option:
-        values = np.zeros(rates.num_positions) if found is None else search.accepted(found)
-        scheme, tree = ("none", None) if found is None else (found.scheme, found.tree)
+    def option(candidate: Candidate | None) -> Option:
+        values = np.zeros(rates.num_positions) if candidate is None else search.accepted(candidate)
+        scheme, tree = ("none", None) if candidate is None else (candidate.scheme, candidate.tree)
         step, plain = costs.step(tree), costs.step(None)
         speedup = mean_interval((1.0 + values) * plain / step, rates.texts, confidence)
-        if found is not None and rates.num_followed and found.tree.depth > 1:
-            lasting = (1.0 + search.lasting(found)) * plain / step
+        if candidate is not None and rates.num_followed and candidate.tree.depth > 1:
+            lasting = (1.0 + search.lasting(candidate)) * plain / step
             speedup = speedup.spanning(mean_interval(lasting, rates.texts, confidence))
         tokens = 1.0 + float(values.mean())
         per_second = 1e3 * costs.batch_size * tokens / step
         return Option(scheme, tree, tokens - 1.0, step, per_second, speedup)
 
     best_single = search.best(costs, [_ONE])
-    found: list[Candidate | None] = [None, best_single]
+    candidates: list[Candidate | None] = [None, best_single]
     for name in by_scheme:
-        found += [search.best(costs, [name], depth=1), search.best(costs, [name])]
+        candidates += [search.best(costs, [name], depth=1), search.best(costs, [name])]
     trees: dict[Any, Option] = {}
-    for row in map(option, found):
+    for row in map(option, candidates):
         trees.setdefault((row.tree_name, round(row.accepted, 9)), row)  # chains are of all schemes
     rows = sorted(trees.values(), key=lambda row: -row.tokens_per_second)
     chosen = search.best(costs, search.names)
@@ -564,9 +564,9 @@ def _notes(
         yield f"rows beyond the {costs.most_rows} measured: the last line between two goes on"
 
 
-def _paths(given: Any) -> Paths:
-    if isinstance(given, (str, os.PathLike)):
-        return given
-    if isinstance(given, (list, tuple)) and all(isinstance(x, (str, os.PathLike)) for x in given):
-        return given
+def _paths(paths: Any) -> Paths:
+    if isinstance(paths, (str, os.PathLike)):
+        return paths
+    if isinstance(paths, (list, tuple)) and all(isinstance(x, (str, os.PathLike)) for x in paths):
+        return paths
     raise InvalidInput("draft_logits is left out: give it, or a path in place of both")

@@ -52,9 +52,9 @@ def measured(
         "when": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         **settings,
     }
-    found = MeasuredCosts(tuple(target()), () if draft is None else tuple(draft()), known)
-    found.check()
-    return found
+    costs = MeasuredCosts(tuple(target()), () if draft is None else tuple(draft()), known)
+    costs.check()
+    return costs
 
 
 def median_ms(seconds: Callable[[], float], repeats: int = REPEATS) -> float:
@@ -103,7 +103,7 @@ def time_model(
         cache.crop(-ids.shape[1])
         return took
 
-    found = []
+    passes = []
     with torch.inference_mode():
         for context, batch in product(contexts, batches):
             shape = (batch, context + max(rows))
@@ -111,8 +111,8 @@ def time_model(
             cache = cache_of(model(input_ids=ids[:, :context], use_cache=True))
             for count in rows:
                 once = partial(seconds, ids[:, context : context + count], cache)
-                found.append(Pass(batch, count, context, median_ms(once, repeats)))
-    return found
+                passes.append(Pass(batch, count, context, median_ms(once, repeats)))
+    return passes
 
 
 def time_server(
@@ -132,7 +132,7 @@ def time_server(
     of a text cannot be asked for in this way; llama.cpp's server tells them, see `time_llamacpp`.
     """
     _check(batches, (1,), contexts)
-    found = []
+    passes = []
     with _connected(url, transport) as connection:
         name = model or _read(
             connection.get("/v1/models"),
@@ -149,8 +149,8 @@ def time_server(
                     f"{url}: {_LONGEST} tokens take no longer than {_SHORT} at batch {batch}: "
                     "it is too busy to be measured, or answers from a cache"
                 )
-            found.append(Pass(batch, 1, context, ms))
-    return found
+            passes.append(Pass(batch, 1, context, ms))
+    return passes
 
 
 def time_llamacpp(
@@ -167,7 +167,7 @@ def time_llamacpp(
     """
     _check((1,), rows, contexts)
     random = np.random.default_rng(0)
-    found = []
+    passes = []
     with _connected(url, transport) as connection:
         size = _read(
             connection.get("/v1/models"),
@@ -186,13 +186,13 @@ def time_llamacpp(
                         break
                     taken.append(ms)
                 if len(taken) > 1:
-                    found.append(Pass(1, count, context, float(np.median(taken[1:]))))
-    if len(found) < len(rows) * len(contexts):
+                    passes.append(Pass(1, count, context, float(np.median(taken[1:]))))
+    if len(passes) < len(rows) * len(contexts):
         raise ServerError(
             f"{url} reads more of a prompt anew than its end, so that passes over few rows "
             "cannot be timed: does it keep prompts (cache_prompt)?"
         )
-    return found
+    return passes
 
 
 def time_any_server(url: str, contexts: Sequence[int] = CONTEXTS) -> list[Pass]:
@@ -224,9 +224,9 @@ def _beside(steps: Sequence[Pass], prompts: Sequence[Pass]) -> list[Pass]:
 
 def _check(batches: Sequence[int], rows: Sequence[int], contexts: Sequence[int]) -> None:
     named = (("batches", batches, 1), ("rows", rows, 1), ("contexts", contexts, 2))
-    for name, given, least in named:
-        if not given or min(given) < least:
-            raise InvalidInput(f"{name} is {[*given]}: give numbers of at least {least}")
+    for name, numbers, least in named:
+        if not numbers or min(numbers) < least:
+            raise InvalidInput(f"{name} is {[*numbers]}: give numbers of at least {least}")
 
 
 def _connected(url: str, transport: Any = None, timeout: float = 120.0) -> closing[Any]:

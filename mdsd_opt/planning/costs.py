@@ -56,10 +56,10 @@ class StepCosts:
 
     def __post_init__(self) -> None:
         for name in ("target_ms", "draft_ms", "verify_ms"):
-            given = getattr(self, name)
-            if isinstance(given, Mapping):
-                _check_table(name, given, "texts")
-            elif not callable(given) and checked_amount(name, given) == inf:
+            cost = getattr(self, name)
+            if isinstance(cost, Mapping):
+                _check_table(name, cost, "texts")
+            elif not callable(cost) and checked_amount(name, cost) == inf:
                 raise InvalidInput(f"{name} is infinite: give milliseconds")
         if self.batch_size < 1:
             raise InvalidInput(f"batch_size is {self.batch_size}: give at least 1")
@@ -136,11 +136,11 @@ class StepCosts:
     @property
     def conditions(self) -> tuple[str, ...]:
         """Assumptions in favour of drafts that are made for want of a cost."""
-        found = [] if self.knows_rows else ["rows are free"]
+        assumptions = [] if self.knows_rows else ["rows are free"]
         if not self.knows_batch:
             took = f"{self.draft_pass():g} ms"
-            found.append(f"a draft pass for {self.batch_size} texts takes {took} as well")
-        return tuple(found)
+            assumptions.append(f"a draft pass for {self.batch_size} texts takes {took} as well")
+        return tuple(assumptions)
 
     @property
     def most_rows(self) -> int | None:
@@ -309,23 +309,23 @@ def read_costs(path: str | os.PathLike[str]) -> MeasuredCosts:
     return MeasuredCosts(sides[0], sides[1], settings)
 
 
-def _passes(given: Any, where: str) -> Iterable[Pass]:
-    if not isinstance(given, list):
+def _passes(entries: Any, where: str) -> Iterable[Pass]:
+    if not isinstance(entries, list):
         raise UnreadableFile(f"{where} is no list of passes: the form is {_FORM}")
-    for number, entry in enumerate(given, start=1):
-        told = f"pass {number} of {where}"
+    for number, entry in enumerate(entries, start=1):
+        label = f"pass {number} of {where}"
         if not isinstance(entry, dict):
-            raise UnreadableFile(f"{told} is {entry!r:.40}: the form is {_FORM}")
+            raise UnreadableFile(f"{label} is {entry!r:.40}: the form is {_FORM}")
         counts = [
             entry.get(name, 1 if name != "context" else 0) for name in ("batch", "rows", "context")
         ]
         if any(type(x) is not int or x < 0 for x in counts) or min(counts[:2]) < 1:
             raise UnreadableFile(
-                f"{told}: batch, rows and context must be integers, from 1, 1 and 0"
+                f"{label}: batch, rows and context must be integers, from 1, 1 and 0"
             )
         ms = entry.get("ms")
         if isinstance(ms, bool) or not isinstance(ms, (int, float)) or not 0 < ms < inf:
-            raise UnreadableFile(f"{told}: ms is {ms!r:.40}, not milliseconds above 0")
+            raise UnreadableFile(f"{label}: ms is {ms!r:.40}, not milliseconds above 0")
         batch, rows, context = counts
         yield Pass(batch, rows, context, float(ms))
 
@@ -347,11 +347,11 @@ def _at_context(
             f"context is {context}, and the {name}'s costs were measured from {contexts[0]} to "
             f"{contexts[-1]}: measure it there, or give one between"
         )
-    found: dict[tuple[int, int], float] = {}
+    table: dict[tuple[int, int], float] = {}
     for key in sorted({(x.batch, x.rows) for x in passes}):
         curve = sorted((x.context, x.ms) for x in passes if (x.batch, x.rows) == key)
-        found[key] = _between(curve, context)
-    return found
+        table[key] = _between(curve, context)
+    return table
 
 
 def _between(curve: Sequence[tuple[int, float]], place: int) -> float:

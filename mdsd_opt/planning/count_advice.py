@@ -58,8 +58,8 @@ class _OldWord:
 
 
 def _warn_of_old_word() -> None:
-    told = "num_drafts of advice by counts is depth: the old word goes with the next release"
-    warnings.warn(told, DeprecationWarning, stacklevel=3)
+    message = "num_drafts of advice by counts is depth: the old word goes with the next release"
+    warnings.warn(message, DeprecationWarning, stacklevel=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,13 +211,13 @@ class CountAdvice(_OldWord):
         form = "{:<12} {:>8}  {:<15} {:>8} {:>9}  {}"
         lines = [form.format("drafts", "accepted", "", "ms/step", "tokens/s", "speed-up")]
         for row in self.rows:
-            told = (row.step_ms, row.tokens_per_second)
+            numbers = (row.step_ms, row.tokens_per_second)
             lines.append(
                 form.format(
                     row.name,
                     f"{row.accepted.mean:.3f}",
                     ends_shown(row.accepted.low, row.accepted.high).strip(),
-                    *("" if x is None else f"{x:.2f}" for x in told),
+                    *("" if x is None else f"{x:.2f}" for x in numbers),
                     speedup_cell(row.speedup),
                 )
             )
@@ -226,13 +226,13 @@ class CountAdvice(_OldWord):
     @property
     def conclusion(self) -> list[str]:
         """Sentences of the decision, and on what was measured and could be changed."""
-        told = [self.sentence, self.wanted]
+        sentences = [self.sentence, self.wanted]
         if self.measured is not None:
-            told.append(
+            sentences.append(
                 f"Measured: the run was {speedup_cell(self.measured)} times as fast as the one "
                 "without drafts, with as many requests together."
             )
-        return [x for x in (*told, self.settled_by, self.better_verifier) if x]
+        return [x for x in (*sentences, self.settled_by, self.better_verifier) if x]
 
 
 def advise_from_counts(
@@ -356,24 +356,24 @@ def advice_of_run(
 ) -> CountAdvice:
     """Advice on a run, with the costs that it tells itself where they are not given."""
     counts = with_groups(run.counts.complete())
-    told = ""
+    note = ""
     if costs is None:
         of_run = run_costs(counts, run.plain)
         here = max(round(of_run.usual or 1.0), 1) if batch is None else batch
-        given = (cost_at(target_ms, here), cost_at(draft_ms, here))
-        costs, told = of_run.at(here, *given, draft_passes)
-        if costs is None and given != (None, None):
-            missing = "draft_ms" if given[0] is not None else "target_ms"
-            why = f", and {told}" if told else ""
+        passes = (cost_at(target_ms, here), cost_at(draft_ms, here))
+        costs, note = of_run.at(here, *passes, draft_passes)
+        if costs is None and passes != (None, None):
+            missing = "draft_ms" if passes[0] is not None else "target_ms"
+            why = f", and {note}" if note else ""
             raise InvalidInput(
                 f"costs without {missing}: give milliseconds of a pass of both models{why}"
             )
-    found = advice_from_counts(counts, costs, max_drafts, speedup, confidence, told)
+    advice = advice_from_counts(counts, costs, max_drafts, speedup, confidence, note)
     measured = measured_speedup(run, confidence)
-    notes = found.notes
+    notes = advice.notes
     if run.plain and measured is None:
         notes += (f"{run.plain_name} has other numbers of requests together: nothing to compare",)
-    return replace(found, measured=measured, notes=notes)
+    return replace(advice, measured=measured, notes=notes)
 
 
 def advice_from_counts(
@@ -389,8 +389,8 @@ def advice_from_counts(
     What is told of the costs by the run itself stands among the notes.
     """
     counts = with_groups(counts.complete())
-    found = forecasts(counts, max(max_drafts, counts.longest), confidence)
-    chains = [_option(x, costs, counts.num_groups) for x in found[:max_drafts]]
+    curve = forecasts(counts, max(max_drafts, counts.longest), confidence)
+    chains = [_option(x, costs, counts.num_groups) for x in curve[:max_drafts]]
     as_run = _as_run(counts, costs, confidence)
     plain = _priced(0, "none", MeanInterval(0.0, 0.0, 0.0, 0), costs, {})
     compared = chains if costs is not None else chains[: counts.longest]
@@ -403,7 +403,7 @@ def advice_from_counts(
         best = as_run  # what was measured, where no forecast is surely better
     worth_it = _worth_it(best, compared, costs)
     rows = sorted([plain, *compared], key=lambda row: (-row.speedup.mean, row.depth))
-    by_batch = () if costs is None else lengths_by_batch(found[:max_drafts], costs)
+    by_batch = () if costs is None else lengths_by_batch(curve[:max_drafts], costs)
     return CountAdvice(
         best=best,
         rows=tuple(rows),
@@ -412,10 +412,10 @@ def advice_from_counts(
         settled_by=_settled_by(best, chains, worth_it, counts, costs),
         counts=counts,
         costs=costs,
-        policies=policies_of(found[:max_drafts], best.depth, costs, by_batch),
+        policies=policies_of(curve[:max_drafts], best.depth, costs, by_batch),
         lengths_by_batch=by_batch,
-        wanted="" if speedup is None else acceptance_needed(speedup, costs, max_drafts, found),
-        notes=(*_notes(counts, costs, found, confidence), *([told] if told else [])),
+        wanted="" if speedup is None else acceptance_needed(speedup, costs, max_drafts, curve),
+        notes=(*_notes(counts, costs, curve, confidence), *([told] if told else [])),
         better_verifier=_better_verifier(counts, as_run),
     )
 
@@ -476,11 +476,11 @@ def _of_totals(
     if drafted is None and steps is None:
         raise InvalidInput("the totals say nothing of steps: give drafted, or the number of steps")
     source = "the totals" if by_position is None else "by_position"
-    told = {"accepted": accepted, "drafted": drafted, "steps": steps, "depth": depth}
+    totals = {"accepted": accepted, "drafted": drafted, "steps": steps, "depth": depth}
     try:
         counts = counts_of(
         source,
-        *(None if x is None else Told(name, float(x)) for name, x in told.items()),
+        *(None if x is None else Told(name, float(x)) for name, x in totals.items()),
         positions=None if by_position is None else Told("by_position", by_position),
         unit="runs", assumed=steps is not None and steps <= 1,
         )  # fmt: skip
@@ -509,12 +509,12 @@ def _of_positions(
 
 def _number(value: Any, name: str) -> float:
     try:
-        found = float(value)
+        number = float(value)
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"{name} is {value!r:.60}: give a number") from error
-    if not 0 <= found < np.inf:
-        raise InvalidInput(f"{name} is {found}: give a number of at least 0")
-    return found
+    if not 0 <= number < np.inf:
+        raise InvalidInput(f"{name} is {number}: give a number of at least 0")
+    return number
 
 
 def costs_given(
@@ -598,15 +598,15 @@ def _sentence(
     worth_it: bool | None,
     counts: AcceptedCounts,
     costs: StepCosts | None,
-    told: str,
+    note: str,
 ) -> str:
     tokens = 1.0 + best.accepted.mean
     ends = ends_shown(1.0 + best.accepted.low, 1.0 + best.accepted.high)
     if costs is None:
         share = best.accepted.mean / best.depth if best.depth else 0.0
-        if told:
+        if note:
             return (
-                f"Not settled: {told}; a step brings {tokens:.2f} tokens{ends}. That pays if it "
+                f"Not settled: {note}; a step brings {tokens:.2f} tokens{ends}. That pays if it "
                 f"takes less than {tokens:.2f} passes without drafts."
             )
         return (
@@ -709,7 +709,7 @@ def _settled_by(
 def _notes(
     counts: AcceptedCounts,
     costs: StepCosts | None,
-    found: Sequence[Forecast],
+    curve: Sequence[Forecast],
     confidence: float,
 ) -> list[str]:
     total = counts.sum
@@ -735,7 +735,7 @@ def _notes(
             "intervals are at least what steps that are independent would tell: counts of each "
             "request would give wider ones"
         )
-    notes += [f"{name}: {MEANING[name]}" for name in found[0].by_assumption]
+    notes += [f"{name}: {MEANING[name]}" for name in curve[0].by_assumption]
     notes += counts.notes
     if costs is not None:
         passes = costs.draft_passes

@@ -103,7 +103,7 @@ def forecasts(
 ) -> tuple[Forecast, ...]:
     """Forecasts of chains of 1 .. `most` drafts; beside chance, intervals span all assumptions."""
     counts = with_groups(counts)
-    found = {
+    curves = {
         name: _with_intervals(
             rule, _of_all_steps(counts) if name == _REJECTED else counts, most, confidence
         )
@@ -111,8 +111,8 @@ def forecasts(
     }
     rows = []
     for place in range(most):
-        ends = [ends[place].within(0.0, place + 1.0) for ends in found.values()]
-        means = {name: each[place].mean for name, each in found.items()}
+        ends = [ends[place].within(0.0, place + 1.0) for ends in curves.values()]
+        means = {name: each[place].mean for name, each in curves.items()}
         low, high = (f(getattr(x, e) for x in ends) for f, e in ((min, "low"), (max, "high")))
         likely = [x for name, x in means.items() if name not in (_ALL_OR_NOTHING, _STEEP)]
         middle = (min(likely) + max(likely)) / 2
@@ -144,8 +144,8 @@ def _assumptions(counts: AcceptedCounts) -> dict[str, Assumption]:
             )
         else:
             rejected = lambda sums, most: _beyond(sums, most, np.zeros((1, 1)))  # noqa: E731
-        found = {_REJECTED: rejected, "undrafted alike": _alike}
-        return found if counts.reached is not None else {**found, _STEEP: _steep}
+        assumptions = {_REJECTED: rejected, "undrafted alike": _alike}
+        return assumptions if counts.reached is not None else {**assumptions, _STEEP: _steep}
     if counts.reached is None:
         ends = {_ALL_OR_NOTHING: _all_or_nothing, _STEEP: _steep}
         return {"alike": _alike, "fading": _fading, "uneven": _uneven, **ends}
@@ -280,10 +280,10 @@ def _with_intervals(
             for x, low, high in zip(means, *_of_totals(rule, whole, most, confidence), strict=True)
         ]
     there = times > 0
-    left = whole.without(groups)
-    there &= left.steps > 0
-    left, times = _rows(left, there), times[there]
-    off = rule(left, most) - means
+    others = whole.without(groups)
+    there &= others.steps > 0
+    others, times = _rows(others, there), times[there]
+    off = rule(others, most) - means
     half = np.sqrt((size - 1) / size * (times @ off**2)) * students_quantile(
         max(int(groups_alike(groups.steps, times_of_all)) - 1, 1), confidence
     )
@@ -311,9 +311,9 @@ def _of_totals(
     return ends[0], ends[1]
 
 
-def _rows(sums: _Sums, kept: Flags) -> _Sums:
-    reached = None if sums.reached is None else sums.reached[kept]
-    return _Sums(sums.steps[kept], sums.accepted[kept], sums.drafted[kept], reached)
+def _rows(sums: _Sums, flags: Flags) -> _Sums:
+    reached = None if sums.reached is None else sums.reached[flags]
+    return _Sums(sums.steps[flags], sums.accepted[flags], sums.drafted[flags], reached)
 
 
 def _blocks(counts: AcceptedCounts) -> tuple[_Sums, Floats]:

@@ -310,7 +310,7 @@ def compare_draft_schemes(
     pair.require_open_draft(apart=True)
     if best_temperature:
         require_no_filter(pair.reading.target)
-    given, (target, draft) = LogitsSample.of(pair, sequence), pair.placed()
+    logits, (target, draft) = LogitsSample.of(pair, sequence), pair.placed()
     sample = _Sample(
         target.reshape(-1, target.shape[-1]),
         draft.reshape(-1, draft.shape[-1]),
@@ -342,15 +342,15 @@ def compare_draft_schemes(
     with progress_bar("draft schemes", len(chosen), progress) as advance:
         for name, way in chosen.items():
             try:
-                found[name] = way(sample)
+                by_scheme[name] = way(sample)
             except UnsupportedScheme:
                 left_out.append(name)
             advance(1)
-    if not found:
+    if not by_scheme:
         raise UnsupportedScheme(f"{', '.join(left_out)}: not possible at every position")
-    groups = given.texts
-    best = max(found.values(), key=lambda rates: float(rates.mean()))
-    ranked = sorted(found.items(), key=lambda item: -float(item[1].mean()))
+    groups = logits.texts
+    best = max(by_scheme.values(), key=lambda rates: float(rates.mean()))
+    ranked = sorted(by_scheme.items(), key=lambda item: -float(item[1].mean()))
     rates = tuple(
         SchemeRate(name, *means_of(column, best, groups, confidence), gaps.get(name, 0.0))
         for name, column in ranked

@@ -215,8 +215,8 @@ def best_draft_filter(
     check_confidence(confidence)
     pair = Logits.of(target_logits, draft_logits, options)
     pair.require_open_draft()
-    given, chosen = LogitsSample.of(pair, sequence), pair.reading.target
-    target, rows = (x.reshape(-1, x.shape[-1]) for x in (given.target, given.draft))
+    sample, chosen = LogitsSample.of(pair, sequence), pair.reading.target
+    target, rows = (x.reshape(-1, x.shape[-1]) for x in (sample.target, sample.draft))
     own = chosen
     if chosen.masks_tokens and target.size <= _MOST_HELD:  # filtered once, not for every setting
         with np.errstate(divide="ignore"):
@@ -225,21 +225,21 @@ def best_draft_filter(
     def rate(setting: Sampling) -> Floats:
         found = acceptance_rates(
             target, rows, num_drafts, drafts, num_threads=num_threads, kind="logits",
-            pad=pair.reading.pad, draft_token_ids=given.draft_token_ids, sampling=own,
+            pad=pair.reading.pad, draft_token_ids=sample.draft_token_ids, sampling=own,
             draft_sampling=setting,
         )  # fmt: skip
-        return np.asarray(found)
+        return np.asarray(rates)
 
     grid = _grid(chosen, filters, temperatures)
     found: dict[Sampling, Floats] = {}
     with progress_bar("draft filters", len(grid), progress) as advance:
         for setting in grid:
-            found[setting] = rate(setting)
+            by_setting[setting] = rate(setting)
             advance(1)
-    best = max(grid, key=lambda setting: float(found[setting].mean()))
-    while closer := _closer(best, found):
-        found |= {setting: rate(setting) for setting in closer}
-    means = {setting: float(rates.mean()) for setting, rates in found.items()}
+    best = max(grid, key=lambda setting: float(by_setting[setting].mean()))
+    while closer := _closer(best, by_setting):
+        by_setting |= {setting: rate(setting) for setting in closer}
+    means = {setting: float(rates.mean()) for setting, rates in by_setting.items()}
     most = max(means.values())
 
     def place(setting: Sampling) -> tuple[float, int, float]:
@@ -249,24 +249,24 @@ def best_draft_filter(
         away = abs(setting.temperature - chosen.temperature)
         return (0.0 if behind <= _EQUAL else behind, num_filters, away)
 
-    ranked = sorted(found, key=place)
-    best_rates = found[ranked[0]]
+    ranked = sorted(by_setting, key=place)
+    best_rates = by_setting[ranked[0]]
     rates = tuple(
-        FilterRate(setting, *means_of(found[setting], best_rates, given.texts, confidence))
+        FilterRate(setting, *means_of(by_setting[setting], best_rates, sample.texts, confidence))
         for setting in ranked
     )
-    return BestFilter(drafts, num_drafts, chosen, given.num_positions, rates)
+    return BestFilter(drafts, num_drafts, chosen, sample.num_positions, rates)
 
 
 def _grid(
     target: Sampling, filters: Iterable[Sampling] | None, temperatures: Iterable[float] | None
 ) -> list[Sampling]:
     """Settings of every filter at every temperature, each once."""
-    given = list(FILTERS if filters is None else filters)
-    if not all(isinstance(x, Sampling) for x in given):
-        raise InvalidInput(f"filters is {given!r:.60}: give some of mdsd_opt.Sampling(top_k=...)")
+    choices = list(FILTERS if filters is None else filters)
+    if not all(isinstance(x, Sampling) for x in choices):
+        raise InvalidInput(f"filters is {choices!r:.60}: give some of mdsd_opt.Sampling(top_k=...)")
     warm = TEMPERATURES if temperatures is None else tuple(temperatures)
-    every = [Sampling(), target, *given]
+    every = [Sampling(), target, *choices]
     return list(
         dict.fromkeys(
             replace(x, temperature=float(t)) for x in every for t in (target.temperature, *warm)
@@ -276,9 +276,9 @@ def _grid(
 
 def _closer(best: Sampling, found: dict[Sampling, Floats]) -> list[Sampling]:
     """Settings halfway from the best temperature of a filter to its neighbours that are far."""
-    tried = {x.temperature: x for x in found if replace(x, temperature=best.temperature) == best}
+    tried = {x.temperature: x for x in rates if replace(x, temperature=best.temperature) == best}
     warm = sorted(tried)
-    place = warm.index(max(warm, key=lambda t: float(found[tried[t]].mean())))
+    place = warm.index(max(warm, key=lambda t: float(rates[tried[t]].mean())))
     return [
         replace(best, temperature=math.sqrt(low * high))
         for low, high in pairwise(warm[max(place - 1, 0) : place + 2])

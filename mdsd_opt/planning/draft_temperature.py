@@ -101,8 +101,8 @@ def best_draft_temperature(
             break
         _, low, high = heapq.heappop(waiting)
         middle = float(np.sqrt(low * high))
-        bound, found = search.bound(low, middle, high)
-        best = max(best, found)
+        bound, value = search.bound(low, middle, high)
+        best = max(best, value)
         upper = min(bound, upper)
         heapq.heappush(waiting, (-upper, low, middle))
         heapq.heappush(waiting, (-upper, middle, high))

@@ -179,11 +179,11 @@ def advise_models(
     tell("continuing the prompts")
     texts, steps = decoded(k_ary(2, 2), "with_replacement", seed)  # whose decision is a tree's
     tell("measuring acceptance")
-    found = [
+    of_texts = [
         _rates_of_text(target, draft, prompt, text, config)
         for prompt, text in zip(prompts, texts, strict=True)
     ]
-    rates = _joined(found)
+    rates = _joined(of_texts)
     costs = StepCosts(rows_ms[1], draft_ms, rows_ms, _median(steps, "verify"))
     advice = advice_from_rates(rates, costs, schemes, max_drafts, confidence)
     tell(f"decoding with {advice.tree.name}")
@@ -236,10 +236,10 @@ def _rates_of_text(
     return rates_of_sample(LogitsSample(ours, theirs, source="the models"), config)
 
 
-def _joined(found: Sequence[PositionRates]) -> PositionRates:
-    texts = np.repeat(np.arange(len(found)), [rates.num_positions for rates in found])
+def _joined(parts: Sequence[PositionRates]) -> PositionRates:
+    texts = np.repeat(np.arange(len(parts)), [rates.num_positions for rates in parts])
     by_scheme = {
-        name: np.concatenate([rates.by_scheme[name] for rates in found])
-        for name in found[0].by_scheme
+        name: np.concatenate([rates.by_scheme[name] for rates in parts])
+        for name in parts[0].by_scheme
     }
     return PositionRates(by_scheme, texts, following_positions(texts.size, texts))

@@ -88,17 +88,17 @@ def policies_of(
     """Policies for which the costs are known."""
     if costs is None:
         return ()
-    found = []
+    policies = []
     if by_batch:
-        found.append(_by_batch(by_batch))
+        policies.append(_by_batch(by_batch))
     if costs.draft_passes is None:
-        found.append(_by_confidence(forecasts, max(round(depth), 1), costs))
-    found.append(_by_acceptance(costs, len(forecasts)))
-    return tuple(found)
+        policies.append(_by_confidence(forecasts, max(round(depth), 1), costs))
+    policies.append(_by_acceptance(costs, len(forecasts)))
+    return tuple(policies)
 
 
 def _by_batch(parts: Sequence[tuple[int, int, int]]) -> Policy:
-    told = [
+    phrases = [
         f"{k or 'no'} draft{'s' if k != 1 else ''} at batch {low}"
         + (f" to {high}" if high > low else "")
         for low, high, k in parts
@@ -107,7 +107,7 @@ def _by_batch(parts: Sequence[tuple[int, int, int]]) -> Policy:
     thresholds = {"no drafts from batch": float(off[0])} if off and parts[-1][2] == 0 else {}
     return Policy(
         "by batch",
-        "; ".join(told),
+        "; ".join(phrases),
         thresholds,
         "lossless: the batch does not depend on the tokens that will be drawn",
     )
@@ -153,10 +153,10 @@ def _by_acceptance(costs: StepCosts, most: int) -> Policy:
         if best > length:
             thresholds[f"{best}"] = float(round(alpha, 2))
             length = best
-    told = ", ".join(f"{k} from {alpha:.2f}" for k, alpha in thresholds.items() if alpha < _HIGH)
+    lengths = ", ".join(f"{k} from {alpha:.2f}" for k, alpha in thresholds.items() if alpha < _HIGH)
     return Policy(
         "by acceptance",
-        f"drafts by the acceptance rate of the last steps: {told}",
+        f"drafts by the acceptance rate of the last steps: {lengths}",
         thresholds,
         "lossless: steps that are over decide",
     )

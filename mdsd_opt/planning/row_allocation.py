@@ -86,8 +86,8 @@ def allocate_rows(rates: Any, budget: int) -> RowAllocation:
             f"rates[{row}] falls from {table[row, column]:g} at {column + 1} drafts to "
             f"{table[row, column + 1]:g} at one more: of more drafts none can accept less"
         )
-    given: Any = budget
-    if not isinstance(given, (int, np.integer)) or isinstance(given, bool) or given < 0:
+    number: Any = budget
+    if not isinstance(number, (int, np.integer)) or isinstance(number, bool) or number < 0:
         raise InvalidInput(f"budget is {budget!r}: give a number of drafts, 0 or more")
     table = np.maximum.accumulate(table, axis=1)
     n, most = table.shape
@@ -131,8 +131,8 @@ def _by_programme(table: Floats, budget: int) -> Integers:
             best[k:][better] = value[better]
             choices[row, k:][better] = k
     chosen = np.zeros(n, dtype=np.int64)
-    left = budget
+    rest = budget
     for row in reversed(range(n)):
-        chosen[row] = choices[row, left]
-        left -= chosen[row]
+        chosen[row] = choices[row, rest]
+        rest -= chosen[row]
     return chosen

@@ -58,8 +58,8 @@ class RunCosts:
             batch = max(round(self.usual or 1.0), 1)
         step, plain = _between(self.steps, batch), _between(self.plain, batch)
         if step is None:
-            told = _range(self.steps)
-            return None, f"the run has steps of {told}, and none at batch {batch}" if told else ""
+            span = _range(self.steps)
+            return None, f"the run has steps of {span}, and none at batch {batch}" if span else ""
         drafting, passes = self.drafting, self.drafts
         if draft_passes is not None:
             passes = min(float(draft_passes), passes)
@@ -151,11 +151,11 @@ def _relative_variance(deviations: Floats, sizes: Floats, whole: bool) -> tuple[
 
 def _milliseconds(speeds: Sequence[Speed]) -> dict[float, float]:
     """Milliseconds of a step without drafts, which brings each request a token, by batch."""
-    found = {}
+    table = {}
     for running in sorted({x.running for x in speeds}):
         of = [x for x in speeds if x.running == running]
-        found[running] = 1000.0 * running * sum(x.seconds for x in of) / sum(x.tokens for x in of)
-    return found
+        table[running] = 1000.0 * running * sum(x.seconds for x in of) / sum(x.tokens for x in of)
+    return table
 
 
 def _between(table: dict[float, float], batch: float) -> float | None:

@@ -68,14 +68,14 @@ class TreeForecasts:
 
     def candidates(self, max_drafts: int) -> list[Candidate]:
         """Plans that accept most within each size and depth."""
-        found: dict[frozenset[tuple[Place, int]], Candidate] = {}
+        by_shape: dict[frozenset[tuple[Place, int]], Candidate] = {}
         sizes = [size for size in _GRID if size <= max_drafts]
         for n, depth in enumerate(sizes):
             for plan in plans_by_size(self.table, sizes[n:], depth):
                 tree = named(plan.topology)
                 key = frozenset(tree.num_drafts.items())
-                found.setdefault(key, Candidate(self.scheme, tree, plan.expected_accepted))
-        return list(found.values())
+                by_shape.setdefault(key, Candidate(self.scheme, tree, plan.expected_accepted))
+        return list(by_shape.values())
 
     def accepted(self, tree: Topology) -> Floats:
         """Accepted drafts by position, whose mean is the forecast, shape (N,).
@@ -197,8 +197,8 @@ def rates_of_sample(
         raise InvalidInput(f"{sample.source} holds no position: its arrays are empty")
     combined = combinations(config.schemes, config.verifiers, config.num_drafts)
     options = {**(config.options if reading is None else reading), "num_threads": num_threads}
-    found = rates_by_position(sample, combined, kind, progress, options)
-    by_scheme = {scheme: rates for (scheme, _, _), rates in zip(combined, found, strict=True)}
+    tables = rates_by_position(sample, combined, kind, progress, options)
+    by_scheme = {scheme: rates for (scheme, _, _), rates in zip(combined, tables, strict=True)}
     places = None if sample.position is None else sample.position.ravel()
     following = following_positions(sample.num_positions, sample.texts, places)
     takes_order = sample.sequence is not None and places is None
@@ -213,18 +213,18 @@ def rates_of_paths(
     progress: bool = False,
 ) -> PositionRates:
     """Rates of one or two files, or of a folder of shards, whose results are kept."""
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else [*paths]
-    if len(given) != 1 or not Path(given[0]).is_dir():
-        sample = load_logits(given[0] if len(given) == 1 else given)
+    files = [paths] if isinstance(paths, (str, os.PathLike)) else [*paths]
+    if len(files) != 1 or not Path(files[0]).is_dir():
+        sample = load_logits(files[0] if len(files) == 1 else files)
         return rates_of_sample(sample, config, kind, num_threads, progress)
     if kind not in (None, "logits"):
-        raise InvalidInput(f"kind is {kind!r}, and {given[0]} is a folder: shards hold logits")
+        raise InvalidInput(f"kind is {kind!r}, and {files[0]} is a folder: shards hold logits")
     shards = [
         shard.result()
-        for shard in score_corpus(given[0], config, num_threads=num_threads, progress=progress)[0]
+        for shard in score_corpus(files[0], config, num_threads=num_threads, progress=progress)[0]
     ]
     if any(shard is None or shard.sequence is None for shard in shards):
-        raise InvalidInput(f"{given[0]} does not name the text of each position ('sequence')")
+        raise InvalidInput(f"{files[0]} does not name the text of each position ('sequence')")
     rates = np.concatenate([shard.rates for shard in shards if shard is not None])
     texts = np.concatenate([shard.sequence for shard in shards if shard is not None])
     names = [column.scheme for column in config.columns]
@@ -232,7 +232,7 @@ def rates_of_paths(
         scheme: rates[:, [n for n, name in enumerate(names) if name == scheme]]
         for scheme in dict.fromkeys(names)
     }
-    manifest = open_corpus(given[0]).manifest
+    manifest = open_corpus(files[0]).manifest
     spaced = manifest is not None and manifest.settings.get("num_positions") is not None
     following = following_positions(len(rates), None if spaced else texts)
     return PositionRates(by_scheme, texts, following)
@@ -247,15 +247,15 @@ def following_positions(
 
     Without `places` in the texts, rows of a text come one after another.
     """
-    found = np.full(count + 1, count, np.int64)
+    following = np.full(count + 1, count, np.int64)
     if texts is None or count < 2:
-        return found
+        return following
     order = np.lexsort((np.arange(count) if places is None else places, texts))
     adjacent = np.diff(texts[order]) == 0
     if places is not None:
         adjacent &= np.diff(places[order]) == 1
-    found[order[:-1][adjacent]] = order[1:][adjacent]
-    return found
+    following[order[:-1][adjacent]] = order[1:][adjacent]
+    return following
 
 
 def rates_config(
@@ -265,8 +265,8 @@ def rates_config(
     counts = range(1, max_drafts + 1)
     complete = [
         scheme
-        for scheme, _, found in combinations(schemes, [verifier], counts)
-        if len(found) == max_drafts
+        for scheme, _, numbers in combinations(schemes, [verifier], counts)
+        if len(numbers) == max_drafts
     ]
     if not complete:
         raise InvalidInput(
