@@ -34,8 +34,8 @@ def portfolio_figure(report: PortfolioReport) -> Figure:
     axes = figure.add_subplot()
     for place, one in enumerate(tried):
         colour = _COLOURS[one.verdict_class]
-        found = max(one.report.total_variation, _SMALLEST)
-        axes.plot(found, place, "o", color=colour, markersize=4.5)
+        distance = max(one.report.total_variation, _SMALLEST)
+        axes.plot(distance, place, "o", color=colour, markersize=4.5)
         interval = one.report.total_variation_interval
         if one.report.method == "sampling" and interval is not None:
             ends = [max(end, _SMALLEST) for end in interval]

@@ -57,10 +57,10 @@ def add_scale(axes: Axes, shades: Any, label: str, **options: Any) -> None:
 
 
 def draw_intervals(
-    axes: Axes, xs: Sequence[float], found: Sequence[MeanInterval], **look: Any
+    axes: Axes, xs: Sequence[float], intervals: Sequence[MeanInterval], **look: Any
 ) -> None:
     """Draw means as points with their intervals as bars; no bar where there is no interval."""
-    means = [one.mean for one in found]
-    bars = [[abs(one.mean - getattr(one, end)) for one in found] for end in ("low", "high")]
+    means = [one.mean for one in intervals]
+    bars = [[abs(one.mean - getattr(one, end)) for one in intervals] for end in ("low", "high")]
     look = {"markersize": 3.5, "elinewidth": 0.7, "capsize": 1.5, "linestyle": "", **look}
     axes.errorbar(xs, means, yerr=bars, **look)

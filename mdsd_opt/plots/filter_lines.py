@@ -30,14 +30,14 @@ def draft_filters(result: BestFilter, ax: Axes | None = None) -> Axes:
     filters = list(dict.fromkeys(replace(row.sampling, temperature=1.0) for row in result.rates))
     own, none = replace(result.target, temperature=1.0), Sampling()
     shown = list(dict.fromkeys([*filters[: _MOST_LINES - 2], own, none]))
-    for number, kept in enumerate(shown):
+    for number, setting in enumerate(shown):
         line = sorted(
             (row.sampling.temperature, row.acceptance.mean)
             for row in result.rates
-            if replace(row.sampling, temperature=1.0) == kept
+            if replace(row.sampling, temperature=1.0) == setting
         )
-        name = setting_shown(kept).partition(", ")[2] or "no filter"
-        label = f"{name} (as the target)" if kept == own and kept != none else name
+        name = setting_shown(setting).partition(", ")[2] or "no filter"
+        label = f"{name} (as the target)" if setting == own and setting != none else name
         axes.plot(
             *zip(*line, strict=True), marker=".", linewidth=1.2, color=f"C{number}", label=label
         )

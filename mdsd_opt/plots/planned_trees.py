@@ -54,8 +54,8 @@ def tree_figure(
     tree.set_ylim(-topology.depth - 0.6, 0.6)
     tree.set_axis_off()
     names, values = zip(*forecasts, strict=True)
-    found = bars.barh(names, values, color=["C0"] + ["0.7"] * (len(names) - 1))
-    bars.bar_label(found, fmt="%.2f", padding=2, fontsize=SMALL)
+    boxes = bars.barh(names, values, color=["C0"] + ["0.7"] * (len(names) - 1))
+    bars.bar_label(boxes, fmt="%.2f", padding=2, fontsize=SMALL)
     bars.margins(x=0.15)
     bars.invert_yaxis()
     finish(bars, "accepted drafts, forecast", grid=None)
@@ -64,18 +64,18 @@ def tree_figure(
 
 def _columns(topology: Topology) -> dict[Place, float]:
     """Horizontal places: leaves side by side, every other node centred above its drafts."""
-    found: dict[Place, float] = {}
+    columns: dict[Place, float] = {}
     leaves = 0
     waiting: list[tuple[Place, bool]] = [((), False)]
     while waiting:
         place, seen = waiting.pop()
         count = topology.drafts_at(place)
         if count == 0:
-            found[place] = float(leaves)
+            columns[place] = float(leaves)
             leaves += 1
         elif seen:
-            found[place] = (found[*place, 0] + found[*place, count - 1]) / 2
+            columns[place] = (columns[*place, 0] + columns[*place, count - 1]) / 2
         else:
             waiting.append((place, True))
             waiting += [((*place, rank), False) for rank in reversed(range(count))]
-    return found
+    return columns

@@ -224,16 +224,16 @@ def _keys(
             key(_title(verifier, lines), **_shown_look(_look(0, v, False), verifier, lines))
             for v, verifier in enumerate(verifiers)
         ]
-    found = [key(title_of(scheme), color=f"C{s}") for s, scheme in enumerate(schemes)]
+    handles = [key(title_of(scheme), color=f"C{s}") for s, scheme in enumerate(schemes)]
     if len(verifiers) > 1:
-        found += [
+        handles += [
             key(
                 _title(verifier, lines),
                 **{**_shown_look(_look(0, v, True), verifier, lines), "color": "0.3"},
             )
             for v, verifier in enumerate(verifiers)
         ]
-    return found
+    return handles
 
 
 def _shown_look(look: dict[str, Any], verifier: str, lines: Lines) -> dict[str, Any]:

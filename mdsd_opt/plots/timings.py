@@ -121,8 +121,8 @@ def _draw_times(axes: Axes, records: Sequence[Record]) -> None:
     shown = keys if len(keys) <= _MOST_ENTRIES else keys[: _MOST_ENTRIES - 1]
     entries: list[Any] = [Line2D([], [], label=name, markersize=4, **look) for name, look in shown]
     if len(shown) < len(keys):
-        left = f"and {len(keys) - len(shown)} more"
-        entries.append(Line2D([], [], linestyle="", label=left))
+        remainder = f"and {len(keys) - len(shown)} more"
+        entries.append(Line2D([], [], linestyle="", label=remainder))
     title = records[0].benchmark
     axes.set(xscale="log", yscale="log", xlabel="V", ylabel="milliseconds", title=title)
     axes.legend(handles=entries, fontsize=7, loc="upper left", bbox_to_anchor=(1.01, 1.0))

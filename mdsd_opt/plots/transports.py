@@ -52,12 +52,12 @@ def plan(result: TransportPlan | Solution | TransportProblem, ax: Axes | None = 
         axes: Axes = new_axes(2.6) if ax is None else ax
         _draw_region(axes, result.drafts, result.target)
         return axes
-    found = result.plan if isinstance(result, Solution) else result
-    if found is None:
+    own_plan = result.plan if isinstance(result, Solution) else result
+    if own_plan is None:
         raise InvalidInput("the solution has no plan: those of method='full_lp' and 'max_flow' do")
-    height = 1.0 + 0.14 * min(found.offsets.size, _MOST_SETS)
+    height = 1.0 + 0.14 * min(own_plan.offsets.size, _MOST_SETS)
     axes = new_axes(height, 2 * COLUMN) if ax is None else ax
-    _draw_plan(axes, found)
+    _draw_plan(axes, own_plan)
     return axes
 
 
@@ -108,9 +108,9 @@ def _draw_plan(axes: Any, plan: TransportPlan) -> None:
     column = np.full(size, -1)
     column[tokens] = np.arange(tokens.size)
     at = row[plan.arc_support], column[plan.tokens]
-    kept = (at[0] >= 0) & (at[1] >= 0)
+    inside = (at[0] >= 0) & (at[1] >= 0)
     masses = np.full((sets.size, tokens.size), np.nan)  # white: the token is not in the set
-    masses[at[0][kept], at[1][kept]] = plan.mass[kept]
+    masses[at[0][inside], at[1][inside]] = plan.mass[inside]
     image = axes.imshow(masses, cmap="viridis_r", vmin=0, aspect="auto")
     labels = plan.sets()
     axes.set_xticks(range(tokens.size), tokens.tolist(), fontsize=SMALL - 1, rotation=90)
