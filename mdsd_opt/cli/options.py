@@ -190,14 +190,14 @@ class Asked:
 
     def refuse(self, names: Iterable[str], why: str) -> None:
         """Raise if one of these options is given, by its name on the command line."""
-        given = {
+        flags = {
             ("no-" if field.name in ("verify", "mask_draft") else "") + field.name.replace("_", "-")
             for group in (self, self.sampling, self.folder)
             for field in fields(group)
             if field.default is not MISSING and getattr(group, field.name) != field.default
         }
         for name in names:
-            if name in given:
+            if name in flags:
                 raise InvalidInput(why.format(name=f"--{name}"))
 
 
@@ -231,9 +231,9 @@ def gathers_options(**helps: str) -> Callable[[Callable[..., None]], Callable[..
             ]
 
         @wraps(verb)
-        def gathered(**given: Any) -> None:
-            taken = {name: gathered_as(group, given) for name, group in groups.items()}
-            verb(**{name: value for name, value in given.items() if name in own}, **taken)
+        def gathered(**values: Any) -> None:
+            taken = {name: gathered_as(group, values) for name, group in groups.items()}
+            verb(**{name: value for name, value in values.items() if name in own}, **taken)
 
         return read_by_typer(gathered, shown)
 
@@ -261,32 +261,32 @@ def options_of(
     group: Any, helps: Mapping[str, str] | None = None, panel: str | None = None
 ) -> list[inspect.Parameter]:
     """Options that are the fields of a dataclass, and of those inside it, under its `PANEL`."""
-    hints, found = get_type_hints(group, include_extras=True), []
+    hints, parameters = get_type_hints(group, include_extras=True), []
     panel = getattr(group, "PANEL", panel)
     for field in fields(group):
         hint = hints[field.name]
         if is_dataclass(hint):
-            found += options_of(hint, helps, panel)
+            parameters += options_of(hint, helps, panel)
             continue
         if helps and field.name in helps:
             hint = Annotated[hint.__origin__, helps[field.name]]
         option = _as_option(field.name, hint)
         if panel is not None:
-            told = copy(option.__metadata__[0])
-            told.rich_help_panel = panel
-            option = Annotated[option.__origin__, told]
+            argument = copy(option.__metadata__[0])
+            argument.rich_help_panel = panel
+            option = Annotated[option.__origin__, argument]
         default = inspect.Parameter.empty if field.default is MISSING else field.default
         kind = inspect.Parameter.KEYWORD_ONLY
-        found.append(inspect.Parameter(field.name, kind, annotation=option, default=default))
-    return found
+        parameters.append(inspect.Parameter(field.name, kind, annotation=option, default=default))
+    return parameters
 
 
-def gathered_as(group: Any, given: Mapping[str, Any]) -> Any:
+def gathered_as(group: Any, values: Mapping[str, Any]) -> Any:
     """Dataclass of options made of the values of its fields, and of those inside it, if given."""
     hints = get_type_hints(group)
-    made = {x.name: gathered_as(hints[x.name], given) for x in fields(group)
+    groups = {x.name: gathered_as(hints[x.name], values) for x in fields(group)
             if is_dataclass(hints[x.name])}  # fmt: skip
-    return group(**made, **{x.name: given[x.name] for x in fields(group) if x.name in given})
+    return group(**groups, **{x.name: values[x.name] for x in fields(group) if x.name in values})
 
 
 class Panelled(TyperCommand):
@@ -310,15 +310,15 @@ _SHORT = {"num_drafts": "-k"}
 
 def _as_option(name: str, hint: Any) -> Any:
     """Annotation as Typer reads it, if it is a type and a text."""
-    told = getattr(hint, "__metadata__", (None,))[0]
-    if not isinstance(told, str):
+    text = getattr(hint, "__metadata__", (None,))[0]
+    if not isinstance(text, str):
         return hint
     long = f"--{name.replace('_', '-')}"
     if name in _SHORT:
         names = [long, _SHORT[name]]
     else:
         names = [long] if hint.__origin__ is bool else []
-    return Annotated[hint.__origin__, typer.Option(*names, help=told)]
+    return Annotated[hint.__origin__, typer.Option(*names, help=text)]
 
 
 def parse_schemes(text: str) -> list[str]:
@@ -359,8 +359,8 @@ def parse_verifiers(text: str) -> list[str]:
 
 def _names(text: str) -> list[str]:
     """List of names with commas between them; all but module:attribute may have dashes."""
-    given = (name.strip() for name in text.split(","))
-    return [name if ":" in name else name.replace("-", "_") for name in given]
+    names = (name.strip() for name in text.split(","))
+    return [name if ":" in name else name.replace("-", "_") for name in names]
 
 
 def parse_counts(text: str) -> list[int]:
@@ -398,5 +398,5 @@ def stored_sample(paths: Sequence[Path] | None) -> LogitsSample:
     from mdsd_opt.base.files.logits import load_logits
     from mdsd_opt.data import sample_logits_path
 
-    given = paths or [sample_logits_path()]
-    return load_logits(given[0] if len(given) == 1 else given)
+    files = paths or [sample_logits_path()]
+    return load_logits(files[0] if len(files) == 1 else files)

@@ -104,8 +104,8 @@ def show_table(
     for part in parts if in_parts else parts[:1]:
         console.print(part)
     if len(parts) > 1 and not in_parts:
-        left = [x.header for part in parts[1:] for x in part.columns[keys:]]
-        names = "; ".join(" ".join(str(name).split()) for name in left)
+        rest = [x.header for part in parts[1:] for x in part.columns[keys:]]
+        names = "; ".join(" ".join(str(name).split()) for name in rest)
         say(f"no room here for: {names} (a wider terminal, --csv or --json has them)", file)
     if caption:
         say(caption, file)

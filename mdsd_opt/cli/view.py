@@ -110,9 +110,9 @@ class Form:
 
     def __post_init__(self) -> None:
         named = {"--json": self.as_json, "--csv": self.as_csv, "--latex": self.as_latex}
-        given = [name for name, on in {**named, "--markdown": self.as_markdown}.items() if on]
-        if len(given) > 1:
-            raise InvalidInput(f"{' and '.join(given)} both given: choose one")
+        names = [name for name, on in {**named, "--markdown": self.as_markdown}.items() if on]
+        if len(names) > 1:
+            raise InvalidInput(f"{' and '.join(names)} both given: choose one")
         if self.style not in _STYLES:
             raise UnknownName.among("style", self.style, _STYLES)
         if self.width is not None and not 1 <= self.width <= 40:

@@ -40,11 +40,11 @@ def subject_of(kind: str) -> str:
 
 def told_of(kind: str) -> str:
     """Sentence on a kind: what its module says behind its name."""
-    told = str(KINDS[kind].__doc__).partition(": ")[2]
-    return told[0].upper() + told[1:]
+    sentence = str(KINDS[kind].__doc__).partition(": ")[2]
+    return sentence[0].upper() + sentence[1:]
 
 
-def run_kind(kind: str, given: Mapping[str, Any]) -> None:
+def run_kind(kind: str, values: Mapping[str, Any]) -> None:
     """Audit a subject of this kind, show what came of it, and exit with its code."""
     from mdsd_opt.cli.output import look_here_for_modules
     from mdsd_opt.cli.view import Form, present
@@ -58,9 +58,9 @@ def run_kind(kind: str, given: Mapping[str, Any]) -> None:
         check_writable(verdict.junit)
     _begin(verdict)
     look_here_for_modules()
-    found: Audited = module.run(options)
-    present(found.view(bar), form)
-    _leave(found, bar, verdict.junit)
+    result: Audited = module.run(options)
+    present(result.view(bar), form)
+    _leave(result, bar, verdict.junit)
 
 
 def _begin(verdict: VerdictOptions) -> None:
@@ -74,16 +74,16 @@ def _begin(verdict: VerdictOptions) -> None:
         save_page(verdict.page, View("mdsd-opt audit", conclusion=[_UNFINISHED]))
 
 
-def _leave(found: Audited, bar: Any, junit: Path | None) -> None:
+def _leave(result: Audited, bar: Any, junit: Path | None) -> None:
     """Exit with the code of the worst answer on the subjects, after JUnit's file is written."""
     from mdsd_opt.cli.report.audits import TestCase, save_junit
     from mdsd_opt.evidence import ANSWERS
 
-    answers = [bar.answer(report) for _, report in found.reports]
+    answers = [bar.answer(report) for _, report in result.reports]
     if junit is not None:
         cases = [
             TestCase(subject, ANSWERS[answer], bar.told(report), report.rows())
-            for (subject, report), answer in zip(found.reports, answers, strict=True)
+            for (subject, report), answer in zip(result.reports, answers, strict=True)
         ]
         save_junit(junit, cases)
     if code := ANSWERS[max(answers, key=list(ANSWERS).index)]:
@@ -96,8 +96,8 @@ _EXIT_CODES = "Exit code 0 for PASS, 1 for FAIL, 3 where too little was seen to 
 def command_of(kind: str) -> Callable[..., None]:
     """Command of a kind: its subject is an argument, all else are options."""
 
-    def command(**given: Any) -> None:
-        run_kind(kind, given)
+    def command(**values: Any) -> None:
+        run_kind(kind, values)
 
     subject, *others = options_of(KINDS[kind].Options)
     origin, (option,) = subject.annotation.__origin__, subject.annotation.__metadata__
@@ -107,7 +107,7 @@ def command_of(kind: str) -> Callable[..., None]:
     return read_by_typer(command, [first, *others, *options_of(VerdictOptions)])
 
 
-def audit(context: typer.Context, **given: Any) -> None:
+def audit(context: typer.Context, **values: Any) -> None:
     """Settle whether a verifier, or a recorded engine, is lossless.
 
     Each kind has options of its own, as mdsd-opt audit chain --help says. Without a kind,
@@ -115,7 +115,7 @@ def audit(context: typer.Context, **given: Any) -> None:
 
     Exit code 0 for PASS, 1 for FAIL, 3 where too little was seen to say so.
     """
-    asked = {name: value for name, value in given.items() if value is not None}
+    asked = {name: value for name, value in values.items() if value is not None}
     if context.invoked_subcommand is None:
         run_kind(_kind_asked(asked), asked)
     elif asked:
@@ -128,12 +128,12 @@ def _all_options() -> list[inspect.Parameter]:
     found: dict[str, inspect.Parameter] = {}
     for group in (*(module.Options for module in KINDS.values()), VerdictOptions):
         for option in options_of(group):
-            told = copy(option.annotation.__metadata__[0])
-            told.hidden = True
+            argument = copy(option.annotation.__metadata__[0])
+            argument.hidden = True
             origin: Any = option.annotation.__origin__
-            hint = Annotated[origin | None, told]
-            found.setdefault(option.name, option.replace(annotation=hint, default=None))
-    return list(found.values())
+            hint = Annotated[origin | None, argument]
+            parameters.setdefault(option.name, option.replace(annotation=hint, default=None))
+    return list(parameters.values())
 
 
 read_by_typer(
@@ -180,7 +180,7 @@ def _kind_asked(asked: Mapping[str, Any]) -> str:
             "give one of --verifier, --chain, --text, --tree, --trace and --engine, or --server or "
             "--recorded"
         )
-    for name, (takers, told) in _REFUSED.items():
+    for name, (takers, refusal) in _REFUSED.items():
         if name in asked and kinds[0] not in takers:
-            raise InvalidInput(told)
+            raise InvalidInput(refusal)
     return kinds[0]

@@ -49,9 +49,9 @@ def run(options: Options) -> Audited:
         report = audit_portfolio(verifier, seed, scheme=scheme, num_drafts=k, **limits)
         return Audited.of(report, f"{name}: K = {k}, {scheme} drafts")
     problem = _problem(options)
-    found = auditing.audit(verifier, problem, seed, lossy=options.lossy, **limits)
+    verdict = auditing.audit(verifier, problem, seed, lossy=options.lossy, **limits)
     of = f"V = {problem.vocab_size:,}, K = {problem.num_drafts}, {problem.drafts.scheme} drafts"
-    return Audited.of(found, f"{name}: {of}")
+    return Audited.of(verdict, f"{name}: {of}")
 
 
 def _problem(options: Options) -> TransportProblem:

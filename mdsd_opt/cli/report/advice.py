@@ -51,24 +51,24 @@ def advice_view(advice: Advice, title: str, **known: Any) -> View:
     )
 
 
-def model_advice_view(found: ModelAdvice, title: str, **known: Any) -> View:
+def model_advice_view(advice: ModelAdvice, title: str, **known: Any) -> View:
     """View of an advice for measured models, with the forecast beside what was observed."""
-    view = advice_view(found.advice, title, **known)
+    view = advice_view(advice.advice, title, **known)
     tried = make_table(
         "a step: forecast by the measured costs, and observed",
         ("", "forecast", "observed"),
-        ((term.name, f"{term.forecast:.2f}", f"{term.observed:.2f}") for term in found.terms),
+        ((term.name, f"{term.forecast:.2f}", f"{term.observed:.2f}") for term in advice.terms),
     )
     return replace(
         view,
         tables=[*view.tables, Section("Tried out", table=tried)],
-        conclusion=[*view.conclusion, found.sentence],
-        document={**known, **found.to_dict()},
+        conclusion=[*view.conclusion, advice.sentence],
+        document={**known, **advice.to_dict()},
     )
 
 
 def count_advice_view(
-    found: Sequence[CountAdvice],
+    by_batch: Sequence[CountAdvice],
     source: str,
     flags: EngineFlags | None = None,
     batches: Sequence[int] = (),
@@ -77,7 +77,7 @@ def count_advice_view(
 
     Of several batches the first has the chains, and each its line and its sentence.
     """
-    advice = found[0]
+    advice = by_batch[0]
     title = source if advice.costs is None else f"{source}; {advice.costs.told}"
     tables = [Section("Chains of drafts", table=_chains_table(advice, title))]
     policies = [(policy.name, f"{policy.rule} ({policy.lossless})") for policy in advice.policies]
@@ -87,8 +87,8 @@ def count_advice_view(
         tables.append(Section("Lengths that vary", values=policies))
     conclusion = advice.conclusion
     document: dict[str, Any] = {"source": source, **advice.to_dict()}
-    if len(found) > 1:
-        each = [*zip(batches, found, strict=True)]
+    if len(by_batch) > 1:
+        each = [*zip(batches, by_batch, strict=True)]
         conclusion = [*(f"Batch {n}: {x.sentence}" for n, x in each), *conclusion[1:]]
         document["batches"] = [{"batch": n, **x.to_dict()} for n, x in each]
     if flags is not None:
@@ -160,9 +160,9 @@ def _options_table(advice: Advice, title: str) -> Table:
     )
 
 
-def _speedup(found: MeanInterval) -> str:
-    width = found.half_width
-    return f"{found.mean:.2f}" + (f" ± {width:.2f}" if width >= _LEAST_WIDTH else "")
+def _speedup(speedup: MeanInterval) -> str:
+    width = speedup.half_width
+    return f"{speedup.mean:.2f}" + (f" ± {width:.2f}" if width >= _LEAST_WIDTH else "")
 
 
 def _batches_table(advice: Advice) -> Table:

@@ -32,11 +32,11 @@ def audit_view(report: Report, subject: str, bar: Bar) -> View:
     from mdsd_opt.auditing import AuditReport, PortfolioReport
 
     _, *rows = report.rows()
-    answer, told = bar.answer(report), bar.told(report)
-    document = {**report.to_dict(), **asdict(bar), "answer": answer, "told": told}
+    answer, sentence = bar.answer(report), bar.told(report)
+    document = {**report.to_dict(), **asdict(bar), "answer": answer, "told": sentence}
     odd = report.example
     example = [] if odd is None else [f"For example: {odd.said}", *filter(None, [odd.repeat])]
-    shared: Any = {"findings": [told, *example], "verdict": answer, "code": ANSWERS[answer]}
+    shared: Any = {"findings": [sentence, *example], "verdict": answer, "code": ANSWERS[answer]}
     title, question = f"{_QUESTION.capitalize()}\n{subject}", f"{_QUESTION} {subject}"
     if not isinstance(report, AuditReport):
         tables = [
@@ -46,7 +46,7 @@ def audit_view(report: Report, subject: str, bar: Bar) -> View:
         return View(
             title,
             tables,
-            [told],
+            [sentence],
             document,
             _of_laws(report) if isinstance(report, PortfolioReport) else None,
             **shared,
@@ -60,7 +60,7 @@ def audit_view(report: Report, subject: str, bar: Bar) -> View:
     return View(
         title,
         [Section(text=question), Section("In numbers", values=rows)],
-        [told],
+        [sentence],
         document,
         Drawing(partial(audit_figure, report), shows),
         **shared,
@@ -83,15 +83,15 @@ def engines_view(audits: Sequence[EngineAudit], left_out: Sequence[str], bar: Ba
         name = audit.engine.name
         tables += [Section(text=f"{name}: {_QUESTION}"), Section(name, values=audit.rows())]
     answers = [bar.answer(audit) for audit in audits]
-    told = [f"{a.engine.name}: {answer}" for a, answer in zip(audits, answers, strict=True)]
+    sentences = [f"{a.engine.name}: {answer}" for a, answer in zip(audits, answers, strict=True)]
     worst = max(answers, key=list(ANSWERS).index)
     rows = [audit.row() | {"answer": answer} for audit, answer in zip(audits, answers, strict=True)]
     return View(
         f"{_QUESTION.capitalize()}\nFunctions that installed engines ship",
         tables,
-        ["; ".join(told)],
+        ["; ".join(sentences)],
         {"engines": rows, "left_out": list(left_out), **asdict(bar), "answer": worst},
-        findings=told,
+        findings=sentences,
         verdict=worst,
         code=ANSWERS[worst],
     )
@@ -117,9 +117,9 @@ def save_junit(path: str | os.PathLike[str], cases: Sequence[TestCase]) -> None:
     """Write the verdicts, a test each; undecided ones are errors, which a pipeline stops at."""
     counts = {"tests": len(cases), "failures": sum(case.code == 1 for case in cases)}
     counts["errors"] = sum(case.code not in (0, 1) for case in cases)
-    told = {name: str(count) for name, count in counts.items()}
-    suites = ElementTree.Element("testsuites", told)
-    suite = ElementTree.SubElement(suites, "testsuite", {"name": "mdsd-opt audit", **told})
+    totals = {name: str(count) for name, count in counts.items()}
+    suites = ElementTree.Element("testsuites", totals)
+    suite = ElementTree.SubElement(suites, "testsuite", {"name": "mdsd-opt audit", **totals})
     properties = ElementTree.SubElement(suite, "properties")
     ElementTree.SubElement(properties, "property", {"name": "mdsd_opt", "value": __version__})
     for case in cases:
@@ -127,8 +127,8 @@ def save_junit(path: str | os.PathLike[str], cases: Sequence[TestCase]) -> None:
         test = ElementTree.SubElement(suite, "testcase", named)
         if case.code:
             kind = "failure" if case.code == 1 else "error"
-            found = ElementTree.SubElement(test, kind, {"message": _clean(case.told)})
-            found.text = _clean(case.told)
+            fault = ElementTree.SubElement(test, kind, {"message": _clean(case.told)})
+            fault.text = _clean(case.told)
         out = ElementTree.SubElement(test, "system-out")
         out.text = _clean("\n".join(f"{label}: {value}" for label, value in case.rows))
     ElementTree.indent(suites)

@@ -40,8 +40,8 @@ def bench_view(report: BenchReport, changes: Sequence[Change] = ()) -> View:
     if fitted.row_count:
         tables.append(Section("Growth", table=fitted))
     where = report.circumstances
-    told = (name for name in _TOLD if name in where)
-    circumstances = ", ".join(f"{name.replace('_', ' ')} {where[name]}" for name in told)
+    names = (name for name in _TOLD if name in where)
+    circumstances = ", ".join(f"{name.replace('_', ' ')} {where[name]}" for name in names)
     warned = load_warning(where)
     earlier = [Section("Earlier run", table=changes_table(changes))] if changes else []
     return View(
@@ -203,7 +203,7 @@ def _fit_cells(fit: Scaling) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def changes_table(found: Sequence[Change]) -> Table:
+def changes_table(changes: Sequence[Change]) -> Table:
     """Table of the measurements that two runs have in common, the worst first."""
     rows = (
         (
@@ -214,7 +214,7 @@ def changes_table(found: Sequence[Change]) -> Table:
             f"{change.times_slower:.2f}{'*' if change.relative else ' '}",
             "LESS EXACT" if change.worse_gap else "SLOWER" if change.is_regression else "",
         )
-        for change in found
+        for change in changes
     )
     return make_table(
         "against the earlier run",
@@ -246,8 +246,8 @@ def save_report(report: BenchReport, path: Path) -> None:
 def markdown(report: BenchReport) -> str:
     """Markdown of the circumstances, a table for each benchmark, and the growth of time with V."""
     where = report.circumstances
-    told = [f"{name} {where[name]}" for name in _CIRCUMSTANCES if name in where]
-    parts = [f"{where.get('processor', 'unknown processor')}; {', '.join(told)}.\n"]
+    facts = [f"{name} {where[name]}" for name in _CIRCUMSTANCES if name in where]
+    parts = [f"{where.get('processor', 'unknown processor')}; {', '.join(facts)}.\n"]
     for benchmark, records in groupby(report.records, key=lambda record: record.benchmark):
         parts.append(_records_as_markdown(benchmark, list(records)))
     if fits := scaling(report.records):
@@ -292,5 +292,5 @@ def _records_as_markdown(benchmark: str, records: Sequence[Record]) -> str:
 def _filled(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Table in Markdown without the columns that are empty throughout."""
     rows = list(rows)
-    kept = [i for i in range(len(headings)) if any(row[i] for row in rows)]
-    return markdown_table([headings[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    places = [i for i in range(len(headings)) if any(row[i] for row in rows)]
+    return markdown_table([headings[i] for i in places], [[row[i] for i in places] for row in rows])

@@ -153,8 +153,8 @@ def conclusion(rows: Sequence[ComparedRule]) -> str:
 
 
 def _over_prompts(row: ComparedRule, value: str) -> MeanInterval:
-    found = mean_interval(np.array([getattr(metrics, value) for metrics in row.prompts]))
-    return found.within(0.0, 1.0) if value.endswith("rate") else found
+    mean = mean_interval(np.array([getattr(metrics, value) for metrics in row.prompts]))
+    return mean.within(0.0, 1.0) if value.endswith("rate") else mean
 
 
 #: Number of prompt tokens that determine how the following ones are written.

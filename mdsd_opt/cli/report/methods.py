@@ -72,26 +72,26 @@ class MethodRow:
 
     def evidence(self, names: Iterable[str]) -> dict[str, Any]:
         """JSON-ready subset, plan and dual, those of these names that the solution has."""
-        found: dict[str, Any] = {}
+        evidence: dict[str, Any] = {}
         solution = self.solution
         if solution is None:
-            return found
+            return evidence
         if "subset" in names and solution.subset is not None:
-            found["subset"] = np.flatnonzero(solution.subset).tolist()
+            evidence["subset"] = np.flatnonzero(solution.subset).tolist()
         if "plan" in names and solution.plan is not None:
-            found["plan"] = [
+            evidence["plan"] = [
                 {"drafts": list(drafts), "token": token, "mass": mass}
                 for drafts, token, mass in solution.plan.items()
             ]
         if "dual" in names and solution.dual is not None:
-            found["dual"] = {"tokens": solution.dual.tokens.tolist()}
+            evidence["dual"] = {"tokens": solution.dual.tokens.tolist()}
             if solution.dual.sets is not None and solution.plan is not None:
                 sets = solution.plan.sets()
-                found["dual"]["sets"] = [
+                evidence["dual"]["sets"] = [
                     {"drafts": list(drafts), "price": price}
                     for drafts, price in zip(sets, solution.dual.sets.tolist(), strict=True)
                 ]
-        return found
+        return evidence
 
 
 def _if_any(**entries: Any) -> dict[str, Any]:
@@ -116,17 +116,17 @@ def method_rows(
     fails, is a row with the reason. Seconds of less than five are those of a second run. Without a
     `time_limit` no method may take longer than those before it together, or ten seconds.
     """
-    began, given = time.perf_counter(), {"time_limit": time_limit or _PATIENCE}
+    began, limit_of = time.perf_counter(), {"time_limit": time_limit or _PATIENCE}
     try:
-        chosen = choose(problem, given).method
+        chosen = choose(problem, limit_of).method
     except MdsdError:  # so do the methods that it has tried, in rows of their own
         chosen = ""
     rows = []
     for name in names or methods():
         known = get(name).options
         if time_limit is None:
-            given["time_limit"] = max(_PATIENCE, time.perf_counter() - began)
-        limits = {limit: given[limit] for limit in given if limit in known}
+            limit_of["time_limit"] = max(_PATIENCE, time.perf_counter() - began)
+        limits = {limit: limit_of[limit] for limit in limit_of if limit in known}
         backends = {"backend": backend} if backend and "backend" in known else {}
         for size in sizes if sizes and "size" in known else [None]:
             options = {**backends, **({} if size is None else {"size": size})}
@@ -142,20 +142,20 @@ def _row(
     limits: dict[str, Any],
     exact: bool,
 ) -> MethodRow:
-    told = get(name).name
+    title = get(name).name
     try:
         solution = solve(problem, method=name, **options, **limits)
         if solution.solve_seconds < _QUICK:
             solution = solve(problem, method=name, **options, **limits)
         certificate = certify(problem, solution, exact=exact)
     except MdsdError as error:
-        return MethodRow(told, chosen, None, None, str(error), options)
+        return MethodRow(title, chosen, None, None, str(error), options)
     except Exception as error:
         if name in METHODS.own():
             raise
         text = f"{type(error).__name__}: {error}".partition("\n")[0]
-        return MethodRow(told, chosen, None, None, text, options)
-    return MethodRow(told, chosen, solution, certificate, "", options)
+        return MethodRow(title, chosen, None, None, text, options)
+    return MethodRow(title, chosen, solution, certificate, "", options)
 
 
 def methods_table(rows: Sequence[MethodRow], title: str) -> Table:
@@ -282,7 +282,7 @@ def conclusion(rows: Sequence[MethodRow]) -> str:
     ]
     if not proven:
         return "no method proves a bound"
-    name, tightest = min(proven, key=lambda found: found[1].gap)
+    name, tightest = min(proven, key=lambda pair: pair[1].gap)
     if tightest.gap < _CLOSED:
         return f"the optimum is {float(tightest.lower):.9f}, proven by the certificate of {name}"
     low, lower = max(((float(c.lower), name) for name, c in proven), key=lambda bound: bound[0])

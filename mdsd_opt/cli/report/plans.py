@@ -74,12 +74,12 @@ def forecasts(plan: TreePlan, table: RateTable, max_depth: int | None = None) ->
 
 def _chances(topology: Topology, table: RateTable) -> dict[Place, float]:
     """Chance that each draft is accepted, parents before children."""
-    found: dict[Place, float] = {(): 1.0}
+    chances: dict[Place, float] = {(): 1.0}
     for place in sorted(topology.num_drafts, key=len):
         count = topology.num_drafts[place]
         falling = np.sort(table[count, :count])[::-1]
-        found |= {(*place, rank): found[place] * float(falling[rank]) for rank in range(count)}
-    return found
+        chances |= {(*place, rank): chances[place] * float(falling[rank]) for rank in range(count)}
+    return chances
 
 
 def plan_view(
@@ -102,8 +102,8 @@ def _tree(topology: Topology, table: RateTable) -> Tree:
     of = _chances(topology, table)
     likeliest = sorted(of, key=lambda place: (-of[place], len(place), place))
     shown = sorted(likeliest[: _MOST_LINES + 1], key=lambda place: (len(place), place))
-    left = len(of) - len(shown)
-    note = f", and {left} less likely ones" if left else ""
+    rest = len(of) - len(shown)
+    note = f", and {rest} less likely ones" if rest else ""
     views: dict[Place, Tree] = {}
     views[()] = Tree(f"{len(shown) - 1} drafts{note}: chance that each is accepted")
     for place in shown:

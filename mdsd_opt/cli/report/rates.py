@@ -49,7 +49,7 @@ def rates_view(
         document["comparison"] = comparison.to_dict()
     if filters:
         tables.append(Section("Filters of the draft", table=_filters_table(filters), keys=2))
-        document["filters"] = [found.to_dict() for found in filters]
+        document["filters"] = [best.to_dict() for best in filters]
     drawing = Drawing(
         partial(rates_figure, rows),
         "Mean acceptance rate against the number of drafts, with intervals; higher is better.",
@@ -156,22 +156,22 @@ def comparison_table(compared: SchemeComparison) -> Table:
     )
 
 
-def _filters_table(found: Sequence[BestFilter]) -> Table:
+def _filters_table(filters: Sequence[BestFilter]) -> Table:
     """Table with the best setting of each scheme beside the target's own and no filter."""
     rows = [
         (title_of(best.scheme), name, row.acceptance.shown, row.behind.shown if number else "")
-        for best in found
+        for best in filters
         for number, (name, row) in enumerate(best.shown)
     ]
-    first = found[0]
+    first = filters[0]
     return make_table(
         f"temperature and filters of the draft at K = {first.num_drafts}, one setting for all "
         f"positions;\nthe target has {setting_shown(first.target)}; higher is better",
         ("drafts", "setting of the draft", "acceptance", "behind the best"),
         rows,
         words=("drafts", "setting of the draft"),
-        caption=f"best on these texts of {min(len(best.rates) for best in found)} settings or more "
-        "that were tried: on others another may be",
+        caption=f"best on these texts of {min(len(best.rates) for best in filters)} settings or "
+        "more that were tried: on others another may be",
         grouped=True,
     )
 

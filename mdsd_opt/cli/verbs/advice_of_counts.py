@@ -96,8 +96,8 @@ def counts_of(accepted: Sequence[str], depth: int | None) -> AcceptedCounts:
     if match := _POSITIONS.fullmatch(text):
         shares = [float(x) for x in match[1].split(",")]
         steps = None if match[2] is None else float(match[2])
-        given = shares if steps is None else (shares, steps)
-        return counts_given(by_position=given, depth=depth)
+        positions = shares if steps is None else (shares, steps)
+        return counts_given(by_position=positions, depth=depth)
     if _MEAN.fullmatch(text):
         if float(text) < 1:
             raise InvalidInput(
@@ -180,24 +180,24 @@ def write_costs(
         )
     remark("timing passes: about a minute a model")
     if served:
-        found = of.measured(
+        passes = of.measured(
             partial(of.time_any_server, target, contexts),
             None if draft is None else partial(of.time_any_server, draft, contexts),
             how="requests", target_name=target, draft_name=draft,
         )  # fmt: skip
     else:
         sides = _models(target, draft, precision, device, contexts)
-        found = of.measured(
+        passes = of.measured(
             sides[0], sides[1], how="transformers", precision=precision, device=device,
             target_name=target, draft_name=draft,
         )  # fmt: skip
-    found.save(path)
-    plain = next(x for x in found.of_target if x.rows == 1)
+    passes.save(path)
+    plain = next(x for x in passes.of_target if x.rows == 1)
     say(
-        f"{path}: {len(found.of_target)} kinds of target passes from {plain.ms:.2f} ms on"
+        f"{path}: {len(passes.of_target)} kinds of target passes from {plain.ms:.2f} ms on"
         + (
-            f", {len(found.of_draft)} of the draft from {found.of_draft[0].ms:.2f}"
-            if found.of_draft
+            f", {len(passes.of_draft)} of the draft from {passes.of_draft[0].ms:.2f}"
+            if passes.of_draft
             else ""
         )
         + f"; mdsd-opt advise --accepted LOG --costs {path}"

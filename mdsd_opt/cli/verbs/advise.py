@@ -170,28 +170,28 @@ def advise(
             asked, max_drafts, speedup, confidence, watch,
             with_baseline=accepted is None, given=(target_ms, draft_ms, draft_passes, verify_ms),
         )  # fmt: skip
-        told = engine and engine_flags(found_of_counts[0], engine)
+        flags = engine and engine_flags(found_of_counts[0], engine)
         whole = " and ".join(sources)
-        present(count_advice_view(found_of_counts, whole, told or None, batches), form)
+        present(count_advice_view(found_of_counts, whole, flags or None, batches), form)
         return
     if any(x is not None for x in (num_drafts, depth, speedup, engine)):
         raise InvalidInput("--depth, --speedup and --for go with --accepted or a log")
     if watch is not None or len(batches) > 1:
         raise InvalidInput("--watch and several of --batch go with what an engine counted")
     if target is not None or draft is not None:
-        given = (logits, *given_costs, costs, verify_ms, batches != [1], kind)
-        if target is None or draft is None or not (prompt or prompts) or any(given):
+        others = (logits, *given_costs, costs, verify_ms, batches != [1], kind)
+        if target is None or draft is None or not (prompt or prompts) or any(others):
             raise InvalidInput(
                 "--target and --draft go together, with --prompt or --prompts, and without LOGITS, "
                 "--kind, --batch and costs, which are measured"
             )
-        found = _of_models(
+        model_advice = _of_models(
             target, draft, prompt, prompts, precision, device, num_tokens=tokens,
             max_drafts=max_drafts, schemes=names, confidence=confidence, rng=seed,
             **asdict(sampling),
         )  # fmt: skip
         title = f"{target} and {draft}; temperature {sampling.temperature:g}"
-        present(model_advice_view(found, title, source=[target, draft]), form)
+        present(model_advice_view(model_advice, title, source=[target, draft]), form)
         return
     each = (draft_ms or "2").split("/")
     drafts = len(logits or ()) - 1

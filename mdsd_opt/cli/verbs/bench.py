@@ -110,17 +110,17 @@ def bench(
     for path in out or []:
         save_report(report, path)
         remark(f"saved as {path}")
-    found = [] if old is None else changes(old, report)
-    present(bench_view(report, found), form)
+    rows = [] if old is None else changes(old, report)
+    present(bench_view(report, rows), form)
     for name in (names or LEFT_OUT) if quick and saved is None else ():
         remark(f"left out of {name}: {LEFT_OUT[name]}")
     if old is None:
         return
-    if not found:
+    if not rows:
         remark(f"{compare} holds none of these measurements")
-    worse = sum(change.is_regression for change in found)
+    worse = sum(change.is_regression for change in rows)
     if worse:
-        remark(f"slower or less exact than in {compare}: {worse} of {len(found)} measurements")
+        remark(f"slower or less exact than in {compare}: {worse} of {len(rows)} measurements")
         raise typer.Exit(1)
 
 

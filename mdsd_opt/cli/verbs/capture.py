@@ -116,11 +116,11 @@ def capture(
         remark(f"shards that are complete stay in {out}: the same command goes on with them")
         raise
     count = sum(shard.num_positions for shard in manifest.shards)
-    told = (
+    sentence = (
         f"{out}: {'rates of ' if rates_only else ''}{count:,} positions of {len(ids)} prompts "
         f"in {len(manifest.shards)} shards, V = {manifest.settings['vocab_size']:,}"
     )
-    present(View(conclusion=[told], document=manifest.as_json()), Form(as_json))
+    present(View(conclusion=[sentence], document=manifest.as_json()), Form(as_json))
 
 
 def _rates_config(
@@ -171,10 +171,10 @@ def maker_of_drafts(draft: str) -> Callable[[LoadedModel], Any] | None:
     """Function that ``module:function`` names; None if the draft is a model."""
     if ":" not in draft or draft.startswith(("skip:", "wheel:")) or Path(draft).exists():
         return None
-    made = attribute(draft)
-    if not callable(made):
-        raise InvalidInput(f"{draft} is a {type(made).__name__}: give a function of the target")
-    return cast("Callable[[LoadedModel], Any]", made)
+    maker = attribute(draft)
+    if not callable(maker):
+        raise InvalidInput(f"{draft} is a {type(maker).__name__}: give a function of the target")
+    return cast("Callable[[LoadedModel], Any]", maker)
 
 
 def _require_room(ids: list[list[int]], tokens: int, target: LoadedModel, draft: Any) -> None:

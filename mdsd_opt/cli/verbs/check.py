@@ -134,8 +134,8 @@ def _settle(conjecture: str, settling: Settling, function: Callable[..., Any]) -
     known = cddlib_checks.conjectures().get(conjecture)
     proof = f"proof for every size: {known.proof}" if known and known.proof else None
     document = {**result.to_dict(), "proof": known.proof if known else ""}
-    told = [str(result), *([proof] if proof else [])]
-    present(View(conclusion=told, document=document), Form(settling.as_json))
+    sentences = [str(result), *([proof] if proof else [])]
+    present(View(conclusion=sentences, document=document), Form(settling.as_json))
     if result.holds is not True:
         raise typer.Exit(3 if result.holds is None else 1)
 
@@ -210,28 +210,28 @@ def search(
     from mdsd_opt.cli.view import Form, View, present
 
     premise = None if given is None else TextClaim(given, vocab_size)
-    found = search_laws(TextClaim(claim, vocab_size, premise), vocab_size, trials=trials, rng=seed)
+    odd = search_laws(TextClaim(claim, vocab_size, premise), vocab_size, trials=trials, rng=seed)
     document = {
         "claim": claim,
         "given": given,
         "vocab_size": vocab_size,
         "trials": trials,
         "seed": seed,
-        "verdict": "undecided" if found is None else "refuted",
-        "counterexample": found
+        "verdict": "undecided" if odd is None else "refuted",
+        "counterexample": odd
         and {
-            "p": [str(x) for x in found.laws[0]],
-            "q": [str(x) for x in found.laws[1]],
-            "fails_by": str(found.excess),
-            "trial": found.trial,
+            "p": [str(x) for x in odd.laws[0]],
+            "q": [str(x) for x in odd.laws[1]],
+            "fails_by": str(odd.excess),
+            "trial": odd.trial,
         },
     }
-    if found is None:
-        told = [f"no counterexample in {trials:,} laws of {vocab_size} tokens, which is no proof"]
+    if odd is None:
+        lines = [f"no counterexample in {trials:,} laws of {vocab_size} tokens, which is no proof"]
     else:
         laws = (
-            f"  {x} = ({', '.join(map(str, law))})" for x, law in zip("pq", found.laws, strict=True)
+            f"  {x} = ({', '.join(map(str, law))})" for x, law in zip("pq", odd.laws, strict=True)
         )
-        told = [f"REFUTED: {claim}, by {found.excess} = {float(found.excess):.6f}, at", *laws]
-    present(View(conclusion=told, document=document), Form(as_json))
-    raise typer.Exit(3 if found is None else 1)
+        lines = [f"REFUTED: {claim}, by {odd.excess} = {float(odd.excess):.6f}, at", *laws]
+    present(View(conclusion=lines, document=document), Form(as_json))
+    raise typer.Exit(3 if odd is None else 1)

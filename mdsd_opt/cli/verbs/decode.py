@@ -274,7 +274,7 @@ def _print_document(
     from mdsd_opt.cli.report.decoding import continuation
     from mdsd_opt.cli.view import Form, View, present
 
-    found = [
+    entries = [
         {
             "prompt": text,
             "text": continuation(tokenizer, before, output.tokens, skip_special_tokens=False),
@@ -285,7 +285,7 @@ def _print_document(
         for text, before, output in zip(texts, ids, outputs, strict=False)
     ]
     accepted = _total(outputs).to_dict()["accepted_per_step"]
-    present(View(document=facts | {"observed_accepted": accepted, "outputs": found}), Form(True))
+    present(View(document=facts | {"observed_accepted": accepted, "outputs": entries}), Form(True))
 
 
 def _total(outputs: list[Generation]) -> Metrics:

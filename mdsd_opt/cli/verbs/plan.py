@@ -46,27 +46,27 @@ def plan(
         sample.target, sample.draft, num_drafts, scheme, kind="logits", **asdict(sampling)
     )
     seconds = milliseconds and {n: 1e-3 * took for n, took in milliseconds.items()}
-    found = plan_tree(table, nodes, depth, seconds)
-    rows = plans.forecasts(found, table, depth)
+    tree = plan_tree(table, nodes, depth, seconds)
+    rows = plans.forecasts(tree, table, depth)
     name = sample.source if logits else Path(sample.source).name
     title = (
         f"{name}: {sample.num_positions} positions, V = {sample.vocab_size:,}\n"
         f"{scheme.replace('_', ' ')}, temperature {sampling.temperature:g}"
     )
-    if found.tokens_per_second is not None:
-        title += f"\nplanned: {found.tokens_per_second:.1f} tokens a second"
+    if tree.tokens_per_second is not None:
+        title += f"\nplanned: {tree.tokens_per_second:.1f} tokens a second"
     known = {"source": sample.source, "scheme": scheme, "temperature": sampling.temperature}
-    present(plans.plan_view(found, table, rows, title, **known), form)
+    present(plans.plan_view(tree, table, rows, title, **known), form)
 
 
 def parse_cost(text: str, option: str = "--cost", of: str = "drafts") -> dict[int, float]:
     """Milliseconds by a number `of` something: "1:20,16:22" gives 20 for 1 and 22 for 16."""
-    found: dict[int, float] = {}
+    table: dict[int, float] = {}
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,6})\s*:\s*(\d+\.?\d*|\.\d+)\s*", part)
         if not match:
             raise InvalidInput(
                 f"{option} is {text!r:.60}: give {of} and milliseconds, as 1:20,16:22,64:40"
             )
-        found[int(match[1])] = float(match[2])
-    return found
+        table[int(match[1])] = float(match[2])
+    return table

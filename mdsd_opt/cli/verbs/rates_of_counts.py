@@ -84,11 +84,11 @@ def _table(
             str(rate.num_drafts),
             str(rate.num_steps),
             str(rate.num_tries),
-            f"{found.mean:.4f} [{found.low:.4f}, {found.high:.4f}]",
+            f"{mean.mean:.4f} [{mean.low:.4f}, {mean.high:.4f}]",
             *(rate_cell(cells.get((scheme, rate.num_drafts))) for scheme in schemes),
         )
         for rate in measured
-        for found in [rate.acceptance]
+        for mean in [rate.acceptance]
     )
     beside = [f"optimum,\n{title_of(scheme)}" for scheme in schemes]
     return make_table(

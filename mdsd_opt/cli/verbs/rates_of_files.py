@@ -95,13 +95,13 @@ def _grammar(asked: Asked) -> dict[str, Any]:
     """Mask and weights of tokens, from their files."""
     from mdsd_opt.base.files.arrays import read_npy
 
-    given: dict[str, Any] = {name: read_npy(path) for name, path in _mask_files(asked).items()}
-    if not given:
+    masks: dict[str, Any] = {name: read_npy(path) for name, path in _mask_files(asked).items()}
+    if not masks:
         asked.refuse(["no-mask-draft"], "{name} goes with --mask or --lift")
         return {}
     if asked.all_schemes:
-        raise InvalidInput(f"--{next(iter(given))} goes without --schemes all: name some schemes")
-    return {**given, "mask_draft": asked.mask_draft}
+        raise InvalidInput(f"--{next(iter(masks))} goes without --schemes all: name some schemes")
+    return {**masks, "mask_draft": asked.mask_draft}
 
 
 def _mask_files(asked: Asked) -> dict[str, Path]:

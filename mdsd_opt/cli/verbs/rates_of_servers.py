@@ -45,26 +45,26 @@ def view(asked: Asked) -> View:
     schemes = asked.schemes
     if asked.all_schemes or asked.usual_schemes:
         schemes = ["with_replacement", "without_replacement"]
-    found = rate_intervals(
+    intervals = rate_intervals(
         target, draft, schemes, asked.num_drafts, asked.vocab_size, asked.confidence, asked.progress
     )
     source = f"{target} and {draft}"
     title = (
-        f"{source}: {found.num_positions} positions in {found.num_texts} texts\n"
-        f"not listed on average: {found.target_tail:.3g} of the target, "
-        f"{found.draft_tail:.3g} of the draft"
+        f"{source}: {intervals.num_positions} positions in {intervals.num_texts} texts\n"
+        f"not listed on average: {intervals.target_tail:.3g} of the target, "
+        f"{intervals.draft_tail:.3g} of the draft"
     )
-    lines = [row.to_dict() for row in found.rows]
+    lines = [row.to_dict() for row in intervals.rows]
     return View(
         f"Acceptance rates of {title}",
-        [Section("", table=_table(found, title), keys=2)],
-        [_conclusion(found)],
+        [Section("", table=_table(intervals, title), keys=2)],
+        [_conclusion(intervals)],
         {
             "source": source,
-            "num_positions": found.num_positions,
-            "num_sequences": found.num_texts,
-            "target_tail": found.target_tail,
-            "draft_tail": found.draft_tail,
+            "num_positions": intervals.num_positions,
+            "num_sequences": intervals.num_texts,
+            "target_tail": intervals.target_tail,
+            "draft_tail": intervals.draft_tail,
             "confidence": asked.confidence,
             "interval_over": "sequences",
             "rows": lines,
@@ -73,7 +73,7 @@ def view(asked: Asked) -> View:
     )
 
 
-def _table(found: RateIntervals, title: str) -> Table:
+def _table(intervals: RateIntervals, title: str) -> Table:
     """Table of one line for each scheme and K."""
     from mdsd_opt.cli.output import make_table
     from mdsd_opt.drafts import title_of
@@ -81,7 +81,7 @@ def _table(found: RateIntervals, title: str) -> Table:
     def line(row: IntervalRow) -> tuple[str, ...]:
         sampled = (
             " .. ".join(_ends(row.lower.low, row.upper.high, 4))
-            if found.num_texts > 1
+            if intervals.num_texts > 1
             else "takes several texts"
         )
         certified = " .. ".join(_ends(row.lower.mean, row.upper.mean, 4))
@@ -90,7 +90,7 @@ def _table(found: RateIntervals, title: str) -> Table:
     return make_table(
         f"optimal acceptance rate: how often the output can be one of the K drafts\n{title}",
         ("drafts", "K", "certified", "with sampling"),
-        map(line, found.rows),
+        map(line, intervals.rows),
         caption="certified: whatever the probabilities of the tokens are that are not listed\n"
         "with sampling: from the lower confidence limit of the one to the upper of the other",
         grouped=True,

@@ -57,7 +57,7 @@ def reproduce(
         source, out, workers, threads, confidence,
         bool(progress), verify,
     )  # fmt: skip
-    result = experiments.reproduce(name, given)
+    result = experiments.reproduce(name, settings)
     present(_view(result), form)
     if save is not None:
         with atomic_write(save) as file:
@@ -91,6 +91,6 @@ def _view(result: Reproduction) -> View:
     tables.append(Section(text=""))
     tables += [Section(text=f"- {difference}") for difference in result.differences]
     counts = {outcome: sum(x.outcome == outcome for x in result.published) for outcome in Outcome}
-    found = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
-    conclusion = f"of {len(result.published)} published statements: {found}"
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
+    conclusion = f"of {len(result.published)} published statements: {outcomes}"
     return View(title, tables, [conclusion], result.to_dict())

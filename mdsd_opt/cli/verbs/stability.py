@@ -59,7 +59,7 @@ def stability(
     if len(runs) == 2 and delta is not None:
         raise InvalidInput("--delta is given, and two runs: their changes are measured")
     one = runs[0]
-    found = text_stability(
+    result = text_stability(
         one.target,
         None if len(runs) == 2 else _numbers(delta or _DELTAS),
         other=runs[1].target if len(runs) == 2 else None,
@@ -68,7 +68,7 @@ def stability(
     )  # fmt: skip
     name = " and ".join(map(str, paths)) or Path(one.source).name
     unit = "positions" if one.texts is None else "texts"
-    present(stability_view(found, name, unit, confidence), form)
+    present(stability_view(result, name, unit, confidence), form)
 
 
 def _numbers(text: str) -> list[float]:
