@@ -49,7 +49,7 @@ def _by_paths(model: Any, ids: Sequence[int], continuations: Sequence[Text]) -> 
     """Logits by one pass for each continuation that no other one prolongs."""
     if not ids:
         raise InvalidInput("the text is empty: a model needs at least one token")
-    found: dict[Text, Any] = {}
+    logits: dict[Text, Any] = {}
     for path in sorted(continuations, key=len, reverse=True):
         if path in logits:
             continue

@@ -243,7 +243,7 @@ def relax_targets(root: Node, budget: Mapping[str, float]) -> dict[Text, Distanc
 
     The nodes of the tree have targets; the budget is that of `mdsd_opt.relax`, for each token.
     """
-    found: dict[Text, Distance] = {}
+    distances: dict[Text, Distance] = {}
     for node in root.walk():
         if node.drafts is not None:
             relaxed = relaxed_by(TransportProblem(node.target, node.drafts), budget)

@@ -337,7 +337,7 @@ def compare_draft_schemes(
         chosen[_BEST_TEMPERED] = partial(_Sample.best_tempered, gaps=gaps)
     if not chosen:
         raise InvalidInput(f"no schemes given: choose from {', '.join(ways)}")
-    found: dict[str, Floats] = {}
+    by_scheme: dict[str, Floats] = {}
     left_out = []
     with progress_bar("draft schemes", len(chosen), progress) as advance:
         for name, way in chosen.items():

@@ -206,9 +206,9 @@ def best_draft_filter(
     Examples
     --------
     >>> import mdsd_opt as mo
-    >>> found = mo.best_draft_filter([[3.0, 2.0, 0.0]], [[2.0, 2.5, 2.5]], 1,
+    >>> best = mo.best_draft_filter([[3.0, 2.0, 0.0]], [[2.0, 2.5, 2.5]], 1,
     ...                              sampling=mo.Sampling(top_k=2))
-    >>> found.sampling.top_k, round(found.acceptance.mean, 3)
+    >>> best.sampling.top_k, round(best.acceptance.mean, 3)
     (2, 0.75)
     """
     checked_integer(num_drafts, "num_drafts")
@@ -223,7 +223,7 @@ def best_draft_filter(
             target, own = np.log(chosen.law(target)), Sampling()
 
     def rate(setting: Sampling) -> Floats:
-        found = acceptance_rates(
+        rates = acceptance_rates(
             target, rows, num_drafts, drafts, num_threads=num_threads, kind="logits",
             pad=pair.reading.pad, draft_token_ids=sample.draft_token_ids, sampling=own,
             draft_sampling=setting,
@@ -231,7 +231,7 @@ def best_draft_filter(
         return np.asarray(rates)
 
     grid = _grid(chosen, filters, temperatures)
-    found: dict[Sampling, Floats] = {}
+    by_setting: dict[Sampling, Floats] = {}
     with progress_bar("draft filters", len(grid), progress) as advance:
         for setting in grid:
             by_setting[setting] = rate(setting)
@@ -274,7 +274,7 @@ def _grid(
     )
 
 
-def _closer(best: Sampling, found: dict[Sampling, Floats]) -> list[Sampling]:
+def _closer(best: Sampling, rates: dict[Sampling, Floats]) -> list[Sampling]:
     """Settings halfway from the best temperature of a filter to its neighbours that are far."""
     tried = {x.temperature: x for x in rates if replace(x, temperature=best.temperature) == best}
     warm = sorted(tried)

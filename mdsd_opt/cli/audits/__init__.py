@@ -50,8 +50,8 @@ def run_kind(kind: str, values: Mapping[str, Any]) -> None:
     from mdsd_opt.cli.view import Form, present
     from mdsd_opt.evidence import Bar
 
-    module, verdict = KINDS[kind], gathered_as(VerdictOptions, given)
-    options = gathered_as(module.Options, given)
+    module, verdict = KINDS[kind], gathered_as(VerdictOptions, values)
+    options = gathered_as(module.Options, values)
     bar = Bar(verdict.detect, verdict.tolerate_edge)
     form = Form(verdict.as_json, page=verdict.page)
     if verdict.junit is not None:
@@ -125,7 +125,7 @@ def audit(context: typer.Context, **values: Any) -> None:
 
 def _all_options() -> list[inspect.Parameter]:
     """Options of all kinds, each once, hidden, and None where it is not given."""
-    found: dict[str, inspect.Parameter] = {}
+    parameters: dict[str, inspect.Parameter] = {}
     for group in (*(module.Options for module in KINDS.values()), VerdictOptions):
         for option in options_of(group):
             argument = copy(option.annotation.__metadata__[0])

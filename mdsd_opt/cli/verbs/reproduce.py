@@ -53,7 +53,7 @@ def reproduce(
     if save is not None:
         check_writable(save)
     source = sample_logits_path() if logits is None else check_source(logits)
-    given = experiments.CapturedLogits(
+    settings = experiments.CapturedLogits(
         source, out, workers, threads, confidence,
         bool(progress), verify,
     )  # fmt: skip
