@@ -16,8 +16,8 @@ from .report import (
     NO_DEVIATION as NO_DEVIATION, RESTART as RESTART, Bar as Bar, Check as Check,
     Coverage as Coverage, Example as Example, Interval as Interval, Level as Level,
     Report as Report, TokenDeviation as TokenDeviation, Violation as Violation,
-    above_zero as above_zero, carried as carried, p_value_text as p_value_text, plain as plain,
-    pointed as pointed, worst_class as worst_class,
+    above_zero as above_zero, carried as carried, p_text as p_text, p_value_text as p_value_text,
+    plain as plain, pointed as pointed, worst_class as worst_class,
 )
 from .settings import (
     COARSE as COARSE, FINE as FINE, LEAST_CALLS as LEAST_CALLS, AuditOptions as AuditOptions,

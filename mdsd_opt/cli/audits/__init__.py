@@ -18,7 +18,17 @@ from typing import Annotated, Any
 import typer
 
 from mdsd_opt.base.files import check_writable
-from mdsd_opt.cli.audits import chain, engine, server, text, tokens, trace, tree, verifier
+from mdsd_opt.cli.audits import (
+    chain,
+    engine,
+    server,
+    streams,
+    text,
+    tokens,
+    trace,
+    tree,
+    verifier,
+)
 from mdsd_opt.cli.audits.common import Audited, VerdictOptions
 from mdsd_opt.cli.options import gathered_as, options_of, read_by_typer
 from mdsd_opt.errors import InvalidInput
@@ -26,7 +36,7 @@ from mdsd_opt.errors import InvalidInput
 #: Modules of the kinds by name, in the order of the help.
 KINDS: dict[str, ModuleType] = {
     module.__name__.rpartition(".")[2]: module
-    for module in (chain, text, tree, trace, verifier, engine, server, tokens)
+    for module in (chain, text, tree, trace, verifier, streams, engine, server, tokens)
 }
 
 #: What stands in the files of a run until there is a verdict.
@@ -177,8 +187,8 @@ def _kind_asked(asked: Mapping[str, Any]) -> str:
         raise InvalidInput("give --server or --recorded alone")
     if len(kinds) != 1:
         raise InvalidInput(
-            "give one of --verifier, --chain, --text, --tree, --trace and --engine, or --server or "
-            "--recorded"
+            "give one of --verifier, --chain, --text, --tree, --trace, --streams and --engine, or "
+            "--server or --recorded"
         )
     for name, (takers, refusal) in _REFUSED.items():
         if name in asked and kinds[0] not in takers:
