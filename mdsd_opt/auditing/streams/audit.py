@@ -26,6 +26,7 @@ from mdsd_opt.auditing.streams.report import NOTHING, SharedDraws, StreamReport
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.base.foreign import describe, foreign
+from mdsd_opt.base.seeds import generator_of
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.evidence import (
     LOSSY,
@@ -39,7 +40,6 @@ from mdsd_opt.evidence import (
     above_zero,
     budgeted,
     detectable_bias,
-    generator_of,
     options_of,
     pointed,
     statistics,
