@@ -22,7 +22,7 @@ from mdsd_opt.auditing.streams.draws import (
     in_child,
     logits_of,
 )
-from mdsd_opt.auditing.streams.report import NOTHING, SharedDraws, StreamReport
+from mdsd_opt.auditing.streams.report import OVER_SEEDS, SharedDraws, StreamReport
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.base.foreign import describe, foreign
@@ -149,9 +149,31 @@ class _Draws(NamedTuple):
     """Two draws: positions and roles, what is said of their requests, and their tokens (n,)."""
 
     places: tuple[tuple[int, str], tuple[int, str]]
-    whose: tuple[str, str]
-    how: str
+    whose: tuple[str, ...]
     tokens: tuple[Integers, Integers]
+
+    @property
+    def coupled(self) -> bool:
+        """Whether they are a draft and a plain sample of one position."""
+        (s, first), (t, second) = self.places
+        return s == t and {first, second} == {"draft", "target"}
+
+    @property
+    def how(self) -> str:
+        """What is missing of the key of the two, if they depend on each other, in words."""
+        (s, first), (t, second) = self.places
+        moved, other = s != t, first != second
+        if self.whose[0] == "one process":
+            return "a new process without a seed begins as the last one did"
+        if self.whose[0] in ("a request", "a row of a call") and self.whose[0] != self.whose[1]:
+            return "two requests without a seed take the same numbers from one state"
+        if self.whose[0] != self.whose[1]:
+            if moved or other:
+                return "seed, position and role are mixed so that they collide (they are added)"
+            return "the seed is not in the key, or consecutive seeds collide"
+        if moved and other:
+            return "position and role are mixed so that they collide (a salt that is added)"
+        return "the position is not in the key" if moved else "the role is not in the key (no salt)"
 
     @property
     def table(self) -> Integers:
@@ -191,7 +213,7 @@ class _StreamAudit:
     without: list[Integers] = field(default_factory=list)
     texts: list[Integers] = field(default_factory=list)
     unlikely: list[Integers] = field(default_factory=list)
-    children: Integers | None = None
+    children: list[Integers] | None = None
     log: ViolationLog = field(default_factory=ViolationLog)
     notes: list[str] = field(default_factory=list)
 
@@ -334,7 +356,8 @@ class _StreamAudit:
                 there = np.array(one[:size]).T.reshape(here.shape)
                 self._differ("in another process", seeds, here, there)
         if batches:
-            self.children = np.stack([np.array(one[size:]).reshape(shape) for one in found])
+            tokens = [np.array(one[size:]).reshape(shape).swapaxes(2, 3) for one in found]
+            self.children = [x.reshape(-1, 1, len(self.asker.roles)) for x in tokens]
 
     def _tested(self) -> Iterator[_Tested]:
         """All checks of the draws so far."""
@@ -343,28 +366,24 @@ class _StreamAudit:
                 continue
             tokens, is_seeded = np.concatenate(parts), parts is self.with_seed
             yield self._laws(name, tokens)
-            first, second = tokens[0::2], tokens[1::2]
             whose = ("seed s", "seed s + 1") if is_seeded else ("a request", "the next one")
-            one = [x for x in self._within(tokens, whose[0], is_seeded) if not _is_coupled(x)]
-            yield self._pairs(f"one request, {name}", one)
-            yield self._pairs(f"two requests, {name}",
-                              self._between(first, second, whose, is_seeded))  # fmt: skip
+            yield self._pairs(f"one request, {name}", (tokens, tokens), whose[:1] * 2)
+            yield self._pairs(f"two requests, {name}", (tokens[0::2], tokens[1::2]), whose)
             if not is_seeded:
-                calls = tokens[: len(tokens) // (2 * BATCH) * 2 * BATCH]
-                calls = calls.reshape(-1, 2, BATCH, *tokens.shape[1:])
-                earlier, later = (calls[:, n].reshape(-1, *tokens.shape[1:]) for n in range(2))
-                named = "a row of a call", "the same row of the next call"
-                yield self._pairs("two calls, without seeds",
-                                  self._between(earlier, later, named, False))  # fmt: skip
+                rows = tokens[: len(tokens) // (2 * BATCH) * 2 * BATCH]
+                rows = rows.reshape(-1, 2, BATCH, *tokens.shape[1:])
+                calls = [rows[:, n].reshape(-1, *tokens.shape[1:]) for n in range(2)]
+                whose = "a row of a call", "the same row of the next call"
+                yield self._pairs(f"two calls, {name}", calls, whose)
         if self.children is not None:
-            yield self._pairs("two processes, without seeds", self._across(self.children))
+            whose = "one process", "another"
+            yield self._pairs("two processes, without seeds", self.children, whose)
         if self.texts:
             law = np.outer(_TARGET, _TARGET).ravel()
             outcomes = np.concatenate(self.texts)
             p_value = self._chi_square(np.bincount(outcomes, minlength=law.size), law)
             looks_for = "tokens over seeds that do not follow the target"
-            check = Check("output over seeds", looks_for, p_value)
-            yield _Tested(check, outcomes.size, law.size, 1)
+            yield _Tested(Check(OVER_SEEDS, looks_for, p_value), outcomes.size, law.size, 1)
 
     def _chi_square(self, counts: Integers, law: Vector) -> float:
         return statistics.chi_square(statistics.split_scores(counts, law, self.rng)[0])
@@ -380,45 +399,26 @@ class _StreamAudit:
         check = Check(f"laws, {name}", "draws that do not follow their law", _least(tests))
         return _Tested(check, len(tokens), max(law.size for law in laws), len(tests))
 
-    def _within(self, tokens: Integers, whose: str, is_seeded: bool) -> Iterator[_Draws]:
-        """Pairs of draws of one request that one text may have."""
-        roles = self.asker.roles
-        places = [(at, n) for at in range(tokens.shape[1]) for n in range(len(roles))]
-        for (s, m), (t, n) in combinations(places, 2):
-            if s != t or frozenset({roles[m], roles[n]}) not in EXCLUSIVE:
-                how = _how(is_seeded, True, s != t, m != n)
-                named = (s, roles[m]), (t, roles[n])
-                yield _Draws(named, (whose,) * 2, how, (tokens[:, s, m], tokens[:, t, n]))
-
-    def _between(
-        self, first: Integers, second: Integers, whose: tuple[str, str], is_seeded: bool
-    ) -> Iterator[_Draws]:
-        """Pairs of draws of two requests."""
-        roles = self.asker.roles
+    def _draws(self, tokens: Sequence[Integers], whose: Sequence[str]) -> Iterator[_Draws]:
+        """Pairs of draws of one request that one text may have, or of two requests."""
+        roles, (first, second) = self.asker.roles, tokens
         places = [(at, n) for at in range(first.shape[1]) for n in range(len(roles))]
-        for (s, m), (t, n) in product(places, places):
-            how = _how(is_seeded, False, s != t, m != n)
-            named = (s, roles[m]), (t, roles[n])
-            yield _Draws(named, whose, how, (first[:, s, m], second[:, t, n]))
+        is_one = first is second
+        for (s, m), (t, n) in combinations(places, 2) if is_one else product(places, places):
+            if not (is_one and s == t and frozenset({roles[m], roles[n]}) in EXCLUSIVE):
+                named = ((s, roles[m]), (t, roles[n]))
+                yield _Draws(named, tuple(whose), (first[:, s, m], second[:, t, n]))
 
-    def _across(self, children: Integers) -> Iterator[_Draws]:
-        """Pairs of the same draw, of all positions, in two processes."""
-        for n, role in enumerate(self.asker.roles):
-            tokens = children[0][:, :, n].ravel(), children[1][:, :, n].ravel()
-            how = "a new process without a seed begins as the last one did"
-            yield _Draws(((0, role),) * 2, ("one process", "another"), how, tokens)
-
-    def _pairs(self, name: str, pairs: Any) -> _Tested:
+    def _pairs(self, name: str, tokens: Sequence[Integers], whose: Sequence[str]) -> _Tested:
         """Check of pairs of draws, and those that depend on each other."""
-        pairs = list(pairs)
+        pairs = [x for x in self._draws(tokens, whose) if not (whose[0] == whose[1] and x.coupled)]
         tests = [self._chi_square(one.table.ravel(), one.law) for one in pairs]
         level = self.options.false_alarm / max(len(tests), 1)
         odd = [one for one, p in zip(pairs, tests, strict=True) if p < level]
         shared = [x for x in map(_dependent, odd) if x is not None]
         check = Check(name, f"draws that depend on each other: {name}", _least(tests))
-        trials = min((one.tokens[0].size for one in pairs), default=0)
         cells = max((one.law.size for one in pairs), default=1)
-        return _Tested(check, trials, cells, max(len(tests), 1), tuple(shared))
+        return _Tested(check, len(tokens[1]), cells, max(len(tests), 1), tuple(shared))
 
     def _found(self, began: float) -> StreamReport:
         """Report on the draws so far."""
@@ -439,7 +439,7 @@ class _StreamAudit:
         is_wrong = p_value < options.false_alarm or bool(self.log.count)
         kind = NOT_JUDGED if failed else LOSSY if is_wrong else NO_DEVIATION
         shared = sorted(_named(tested), key=lambda x: -x.total_variation)
-        distance, interval = NOTHING
+        distance, interval = 0.0, None
         if self.texts:
             law = np.outer(_TARGET, _TARGET).ravel()
             outcomes = np.concatenate(self.texts)
@@ -464,7 +464,7 @@ class _StreamAudit:
             p_value=p_value if checks else None,
             checks=tuple(checks),
             total_variation=distance,
-            total_variation_interval=above_zero(interval, kind) if self.texts else None,
+            total_variation_interval=above_zero(interval, kind),
             violations=tuple(self.log.listed),
             num_violations=self.log.count,
             shared=tuple(shared),
@@ -492,14 +492,12 @@ class _StreamAudit:
 
     def _coupled(self) -> list[str]:
         """Note on drafts that share their numbers with plain samples, which may be meant."""
-        for name, parts in (("with", self.with_seed), ("without", self.without)):
-            for one in self._within(np.concatenate(parts), "", True) if parts else ():
-                if _is_coupled(one) and _dependent(one) is not None:
-                    return [
-                        f"draft and plain sample of one position share their numbers ({name} a "
-                        "seed): right where the plain sample decides, as in lists from one race"
-                    ]
-        return []
+        drawn = [np.concatenate(parts) for parts in (self.with_seed, self.without) if parts]
+        pairs = (one for x in drawn for one in self._draws((x, x), ("", "")) if one.coupled)
+        found = any(_dependent(one) is not None for one in pairs)
+        told = "draft and plain sample of one position share their numbers"
+        right = "right where the plain sample decides, as in lists from one race"
+        return [f"{told}: {right}"] if found else []
 
 
 def _least(p_values: Sequence[float]) -> float:
@@ -517,11 +515,6 @@ def _named(tested: Sequence[_Tested]) -> Iterator[SharedDraws]:
         kind = one.check.name.partition(", ")[2]
         if one.check.name in alike or f"two requests, {kind}" not in alike:
             yield from one.shared
-
-
-def _is_coupled(pair: _Draws) -> bool:
-    (s, first), (t, second) = pair.places
-    return s == t and {first, second} == {"draft", "target"}
 
 
 def _dependent(pair: _Draws) -> SharedDraws | None:
@@ -542,16 +535,3 @@ def _dependent(pair: _Draws) -> SharedDraws | None:
     ]
     distance = float(np.abs(table - expected).sum() / (2 * size))
     return SharedDraws(named[0], named[1], distance, pair.how)
-
-
-def _how(is_seeded: bool, one_request: bool, moved: bool, other_role: bool) -> str:
-    """What is missing of the key of two draws that depend on each other, in words."""
-    if not (is_seeded or one_request):
-        return "two requests without a seed take the same numbers from one state"
-    if one_request:
-        if moved and other_role:
-            return "position and role are mixed so that they collide (a salt that is added)"
-        return "the position is not in the key" if moved else "the role is not in the key (no salt)"
-    if moved or other_role:
-        return "seed, position and role are mixed so that they collide (they are added)"
-    return "the seed is not in the key, or consecutive seeds collide"

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from mdsd_opt.evidence import NOT_JUDGED, Interval, Report, p_text
 
+#: Name of the check of what is made of the draws.
+OVER_SEEDS = "output over seeds"
+
 #: Most pairs of draws that a report lists.
 _LISTED = 8
 
@@ -89,7 +92,7 @@ class StreamReport(Report):
             laws = [x for x in self.checks if x.name.startswith("laws") and x.p_value < 1e-4]
             telling = laws if odd and laws else odd
             found += [f"{c.looks_for} ({p_text(c.p_value, 2)})" for c in telling]
-        if any(check.name == "output over seeds" for check in odd):
+        if any(check.name == OVER_SEEDS for check in odd):
             away = f"over seeds two tokens are {self._distance_text} away from the target's law"
             found.append(away)
         found += self._repeats[:1]
@@ -99,7 +102,7 @@ class StreamReport(Report):
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of everything worth a line in a table."""
         rows = [("verdict", self.verdict), ("requests", f"{self.num_trials:,}")]
-        if any(check.name == "output over seeds" for check in self.checks):
+        if any(check.name == OVER_SEEDS for check in self.checks):
             rows.append(("total variation over seeds", self._distance_text))
         rows += [(f"shared: {pair.how}", pair.said) for pair in self.shared[:_LISTED]]
         if self.tail_expected is not None and self.tail_observed is not None:
@@ -109,7 +112,3 @@ class StreamReport(Report):
         rows += [*self._p_value_rows(), *self._bias_rows(), *self._note_rows()]
         rows += [("not seen", spot) for spot in self.not_seen]
         return [*rows, *self._check_rows(), *self._violation_rows()]
-
-
-#: An interval of no outcome.
-NOTHING = 0.0, Interval(0.0, 1.0)
