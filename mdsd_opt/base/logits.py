@@ -7,7 +7,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Concatenate, ParamSpec, Protocol, TypedDict, TypeVar, cast, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from mdsd_opt.base.arrays import (
     spread,
 )
 from mdsd_opt.base.checked import floats
-from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.base.sampling import Sampling, SamplingKeywords
 from mdsd_opt.errors import InvalidInput
 
 Path = str | os.PathLike[str]
@@ -160,6 +160,7 @@ class Logits:
         if mask is not None:
             self.target = masked(self.target, mask)
             self.draft = masked(self.draft, mask) if mask_draft else self.draft
+        self.tells_draft = sides[0] != sides[1]
         self.lifts_draft = lift is not None and mask_draft
         if self.lifts_draft:
             self.draft = _lifted(self.draft, lift, sides[1])
@@ -173,9 +174,9 @@ class Logits:
         """Pair that a function was given as its first argument, or in parts."""
         if not isinstance(target, Logits):
             return cls(target, draft, **options)
-        if draft is not None or options:
-            doubled = " and ".join([*(["draft_logits"] if draft is not None else []), *options])
-            raise InvalidInput(f"a pair of logits has its own {doubled}: give mdsd_opt.Logits that")
+        if options:
+            told = " and ".join(options)
+            raise InvalidInput(f"a pair of logits has its own {told}: give mdsd_opt.Logits that")
         return target
 
     @property
@@ -202,7 +203,7 @@ class Logits:
         """
         if self.lifts_draft:
             raise InvalidInput("the draft is not sought behind a lift: give mask_draft=False")
-        if not apart and self.reading.draft != self.reading.target:
+        if not apart and self.tells_draft:
             raise InvalidInput(
                 "the draft's temperature and filters are what is found here: leave "
                 "draft_temperature and draft_sampling out"
@@ -256,23 +257,15 @@ def _lifted(given: Opened, lift: Any, sampling: Sampling) -> Opened:
     return Opened(given.name, given.like(rows), given.library)
 
 
-class LogitsKeywords(TypedDict, total=False):
+class LogitsKeywords(SamplingKeywords, total=False):
     """Options of `Logits`, as keywords of functions that are given two arrays."""
 
-    temperature: float
-    draft_temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    min_p: float | None
-    pad: bool
     kind: str | None
-    draft_token_ids: Any
-    joint: bool
-    sampling: Sampling | None
-    draft_sampling: Sampling | None
+    pad: bool
     mask: Any
     mask_draft: bool
     lift: Any
+    draft_token_ids: Any
 
 
 class OfLogits(Protocol[P, T]):
@@ -291,34 +284,36 @@ class OfLogits(Protocol[P, T]):
 
 
 def of_logits(
-    *late: str,
+    *beside: type,
 ) -> Callable[[Callable[Concatenate[Any, Any, P], T]], OfLogits[P, T]]:
     """Decorator of functions of two arrays and `LogitsKeywords`, which may be one pair instead.
 
-    Keywords that are named here may be given by place, too, after the other arguments.
+    Parameters of other classes, `beside`, may be among the keywords.
     """
 
     def decorated(function: Callable[Concatenate[Any, Any, P], T]) -> OfLogits[P, T]:
         written = inspect.signature(function)
-        names = [*written.parameters]
-        places = sum(x.kind is x.POSITIONAL_OR_KEYWORD for x in written.parameters.values())
+        own = {name: x for name, x in written.parameters.items() if x.kind is not x.VAR_KEYWORD}
+        options = dict(inspect.signature(Logits).parameters)
+        flat = {name: options[name] for name in LogitsKeywords.__annotations__}
+        for one in beside:
+            flat |= inspect.signature(one).parameters
+        known = [*own.values(), *(x.replace(kind=x.KEYWORD_ONLY) for x in flat.values())]
 
         @functools.wraps(function)
         def asked(*args: Any, **keywords: Any) -> Any:
-            unknown = keywords.keys() - names - LogitsKeywords.__annotations__.keys()
+            unknown = keywords.keys() - own - flat.keys()
             if unknown:
                 raise TypeError(
                     f"{function.__name__}() got an unexpected keyword argument {min(unknown)!r}"
                 )
-            if args and isinstance(args[0], Logits) and "draft_logits" not in keywords:
+            if args and isinstance(args[0], Logits):
+                if "draft_logits" in keywords:
+                    raise InvalidInput("draft_logits is a part of the pair: leave it out")
                 args = (args[0], None, *args[1:])
-            named: dict[str, Any] = dict(zip(late, args[places:], strict=False))
-            return function(*args[:places], *args[places + len(late) :], **named, **keywords)
+            return cast("Any", function)(*args, **keywords)
 
-        own = [x for x in written.parameters.values() if x.kind is not x.VAR_KEYWORD]
-        options = inspect.signature(Logits).parameters
-        flat = [options[name] for name in LogitsKeywords.__annotations__]
-        asked.__dict__["__signature__"] = written.replace(parameters=[*own, *flat])
+        asked.__dict__["__signature__"] = written.replace(parameters=known)
         return cast("OfLogits[P, T]", asked)
 
     return decorated

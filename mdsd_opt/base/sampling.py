@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,6 +114,19 @@ class Sampling:
         """Probabilities of every row of logits."""
         law = _softmax_rows(*_checked_logits(logits), self.temperature)
         return filter_tokens(law, self.top_k, self.top_p, self.min_p, self.joint)
+
+
+class SamplingKeywords(TypedDict, total=False):
+    """Keywords of `Sampling.of_both`."""
+
+    temperature: float
+    draft_temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    joint: bool
+    sampling: Sampling | None
+    draft_sampling: Sampling | None
 
 
 def softmax(

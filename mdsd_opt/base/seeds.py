@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import warnings
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 
 from mdsd_opt.errors import InvalidInput
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 #: What a function takes as `rng`.
 Rng = np.random.Generator | int | None
@@ -40,22 +35,3 @@ def drawn_seed(rng: Any, bits: int | None = None) -> int:
             "numpy.random.default_rng(seed), so that the same can be had again"
         )
     return int(seed)
-
-
-def seed_is_rng(function: F) -> F:
-    """Decorator of functions with `rng`, which was `seed` before; that goes on for one release."""
-
-    @functools.wraps(function)
-    def seeded(*args: Any, **keywords: Any) -> Any:
-        if "seed" in keywords:
-            if "rng" in keywords:
-                raise InvalidInput("give rng or seed, not both")
-            warnings.warn(
-                f"seed of {function.__name__} is rng now: give rng={keywords['seed']!r}",
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            keywords["rng"] = keywords.pop("seed")
-        return function(*args, **keywords)
-
-    return cast("F", seeded)

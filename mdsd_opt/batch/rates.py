@@ -6,16 +6,18 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, Unpack
 
+from mdsd_opt.base.keywords import by_place, renamed
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
-from mdsd_opt.base.seeds import Rng, drawn_seed, seed_is_rng
+from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.batch.batch import Batch, RowWork
 from mdsd_opt.drafts import checked_num_drafts
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.verifiers import Verifier
 
 
-@seed_is_rng
-@of_logits("temperature", "draft_temperature", "top_k", "top_p", "min_p")
+@renamed("seed", "rng")
+@of_logits()
+@by_place("temperature", "draft_temperature", "top_k", "top_p", "min_p")
 def acceptance_rates(
     target_logits: Any,
     draft_logits: Any,

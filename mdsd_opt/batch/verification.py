@@ -11,8 +11,9 @@ import numpy as np
 from mdsd_opt import verifiers
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import Opened, to_numpy
+from mdsd_opt.base.keywords import renamed
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
-from mdsd_opt.base.seeds import Rng, drawn_seed, seed_is_rng
+from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.batch.batch import Batch, LogitRows, RowWork, paired_rows
 from mdsd_opt.batch.rates import checked_device
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, checked_scheme
@@ -26,7 +27,7 @@ _MISSING = -1
 Column = Integers | Floats
 
 
-@seed_is_rng
+@renamed("seed", "rng")
 @of_logits()
 def verify_batch(
     target_logits: Any,

@@ -6,8 +6,9 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mdsd_opt.base.keywords import renamed
 from mdsd_opt.base.long_runs import available_threads
-from mdsd_opt.base.seeds import Rng, drawn_seed, seed_is_rng
+from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.bench.record import (
     BenchReport,
     Record,
@@ -36,7 +37,7 @@ LEFT_OUT = {
 }
 
 
-@seed_is_rng
+@renamed("seed", "rng")
 def run(
     names: Sequence[str] = (),
     *,

@@ -14,7 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from operator import index
 from typing import Any
 
-from mdsd_opt.base.seeds import Rng, drawn_seed, seed_is_rng
+from mdsd_opt.base.keywords import renamed
+from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.cddlib_checks.child import DEFAULT_MEMORY, OutOfBudget, run_in_child
 from mdsd_opt.cddlib_checks.condition import claimed_condition, parse_inequalities
 from mdsd_opt.cddlib_checks.double_description import require, run_with
@@ -266,7 +267,7 @@ def _check_budget(timeout: Any, memory: Any) -> None:
         raise InvalidInput(f"memory is {memory!r}: give bytes, or None for no bound")
 
 
-@seed_is_rng
+@renamed("seed", "rng")
 def search(
     name: str,
     *,

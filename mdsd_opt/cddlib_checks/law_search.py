@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.seeds import Rng, drawn_seed, seed_is_rng
+from mdsd_opt.base.keywords import renamed
+from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.cddlib_checks.draft_laws import require_written
 from mdsd_opt.cddlib_checks.subsets import best_cut, containment_table, exact_acceptance
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, SolverError
@@ -86,7 +87,7 @@ def optimum(problem: TransportProblem) -> Fraction:
     return above
 
 
-@seed_is_rng
+@renamed("seed", "rng")
 def search_laws(
     claim: Callable[..., Fraction],
     vocab_size: int,

@@ -8,10 +8,10 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from mdsd_opt.base.array_types import Text
-from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.base.sampling import Sampling, SamplingKeywords
 from mdsd_opt.base.seeds import Rng, drawn_seed, generator_of
 from mdsd_opt.decoding.automatic import growth_of
 from mdsd_opt.decoding.draft_objects import FeatureFeed
@@ -151,15 +151,12 @@ def generate(
     scheme: str | SchemeMaker = "with_replacement",
     rule: TreeRule | str = "traversal_hull",
     max_new_tokens: int = 64,
-    temperature: float = 1.0,
-    draft_temperature: float | None = None,
     rng: Rng = 0,
     stop_tokens: Collection[int] = (),
     on_device: bool = False,
     on_step: Callable[[Text, Metrics], None] | None = None,
     relax: Mapping[str, float] | None = None,
-    sampling: Sampling | None = None,
-    **filters: Any,
+    **sampling: Unpack[SamplingKeywords],
 ) -> Generation:
     """Continue a prompt; the output follows the target exactly, whatever the draft.
 
@@ -181,8 +178,6 @@ def generate(
         One of `rule_names()`. "race" draws its drafts itself, distinct ones, by noise of a seed and
         the text: the same `rng` gives the same text whatever draft and tree are.
     max_new_tokens : int
-    temperature, draft_temperature : float
-        The draft's is the target's unless given.
     rng : numpy.random.Generator or int, optional
         Seed, 0 by default, or a generator, which goes on.
     stop_tokens : collection of int
@@ -199,10 +194,9 @@ def generate(
         `mdsd_opt.relax`): the output follows the closest laws within it instead of the target, and
         the metrics tell how far from the target that was. Rules for whole trees take trees with one
         number of drafts at each level; token-level verifiers all trees.
-    sampling : Sampling, optional
-        Temperature and filters in one, in place of `temperature` and `filters`.
-    **filters
-        `top_k`, `top_p`, `min_p`, `joint`, on each side, as for `softmax`.
+    **sampling
+        temperature, draft_temperature, top_k, top_p, min_p, joint, sampling and draft_sampling, as
+        of `mdsd_opt.Logits`.
 
     Returns
     -------
@@ -219,8 +213,7 @@ def generate(
     metrics = Metrics()
     for new, metrics in generate_steps(
         target, draft, prompt, tree=tree, scheme=scheme, rule=rule, max_new_tokens=max_new_tokens,
-        temperature=temperature, draft_temperature=draft_temperature, rng=rng,
-        stop_tokens=stop_tokens, on_device=on_device, relax=relax, sampling=sampling, **filters,
+        rng=rng, stop_tokens=stop_tokens, on_device=on_device, relax=relax, **sampling,
     ):  # fmt: skip
         tokens += new
         if on_step is not None:
@@ -307,14 +300,11 @@ def generate_steps(
     scheme: str | SchemeMaker = "with_replacement",
     rule: TreeRule | str = "traversal_hull",
     max_new_tokens: int = 64,
-    temperature: float = 1.0,
-    draft_temperature: float | None = None,
     rng: Rng = 0,
     stop_tokens: Collection[int] = (),
     on_device: bool = False,
     relax: Mapping[str, float] | None = None,
-    sampling: Sampling | None = None,
-    **filters: Any,
+    **sampling: Unpack[SamplingKeywords],
 ) -> Iterator[tuple[Text, Metrics]]:
     """Iterate over the steps of `generate`: the tokens of each step, and the metrics so far.
 
@@ -341,7 +331,7 @@ def generate_steps(
         _check_race(tree, scheme, draft, on_device or relax is not None)
         seed = int(rng.integers(2**62)) if verifier.seed is None else verifier.seed
         verifier = race = Race(seed)
-    sides = Sampling.of_both(temperature, draft_temperature, sampling=sampling, **filters)
+    sides = Sampling.of_both(**sampling)
     feed = FeatureFeed(target, draft)
     laws = step_laws(target, draft, make, verifier, on_device, *sides)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.array_types import Law
+from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.decoding.place_rates import RunningRates, measured_rates
 from mdsd_opt.drafts import SchemeMaker, WithoutReplacement, scheme_maker
 from mdsd_opt.errors import InvalidInput
@@ -114,7 +115,7 @@ def _first_table(tree: PlannedTree) -> RateTable:
 
 
 def grow_by_acceptance(
-    model: DraftModel, tree: DynamicTree, scheme: str | SchemeMaker, rng: np.random.Generator
+    model: DraftModel, tree: DynamicTree, scheme: str | SchemeMaker, rng: Rng = 0
 ) -> Node:
     """Grow a tree where acceptance is likeliest, under a budget of drafts.
 
@@ -135,13 +136,14 @@ def grow_by_acceptance(
     tree : DynamicTree
         The budget, and the rates; at least the drafts of the root are drawn.
     scheme : str or callable
-    rng : numpy.random.Generator
+    rng : numpy.random.Generator or int, optional
 
     Raises
     ------
     InvalidInput
         The rates are for fewer drafts than the nodes have.
     """
+    rng = generator_of(rng)
     return _grown(model, tree, scheme_maker(scheme), rng, _forecast_values(tree))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.keywords import by_place
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.errors import InvalidInput
@@ -23,7 +24,8 @@ PRIOR_VISITS = 16.0
 _MOST_POSITIONS = 64
 
 
-@of_logits("temperature")
+@of_logits()
+@by_place("temperature")
 def place_rates(
     target_logits: Any,
     draft_logits: Any,

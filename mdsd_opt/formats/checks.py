@@ -30,8 +30,6 @@ def counts_of(
     length: Told | None = None,
     rate: Told | None = None,
     percent: Told | None = None,
-    tokens: Told | None = None,
-    seconds: Told | None = None,
     **known: Any,
 ) -> AcceptedCounts | None:
     """Counts of one group from all that a file says of it; None where nothing was drafted.
@@ -46,10 +44,9 @@ def counts_of(
         Tokens of a step, with that of the target.
     rate, percent : Told, optional
         Accepted of drafted, in percent or not.
-    tokens, seconds : Told, optional
-        Generated tokens, and the time.
     **known
-        Further fields of `AcceptedCounts`.
+        Generated `tokens` and `seconds`, each as it was told, and further fields of
+        `AcceptedCounts`.
     """
     if histogram is not None:
         counts = np.asarray(histogram.value, dtype=np.float64)
@@ -106,7 +103,8 @@ def counts_of(
         raise UnreadableFile(
             f"{where} does not say how many drafts were accepted: it is cut or changed"
         )
-    measured = Measured(tokens and tokens.value, seconds and seconds.value)
+    told_beside: Any = [known.pop(name, None) for name in ("tokens", "seconds")]
+    measured = Measured(*(x and x.value for x in told_beside))
     known["measured"] = measured + known.get("measured", Measured())
     known |= {
         name: None if x is None else np.array([float(x.value)])

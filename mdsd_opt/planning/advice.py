@@ -13,11 +13,12 @@ import numpy as np
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.frames import data_frame, flat
+from mdsd_opt.base.keywords import by_place
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.drafts import title_of
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import MeanInterval, interval_note, mean_interval
-from mdsd_opt.planning.costs import PassCost, RowsCost, StepCosts
+from mdsd_opt.planning.costs import COST_NAMES, CostKeywords, StepCosts
 from mdsd_opt.planning.tree_forecasts import (
     MAX_WIDTH,
     Candidate,
@@ -278,26 +279,27 @@ def _known(ends: tuple[float, float]) -> list[float] | None:
     return None if ends[0] != ends[0] else list(ends)
 
 
-@of_logits("temperature", "sequence")
+class AdviceKeywords(LogitsKeywords, CostKeywords, total=False):
+    """Keywords of `advise`."""
+
+
+@of_logits(StepCosts)
+@by_place(
+    *("target_ms", "draft_ms", "rows_ms", "verify_ms", "max_drafts", "temperature", "sequence")
+)
 def advise(
     target_logits: Any,
     draft_logits: Any = None,
-    target_ms: PassCost = 20.0,
-    draft_ms: PassCost = 2.0,
-    rows_ms: RowsCost | None = None,
-    verify_ms: float = 0.0,
-    max_drafts: int = 16,
     *,
+    max_drafts: int = 16,
     sequence: Any = None,
     position: Any = None,
-    batch_size: int = 1,
-    draft_passes: int | None = None,
     schemes: Sequence[str] = SCHEMES,
     verifier: str = "optimal",
     confidence: float = 0.95,
     num_threads: int | None = None,
     progress: bool = False,
-    **options: Unpack[LogitsKeywords],
+    **options: Unpack[AdviceKeywords],
 ) -> Advice:
     r"""Find the drafts that bring most tokens a second at these costs, and whether they pay.
 
@@ -311,13 +313,6 @@ def advise(
         Logits, as for `acceptance_rates`; tuples of tensors [B, V], one for each step, are B
         texts. Or a pair of them, `mdsd_opt.Logits`, or a path as the first and nothing as the
         second: a file, a sequence of two, or the folder of a corpus.
-    target_ms, draft_ms : float, mapping of int to float, or callable
-        Milliseconds of one pass of each model, or by the texts that are decoded together.
-    rows_ms : mapping of int to float, or callable, optional
-        Milliseconds of a target pass by its rows, as {1: 20, 8: 21}; the same for any number of
-        rows if left out.
-    verify_ms : float
-        Milliseconds of the decision of a step.
     max_drafts : int
         Largest number of drafts of a tree, up to 64.
     sequence : array_like of int, optional
@@ -325,11 +320,6 @@ def advise(
         first axis unless given.
     position : array_like of int, optional
         Place of each position in its text, where not all places are there.
-    batch_size : int
-        Number of texts that are decoded together.
-    draft_passes : int, optional
-        Draft passes of a step, whatever the tree: 1 for drafts that come in parallel, 0 for those
-        that are looked up. By default one for each level.
     schemes : sequence of str
     verifier : str
         Name of the verifier whose acceptance rates are taken.
@@ -337,6 +327,18 @@ def advise(
         Confidence of the intervals.
     num_threads : int, optional
     progress : bool
+    target_ms, draft_ms : float, mapping of int to float, or callable
+        Milliseconds of one pass of each model, or by the texts that are decoded together.
+    rows_ms : mapping of int to float, or callable, optional
+        Milliseconds of a target pass by its rows, as {1: 20, 8: 21}; the same for any number of
+        rows if left out.
+    verify_ms : float
+        Milliseconds of the decision of a step.
+    batch_size : int
+        Number of texts that are decoded together.
+    draft_passes : int, optional
+        Draft passes of a step, whatever the tree: 1 for drafts that come in parallel, 0 for those
+        that are looked up. By default one for each level.
     **options
         How laws are read from the logits, unless a pair tells, see `mdsd_opt.Logits`; of files
         temperature, draft_temperature, top_k, top_p, min_p, joint, pad and kind.
@@ -358,28 +360,27 @@ def advise(
     >>> advice.worth_it
     False
     """
-    costs = StepCosts(target_ms, draft_ms, rows_ms, verify_ms, batch_size, draft_passes)
+    given: dict[str, Any] = {**options}
+    costs = StepCosts(**{name: given.pop(name) for name in COST_NAMES if name in given})
     if not 1 <= max_drafts <= MAX_DRAFTS:
         raise InvalidInput(f"max_drafts is {max_drafts}: give 1 to {MAX_DRAFTS}")
     names = list(dict.fromkeys(["with_replacement", *schemes]))
     wanted = names, verifier, min(max_drafts, MAX_WIDTH)
     common: dict[str, Any] = {"num_threads": num_threads, "progress": progress}
     if draft_logits is not None or isinstance(target_logits, Logits):
-        pair = Logits.of(target_logits, draft_logits, options)
+        pair = Logits.of(target_logits, draft_logits, given)
         sample, reading = LogitsSample.of(pair, sequence, position), pair.reading.options
         rates = rates_of_sample(sample, rates_config(*wanted, {}), **common, reading=reading)
     else:
-        beside = {"sequence": sequence, "position": position, **options}
+        beside = {"sequence": sequence, "position": position, **given}
         alone = [name for name, x in beside.items() if x is not None and name not in _OF_FILES]
         if alone:
             raise InvalidInput(
                 f"not with files: {', '.join(alone)}. A file has sequence, position and "
                 "draft_token_ids of its own, and is masked and lifted as arrays"
             )
-        kind = options.pop("kind", None)
-        rates = rates_of_paths(
-            _paths(target_logits), rates_config(*wanted, options), kind, **common
-        )
+        kind = given.pop("kind", None)
+        rates = rates_of_paths(_paths(target_logits), rates_config(*wanted, given), kind, **common)
     return advice_from_rates(rates, costs, schemes, max_drafts, confidence)
 
 

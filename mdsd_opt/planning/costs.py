@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise, permutations
 from math import ceil, floor, inf, log
-from typing import Any
+from typing import Any, TypedDict
 
 from mdsd_opt.base.checked import checked_amount
 from mdsd_opt.base.files import atomic_write, read_json
@@ -19,6 +19,20 @@ RowsCost = Mapping[int, float] | Callable[[int], float]
 
 #: Milliseconds of a pass: the same for any number of texts, or by how many are decoded together.
 PassCost = float | RowsCost
+
+
+class CostKeywords(TypedDict, total=False):
+    """Parameters of `StepCosts`, as keywords."""
+
+    target_ms: PassCost
+    draft_ms: PassCost
+    rows_ms: RowsCost | None
+    verify_ms: float
+    batch_size: int
+    draft_passes: int | None
+
+
+COST_NAMES = (*CostKeywords.__annotations__,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
 from mdsd_opt.base.checked import check_confidence
 from mdsd_opt.base.frames import data_frame, flat
+from mdsd_opt.base.keywords import by_place, renamed
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import MeanInterval, interval_note
 from mdsd_opt.formats import (
@@ -235,25 +236,32 @@ class CountAdvice(_OldWord):
         return [x for x in (*sentences, self.settled_by, self.better_verifier) if x]
 
 
+class PriceKeywords(TypedDict, total=False):
+    """Keywords of `advise_from_counts` for costs."""
+
+    target_ms: PassCost | None
+    draft_ms: PassCost | None
+    rows_ms: RowsCost | None
+    batch: int
+    verify_ms: float
+    draft_passes: int | None
+
+
+@renamed("num_drafts", "depth")
+@by_place("target_ms", "draft_ms", "rows_ms", "batch")
 def advise_from_counts(
     accepted: Any = None,
     drafted: float | None = None,
     by_position: Any = None,
     depth: int | None = None,
-    target_ms: PassCost | None = None,
-    draft_ms: PassCost | None = None,
-    rows_ms: RowsCost | None = None,
-    batch: int = 1,
     *,
-    verify_ms: float = 0.0,
-    draft_passes: int | None = None,
     steps: float | None = None,
     sequence: Any = None,
     max_drafts: int = MAX_DRAFTS,
     speedup: float | None = None,
     confidence: float = 0.95,
-    num_drafts: int | None = None,
     baseline: str | os.PathLike[str] | None = None,
+    **costs: Unpack[PriceKeywords],
 ) -> CountAdvice:
     r"""Find how many drafts pay, from what an engine counted and what its passes cost.
 
@@ -274,6 +282,19 @@ def advise_from_counts(
         steps, with `steps` if their number is known.
     depth : int, optional
         K of the run, which a file says as a rule.
+    steps : float, optional
+        Number of steps that drafted, where totals are given.
+    sequence : array_like of int, optional
+        Request of each step.
+    max_drafts : int
+        Longest chain that is forecast.
+    speedup : float, optional
+        Speed-up for which `CountAdvice.wanted` says the acceptance that it takes.
+    confidence : float
+        Confidence of what chance adds to the intervals.
+    baseline : path, optional
+        With a path in `accepted`: what the engine wrote of a run without drafts. The measured
+        speed-up is then beside the forecast; costs that are not given are those of both runs.
     target_ms, draft_ms : float, mapping of int to float, or callable, optional
         Milliseconds of a pass, or by the texts decoded together. Without them nothing is said to be
         worth it.
@@ -286,21 +307,6 @@ def advise_from_counts(
     draft_passes : int, optional
         Draft passes of a step: 1 where all drafts come in one pass, 0 where they are looked up;
         one for each draft unless given.
-    steps : float, optional
-        Number of steps that drafted, where totals are given.
-    sequence : array_like of int, optional
-        Request of each step.
-    max_drafts : int
-        Longest chain that is forecast.
-    speedup : float, optional
-        Speed-up for which `CountAdvice.wanted` says the acceptance that it takes.
-    confidence : float
-        Confidence of what chance adds to the intervals.
-    num_drafts : int, optional
-        The old word for `depth`, which warns.
-    baseline : path, optional
-        With a path in `accepted`: what the engine wrote of a run without drafts. The measured
-        speed-up is then beside the forecast; costs that are not given are those of both runs.
 
     Returns
     -------
@@ -322,25 +328,19 @@ def advise_from_counts(
     >>> advice.worth_it, advice.best.name
     (True, 'chain4')
     """
-    if num_drafts is not None:
-        _warn_of_old_word()
-        if depth is not None:
-            raise InvalidInput("num_drafts is the old word for depth: give depth alone")
-        depth = num_drafts
     check_asked(max_drafts, confidence)
     if baseline is not None:
         if not isinstance(accepted, (str, os.PathLike)):
             raise InvalidInput("baseline goes with a file that an engine wrote in accepted")
-        run, costs = read_run([accepted, baseline], depth), None
-        if draft_ms is not None and target_ms is not None:
-            costs = costs_given(target_ms, draft_ms, rows_ms, batch, verify_ms, draft_passes)
+        batch, run = costs.get("batch", 1), read_run([accepted, baseline], depth)
+        target_ms, draft_ms = costs.get("target_ms"), costs.get("draft_ms")
+        known = target_ms is not None and draft_ms is not None
         return advice_of_run(
-            run, costs, None if batch == 1 else batch, target_ms, draft_ms, draft_passes,
-            max_drafts, speedup, confidence,
+            run, costs_given(**costs) if known else None, None if batch == 1 else batch, target_ms,
+            draft_ms, costs.get("draft_passes"), max_drafts, speedup, confidence,
         )  # fmt: skip
     counts = counts_given(accepted, drafted, by_position, depth, steps, sequence)
-    costs = costs_given(target_ms, draft_ms, rows_ms, batch, verify_ms, draft_passes)
-    return advice_from_counts(counts, costs, max_drafts, speedup, confidence)
+    return advice_from_counts(counts, costs_given(**costs), max_drafts, speedup, confidence)
 
 
 def advice_of_run(
@@ -518,12 +518,12 @@ def _number(value: Any, name: str) -> float:
 
 
 def costs_given(
-    target_ms: PassCost | None,
-    draft_ms: PassCost | None,
-    rows_ms: RowsCost | None,
-    batch: int,
-    verify_ms: float,
-    draft_passes: int | None,
+    target_ms: PassCost | None = None,
+    draft_ms: PassCost | None = None,
+    rows_ms: RowsCost | None = None,
+    batch: int = 1,
+    verify_ms: float = 0.0,
+    draft_passes: int | None = None,
 ) -> StepCosts | None:
     """Costs that the arguments of `advise_from_counts` describe; None without any."""
     if draft_ms is None and draft_passes == 0:

@@ -10,6 +10,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.distributions import Distribution
+from mdsd_opt.base.keywords import by_place
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme, checked_scheme, require_exact
 from mdsd_opt.errors import InvalidInput
@@ -49,7 +50,8 @@ class TransportProblem:
             )
 
     @staticmethod
-    @of_logits(
+    @of_logits()
+    @by_place(
         *("temperature", "draft_temperature", "top_k", "top_p", "min_p"),
         *("pad", "kind", "draft_token_ids"),
     )

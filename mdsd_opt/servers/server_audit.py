@@ -9,9 +9,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, Unpack
 
 import numpy as np
 
@@ -21,14 +21,13 @@ from mdsd_opt.base.long_runs import line_of
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.errors import InvalidInput, ServerError
-from mdsd_opt.evidence import ErrorRates
 from mdsd_opt.servers.adapter import Counters, ServerAdapter, ServerAnswer, connected
 from mdsd_opt.servers.connection import Connection, Crew
 from mdsd_opt.servers.laws import Law, distance
 from mdsd_opt.servers.log import Learned, Log
 from mdsd_opt.servers.report import ServerReport, power_of_ten
 from mdsd_opt.servers.request import Request
-from mdsd_opt.servers.tally import LEAST_TOLERANCE, Tally
+from mdsd_opt.servers.tally import Tally, TokenKeywords, TokenOptions
 
 #: Default prompts, few and short: continuations of many texts would come too seldom to learn from.
 PROMPTS = (
@@ -59,16 +58,22 @@ _ROUND = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditLimits:
-    """Limits at which an audit ends, checked once."""
+class ServerOptions(TokenOptions):
+    """Options of an audit of a server, checked once; `audit_server` says what each is."""
 
-    seconds: float
-    max_tokens: int | None
-    length: int | None
-    concurrency: int
-    timeout: float
+    seconds: float = 120.0
+    max_tokens: int | None = None
+    length: int | None = None
+    drafted: int | None = None
+    concurrency: int = 4
+    timeout: float = 60.0
+    model: str | None = None
+    key: str | None = field(default=None, repr=False)
+    top: int = 20
+    progress: bool | None = None
 
     def __post_init__(self) -> None:
+        TokenOptions.__post_init__(self)
         for name in ("seconds", "timeout"):
             value = getattr(self, name)
             if not (isinstance(value, (int, float)) and 0 < value < math.inf):
@@ -79,6 +84,20 @@ class AuditLimits:
                 raise InvalidInput(f"{name} is {value!r}: give an integer of at least {least}")
         if self.concurrency > 64:
             raise InvalidInput(f"concurrency is {self.concurrency}: no more than 64 at once")
+
+
+class ServerKeywords(TokenKeywords, total=False):
+    """Keywords of `audit_server`."""
+
+    max_tokens: int | None
+    length: int | None
+    drafted: int | None
+    concurrency: int
+    timeout: float
+    model: str | None
+    key: str | None
+    top: int
+    progress: bool | None
 
 
 @foreign("the promise, or the adapter,")
@@ -94,21 +113,8 @@ def audit_server(
     *,
     draft_sampling: Sampling | None = None,
     promise: Callable[[Any, Any], Any] | None = None,
-    model: str | None = None,
-    length: int | None = None,
-    max_tokens: int | None = None,
-    drafted: int | None = None,
-    concurrency: int = 4,
-    timeout: float = 60.0,
-    key: str | None = None,
-    logprobs: str = "raw",
-    top: int = 20,
-    tolerance: float = LEAST_TOLERANCE,
-    false_alarm: float = 1e-6,
-    power: float = 0.99,
-    confidence: float = 0.99,
     rng: Rng = 0,
-    progress: bool | None = None,
+    **keywords: Unpack[ServerKeywords],
 ) -> ServerReport:
     r"""Audit a server that runs: do its tokens follow the law that it states?
 
@@ -198,33 +204,28 @@ def audit_server(
     MissingExtra
         The package httpx is missing, which the extra `server` brings.
     """
-    wanted = ErrorRates(false_alarm=false_alarm, power=power, confidence=confidence)
-    limits = AuditLimits(
-        seconds=seconds,
-        max_tokens=max_tokens,
-        length=length,
-        concurrency=concurrency,
-        timeout=timeout,
-    )
-    asked = sampling or Sampling()
-    request = Request(sampling=asked, model=model, logprobs=logprobs, top=top, promise=promise)
+    options, asked = ServerOptions(seconds=seconds, **keywords), sampling or Sampling()
+    request = Request(
+        sampling=asked, model=options.model, logprobs=options.logprobs, top=options.top,
+        promise=promise,
+    )  # fmt: skip
     texts = _prompts(prompts)
     of_draft = replace(request, sampling=draft_sampling or asked, promise=None)
     seed = drawn_seed(rng)
-    learned = Learned(Tally(wanted, seed, least_tolerance=tolerance))
-    learned.tally.acceptance.count(drafted, None)
+    learned = Learned(Tally(options, seed, least_tolerance=options.tolerance))
+    learned.tally.acceptance.count(options.drafted, None)
     places = {"server": url, "against": against, "draft": draft}
     header = {
         **places,
         "sampling": asdict(request.sampling),
         "draft_sampling": asdict(draft_sampling or request.sampling),
-        "logprobs": logprobs,
+        "logprobs": options.logprobs,
         "promise": None if promise is None else getattr(promise, "__qualname__", "a function"),
         "prompts": [text if isinstance(text, str) else list(text) for text in texts],
         "rng": seed,
     }
     connections = {
-        place: Connection(address, timeout, key)
+        place: Connection(address, options.timeout, options.key)
         for place, address in places.items()
         if address is not None
     }
@@ -238,8 +239,8 @@ def audit_server(
             if server is servers["server"]:
                 begins = ids
         with Log(log, header, learned) as journal:
-            session = _Session(servers, begins, limits, journal, learned, connections)
-            with running_line(progress, sys.stderr) as say:
+            session = _Session(servers, begins, options, journal, learned, connections)
+            with running_line(options.progress, sys.stderr) as say:
                 return session.run(say)
     finally:
         for connection in connections.values():
@@ -292,7 +293,7 @@ class _Session:
         self,
         servers: dict[str, ServerAdapter],
         prompts: list[list[int]],
-        limits: AuditLimits,
+        limits: ServerOptions,
         log: Log,
         learned: Learned,
         connections: dict[str, Connection],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -142,6 +142,24 @@ def prefix_name(tokens: Sequence[int], before: int = 0) -> int:
     for token in tokens:
         name = (name * 1_000_003 + token + 12_345) % _MODULUS
     return name
+
+
+class TokenKeywords(TypedDict, total=False):
+    """Keywords of audits of tokens, see `TokenOptions`."""
+
+    logprobs: str
+    tolerance: float
+    false_alarm: float
+    power: float
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenOptions(ErrorRates):
+    """Options of audits of tokens, of a server or recorded, checked once."""
+
+    logprobs: str = "raw"
+    tolerance: float = LEAST_TOLERANCE
 
 
 @dataclass

@@ -7,14 +7,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.evidence import ErrorRates
 from mdsd_opt.servers.laws import Law
 from mdsd_opt.servers.log import is_log, replayed
 from mdsd_opt.servers.report import ServerReport
@@ -25,7 +24,7 @@ from mdsd_opt.servers.request import (
     listed_tokens,
     read_texts,
 )
-from mdsd_opt.servers.tally import LEAST_TOLERANCE, Tally, prefix_name
+from mdsd_opt.servers.tally import Tally, TokenKeywords, TokenOptions, prefix_name
 
 #: A text: its tokens, their laws, and those of the draft.
 _Text = tuple[Sequence[int], Sequence[Law | None], Sequence[Law | None] | None]
@@ -45,12 +44,8 @@ def audit_tokens(
     accepted: int | None = None,
     sampling: Sampling | None = None,
     promise: Callable[[Any, Any], Any] | None = None,
-    logprobs: str = "raw",
-    tolerance: float = LEAST_TOLERANCE,
-    false_alarm: float = 1e-6,
-    power: float = 0.99,
-    confidence: float = 0.99,
     rng: Rng = 0,
+    **keywords: Unpack[TokenKeywords],
 ) -> ServerReport:
     r"""Audit recorded texts: do their tokens follow the laws that were stated for them?
 
@@ -114,11 +109,11 @@ def audit_tokens(
     'no deviation'
     """
     began = time.perf_counter()
-    request = Request(sampling=sampling or Sampling(), logprobs=logprobs, promise=promise)
+    options = TokenOptions(**keywords)
+    request = Request(sampling=sampling or Sampling(), logprobs=options.logprobs, promise=promise)
     if num_first < 0:
         raise InvalidInput(f"num_first is {num_first}: give the number of tokens before any draft")
-    wanted = ErrorRates(false_alarm=false_alarm, power=power, confidence=confidence)
-    tally = Tally(wanted, drawn_seed(rng), num_first, tolerance)
+    tally = Tally(options, drawn_seed(rng), num_first, options.tolerance)
     tally.acceptance.count(drafted, accepted)
     if promise is not None and not (isinstance(laws, _FILES) and not is_log(laws)):
         raise InvalidInput("promise goes with files of log-probabilities: give laws as promised")

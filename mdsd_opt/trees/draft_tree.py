@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats, Integers, Law, Text
+from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.drafts import DraftScheme, SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees.device_laws.laws import BinnedDrafts, sampled
@@ -132,7 +133,7 @@ def grow(
     model: DraftModel,
     topology: Topology,
     scheme: str | SchemeMaker,
-    rng: np.random.Generator,
+    rng: Rng = 0,
     rates: RateTable | None = None,
 ) -> Node:
     """Draw a tree of drafts, one level after another.
@@ -147,7 +148,7 @@ def grow(
     topology : Topology
     scheme : str or callable
         Scheme by which the drafts of a node are drawn.
-    rng : numpy.random.Generator
+    rng : numpy.random.Generator or int, optional
     rates : ndarray, shape (K + 1, K), optional
         Chances of the places, by which the drafts are valued: see `place_values`. Measured ones
         must stem from earlier trees.
@@ -157,7 +158,7 @@ def grow(
     Node
         The root, without target laws.
     """
-    return drawn(model, valued(topology, rates), scheme_maker(scheme), rng)
+    return drawn(model, valued(topology, rates), scheme_maker(scheme), generator_of(rng))
 
 
 def drawn(

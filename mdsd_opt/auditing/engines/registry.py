@@ -20,7 +20,9 @@ from mdsd_opt.auditing.engines.engine import Adapter, Engine
 from mdsd_opt.auditing.trees import TableModel, TreeAuditReport, audit_tree
 from mdsd_opt.auditing.verifier_audit import audit
 from mdsd_opt.base.foreign import foreign
+from mdsd_opt.base.keywords import renamed
 from mdsd_opt.base.registry import Registry
+from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.drafts import scheme_maker
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import CLEAN, Example, plain, worst_class
@@ -194,18 +196,21 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def audit_engine(engine: Engine, seed: int = 0, seconds: float = 3600.0) -> EngineAudit:
+@renamed("seed", "rng")
+def audit_engine(engine: Engine, rng: Rng = 0, seconds: float = 3600.0) -> EngineAudit:
     """Run both audits on an engine, by driving it where that is possible.
 
     Parameters
     ----------
     engine : Engine
-    seed : int
+    rng : numpy.random.Generator or int, optional
+        Seed, 0 by default, or a generator that draws one.
     seconds : float
         A limit for whole texts, far above what a quiet machine takes: calls are the budget.
     """
     began = time.perf_counter()
     tree, scheme = engine.drafted
+    seed = drawn_seed(rng)
     target, draft = (TableModel(_VOCAB_SIZE, table) for table in _TABLES)
     problem = TransportProblem(_TARGET, scheme_maker(scheme)(np.array(_DRAFT), tree.drafts_at(())))
     with _one_thread():
