@@ -52,6 +52,12 @@ def of_comparison(target: Any, draft: Any, drafts: Any, **options: Any) -> dict[
     return {row.scheme: row.acceptance.mean for row in found.rates}
 
 
+def of_drafts(target: Any, draft: Any, drafts: Any, **options: Any) -> list[float]:
+    both = {"a": draft, "b": draft}
+    found = mo.compare_drafts(target, both, K, mixtures=False, **options)
+    return [row.acceptance.mean for row in found.rates]
+
+
 def of_decisions(target: Any, draft: Any, drafts: Any, **options: Any) -> Any:
     return verify_batch(target, draft, drafts, with_rates=True, **options).acceptance_rate
 
@@ -72,6 +78,7 @@ OF_LOGITS: dict[str, Door] = {
     "verify_batch": of_decisions,
     "advise": of_advice,
     "compare_draft_schemes": of_comparison,
+    "compare_drafts": of_drafts,
     "place_rates": lambda p, q, _, **o: place_rates(p, q, K, **o),
     "confidence_rates": of_confidence,
     "TransportProblem.from_logits": of_problems,
