@@ -266,7 +266,8 @@ class Findings:
         logs = [log for log in (self.wrong_tokens, self.wrong_drafts, self.edges[0]) if log]
         if wrong := [(log.listed[0], log.count) for log in logs if log.count]:
             (one, count), share = wrong[0], 1 / max(calls, 1)
-            counted = one.mass if one.mass is not None else None if by_law else count * share
+            sampled = None if by_law else count * share
+            counted = sampled if one.mass is None else one.mass
             return Example(one.message, (), 0.0, counted, calls, seed)
         if self.example is not None:
             return replace(self.example, seed=seed)

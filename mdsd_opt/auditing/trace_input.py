@@ -159,7 +159,8 @@ def recorded_steps(
     known = proposed.shape != (size, 0)
     if not known:
         proposed = proposed.astype(np.int64)
-    num_drafts = rows.shape[1] - 1 if several else proposed.shape[1] if proposed.ndim == 2 else 0
+    widest = proposed.shape[1] if proposed.ndim == 2 else 0
+    num_drafts = rows.shape[1] - 1 if several else widest
     if proposed.shape not in ((size, num_drafts), (size, 0)) or proposed.dtype.kind not in "iu":
         wanted = f"give token ids of shape ({size}, K), padded with -1"
         if several:

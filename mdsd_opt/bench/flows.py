@@ -150,11 +150,9 @@ def records(settings: Settings) -> Iterator[Record]:
     for case in QUICK_CASES if settings.quick else CASES:
         scheme, vocab_size, num_drafts = case
         results = {
-            route: in_own_process(
-                "mdsd_opt.bench.flows", [route, *case, settings.seed, repeats]
-            )
+            route: in_own_process("mdsd_opt.bench.flows", [route, *case, settings.seed, repeats])
             for route in routes
-        }  # fmt: skip
+        }
         of_rival = results.get(_AGAINST, {}).get("milliseconds")
         rival = statistics.median(of_rival) if of_rival else None
         for route, result in results.items():

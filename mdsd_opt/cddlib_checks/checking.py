@@ -207,7 +207,7 @@ def _settle(
             break
     refuted = [e for _, e in results if e.holds is False]
     proved = [e for _, e in results if e.holds is True]
-    holds = False if refuted else True if proved else None
+    holds = not refuted if refuted or proved else None
     telling = refuted or proved or [e for _, e in results]
     remarks = [e.reason for e in telling if e.reason] + unfinished
     return CheckResult(

@@ -150,8 +150,9 @@ class Law:
     def to_record(self) -> dict[str, Any]:
         """Law in the form of a log's line."""
         listed = self.p[: self.ids.size]
-        rest = None if self.is_open else float(self.p[-1]) if self.rest else 0.0
-        return {"ids": self.ids.tolist(), "p": listed.tolist(), "rest": rest}
+        rest = float(self.p[-1]) if self.rest and not self.is_open else 0.0
+        record = {"ids": self.ids.tolist(), "p": listed.tolist()}
+        return {**record, "rest": None if self.is_open else rest}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Law:

@@ -227,7 +227,8 @@ class Tally:
             evidence.new_text()
         for position, (token, law) in enumerate(zip(tokens, laws, strict=True)):
             is_first = position < self.num_first
-            evidence = self.control if is_control else self.first if is_first else self.later
+            judged = self.first if is_first else self.later
+            evidence = self.control if is_control else judged
             pair = (text[-2], text[-1]) if len(text) > 1 else None
             if law is not None:
                 if evidence is self.later and position <= max(self.num_first, 1):

@@ -305,7 +305,7 @@ class Bets:
         uniform = self._uniform
         by_id = law.mass_before(cell) + self._rng.random() * float(p[cell])
         uniform["place by id"].add(by_id, int(p[0] > 0.6))
-        uniform["place in the law"].add(place, 0 if p[0] < 0.4 else 1 if p[0] < 0.8 else 2)
+        uniform["place in the law"].add(place, int(p[0] >= 0.4) + int(p[0] >= 0.8))
         uniform["place by position"].add(place, min(shown.position, 7))
         if self._last is not None:
             uniform["after the last place"].add(place, int(4 * self._last))

@@ -23,9 +23,7 @@ OPTIONS = {"num_warps": 16, "enable_fp_fusion": False}
 
 
 @triton.jit
-def _left(
-    target, drafts, ratios, p_row, q_row, scale, tokens, vocab_size, NUM_BINS: tl.constexpr
-):  # fmt: skip
+def _left(target, drafts, ratios, p_row, q_row, scale, tokens, vocab_size, NUM_BINS: tl.constexpr):
     """Positive part of p - scale q; p where q_row is -1.
 
     With bins ratios to q take the place of the scale: q becomes the law of the selected draft.

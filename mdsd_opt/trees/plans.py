@@ -196,7 +196,8 @@ def _levels(rates: RateTable, num_nodes: int, depth: int | None) -> list[_Level]
     levels: list[_Level] = []
     for _ in range(depth or 1):
         best = np.zeros(size)
-        below = best if depth is None else levels[-1].best if levels else np.zeros(size)
+        deeper = levels[-1].best if levels else np.zeros(size)
+        below = best if depth is None else deeper
         level = _Level(below, best, np.zeros(size, np.int64), np.empty((*rates.shape, size)))
         best_below(rates, below, best, level.counts, level.sums)
         levels.append(level)

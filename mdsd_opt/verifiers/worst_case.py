@@ -104,7 +104,7 @@ def worst_case(rule: str, num_drafts: int, drafts: str | None = None) -> WorstCa
     """
     k = checked_num_drafts(num_drafts)
     known = [scheme for name, scheme in WORST_CASES if name == rule]
-    scheme = drafts if drafts is not None else known[0] if known else None
+    scheme = next(iter(known), None) if drafts is None else drafts
     if scheme not in known:
         have = ", ".join(f"{name!r} ({scheme})" for name, scheme in WORST_CASES)
         raise InvalidInput(

@@ -94,7 +94,8 @@ def _added(scrape: _Scrape, before: _Scrape, source: str) -> _Scrape:
     engines: dict[str, dict[str, list[tuple[str, str]]]] = {}
     for name, value in scrape.items():
         if name in before and _COUNTER.search(name[0]):
-            how = "fell" if value < before[name] else "grew" if value > before[name] else "stayed"
+            rise = "grew" if value > before[name] else "stayed"
+            how = "fell" if value < before[name] else rise
             if name[0].endswith("_created"):
                 how = "created again" if value != before[name] else "created"
             engines.setdefault(_engine(name), {}).setdefault(how, []).append(name)

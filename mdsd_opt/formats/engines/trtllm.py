@@ -107,14 +107,14 @@ def of_bench_text(text: str, source: str) -> NoReturn:
 
 
 FORMATS = (
-    Format(
-        "TensorRT-LLM's iterations", "JSON with 'specDecodingStats'", of_record=of_iterations
-    ),
+    Format("TensorRT-LLM's iterations", "JSON with 'specDecodingStats'", of_record=of_iterations),
     Format(
         "TensorRT-LLM's requests", "JSON with 'total_accepted_draft_tokens'", of_record=of_requests
     ),
     Format(
-        "trtllm-bench", "",
-        re.compile(r"^\[(?:DT|AL)\] AVERAGE:|DECODING STATISTICS", re.MULTILINE), of_bench_text,
+        "trtllm-bench",
+        "",
+        re.compile(r"^\[(?:DT|AL)\] AVERAGE:|DECODING STATISTICS", re.MULTILINE),
+        of_bench_text,
     ),
-)  # fmt: skip
+)
