@@ -34,9 +34,9 @@ TIGHT = ("tables", "best_", "groups", "selection", "drafted", "residual")
 #: Instructions a token, at most: without what only heavy tokens go through, and with it; and those
 #: of the unit of exp2, reciprocals and conversions.
 MOST_INSTRUCTIONS = {
-    "with_replacement": (27.5, 54, 4),
+    "with_replacement": (27.5, 27.5, 6),
     "without_replacement": (39, 56, 6),
-    "optimal_verification": (48.5, 75, 9),
+    "optimal_verification": (48.5, 48.5, 11),
     "optimal_verification_without_replacement": (65, 96, 10),
 }
 #: Of a kernel of which two blocks share a processor.

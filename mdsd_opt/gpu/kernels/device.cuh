@@ -62,8 +62,7 @@ __device__ __forceinline__ u32 rounded_down(float x) {
 }
 
 // The same of numbers up to 2^24, by a product of which the bits are the integer, as numbers below the
-// normal ones have none of an exponent: conversions take four times as long. Of larger numbers the
-// result is at least 2^24.
+// normal ones have none of an exponent: conversions take four times as long.
 __device__ __forceinline__ u32 rounded_down_small(float x) {
   float result;
   asm("mul.rz.f32 %0, %1, 0f00000001;" : "=f"(result) : "f"(x));

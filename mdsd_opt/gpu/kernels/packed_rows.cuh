@@ -15,11 +15,6 @@ __device__ __forceinline__ bool is_packed(const void* row) {
   return reinterpret_cast<u64>(row) % 16 == 0;
 }
 
-struct NothingAfter {
-  template <class Again>
-  __device__ __forceinline__ void operator()(Again) const {}
-};
-
 // Sixteen bytes as they come.
 struct alignas(16) Words {
   u32 word[4];
@@ -54,12 +49,10 @@ __device__ __forceinline__ void unpack(const Half* from, float (&to)[8]) {
 
 // Call visit_pack(x, y) with kPack logits of either side at a time, the same places modulo
 // kShareStep for a thread every time if it has 128 fellows, and visit_token(token, x, y) with the
-// row's last few; kUnroll packs are asked for at once, and after them after(again) is called, where
-// again(visit) reads them once more.
-template <int kUnroll, class P, class Q, class VisitPack, class VisitToken, class After = NothingAfter>
+// row's last few; kUnroll packs are asked for at once.
+template <int kUnroll, class P, class Q, class VisitPack, class VisitToken>
 __device__ __forceinline__ void for_each_pack(const P* p_row, const Q* q_row, Share share,
-                                              VisitPack visit_pack, VisitToken visit_token,
-                                              After after = {}) {
+                                              VisitPack visit_pack, VisitToken visit_token) {
   constexpr int N = kPack<P, Q>;
   const int step = MDSD_BLOCK_SIZE * N;
   int whole = share.begin + (share.end - share.begin) / N * N;
@@ -77,14 +70,6 @@ __device__ __forceinline__ void for_each_pack(const P* p_row, const Q* q_row, Sh
     }
 #pragma unroll
     for (int u = 0; u < kUnroll; u++) visit_pack(x[u], y[u]);
-    after([&](auto visit) {
-#pragma unroll
-      for (int u = 0; u < kUnroll; u++) {
-        unpack(p + u * step, x[0]);
-        unpack(q + u * step, y[0]);
-        visit(x[0], y[0]);
-      }
-    });
     p += kUnroll * step;
     q += kUnroll * step;
   }
@@ -95,7 +80,6 @@ __device__ __forceinline__ void for_each_pack(const P* p_row, const Q* q_row, Sh
       unpack(p, x);
       unpack(q, y);
       visit_pack(x, y);
-      after([&](auto visit) { visit(x, y); });
     }
   }
   int token = whole + threadIdx.x;

@@ -58,7 +58,7 @@ __device__ __forceinline__ u32 units_of(float weight, float dither) {
   return rounded_down(__fmaf_rn(weight, kUnitsOfWeight, dither));
 }
 
-// Of a weight of at most one, or one of which a sum is corrected after.
+// Of a weight of at most one.
 __device__ __forceinline__ u32 units_of_light(float weight, float dither) {
   return rounded_down_small(__fmaf_rn(weight, kUnitsOfWeight, dither));
 }

@@ -33,27 +33,14 @@ __device__ __forceinline__ void add_ratios(const Logits<P>& p, const Logits<Q>& 
                                            const RowUnits& units, float shape, BinRange range,
                                            RatioSums& sums) {
   SharedWord mine = sums.mine();
-  u32 heavy = 0;  // bits of what is at least a token's weights, of all since the last look
   auto add = [&](float p_weight, float q_weight, float, float, float dither) {
     float t = place_of(p_weight, q_weight, shape);
     if (kZoomed && !range.holds(t)) return;
-    heavy |= __float_as_uint(__fmaf_rn(q_weight, shape, p_weight));
     u32 bin = bin_bits_of(kZoomed ? range.place_inside(t) : t);
-    auto in_units = kZoomed ? units_of : units_of_light;
-    RatioSums::add<0>(mine, bin, in_units(p_weight, dither));
-    RatioSums::add<1>(mine, bin, in_units(q_weight, dither));
+    RatioSums::add<0>(mine, bin, units_of(p_weight, dither));
+    RatioSums::add<1>(mine, bin, units_of(q_weight, dither));
   };
-  // What is not counted yet of tokens that weigh more than one.
-  auto correct = [&](float p_weight, float q_weight, float dither) {
-    if (p_weight < 1.0f && q_weight < 1.0f) return;
-    u32 bin = bin_bits_of(place_of(p_weight, q_weight, shape));
-    RatioSums::add<0>(mine, bin, units_of(p_weight, dither) - units_of_light(p_weight, dither));
-    RatioSums::add<1>(mine, bin, units_of(q_weight, dither) - units_of_light(q_weight, dither));
-  };
-  for_each_weighed_token(p, q, share, units, add, [&](auto for_each_again) {
-    if (!kZoomed && heavy >= __float_as_uint(1.0f)) for_each_again(correct);
-    heavy = 0;
-  });
+  for_each_weighed_token(p, q, share, units, add);
 }
 
 // All blocks of the cluster: write the sums of all of them. They may be cleared again afterwards.
