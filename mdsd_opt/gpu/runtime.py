@@ -25,8 +25,8 @@ from mdsd_opt.gpu.sources import (
     CLUSTER_SIZE,
     COMPILE_OPTIONS,
     RATIO_TABLES,
-    SINGLE_BLOCKS,
     Kernel,
+    cluster_option,
     most_shared_bytes,
     source,
 )
@@ -35,6 +35,9 @@ from mdsd_opt.gpu.sources import (
 CHUNK_BYTES = 256 << 20
 
 _NUM_LANES = 2
+
+#: Place of V among the arguments of a kernel that reads logits, see `pair.Pair.arguments`.
+_VOCAB_PLACE = 7
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,7 +190,7 @@ class CupyRuntime:
 
     @functools.cached_property
     def blocks_per_row(self) -> int:
-        """Number of blocks of a cluster: one where the device has none or cannot run one of eight.
+        """Most blocks of a cluster: one where the device has none or cannot run one of eight.
 
         A part of a device, as by MIG or MPS, may have too few processors side by side.
         """
@@ -218,12 +221,12 @@ class CupyRuntime:
     def launch(
         self, kernel: Kernel, types: tuple[str, str], num_rows: int, arguments: Sequence[Any]
     ) -> None:
-        function = _function(
-            self._device, kernel, types if kernel.reads_logits else None, self.blocks_per_row
-        )
-        blocks, threads = (
-            (self.blocks_per_row, CLUSTER_BLOCK_SIZE) if kernel.in_clusters else (1, BLOCK_SIZE)
-        )
+        blocks, threads = 1, BLOCK_SIZE
+        if kernel.in_clusters:
+            blocks, threads = self.blocks_per_row, CLUSTER_BLOCK_SIZE
+        if blocks > 1:
+            blocks = kernel.blocks(types, int(arguments[_VOCAB_PLACE]))
+        function = _function(self._device, kernel, types if kernel.reads_logits else None, blocks)
         function(
             (num_rows * blocks,),
             (threads,),
@@ -290,7 +293,7 @@ def _function(
     """Compiled kernel, for `types` if it reads logits; it is compiled once for every device."""
     cupy = importlib.import_module("cupy")
     name = kernel.expression(types)
-    options = (*COMPILE_OPTIONS, *(() if blocks > 1 else (SINGLE_BLOCKS,)))
+    options = (*COMPILE_OPTIONS, cluster_option(blocks))
     module = cupy.RawModule(code=source(kernel), options=options, name_expressions=[name])
     function = module.get_function(name)
     function.max_dynamic_shared_size_bytes = kernel.shared_bytes

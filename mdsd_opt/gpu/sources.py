@@ -15,7 +15,7 @@ STORED_TYPES = {"float32": "float", "float16": "Half", "bfloat16": "BFloat"}
 CLUSTER_BLOCK_SIZE = 512
 BLOCK_SIZE = 256
 
-#: Number of blocks of a cluster, where a device has clusters.
+#: Number of blocks of a cluster at most, where a device has clusters.
 CLUSTER_SIZE = 8
 
 #: Options of the device's compiler.
@@ -27,8 +27,10 @@ COMPILE_OPTIONS = (
     f"-DMDSD_BLOCK_SIZE={CLUSTER_BLOCK_SIZE}",
 )
 
-#: Further option where every row has one block.
-SINGLE_BLOCKS = "-DMDSD_CLUSTER_SIZE=1"
+
+def cluster_option(blocks: int) -> str:
+    """Further option, for clusters of so many blocks."""
+    return f"-DMDSD_CLUSTER_SIZE={blocks}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,10 @@ class Kernel:
     reads_logits: bool = True  # a template over the types of both sides
     in_clusters: bool = True  # a cluster takes a row; else one block of `BLOCK_SIZE` at most
     variant: int | None = None  # argument of a template over a number, after any types
+    #: Bytes of a row, of both sides, that a block of a smaller cluster has at most: few blocks wait
+    #: less for each other, and of many fewer rows are in flight, which stay in the cache. None where
+    #: clusters are never smaller.
+    block_bytes: int | None = None
     #: Structs that it finds in global memory, with the most bytes that each has.
     records: Mapping[str, int] = field(default_factory=dict, hash=False)
 
@@ -53,19 +59,30 @@ class Kernel:
             arguments = [*(STORED_TYPES[name] for name in types), *arguments]
         return f"{self.name}<{', '.join(arguments)}>" if arguments else self.name
 
+    def blocks(self, types: tuple[str, str], vocab_size: int) -> int:
+        """Blocks of a row's cluster; by the row alone, so that no bit depends on the batch."""
+        if self.block_bytes is None:
+            return CLUSTER_SIZE
+        row_bytes = vocab_size * sum(4 if name == "float32" else 2 for name in types)
+        return next((n for n in (2, 4) if row_bytes <= n * self.block_bytes), CLUSTER_SIZE)
+
 
 #: Structs in global memory, with the most bytes that each has.
 RATIO_RECORDS = {"RowHead": 32, "RatioWindow": 48}
 RACE_RECORDS = {"RaceHead": 5_456, "RaceWindow": 56}
 
 RATIO_TABLES = Kernel(
-    "ratio_tables", "ratio_tables", "RatioTablesMemory", 67_584, records=RATIO_RECORDS
-)
+    "ratio_tables", "ratio_tables", "RatioTablesMemory", 67_584, block_bytes=160 << 10,
+    records=RATIO_RECORDS,
+)  # fmt: skip
 ZOOMED_RATIO_TABLES = replace(RATIO_TABLES, name="zoomed_ratio_tables")
 BEST_PREFIX = Kernel("best_prefix", "best_prefix", "BestPrefixMemory", 18_432, False, False)
 BEST_ZOOMED_PREFIX = replace(BEST_PREFIX, name="best_zoomed_prefix")
 
-RACE_TABLES = Kernel("race_tables", "race_tables", "RaceTablesMemory", 68_608, records=RACE_RECORDS)
+RACE_TABLES = Kernel(
+    "race_tables", "race_tables", "RaceTablesMemory", 68_608, block_bytes=160 << 10,
+    records=RACE_RECORDS,
+)  # fmt: skip
 ZOOMED_RACE_TABLES = replace(RACE_TABLES, name="zoomed_race_tables")
 #: Values of K for which there are instances.
 RACE_VARIANTS = (2, 4, 8, 16, 32)
@@ -93,8 +110,9 @@ DRAFT_SELECTION = Kernel(
     "draft_selection", "draft_selection", "DraftSelectionMemory", 98_304, False, False
 )
 RESIDUAL_TOKENS = Kernel(
-    "residual_tokens", "residual_tokens", "ResidualTokensMemory", 21_504, variant=0
-)
+    "residual_tokens", "residual_tokens", "ResidualTokensMemory", 21_504, variant=0,
+    block_bytes=160 << 10,
+)  # fmt: skip
 RACE_RESIDUAL_TOKENS = replace(RESIDUAL_TOKENS, variant=1)
 TOKEN_FILTERS = Kernel("token_filters", "token_filters", "TokenFiltersMemory", 35_840)
 

@@ -17,8 +17,8 @@ from mdsd_opt.gpu.sources import (
     COMPILE_OPTIONS,
     KERNELS,
     RATIO_TABLES,
-    SINGLE_BLOCKS,
     Kernel,
+    cluster_option,
     most_shared_bytes,
     source,
 )
@@ -92,7 +92,7 @@ def words_of(compiler: ctypes.CDLL, kernel: Kernel, options: list[str]) -> str:
     assert compiler.nvrtcCreateProgram(at, text, b"kernel.cu", 0, None, None) == 0
     name = kernel.expression(("float32", "bfloat16") if kernel.reads_logits else None)
     assert compiler.nvrtcAddNameExpression(program, name.encode()) == 0
-    given = [x.encode() for x in (*options, SINGLE_BLOCKS, "-arch=sm_90")]
+    given = [x.encode() for x in (*options, cluster_option(1), "-arch=sm_90")]
     as_array = (ctypes.c_char_p * len(given))(*given)
     if compiler.nvrtcCompileProgram(program, len(given), as_array) == 0:
         return ""
@@ -122,6 +122,14 @@ def test_an_error_is_seen() -> None:
     broken = replace(RATIO_TABLES, shared_bytes=8)
     with pytest.raises(AssertionError, match="outgrown"):
         kernel_budget.compiled(broken, ("float32", "float32"))
+
+
+def test_clusters_are_as_large_as_rows_need() -> None:
+    for dtype, sizes in (
+        ("float32", {100: 2, 32_768: 2, 65_536: 4, 131_072: 8, 262_144: 8}),
+        ("bfloat16", {32_768: 2, 131_072: 4, 151_936: 4, 262_144: 8}),
+    ):
+        assert {size: RATIO_TABLES.blocks((dtype, dtype), size) for size in sizes} == sizes
 
 
 def test_shared_memory_of_small_devices_is_enough() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from support.ptx.runtime import ALL_TYPES, adopt
 
-from mdsd_opt.gpu.sources import BLOCK_SIZE, CLUSTER_BLOCK_SIZE, CLUSTER_SIZE, KERNELS
+from mdsd_opt.gpu.sources import BLOCK_SIZE, CLUSTER_BLOCK_SIZE, KERNELS
 
 _KERNELS = {kernel.expression(types): (kernel, types) for types in ALL_TYPES for kernel in KERNELS}
 _GONE = 0xA5  # every byte of memory that nobody has written yet, or nobody holds any more
@@ -181,9 +181,10 @@ class Function:
 
     max_dynamic_shared_size_bytes = 49_152  # without being asked for more
 
-    def __init__(self, cupy: WaitingCupy, name: str, is_single: bool) -> None:
+    def __init__(self, cupy: WaitingCupy, name: str, blocks: int) -> None:
         self._cupy, (self._kernel, self._types) = cupy, _KERNELS[name]
-        self.blocks = CLUSTER_SIZE if self._kernel.in_clusters and not is_single else 1
+        assert self._kernel.in_clusters or blocks == 1
+        self.blocks = blocks
 
     def __call__(
         self, grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...], shared_mem: int
@@ -296,8 +297,8 @@ class WaitingCupy(ModuleType):
         self.stream_at(stream).push(lambda: ctypes.memmove(to, source, size))
 
     def RawModule(self, *, code: str, options: Any, name_expressions: list[str]) -> Any:
-        is_single = any("CLUSTER_SIZE=1" in option for option in options)
-        return SimpleNamespace(get_function=lambda name: Function(self, name, is_single))
+        blocks = int(options[-1].rpartition("=")[2])  # of `cluster_option`
+        return SimpleNamespace(get_function=lambda name: Function(self, name, blocks))
 
     def torch(self) -> ModuleType:
         """A PyTorch whose current stream is one of its own."""

@@ -7,6 +7,11 @@
 template <class P, class Q>
 constexpr int kPack = sizeof(P) == 4 && sizeof(Q) == 4 ? 4 : 8;
 
+// Blocks that share a processor's registers. Of 16 bits there are half as many bytes on their way for as
+// many threads.
+template <class P, class Q>
+constexpr int kBlocksAtOnce = sizeof(P) == 2 && sizeof(Q) == 2 ? 3 : 2;
+
 // Where a block's share may begin. What belongs to a token, such as its dither, must not depend on
 // which thread takes it.
 constexpr int kShareStep = 512;

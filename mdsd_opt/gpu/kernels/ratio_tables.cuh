@@ -56,7 +56,7 @@ __device__ inline void write_sums(RatioSums& sums, u32* table) {
 // no token is left out. `in_pairs` is 1 for a faster and less exact sum. `is_bad` is 1 where a row is no distribution. `num_windows` is set to zero,
 // for what comes next.
 template <class P, class Q>
-__global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
+__global__ void MDSD_CLUSTER __launch_bounds__(512, kBlocksAtOnce<P, Q>)
     ratio_tables(const P* target, long long target_outer, long long target_inner, const Q* draft,
                  long long draft_outer, long long draft_inner, long long inner, int vocab_size,
                  float target_high, float target_low, const Filter* target_filters, float draft_high, float draft_low,
