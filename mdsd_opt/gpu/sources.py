@@ -87,7 +87,7 @@ ZOOMED_RACE_TABLES = replace(RACE_TABLES, name="zoomed_race_tables")
 #: Values of K for which there are instances.
 RACE_VARIANTS = (2, 4, 8, 16, 32)
 BEST_RACE_PREFIXES = tuple(
-    Kernel("best_race_prefix", "best_race_prefix", "BestRacePrefixMemory", 84_992, False, False, k)
+    Kernel("best_race_prefix", "best_race_prefix", "BestRacePrefixMemory", 101_376, False, False, k)
     for k in RACE_VARIANTS
 )
 BEST_ZOOMED_RACE_PREFIXES = tuple(

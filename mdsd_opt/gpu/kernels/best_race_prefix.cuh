@@ -23,6 +23,9 @@ constexpr double kNotEvaluated = -1.0;
 constexpr int kFirstHeavy = (kNumEnds + 3) / 4 * 4;
 constexpr int kNumPlaces = kFirstHeavy + kMaxHeavy;
 
+// Factors of heavy tokens that there is room for.
+constexpr int kMostFactors = 4000;
+
 struct BestRacePrefixMemory {
   u32 sums[kRaceSums][kNumEnds];  // up to the ends of bins
   double escape[kNumPlaces];
@@ -33,6 +36,8 @@ struct BestRacePrefixMemory {
   int count_scratch[kMaxWarps];
   BlockScratch scratch;
   int first_open, last_open;
+  float tau[32];
+  alignas(16) float factors[kMostFactors];
 };
 
 // The curves of P and Q at the ends of bins, for one K.
@@ -136,10 +141,29 @@ struct RaceCurve {
   }
 };
 
-// Evaluate the wanted places, each warp a stretch of them; its lanes are the nodes. They are there after
-// the next barrier.
+// One node of the sum a lane, from number `first` on.
+struct RaceNode {
+  double time, weight;
+  float tau;
+
+  __device__ RaceNode(const Race& race, int first) {
+    int number = first + (threadIdx.x & 31);
+    double x = race.step * number - 1.5, fall = exp(-x);
+    time = exp(x - fall) / race.total;
+    bool is_there = number < race.num_nodes;  // else polynomials of the time might be infinite
+    weight = is_there ? race.step * time * (1.0 + fall) : 0.0;
+    tau = is_there ? static_cast<float>(time / kLightShare) : 0.0f;
+  }
+  // The clocks outside are silent, and no light one inside has rung; times the weight and `outside`.
+  __device__ float silent(double quiet, double outside) const {
+    // Where the factor is huge, nothing is silent any more.
+    return exp_of(-quiet * time) * static_cast<float>(fmin(weight * outside, 1e30));
+  }
+};
+
+// Evaluate the wanted places, each warp a stretch of them; its lanes are the nodes.
 template <int K>
-__device__ void evaluate(const RaceCurve& curve, int num_wanted) {
+__device__ void evaluate_by_nodes(const RaceCurve& curve, int num_wanted) {
   BestRacePrefixMemory& memory = curve.memory;
   const Race& race = curve.race;
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
@@ -147,21 +171,18 @@ __device__ void evaluate(const RaceCurve& curve, int num_wanted) {
   for (int i = begin + lane; i < stop; i += 32) memory.escape[memory.wanted[i]] = 0.0;
   __syncwarp();
   for (int group = 0; group < race.num_nodes; group += 32) {
-    double x = race.step * (group + lane) - 1.5, fall = exp(-x), time = exp(x - fall) / race.total;
-    double node_weight = group + lane < race.num_nodes ? race.step * time * (1.0 + fall) : 0.0;
-    float tau = static_cast<float>(time / kLightShare);
+    RaceNode node(race, group);
     HeavyRung<K> rung(race.drafts);
     int h = 0;
     for (int i = begin; i < stop; i++) {
       int place = memory.wanted[i], end = curve.end_of(place), stop_h = curve.num_heavy(place);
 #pragma unroll 1
       for (; h < stop_h; h++)
-        rung.add(exp_of(-memory.heavy.rate[h] * time));
-      // The clocks outside are silent, and no light one inside has rung.
-      float silent = exp_of(-(race.light_total + memory.heavy.outside[h]) * time);
-      // Where the factor is huge, nothing is silent any more.
-      float factor = static_cast<float>(fmin(node_weight * curve.outside(end, h), 1e30));
-      float sum = warp_total<Sum>(rung.others(curve.light(end), tau, silent * factor));
+        rung.add(exp_of(-memory.heavy.rate[h] * node.time));
+      float factors[K];
+      rung.write_factors(
+          node.silent(race.light_total + memory.heavy.outside[h], curve.outside(end, h)), factors);
+      float sum = warp_total<Sum>(with_light(curve.light(end), node.tau, factors));
       if (lane == 0) memory.escape[place] += sum;
     }
   }
@@ -170,6 +191,71 @@ __device__ void evaluate(const RaceCurve& curve, int num_wanted) {
     int place = memory.wanted[i];
     memory.escape[place] = curve.escape(place, memory.escape[place]);
   }
+}
+
+// The same, each thread a place. What depends on the heavy tokens alone, places of the same ones share: of
+// every number of them one warp first finds the factors of all nodes, its lanes.
+template <int K>
+__device__ void evaluate_by_places(const RaceCurve& curve, int num_wanted) {
+  BestRacePrefixMemory& memory = curve.memory;
+  const Race& race = curve.race;
+  const HeavyTokens& heavy = memory.heavy;
+  int lane = threadIdx.x & 31;
+  for (int i = threadIdx.x; i < num_wanted; i += blockDim.x) memory.escape[memory.wanted[i]] = 0.0;
+  for (int group = 0; group < race.num_nodes; group += 32) {
+    int num_nodes = min(race.num_nodes - group, 32);
+    int stride = num_nodes * K + 4;  // those of another number are in other banks
+    int at_once = kMostFactors / stride;
+    RaceNode node(race, group);
+    HeavyRung<K> rung(race.drafts);
+#pragma unroll 1
+    for (int from = 0; from <= heavy.size; from += at_once) {
+      int to = min(from + at_once, heavy.size + 1);
+      __syncthreads();  // those of before have been read
+      if (threadIdx.x < 32) {
+        memory.tau[lane] = node.tau;
+#pragma unroll 2
+        for (int h = from; h < to; h++) {
+          if (h > 0) rung.add(exp_of(-heavy.rate[h - 1] * node.time));
+          double outside = race.light_total + heavy.outside[h];
+          float* factors = memory.factors + (h - from) * stride + lane * K;
+          if (lane < num_nodes) rung.write_factors(node.silent(outside, outside), factors);
+        }
+      }
+      __syncthreads();
+#pragma unroll 1
+      for (int i = threadIdx.x; i < num_wanted; i += blockDim.x) {
+        int place = memory.wanted[i], end = curve.end_of(place), h = curve.num_heavy(place);
+        if (h < from || h >= to) continue;
+        LightPrefix light = curve.light(end);
+        const Words* words = reinterpret_cast<const Words*>(memory.factors + (h - from) * stride);
+        float sum = 0.0f;
+#pragma unroll 2
+        for (int n = 0; n < num_nodes; n++, words += K / 4) {
+          float factors[K];
+#pragma unroll
+          for (int j = 0; j < K; j++) factors[j] = __uint_as_float(words[j / 4].word[j % 4]);
+          sum += with_light(light, memory.tau[n], factors);
+        }
+        // Light tokens of the prefix are not outside.
+        double outside = fmax(race.light_total + heavy.outside[h], 1e-300);
+        memory.escape[place] += sum * (curve.outside(end, h) / outside);
+      }
+    }
+  }
+  for (int i = threadIdx.x; i < num_wanted; i += blockDim.x) {
+    int place = memory.wanted[i];
+    memory.escape[place] = curve.escape(place, memory.escape[place]);
+  }
+}
+
+// They are there after the next barrier.
+template <int K>
+__device__ __forceinline__ void evaluate(const RaceCurve& curve, int num_wanted) {
+  if constexpr (K == 4 || K == 8)  // more have too many factors
+    evaluate_by_places<K>(curve, num_wanted);
+  else
+    evaluate_by_nodes<K>(curve, num_wanted);
 }
 
 // List those of the marked places that are not there yet, heavy tokens before the end of their bin;

@@ -31,11 +31,16 @@ struct BlockScratch {
 // ends[b + 1] counts bin b in. Returns the last.
 __device__ inline u32 sum_up(const u32* bins, u32 before, u32* ends, u32* scratch) {
   int each = kRatioBins / blockDim.x, begin = threadIdx.x * each;
+  const Words* four = reinterpret_cast<const Words*>(bins + begin);
   u32 mine = 0, total;
-  for (int b = begin; b < begin + each; b++) mine += bins[b];
-  u32 sum = before + sum_before(mine, scratch, total);
+#pragma unroll 2
+  for (int i = 0; i < each / 4; i++)
+    for (u32 bin : four[i].word) mine += bin;
+  u32 sum = before + sum_before(mine, scratch, total), *end = ends + begin;
   if (threadIdx.x == 0) ends[0] = before;
-  for (int b = begin; b < begin + each; b++) ends[b + 1] = sum += bins[b];
+#pragma unroll 2
+  for (int i = 0; i < each / 4; i++)
+    for (u32 bin : four[i].word) *++end = sum += bin;
   return before + total;
 }
 

@@ -135,31 +135,40 @@ struct HeavyRung {
     none *= silent;
   }
 
-  // Sum over n < K of Pr(N = n) less those of n < 2, times `silent`, the probability that no clock
-  // outside and no light one inside has rung by `tau` 256ths: elementary symmetric polynomials of
-  // the light tokens' odds e^(rate t) - 1, from Newton's identities.
-  __device__ __forceinline__ float others(const LightPrefix& light, float tau, float silent) const {
-    float tau2 = tau * tau;
-    float first = tau * light.moment[0], second = tau2 * light.moment[1];
-    float third = tau2 * tau * light.moment[2], fourth = tau2 * tau2 * light.moment[3];
-    // Power sums of the odds by those of the rates.
-    float sum1 = first + second * (1.0f / 2) + third * (1.0f / 6) + fourth * (1.0f / 24);
-    float sum2 = second + third + fourth * (7.0f / 12);
-    float sum3 = third + fourth * 1.5f;
-    float before1 = silent, before2 = 0.0f, before3 = 0.0f, before4 = 0.0f;
-    float result = silent * (at_most[K - 1] - one);
+  // What the polynomials of `with_light` are multiplied by: Pr(N = n) less those of n < 2, times
+  // `silent`, the probability that no clock outside and no light one inside has rung.
+  __device__ __forceinline__ void write_factors(float silent, float* factors) const {
 #pragma unroll
-    for (int n = 1; n < K; n++) {
-      float next = (sum1 * before1 - sum2 * before2 + sum3 * before3 - fourth * before4) * (1.0f / n);
-      before4 = before3;
-      before3 = before2;
-      before2 = before1;
-      before1 = next;
-      result += next * (at_most[K - 1 - n] - (n == 1 ? none : 0.0f));
-    }
-    return result;
+    for (int n = 0; n < K; n++)
+      factors[n] = silent * (at_most[K - 1 - n] - (n == 0 ? one : n == 1 ? none : 0.0f));
   }
 };
+
+// Sum over n < K of the light tokens that may have rung by `tau` 256ths: elementary symmetric polynomials
+// of their odds e^(rate t) - 1, from Newton's identities, times the factors of each.
+template <int K>
+__device__ __forceinline__ float with_light(const LightPrefix& light, float tau,
+                                            const float (&factors)[K]) {
+  float tau2 = tau * tau;
+  float first = tau * light.moment[0], second = tau2 * light.moment[1];
+  float third = tau2 * tau * light.moment[2], fourth = tau2 * tau2 * light.moment[3];
+  // Power sums of the odds by those of the rates.
+  float sum1 = first + second * (1.0f / 2) + third * (1.0f / 6) + fourth * (1.0f / 24);
+  float sum2 = second + third + fourth * (7.0f / 12);
+  float sum3 = third + fourth * 1.5f;
+  float before1 = 1.0f, before2 = 0.0f, before3 = 0.0f, before4 = 0.0f;
+  float result = factors[0];
+#pragma unroll
+  for (int n = 1; n < K; n++) {
+    float next = (sum1 * before1 - sum2 * before2 + sum3 * before3 - fourth * before4) * (1.0f / n);
+    before4 = before3;
+    before3 = before2;
+    before2 = before1;
+    before1 = next;
+    result += next * factors[n];
+  }
+  return result;
+}
 
 __device__ __forceinline__ float exp_of(double x) {
   return fast_exp2(static_cast<float>(x) * 1.44269504f);
