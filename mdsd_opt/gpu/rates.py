@@ -26,6 +26,7 @@ from mdsd_opt.gpu.sources import (
     RATIO_RECORDS,
     RATIO_TABLES,
     REJECTION,
+    REJECTION_RATES,
     ZOOMED_RACE_TABLES,
     ZOOMED_RATIO_TABLES,
     Kernel,
@@ -178,12 +179,12 @@ def greedy(runtime: DeviceRuntime, pair: Pair, num_drafts: Sequence[int]) -> Row
 
     K is at most `most_fixed_drafts`.
     """
-    return _without_gaps(runtime, pair, num_drafts, FIXED_DRAFTS, 1)
+    return _by_fixed_drafts(runtime, pair, num_drafts, 1)
 
 
 def top_k(runtime: DeviceRuntime, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
     """Acceptance rates of the K likeliest drafts; K is at most `most_fixed_drafts`."""
-    return _without_gaps(runtime, pair, num_drafts, FIXED_DRAFTS, 0)
+    return _by_fixed_drafts(runtime, pair, num_drafts, 0)
 
 
 def most_fixed_drafts(vocab_size: int, threads_per_row: int) -> int:
@@ -204,12 +205,12 @@ def most_drafts(name: str, vocab_size: int, threads_per_row: int) -> int:
 
 def kseq(runtime: DeviceRuntime, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
     """Acceptance rates of K-SEQ [SpecTr], drafts with replacement."""
-    return _without_gaps(runtime, pair, num_drafts, REJECTION, 1)
+    return _by_rejection(runtime, pair, num_drafts, np.int32(1))
 
 
 def rrs(runtime: DeviceRuntime, pair: Pair, num_drafts: Sequence[int]) -> RowRates:
     """Acceptance rates of recursive rejection sampling, drafts with replacement."""
-    return _without_gaps(runtime, pair, num_drafts, REJECTION, 0)
+    return _by_rejection(runtime, pair, num_drafts, np.int32(0))
 
 
 #: Functions by the names that schemes and verifiers declare for a device.
@@ -223,19 +224,44 @@ BY_NAME = {
 }
 
 
-def _without_gaps(
-    runtime: DeviceRuntime, pair: Pair, num_drafts: Sequence[int], kernel: Kernel, variant: int
+def _by_fixed_drafts(
+    runtime: DeviceRuntime, pair: Pair, num_drafts: Sequence[int], is_greedy: int
 ) -> RowRates:
     counts = runtime.upload(np.array(num_drafts, np.int32))
     result = _empty_rates(runtime, pair, num_drafts, has_gaps=False)
     for part, arguments in pair.exact_arguments():
         outputs = [result.first_rates[part], result.is_bad[part]]
-        runtime.launch(
-            kernel,
-            pair.types,
-            part.stop - part.start,
-            [*arguments, np.int32(variant), counts, np.int32(len(num_drafts)), *outputs],
-        )
+        given = [*arguments, np.int32(is_greedy), counts, np.int32(len(num_drafts)), *outputs]
+        runtime.launch(FIXED_DRAFTS, pair.types, part.stop - part.start, given)
+    return result
+
+
+def _by_rejection(
+    runtime: DeviceRuntime, pair: Pair, num_drafts: Sequence[int], is_kseq: np.int32
+) -> RowRates:
+    """Rates by the tables of `with_replacement`; of rows that these leave open by all weights."""
+    counts = [runtime.upload(np.array(num_drafts, np.int32)), np.int32(len(num_drafts))]
+    result = _empty_rates(runtime, pair, num_drafts, has_gaps=False)
+    is_open = runtime.empty((pair.num_rows,), np.int32)
+    c, head_bytes = np.float32(2), RATIO_RECORDS["RowHead"]
+    size = min(SCRATCH_BYTES // (8 * NUM_BINS + head_bytes), pair.num_rows)
+    tables = runtime.empty((size, 2, NUM_BINS), np.uint32)
+    heads = runtime.empty((size, head_bytes // 8), np.uint64)
+    no_windows = runtime.empty((1,), np.uint32)
+    for run, arguments in pair.arguments():
+        for start in range(run.start, run.stop, size):
+            part = slice(start, min(start + size, run.stop))
+
+            def launch(kernel: Kernel, *given: Any, num_rows: int = part.stop - start) -> None:
+                runtime.launch(kernel, pair.types, num_rows, given)
+
+            rows = [*arguments, np.int64(start - run.start), np.int32(0)]  # exact sums
+            launch(RATIO_TABLES, *rows, c, tables, heads, result.is_bad[part], no_windows)
+            found = [result.first_rates[part], is_open[part]]
+            launch(REJECTION_RATES, tables, heads, c, is_kseq, *counts, *found)
+    for part, arguments in pair.exact_arguments():
+        given = [*arguments, is_kseq, *counts, result.first_rates[part], is_open[part]]
+        runtime.launch(REJECTION, pair.types, part.stop - part.start, given)
     return result
 
 

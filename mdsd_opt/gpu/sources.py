@@ -96,6 +96,9 @@ BEST_ZOOMED_RACE_PREFIXES = tuple(
 
 FIXED_DRAFTS = Kernel("fixed_drafts", "fixed_drafts", "FixedDraftsMemory", 75_776)
 REJECTION = Kernel("rejection", "rejection", "RejectionMemory", 1_024)
+REJECTION_RATES = Kernel(
+    "rejection_rates", "rejection_rates", "RejectionRatesMemory", 17_408, False, False
+)
 
 #: Records in global memory of the decision on a row, see `kernels/row_plan.cuh`.
 PLAN_RECORDS = {"RowPlan": 187_000, "DraftedToken": 24}
@@ -119,7 +122,7 @@ TOKEN_FILTERS = Kernel("token_filters", "token_filters", "TokenFiltersMemory", 3
 KERNELS = (
     RATIO_TABLES, ZOOMED_RATIO_TABLES, BEST_PREFIX, BEST_ZOOMED_PREFIX, RACE_TABLES,
     ZOOMED_RACE_TABLES, *BEST_RACE_PREFIXES, *BEST_ZOOMED_RACE_PREFIXES, FIXED_DRAFTS, REJECTION,
-    DRAFTED_TOKENS, RATIO_GROUPS, *RACE_GROUPS, DRAFT_SELECTION, RESIDUAL_TOKENS,
+    REJECTION_RATES, DRAFTED_TOKENS, RATIO_GROUPS, *RACE_GROUPS, DRAFT_SELECTION, RESIDUAL_TOKENS,
     RACE_RESIDUAL_TOKENS, TOKEN_FILTERS,
 )  # fmt: skip
 

@@ -151,6 +151,8 @@ __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
       target_filters[row] = p;
       draft_filters[row] = q;
     }
+  } else if (cluster_rank() == 0 && threadIdx.x == 0) {  // read with the row, for nothing
+    target_filters[row] = draft_filters[row] = {-infinity(), -1};
   }
   cluster_sync();  // shared memory goes with its block, and others may still be reading it
 }
