@@ -48,7 +48,7 @@ test-stress: $(VENV)/.test  ## adversarial instances by the hundred thousand aga
 # Options of pytest that select some; all tests of kernels: make test-kernels KERNEL_OPTIONS=
 KERNEL_OPTIONS ?= -m 'not exhaustive'
 # Beside them those that `make test` has already run as far as they need no compiler of kernels.
-SOME_KERNELS := $(patsubst %,tests/gpu/test_gpu_%.py,batch lean references streams verification)
+SOME_KERNELS := $(patsubst %,tests/gpu/test_gpu_%.py,batch lean plans references streams verification)
 STRESS_OPTIONS ?=
 
 test-kernels: $(VENV)/.test $(VENV)/.gpu .oldest-nvrtc  ## CUDA kernels compiled, and their PTX run on the host; needs no device

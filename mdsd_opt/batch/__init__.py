@@ -4,13 +4,13 @@ Public are the names below, and `top_logprobs`: certified intervals where only t
 are known (`listed_tokens`: of what they are made). A `batch` knows whose arrays it holds, and what
 is asked of every row: a `RowWork`, which cuts rows into tasks for threads. Verifiers declare what
 computes their rates for which drafts; `device` does it on CUDA. `rates`, `relaxed` and
-`verification` are the doors.
+`verification` are the doors, `plans` those of calls that are prepared once.
 """
 
 import lazy_loader
 
 __all__ = [
-    "acceptance_rates", "relaxed_rates", "verify_batch",
+    "DecisionsPlan", "RatesPlan", "acceptance_rates", "relaxed_rates", "verify_batch",
 ]  # fmt: skip
 
 __getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,3 +1,4 @@
+from .plans import DecisionsPlan as DecisionsPlan, RatesPlan as RatesPlan
 from .rates import acceptance_rates as acceptance_rates, checked_integer as checked_integer
 from .relaxed import relaxed_rates as relaxed_rates
 from .top_logprobs import (

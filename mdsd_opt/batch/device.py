@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +23,7 @@ from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.gpu import (
     CHUNK_BYTES,
+    DecisionsWork,
     DeviceLogits,
     DeviceRuntime,
     FilterSettings,
@@ -27,6 +31,8 @@ from mdsd_opt.gpu import (
     Randomness,
     RowRates,
     RowTokens,
+    empty_filters,
+    empty_tokens,
     index_shape,
     interop,
     is_available,
@@ -132,11 +138,26 @@ class RatesRequest:
             return f"num_drafts is {max(self.num_drafts)}, and the kernels take at most {most}"
         return ""
 
-    def pair(self, runtime: DeviceRuntime, target: DeviceLogits, draft: DeviceLogits) -> Pair:
-        """Both sides as the kernels take them; filters are launched."""
-        pair = Pair(target, draft, *self.scales)
-        filters = filter_settings(self.reading.target, self.reading.draft)
-        return pair if filters is None else with_filters(runtime, pair, filters)
+    @property
+    def filters(self) -> FilterSettings | None:
+        """Filters that the kernels have to apply, or None."""
+        return filter_settings(self.reading.target, self.reading.draft)
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether drafts are drawn with replacement."""
+        return SINGLE_MODEL_SCHEMES[self.work.scheme].draws_independently()
+
+    def pair(
+        self,
+        runtime: DeviceRuntime,
+        target: DeviceLogits,
+        draft: DeviceLogits,
+        filters: list[Any] | None = None,
+    ) -> Pair:
+        """Both sides as the kernels take them; filters are launched, into buffers if given."""
+        pair, settings = Pair(target, draft, *self.scales), self.filters
+        return pair if settings is None else with_filters(runtime, pair, settings, filters)
 
     def compute(
         self, runtime: DeviceRuntime, target: DeviceLogits, draft: DeviceLogits
@@ -176,11 +197,17 @@ def device_rates(
         sides = None if obstacle else _opened(runtime, target, draft, stream, reference)
         if sides is None:
             return obstacle or NOT_READ
-        result = request.compute(runtime, *sides)
         shape = index_shape(*sides)
-        interop.check_rows(runtime.download(result.is_bad), shape, target, draft)
-        rates = result.rates.reshape(*shape, len(request.num_drafts))
-        return interop.handed_back(reference, rates)
+        if len(request.num_drafts) > rates.MAX_COUNTS:
+            result = request.compute(runtime, *sides)
+            is_bad = runtime.download(result.is_bad)
+        else:
+            with _prepared(runtime, stream, request, sides) as prepared:
+                result = prepared.work(prepared.pair(request, *sides))
+                is_bad = runtime.download(result.is_bad)
+        interop.check_rows(is_bad, shape, target, draft)
+        table = result.rates.reshape(*shape, len(request.num_drafts))
+        return interop.handed_back(reference, table)
 
     return on_device(target, draft, device, in_place, partial(rates_in_chunks, request=request))
 
@@ -225,6 +252,59 @@ def _check_sent(is_bad: Any, shape: tuple[int, ...], p: NDArray[Any], q: NDArray
     interop.check_rows(is_bad, shape, *sides)
 
 
+class Prepared:
+    """Buffers for a request's work on at most so many rows; calls on them allocate nothing."""
+
+    def __init__(
+        self, runtime: DeviceRuntime, request: Request, max_rows: int, decides: bool = False
+    ) -> None:
+        self.runtime = runtime
+        self.work: Any
+        if decides:
+            self.work = DecisionsWork(runtime, request.num_drafts[0], max_rows, request.is_replaced)
+        else:
+            name = request.declared.device
+            self.work = rates.prepared(runtime, name, request.num_drafts, max_rows, waits=False)
+        self._filters = None if request.filters is None else empty_filters(runtime, max_rows)
+
+    def pair(self, request: Request, target: DeviceLogits, draft: DeviceLogits) -> Pair:
+        """Both sides of at most so many rows; filters are launched."""
+        return request.pair(self.runtime, target, draft, self._filters)
+
+
+#: What was prepared for plain calls, by the runtime, the stream, and what it is for.
+_idle: WeakKeyDictionary[DeviceRuntime, dict[Any, Prepared]] = WeakKeyDictionary()
+
+#: Kept at most for each runtime, and most rows of each: together no more memory than one large
+#: call takes.
+_MOST_IDLE = 6
+_MOST_IDLE_ROWS = 128
+
+
+@contextmanager
+def _prepared(
+    runtime: DeviceRuntime,
+    stream: int,
+    request: Request,
+    sides: tuple[DeviceLogits, DeviceLogits],
+    decides: bool = False,
+) -> Iterator[Prepared]:
+    """What was prepared for such a call on the stream, kept for the next one unless this fails.
+
+    Nobody else has it meanwhile, and all work on it must be done at the end.
+    """
+    num_rows = math.prod(index_shape(*sides))
+    what = request.work.scheme, request.declared.device, request.num_drafts, decides
+    key = stream, what, request.filters is None, num_rows
+    idle = _idle.setdefault(runtime, {})
+    prepared = idle.pop(key, None) or Prepared(runtime, request, num_rows, decides)
+    yield prepared
+    if num_rows <= _MOST_IDLE_ROWS:
+        idle[key] = prepared
+        while len(idle) > _MOST_IDLE:
+            idle.pop(next(iter(idle)), None)
+
+
 @dataclass(frozen=True, slots=True)
 class VerificationRequest:
     """Decisions to make, and their random numbers; `rule` as for rates of one number of drafts."""
@@ -252,7 +332,7 @@ class VerificationRequest:
         pair = self.rule.pair(runtime, target, draft)
         return verify_rows(
             runtime, pair, drafts, self.randomness, uniforms, first_row, self.with_rates,
-            SINGLE_MODEL_SCHEMES[self.rule.work.scheme].draws_independently(),
+            self.rule.is_replaced,
         )  # fmt: skip
 
 
@@ -278,11 +358,15 @@ def verify_on_device(
         ids = cupy.from_dlpack(drafts.array) if held else cupy.asarray(drafts.numpy())
         ids = cupy.ascontiguousarray(ids.astype(np.int64).reshape(-1, ids.shape[-1]))
         draws = None if uniforms is None else runtime.upload(uniforms)
-        result = request.compute(runtime, *sides, ids, draws)
-        shape = index_shape(*sides)
-        interop.check_rows(runtime.download(result.is_bad), shape, target, draft)
-        hits = ids == result.tokens[:, None]
-        places = cupy.where(hits.any(axis=1), hits.argmax(axis=1), -1).astype(np.int64)
+        shape, rule = index_shape(*sides), request.rule
+        with _prepared(runtime, stream, rule, sides, decides=True) as prepared:
+            work, num_rows = prepared.work, len(ids)
+            result = empty_tokens(runtime, num_rows, request.with_rates, work.is_bad)
+            work(prepared.pair(rule, *sides), ids, request.randomness, result, draws)
+            places = runtime.empty((num_rows,), np.int64)
+            work.tell_places(ids, result.tokens, places)
+            is_bad = runtime.download(result.is_bad)
+        interop.check_rows(is_bad, shape, target, draft)
         extras = (result.rates, result.gaps) if request.with_rates else ()
         columns = (result.tokens, places, *extras)
         return BatchVerdict(*(interop.handed_back(reference, x.reshape(shape)) for x in columns))

@@ -120,15 +120,20 @@ def verify_batch(
     device = checked_device(device)
     checked_scheme(scheme)
     verifiers.get(verifier)  # an error of names comes before one of arrays
-    if not 0 <= step < 1 << 32:
-        raise InvalidInput(f"step is {step}: give 32 bits at most")
-    seed = drawn_seed(rng, bits=64)
+    randomness = randomness_of(rng, step)
     pair = Logits.of(target_logits, draft_logits, options)
     ids = Opened.of(drafts, "drafts")
     batch = Batch(RowWork(scheme, verifier, ids.shape[-1:], num_threads), pair, device)
     _check_drafts(ids, pair.index_shape)
     numbers = None if uniforms is None else _checked_uniforms(uniforms, pair.index_shape)
-    return _decided(batch, ids, numbers, Randomness(seed, step), with_rates, relax)
+    return _decided(batch, ids, numbers, randomness, with_rates, relax)
+
+
+def randomness_of(rng: Rng, step: int) -> Randomness:
+    """Random numbers by a seed of 64 bits and a step of 32; `InvalidInput` for larger ones."""
+    if not 0 <= step < 1 << 32:
+        raise InvalidInput(f"step is {step}: give 32 bits at most")
+    return Randomness(drawn_seed(rng, bits=64), step)
 
 
 def _check_drafts(drafts: Opened, index_shape: tuple[int, ...]) -> None:

@@ -92,20 +92,21 @@ def current_device() -> int:
 
 
 def opened(
-    runtime: DeviceRuntime, side: Opened, stream: int, reference: Opened
+    runtime: DeviceRuntime, side: Opened, stream: int, reference: Opened, copies: bool = True
 ) -> DeviceLogits | None:
     """Describe logits for the kernels; None if they are of a type that kernels do not read.
 
     `reference` is the side whose library's stream is the current one. Arrays of the same library
-    need no waiting; others are told the stream, and arrays on the host are copied to the device.
+    need no waiting; others are told the stream, and arrays on the host are copied to the device, as
+    are those with gaps between tokens, unless they are to stay where they are.
     """
     if not is_on_device(side):
         return sent(runtime, side.numpy())
     array = side.array
     if side.library == "torch":
         array = array.detach()
-        array = array if array.stride(-1) == 1 else array.contiguous()
-    elif side.library == "cupy":
+        array = array if not copies or array.stride(-1) == 1 else array.contiguous()
+    elif side.library == "cupy" and copies:
         is_compact = array.strides[-1] == array.itemsize
         array = array if is_compact else importlib.import_module("cupy").ascontiguousarray(array)
     same = side.library == reference.library != "jax"

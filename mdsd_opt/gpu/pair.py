@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -16,17 +17,21 @@ from mdsd_opt.gpu.sources import TOKEN_FILTERS
 
 def index_shape(target: DeviceLogits, draft: DeviceLogits) -> tuple[int, ...]:
     """Shape of the batch; `InvalidInput` for shapes or vocabularies that do not fit."""
-    if target.vocab_size != draft.vocab_size:
+    return _index_shape(target.shape, draft.shape)
+
+
+@functools.lru_cache
+def _index_shape(target: tuple[int, ...], draft: tuple[int, ...]) -> tuple[int, ...]:
+    if target[-1] != draft[-1]:
         raise InvalidInput(
-            f"target_logits has {target.vocab_size} tokens and draft_logits has "
-            f"{draft.vocab_size}. On a device both need the same vocabulary: pad the narrower one "
-            "with -inf."
+            f"target_logits has {target[-1]} tokens and draft_logits has {draft[-1]}. On a device "
+            "both need the same vocabulary: pad the narrower one with -inf."
         )
     try:
-        return np.broadcast_shapes(target.shape[:-1], draft.shape[:-1])
+        return np.broadcast_shapes(target[:-1], draft[:-1])
     except ValueError:
         raise InvalidInput(
-            f"target_logits has shape {target.shape} and draft_logits has shape {draft.shape}: "
+            f"target_logits has shape {target} and draft_logits has shape {draft}: "
             "all axes but the last must fit to each other"
         ) from None
 
@@ -37,43 +42,63 @@ def runs(target: DeviceLogits, draft: DeviceLogits) -> Iterator[tuple[slice, lis
     That is the first logit and two strides of either side, and a number n: row r is at (r // n,
     r % n). There is a single run unless the strides are very irregular.
     """
-    shape = index_shape(target, draft)
+    sides = target, draft
+    shapes, strides = (x.shape for x in sides), (x.strides for x in sides)
+    for part, places, inner in _layout((*shapes,), (*strides,)):
+        arguments: list[Any] = []
+        for logits, (offset, *steps) in zip(sides, places, strict=True):
+            arguments += [np.uint64(logits.address + offset * logits.itemsize), *steps]
+        yield part, [*arguments, inner]
+
+
+#: Rows, the first logit's offset and two strides of either side, and n, see `runs`.
+_Run = tuple[slice, list[tuple[int, np.int64, np.int64]], np.int64]
+
+
+@functools.lru_cache  # a plan's calls are of few shapes
+def _layout(
+    shapes: tuple[tuple[int, ...], ...], strides: tuple[tuple[int, ...], ...]
+) -> list[_Run]:
+    """What `runs` gives, by offsets instead of addresses."""
+    shape = _index_shape(*shapes)
     sizes = list(shape)
-    strides = [
-        list(axis) for axis in zip(_strides(target, shape), _strides(draft, shape), strict=True)
-    ]
+    both = (_strides(*side, shape) for side in zip(shapes, strides, strict=True))
+    steps = [list(axis) for axis in zip(*both, strict=True)]
     axis = len(sizes) - 2
     while axis >= 0:  # merge axes that are evenly spaced as one
         follows = all(
             outer == inner * sizes[axis + 1]
-            for outer, inner in zip(strides[axis], strides[axis + 1], strict=True)
+            for outer, inner in zip(steps[axis], steps[axis + 1], strict=True)
         )
         if follows or sizes[axis] == 1:
             sizes[axis : axis + 2] = [sizes[axis] * sizes[axis + 1]]
-            del strides[axis]
+            del steps[axis]
         elif sizes[axis + 1] == 1:
-            del sizes[axis + 1], strides[axis + 1]
+            del sizes[axis + 1], steps[axis + 1]
         axis = min(axis, len(sizes)) - 1
     while len(sizes) < 2:
         sizes.insert(0, 1)
-        strides.insert(0, [0, 0])
+        steps.insert(0, [0, 0])
     per_run = sizes[-2] * sizes[-1]
     if per_run == 0:
-        return
+        return []
+    found: list[_Run] = []
     for number, index in enumerate(np.ndindex(*sizes[:-2])):
-        arguments: list[Any] = []
-        for side, logits in enumerate((target, draft)):
-            offset = sum(i * stride[side] for i, stride in zip(index, strides[:-2], strict=True))
-            arguments.append(np.uint64(logits.address + offset * logits.itemsize))
-            arguments += (np.int64(stride[side]) for stride in strides[-2:])
+        places = []
+        for side in range(2):
+            offset = sum(i * step[side] for i, step in zip(index, steps[:-2], strict=True))
+            places.append((offset, np.int64(steps[-2][side]), np.int64(steps[-1][side])))
         part = slice(number * per_run, (number + 1) * per_run)
-        yield part, [*arguments, np.int64(sizes[-1])]
+        found.append((part, places, np.int64(sizes[-1])))
+    return found
 
 
-def _strides(logits: DeviceLogits, shape: tuple[int, ...]) -> list[int]:
+def _strides(
+    own_shape: tuple[int, ...], strides: tuple[int, ...], shape: tuple[int, ...]
+) -> list[int]:
     """Strides of the batch axes after broadcasting to `shape`."""
-    own = list(logits.strides[:-1])
-    for axis, size in enumerate(logits.shape[:-1]):
+    own = list(strides[:-1])
+    for axis, size in enumerate(own_shape[:-1]):
         if size == 1:
             own[axis] = 0
     return [0] * (len(shape) - len(own)) + own
@@ -139,9 +164,16 @@ class FilterSettings:
     min_p: float | None = None
 
 
-def with_filters(runtime: DeviceRuntime, pair: Pair, settings: FilterSettings) -> Pair:
-    """Pair with the tokens filtered on both sides as the settings say."""
-    filters = [runtime.empty((pair.num_rows, 2), np.float32) for _ in range(2)]
+def empty_filters(runtime: DeviceRuntime, num_rows: int) -> list[Any]:
+    """Buffers for the filters of both sides."""
+    return [runtime.empty((num_rows, 2), np.float32) for _ in range(2)]
+
+
+def with_filters(
+    runtime: DeviceRuntime, pair: Pair, settings: FilterSettings, filters: list[Any] | None = None
+) -> Pair:
+    """Pair with the tokens filtered on both sides as the settings say, in `filters` if given."""
+    filters = filters or empty_filters(runtime, pair.num_rows)
     top_k = settings.top_k
     values = [
         np.int32(settings.target_one_hot),

@@ -209,6 +209,10 @@ class CupyRuntime:
     def upload(self, values: NDArray[Any]) -> Any:
         return self._cupy.asarray(values)
 
+    def write(self, buffer: Any, values: NDArray[Any]) -> None:
+        """Copy a small array into a buffer that there is."""
+        buffer.set(values)
+
     def join(self, buffers: Sequence[Any]) -> Any:
         return self._cupy.concatenate(buffers, axis=-1)
 

@@ -45,8 +45,8 @@ class Kernel:
     in_clusters: bool = True  # a cluster takes a row; else one block of `BLOCK_SIZE` at most
     variant: int | None = None  # argument of a template over a number, after any types
     #: Bytes of a row, of both sides, that a block of a smaller cluster has at most: few blocks wait
-    #: less for each other, and of many fewer rows are in flight, which stay in the cache. None where
-    #: clusters are never smaller.
+    #: less for each other, and the fewer blocks read at a time, the more of their rows stay in the
+    #: cache. None where clusters are never smaller.
     block_bytes: int | None = None
     #: Structs that it finds in global memory, with the most bytes that each has.
     records: Mapping[str, int] = field(default_factory=dict, hash=False)
@@ -117,13 +117,14 @@ RESIDUAL_TOKENS = Kernel(
     block_bytes=160 << 10,
 )  # fmt: skip
 RACE_RESIDUAL_TOKENS = replace(RESIDUAL_TOKENS, variant=1)
+DRAFT_PLACES = Kernel("draft_places", "draft_places", "", 0, False, False)
 TOKEN_FILTERS = Kernel("token_filters", "token_filters", "TokenFiltersMemory", 35_840)
 
 KERNELS = (
     RATIO_TABLES, ZOOMED_RATIO_TABLES, BEST_PREFIX, BEST_ZOOMED_PREFIX, RACE_TABLES,
     ZOOMED_RACE_TABLES, *BEST_RACE_PREFIXES, *BEST_ZOOMED_RACE_PREFIXES, FIXED_DRAFTS, REJECTION,
     REJECTION_RATES, DRAFTED_TOKENS, RATIO_GROUPS, *RACE_GROUPS, DRAFT_SELECTION, RESIDUAL_TOKENS,
-    RACE_RESIDUAL_TOKENS, TOKEN_FILTERS,
+    RACE_RESIDUAL_TOKENS, DRAFT_PLACES, TOKEN_FILTERS,
 )  # fmt: skip
 
 

@@ -89,7 +89,7 @@ def test_tokens_that_single_precision_puts_in_no_order(runtime: PlanningRuntime)
     draft[0, :2] = 82.0, 80.0
     target = draft.copy()
     target[0, :2] = 82.0, 78.0
-    found = rates.without_replacement(runtime, pair_of(target, draft), (1, 31))
+    found = rates.BY_NAME["without_replacement"](runtime, pair_of(target, draft), (1, 31))
     p, q = (mo.softmax(x[0].astype(np.float64)) for x in (target, draft))
     assert found.rates[0, 0] == pytest.approx(np.minimum(p, q).sum(), abs=TOLERANCE)
     assert found.gaps[0, 0] <= MOST_OPEN

@@ -50,7 +50,7 @@ def with_replacement(
     counts: tuple[int, ...],
     *temperatures: float,
 ) -> RowRates:
-    return rates.with_replacement(runtime, pair_of(target, draft, *temperatures), counts)
+    return rates.BY_NAME["with_replacement"](runtime, pair_of(target, draft, *temperatures), counts)
 
 
 class TestWithReplacement:
@@ -133,10 +133,10 @@ class TestWithReplacement:
 
 
 OTHERS: dict[str, tuple[Callable[..., RowRates], dict[str, str]]] = {
-    "greedy": (rates.greedy, {"drafts": "greedy"}),
-    "top_k": (rates.top_k, {"drafts": "top_k"}),
-    "kseq": (rates.kseq, {"verifier": "kseq"}),
-    "rrs": (rates.rrs, {"verifier": "rrs"}),
+    "greedy": (rates.BY_NAME["greedy"], {"drafts": "greedy"}),
+    "top_k": (rates.BY_NAME["top_k"], {"drafts": "top_k"}),
+    "kseq": (rates.BY_NAME["kseq"], {"verifier": "kseq"}),
+    "rrs": (rates.BY_NAME["rrs"], {"verifier": "rrs"}),
 }
 
 
@@ -184,7 +184,7 @@ class TestOtherRates:
         draft[0, ::64] = np.linspace(1, 4, 157)  # all in the first lane's groups
         target = near_rows(1, 10_000)[0]
         counts = (1, 20, rates.most_fixed_drafts(10_000, runtime.threads_per_row))
-        found = rates.top_k(runtime, pair_of(target, draft), counts)
+        found = rates.BY_NAME["top_k"](runtime, pair_of(target, draft), counts)
         expected = on_cpu(target, draft, counts, drafts="top_k")
         np.testing.assert_allclose(found.rates, expected, rtol=0, atol=TOLERANCE)
 
@@ -219,7 +219,7 @@ class TestFilters:
                     continue  # all tie but for rounding; see below
                 target, draft = (np.clip(x, -6e4, 6e4).astype(DTYPES[dtype])[None] for x in rows)
                 pair = with_filters(runtime, pair_of(target, draft, 0.7, 1.3), settings)
-                found = rates.with_replacement(runtime, pair, (1, 3))
+                found = rates.BY_NAME["with_replacement"](runtime, pair, (1, 3))
                 expected = on_cpu(
                     target, draft, (1, 3), temperature=0.7, draft_temperature=1.3, **options
                 )
@@ -239,7 +239,11 @@ class TestFilters:
             "draft_temperature": 0.0 if sides[1] else 1.0,
         }
         pair = with_filters(runtime, pair_of(target, draft), settings)
-        for function, options in ((rates.with_replacement, {}), OTHERS["greedy"], OTHERS["rrs"]):
+        for function, options in (
+            (rates.BY_NAME["with_replacement"], {}),
+            OTHERS["greedy"],
+            OTHERS["rrs"],
+        ):
             found = function(runtime, pair, (1, 3))
             expected = on_cpu(target, draft, (1, 3), **temperatures, **options)
             np.testing.assert_allclose(found.rates, expected, rtol=0, atol=TOLERANCE)
@@ -259,7 +263,7 @@ class TestFilters:
         target = np.repeat(np.arange(8, dtype=np.float32), 8)[None]
         for options in ({"top_k": 3}, {"top_p": 0.4}, {"top_p": 1e-9}, {"top_k": 12}):
             pair = with_filters(runtime, pair_of(target, draft), FilterSettings(**options))
-            found = rates.with_replacement(runtime, pair, (2,))
+            found = rates.BY_NAME["with_replacement"](runtime, pair, (2,))
             expected = on_cpu(target, draft, (2,), **options)
             np.testing.assert_allclose(found.rates, expected, rtol=0, atol=TOLERANCE)
 

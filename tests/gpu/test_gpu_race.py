@@ -46,7 +46,7 @@ def check(
     pair = pair_of(target, draft, *(t if t > 0 else 1.0 for t in temperatures))
     if settings is not None:
         pair = with_filters(runtime, pair, settings)
-    found = rates.without_replacement(runtime, pair, counts)
+    found = rates.BY_NAME["without_replacement"](runtime, pair, counts)
     expected = mo.acceptance_rates(
         target.astype(np.float64),
         draft.astype(np.float64),
@@ -177,7 +177,7 @@ def test_rows_that_are_no_distribution(runtime: PtxRuntime) -> None:
     target[1, 299] = np.nan
     draft[2, 0] = np.inf
     draft[4] = -np.inf
-    found = rates.without_replacement(runtime, pair_of(target, draft), (2, 4))
+    found = rates.BY_NAME["without_replacement"](runtime, pair_of(target, draft), (2, 4))
     assert found.is_bad.tolist() == [0, 1, 1, 0, 1]
     good = found.is_bad == 0
     expected = mo.acceptance_rates(

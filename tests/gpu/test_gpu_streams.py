@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support.kernel_cases import flat_rows, near_rows, request_of
-from support.ptx.runtime import Device, PtxRuntime
 from support.waiting_cupy import Tensor, WaitingCupy, ndarray
 
 import mdsd_opt as mo
@@ -26,43 +24,6 @@ COUNTS = (1, 3)
 EXPECTED = mo.acceptance_rates(TARGET, DRAFT, COUNTS)
 REQUEST = request_of(num_drafts=COUNTS)
 TWO_ROWS = 2 * 2 * 4 * 300  # bytes of a chunk
-
-
-@pytest.fixture(scope="module")
-def engine(kernel_device: Device) -> PtxRuntime:
-    return PtxRuntime(kernel_device)
-
-
-@pytest.fixture
-def start(
-    monkeypatch: pytest.MonkeyPatch, engine: PtxRuntime
-) -> Iterator[Callable[..., WaitingCupy]]:
-    """Put a CuPy in place, of so many devices."""
-    caches = gpu_runtime.why_unavailable, gpu_runtime._function, gpu_runtime.runtime_of_device
-
-    def begin(active_clusters: int = 8, **options: int) -> WaitingCupy:
-        for cache in caches:
-            cache.cache_clear()
-        cupy = WaitingCupy(engine, **options)
-        monkeypatch.setitem(sys.modules, "cupy", cupy)
-        monkeypatch.setattr(gpu_runtime, "active_clusters", lambda function, size: active_clusters)
-        return cupy
-
-    yield begin
-    for cache in caches:
-        cache.cache_clear()
-
-
-@pytest.fixture
-def cupy(start: Callable[..., WaitingCupy]) -> WaitingCupy:
-    return start()
-
-
-@pytest.fixture
-def torch(cupy: WaitingCupy, monkeypatch: pytest.MonkeyPatch) -> Any:
-    module = cupy.torch()
-    monkeypatch.setitem(sys.modules, "torch", module)
-    return module
 
 
 def in_chunks() -> NDArray[np.float64]:

@@ -28,12 +28,15 @@ TOLERANCE = 1e-6
 COUNTS = (1, 4)
 
 RATES: dict[str, tuple[Callable[..., RowRates], dict[str, str]]] = {
-    "with_replacement": (rates.with_replacement, {}),
-    "without_replacement": (rates.without_replacement, {"drafts": "without_replacement"}),
-    "greedy": (rates.greedy, {"drafts": "greedy"}),
-    "top_k": (rates.top_k, {"drafts": "top_k"}),
-    "kseq": (rates.kseq, {"verifier": "kseq"}),
-    "rrs": (rates.rrs, {"verifier": "rrs"}),
+    "with_replacement": (rates.BY_NAME["with_replacement"], {}),
+    "without_replacement": (
+        rates.BY_NAME["without_replacement"],
+        {"drafts": "without_replacement"},
+    ),
+    "greedy": (rates.BY_NAME["greedy"], {"drafts": "greedy"}),
+    "top_k": (rates.BY_NAME["top_k"], {"drafts": "top_k"}),
+    "kseq": (rates.BY_NAME["kseq"], {"verifier": "kseq"}),
+    "rrs": (rates.BY_NAME["rrs"], {"verifier": "rrs"}),
 }
 
 

@@ -110,7 +110,7 @@ def _rates_of(function: Callable[..., RowRates]) -> Case:
 
 def _many_likeliest(runtime: PtxRuntime) -> bytes:
     """More tokens a block than there is room for candidates, and more drafts than lanes."""
-    return rates.top_k(runtime, pair_of(*near_rows(2, 20_000)), (33, 48)).rates.tobytes()
+    return rates.BY_NAME["top_k"](runtime, pair_of(*near_rows(2, 20_000)), (33, 48)).rates.tobytes()
 
 
 def _race_in_all_passes(runtime: PtxRuntime) -> bytes:
@@ -127,7 +127,7 @@ def _race_in_all_passes(runtime: PtxRuntime) -> bytes:
     ]
     for target, draft, counts in batches:
         pair = pair_of(target.astype(np.float32), draft.astype(np.float32))
-        result = rates.without_replacement(runtime, pair, counts)
+        result = rates.BY_NAME["without_replacement"](runtime, pair, counts)
         found += result.rates.tobytes() + result.gaps.tobytes()
     return found
 
@@ -178,19 +178,19 @@ def _filters(runtime: PtxRuntime) -> bytes:
         ):
             pair = with_filters(runtime, pair_of(target, draft), settings)
             found += pair.target_filters.tobytes() + pair.draft_filters.tobytes()
-            found += rates.rrs(runtime, pair, (3,)).is_bad.tobytes()
+            found += rates.BY_NAME["rrs"](runtime, pair, (3,)).is_bad.tobytes()
     return found
 
 
 CASES: dict[str, Case] = {
-    "with_replacement": _rates_of(rates.with_replacement),
-    "without_replacement": _rates_of(rates.without_replacement),
+    "with_replacement": _rates_of(rates.BY_NAME["with_replacement"]),
+    "without_replacement": _rates_of(rates.BY_NAME["without_replacement"]),
     "race in all passes": _race_in_all_passes,
-    "greedy": _rates_of(rates.greedy),
-    "top_k": _rates_of(rates.top_k),
+    "greedy": _rates_of(rates.BY_NAME["greedy"]),
+    "top_k": _rates_of(rates.BY_NAME["top_k"]),
     "many likeliest": _many_likeliest,
-    "kseq": _rates_of(rates.kseq),
-    "rrs": _rates_of(rates.rrs),
+    "kseq": _rates_of(rates.BY_NAME["kseq"]),
+    "rrs": _rates_of(rates.BY_NAME["rrs"]),
     "decisions": _verification,
     "decisions with rates": functools.partial(_verification, with_rates=True),
     "race decisions": functools.partial(

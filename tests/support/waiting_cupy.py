@@ -9,6 +9,7 @@ as wrong numbers, as on a device, but always. Kernels run on whatever emulates a
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -68,10 +69,13 @@ class Allocation:
 
     def __init__(self, cupy: WaitingCupy, num_bytes: int) -> None:
         self.device = cupy.device
-        self.bytes = np.full(num_bytes, _GONE, np.uint8)
-        adopt(self.bytes)
-        cupy.graveyard.append(self.bytes)  # an address stays valid, whatever is read there
+        self.bytes = np.empty(num_bytes, np.uint8)
+        if cupy.marks:
+            self.bytes.fill(_GONE)
+            adopt(self.bytes)
+            cupy.graveyard.append(self.bytes)  # an address stays valid, whatever is read there
         cupy.live_bytes += num_bytes
+        cupy.asked["allocations"] += 1
         weakref.finalize(self, cupy.give_up, cupy.stream, self.bytes)
 
 
@@ -106,16 +110,16 @@ class ndarray:
     def astype(self, dtype: Any) -> ndarray:
         return self._cupy.queued(lambda x: x.astype(dtype), self)
 
-    def __eq__(self, other: object) -> ndarray:  # type: ignore[override]
-        return self._cupy.queued(np.equal, self, other)
+    def __len__(self) -> int:
+        return len(self.values)
 
-    def any(self, axis: int) -> ndarray:
-        return self._cupy.queued(lambda x: x.any(axis=axis), self)
-
-    def argmax(self, axis: int) -> ndarray:
-        return self._cupy.queued(lambda x: x.argmax(axis=axis), self)
+    def set(self, values: NDArray[Any]) -> None:
+        staged, target = np.array(values), self.values
+        self._cupy.asked["copies"] += 1
+        self._cupy.stream.push(lambda: np.copyto(target, staged))
 
     def get(self) -> NDArray[Any]:
+        self._cupy.asked.update(waits=1, copies=1)
         self._cupy.stream.synchronize()
         self._cupy.bytes_to_host += self.values.nbytes
         return self.values.copy()
@@ -203,15 +207,22 @@ class Function:
 
 
 class WaitingCupy(ModuleType):
-    """The module. `engine` runs kernels; `launched` and `num_streams` tell what was asked for."""
+    """The module. `engine` runs kernels; `launched`, `num_streams` and `asked` are what was done.
+
+    `asked` counts allocations, copies to the device or to the host, and waits. Without `marks`
+    memory is left as it is, for an engine that runs nothing.
+    """
 
     ndarray = ndarray
 
-    def __init__(self, engine: Any, num_devices: int = 1, capability: int = 90) -> None:
+    def __init__(
+        self, engine: Any, num_devices: int = 1, capability: int = 90, marks: bool = True
+    ) -> None:
         super().__init__("cupy")
-        self.engine, self.device = engine, 0
+        self.engine, self.device, self.marks = engine, 0, marks
         self.graveyard: list[NDArray[Any]] = []
         self.launched: list[str] = []
+        self.asked: Counter[str] = Counter()
         self.num_streams = self.live_bytes = self.bytes_to_host = 0
         self._streams = {0: Stream(self, 0)}
         self.current = [self._streams[0]]
@@ -253,7 +264,8 @@ class WaitingCupy(ModuleType):
 
     def give_up(self, stream: Stream, memory: NDArray[np.uint8]) -> None:
         self.live_bytes -= memory.size
-        stream.push(lambda: memory.fill(_GONE))
+        if self.marks:
+            stream.push(lambda: memory.fill(_GONE))
 
     def empty(self, shape: Any, dtype: Any = np.float64) -> ndarray:
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
@@ -273,6 +285,7 @@ class WaitingCupy(ModuleType):
     def asarray(self, values: Any) -> ndarray:
         if isinstance(values, ndarray):
             return values
+        self.asked["copies"] += 1
         staged = np.array(values)  # the driver copies memory that is not pinned before it returns
         return self.queued(lambda: staged)
 
@@ -288,12 +301,10 @@ class WaitingCupy(ModuleType):
     def concatenate(self, arrays: list[ndarray], axis: int) -> ndarray:
         return self.queued(lambda *given: np.concatenate(given, axis=axis), *arrays)
 
-    def where(self, condition: ndarray, one: Any, other: Any) -> ndarray:
-        return self.queued(np.where, condition, one, other)
-
     def _copy_pinned(self, to: int, source: int, size: int, kind: int, stream: int) -> None:
         import ctypes
 
+        self.asked["copies"] += 1
         self.stream_at(stream).push(lambda: ctypes.memmove(to, source, size))
 
     def RawModule(self, *, code: str, options: Any, name_expressions: list[str]) -> Any:

@@ -62,11 +62,12 @@ __device__ inline int draft_of_block(const DraftSelectionMemory& memory, const R
 // to be drawn from the residual instead is left to `residual_tokens`.
 __global__ void __launch_bounds__(256, 2)
     draft_selection(RowPlan* plans, const DraftedToken* drafted, int num_drafts,
-                    const double* uniforms, u64 seed, u64 first_row, u32 step, long long* tokens) {
+                    const double* uniforms, const u64* key, u64 seed, u64 first_row, u32 step,
+                    long long* tokens) {
   DraftSelectionMemory& memory = *reinterpret_cast<DraftSelectionMemory*>(shared_memory());
   long long row = blockIdx.x;
   RowPlan& plan = plans[row];
-  Draws draws{uniforms, seed, first_row, step};
+  Draws draws(uniforms, key, seed, first_row, step);
   if (plan.kind == kNoRow) {
     if (threadIdx.x == 0) tokens[row] = -1;
     return;

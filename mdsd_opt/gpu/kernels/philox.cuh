@@ -30,12 +30,16 @@ __device__ inline double uniform(u64 seed, u64 row, u32 step, u32 stream) {
 enum Stream { kLevel, kWithinBlock, kTest, kResidual, kNumStreams };
 
 // Random numbers of the rows of a launch: `given`, [rows, kNumStreams], or where that is null Philox
-// with the number of the row, beginning with `first_row`.
+// with the number of the row, beginning with `first_row`. `key`, unless it is null, holds the seed and
+// the step in the device's memory: a launch that is repeated as it was draws anew.
 struct Draws {
   const double* given;
   u64 seed, first_row;
   u32 step;
 
+  __device__ Draws(const double* given, const u64* key, u64 seed, u64 first_row, u32 step)
+      : given(given), seed(key ? key[0] : seed), first_row(first_row),
+        step(key ? static_cast<u32>(key[1]) : step) {}
   __device__ double of(long long row, Stream stream) const {
     return given ? given[row * kNumStreams + stream] : uniform(seed, first_row + row, step, stream);
   }

@@ -109,7 +109,7 @@ __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
                     const Filter* target_filters, float draft_high, float draft_low,
                     const Filter* draft_filters, long long first_row, float shape,
                     const void* heads, const RowPlan* plans,
-                    const double* uniforms, u64 seed, u64 first_number, u32 step,
+                    const double* uniforms, const u64* key, u64 seed, u64 first_number, u32 step,
                     long long* tokens, double* rates, double* gaps) {
   ResidualTokensMemory& memory = *reinterpret_cast<ResidualTokensMemory*>(shared_memory());
   long long item = blockIdx.x / MDSD_CLUSTER_SIZE, row = first_row + item;
@@ -142,7 +142,7 @@ __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
     gaps[item] = fmax(plan.most - rate, 0.0);
   }
   if (plan.needs_residual && all > 0) {  // else only rounding failed the test
-    Draws draws{uniforms, seed, first_number, step};
+    Draws draws(uniforms, key, seed, first_number, step);
     u32 wanted = min(static_cast<u32>(draws.of(item, kResidual) * all), all - 1);
     if (wanted >= before && wanted - before < of_block) {
       int token = token_at(residual, share, wanted - before, memory.sums[1]);

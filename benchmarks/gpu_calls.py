@@ -1,0 +1,79 @@
+"""Python's own time for a call on a device: plain calls beside those of a plan.
+
+Without a device kernels are launched on the CuPy of the tests, which runs none of them: what is
+measured is Python, and a launch costs there what the test's CuPy makes of it. Each figure is the
+median of the calls, in microseconds of the thread's own processor time, for one row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from mdsd_opt import batch
+from mdsd_opt.gpu import runtime as gpu_runtime
+
+
+def fake_cupy() -> Any:
+    """The tests' CuPy, on kernels that do nothing."""
+    from support.waiting_cupy import WaitingCupy
+
+    gpu_runtime.active_clusters = lambda function, size: 8
+    return WaitingCupy(SimpleNamespace(launch=lambda *given: None), marks=False)
+
+
+def median_us(cupy: Any, call: Callable[[], Any], num_calls: int) -> float:
+    """Median time of a call; what it has launched is done before the next one begins."""
+    times = []
+    for number in range(num_calls + 5):  # the first ones compile
+        begin = time.thread_time()
+        call()
+        if number >= 5:
+            times.append(time.thread_time() - begin)
+        cupy.cuda.get_current_stream().synchronize()
+    return statistics.median(times) * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--calls", type=int, default=200)
+    parser.add_argument("--vocabulary", type=int, default=4096)
+    given = parser.parse_args()
+    if gpu_runtime.is_available():
+        import cupy
+    else:
+        gpu_runtime.why_unavailable.cache_clear()
+        sys.modules["cupy"] = cupy = fake_cupy()
+    size = given.vocabulary
+    rng = np.random.default_rng(0)
+    sides = [cupy.asarray(rng.normal(size=(1, size)).astype(np.float32)) for _ in range(2)]
+    drafts = cupy.asarray(np.arange(4)[None])
+    calls: dict[str, Callable[[], Any]] = {}
+    for scheme in ("with_replacement", "without_replacement"):
+        calls[f"rates, {scheme}"] = lambda scheme=scheme: batch.acceptance_rates(
+            *sides, 3, scheme, kind="logits"
+        )
+        calls[f"decisions, {scheme}"] = lambda scheme=scheme: batch.verify_batch(
+            *sides, drafts, scheme=scheme, kind="logits"
+        )
+        if hasattr(batch, "RatesPlan"):  # earlier commits have none
+            rates = batch.RatesPlan(size, 1, "float32", 3, scheme)
+            decisions = batch.DecisionsPlan(size, 1, "float32", 4, scheme)
+            calls[f"rates, {scheme}, plan"] = lambda plan=rates: plan(*sides)
+            calls[f"decisions, {scheme}, plan"] = lambda plan=decisions: plan(*sides, drafts)
+    for name, call in calls.items():
+        print(f"{name:40}{median_us(cupy, call, given.calls):8.0f} us", flush=True)
+
+
+if __name__ == "__main__":
+    main()
