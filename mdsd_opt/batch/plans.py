@@ -162,7 +162,8 @@ class RatesPlan(_Plan):
     drafts, verifier : optional
         As for `acceptance_rates`.
     **sampling
-        `temperature`, `draft_temperature`, `top_k`, `top_p`, `min_p`, `sampling`; see `mdsd_opt.Logits`.
+        `temperature`, `draft_temperature`, `top_k`, `top_p`, `min_p`, `sampling`, see
+        `mdsd_opt.Logits`.
 
     Raises
     ------
