@@ -279,7 +279,7 @@ class DecisionsPlan(_Plan):
         self._decide(
             self._pair_of_zeros(), self._runtime.upload(np.zeros((1, counts[0]), np.int64))
         )
-        self.restart(rng, step)
+        self.restart(randomness.seed, step)
         self._runtime.download(self._found.is_bad)  # whatever stream comes next: all this is done
 
     def restart(self, rng: Rng, step: int = 0) -> None:

@@ -16,7 +16,13 @@ from mdsd_opt.base.seeds import Rng, drawn_seed, generator_of
 from mdsd_opt.decoding.automatic import growth_of
 from mdsd_opt.decoding.draft_objects import FeatureFeed
 from mdsd_opt.decoding.growth import Growth
-from mdsd_opt.decoding.step_laws import check_tree, distance_of, relax_targets, step_laws
+from mdsd_opt.decoding.step_laws import (
+    check_tree,
+    decides_on_device,
+    distance_of,
+    relax_targets,
+    step_laws,
+)
 from mdsd_opt.drafts import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.solvers import checked_relax
@@ -153,7 +159,7 @@ def generate(
     max_new_tokens: int = 64,
     rng: Rng = 0,
     stop_tokens: Collection[int] = (),
-    on_device: bool = False,
+    on_device: bool | None = None,
     on_step: Callable[[Text, Metrics], None] | None = None,
     relax: Mapping[str, float] | None = None,
     **sampling: Unpack[SamplingKeywords],
@@ -182,11 +188,12 @@ def generate(
         Seed, 0 by default, or a generator, which goes on.
     stop_tokens : collection of int
         The output ends after the first of them.
-    on_device : bool
+    on_device : bool, optional
         Leave the laws where the models' logits are, and decide by sums over bins of p/q: exactly
         lossless, and accepting next to what the rule accepts. For `TreeModel`, drafts with and
         without replacement, and the rules "traversal_hull", without its first tries one by one,
-        "level_sequential" and "optimal", which goes down from the root.
+        "level_sequential" and "optimal", which goes down from the root. By default so wherever the
+        target is on a device, and models, drafts, tree and rule are such that it can be done.
     on_step : callable, optional
         Called after every step with its tokens and the metrics so far.
     relax : mapping, optional
@@ -302,7 +309,7 @@ def generate_steps(
     max_new_tokens: int = 64,
     rng: Rng = 0,
     stop_tokens: Collection[int] = (),
-    on_device: bool = False,
+    on_device: bool | None = None,
     relax: Mapping[str, float] | None = None,
     **sampling: Unpack[SamplingKeywords],
 ) -> Iterator[tuple[Text, Metrics]]:
@@ -325,6 +332,8 @@ def generate_steps(
         relax = checked_relax(relax)
         check_tree(tree, verifier)
     make = scheme_maker(scheme)
+    if on_device is None:
+        on_device = relax is None and decides_on_device(target, draft, make, verifier, tree)
     rng = generator_of(rng)
     race = None
     if isinstance(verifier, Race):

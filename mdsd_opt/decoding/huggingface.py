@@ -55,7 +55,7 @@ def custom_generate(
     tree: Tree | str = "planned16",
     scheme: str | SchemeMaker = "with_replacement",
     rule: TreeRule | str = "traversal_hull",
-    on_device: bool = False,
+    on_device: bool | None = None,
     relax: Mapping[str, float] | None = None,
     on_step: Callable[[Text, Metrics], None] | None = None,
     tokenizer: Any = None,
@@ -83,7 +83,7 @@ def custom_generate(
         See `mdsd_opt.decoding.generate`.
     scheme : str or callable
     rule : TreeRule or str
-    on_device : bool
+    on_device : bool, optional
     relax : mapping, optional
         See `mdsd_opt.decoding.generate`: the text follows the closest laws within this budget.
     on_step : callable, optional
@@ -160,6 +160,11 @@ class _Processed:
     @property
     def context_length(self) -> int | None:
         return getattr(self._inner, "context_length", None)
+
+    @property
+    def device(self) -> Any:
+        """Device of the scores."""
+        return self._prompt.device
 
     def keep_hidden_states(self, layers: Sequence[int]) -> None:
         """Keep hidden states, see `TreeModel`."""

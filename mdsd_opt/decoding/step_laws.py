@@ -37,6 +37,7 @@ from mdsd_opt.trees import (
     TreeRule,
     bin_tables,
     integer_weights,
+    is_host,
     on_device,
     settle,
     token_ids,
@@ -187,20 +188,40 @@ def step_laws(
     return DeviceLaws(target, draft, replaced, sampling, drafting)
 
 
+def decides_on_device(
+    target: Any, draft: Any, make: SchemeMaker, rule: TreeRule, tree: Any
+) -> bool:
+    """Whether the target is on a device, and all that decides there can do so.
+
+    Trees that merge draws that coincide need to know them while they are drawn.
+    """
+    device = getattr(target, "device", None)
+    if device is None or is_host(device) or not hasattr(draft, "tree_tensor"):
+        return False
+    return not getattr(tree, "merges", False) and not _why_on_host(make, rule)
+
+
 def require_device_rule(make: SchemeMaker, rule: TreeRule) -> bool:
     """Whether drafts are drawn with replacement; `InvalidInput` if the device does not decide."""
+    reason = _why_on_host(make, rule)
+    if reason:
+        raise InvalidInput(reason)
+    return cast(Any, composition_of(make)).is_replaced
+
+
+def _why_on_host(make: SchemeMaker, rule: TreeRule) -> str:
+    """Reason why the device does not decide; "" if it does."""
     composed = composition_of(make)
     if composed is None or not composed.is_random:
-        raise InvalidInput(
+        return (
             "decisions on the device are for drafts with_replacement and without_replacement; "
             "others are for the host: leave on_device out"
         )
-    if rule.host_only:
-        raise InvalidInput(
-            f"rule {rule.name!r} decides on the host only: {rule.host_only}; on the device decide "
-            + ", ".join(DEVICE_RULES)
-        )
-    return composed.is_replaced
+    host_only = getattr(rule, "host_only", TreeRule.host_only)  # of a user's own rule
+    if not host_only:
+        return ""
+    name, decide = getattr(rule, "name", type(rule).__name__), ", ".join(DEVICE_RULES)
+    return f"rule {name!r} decides on the host only: {host_only}; on the device decide {decide}"
 
 
 class Distance(NamedTuple):

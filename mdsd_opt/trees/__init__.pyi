@@ -4,6 +4,7 @@ from .device_laws.tables import (
     undrafted_table as undrafted_table,
 )
 from .device_laws.transfers import (
+    is_host as is_host,
     PromisedToken as PromisedToken, known as known, on_device as on_device,
     token_ids as token_ids,
 )

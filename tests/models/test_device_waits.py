@@ -12,7 +12,7 @@ from support.device_waits import Waits
 from support.model_families import model_of, text_of
 from torch.overrides import TorchFunctionMode
 
-from mdsd_opt.decoding import DynamicTree, custom_generate, generate, generate_steps
+from mdsd_opt.decoding import DynamicTree, custom_generate, generate, generate_steps, step_laws
 from mdsd_opt.decoding.models.tree_pass import TreeModel
 from mdsd_opt.decoding.step_laws import DEVICE_RULES
 from mdsd_opt.trees.device_laws import transfers
@@ -47,14 +47,15 @@ def waits(steps):
 @pytest.fixture
 def as_a_device(monkeypatch):
     """The CPU is treated as an accelerator."""
-    monkeypatch.setattr(transfers, "is_host", lambda device: False)
+    for module in (transfers, step_laws):
+        monkeypatch.setattr(module, "is_host", lambda device: False)
 
 
 def steps_of(**options):
     target, draft = model_of("llama", 0), model_of("llama", 1)
     return generate_steps(
         TreeModel(target), TreeModel(draft), text_of(8), max_new_tokens=60, rng=3,
-        on_device=True, **{"tree": "3x3"} | options,
+        **{"tree": "3x3", "on_device": True} | options,
     )  # fmt: skip
 
 
@@ -69,6 +70,29 @@ def test_a_step_waits_twice(as_a_device, scheme, rule):
 @pytest.mark.parametrize("tree", ["dynamic8", "dynamic24", "planned8", "sparse9", "chain4"])
 def test_so_it_does_whatever_the_tree(as_a_device, tree):
     assert waits(steps_of(tree=tree)) == {"cpu": 2, "numpy": 2}
+
+
+def test_that_is_the_default_where_all_of_it_can_be_done(as_a_device):
+    assert waits(steps_of(on_device=None)) == {"cpu": 2, "numpy": 2}
+    on_host = (
+        {"on_device": False},
+        {"on_device": None, "rule": "traversal"},
+        {"on_device": None, "scheme": "top_k"},
+        {"on_device": None, "relax": {"kl": 0.01}},
+    )
+    for options in on_host:
+        assert waits(steps_of(**options)) != {"cpu": 2, "numpy": 2}
+
+
+def test_models_on_the_host_are_decided_for_there():
+    texts = [
+        generate(
+            TreeModel(model_of("llama", 0)), TreeModel(model_of("llama", 1)), text_of(8),
+            max_new_tokens=12, rng=3, tree="3x2", **options,
+        ).tokens
+        for options in ({}, {"on_device": False})
+    ]  # fmt: skip
+    assert texts[0] == texts[1]
 
 
 def test_rates_that_ask_for_draft_laws_wait_for_each(as_a_device):

@@ -70,10 +70,11 @@ def decode(
         bool, "Pack weights for the few rows of a tree, on a CPU: ten take little longer than one."
     ] = False,
     on_device: Annotated[
-        bool,
+        bool | None,
         "Leave the laws where the logits are and decide by sums over bins: for "
-        "traversal_hull, level_sequential and optimal, with and without replacement.",
-    ] = False,
+        "traversal_hull, level_sequential and optimal, with and without replacement; so it is "
+        "done on a device if neither is said.",
+    ] = None,
     static_cache: Annotated[bool, "Keys and values in memory that is taken once."] = False,
     chat: Annotated[bool, "Each prompt is a message in the chat template."] = False,
     as_json: options.AsJson = False,

@@ -64,6 +64,11 @@ class TreeModel:
         """Number of tokens the model may read, if its configuration says so."""
         return self.loaded.context_length
 
+    @property
+    def device(self) -> Any:
+        """Device of the logits."""
+        return self.loaded.model.device
+
     def tree_logits(self, ids: Sequence[int], continuations: Sequence[Text]) -> NDArray[Any]:
         """Logits of the next token after `ids` and each continuation, [n, V].
 

@@ -58,7 +58,7 @@ def test_they_give_what_the_functions_give() -> None:
                                strict=True):  # fmt: skip
         assert torch.equal(found, expected)
     tokens, _ = OPERATORS.verify_batch(TARGET, DRAFT, DRAFTS, seed=5, step=2)
-    assert torch.equal(tokens, verify_batch(TARGET, DRAFT, DRAFTS, seed=5, step=2).tokens)
+    assert torch.equal(tokens, verify_batch(TARGET, DRAFT, DRAFTS, rng=5, step=2).tokens)
     given = tree_arguments()
     outputs = copy.deepcopy(given[:3])
     verify_tree(*outputs, *given[3:])
