@@ -256,7 +256,7 @@ class Prepared:
     """Buffers for a request's work on at most so many rows; calls on them allocate nothing."""
 
     def __init__(
-        self, runtime: DeviceRuntime, request: Request, max_rows: int, decides: bool = False
+        self, runtime: DeviceRuntime, request: RatesRequest, max_rows: int, decides: bool = False
     ) -> None:
         self.runtime = runtime
         self.work: Any
@@ -267,7 +267,7 @@ class Prepared:
             self.work = rates.prepared(runtime, name, request.num_drafts, max_rows, waits=False)
         self._filters = None if request.filters is None else empty_filters(runtime, max_rows)
 
-    def pair(self, request: Request, target: DeviceLogits, draft: DeviceLogits) -> Pair:
+    def pair(self, request: RatesRequest, target: DeviceLogits, draft: DeviceLogits) -> Pair:
         """Both sides of at most so many rows; filters are launched."""
         return request.pair(self.runtime, target, draft, self._filters)
 
@@ -285,7 +285,7 @@ _MOST_IDLE_ROWS = 128
 def _prepared(
     runtime: DeviceRuntime,
     stream: int,
-    request: Request,
+    request: RatesRequest,
     sides: tuple[DeviceLogits, DeviceLogits],
     decides: bool = False,
 ) -> Iterator[Prepared]:

@@ -14,7 +14,7 @@ from mdsd_opt.base.logits import Reading
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.base.seeds import Rng
 from mdsd_opt.batch.batch import RowWork
-from mdsd_opt.batch.device import Prepared, Request
+from mdsd_opt.batch.device import Prepared, RatesRequest
 from mdsd_opt.batch.rates import checked_counts, checked_integer
 from mdsd_opt.batch.verification import randomness_of
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
@@ -37,7 +37,12 @@ class _Plan:
     """What a call needs: buffers for rows of one vocabulary and type, and compiled kernels."""
 
     def __init__(
-        self, request: Request, vocab_size: int, max_rows: int, dtype: Any, decides: bool = False
+        self,
+        request: RatesRequest,
+        vocab_size: int,
+        max_rows: int,
+        dtype: Any,
+        decides: bool = False,
     ) -> None:
         require_device()
         size = checked_integer(vocab_size, "vocab_size")
@@ -189,7 +194,7 @@ class RatesPlan(_Plan):
         counts = checked_counts(num_drafts)
         work, reading = RowWork(drafts, verifier, counts), Reading(*Sampling.of_both(**sampling))
         _ = work.declared
-        super().__init__(Request(work, reading), vocab_size, max_rows, dtype)
+        super().__init__(RatesRequest(work, reading), vocab_size, max_rows, dtype)
         self._keeps_axis = isinstance(num_drafts, Iterable)
         self._rates = self._runtime.empty((self._max_rows, len(counts)), np.float64)
         result = self._prepared.work(self._pair_of_zeros(), self._rates)
@@ -270,7 +275,7 @@ class DecisionsPlan(_Plan):
         work, reading = RowWork(scheme, "optimal", counts), Reading(*Sampling.of_both(**sampling))
         _ = work.declared
         randomness = randomness_of(rng, step)
-        super().__init__(Request(work, reading), vocab_size, max_rows, dtype, decides=True)
+        super().__init__(RatesRequest(work, reading), vocab_size, max_rows, dtype, decides=True)
         is_bad = self._prepared.work.is_bad
         self._found = empty_tokens(self._runtime, self._max_rows, with_rates, is_bad)
         self._places = self._runtime.empty((self._max_rows,), np.int64)
