@@ -60,7 +60,7 @@ def check_rates(runtime: PlanningRuntime, scheme: str, seeds: range) -> None:
         size = int(rng.choice(SIZES))
         counts = COUNTS[rng.integers(len(COUNTS))]
         target, draft = confident_rows(rng, 8, size, DTYPES[seed % 3])
-        found = getattr(rates, scheme)(runtime, pair_of(target, draft), counts)
+        found = rates.BY_NAME[scheme](runtime, pair_of(target, draft), counts)
         exact = exact_rates(target, draft, counts, scheme)
         off = np.abs(found.rates - exact)
         told = seed, size, counts, off.max(), found.gaps.max()

@@ -573,7 +573,7 @@ class TestBatch:
             ({"uniforms": np.ones((2, 4))}, r"of \[0, 1\)"),
             ({"scheme": "none"}, "draft scheme"),
             ({"verifier": "none"}, "verifier"),
-            ({"seed": -1}, "seed"),
+            ({"rng": -1}, "seed is -1"),
             ({"step": 1 << 32}, "step"),
             ({"device": "tpu"}, "device"),
         ],
