@@ -330,8 +330,7 @@ def test_a_callable_that_always_fails_is_no_verifier() -> None:
     [
         ({"verify": 3}, InvalidInput, "verify is a int"),
         ({"verify": "optimum"}, UnknownName, "Did you mean 'optimal'"),
-        ({"rng": None}, InvalidInput, "rng is None"),
-        ({"rng": 0.5}, InvalidInput, "rng is 0.5"),
+        ({"rng": 0.5}, InvalidInput, "the seed is 0.5"),
         ({"num_trials": 0}, InvalidInput, "num_trials is 0"),
         ({"seconds": 0}, InvalidInput, "seconds is 0"),
         ({"num_trials": 1.5}, InvalidInput, "num_trials is 1.5"),

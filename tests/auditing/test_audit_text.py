@@ -389,7 +389,7 @@ def test_the_report_can_be_kept() -> None:
         ({"library": "jax"}, UnknownName),
         ({"method": "guess"}, UnknownName),
         ({"seconds": -1}, InvalidInput),
-        ({"rng": None}, InvalidInput),
+        ({"rng": -1}, InvalidInput),
         ({"num_texts": 0}, InvalidInput),
         ({"max_calls": 0}, InvalidInput),
         ({"laws": (np.zeros(4), np.zeros(5))}, InvalidInput),

@@ -183,7 +183,7 @@ def test_false_alarms_come_as_rarely_as_stated() -> None:
         ({"scheme": "nucleus"}, UnknownName, "unknown draft scheme 'nucleus'"),
         ({"temperature": 0.5}, InvalidInput, "pass logits=True"),
         ({"temperature": -1, "logits": True}, InvalidInput, "temperature is -1"),
-        ({"rng": "now"}, InvalidInput, "rng is 'now'"),
+        ({"rng": "now"}, InvalidInput, "the seed is 'now'"),
         ({"power": 2}, InvalidInput, "power is 2"),
     ],
 )

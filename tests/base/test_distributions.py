@@ -283,7 +283,9 @@ class TestFromLogits:
         np.testing.assert_array_equal(problem.target, problem.drafts.q)
 
     def test_unequal_vocabularies(self) -> None:
-        with pytest.raises(InvalidInput, match=r"target has 2 tokens.*draft has 3.*pad=True"):
+        with pytest.raises(
+            InvalidInput, match=r"target_logits has 2 tokens.*draft_logits has 3.*pad=True"
+        ):
             TransportProblem.from_logits([0.0, 2.0], [0.0, 1.0, 2.0], 2)
         problem = TransportProblem.from_logits([0.0, 2.0], [0.0, 1.0, 2.0], 2, pad=True)
         np.testing.assert_allclose(problem.target, [*softmax([0.0, 2.0]), 0.0], rtol=1e-15)

@@ -311,7 +311,7 @@ def test_padded_vocabulary_names_the_way_out(run, tmp_path):
         (["rates", "--json", "--csv"], "choose one"),
         (["rates", "--plot", "picture.bmp"], ".png"),
         (["rates", "--plot", "no/such/folder/x.png"], "folder"),
-        (["rates", "a.npy", "b.npy", "c.npy"], "3 files given"),
+        (["rates", "a.npy", "b.npy", "c.npy"], "a.npy does not exist"),
         (["solve", "missing.json"], "does not exist"),
         (["solve", "missing.json", "--method", "simplex"], "full_lp"),
     ],
@@ -491,7 +491,7 @@ def test_audit_of_a_trace(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "one of --verifier, --chain, --text, --tree, --trace and --engine"),
+        ([], "one of --verifier, --chain, --text, --tree, --trace, --streams and --engine"),
         (["--chain", "no_such_module:f"], "cannot load"),
         (["--chain", "math:sqrt", "--takes", "odds"], "takes"),
         (["--chain", "math:sqrt"], "fails on every call: it raised TypeError"),

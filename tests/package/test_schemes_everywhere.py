@@ -177,6 +177,12 @@ ANSWERS: dict[str, Callable[..., Any]] = {
         rate.acceptance.mean
         for rate in mo.compare_draft_schemes(TARGET, DRAFT, 2, schemes=[scheme]).rates
     ],
+    "compare_drafts": lambda scheme: [
+        rate.acceptance.mean
+        for rate in mo.compare_drafts(
+            TARGET, {"a": DRAFT, "b": TARGET}, 2, scheme, mixtures=False
+        ).rates
+    ],
     "confidence_rates": confidence,
     "generate": accepted,
     "generate_steps": accepted_by_steps,

@@ -210,7 +210,7 @@ def test_built_in_ones_come_in_a_fixed_order_without_numba() -> None:
 
 
 def test_what_is_declared_is_there_and_lossless() -> None:
-    from mdsd_opt.gpu import rates as device_rates
+    from mdsd_opt.gpu.rates import BY_NAME
     from mdsd_opt.prefix_search import rates
 
     for name in verifiers.names():
@@ -218,7 +218,7 @@ def test_what_is_declared_is_there_and_lossless() -> None:
         for scheme, declared in verifier.batch_rates.items():
             assert issubclass(SINGLE_MODEL_SCHEMES[scheme], verifier.schemes)
             assert (declared.formula is None) == hasattr(rates, declared.kernel or "-")
-            assert not declared.device or callable(getattr(device_rates, declared.device))
+            assert not declared.device or callable(BY_NAME[declared.device])
 
 
 class Custom(Verifier):
