@@ -34,6 +34,7 @@ from mdsd_opt.errors import ForeignFault, InvalidInput, ProblemTooLarge, Unsuppo
 from mdsd_opt.evidence import (
     LOSSLESS,
     LOSSY,
+    NARROW,
     NO_DEVIATION,
     NOT_DRIVEN,
     AuditOptions,
@@ -439,7 +440,7 @@ def put_together(tried: Sequence[Tried], began: float, **own: Any) -> PortfolioR
     undriven: dict[str, list[str]] = {}
     for one in tried:
         for note in () if one.report is None else one.report.notes:
-            if note.startswith(NOT_DRIVEN):
+            if note.startswith((NARROW, NOT_DRIVEN)):
                 undriven.setdefault(note, []).append(one.law)
     reasons = tuple(f"{note} (laws: {', '.join(laws)})" for note, laws in undriven.items())
     notes = (*own.pop("notes", ()), *reasons)

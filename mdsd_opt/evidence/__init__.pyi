@@ -11,13 +11,14 @@ from .promises import (
 from .report import (
     ACCEPTANCE_WEIGHT as ACCEPTANCE_WEIGHT, ANSWERS as ANSWERS, ANY as ANY,
     CERTAIN_LAWS as CERTAIN_LAWS, CLASSES as CLASSES, CLEAN as CLEAN, EDGE as EDGE,
-    LARGEST_Z as LARGEST_Z, LOSSLESS as LOSSLESS, LOSSY as LOSSY, NOT_DRIVEN as NOT_DRIVEN,
-    NOT_JUDGED as NOT_JUDGED, NOT_SETTLED as NOT_SETTLED, NO_ANSWERS as NO_ANSWERS,
-    NO_DEVIATION as NO_DEVIATION, RESTART as RESTART, Bar as Bar, Check as Check,
-    Coverage as Coverage, Example as Example, Interval as Interval, Level as Level,
-    Report as Report, TokenDeviation as TokenDeviation, Violation as Violation,
-    above_zero as above_zero, carried as carried, p_text as p_text, p_value_text as p_value_text,
-    plain as plain, pointed as pointed, worst_class as worst_class,
+    LARGEST_Z as LARGEST_Z, LOSSLESS as LOSSLESS, LOSSY as LOSSY, NARROW as NARROW,
+    NOT_DRIVEN as NOT_DRIVEN, NOT_JUDGED as NOT_JUDGED, NOT_SETTLED as NOT_SETTLED,
+    NO_ANSWERS as NO_ANSWERS, NO_DEVIATION as NO_DEVIATION, RESTART as RESTART, Bar as Bar,
+    Check as Check, Coverage as Coverage, Example as Example, Interval as Interval,
+    Level as Level, Report as Report, TokenDeviation as TokenDeviation, Violation as Violation,
+    above_zero as above_zero, carried as carried, p_text as p_text,
+    p_value_text as p_value_text, plain as plain, pointed as pointed,
+    worst_class as worst_class,
 )
 from .settings import (
     COARSE as COARSE, FINE as FINE, LEAST_CALLS as LEAST_CALLS, AuditOptions as AuditOptions,

@@ -146,6 +146,13 @@ NO_ANSWERS = ("exception", "not a token", "not tokens")
 #: Beginning of a note that says why a law was not driven.
 NOT_DRIVEN = "not driven"
 
+#: Note on a driven law whose distance from the right one is within what its checks can have missed.
+NARROW = (
+    "the distance is within what driving can have missed: a right function whose steps are "
+    "narrower than the points tried, as an alias table's are, looks like this; ask "
+    "method='sampling'"
+)
+
 #: Answers of `Report.verdict_class`.
 LOSSLESS, NO_DEVIATION, EDGE = "lossless", "no deviation", "edge"
 LOSSY, NOT_JUDGED, NOT_SETTLED = "lossy", "not judged", "not settled"

@@ -389,3 +389,28 @@ def test_a_last_token_at_another_temperature_shows_in_the_text_alone() -> None:
         assert report.first_token_variation < 1e-12
     # no rule accepts more of certain drafts
     assert report.accept_length == pytest.approx(report.optimal_accept_length, abs=1e-6)
+
+
+def by_alias(root: Any, rng: np.random.Generator) -> list[int]:
+    """Token by Walker's table, one number for column and coin: some of its steps are narrow."""
+    share, other = root.target * root.target.size, list(range(root.target.size))
+    small = [i for i in other if share[i] < 1]
+    large = [i for i in other if share[i] >= 1]
+    while small and large:
+        i, j = small.pop(), large[-1]
+        other[i] = j
+        share[j] -= 1 - share[i]
+        if share[j] < 1:
+            small.append(large.pop())
+    place = rng.random() * share.size
+    column = int(place)
+    return [column if place - column < share[column] or column in small else other[column]]
+
+
+def test_a_distance_that_driving_can_have_missed_is_told() -> None:
+    models = mo.tree_audit.TableModel(4, 0, 0.5), mo.tree_audit.TableModel(4, 100)
+    driven = mo.audit_tree(by_alias, *models, "chain1", rng=0, method="driven", driven_checks=20)
+    assert driven.total_variation < driven.detectable_bias
+    assert driven.notes[0].startswith("the distance is within what driving can have missed")
+    sampled = mo.audit_tree(by_alias, *models, "chain1", rng=0, method="sampling")
+    assert sampled.verdict_class == "no deviation"

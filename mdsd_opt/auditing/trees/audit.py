@@ -25,6 +25,7 @@ from mdsd_opt.drafts import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.evidence import (
     COARSE,
+    NARROW,
     NOT_DRIVEN,
     NOT_JUDGED,
     AuditOptions,
@@ -329,4 +330,6 @@ def _driven(
         coverage=met.coverage,
     )
     first = texts.first_token(law) - texts.first_token(texts.law)
-    return rule.report(findings, 0.5 * float(np.abs(first).sum()), len(trees))
+    report = rule.report(findings, 0.5 * float(np.abs(first).sum()), len(trees))
+    doubts = (NARROW,) if COARSE < found_law.distance < unseen else ()
+    return replace(report, notes=(*doubts, *report.notes))
