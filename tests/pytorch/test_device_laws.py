@@ -463,7 +463,8 @@ def test_ways_to_end_agree_with_the_rules_that_see_all_tokens():
         for law, made in (
             (BinnedLaw.target_of(table), drafts), (p, WithReplacement(q, 3)),
         ):  # fmt: skip
-            root = Node((), (), target=law)
+            root = Node((), ())
+            root.target = law
             root.add_drafts(made, draws)
             for child in root.children.values():
                 child.target = law
