@@ -1,8 +1,8 @@
-"""Python's own time for a call on a device: plain calls beside those of a plan.
+"""What a call on a device costs for one row: plain calls beside those of a plan, and its replay.
 
-Without a device kernels are launched on the CuPy of the tests, which runs none of them: what is
-measured is Python, and a launch costs there what the test's CuPy makes of it. Each figure is the
-median of the calls, in microseconds of the thread's own processor time, for one row.
+Two medians in microseconds: of the thread's own processor time, and of time as it passes until the
+call returns. Without a device kernels are launched on the CuPy of the tests, which runs none of
+them: what is measured is Python, and a launch costs there what the test's CuPy makes of it.
 """
 
 from __future__ import annotations
@@ -32,16 +32,38 @@ def fake_cupy() -> Any:
     return WaitingCupy(SimpleNamespace(launch=lambda *given: None), marks=False)
 
 
-def median_us(cupy: Any, call: Callable[[], Any], num_calls: int) -> float:
-    """Median time of a call; what it has launched is done before the next one begins."""
+def median_us(cupy: Any, call: Callable[[], Any], num_calls: int) -> list[float]:
+    """Median times of a call; what it has launched is done before the next one begins."""
     times = []
     for number in range(num_calls + 5):  # the first ones compile
-        begin = time.thread_time()
+        begin = time.thread_time(), time.perf_counter()
         call()
         if number >= 5:
-            times.append(time.thread_time() - begin)
+            times.append((time.thread_time() - begin[0], time.perf_counter() - begin[1]))
         cupy.cuda.get_current_stream().synchronize()
-    return statistics.median(times) * 1e6
+    return [statistics.median(x) * 1e6 for x in zip(*times, strict=True)]
+
+
+def replays(cupy: Any, calls: dict[str, Callable[[], Any]]) -> dict[str, Callable[[], Any]]:
+    """Replays of the calls of plans, captured by CuPy, which wait until the device is done."""
+    found: dict[str, Callable[[], Any]] = {}
+    stream = cupy.cuda.Stream(non_blocking=True)
+    for name, call in calls.items():
+        if not name.endswith("plan"):
+            continue
+        with stream:
+            call()
+            stream.synchronize()
+            stream.begin_capture()
+            call()
+            graph = stream.end_capture()
+
+        def replay(graph: Any = graph) -> None:
+            graph.launch(stream)
+            stream.synchronize()
+
+        found[f"{name}'s replay, until it is done"] = replay
+    return found
 
 
 def main() -> None:
@@ -49,7 +71,8 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=200)
     parser.add_argument("--vocabulary", type=int, default=4096)
     given = parser.parse_args()
-    if gpu_runtime.is_available():
+    on_device = gpu_runtime.is_available()
+    if on_device:
         import cupy
     else:
         gpu_runtime.why_unavailable.cache_clear()
@@ -71,8 +94,12 @@ def main() -> None:
             decisions = batch.DecisionsPlan(size, 1, "float32", 4, scheme)
             calls[f"rates, {scheme}, plan"] = lambda plan=rates: plan(*sides)
             calls[f"decisions, {scheme}, plan"] = lambda plan=decisions: plan(*sides, drafts)
+    if on_device:
+        calls |= replays(cupy, calls)
+    print(f"{'':60}{'CPU us':>8}{'us':>8}")
     for name, call in calls.items():
-        print(f"{name:40}{median_us(cupy, call, given.calls):8.0f} us", flush=True)
+        own, passed = median_us(cupy, call, given.calls)
+        print(f"{name:60}{own:8.0f}{passed:8.0f}", flush=True)
 
 
 if __name__ == "__main__":

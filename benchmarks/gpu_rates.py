@@ -1,302 +1,227 @@
-"""Speed of the CUDA kernels against the measured copy bandwidth and against sorting.
+"""Device time of rates and decisions in microseconds, beside what PyTorch does on the same rows.
 
-Device events around each launch; the cache is overwritten before each; medians. Rates of some
-rows are compared with those of a sort in float64, which needs NumPy alone. Without a device it says
-so in one line and measures nothing.
+Every operation is captured in a CUDA graph, which is replayed with a cold cache; medians. Rates of
+some rows are compared with those of a sort in extended precision. Without a device it says so in
+one line and measures nothing.
 
-    python benchmarks/gpu_rates.py [--rounds 30] [--json FILE]
+    python benchmarks/gpu_rates.py [--rounds 20] [--json FILE] [--against COMMIT]
     python benchmarks/gpu_rates.py --read FILE --markdown table.md
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import os
+import subprocess
 import sys
-from collections.abc import Callable
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import sorted_rates
 
-import mdsd_opt as mo
 from mdsd_opt.base.installed import versions
-from mdsd_opt.batch import verify_batch
+from mdsd_opt.batch import DecisionsPlan, RatesPlan
 from mdsd_opt.gpu import why_unavailable
 
-RATES = "acceptance_rates"
-VERIFY = "verify_batch"
-SCHEMES = ("with_replacement", "without_replacement")
+ROOT = Path(__file__).parents[1]
+
+Launch = Callable[[], Any]
+
+#: Options of `RatesPlan`, by the name in the table; K is 3, and 4 where a baseline has a rule.
+RATES: dict[str, dict[str, Any]] = {
+    "rates, with replacement, K = 3": {"num_drafts": 3},
+    "rates, with replacement, K = 1..8": {"num_drafts": tuple(range(1, 9))},
+    "rates, without replacement, K = 3": {"num_drafts": 3, "drafts": "without_replacement"},
+    "rates, without replacement, K = 1..8": {
+        "num_drafts": tuple(range(1, 9)),
+        "drafts": "without_replacement",
+    },
+    "rates of rrs, K = 4": {"num_drafts": 4, "verifier": "rrs"},
+    "rates of K-SEQ, K = 4": {"num_drafts": 4, "verifier": "kseq"},
+    "rates of greedy drafts, K = 3": {"num_drafts": 3, "drafts": "greedy"},
+    "rates of top-K drafts, K = 3": {"num_drafts": 3, "drafts": "top_k"},
+    "rates, top_k = 50, top_p = .95, K = 3": {"num_drafts": 3, "top_k": 50, "top_p": 0.95},
+}
+
+#: Options of `DecisionsPlan`; K is 4.
+DECISIONS = {
+    "decisions, with replacement, K = 4": "with_replacement",
+    "decisions, without replacement, K = 4": "without_replacement",
+}
+
+#: What the first rows are compared with: the rule of `sorted_rates`, and K.
+CHECKED = {
+    "rates, with replacement, K = 3": ("with_replacement", 3),
+    "rates of greedy drafts, K = 3": ("greedy", 3),
+    "rates of top-K drafts, K = 3": ("top_k", 3),
+    "softmaxes, sort, gather, cumulative sums in PyTorch": ("with_replacement", 3),
+}
+_CHECKED_ROWS = 1
 _FLUSH_BYTES = 256 << 20  # several times the second-level cache
-_CHECKED_ROWS = 2  # by a loop over the tokens in Python
+_MOST_SORTED = 1 << 27  # logits of a side that are sorted: the sort holds six more of their size
 
 
 class Clock:
-    """Clock for launches on CuPy's current stream, with a cold cache."""
+    """Clock for launches captured in CUDA graphs, with a cold cache."""
 
     def __init__(self, rounds: int) -> None:
-        import cupy
+        import torch
 
-        self.cupy = cupy
-        self.rounds = rounds
-        self.flush = cupy.empty(_FLUSH_BYTES, np.uint8)
+        self.torch, self.rounds = torch, rounds
+        self.flush = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device="cuda")
 
-    def milliseconds(self, launch: Callable[[], Any]) -> float:
+    def microseconds(self, launch: Launch) -> float:
         """Median over the rounds, after one that is not counted."""
         times = []
         for number in range(self.rounds + 1):
-            self.flush.fill(number & 1)
-            start, stop = self.cupy.cuda.Event(), self.cupy.cuda.Event()
+            self.flush.fill_(number & 1)
+            start, stop = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
             launch()
             stop.record()
             stop.synchronize()
-            times.append(self.cupy.cuda.get_elapsed_time(start, stop))
+            times.append(1e3 * start.elapsed_time(stop))
         return float(np.median(times[1:]))
+
+    def captured(self, launch: Launch) -> Launch:
+        """Replay of a call."""
+        launch()  # whatever is prepared at first
+        self.torch.cuda.synchronize()
+        graph = self.torch.cuda.CUDAGraph()
+        with self.torch.cuda.graph(graph):
+            launch()
+        return lambda: graph.replay()  # it lives as long as its replay
 
     def copy_bandwidth(self) -> float:
         """Bytes per second of a large copy, read and written both counted."""
-        source = self.cupy.ones(1 << 30, np.uint8)
-        target = self.cupy.empty_like(source)
-        seconds = self.milliseconds(lambda: self.cupy.copyto(target, source)) / 1e3
-        return 2 * source.nbytes / seconds
+        source = self.torch.ones(1 << 30, dtype=self.torch.uint8, device="cuda")
+        target = self.torch.empty_like(source)
+        return 2e6 * source.nbytes / self.microseconds(lambda: target.copy_(source))
 
 
-def make_logits(cupy: Any, size: int, num_rows: int, dtype: str, seed: int) -> list[Any]:
-    """A draft like a language model's tail, and a target that is near it; as torch for bfloat16."""
-    rng = cupy.random.default_rng(seed)
-    draft = rng.standard_normal((num_rows, size), dtype=np.float32) * np.float32(2.5)
-    target = draft + rng.standard_normal((num_rows, size), dtype=np.float32) * np.float32(0.7)
-    if dtype == "float32":
-        return [target, draft]
-    import torch
-
-    return [torch.from_dlpack(x).to(getattr(torch, dtype)) for x in (target, draft)]
+def make_logits(torch: Any, size: int, num_rows: int, dtype: str, seed: int) -> list[Any]:
+    """A target that is near its draft, which is like a language model's tail."""
+    random = torch.Generator("cuda").manual_seed(seed)
+    draft = 2.5 * torch.randn((num_rows, size), generator=random, device="cuda")
+    target = draft + 0.7 * torch.randn((num_rows, size), generator=random, device="cuda")
+    return [x.to(getattr(torch, dtype)) for x in (target, draft)]
 
 
-def kernel_launch(target: Any, draft: Any, num_drafts: int, drafts: str) -> Callable[[], Any]:
-    """Launch of the kernel alone, without the check of the rows that a call ends with."""
-    from mdsd_opt.base.arrays import Opened
-    from mdsd_opt.gpu import interop, rates
-    from mdsd_opt.gpu.pair import Pair
-    from mdsd_opt.gpu.runtime import runtime_of_device
-
-    runtime = runtime_of_device(interop.current_device())
-    scale = float(np.log2(np.e))
-    given = [Opened.of(target), Opened.of(draft)]
-    with interop.on_stream_of(given[0]) as stream:
-        sides = [interop.opened(runtime, side, stream, given[0]) for side in given]
-    if sides[0] is None or sides[1] is None:
-        raise TypeError("logits that the kernels do not read")
-    pair = Pair(sides[0], sides[1], scale, scale)
-    function = rates.BY_NAME[drafts]
-    return lambda: function(runtime, pair, (num_drafts,)).rates
+def by_sort(torch: Any, target: Any, draft: Any, num_drafts: int) -> Any:
+    """Rates by softmax on both sides, a sort of the ratios, two gathers, two cumulative sums."""
+    p, q = (torch.softmax(x.float(), -1) for x in (target, draft))
+    order = torch.sort(p / q, dim=-1).indices
+    p, q = (torch.cumsum(torch.gather(x, -1, order), -1, dtype=torch.float64) for x in (p, q))
+    return 1 + (p - q**num_drafts).amin(-1).clamp(max=0)
 
 
-def softmaxes(xp: Any, target: Any, draft: Any) -> list[Any]:
-    """Probabilities in single precision, `xp` being CuPy (or NumPy)."""
-    weights = [xp.exp(x - x.max(-1, keepdims=True)) for x in (target, draft)]
-    return [x / x.sum(-1, keepdims=True) for x in weights]
+def rivals(torch: Any, pair: list[Any]) -> Iterator[tuple[str, Launch]]:
+    """What PyTorch does on the same rows."""
+    yield "both sides read once, by PyTorch's amax", lambda: [x.amax(-1) for x in pair]
+    yield "two softmaxes in PyTorch", lambda: [torch.softmax(x, -1) for x in pair]
+    if pair[0].numel() <= _MOST_SORTED:
+        name = "softmaxes, sort, gather, cumulative sums in PyTorch"
+        yield name, lambda: by_sort(torch, *pair, 3)
 
 
-def by_argsort(xp: Any, target: Any, draft: Any, num_drafts: int) -> Any:
-    """Rates by sorting the ratios and gathering both sides."""
-    p, q = softmaxes(xp, target, draft)
-    order = xp.argsort(p / q, axis=-1)
-    p, q = (xp.take_along_axis(x, order, -1) for x in (p, q))
-    return prefix_rates(xp, p, q, num_drafts)
-
-
-def by_packed_sort(xp: Any, target: Any, draft: Any, num_drafts: int) -> Any:
-    """Rates by sorting 64-bit numbers, the ratio in the upper half, without a gather."""
-    p, q = softmaxes(xp, target, draft)
-    packed = (p / q).view(np.uint32).astype(np.uint64) << np.uint64(32)
-    packed |= q.view(np.uint32)
-    packed.sort(axis=-1)
-    ratio = (packed >> np.uint64(32)).astype(np.uint32).view(np.float32)
-    q = packed.astype(np.uint32).view(np.float32)
-    return prefix_rates(xp, ratio * q, q, num_drafts)
-
-
-def prefix_rates(xp: Any, p: Any, q: Any, num_drafts: int) -> Any:
-    value = xp.cumsum(p, -1, dtype=np.float64) - xp.cumsum(q, -1, dtype=np.float64) ** num_drafts
-    return 1 + xp.minimum(value.min(-1), 0)
-
-
-def sort_routes(target: Any, draft: Any, num_drafts: int) -> dict[str, Callable[[], Any]]:
-    """Routes by softmax on both sides, a sort of the ratios, two gathers, two cumulative sums."""
-    import cupy
-
-    routes: dict[str, Callable[[], Any]] = {}
-    try:
-        import torch
-    except ImportError:
-        pass
-    else:
-
-        def by_torch() -> Any:
-            p, q = (
-                torch.softmax(torch.as_tensor(x, device="cuda").float(), -1)
-                for x in (target, draft)
-            )
-            order = torch.sort(p / q, dim=-1).indices
-            a = torch.cumsum(torch.gather(q, -1, order), -1, dtype=torch.float64)
-            value = (
-                torch.cumsum(torch.gather(p, -1, order), -1, dtype=torch.float64) - a**num_drafts
-            )
-            return 1 + value.amin(-1).clamp(max=0)
-
-        routes["torch.sort"] = by_torch
-
-    if str(target.dtype) == "float32":  # CuPy takes no bfloat16
-        sides = [cupy.from_dlpack(x) for x in (target, draft)]
-        routes["cupy.argsort"] = lambda: by_argsort(cupy, *sides, num_drafts)
-        routes["cupy.sort of packed keys"] = lambda: by_packed_sort(cupy, *sides, num_drafts)
-    return routes
-
-
-def to_float64(logits: Any) -> Any:
-    """Rows for the check, on the host."""
-    rows = logits[:_CHECKED_ROWS]
-    if hasattr(rows, "double"):
-        return rows.double().cpu().numpy()
-    return rows.get().astype(np.float64)
-
-
-def exact_rates(target: Any, draft: Any, num_drafts: int, scheme: str) -> Any:
-    """Rates of rows by sorting."""
-    rule = sorted_rates.RATES[scheme]
-    sides = ([sorted_rates.probabilities(row) for row in logits] for logits in (target, draft))
-    return np.array([rule(p, q, num_drafts) for p, q in zip(*sides, strict=True)])
-
-
-def measured(
-    route: str,
-    pair: list[Any],
-    dtype: str,
-    num_drafts: int,
-    milliseconds: float,
-    bandwidth: float,
-    error: float | None = None,
-) -> dict[str, Any]:
-    """Row of the table."""
+def operations(torch: Any, pair: list[Any], dtype: str) -> Iterator[tuple[str, Launch]]:
+    """What plans do on a batch, one after another: only one has its buffers."""
     num_rows, size = pair[0].shape
-    moved = sum(x.nbytes for x in pair)
-    return {
-        "vocab_size": size,
-        "num_rows": num_rows,
-        "dtype": dtype,
-        "num_drafts": num_drafts,
-        "route": route,
-        "median_ms": milliseconds,
-        "bytes": moved,
-        "share_of_copy_bandwidth": moved / (milliseconds / 1e3) / bandwidth,
-        "max_error": error,
-    }
+    for name, options in RATES.items():
+        plan = RatesPlan(size, num_rows, dtype, **options)
+        yield name, lambda plan=plan: plan(*pair)
+    drafts = torch.multinomial(torch.softmax(pair[1][:1].float(), -1), 4).repeat(num_rows, 1)
+    for name, scheme in DECISIONS.items():
+        decide = DecisionsPlan(size, num_rows, dtype, 4, scheme)
+        yield name, lambda decide=decide: decide(*pair, drafts).tokens
 
 
-def measure_rates(
-    clock: Clock, bandwidth: float, arguments: argparse.Namespace
-) -> list[dict[str, Any]]:
-    rows = []
-    for size in arguments.sizes:
-        for dtype in arguments.dtypes:
-            pair = make_logits(clock.cupy, size, arguments.rows, dtype, arguments.seed)
-            routes = {
-                **{
-                    f"mdsd_opt, kernel, {drafts.replace('_', ' ')}": kernel_launch(
-                        *pair, arguments.num_drafts, drafts
-                    )
-                    for drafts in SCHEMES
-                },
-                f"mdsd_opt.{RATES}": lambda pair=pair: mo.acceptance_rates(
-                    *pair, arguments.num_drafts
-                ),
-                **sort_routes(*pair, arguments.num_drafts),
-            }
-            checked = [to_float64(logits) for logits in pair]
-            rates = {x: exact_rates(*checked, arguments.num_drafts, x) for x in SCHEMES}
-            for name, launch in routes.items():
-                expected = rates["without_replacement" if "without" in name else "with_replacement"]
-                found = launch()[:_CHECKED_ROWS]
-                found = np.asarray(found.get() if hasattr(found, "get") else found.cpu())
-                milliseconds = clock.milliseconds(launch)
-                error = float(np.abs(found.reshape(expected.shape) - expected).max())
-                rows.append(
-                    measured(
-                        name, pair, dtype, arguments.num_drafts, milliseconds, bandwidth, error
-                    )
-                )
-    return rows
+def exact_rates(logits: list[Any], rule: str, num_drafts: int) -> Any:
+    """Rates of rows by sorting."""
+    p, q = ([sorted_rates.probabilities(row) for row in side] for side in logits)
+    return np.array([sorted_rates.RATES[rule](*x, num_drafts) for x in zip(p, q, strict=True)])
 
 
-def measure_verification(
-    clock: Clock, bandwidth: float, arguments: argparse.Namespace
-) -> list[dict[str, Any]]:
-    rows = []
-    num_drafts = arguments.num_drafts
-    for size in arguments.sizes:
-        for dtype in arguments.dtypes:
-            pair = make_logits(clock.cupy, size, arguments.rows, dtype, arguments.seed)
-            # Distinct tokens: what either scheme may have drawn.
-            first = clock.cupy.random.default_rng(0).integers(0, size, (arguments.rows, 1))
-            drafts = (first + clock.cupy.arange(num_drafts)) % size
-            for scheme in SCHEMES:
-                milliseconds = clock.milliseconds(
-                    lambda pair=pair, drafts=drafts, scheme=scheme: verify_batch(
-                        *pair, drafts, scheme=scheme
-                    )
-                )
-                route = f"mdsd_opt.batch.{VERIFY}, {scheme.replace('_', ' ')}"
-                rows.append(measured(route, pair, dtype, num_drafts, milliseconds, bandwidth))
-    return rows
+def measure(clock: Clock, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Row of the table for every operation, batch and type."""
+    torch = clock.torch
+    for dtype in arguments.dtypes:
+        for size in arguments.sizes:
+            for num_rows in arguments.rows:
+                pair = make_logits(torch, size, num_rows, dtype, arguments.seed)
+                first = [x[:_CHECKED_ROWS].double().cpu().numpy() for x in pair]
+                batch = {"vocab_size": size, "num_rows": num_rows, "dtype": dtype}
+                for calls in (rivals(torch, pair), operations(torch, pair, dtype)):
+                    for name, launch in calls:
+                        rates, error = launch(), None
+                        if name in CHECKED:
+                            rates = rates[:_CHECKED_ROWS].cpu().numpy()
+                            error = float(abs(rates - exact_rates(first, *CHECKED[name])).max())
+                        median = clock.microseconds(clock.captured(launch))
+                        yield batch | {"operation": name, "median_us": median, "error": error}
 
 
-def cells(row: dict[str, Any]) -> list[str]:
-    error = row["max_error"]
-    return [
-        f"{row['vocab_size']:,}",
-        f"{row['num_rows']:,}",
-        row["dtype"],
-        str(row["num_drafts"]),
-        row["route"],
-        f"{row['median_ms']:.3f}",
-        f"{row['bytes'] / 1e6:.0f}",
-        f"{row['bytes'] / row['median_ms'] / 1e6:,.0f}",
-        f"{row['share_of_copy_bandwidth']:.2f}",
-        "" if error is None else f"{error:.0e}",
-    ]
+def of_another(commit: str, arguments: list[str]) -> dict[str, Any]:
+    """What this program measures of another commit's package, in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        given = ["git", "archive", commit, "mdsd_opt"]
+        packed = subprocess.run(given, cwd=ROOT, capture_output=True, check=True).stdout
+        with tarfile.open(fileobj=io.BytesIO(packed)) as tree:
+            tree.extractall(folder, filter="data")
+        return of_folder(folder, arguments)
 
 
-HEADINGS = ("V", "rows", "dtype", "K", "route", "median ms", "MB", "GB/s", "of copy", "max error")
+def of_folder(folder: str, arguments: list[str]) -> dict[str, Any]:
+    """As `of_another`, of a package that lies in a folder."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        command = [sys.executable, __file__, *arguments, "--json", file.name]
+        subprocess.run(command, env=os.environ | {"PYTHONPATH": folder}, check=True)
+        document: dict[str, Any] = json.loads(Path(file.name).read_text())
+    return document
 
 
-def markdown(document: dict[str, Any]) -> str:
-    """Page of the measurements in Markdown."""
-    used = ", ".join(
-        f"{name} {version}"
-        for name, version in document["versions"].items()
-        if version != "not installed"
-    )
-    lines = ["# Acceptance rates of batches on a CUDA device", "", document["circumstances"]]
-    lines += [f"{used}.", ""]
-    lines += [f"| {' | '.join(HEADINGS)} |", "|---" * len(HEADINGS) + "|"]
-    lines += [f"| {' | '.join(cells(row))} |" for row in document["rows"]]
+HEADINGS = ("V", "rows", "type", "operation", "us", "us a row", "error")
+
+
+def markdown(document: dict[str, Any], other: dict[str, Any] | None = None) -> str:
+    """Page of the measurements in Markdown; beside those of another commit, if there are any."""
+    used = ", ".join(f"{x} {y}" for x, y in document["versions"].items() if y != "not installed")
+    lines = ["# Rates and decisions on a CUDA device", "", document["circumstances"], f"{used}."]
+    before = {key_of(row): row["median_us"] for row in (other or {"rows": []})["rows"]}
+    headings = [*HEADINGS, *(["the other's us", "ratio"] if other else [])]
+    lines += ["", f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
+    for row in document["rows"]:
+        key, median, error = key_of(row), row["median_us"], row["error"]
+        cells = [f"{key[0]:,}", f"{key[1]:,}", *key[2:], f"{median:.1f}"]
+        cells += [f"{median / key[1]:.3f}", "" if error is None else f"{error:.0e}"]
+        if other:
+            cells += [f"{before[key]:.1f}", f"{median / before[key]:.2f}"] if key in before else []
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[x] for x in ("vocab_size", "num_rows", "dtype", "operation"))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--sizes", type=int, nargs="+", default=[32_768, 131_072, 262_144])
-    parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
-    parser.add_argument("--rows", type=int, default=1024)
-    parser.add_argument("--num-drafts", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="write the numbers with their circumstances here")
-    parser.add_argument("--read", type=Path, help="measure nothing: take the numbers from here")
-    parser.add_argument("--markdown", type=Path, help="where the table of --read goes")
+    add = parser.add_argument
+    add("--sizes", type=int, nargs="+", default=[32_768, 128_256, 151_936, 262_144])
+    add("--dtypes", nargs="+", default=["float32", "bfloat16"])
+    add("--rows", type=int, nargs="+", default=[1, 16, 132, 1024])
+    add("--rounds", type=int, default=20)
+    add("--seed", type=int, default=0)
+    add("--json", type=Path, help="write the numbers with their circumstances here")
+    add("--read", type=Path, help="measure nothing: take the numbers from here")
+    add("--markdown", type=Path, help="where the table of --read goes")
+    add("--against", help="another commit, or a folder with its package, to measure beside")
     arguments = parser.parse_args()
     if (arguments.read is None) != (arguments.markdown is None):
         parser.error("--read and --markdown go together")
@@ -306,18 +231,30 @@ def main() -> None:
     reason = why_unavailable()
     if reason is not None:
         sys.exit(f"nothing to measure: {reason}")
+    other = None
+    if arguments.against:
+        same = ["--rounds", str(arguments.rounds), "--seed", str(arguments.seed)]
+        for name in ("sizes", "dtypes", "rows"):
+            same += [f"--{name}", *map(str, getattr(arguments, name))]
+        is_folder = Path(arguments.against).is_dir()
+        other = (of_folder if is_folder else of_another)(arguments.against, same)
     clock = Clock(arguments.rounds)
     bandwidth = clock.copy_bandwidth()
-    rows = measure_rates(clock, bandwidth, arguments)
-    rows += measure_verification(clock, bandwidth, arguments)
-    runtime = clock.cupy.cuda.runtime
-    name = runtime.getDeviceProperties(0)["name"].decode()
+    rows = []
+    for row in measure(clock, arguments):
+        rows.append(row)
+        print(*row.values(), flush=True, file=sys.stderr)
+    device = clock.torch.cuda.get_device_name()
+    driver = subprocess.run(
+        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+        capture_output=True, text=True, check=False,
+    ).stdout.strip()  # fmt: skip
     circumstances = (
-        f"{name}, driver {runtime.driverGetVersion()}, CuPy {clock.cupy.__version__}, "
+        f"{device}, driver {driver}, PyTorch {clock.torch.__version__}, "
         f"copy bandwidth {bandwidth / 1e12:.2f} TB/s (read and written)."
     )
     document = {"circumstances": circumstances, "versions": versions(), "rows": rows}
-    print(markdown(document))
+    print(markdown(document, other))
     if arguments.json:
         arguments.json.write_text(json.dumps(document, indent=2) + "\n")
 

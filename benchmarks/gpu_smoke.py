@@ -3,7 +3,7 @@
 No compiler, sorter or solver is needed beside CuPy and NumPy: the reference is a sort in float64.
 Every case is tried whatever became of those before it, and the exit status says whether one failed.
 
-    python benchmarks/gpu_smoke.py [--small]
+    python benchmarks/gpu_smoke.py [--small] [--only rrs]
 """
 
 from __future__ import annotations
@@ -90,12 +90,14 @@ def decided(pair: list[Any], tokens: Any, scheme: str) -> Any:
     return verify_batch(*pair, tokens, scheme=scheme, with_rates=True).acceptance_rate
 
 
-def run(cupy: Any, num_rows: int, size: int) -> bool:
-    """Run every case on one batch; return whether all went well."""
+def run(cupy: Any, num_rows: int, size: int, only: str | None = None) -> bool:
+    """Run every case on one batch, or one; return whether all went well."""
     target, draft = make_logits(num_rows, size)
     expected = sorted_rates(target[:_CHECKED_ROWS], draft[:_CHECKED_ROWS])
     fine = True
     for name, launch in cases(cupy, target, draft).items():
+        if only not in (None, name):
+            continue
         label = f"V={size} rows={num_rows} {name}"
         try:
             values = cupy.asnumpy(launch())
@@ -117,7 +119,12 @@ def run(cupy: Any, num_rows: int, size: int) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--small", action="store_true", help="a case that a sanitizer can run")
+    parser.add_argument("--only", choices=[*RATES, *DECISIONS], help="a case, instead of all")
+    parser.add_argument("--list", action="store_true", help="launch nothing: name the cases")
     arguments = parser.parse_args()
+    if arguments.list:
+        print(*RATES, *DECISIONS)
+        return
     reason = why_unavailable()
     if reason is not None:
         sys.exit(f"nothing to launch on: {reason}")
@@ -125,7 +132,7 @@ def main() -> None:
 
     sizes = (700,) if arguments.small else (1, 700, 131_072)
     rows = (2,) if arguments.small else (1, 512)
-    fine = [run(cupy, num_rows, size) for size in sizes for num_rows in rows]
+    fine = [run(cupy, num_rows, size, arguments.only) for size in sizes for num_rows in rows]
     sys.exit(0 if all(fine) else 1)
 
 

@@ -16,7 +16,7 @@ SCRIPT = ROOT / "scripts" / "check-gpu"
 
 
 TOOLS = ["memcheck", "racecheck", "synccheck", "initcheck"]
-STAGES = ["smoke", "tests", "benchmark", "table", *TOOLS]
+STAGES = ["smoke", "tests", "benchmark", "table", "calls", *TOOLS]
 
 
 def check(python: str | Path, out: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -64,7 +64,8 @@ def test_without_a_device_it_says_what_is_missing(tmp_path: Path) -> None:
 
 
 def test_every_stage_has_its_log_the_most_telling_first(tmp_path: Path, tools: str) -> None:
-    python = make_program(tmp_path / "python", '[ "$1" = -c ] || echo "ran $@"')
+    cases = 'case "$*" in *--list) echo rrs kseq; exit;; esac'
+    python = make_program(tmp_path / "python", f'{cases}; [ "$1" = -c ] || echo "ran $@"')
     out = tmp_path / "out"
     done = check(python, out, PATH=tools)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -79,7 +80,20 @@ def test_every_stage_has_its_log_the_most_telling_first(tmp_path: Path, tools: s
     with tarfile.open(f"{out}.tar.gz") as packed:
         assert {"out/summary.txt", "out/smoke.log"} <= set(packed.getnames())
     for tool in TOOLS:
-        assert logs[tool] == f"{tool}\nran benchmarks/gpu_smoke.py --small\n"
+        for case in ("rrs", "kseq"):
+            log = (out / f"{tool}-{case}.log").read_text()
+            assert log == f"{tool}\nran benchmarks/gpu_smoke.py --small --only {case}\n"
+
+
+def test_a_tool_fails_if_one_of_its_cases_does(tmp_path: Path, tools: str) -> None:
+    python = make_program(
+        tmp_path / "python",
+        'case "$*" in *--list) echo rrs kseq;; *only?rrs*) echo ERROR SUMMARY: 1; exit 1;; esac',
+    )
+    done = check(python, tmp_path / "out", PATH=tools)
+    assert done.returncode == 1
+    assert outcomes(tmp_path / "out")["racecheck"].startswith("FAILED (exit status 1)")
+    assert "memcheck-rrs.log:ERROR SUMMARY: 1" in (tmp_path / "out" / "memcheck.log").read_text()
 
 
 def test_a_failure_or_a_missing_tool_does_not_keep_the_next_stage_from_running(
@@ -91,7 +105,7 @@ def test_a_failure_or_a_missing_tool_does_not_keep_the_next_stage_from_running(
     )
     basics = tmp_path / "basics"
     basics.mkdir()
-    for name in ("bash", "sh", "env", "cat", "mkdir", "tail", "tee", "timeout", "uname"):
+    for name in ("bash", "sh", "env", "cat", "grep", "mkdir", "tail", "tee", "timeout", "uname"):
         (basics / name).symlink_to(str(shutil.which(name)))
     out = tmp_path / "out"
     done = check(python, out, PATH=str(basics))

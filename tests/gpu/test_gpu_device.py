@@ -10,9 +10,10 @@ import pytest
 from support import gpu_references
 from support.gpu_references import COMBINATIONS, DTYPES, FILTERS, SCHEMES, SIZES, reference
 from support.kernel_cases import near_rows
+from support.logit_rows import confident_rows
 
 import mdsd_opt as mo
-from mdsd_opt.batch import verify_batch
+from mdsd_opt.batch import DecisionsPlan, RatesPlan, verify_batch
 from mdsd_opt.gpu import why_unavailable
 from mdsd_opt.gpu.philox import Randomness, uniforms_of
 
@@ -23,6 +24,9 @@ pytestmark = [
 ]
 
 TOLERANCE = 2e-6
+
+#: Trees, and schemes of their drafts, that are decided where the model is.
+DECODED = [("chain3", "with_replacement"), ("2x2", "with_replacement"), ("2x2", "top_k")]
 
 
 def check(case: Any, *arguments: Any) -> None:
@@ -180,3 +184,173 @@ class TestVerification:
         found = verify_batch(target, target, np.full((500, 1), -1), rng=11, step=5, device="gpu")
         draws = uniforms_of(Randomness(11, 5), np.arange(500))[:, 3]
         np.testing.assert_array_equal(found.tokens, np.floor(draws * 64))
+
+
+class Replayed:
+    """A plan's call, captured in a CUDA graph by PyTorch or by CuPy, on memory that stays."""
+
+    def __init__(self, library: str, plan: Any, given: list[Any]) -> None:
+        self.module = pytest.importorskip(library)
+        self.library, self.given = library, [self.array(x) for x in given]
+        plan(*self.given)  # views of the results in the library are made here
+        self.found: Any = None
+        if library == "torch":
+            self.module.cuda.synchronize()
+            self.graph = self.module.cuda.CUDAGraph()
+            with self.module.cuda.graph(self.graph):
+                self.found = plan(*self.given)
+            return
+        self.stream = self.module.cuda.Stream(non_blocking=True)
+        self.module.cuda.Device().synchronize()
+        with self.stream:
+            self.stream.begin_capture()
+            self.found = plan(*self.given)
+            self.graph = self.stream.end_capture()
+
+    def array(self, values: Any) -> Any:
+        if self.library == "torch":
+            return self.module.from_numpy(np.ascontiguousarray(values)).cuda()
+        return self.module.asarray(np.ascontiguousarray(values))
+
+    def __call__(self, *values: Any) -> Any:
+        """What the graph finds on these numbers."""
+        for there, new in zip(self.given, values, strict=True):
+            if self.library == "torch":
+                there.copy_(self.array(new))
+            else:
+                there.set(new)
+        if self.library == "torch":
+            self.graph.replay()
+            self.module.cuda.synchronize()
+        else:
+            self.module.cuda.Device().synchronize()
+            self.graph.launch(self.stream)
+            self.stream.synchronize()
+        return self.found
+
+
+def on_host(values: Any) -> Any:
+    return values.get() if hasattr(values, "get") else values.cpu().numpy()
+
+
+PLANS: list[dict[str, Any]] = [
+    {"num_drafts": (1, 3)},
+    {"num_drafts": (1, 3, 8), "drafts": "without_replacement"},
+    {"num_drafts": (1, 31), "drafts": "without_replacement"},
+    {"num_drafts": (2,), "top_k": 40, "top_p": 0.9, "temperature": 0.7},
+    {"num_drafts": (2,), "drafts": "greedy"},
+    {"num_drafts": (2,), "drafts": "top_k"},
+    {"num_drafts": (1, 2), "verifier": "rrs"},
+    {"num_drafts": (1, 2), "verifier": "kseq"},
+]
+
+
+@pytest.mark.parametrize("library", ["torch", "cupy"])
+class TestGraphs:
+    @pytest.mark.parametrize("options", PLANS)
+    @pytest.mark.parametrize("size", [700, 49_152])
+    def test_rates_are_those_of_plain_calls(
+        self, size: int, options: dict[str, Any], library: str
+    ) -> None:
+        target, draft = near_rows(5, size)
+        target[3] = draft[3]  # rows that stay open
+        plan = RatesPlan(size, 8, "float32", **options)
+        graph = Replayed(library, plan, [target, draft])
+        for sides in ((target, draft), (target[::-1].copy(), draft[::-1].copy())):
+            found = on_host(graph(*sides))
+            expected = mo.acceptance_rates(*sides, device="gpu", kind="logits", **options)
+            np.testing.assert_array_equal(found, expected)
+            plan.check()
+
+    @pytest.mark.parametrize("scheme", SCHEMES)
+    def test_replays_draw_anew(self, scheme: str, library: str) -> None:
+        target, draft = near_rows(200, 700)
+        drafts = np.argsort(-draft, axis=1)[:, :3].astype(np.int64)
+        plan = DecisionsPlan(700, 200, "float32", 3, scheme, rng=5)
+        graph = Replayed(library, plan, [target, draft, drafts])
+        plan.restart(5, 7)
+        seen = []
+        for step in (7, 8, 9):
+            seen.append(on_host(graph(target, draft, drafts).tokens).copy())
+            expected = verify_batch(
+                target, draft, drafts, scheme=scheme, rng=5, step=step, device="gpu", kind="logits"
+            )
+            np.testing.assert_array_equal(seen[-1], expected.tokens)
+        assert (seen[0] != seen[1]).any()
+        assert (seen[1] != seen[2]).any()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_confident_rows(dtype: str, scheme: str) -> None:
+    """Rows that few tokens hold nearly all of, several numbers of drafts in a call."""
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        size = int(rng.choice([2, 3, 8, 33, 40, 57, 64, 150]))
+        target, draft = confident_rows(rng, 8, size, DTYPES[dtype])
+        counts = [(1, 31), (1, 2, 31), (2, 30), (1, 8, 24, 31), (3, 32)][seed % 5]
+        found = mo.acceptance_rates(target, draft, counts, scheme, device="gpu", kind="logits")
+        sides = (np.asarray(x, np.float64) for x in (target, draft))
+        expected = mo.acceptance_rates(*sides, counts, scheme, kind="logits")
+        np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
+
+
+class TestTorch:
+    @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+    def test_operators_in_compiled_functions(self, backend: str) -> None:
+        torch = pytest.importorskip("torch")
+        from mdsd_opt.serving import register_operators
+
+        register_operators()
+        operators = torch.ops.mdsd_opt
+        target, draft = (torch.from_numpy(x).cuda() for x in near_rows(6, 5000))
+        drafts, uniforms = draft.topk(2).indices, torch.rand(6, 4, device="cuda")
+
+        def step(target: Any, draft: Any, drafts: Any, uniforms: Any) -> Any:
+            rates = operators.acceptance_rates(target * 2, draft * 2, [1, 2])
+            tokens, places = operators.verify_batch(target, draft, drafts, uniforms)
+            return rates.mean(-1), tokens + 1, places
+
+        found = torch.compile(step, backend=backend, fullgraph=True)(
+            target, draft, drafts, uniforms
+        )
+        for there, here in zip(found, step(target, draft, drafts, uniforms), strict=True):
+            assert there.device.type == "cuda"
+            assert torch.equal(there, here)
+
+    def test_trees_are_verified_as_on_the_host(self) -> None:
+        pytest.importorskip("torch")
+        pytest.importorskip("triton")
+        from support.random_trees import random_batch
+
+        from mdsd_opt.serving import verify_tree
+
+        def there(*tensors: Any, **options: Any) -> None:
+            moved = [x.cuda() for x in tensors]
+            verify_tree(*moved, **options)
+            for own, new in zip(tensors[:3], moved[:3], strict=True):
+                own.copy_(new)
+
+        for seed in range(60):
+            batch = random_batch(np.random.default_rng(seed))
+            assert batch.call(there) == batch.call(verify_tree)
+
+    @pytest.mark.parametrize(("tree", "scheme"), DECODED)
+    def test_decoding_stays_where_the_model_is(self, tree: str, scheme: str) -> None:
+        """The same text as on the host, by the same laws, and fewer bytes brought there."""
+        pytest.importorskip("transformers")
+        from support.model_families import model_of
+
+        from mdsd_opt.decoding import generate
+
+        texts = []
+        for device, options in (("cuda", {}), ("cpu", {"on_device": True})):
+            models = [model_of("llama", n) for n in (0, 1)]
+            for model in models:
+                model.model.to(device)
+            found = generate(
+                *models, [3, 5, 7], tree=tree, scheme=scheme, rule="level_sequential",
+                max_new_tokens=40, rng=3, **options,
+            )  # fmt: skip
+            texts.append(found.tokens)
+        assert texts[0] == texts[1]
