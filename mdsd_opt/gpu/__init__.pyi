@@ -6,9 +6,9 @@ from .pair import (
 from .philox import Randomness as Randomness, uniforms_of as uniforms_of
 from .runtime import (
     CHUNK_BYTES as CHUNK_BYTES, DeviceLogits as DeviceLogits, DeviceRuntime as DeviceRuntime,
-    is_available as is_available, require_device as require_device,
-    runtime_of_device as runtime_of_device, why_unavailable as why_unavailable,
-    work_in_chunks as work_in_chunks,
+    RecordingRuntime as RecordingRuntime, is_available as is_available,
+    require_device as require_device, runtime_of_device as runtime_of_device,
+    why_unavailable as why_unavailable, work_in_chunks as work_in_chunks,
 )
 from .verification import (
     DecisionsWork as DecisionsWork, RowTokens as RowTokens, empty_tokens as empty_tokens,

@@ -78,6 +78,17 @@ def _stream_at(cupy: Any, pointer: int, device: int) -> Any:
     return cupy.cuda.ExternalStream(pointer, device)
 
 
+def place_of(array: Any) -> tuple[Any, ...]:
+    """Where an array of CuPy or PyTorch lies, and how it is to be read; () for any other."""
+    if hasattr(array, "data_ptr"):
+        strides = array.stride(), array.is_neg()
+        return type(array), array.data_ptr(), array.shape, array.dtype, strides
+    pointer = getattr(getattr(array, "data", None), "ptr", None)
+    if pointer is None:
+        return ()
+    return type(array), pointer, array.shape, array.dtype, array.strides
+
+
 def require_one_device(*sides: Opened) -> None:
     """Raise `InvalidInput` for arrays on several devices; those on the host are sent to any."""
     found = {side.name: device_of(side.array)[1] for side in sides if is_on_device(side)}

@@ -225,18 +225,20 @@ class CupyRuntime:
     def launch(
         self, kernel: Kernel, types: tuple[str, str], num_rows: int, arguments: Sequence[Any]
     ) -> None:
+        self.planned(kernel, types, num_rows, arguments)()
+
+    def planned(
+        self, kernel: Kernel, types: tuple[str, str], num_rows: int, arguments: Sequence[Any]
+    ) -> Callable[[], None]:
+        """Launch that may be made more than once, on whatever stream is current then."""
         blocks, threads = 1, BLOCK_SIZE
         if kernel.in_clusters:
             blocks, threads = self.blocks_per_row, CLUSTER_BLOCK_SIZE
         if blocks > 1:
             blocks = kernel.blocks(types, int(arguments[_VOCAB_PLACE]))
         function = _function(self._device, kernel, types if kernel.reads_logits else None, blocks)
-        function(
-            (num_rows * blocks,),
-            (threads,),
-            tuple(as_scalars(arguments)),
-            shared_mem=kernel.shared_bytes,
-        )
+        given = (num_rows * blocks,), (threads,), tuple(as_scalars(arguments))
+        return functools.partial(function, *given, shared_mem=kernel.shared_bytes)
 
     def lane(self) -> CupyLane:
         try:
@@ -248,6 +250,23 @@ class CupyRuntime:
         """Keep the lane for the next batch: CuPy gives its memory to no other stream."""
         assert isinstance(lane, CupyLane)
         self._idle_lanes.append(lane)
+
+
+class RecordingRuntime:
+    """A device's runtime that keeps what it launches, so that all of it can be launched again."""
+
+    def __init__(self, runtime: CupyRuntime) -> None:
+        self._runtime = runtime
+        self.launches: list[Callable[[], None]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runtime, name)
+
+    def launch(
+        self, kernel: Kernel, types: tuple[str, str], num_rows: int, arguments: Sequence[Any]
+    ) -> None:
+        self.launches.append(self._runtime.planned(kernel, types, num_rows, arguments))
+        self.launches[-1]()
 
 
 class CupyLane:

@@ -110,6 +110,28 @@ class TestRates:
         assert found.shape == (2, 2)
         np.testing.assert_allclose(found.get(), expected, rtol=0, atol=1e-6)
 
+    @pytest.mark.parametrize("library", ["cupy", "torch"])
+    def test_what_comes_again_at_the_same_place_is_read_again(
+        self, torch: Any, cupy: WaitingCupy, library: str
+    ) -> None:
+        plan = RatesPlan(V, 4, num_drafts=2)
+        held = [cupy.asarray(x) for x in (TARGET, DRAFT)]
+        given = [torch.from_dlpack(x) for x in held] if library == "torch" else held
+        for turn in (1, -1, 1):
+            held[0].set(TARGET[::turn])
+            cupy.stream.synchronize()
+            found = of(plan(*given))
+            expected = mo.acceptance_rates(TARGET[::turn], DRAFT, 2)
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+        two = [x[1:3] for x in given]  # another shape, of which the first row lies elsewhere
+        np.testing.assert_array_equal(of(plan(*two)), found[1:3])
+        np.testing.assert_array_equal(of(plan(*(x[:2] for x in given))), found[:2])
+        held[1].set(np.full_like(DRAFT, np.nan))
+        cupy.stream.synchronize()
+        plan(*given)
+        with pytest.raises(mo.errors.InvalidDistribution, match="draft_logits row 0"):
+            plan.check()
+
     def test_bad_rows_are_told_when_asked(self, cupy: WaitingCupy) -> None:
         bad = TARGET.copy()
         bad[2, 7] = np.nan

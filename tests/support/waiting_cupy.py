@@ -148,8 +148,15 @@ class Tensor:
     def detach(self) -> Tensor:
         return self
 
-    def stride(self, axis: int) -> int:
-        return int(self.array.strides[axis] // self.array.itemsize)
+    def stride(self, axis: int | None = None) -> Any:
+        strides = tuple(x // self.array.itemsize for x in self.array.strides)
+        return strides if axis is None else strides[axis]
+
+    def data_ptr(self) -> int:
+        return int(self.array.data.ptr)
+
+    def is_neg(self) -> bool:
+        return False
 
     def __dlpack__(self, stream: int | None = None) -> Any:
         if stream is not None and stream != -1:
