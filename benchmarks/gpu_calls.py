@@ -8,6 +8,7 @@ them: what is measured is Python, and a launch costs there what the test's CuPy 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 import time
@@ -69,6 +70,7 @@ def replays(cupy: Any, calls: dict[str, Callable[[], Any]]) -> dict[str, Callabl
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=200)
+    parser.add_argument("--json", type=Path, help="write the numbers here")
     parser.add_argument("--vocabulary", type=int, default=4096)
     given = parser.parse_args()
     on_device = gpu_runtime.is_available()
@@ -96,10 +98,21 @@ def main() -> None:
             calls[f"decisions, {scheme}, plan"] = lambda plan=decisions: plan(*sides, drafts)
     if on_device:
         calls |= replays(cupy, calls)
-    print(f"{'':60}{'CPU us':>8}{'us':>8}")
-    for name, call in calls.items():
-        own, passed = median_us(cupy, call, given.calls)
-        print(f"{name:60}{own:8.0f}{passed:8.0f}", flush=True)
+    medians = {name: median_us(cupy, call, given.calls) for name, call in calls.items()}
+    print(tables(medians))
+    if given.json:
+        given.json.write_text(json.dumps(medians, indent=2) + "\n")
+
+
+def tables(medians: dict[str, list[float]]) -> str:
+    """The medians as a table of Markdown."""
+    lines = ["| | us of the thread | us |", "|---|---|---|"]
+    return "\n".join([*lines, *(f"| {x} | {y:.0f} | {z:.0f} |" for x, (y, z) in medians.items())])
+
+
+def report(path: Path) -> None:
+    """Print the table of a file."""
+    print(tables(json.loads(path.read_text())))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ one line and measures nothing.
 from __future__ import annotations
 
 import argparse
+import datetime
 import io
 import json
 import os
@@ -64,6 +65,7 @@ CHECKED = {
 }
 _CHECKED_ROWS = 1
 _FLUSH_BYTES = 256 << 20  # several times the second-level cache
+_MANY_ROWS = 100  # of which the time of one is told
 _MOST_SORTED = 1 << 27  # logits of a side that are sorted: the sort holds six more of their size
 
 
@@ -167,6 +169,13 @@ def measure(clock: Clock, arguments: argparse.Namespace) -> Iterator[dict[str, A
                         yield batch | {"operation": name, "median_us": median, "error": error}
 
 
+def commit() -> str:
+    """What is measured, in words."""
+    given = ["git", "describe", "--always", "--dirty"]
+    asked = subprocess.run(given, cwd=ROOT, capture_output=True, text=True, check=False)
+    return f"Commit {asked.stdout.strip()}" if asked.returncode == 0 else "A copy of the sources"
+
+
 def of_another(commit: str, arguments: list[str]) -> dict[str, Any]:
     """What this program measures of another commit's package, in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
@@ -186,28 +195,54 @@ def of_folder(folder: str, arguments: list[str]) -> dict[str, Any]:
     return document
 
 
-HEADINGS = ("V", "rows", "type", "operation", "us", "us a row", "error")
+def of(document: dict[str, Any]) -> dict[tuple[Any, ...], float]:
+    """Medians by operation, V, number of rows, and type."""
+    key = "operation", "vocab_size", "num_rows", "dtype"
+    return {tuple(row[x] for x in key): row["median_us"] for row in document["rows"]}
+
+
+def values_of(document: dict[str, Any], name: str) -> list[Any]:
+    """All values of a column, in the order in which they come."""
+    return list(dict.fromkeys(row[name] for row in document["rows"]))
 
 
 def markdown(document: dict[str, Any], other: dict[str, Any] | None = None) -> str:
-    """Page of the measurements in Markdown; beside those of another commit, if there are any."""
+    """Tables for every number of rows; beside those of another commit, as ratios, if any are there.
+
+    Microseconds a call where a call is what counts, and a row where there are many.
+    """
     used = ", ".join(f"{x} {y}" for x, y in document["versions"].items() if y != "not installed")
-    lines = ["# Rates and decisions on a CUDA device", "", document["circumstances"], f"{used}."]
-    before = {key_of(row): row["median_us"] for row in (other or {"rows": []})["rows"]}
-    headings = [*HEADINGS, *(["the other's us", "ratio"] if other else [])]
-    lines += ["", f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
-    for row in document["rows"]:
-        key, median, error = key_of(row), row["median_us"], row["error"]
-        cells = [f"{key[0]:,}", f"{key[1]:,}", *key[2:], f"{median:.1f}"]
-        cells += [f"{median / key[1]:.3f}", "" if error is None else f"{error:.0e}"]
-        if other:
-            cells += [f"{before[key]:.1f}", f"{median / before[key]:.2f}"] if key in before else []
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    lines = ["# Rates and decisions on a CUDA device", "", "## Measured on", ""]
+    lines += [f"{document['circumstances']} {used}.", ""]
+    medians, before = of(document), of(other or {"rows": []})
+    sizes, types = values_of(document, "vocab_size"), values_of(document, "dtype")
+    for num_rows in values_of(document, "num_rows"):
+        share = 1 if num_rows < _MANY_ROWS else num_rows
+        batch = "One row" if num_rows == 1 else f"{num_rows:,} rows"
+        lines += [f"## {batch}, us a {'call' if share == 1 else 'row'}", ""]
+        lines += [f"| {' / '.join(types)} | {' | '.join(f'{size:,}' for size in sizes)} |"]
+        lines += ["|---" * (1 + len(sizes)) + "|"]
+        for name in values_of(document, "operation"):
+            cells = []
+            for size in sizes:
+                keys = [(name, size, num_rows, dtype) for dtype in types]
+                found = [told(medians.get(key), share) for key in keys]
+                ratios = [f"{medians[x] / before[x]:.2f}" for x in keys if x in before]
+                cells.append(" / ".join(found) + (f" ({' / '.join(ratios)})" if ratios else ""))
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
-def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[x] for x in ("vocab_size", "num_rows", "dtype", "operation"))
+def told(median: float | None, share: int) -> str:
+    if median is None:
+        return "-"
+    return f"{median / share:.{1 if share == 1 else 3}f}"
+
+
+def report(path: Path) -> None:
+    """Print the tables of a file."""
+    print(markdown(json.loads(path.read_text())))
 
 
 def main() -> None:
@@ -221,6 +256,7 @@ def main() -> None:
     add("--json", type=Path, help="write the numbers with their circumstances here")
     add("--read", type=Path, help="measure nothing: take the numbers from here")
     add("--markdown", type=Path, help="where the table of --read goes")
+    add("--commit", help="what is measured, where git cannot tell")
     add("--against", help="another commit, or a folder with its package, to measure beside")
     arguments = parser.parse_args()
     if (arguments.read is None) != (arguments.markdown is None):
@@ -250,10 +286,11 @@ def main() -> None:
         capture_output=True, text=True, check=False,
     ).stdout.strip()  # fmt: skip
     circumstances = (
-        f"{device}, driver {driver}, PyTorch {clock.torch.__version__}, "
-        f"copy bandwidth {bandwidth / 1e12:.2f} TB/s (read and written)."
+        f"{arguments.commit or commit()} on {datetime.date.today():%d %B %Y}: {device}, driver "
+        f"{driver}, copy bandwidth {bandwidth / 1e12:.2f} TB/s (read and written)."
     )
-    document = {"circumstances": circumstances, "versions": versions(), "rows": rows}
+    document = {"circumstances": circumstances, "bandwidth": bandwidth}
+    document |= {"versions": versions(), "rows": rows}
     print(markdown(document, other))
     if arguments.json:
         arguments.json.write_text(json.dumps(document, indent=2) + "\n")

@@ -22,11 +22,13 @@ from mdsd_opt.cli.report.bench import markdown
 DOCS = Path(__file__).parent
 MEASURED = DOCS / "benchmarks" / "measured"
 
-#: The scripts in `benchmarks` that read a file of JSON lines; `mdsd-opt bench` reads the others.
+#: The scripts in `benchmarks` that read their own records; `mdsd-opt bench` reads the others.
 SCRIPTS = {
     "tree_rules": "tree_rules",
     "tree_bounds": "tree_rules",
     "sglang_trees": "sglang_trees",
+    "gpu_rates": "gpu_rates",
+    "gpu_calls": "gpu_calls",
 }
 
 BLOCK = re.compile(r"^```\{measured\} (\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -43,7 +45,7 @@ def everything(name: str) -> str:
         del sys.path[0]
     told = io.StringIO()
     with redirect_stdout(told):
-        script.report(MEASURED / f"{name}.jsonl")
+        script.report(next(MEASURED.glob(f"{name}.json*")))
     return told.getvalue()
 
 

@@ -8,72 +8,85 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gpu_calls
 import gpu_rates
 import gpu_smoke
 import numpy as np
 import pytest
+from support.waiting_cupy import WaitingCupy
 
 import mdsd_opt as mo
 
 
-@pytest.mark.parametrize("rival", ["by_argsort", "by_packed_sort"])
-def test_rivals_compute_the_optimum(rival: str) -> None:
+def test_the_rival_computes_the_optimum() -> None:
+    torch = pytest.importorskip("torch")
     rng = np.random.default_rng(0)
     draft = 2.5 * rng.standard_normal((5, 3000), dtype=np.float32)
     target = draft + rng.standard_normal(draft.shape, dtype=np.float32)
-    found = getattr(gpu_rates, rival)(np, target, draft, 3)
+    found = gpu_rates.by_sort(torch, torch.tensor(target), torch.tensor(draft), 3).numpy()
     np.testing.assert_allclose(found, mo.acceptance_rates(target, draft, 3), atol=2e-6)
 
 
-@pytest.mark.parametrize("scheme", gpu_rates.SCHEMES)
-def test_the_reference_is_the_optimum(scheme: str) -> None:
-    target, draft = np.random.default_rng(1).normal(size=(2, 3, 500))
-    found = gpu_rates.exact_rates(target, draft, 3, scheme)
-    np.testing.assert_allclose(found, mo.acceptance_rates(target, draft, 3, scheme), atol=1e-10)
+@pytest.mark.parametrize(("rule", "num_drafts"), sorted(set(gpu_rates.CHECKED.values())))
+def test_the_reference_is_the_optimum(rule: str, num_drafts: int) -> None:
+    logits = np.random.default_rng(1).normal(size=(2, 3, 500))
+    found = gpu_rates.exact_rates(list(logits), rule, num_drafts)
+    expected = mo.acceptance_rates(*logits, num_drafts, rule)
+    np.testing.assert_allclose(found, expected, atol=1e-10)
 
 
-def test_a_table_is_made_of_what_was_measured(
+def test_tables_are_made_of_what_was_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = {
-        "vocab_size": 32_768,
-        "num_rows": 8,
-        "dtype": "float32",
-        "num_drafts": 3,
-        "route": "one",
-        "median_ms": 2.0,
-        "bytes": 4_000_000,
-        "share_of_copy_bandwidth": 0.25,
-        "max_error": 3e-7,
-    }
-    document = {"circumstances": "A device.", "versions": {"numpy": "2"}, "rows": [row]}
+    rows = [
+        {
+            "vocab_size": size, "num_rows": num_rows, "dtype": dtype, "operation": "one",
+            "median_us": size * num_rows / 1e4, "error": None,
+        }
+        for size in (1000, 20_000)
+        for num_rows in (1, 1024)
+        for dtype in ("float32", "bfloat16")
+    ]  # fmt: skip
+    document = {"circumstances": "A device.", "versions": {"numpy": "2"}, "rows": rows}
     source, page = tmp_path / "found.json", tmp_path / "page.md"
     source.write_text(json.dumps(document))
     monkeypatch.setattr(sys, "argv", ["", "--read", str(source), "--markdown", str(page)])
     gpu_rates.main()
     text = page.read_text()
-    assert "| 32,768 | 8 | float32 | 3 | one | 2.000 | 4 | 2 | 0.25 | 3e-07 |" in text
-    assert "A device." in text
+    for part in (
+        "## One row, us a call", "| one | 0.1 / 0.1 | 2.0 / 2.0 |",
+        "## 1,024 rows, us a row", "| one | 0.100 / 0.100 | 2.000 / 2.000 |",
+        "| float32 / bfloat16 | 1,000 | 20,000 |", "A device. numpy 2.",
+    ):  # fmt: skip
+        assert part in text
+    other = {"rows": [row | {"median_us": 2 * row["median_us"]} for row in rows[:1]]}
+    assert "| one | 0.1 / 0.1 (0.50) | 2.0 / 2.0 |" in gpu_rates.markdown(document, other)
 
 
-def test_decisions_of_both_schemes_are_measured() -> None:
-    launched: list[Any] = []
+def test_every_case_has_a_plan(cupy: WaitingCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On rows of CuPy, in place of PyTorch's."""
+    rng = np.random.default_rng(2)
+    pair = [cupy.asarray(rng.normal(size=(2, 300)).astype(np.float32)) for _ in range(2)]
+    drawn = cupy.asarray(np.tile(np.arange(4), (2, 1)))
+    torch = SimpleNamespace(
+        multinomial=lambda law, count: SimpleNamespace(repeat=lambda rows, once: drawn),
+        softmax=lambda logits, axis: logits,
+    )
+    monkeypatch.setattr(type(pair[1]), "float", lambda x: x, raising=False)
+    for name, launch in gpu_rates.operations(torch, pair, "float32"):
+        values = launch().get()
+        if name in gpu_rates.CHECKED:
+            sides = [x.get() for x in pair]
+            expected = gpu_rates.exact_rates(sides, *gpu_rates.CHECKED[name])
+            np.testing.assert_allclose(values, expected, atol=2e-6)
+        assert values.shape[0] == 2
 
-    def milliseconds(launch: Any) -> float:
-        launched.append(launch())
-        return 2.0
 
-    clock: Any = SimpleNamespace(cupy=np, milliseconds=milliseconds)
-    arguments: Any = SimpleNamespace(sizes=[50], dtypes=["float32"], rows=4, num_drafts=3, seed=0)
-    rows = gpu_rates.measure_verification(clock, 1e12, arguments)
-    assert [row["route"].partition(", ")[2] for row in rows] == [
-        "with replacement",
-        "without replacement",
-    ]
-    for row, verdict in zip(rows, launched, strict=True):
-        assert verdict.tokens.shape == (4,)
-        assert row["bytes"] == 2 * 4 * 50 * 4
-        assert row["median_ms"] == 2.0
+def test_calls_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "calls.json"
+    path.write_text(json.dumps({"rates, plan": [12.3, 45.6]}))
+    gpu_calls.report(path)
+    assert "| rates, plan | 12 | 46 |" in capsys.readouterr().out
 
 
 class _Event:
