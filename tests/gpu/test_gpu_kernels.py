@@ -17,6 +17,7 @@ from support.ptx.runtime import SCHEDULES, Device, PtxRuntime
 import mdsd_opt as mo
 from mdsd_opt.gpu import rates
 from mdsd_opt.gpu.pair import FilterSettings, RowRates, scale_arguments, with_filters
+from mdsd_opt.gpu.sources import RACE_TABLES, RATIO_TABLES
 
 DTYPES: dict[str, Any] = {
     "float32": np.float32,
@@ -257,6 +258,23 @@ class TestFilters:
             found = function(runtime, pair, (2, 5, 9))
             expected = on_cpu(target, draft, (2, 5, 9), top_k=6, top_p=0.9, **options)
             np.testing.assert_allclose(found.rates, expected, rtol=0, atol=TOLERANCE, err_msg=name)
+
+    @pytest.mark.parametrize("name", ["with_replacement", "without_replacement"])
+    @pytest.mark.parametrize("options", [{"top_k": 400}, {"target_one_hot": True}])
+    def test_what_filtered_rows_cost(
+        self, kernel_device: Device, name: str, options: dict[str, Any]
+    ) -> None:
+        """They are read by packs as all others are, with little more to do for a token."""
+        ran = []
+        for is_filtered in (False, True):
+            runtime = PtxRuntime(kernel_device)
+            pair = pair_of(*near_rows(1, 20_000))
+            if is_filtered:
+                pair = with_filters(runtime, pair, FilterSettings(**options))
+            rates.BY_NAME[name](runtime, pair, (2,))
+            tables = {"with_replacement": RATIO_TABLES, "without_replacement": RACE_TABLES}[name]
+            ran.append(runtime.counts[tables.name]["instructions"])
+        assert ran[0] < ran[1] < 1.5 * ran[0]
 
     def test_ties_are_kept(self, runtime: PtxRuntime) -> None:
         draft = np.zeros((1, 64), np.float32)

@@ -170,8 +170,9 @@ def instructions_per_token(
 
     That is the one of exp2, reciprocals and conversions. Passes differ in whether they add to
     shared memory; of several loops that do the same, such as that for a last stretch, the one that
-    takes more tokens at a time counts, and of these the longest; the shortest where sums are taken
-    in pairs. In kernels that read no packs, all loops that read several numbers at once count.
+    takes more tokens at a time counts, and of these the shortest, as filters take more; unless sums
+    are taken `in_pairs`, no loop that has half of what the slow unit does elsewhere. In kernels
+    that read no packs, all loops that read several numbers at once count.
     """
     packed: dict[bool, list[tuple[float, tuple[float, float, float]]]] = {}
     others: list[tuple[float, float, float]] = []
@@ -195,7 +196,10 @@ def instructions_per_token(
         adds: [found for tokens, found in all_found if tokens == max(all_found)[0]]
         for adds, all_found in packed.items()
     }
-    chosen = [min(x) if in_pairs and not adds else max(x) for adds, x in best.items()]
+    chosen = []
+    for found in best.values():
+        least = 0.0 if in_pairs else 0.6 * max(slow for *_, slow in found)
+        chosen.append(min(figures for figures in found if figures[2] >= least))
     return chosen or others
 
 

@@ -32,16 +32,14 @@ struct Rows {
   }
 };
 
-// What takes part in a row: the tokens whose logit is at least `threshold`, or, where `only` is not
-// negative, that token alone.
+// What takes part in a row: the tokens whose logit is at least `threshold`, and the token `only` unless
+// that is negative; that one alone where the threshold is infinity.
 struct Filter {
   float threshold;
   int only;
 
   __device__ __forceinline__ bool leaves_out(int token, float logit) const {
-    bool left_out = logit < threshold;
-    if (only >= 0) left_out |= token != only;
-    return left_out;
+    return logit < threshold && token != only;
   }
 };
 

@@ -1,5 +1,5 @@
-// Rows as they are read at full speed: 16 bytes at a time, by addresses that are aligned, with no
-// token left out. All other rows are read by `for_each_token`.
+// Rows as they are read at full speed: 16 bytes at a time, by addresses that are aligned. All other rows
+// are read by `for_each_token`.
 #pragma once
 #include "logits.cuh"
 
@@ -52,9 +52,9 @@ __device__ __forceinline__ void unpack(const Half* from, float (&to)[8]) {
   }
 }
 
-// Call visit_pack(x, y) with kPack logits of either side at a time, the same places modulo
-// kShareStep for a thread every time if it has 128 fellows, and visit_token(token, x, y) with the
-// row's last few; kUnroll packs are asked for at once.
+// Call visit_pack(token, x, y) with kPack logits of either side at a time, those of `token` and the next
+// ones, at the same places modulo kShareStep for a thread every time if it has 128 fellows, and
+// visit_token(token, x, y) with the row's last few; kUnroll packs are asked for at once.
 template <int kUnroll, class P, class Q, class VisitPack, class VisitToken>
 __device__ __forceinline__ void for_each_pack(const P* p_row, const Q* q_row, Share share,
                                               VisitPack visit_pack, VisitToken visit_token) {
@@ -74,7 +74,7 @@ __device__ __forceinline__ void for_each_pack(const P* p_row, const Q* q_row, Sh
       unpack(q + u * step, y[u]);
     }
 #pragma unroll
-    for (int u = 0; u < kUnroll; u++) visit_pack(x[u], y[u]);
+    for (int u = 0; u < kUnroll; u++) visit_pack(whole - left + u * step, x[u], y[u]);
     p += kUnroll * step;
     q += kUnroll * step;
   }
@@ -84,7 +84,7 @@ __device__ __forceinline__ void for_each_pack(const P* p_row, const Q* q_row, Sh
       float x[N], y[N];
       unpack(p, x);
       unpack(q, y);
-      visit_pack(x, y);
+      visit_pack(whole - left, x, y);
     }
   }
   int token = whole + threadIdx.x;

@@ -84,7 +84,6 @@ __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
   Logits<Q> q = logits_of(Rows<Q>{draft, draft_outer, draft_inner}, row, inner,
                           {draft_high, draft_low, draft_filters});
   Share share = share_of_block(vocab_size, kShareStep);
-  bool packed = is_packed(p.row) && is_packed(q.row) && !target_filters && !draft_filters;
   int most = 1;
   for (int j = 0; j < num_counts; j++) most = max(most, counts[j]);
   memory.sums.clear();
@@ -94,7 +93,7 @@ __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
     head.num_heavy = 0;
     if (item == 0) *num_windows = 0;
   }
-  RaceUnits units = race_units(p, q, share, most, packed, memory.units);
+  RaceUnits units = race_units(p, q, share, most, memory.units);
   if (cluster_rank() == 0 && threadIdx.x == 0) {
     head.units = units;
     head.p_scale = target_high;

@@ -84,15 +84,16 @@ class RaceUnitSearch {
       : p_(p), q_(q), share_(share), most_(most), scratch_(scratch) {}
 
   // Relative to nothing; false if that does not do.
+  template <bool kFiltered>
   __device__ bool packed(RaceUnits& units) {
     float p_sum = 0.0f, q_sum = 0.0f, largest = -infinity();
     auto add = [&](float y) {
       q_sum += weight_of(y);
       largest = fmaxf(largest, y);
     };
-    for_each_pack<2>(
-        p_.row, q_.row, share_,
-        [&](const auto& x, const auto& y) {
+    for_each_kept_pack<kFiltered, 2>(
+        p_, q_, share_,
+        [&](int, const auto& x, const auto& y) {
           add_pack<false>(x, p_.scale.high, p_sum);
 #pragma unroll
           for (float logit : y) add(logit);
@@ -109,9 +110,9 @@ class RaceUnitSearch {
         left.sum += y > threshold ? 0.0f : weight_of(y);
         left.above += y > threshold;
       };
-      for_each_pack<1>(
-          p_.row, q_.row, share_,
-          [&](const auto&, const auto& y) {
+      for_each_kept_pack<kFiltered, 1>(
+          p_, q_, share_,
+          [&](int, const auto&, const auto& y) {
             for (float logit : y) count(logit);
           },
           [&](int, float, float y) { count(y); });
@@ -224,9 +225,10 @@ class RaceUnitSearch {
 
 template <class P, class Q>
 __device__ RaceUnits race_units(const Logits<P>& p, const Logits<Q>& q, Share share, int most,
-                                bool packed, RaceUnitScratch& scratch) {
+                                RaceUnitScratch& scratch) {
   RaceUnitSearch<P, Q> search(p, q, share, most, scratch);
   RaceUnits units;
-  if (packed && search.packed(units)) return units;
-  return search.any();
+  bool is_found = is_packed(p, q) && (is_filtered(p, q) ? search.template packed<true>(units)
+                                                        : search.template packed<false>(units));
+  return is_found ? units : search.any();
 }

@@ -69,9 +69,8 @@ __global__ void MDSD_CLUSTER __launch_bounds__(512, kBlocksAtOnce<P, Q>)
   Logits<Q> q = logits_of(Rows<Q>{draft, draft_outer, draft_inner}, row, inner,
                           {draft_high, draft_low, draft_filters});
   Share share = share_of_block(vocab_size, kShareStep);
-  bool packed = is_packed(p.row) && is_packed(q.row) && !target_filters && !draft_filters;
   memory.sums.clear();
-  RowUnits units = row_units(p, q, share, packed, in_pairs, memory.units);
+  RowUnits units = row_units(p, q, share, in_pairs, memory.units);
   if (cluster_rank() == 0 && threadIdx.x == 0) {
     heads[item].units = units;
     is_bad[item] = units.kind == kBadRow;

@@ -2,8 +2,7 @@
 // units of 2^-32 no sum of weights can exceed 32 bits.
 //
 // Single precision has exponents enough for most rows to be summed relative to nothing. Rows for
-// which it has not, where tokens are left out, or that are not aligned are first searched for their
-// largest logits. The sums only set the unit: they may be too large by a bit, and are rounded up, so
+// which it has not, or that are not aligned are first searched for their largest logits. The sums only set the unit: they may be too large by a bit, and are rounded up, so
 // that the order of their terms matters next to never.
 #pragma once
 #include "packed_rows.cuh"
@@ -38,11 +37,47 @@ struct Logits {
   __device__ __forceinline__ bool leaves_out(int token, float logit) const {
     return filter.leaves_out(token, logit);
   }
+  // What is left out has the logit -infinity.
+  __device__ __forceinline__ float kept(int token, float logit) const {
+    return leaves_out(token, logit) ? -infinity() : logit;
+  }
 };
 
 template <class T>
 __device__ Logits<T> logits_of(Rows<T> rows, long long row, long long inner, Sampling scale) {
   return {rows.row(row, inner), scale, scale.filters ? scale.filters[row] : Filter{-infinity(), -1}};
+}
+
+template <class P, class Q>
+__device__ __forceinline__ bool is_packed(const Logits<P>& p, const Logits<Q>& q) {
+  return is_packed(p.row) && is_packed(q.row);
+}
+
+// Whether tokens may be left out, in all rows of a launch alike.
+template <class P, class Q>
+__device__ __forceinline__ bool is_filtered(const Logits<P>& p, const Logits<Q>& q) {
+  return p.scale.filters || q.scale.filters;
+}
+
+// `for_each_pack` of what is kept of a row that may be filtered, if kFiltered.
+template <bool kFiltered, int kUnroll, class P, class Q, class VisitPack, class VisitToken>
+__device__ __forceinline__ void for_each_kept_pack(const Logits<P>& p, const Logits<Q>& q, Share share,
+                                                   VisitPack visit_pack, VisitToken visit_token) {
+  if (!kFiltered) {
+    for_each_pack<kUnroll>(p.row, q.row, share, visit_pack, visit_token);
+    return;
+  }
+  for_each_pack<kUnroll>(
+      p.row, q.row, share,
+      [&](int token, auto& x, auto& y) {
+#pragma unroll
+        for (int i = 0; i < kPack<P, Q>; i++) {
+          x[i] = p.kept(token + i, x[i]);
+          y[i] = q.kept(token + i, y[i]);
+        }
+        visit_pack(token, x, y);
+      },
+      [&](int token, float x, float y) { visit_token(token, p.kept(token, x), q.kept(token, y)); });
 }
 
 // Sums or maxima of N values over a cluster, in an order fixed by its size.
@@ -120,13 +155,13 @@ __device__ __forceinline__ void add_pack(const float (&logits)[N], float scale, 
   }
 }
 
-template <bool kInPairs, class P, class Q>
+template <bool kInPairs, bool kFiltered, class P, class Q>
 __device__ __forceinline__ void add_row(const Logits<P>& p, const Logits<Q>& q, Share share,
                                         float (&sums)[2]) {
   float packs[2] = {0.0f, 0.0f};
-  for_each_pack<2>(
-      p.row, q.row, share,
-      [&](const auto& x, const auto& y) {
+  for_each_kept_pack<kFiltered, 2>(
+      p, q, share,
+      [&](int, const auto& x, const auto& y) {
         add_pack<kInPairs>(x, p.scale.high, packs[0]);
         add_pack<kInPairs>(y, q.scale.high, packs[1]);
       },
@@ -149,16 +184,17 @@ struct RowUnits {
 };
 
 template <class P, class Q>
-__device__ RowUnits row_units(const Logits<P>& p, const Logits<Q>& q, Share share, bool packed,
-                              bool in_pairs, UnitScratch& scratch) {
+__device__ RowUnits row_units(const Logits<P>& p, const Logits<Q>& q, Share share, bool in_pairs,
+                              UnitScratch& scratch) {
   float sums[2] = {0.0f, 0.0f};
+  bool packed = is_packed(p, q);
   cluster_arrive();
-  if (packed) {
-    if (in_pairs)
-      add_row<true>(p, q, share, sums);
-    else
-      add_row<false>(p, q, share, sums);
-  }
+  if (packed && is_filtered(p, q))
+    add_row<false, true>(p, q, share, sums);
+  else if (packed && in_pairs)
+    add_row<true, false>(p, q, share, sums);
+  else if (packed)
+    add_row<false, false>(p, q, share, sums);
   cluster_wait();  // totals are written to all blocks, which must have begun
   if (packed) {
     cluster_totals<Sum>(sums, scratch.totals, 0);
@@ -170,8 +206,8 @@ __device__ RowUnits row_units(const Logits<P>& p, const Logits<Q>& q, Share shar
   Weight p_weight{maxima.target, 0.0f}, q_weight{maxima.draft, 0.0f};
   sums[0] = sums[1] = 0.0f;
   for_each_token(p.row, q.row, share, [&](int token, float x, float y) {
-    if (!p.leaves_out(token, x)) sums[0] += p_weight.of(x, p.scale);
-    if (!q.leaves_out(token, y)) sums[1] += q_weight.of(y, q.scale);
+    sums[0] += p_weight.of(p.kept(token, x), p.scale);
+    sums[1] += q_weight.of(q.kept(token, y), q.scale);
   });
   cluster_totals<Sum>(sums, scratch.totals, 1);
   p_weight.shift = unit_shift(sums[0]);

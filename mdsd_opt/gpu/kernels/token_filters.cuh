@@ -100,7 +100,7 @@ __device__ Filter find_filter(const T* row, Share share, int bits, Sampling samp
     for_each_token(row, row, share, [&](int token, float logit, float) {
       if (logit == largest) tokens = max(tokens, static_cast<u64>(0xFFFFFFFFu - token));
     });
-    return {-infinity(), token_of(cluster_sum.greatest(tokens))};
+    return {infinity(), token_of(cluster_sum.greatest(tokens))};
   }
   u32 least = 0;
   if (settings.top_k > 0)
