@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -81,7 +81,7 @@ def on_device(
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RatesRequest:
     """Work on rows, as the kernels do it."""
 
@@ -93,12 +93,12 @@ class RatesRequest:
         """Every K for which rates are computed."""
         return self.work.num_drafts
 
-    @property
+    @cached_property
     def scales(self) -> tuple[float, float]:
         """Scales of target and draft: log2(e) divided by the temperature."""
         return self.reading.target.scale, self.reading.draft.scale
 
-    @property
+    @cached_property
     def declared(self) -> BatchRates:
         """Declaration of the verifier for these drafts."""
         rule = verifiers.get(self.work.verifier)
@@ -138,7 +138,7 @@ class RatesRequest:
             return f"num_drafts is {max(self.num_drafts)}, and the kernels take at most {most}"
         return ""
 
-    @property
+    @cached_property
     def filters(self) -> FilterSettings | None:
         """Filters that the kernels have to apply, or None."""
         return filter_settings(self.reading.target, self.reading.draft)
