@@ -8,6 +8,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 DOCS = Path(__file__).parents[1]
+IMAGES = DOCS / "images"
 NUM_ROWS = 1024
 CURVES = {
     "two softmaxes in PyTorch": ("two softmaxes in PyTorch", "C7", "s"),
@@ -49,7 +50,7 @@ def main() -> None:
     figure.suptitle("1,024 rows on an H100, a cold cache")
     figure.axes[0].set_ylabel("microseconds a row")
     figure.axes[0].legend(fontsize=8)
-    figure.savefig(DOCS / "images" / "gpu-rates.png", dpi=110)
+    figure.savefig(IMAGES / "gpu-rates.png", dpi=110)
 
 
 if __name__ == "__main__":

@@ -217,6 +217,30 @@ def geometric_means(records: Sequence[Record]) -> dict[str, tuple[int, int, floa
     return means
 
 
+def performance_profile(records: Sequence[Record]) -> tuple[int, dict[str, list[float]]]:
+    """Number of problems, and by route the times against the quickest, in rising order.
+
+    Problems are those that all routes were tried on, and one has solved; a route has a time for
+    every one that it has solved. The share of all for which that is at most a factor is its
+    performance profile [DolanMore02].
+    """
+    tried: dict[tuple[Any, ...], dict[str, float | None]] = {}
+    for record in records:
+        place = (record.problem, record.vocab_size, record.num_drafts, record.threads)
+        tried.setdefault(place, {})[record.route] = record.median_ms if record.solved else None
+    ratios: dict[str, list[float]] = {record.route: [] for record in records}
+    times = [
+        {route: milliseconds for route, milliseconds in by_route.items() if milliseconds}
+        for by_route in tried.values()
+        if len(by_route) == len(ratios) and any(by_route.values())
+    ]
+    for by_route in times:
+        quickest = min(by_route.values())
+        for route, milliseconds in by_route.items():
+            ratios[route].append(milliseconds / quickest)
+    return len(times), {route: sorted(values) for route, values in ratios.items()}
+
+
 def load_warning(circumstances: Mapping[str, Any]) -> str | None:
     """Sentence on a load above the cores, by which times are too long; None if it was not."""
     load, cores = circumstances.get("load_average"), os.cpu_count() or 1
@@ -281,7 +305,7 @@ class Scaling:
 
 
 def scaling(records: Sequence[Record]) -> list[Scaling]:
-    """Exponents of every route that was timed at two sizes or more, of a factor of 2 at least."""
+    """Exponents of every route that was timed at three sizes, of a factor of 2 at least."""
     timed: dict[tuple[Any, ...], dict[int, Record]] = {}
     for record in records:
         if record.median_ms:
@@ -289,7 +313,7 @@ def scaling(records: Sequence[Record]) -> list[Scaling]:
     exponents = []
     for by_size in timed.values():
         sizes = sorted(by_size)
-        if sizes[-1] >= 2 * sizes[0]:
+        if len(sizes) >= 3 and sizes[-1] >= 2 * sizes[0]:
             logs = np.log([by_size[size].median_ms or 0.0 for size in sizes])
             exponent = float(np.polyfit(np.log(sizes), logs, 1)[0])
             exponents.append(Scaling(by_size[sizes[0]], exponent, sizes[0], sizes[-1], len(sizes)))

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.sampling import softmax
+from mdsd_opt.bench.problem_sets import SETS, problem_set
 from mdsd_opt.bench.record import Record, Settings, in_own_process
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, IndependentDrafts, has_many_models
 from mdsd_opt.errors import InvalidInput, MdsdError
@@ -120,7 +121,13 @@ def cases_of(settings: Settings) -> list[tuple[str, dict[str, Any], str, int, in
     if backend and not any("backend" in options for options in takes.values()):
         raise InvalidInput(f"none of {', '.join(names)} has a backend: leave --backend out")
     options = {n: {"backend": backend} if backend and "backend" in takes[n] else {} for n in names}
-    if settings.problems is not None:
+    if str(settings.problems) in SETS:
+        places = [
+            (f"{settings.problems}/{n}/{kind}", problem.vocab_size, problem.num_drafts)
+            for n, (kind, build_one) in enumerate(problem_set(str(settings.problems)))
+            for problem in [build_one()]
+        ]
+    elif settings.problems is not None:
         files = [x for x in sorted(settings.problems.iterdir()) if x.suffix in _PROBLEM_SUFFIXES]
         if not files:
             raise InvalidInput(
@@ -158,7 +165,7 @@ def records(settings: Settings) -> Iterator[Record]:
         problem = Path(scheme).name if settings.problems is not None else scheme
         yield Record.timed(
             result["milliseconds"], _AGAINST, rivals.get(place), benchmark="solvers",
-            route=f"{method} {words}".rstrip(), problem=problem, vocab_size=vocab_size,
+            route=f"{get(method).name} {words}".rstrip(), problem=problem, vocab_size=vocab_size,
             num_drafts=num_drafts, seed=settings.seed, gap=result["gap"],
             gap_kind="" if result["gap"] is None else "certificate", note=result["note"],
             setup_ms=result["setup"],
@@ -180,10 +187,14 @@ def measure(
     repeats: int,
     time_limit: float | None = None,
 ) -> dict[str, Any]:
-    """Time one case, in this process; `scheme` may be the file of a problem."""
-    path = Path(scheme)
-    is_file = path.suffix in _PROBLEM_SUFFIXES
-    problem = load_problem(path) if is_file else build(scheme, vocab_size, num_drafts, seed)
+    """Time one case, in this process; `scheme` may be the file of a problem, or one of a set."""
+    name, _, place = scheme.partition("/")
+    if name in SETS:
+        problem = problem_set(name)[int(place.partition("/")[0])][1]()
+    elif Path(scheme).suffix in _PROBLEM_SUFFIXES:
+        problem = load_problem(Path(scheme))
+    else:
+        problem = build(scheme, vocab_size, num_drafts, seed)
     known = get(method)
     limit = {"time_limit": time_limit} if time_limit and "time_limit" in known.options else {}
     try:

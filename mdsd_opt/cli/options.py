@@ -138,6 +138,10 @@ class Printed:
         bool, typer.Option("--latex", help="Print tables for LaTeX, with booktabs.")
     ] = False
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False
+    words: Annotated[
+        str | None,
+        typer.Option("--table", help="Of several tables, the one with these words in its title."),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,7 @@ class Form:
     page: Path | None = None
     as_latex: bool = False
     as_markdown: bool = False
+    words: str | None = None  # of the title of the one table that is printed
     width: float | None = None  # of the picture, in inches
     style: str = "screen"
     no_title: bool = False
@@ -113,6 +114,8 @@ class Form:
         names = [name for name, on in {**named, "--markdown": self.as_markdown}.items() if on]
         if len(names) > 1:
             raise InvalidInput(f"{' and '.join(names)} both given: choose one")
+        if self.words is not None and names[:1] not in (["--latex"], ["--markdown"], ["--csv"]):
+            raise InvalidInput("--table goes with --latex, --markdown or --csv")
         if self.style not in _STYLES:
             raise UnknownName.among("style", self.style, _STYLES)
         if self.width is not None and not 1 <= self.width <= 40:
@@ -132,9 +135,11 @@ def present(view: View, form: Form) -> None:
     if form.as_json:
         print(view.document if isinstance(view.document, str) else as_json(view.document))
     elif form.as_csv:
-        print(as_csv(view.rows) if view.rows else _as_text(view, _csv_table), end="")
+        whole = view.rows and form.words is None
+        print(as_csv(view.rows) if whole else _as_text(view, _csv_table, form.words), end="")
     elif form.as_latex or form.as_markdown:
-        print(_as_text(view, _latex_table if form.as_latex else _markdown_table), end="")
+        written = _latex_table if form.as_latex else _markdown_table
+        print(_as_text(view, written, form.words), end="")
     else:
         for part in (*view.tables, *view.conclusion):
             _show(part)
@@ -145,6 +150,32 @@ def present(view: View, form: Form) -> None:
     if form.page is not None:
         save_page(form.page, view)
         remark(f"report saved as {form.page}")
+
+
+#: Forms that a view can be saved in, by the end of a name.
+SAVED = (".tex", ".html", *_FORMATS)
+
+
+def save_view(view: View, path: Path) -> None:
+    """Save a view as tables for LaTeX, a page or a picture, as the end of the name says."""
+    suffix = path.suffix.lower()
+    if suffix == ".tex":
+        with atomic_write(path) as file:
+            file.write(_as_text(view, _latex_table).encode())
+    elif suffix == ".html":
+        save_page(path, view)
+    else:
+        assert view.figure is not None
+        save_picture(view.figure, Form(plot=path))
+
+
+def check_saved_path(path: Path) -> None:
+    """Raise unless a view can be saved there."""
+    if path.suffix.lower() in _FORMATS:
+        check_plot_path(path)
+    elif path.suffix.lower() == ".html":
+        check_page_path(path)
+    check_writable(path)
 
 
 def save_picture(drawing: Drawing, form: Form) -> None:
@@ -202,20 +233,33 @@ _PGF_HEAD = r"""% In the preamble: \usepackage{pgf}. Here: \input{THIS FILE}.
 \begingroup\lccode`\~=`\_\lowercase{\endgroup\def~}{\ifmmode\sb\else\textunderscore\fi}%"""
 
 
-def _as_text(view: View, written: Callable[[str, list[str], list[list[str]]], str]) -> str:
-    """All tables of a view, one below another, each written from title, headings and rows."""
+def _as_text(
+    view: View,
+    written: Callable[[str, list[str], list[list[str]]], str],
+    words: str | None = None,
+) -> str:
+    """Tables of a view, one below another, each written from title, headings and rows.
+
+    Of several, `words` choose the first whose title has all of them.
+    """
     from rich.table import Table
 
-    texts = []
+    texts: dict[str, str] = {}
     for part in view.tables:
         if isinstance(part.table, Table):
             cells = _cells(part.table, "")
             headings = [heading for heading, _ in cells["columns"]]
             rows = [list(line) for line, _ in cells["rows"]]
             if part.table.columns and rows:
-                rows = _filled(rows)
-                texts.append(written(" ".join(cells["title"].split()), headings, rows))
-    return "\n".join(texts)
+                title = " ".join(cells["title"].split())
+                texts[title] = texts.get(title, "") + written(title, headings, _filled(rows))
+    if words is None:
+        return "\n".join(texts.values())
+    for title, text in texts.items():
+        if all(word in title.lower() for word in words.lower().split()):
+            return text
+    there = "; ".join(texts) or "none"
+    raise InvalidInput(f"--table is {words!r}, which no table's title has. There are: {there}")
 
 
 def _filled(rows: list[list[str]]) -> list[list[str]]:
@@ -244,16 +288,23 @@ _LATEX = {
 
 
 def _latex_table(title: str, headings: list[str], rows: list[list[str]]) -> str:
-    """Table in LaTeX, with the rules of the package booktabs; the title is a comment."""
+    """Table in LaTeX, with the rules of the package booktabs; the title is its caption."""
+
+    def escaped(text: str) -> str:
+        return "".join(_LATEX.get(x, x) for x in text)
 
     def line(cells: list[str]) -> str:
-        escaped = ("".join(_LATEX.get(x, x) for x in cell) for cell in cells)
-        return " & ".join(escaped) + r" \\"
+        return " & ".join(map(escaped, cells)) + r" \\"
 
+    label = "-".join(re.findall(r"[a-z0-9]+", title.lower())[:_WORDS_OF_A_LABEL])
     columns = "l" + "r" * (len(headings) - 1)
     return "\n".join(
         [
             f"% {title}",
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{escaped(title)}}}",
+            rf"\label{{tab:{label}}}",
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
             line(headings),
@@ -261,9 +312,14 @@ def _latex_table(title: str, headings: list[str], rows: list[list[str]]) -> str:
             *map(line, rows),
             r"\bottomrule",
             r"\end{tabular}",
+            r"\end{table}",
             "",
         ]
     )
+
+
+#: Words of a title that the label of its table has.
+_WORDS_OF_A_LABEL = 6
 
 
 def as_json(document: Mapping[str, Any]) -> str:

@@ -10,9 +10,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mdsd_opt.bench import BenchReport, Record, load_report
+from mdsd_opt.bench import BenchReport, Record, load_report, performance_profile
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.plots.drawing import new_axes, new_figure
+from mdsd_opt.plots.drawing import COLUMN, SMALL, finish, new_axes, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,14 +72,54 @@ _MOST_ENTRIES = 12
 
 
 def bench_figure(report: BenchReport) -> Figure:
-    """Picture of time against V, a line for each route, a panel for each benchmark."""
+    """Picture of time against V, a line for each route, a panel for each benchmark.
+
+    Below the times of solvers that had the same problems, three or more, stand their performance
+    profiles; alone where no line has three sizes.
+    """
     done = [record for record in report.records if record.median_ms is not None]
     panels = [[*records] for _, records in groupby(done, key=lambda record: record.benchmark)]
-    figure = new_figure(figsize=(8.0, 3.4 * len(panels) or 1.0))
-    all_axes = figure.subplots(max(len(panels), 1), 1, squeeze=False)[:, 0]
+    profiled = [x for x in panels if x[0].benchmark == "solvers" and _num_solved(x) >= _MANY]
+    panels = [x for x in panels if x not in profiled or max(map(len, _lines(x).values())) > 2]
+    count = len(panels) + len(profiled)
+    figure = new_figure(figsize=(1.5 * COLUMN, 3.8 * count or 1.0))
+    all_axes = figure.subplots(max(count, 1), 1, squeeze=False)[:, 0]
     for axes, records in zip(all_axes, panels, strict=False):
         _draw_times(axes, records)
+        if count > 1:
+            axes.set_title(records[0].benchmark, fontsize=SMALL + 1)
+    for axes, records in zip(all_axes[len(panels) :], profiled, strict=True):
+        _draw_profiles(axes, records)
     return figure
+
+
+#: Least number of problems whose profiles are drawn.
+_MANY = 3
+
+
+def _num_solved(records: Sequence[Record]) -> int:
+    total, ratios = performance_profile(records)
+    return total if sum(map(bool, ratios.values())) > 1 else 0
+
+
+def _draw_profiles(axes: Axes, records: Sequence[Record]) -> None:
+    """Draw the share of problems against the factor of the quickest time, for each route."""
+    total, ratios = performance_profile(records)
+    longest = max(x for values in ratios.values() for x in values)
+    for n, (route, values) in enumerate(ratios.items()):
+        factors = [1.0, *values, 2 * longest]
+        shares = [sum(x <= factor for x in values) / total for factor in factors]
+        look: dict[str, Any] = {"color": f"C{n % 10}", "linestyle": _STYLES[n // 10 % len(_STYLES)]}
+        axes.plot(factors, shares, drawstyle="steps-post", label=route, **look)
+    axes.set(xscale="log", ylim=(-0.02, 1.02))
+    told = f"performance profiles, {total} problems"
+    finish(axes, "times as long as the quickest", "share of problems", title=told)
+    _put_legend_below(axes)
+
+
+def _put_legend_below(axes: Axes, **options: Any) -> None:
+    place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.22), "ncols": 2}
+    axes.legend(fontsize=SMALL, frameon=False, **place, **options)
 
 
 def _draw_times(axes: Axes, records: Sequence[Record]) -> None:
@@ -123,10 +163,9 @@ def _draw_times(axes: Axes, records: Sequence[Record]) -> None:
     if len(shown) < len(keys):
         remainder = f"and {len(keys) - len(shown)} more"
         entries.append(Line2D([], [], linestyle="", label=remainder))
-    title = records[0].benchmark
-    axes.set(xscale="log", yscale="log", xlabel="V", ylabel="milliseconds", title=title)
-    axes.legend(handles=entries, fontsize=7, loc="upper left", bbox_to_anchor=(1.01, 1.0))
-    axes.grid(alpha=0.3)
+    axes.set(xscale="log", yscale="log")
+    finish(axes, "V", "milliseconds")
+    _put_legend_below(axes, handles=entries)
     sizes = sorted({record.vocab_size for record in records})
     if len(sizes) <= _MOST_TICKS:
         axes.set_xticks(sizes, [f"{size:,}" for size in sizes])

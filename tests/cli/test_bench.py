@@ -14,6 +14,7 @@ import mdsd_opt as mo
 from mdsd_opt import plots
 from mdsd_opt.bench import (
     LEFT_OUT,
+    SETS,
     BenchReport,
     Record,
     changes,
@@ -21,9 +22,11 @@ from mdsd_opt.bench import (
     geometric_means,
     load_report,
     load_warning,
+    performance_profile,
     run,
     scaling,
 )
+from mdsd_opt.bench.problem_sets import problem_set
 from mdsd_opt.bench.record import in_own_process
 from mdsd_opt.bench.solvers import build
 from mdsd_opt.cli.report.bench import markdown, save_report
@@ -102,12 +105,11 @@ def test_markdown_shows_every_measurement_and_where_it_was_made():
     )
     assert page.startswith("some; load_average None.")
     lines = [line for line in page.splitlines() if line.startswith("| full_lp")]
-    # three measurements, and one exponent from two sizes
+    # three measurements, and of two sizes no exponent
     assert lines == [
         "| full_lp | with replacement | 100 | 2 | 1 | 2 | 3 | 4 | 1e-09 | a\\|b |",
         "| full_lp | with replacement | 40,000 | 2 | 1 | 12,346 | - |  |  |  |",
         "| full_lp | with replacement | 100 | 1 | 2 | 3 |",
-        "| full_lp | with replacement | 2 | 1 | 100 | 40,000 | 1.46 |",
     ]
     assert "times faster than x" in page
     assert page.count("**") == 4
@@ -128,6 +130,60 @@ def test_exponents_are_those_of_the_times():
     (fit,) = scaling([*rows, record(route="alone"), record(route="none", median_ms=None)])
     assert fit.exponent == pytest.approx(1.5)
     assert (fit.smallest, fit.largest, fit.num_sizes) == (100, 800, 3)
+
+
+def test_two_sizes_give_no_exponent():
+    assert scaling([record(vocab_size=v, median_ms=v) for v in (100, 800)]) == []
+
+
+def test_performance_profiles_are_of_problems_that_all_were_tried_on():
+    records = [
+        record(route=route, problem=problem, median_ms=ms, gap=gap)
+        for route, problem, ms, gap in (
+            ("a", "x", 1.0, 0.0), ("b", "x", 4.0, 0.0), ("a", "y", 6.0, 0.0), ("b", "y", 3.0, 0.0),
+            ("a", "z", 1.0, 0.1), ("b", "z", 9.0, 0.0), ("a", "alone", 1.0, 0.0),
+            ("a", "neither", 1.0, 1.0), ("b", "neither", 1.0, 1.0),
+        )
+    ]  # fmt: skip
+    assert performance_profile(records) == (3, {"a": [1.0, 2.0], "b": [1.0, 1.0, 4.0]})
+    assert performance_profile(records[:1] + records[3:4])[0] == 0
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_named_sets_are_solved_and_certified(name):
+    problems = problem_set(name)
+    assert len(problems) >= 12
+    for _, problem_of in problems[:: 1 if name == "small" else 5]:
+        problem = problem_of()
+        solution = mo.solve(problem)
+        assert mo.certify(problem, solution).gap < 1e-9
+        if name == "small":
+            other = mo.solve(problem, "full_lp")
+            assert other.acceptance_rate == pytest.approx(solution.acceptance_rate, abs=1e-9)
+
+
+def test_a_set_is_measured_and_saved_in_several_forms(tmp_path, run_cli):
+    pytest.importorskip("matplotlib")
+    asked = ("--methods", "submodular,subset_selection", "--rounds", "1")
+    forms = ("--out", tmp_path / "all", "--formats", "json,csv,latex,markdown,html,pdf")
+    done = run_cli("bench", "solvers", "--problems", "small", *asked, *forms)
+    assert done.returncode == 0, done.stderr
+    assert "performance profiles" in done.stdout
+    saved = {path.suffix: path.read_bytes() for path in (tmp_path / "all").iterdir()}
+    assert saved[".pdf"].startswith(b"%PDF")
+    assert rb"\caption{performance profiles" in saved[".tex"]
+    assert b"performance profiles" in saved[".html"]
+    assert len(json.loads(saved[".json"])["records"]) == 30
+    assert saved[".csv"].count(b",independent,") == 10
+    for bad, told in (
+        (("--out", tmp_path / "folder"), "go together"),
+        (("--formats", "pdf"), "go together"),
+        (("--out", tmp_path / "folder", "--formats", "doc"), "unknown format 'doc'"),
+        (("--problems", "harder"), "give small, hard, real, or a folder"),
+    ):
+        refused = run_cli("bench", "solvers", *asked, *bad)
+        assert refused.returncode == 2
+        assert told in refused.stderr
 
 
 def test_regressions_are_flagged_against_the_rival():
@@ -227,13 +283,13 @@ def test_methods_of_one_s_own_are_measured_on_files(folder, run_cli):
     assert [(r["route"], r["problem"]) for r in records] == [
         (route, problem)
         for problem in ("a.json", "b.json")
-        for route in ("full_lp", "own_of_bench:guess")
+        for route in ("full_lp", "guess")
     ]
     assert all(r["rounds"] == 4 and r["setup_ms"] != 0 for r in records)
     by_route = {r["route"]: r for r in records}
     assert by_route["full_lp"]["gap"] == pytest.approx(0, abs=1e-9)
     assert by_route["full_lp"]["setup_ms"] > 0
-    assert by_route["own_of_bench:guess"]["gap"] > 0.4  # what nobody proves
+    assert by_route["guess"]["gap"] > 0.4  # what nobody proves
 
 
 def test_sizes_counts_and_backend_make_a_grid(run_cli):

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,8 +20,9 @@ from mdsd_opt import plots
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.bench import BenchReport, Record
 from mdsd_opt.corpora.rates import rate_rows
-from mdsd_opt.corpora.reproduce.experiment import ResultTable
+from mdsd_opt.corpora.reproduce.experiment import Reproduction, ResultTable
 from mdsd_opt.errors import InvalidInput, MissingExtra
+from mdsd_opt.evidence import mean_interval
 
 ASKED = ("-k", "1-2", "--schemes", "with_replacement", "--verifiers", "optimal,rrs")
 
@@ -68,9 +70,53 @@ def test_measurements_and_papers_have_these_forms_too(run_cli: Any, tmp_path: Pa
                                                    "--csv").stdout)))  # fmt: skip
     assert rows[0]["median_ms"] == "2.0"
     assert r"full\_lp & 100" in run_cli("bench", "--from", tmp_path / "r.json", "--latex").stdout
-    paper = run_cli("reproduce", "spechub", "--latex")
+    drawn = ("--plot", tmp_path / "s.pdf", "--width", "3.4", "--report", tmp_path / "s.html")
+    paper = run_cli("reproduce", "spechub", "--latex", *drawn)
     assert paper.returncode == 0, paper.stderr
     assert paper.stdout.count(r"\toprule") == paper.stdout.count(r"\end{tabular}") > 0
+    assert r"\label{tab:acceptance-rate-of-two-drafts-the}" in paper.stdout
+    assert (tmp_path / "s.pdf").read_bytes().startswith(b"%PDF")
+    assert "Beside the published results" in (tmp_path / "s.html").read_text()
+
+
+def test_one_table_is_chosen_by_its_words(run_cli: Any, tmp_path: Path) -> None:
+    records = [
+        Record("solvers", name, "a", 100, 2, "float64", 1, 0, 3, median_ms=ms, p90_ms=ms, gap=0.0)
+        for name, ms in (("full_lp", 2.0), ("max_flow", 1.0))
+    ]
+    records += [replace(record, problem="b", vocab_size=200) for record in records]
+    (tmp_path / "r.json").write_text(BenchReport(tuple(records), {}).as_json())
+    asked = ("bench", "--from", tmp_path / "r.json")
+    latex = run_cli(*asked, "--latex", "--table", "performance profile").stdout
+    assert latex.count(r"\begin{table}") == 1
+    assert r"max\_flow & 1.00" in latex
+    for form in ("--csv", "--markdown"):
+        text = run_cli(*asked, form, "--table", "performance profile").stdout
+        assert "max_flow" in text
+        assert "x 10" in text
+    for bad, told in (
+        (("--latex", "--table", "nothing"), "no table's title has"),
+        (("--table", "solvers"), "goes with --latex, --markdown or --csv"),
+    ):
+        refused = run_cli(*asked, *bad)
+        assert refused.returncode == 2
+        assert told in refused.stderr
+
+
+def test_curves_of_an_experiment_are_drawn() -> None:
+    pytest.importorskip("matplotlib")
+    rows = tuple(
+        (t, k, *(mean_interval(np.array(x), None, 0.95) for x in ([rate, rate + 0.1], [0.0, 0.0])))
+        for t in (0.5, 1.0)
+        for k, rate in (("2", 0.3), ("3", 0.5))
+    )
+    table = ResultTable("rates", ("temperature", "K", "optimal", "optimal - rrs"), rows, by="K")
+    result = Reproduction("x", "y", "z", 2, 2, (table, replace(table, is_drawn=False)), ())
+    figure = plots.reproduction_figure(result)
+    panels = [axes for axes in figure.axes if axes.lines]
+    assert [axes.get_title() for axes in panels] == ["rates; K = 2", "rates; K = 3"]
+    assert panels[0].lines[0].get_xdata().tolist() == [0.5, 1.0]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["optimal"]
 
 
 def test_pictures_have_the_asked_size_and_fonts(run_cli: Any, logits: Path) -> None:

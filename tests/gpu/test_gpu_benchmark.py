@@ -18,15 +18,6 @@ from support.waiting_cupy import WaitingCupy
 import mdsd_opt as mo
 
 
-def test_the_rival_computes_the_optimum() -> None:
-    torch = pytest.importorskip("torch")
-    rng = np.random.default_rng(0)
-    draft = 2.5 * rng.standard_normal((5, 3000), dtype=np.float32)
-    target = draft + rng.standard_normal(draft.shape, dtype=np.float32)
-    found = gpu_rates.by_sort(torch, torch.tensor(target), torch.tensor(draft), 3).numpy()
-    np.testing.assert_allclose(found, mo.acceptance_rates(target, draft, 3), atol=2e-6)
-
-
 @pytest.mark.parametrize(("rule", "num_drafts"), sorted(set(gpu_rates.CHECKED.values())))
 def test_the_reference_is_the_optimum(rule: str, num_drafts: int) -> None:
     logits = np.random.default_rng(1).normal(size=(2, 3, 500))

@@ -19,10 +19,11 @@ from mdsd_opt.bench import (
     Scaling,
     geometric_means,
     load_warning,
+    performance_profile,
     scaling,
 )
 from mdsd_opt.cli.output import make_table
-from mdsd_opt.cli.view import Drawing, Section, View
+from mdsd_opt.cli.view import Drawing, Section, View, save_view
 from mdsd_opt.plots import bench_figure
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def bench_view(report: BenchReport, changes: Sequence[Change] = ()) -> View:
         Drawing(
             partial(bench_figure, report),
             "Time of one call against the vocabulary, both on logarithmic axes; lower is better.",
+            ", ".join(dict.fromkeys(record.benchmark for record in report.records)),
         ),
         rows=[asdict(record) for record in report.records],
     )
@@ -164,26 +166,39 @@ def _place(record: Record) -> tuple[object, ...]:
     return record.vocab_size, record.num_drafts, record.threads
 
 
+#: Factors of the quickest time in the table of performance profiles.
+_FACTORS = (1, 2, 5, 10, 100)
+
+
 def means_tables(report: BenchReport) -> list[Table]:
-    """Table of the shifted geometric means of the solvers, if there are two problems or more."""
+    """Tables of the solvers over all problems, if there are two or more: means, and profiles."""
     records = [record for record in report.records if record.benchmark == "solvers"]
     means = geometric_means(records)
     if len(means) < 2:
         return []
-    lines = [
-        (route, f"{solved} of {total}", _milliseconds(mean))
-        for route, (solved, total, mean) in sorted(
-            means.items(), key=lambda x: (-x[1][0], x[1][2] or 0.0)
-        )
-    ]
-    return [
-        make_table(
-            f"over all problems: geometric mean of the times, shifted by {SHIFT:g} ms, on the "
-            "problems that all of these routes solved; lower is better",
-            ("route", "solved", "ms"),
-            lines,
-        )
-    ]
+    order = sorted(means, key=lambda route: (-means[route][0], means[route][2] or 0.0))
+    of_means = make_table(
+        f"over all problems: geometric mean of the times, shifted by {SHIFT:g} ms, on the "
+        "problems that all of these routes solved; lower is better",
+        ("route", "solved", "ms"),
+        [
+            (route, f"{solved} of {total}", _milliseconds(mean))
+            for route, (solved, total, mean) in ((x, means[x]) for x in order)
+        ],
+    )
+    total, ratios = performance_profile(records)
+    if not total:
+        return [of_means]
+    of_profiles = make_table(
+        f"performance profiles: share of {total} problems on which a route took at most so many "
+        "times as long as the quickest; higher is better",
+        ("route", *(f"x {factor}" for factor in _FACTORS)),
+        [
+            (x, *(f"{sum(y <= factor for y in ratios[x]) / total:.2f}" for factor in _FACTORS))
+            for x in order
+        ],
+    )
+    return [of_means, of_profiles]
 
 
 def scaling_table(records: Sequence[Record]) -> Table:
@@ -231,16 +246,16 @@ _CIRCUMSTANCES = (
 )  # fmt: skip
 
 
-def save_report(report: BenchReport, path: Path) -> None:
-    """Write a report, as CSV or Markdown if the name ends so, else as JSON."""
-    if path.suffix == ".csv":
-        text = report.as_csv()
-    elif path.suffix == ".md":
-        text = markdown(report)
+def save_report(report: BenchReport, path: Path, view: View | None = None) -> None:
+    """Write a report in the form that the name's end says."""
+    texts: dict[str, Callable[[], str]] = {
+        ".json": report.as_json, ".csv": report.as_csv, ".md": partial(markdown, report),
+    }  # fmt: skip
+    if path.suffix in texts:
+        with atomic_write(path) as file:
+            file.write(texts[path.suffix]().encode())
     else:
-        text = report.as_json()
-    with atomic_write(path) as file:
-        file.write(text.encode())
+        save_view(view or bench_view(report), path)
 
 
 def markdown(report: BenchReport) -> str:

@@ -10,11 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-from mdsd_opt.base.files import check_writable
 from mdsd_opt.cli import options
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.errors import InvalidInput, UnknownName
 
-_OUT_SUFFIXES = (".json", ".csv", ".md")
+#: Ends of names by the names of forms; ends of pictures are their own names.
+_FORMS = {"json": ".json", "csv": ".csv", "markdown": ".md", "latex": ".tex", "html": ".html"}
+_FORMS |= {name: f".{name}" for name in ("png", "svg", "pdf", "pgf")}
 
 
 @options.gathers_options()
@@ -38,7 +39,9 @@ def bench(
     ] = None,
     backend: Annotated[str | None, "Of solvers: highs or cvxpy, where a method has one."] = None,
     problems: Annotated[
-        Path | None, "Of solvers: folder with files of problems, in place of random logits."
+        Path | None,
+        "Of solvers: small, hard or real, or a folder with files of problems, in place of random "
+        "logits.",
     ] = None,
     time_limit: Annotated[float | None, "Of solvers: seconds of one solution."] = None,
     verifiers: Annotated[
@@ -47,7 +50,14 @@ def bench(
     ] = None,
     threads: Annotated[int | None, "For what can use threads; all by default."] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the problems.")] = 0,
-    out: Annotated[list[Path] | None, "Save as .json, .csv or .md; may be given again."] = None,
+    out: Annotated[
+        list[Path] | None,
+        "Save as .json, .csv, .md, .tex, .html or a picture, by the end of the name, or in a "
+        "folder; may be given again.",
+    ] = None,
+    formats: Annotated[
+        str | None, "Of a folder --out: json, csv, markdown, latex, html, png, svg, pdf; several."
+    ] = None,
     picture: options.Picture,
     saved: Annotated[
         Path | None,
@@ -63,10 +73,7 @@ def bench(
 
     Every line holds its circumstances; ratios are to a rival on the same problem in the same run.
     """
-    for path in out or []:
-        if path.suffix not in _OUT_SUFFIXES:
-            raise InvalidInput(f"--out is {path}: give a name that ends in .json, .csv or .md")
-        check_writable(path)
+    paths = _files(out or [], formats)
     from mdsd_opt.bench import LEFT_OUT, Record, changes, load_report, run
     from mdsd_opt.cli.output import look_here_for_modules, remark
     from mdsd_opt.cli.report.bench import bench_view, save_report
@@ -107,11 +114,12 @@ def bench(
             names or (), quick=quick, rounds=rounds, threads=threads, rng=seed, progress=tell,
             **chosen,
         )  # fmt: skip
-    for path in out or []:
-        save_report(report, path)
-        remark(f"saved as {path}")
     rows = [] if old is None else changes(old, report)
-    present(bench_view(report, rows), form)
+    view = bench_view(report, rows)
+    for path in paths:
+        save_report(report, path, view)
+        remark(f"saved as {path}")
+    present(view, form)
     for name in (names or LEFT_OUT) if quick and saved is None else ():
         remark(f"left out of {name}: {LEFT_OUT[name]}")
     if old is None:
@@ -122,6 +130,30 @@ def bench(
     if worse:
         remark(f"slower or less exact than in {compare}: {worse} of {len(rows)} measurements")
         raise typer.Exit(1)
+
+
+def _files(out: Sequence[Path], formats: str | None) -> list[Path]:
+    """Files to save, each of which can be written: those named, and one a form in a folder."""
+    from mdsd_opt.cli.view import check_saved_path
+
+    names = [name.strip() for name in formats.split(",")] if formats else []
+    for name in names:
+        if name not in _FORMS:
+            raise UnknownName.among("format", name, _FORMS)
+    folders = [path for path in out if not path.suffix]
+    if bool(folders) != bool(names):
+        raise InvalidInput("a folder --out and --formats go together: --out DIR --formats csv,pdf")
+    paths = [path for path in out if path.suffix]
+    for path in paths:
+        if path.suffix not in _FORMS.values():
+            told = ", ".join(_FORMS.values())
+            raise InvalidInput(f"--out is {path}: give a name that ends in {told}, or a folder")
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+        paths += [folder / f"bench{_FORMS[name]}" for name in names]
+    for path in paths:
+        check_saved_path(path)
+    return paths
 
 
 #: Options that belong to one benchmark each, by the name of their setting.
@@ -140,8 +172,11 @@ def _check(names: Sequence[str], chosen: Mapping[str, Any], saved: Path | None) 
             if chosen[name] and (saved is not None or [*names] != [benchmark]):
                 raise InvalidInput(f"{option} is for mdsd-opt bench {benchmark}, without --from")
     if chosen["problems"] is not None:
-        if not chosen["problems"].is_dir():
-            raise InvalidInput(f"--problems is {chosen['problems']}: give a folder")
+        from mdsd_opt.bench import SETS
+
+        if not chosen["problems"].is_dir() and str(chosen["problems"]) not in SETS:
+            told = ", ".join(SETS)
+            raise InvalidInput(f"--problems is {chosen['problems']}: give {told}, or a folder")
         if chosen["vocab_sizes"] or chosen["num_drafts"] or chosen["scheme"]:
             raise InvalidInput("--problems has sizes and schemes: leave -V, -k and --scheme out")
     if chosen["time_limit"] is not None and not 0 < chosen["time_limit"] < math.inf:

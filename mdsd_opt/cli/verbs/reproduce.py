@@ -30,7 +30,9 @@ def reproduce(
     out: Annotated[
         Path | None, "Of a folder: where the rates of each shard are kept; inside it if left out."
     ] = None,
-    save: Annotated[Path | None, "Write the report as Markdown."] = None,
+    save: Annotated[Path | None, "Write the tables as Markdown."] = None,
+    picture: options.Picture,
+    report: options.Page = None,
     verify: options.Verify = True,
     workers: options.Workers = None,
     threads: options.Threads = None,
@@ -49,7 +51,7 @@ def reproduce(
     if name is None:
         show_rows(list(experiments.EXPERIMENTS.items()))
         return
-    form = Form(**asdict(printed))
+    form = Form(page=report, **asdict(picture), **asdict(printed))
     if save is not None:
         check_writable(save)
     source = sample_logits_path() if logits is None else check_source(logits)
@@ -62,35 +64,37 @@ def reproduce(
     if save is not None:
         with atomic_write(save) as file:
             file.write(result.to_markdown().encode())
-        remark(f"report saved as {save}")
+        remark(f"tables saved as {save}")
 
 
 def _view(result: Reproduction) -> View:
+    from functools import partial
+
     from mdsd_opt.cli.output import make_table
-    from mdsd_opt.cli.view import Section, View
+    from mdsd_opt.cli.view import Drawing, Section, View
     from mdsd_opt.corpora import PUBLISHED_COLUMNS, Outcome, published_row, shown
+    from mdsd_opt.plots import reproduction_figure
 
     title = f"{result.name}: {result.source}"
+    meaning = "acceptance rates: higher is better; empty: the verifier is not made for such drafts"
     tables = [
         Section(text=title),
-        Section(text=f"{result.models}; {result.sample}"),
-        Section(
-            text="acceptance rates: higher is better; empty: the verifier is not made for such "
-            "drafts"
-        ),
+        Section("Logits", f"{result.models}; {result.sample}"),
+        Section(text=meaning),
     ]
     for content in result.tables:
         headings = [x.replace(", ", ",\n").replace(" - ", "\n- ") for x in content.columns]
         rows = (list(map(shown, row)) for row in content.rows)
         table = make_table(content.title, headings, rows, words=headings)
-        tables.append(Section(table=table))
+        tables.append(Section("", table=table))
     tables.append(Section(text="beside the published results:"))
     for item in result.published:
         cells = list(zip(PUBLISHED_COLUMNS, published_row(item), strict=True))
-        tables.append(Section(text="", values=cells))
+        tables.append(Section("Beside the published results", "", values=cells))
     tables.append(Section(text=""))
-    tables += [Section(text=f"- {difference}") for difference in result.differences]
+    tables += [Section("", f"- {difference}") for difference in result.differences]
     counts = {outcome: sum(x.outcome == outcome for x in result.published) for outcome in Outcome}
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
     conclusion = f"of {len(result.published)} published statements: {outcomes}"
-    return View(title, tables, [conclusion], result.to_dict())
+    drawing = Drawing(partial(reproduction_figure, result), meaning, title)
+    return View(title, tables, [conclusion], result.to_dict(), drawing)

@@ -138,11 +138,31 @@ Row = tuple[Cell, ...]
 
 @dataclass(frozen=True, slots=True)
 class ResultTable:
-    """A table of means with intervals; other cells are text or numbers."""
+    """A table of means with intervals; other cells are text or numbers.
+
+    It is drawn against its first column, for each value of `by`, if `is_drawn`: the rates, not the
+    differences of two, whose names have a minus.
+    """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
+    is_drawn: bool = True
+    by: str | None = None
+
+    def curves(self) -> dict[str, dict[str, list[tuple[str | float, MeanInterval]]]]:
+        """Points of every rate, by the value of `by` and the name of the rate."""
+        found: dict[str, dict[str, list[tuple[str | float, MeanInterval]]]] = {}
+        for row in self.rows if self.is_drawn else ():
+            cells = dict(zip(self.columns, row, strict=True))
+            part = f"{self.by} = {cells[self.by]}" if self.by else ""
+            lines = found.setdefault(part, {})
+            for name, cell in cells.items():
+                if isinstance(cell, MeanInterval) and " - " not in name:
+                    first = row[0]
+                    assert not isinstance(first, MeanInterval)
+                    lines.setdefault(name, []).append((first, cell))
+        return found
 
     def to_pandas(self) -> Any:
         """Data frame of the means, with columns of their ends; `MissingExtra` without pandas."""

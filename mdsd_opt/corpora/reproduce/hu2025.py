@@ -52,6 +52,7 @@ def run(
         f"Acceptance rate at temperature {temperature:g}, {num_drafts} drafts",
         ("drafts", "optimal", "rrs", "kseq", "greedy", "optimal - rrs"),
         tuple(_overview_row(main, scheme, num_drafts) for scheme in _SCHEMES),
+        is_drawn=False,
     )
     by_temperature = ResultTable(
         f"Acceptance rate against temperature, {num_drafts} drafts",

@@ -71,6 +71,7 @@ def run(
                 "Acceptance rate of K drafts of one model; target at temperature 1.0",
                 ("draft temperature", "K", "optimal", "importance sampling ≥", "kseq", "rrs"),
                 tuple(rows),
+                by="K",
             ),
             pairs,
         ),
