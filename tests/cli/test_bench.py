@@ -281,9 +281,7 @@ def test_methods_of_one_s_own_are_measured_on_files(folder, run_cli):
     assert done.returncode == 0, done.stderr
     records = json.loads(done.stdout)["records"]
     assert [(r["route"], r["problem"]) for r in records] == [
-        (route, problem)
-        for problem in ("a.json", "b.json")
-        for route in ("full_lp", "guess")
+        (route, problem) for problem in ("a.json", "b.json") for route in ("full_lp", "guess")
     ]
     assert all(r["rounds"] == 4 and r["setup_ms"] != 0 for r in records)
     by_route = {r["route"]: r for r in records}
