@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from mdsd_opt._version import __version__
 from mdsd_opt.cli.audits import KINDS, audit, command_of, told_of
+from mdsd_opt.cli.config import Configured
 from mdsd_opt.cli.options import Panelled
 from mdsd_opt.cli.output import verb_running
 from mdsd_opt.cli.verbs.advise import advise
@@ -85,4 +86,4 @@ for _verb, _told in _VERBS.items():
         _kinds.callback(invoke_without_command=True)(verb_running()(audit))
         app.add_typer(_kinds, name="audit", short_help=_told)
     else:
-        app.command(short_help=_told)(verb_running()(_verb))
+        app.command(cls=Configured, short_help=_told)(verb_running()(_verb))

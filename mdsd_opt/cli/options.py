@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
-from typer.core import TyperCommand
 
+from mdsd_opt.cli.config import Configured
 from mdsd_opt.errors import InvalidInput, UnknownName
 
 if TYPE_CHECKING:
@@ -293,7 +293,7 @@ def gathered_as(group: Any, values: Mapping[str, Any]) -> Any:
     return group(**groups, **{x.name: values[x.name] for x in fields(group) if x.name in values})
 
 
-class Panelled(TyperCommand):
+class Panelled(Configured):
     """Command whose help shows options in panels, each below its heading."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
