@@ -161,6 +161,8 @@ def measure(clock: Clock, arguments: argparse.Namespace) -> Iterator[dict[str, A
                 batch = {"vocab_size": size, "num_rows": num_rows, "dtype": dtype}
                 for calls in (rivals(torch, pair), operations(torch, pair, dtype)):
                     for name, launch in calls:
+                        if arguments.only not in name:
+                            continue
                         rates, error = launch(), None
                         if name in CHECKED:
                             rates = rates[:_CHECKED_ROWS].cpu().numpy()
@@ -256,6 +258,7 @@ def main() -> None:
     add("--json", type=Path, help="write the numbers with their circumstances here")
     add("--read", type=Path, help="measure nothing: take the numbers from here")
     add("--markdown", type=Path, help="where the table of --read goes")
+    add("--only", default="", help="operations that have these words in their name")
     add("--commit", help="what is measured, where git cannot tell")
     add("--against", help="another commit, or a folder with its package, to measure beside")
     arguments = parser.parse_args()
@@ -270,6 +273,7 @@ def main() -> None:
     other = None
     if arguments.against:
         same = ["--rounds", str(arguments.rounds), "--seed", str(arguments.seed)]
+        same += ["--only", arguments.only]
         for name in ("sizes", "dtypes", "rows"):
             same += [f"--{name}", *map(str, getattr(arguments, name))]
         is_folder = Path(arguments.against).is_dir()
