@@ -21,6 +21,7 @@ from mdsd_opt.gpu.sources import (
     BEST_ZOOMED_PREFIX,
     BEST_ZOOMED_RACE_PREFIXES,
     FIXED_DRAFTS,
+    PACKED_FIXED_DRAFTS,
     RACE_RECORDS,
     RACE_TABLES,
     RACE_VARIANTS,
@@ -212,12 +213,17 @@ class FixedDraftRates(RatesWork):
     ) -> None:
         super().__init__(runtime, num_drafts, max_rows)
         self._is_greedy = np.int32(is_greedy)
+        self._is_open = runtime.empty((max_rows,), np.int32)
 
     def _launch(self, pair: Pair, result: RowRates) -> None:
-        for part, arguments in pair.exact_arguments():
-            outputs = [result.first_rates[part], result.is_bad[part]]
-            given = [*arguments, self._is_greedy, *self.counts, *outputs]
-            self.runtime.launch(FIXED_DRAFTS, pair.types, part.stop - part.start, given)
+        for kernel, runs in (
+            (PACKED_FIXED_DRAFTS, pair.arguments()),
+            (FIXED_DRAFTS, pair.exact_arguments()),
+        ):
+            for part, arguments in runs:
+                outputs = [result.first_rates[part], result.is_bad[part], self._is_open[part]]
+                given = [*arguments, self._is_greedy, *self.counts, *outputs]
+                self.runtime.launch(kernel, pair.types, part.stop - part.start, given)
 
 
 class RejectionRates(RatesWork):

@@ -94,6 +94,10 @@ BEST_ZOOMED_RACE_PREFIXES = tuple(
     replace(kernel, name="best_zoomed_race_prefix") for kernel in BEST_RACE_PREFIXES
 )
 
+PACKED_FIXED_DRAFTS = Kernel(
+    "packed_fixed_drafts", "packed_fixed_drafts", "PackedFixedDraftsMemory", 15_360,
+    block_bytes=160 << 10,
+)  # fmt: skip
 FIXED_DRAFTS = Kernel("fixed_drafts", "fixed_drafts", "FixedDraftsMemory", 75_776)
 REJECTION = Kernel("rejection", "rejection", "RejectionMemory", 1_024)
 REJECTION_RATES = Kernel(
@@ -122,8 +126,8 @@ TOKEN_FILTERS = Kernel("token_filters", "token_filters", "TokenFiltersMemory", 3
 
 KERNELS = (
     RATIO_TABLES, ZOOMED_RATIO_TABLES, BEST_PREFIX, BEST_ZOOMED_PREFIX, RACE_TABLES,
-    ZOOMED_RACE_TABLES, *BEST_RACE_PREFIXES, *BEST_ZOOMED_RACE_PREFIXES, FIXED_DRAFTS, REJECTION,
-    REJECTION_RATES, DRAFTED_TOKENS, RATIO_GROUPS, *RACE_GROUPS, DRAFT_SELECTION, RESIDUAL_TOKENS,
+    ZOOMED_RACE_TABLES, *BEST_RACE_PREFIXES, *BEST_ZOOMED_RACE_PREFIXES, PACKED_FIXED_DRAFTS,
+    FIXED_DRAFTS, REJECTION, REJECTION_RATES, DRAFTED_TOKENS, RATIO_GROUPS, *RACE_GROUPS, DRAFT_SELECTION, RESIDUAL_TOKENS,
     RACE_RESIDUAL_TOKENS, DRAFT_PLACES, TOKEN_FILTERS,
 )  # fmt: skip
 

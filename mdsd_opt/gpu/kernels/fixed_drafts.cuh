@@ -1,7 +1,4 @@
-// Optimal acceptance of drafts that are fixed, all of them or all but one [Hu25].
-//
-// With T the likeliest draft tokens: the top K accept P(T); the top K - 1 and one draw from the
-// rest, q' = q / (1 - q(T)), accept P(T) + sum over the rest of min(p, q').
+// Optimal acceptance of drafts that are fixed, as in packed_fixed_drafts.cuh, by all weights of any row.
 #pragma once
 #include "cluster_sum.cuh"
 #include "likeliest.cuh"
@@ -13,15 +10,17 @@ struct FixedDraftsMemory {
   MaximaScratch maxima;
 };
 
-// One cluster a row; see `ratio_tables` for the arguments. `last_is_drawn` is 0 for the top K.
+// One cluster a row of those that `packed_fixed_drafts` left open; see there for the arguments.
 template <class P, class Q>
 __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
     fixed_drafts(const P* target, long long target_outer, long long target_inner, const Q* draft,
                  long long draft_outer, long long draft_inner, long long inner, int vocab_size, float target_high, float target_low, const Filter* target_filters,
                  float draft_high, float draft_low, const Filter* draft_filters, int bits, int last_is_drawn,
-                 const int* counts, int num_counts, double* rates, int* is_bad) {
+                 const int* counts, int num_counts, double* rates, int* is_bad,
+                 const int* is_open) {
   FixedDraftsMemory& memory = *reinterpret_cast<FixedDraftsMemory*>(shared_memory());
   long long row = blockIdx.x / MDSD_CLUSTER_SIZE;
+  if (!is_open[row]) return;
   const P* p_row = Rows<P>{target, target_outer, target_inner}.row(row, inner);
   const Q* q_row = Rows<Q>{draft, draft_outer, draft_inner}.row(row, inner);
   Share share = share_of_block(vocab_size);

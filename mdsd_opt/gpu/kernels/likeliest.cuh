@@ -29,6 +29,10 @@ __device__ __forceinline__ float from_ordered(u32 bits) {
   return __uint_as_float(bits & 0x80000000u ? bits & 0x7FFFFFFFu : ~bits);
 }
 
+__device__ __forceinline__ float logit_of(u64 rank) {
+  return from_ordered(static_cast<u32>(rank >> 32));
+}
+
 struct LikeliestMemory {
   u64 of_thread[1024];
   u64 candidates[kMaxCandidates];
@@ -51,16 +55,15 @@ __device__ float least_logit(const Side<Q>& q, float largest) {
 
 // Write the `most` largest of the candidates to `likeliest`, in order, and zeros after the last. Only
 // zeros are ever equal; each has a place of its own, so that no two threads write to the same.
-__device__ inline void sort_candidates(LikeliestMemory& memory, int most) {
-  int size = memory.num_candidates;
+__device__ inline void sort_candidates(const u64* candidates, int size, u64* likeliest, int most) {
   for (int i = threadIdx.x; i < most; i += blockDim.x)
-    if (i >= size) memory.likeliest[i] = 0;
+    if (i >= size) likeliest[i] = 0;
   for (int i = threadIdx.x; i < size; i += blockDim.x) {
-    u64 rank = memory.candidates[i];
+    u64 rank = candidates[i];
     int place = 0;
     for (int j = 0; j < size && place < most; j++)
-      place += memory.candidates[j] > rank || (memory.candidates[j] == rank && j < i);
-    if (place < most) memory.likeliest[place] = rank;
+      place += candidates[j] > rank || (candidates[j] == rank && j < i);
+    if (place < most) likeliest[place] = rank;
   }
 }
 
@@ -95,14 +98,13 @@ __device__ void find_likeliest(const P* p_row, const Side<Q>& q, float least, Sh
     });
   }
   __syncthreads();
-  sort_candidates(memory, most);
+  sort_candidates(memory.candidates, memory.num_candidates, memory.likeliest, most);
   cluster_sync();
   if (MDSD_CLUSTER_SIZE == 1) return;
   if (cluster_rank() == 0) {
     for (int i = threadIdx.x; i < most * MDSD_CLUSTER_SIZE; i += blockDim.x)
       memory.candidates[i] = in_block(memory.likeliest, i / most)[i % most];
-    if (threadIdx.x == 0) memory.num_candidates = most * MDSD_CLUSTER_SIZE;
     __syncthreads();
-    sort_candidates(memory, most);
+    sort_candidates(memory.candidates, most * MDSD_CLUSTER_SIZE, memory.likeliest, most);
   }
 }

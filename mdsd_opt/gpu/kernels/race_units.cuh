@@ -1,11 +1,11 @@
 // The unit of q for drafts without replacement: what is left of the row after its likeliest tokens, so
 // that nothing is lost where K - 1 tokens hold nearly everything.
 //
-// The likeliest are not sorted out. The tokens are in up to 128 groups, whatever threads they are read
-// by; the K-th largest of the groups' maxima is a threshold that at least K tokens reach and few others. What is left is the sum
-// of all tokens up to the threshold, which only the few threads with tokens above it have to form
-// anew. It need not be exact: tokens above the threshold are listed one by one if they are heavy.
+// The likeliest are not sorted out. What is left is the sum of all tokens up to a threshold of groups, which
+// only the few threads with tokens above it have to form anew. It need not be exact: tokens above the
+// threshold are listed one by one if they are heavy.
 #pragma once
+#include "group_threshold.cuh"
 #include "likeliest.cuh"
 #include "row_units.cuh"
 
@@ -17,7 +17,6 @@ constexpr float kLightShare = 256.0f;
 // So many tokens may be above the threshold.
 constexpr float kMostAbove = 64.0f;
 
-constexpr int kMostGroups = 128;
 constexpr int kManyDrafts = 1 << 30;
 
 struct RaceUnits {
@@ -30,38 +29,8 @@ struct RaceUnitScratch {
   MaximaScratch maxima;
   TotalScratch<4> totals;
   TotalScratch<1> greatest;
-  u32 of_block[kMostGroups], of_row[kMostGroups];  // maxima of the groups, as ordered integers
-  u32 threshold;
+  GroupScratch groups;
 };
-
-// The `most`-th largest of the groups' maxima, which is -infinity if there are not so many groups with
-// tokens in them. A thread has found the `largest` of its own, which are kShareStep / kGroups at a time.
-template <int kGroups>
-__device__ float group_threshold(float largest, int most, RaceUnitScratch& scratch) {
-  static_assert(kMaxRaceDrafts < kGroups && kGroups <= kMostGroups, "one group a draft");
-  for (int i = threadIdx.x; i < kGroups; i += blockDim.x) scratch.of_block[i] = 0;
-  __syncthreads();
-  atomicMax(&scratch.of_block[threadIdx.x % kGroups], ordered(largest));
-  cluster_sync();
-  for (int i = threadIdx.x; i < kGroups; i += blockDim.x) {
-    u32 greatest = 0;
-    for (u32 rank = 0; rank < MDSD_CLUSTER_SIZE; rank++)
-      greatest = max(greatest, in_block(scratch.of_block, rank)[i]);
-    scratch.of_row[i] = greatest;
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < kGroups; i += blockDim.x) {
-    u32 mine = scratch.of_row[i];
-    int place = 0;
-    for (int j = 0; j < kGroups; j++) {
-      u32 other = scratch.of_row[j];
-      place += other > mine || (other == mine && j < i);
-    }
-    if (place == most - 1) scratch.threshold = mine;
-  }
-  __syncthreads();
-  return from_ordered(scratch.threshold);
-}
 
 // Tokens up to a threshold: their sum, and how many there are above it.
 struct Left {
@@ -102,7 +71,7 @@ class RaceUnitSearch {
           p_sum += fast_exp2(__fmul_rn(x, p_.scale.high));
           add(y);
         });
-    float threshold = group_threshold<kShareStep / kPack<P, Q>>(largest, most_, scratch_);
+    float threshold = group_threshold<kShareStep / kPack<P, Q>>(largest, most_, scratch_.groups);
     Left left{q_sum, 0.0f};
     if (largest > threshold) {
       left.sum = 0.0f;
@@ -139,7 +108,7 @@ class RaceUnitSearch {
     for_each_token(p_.row, q_.row, share_, [&](int token, float, float y) {
       if (is_possible(token, y)) largest = fmaxf(largest, y);
     });
-    float threshold = group_threshold<kShareStep / kGroup>(largest, most_, scratch_);
+    float threshold = group_threshold<kShareStep / kGroup>(largest, most_, scratch_.groups);
     RaceUnits units{{{maxima.target, 0.0f}, {threshold, 0.0f}, kAnyRow}, kManyDrafts, 1.0};
     float sums[4] = {0.0f, 0.0f, kMostAbove + 1.0f, 0.0f};
     if (threshold > -infinity()) add_up(units, sums);

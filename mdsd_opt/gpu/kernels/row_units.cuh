@@ -81,23 +81,24 @@ __device__ __forceinline__ void for_each_kept_pack(const Logits<P>& p, const Log
 }
 
 // Sums or maxima of N values over a cluster, in an order fixed by its size.
-template <int N>
+template <int N, class T = float>
 struct TotalScratch {
-  float of_warp[N][kMaxWarps];
-  float of_block[2][MDSD_CLUSTER_SIZE][N];
+  T of_warp[N][kMaxWarps];
+  T of_block[2][MDSD_CLUSTER_SIZE][N];
 };
 
 struct Sum {
-  static constexpr float kNothing = 0.0f;
-  __device__ static float join(float a, float b) { return a + b; }
+  static constexpr int kNothing = 0;
+  template <class T>
+  __device__ static T join(T a, T b) { return a + b; }
 };
 struct Greatest {
   static constexpr float kNothing = -3.402823466e38f;  // no logit is below it but -infinity
   __device__ static float join(float a, float b) { return fmaxf(a, b); }
 };
 
-template <class Join>
-__device__ __forceinline__ float warp_total(float value) {
+template <class Join, class T>
+__device__ __forceinline__ T warp_total(T value) {
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2)
     value = Join::join(value, __shfl_xor_sync(kAllLanes, value, lanes));
@@ -106,21 +107,20 @@ __device__ __forceinline__ float warp_total(float value) {
 
 // Every thread gets the totals. Passes a barrier of the cluster. Of two that follow each other with the
 // same scratch one takes each `turn`, so that a slow reader is not overtaken.
-template <class Join, int N>
-__device__ __forceinline__ void cluster_totals(float (&values)[N], TotalScratch<N>& scratch,
-                                               int turn) {
+template <class Join, int N, class T>
+__device__ __forceinline__ void cluster_totals(T (&values)[N], TotalScratch<N, T>& scratch, int turn) {
   u32 warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
 #pragma unroll
   for (int i = 0; i < N; i++) {
-    float total = warp_total<Join>(values[i]);
+    T total = warp_total<Join>(values[i]);
     if (lane == 0) scratch.of_warp[i][warp] = total;
   }
   __syncthreads();
   if (warp == 0) {
 #pragma unroll
     for (int i = 0; i < N; i++) {
-      float mine = lane < blockDim.x >> 5 ? scratch.of_warp[i][lane] : Join::kNothing;
-      float total = warp_total<Join>(mine);
+      T mine = lane < blockDim.x >> 5 ? scratch.of_warp[i][lane] : T(Join::kNothing);
+      T total = warp_total<Join>(mine);
       if (lane < MDSD_CLUSTER_SIZE)
         in_block(&scratch, lane)->of_block[turn][cluster_rank()][i] = total;
     }
