@@ -12,7 +12,7 @@ import numpy as np
 
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.gpu.runtime import DeviceLogits, DeviceRuntime
-from mdsd_opt.gpu.sources import TOKEN_FILTERS
+from mdsd_opt.gpu.sources import BINNED_TOKEN_FILTERS, TOKEN_FILTERS
 
 
 def index_shape(target: DeviceLogits, draft: DeviceLogits) -> tuple[int, ...]:
@@ -182,10 +182,14 @@ def with_filters(
         np.float64(1.0 if settings.top_p is None else settings.top_p),
         np.float64(math.log2(settings.min_p) if settings.min_p else -math.inf),
     ]
-    for part, arguments in pair.exact_arguments():
-        outputs = [side[part] for side in filters]
-        rows = part.stop - part.start
-        runtime.launch(TOKEN_FILTERS, pair.types, rows, [*arguments, *values, *outputs])
+    for kernel, runs in (
+        (BINNED_TOKEN_FILTERS, pair.arguments()),
+        (TOKEN_FILTERS, pair.exact_arguments()),
+    ):
+        for part, arguments in runs:
+            outputs = [side[part] for side in filters]
+            rows = part.stop - part.start
+            runtime.launch(kernel, pair.types, rows, [*arguments, *values, *outputs])
     return replace(pair, target_filters=filters[0], draft_filters=filters[1])
 
 

@@ -95,7 +95,7 @@ BEST_ZOOMED_RACE_PREFIXES = tuple(
 )
 
 PACKED_FIXED_DRAFTS = Kernel(
-    "packed_fixed_drafts", "packed_fixed_drafts", "PackedFixedDraftsMemory", 15_360,
+    "packed_fixed_drafts", "packed_fixed_drafts", "PackedFixedDraftsMemory", 22_528,
     block_bytes=160 << 10,
 )  # fmt: skip
 FIXED_DRAFTS = Kernel("fixed_drafts", "fixed_drafts", "FixedDraftsMemory", 75_776)
@@ -122,13 +122,17 @@ RESIDUAL_TOKENS = Kernel(
 )  # fmt: skip
 RACE_RESIDUAL_TOKENS = replace(RESIDUAL_TOKENS, variant=1)
 DRAFT_PLACES = Kernel("draft_places", "draft_places", "", 0, False, False)
+BINNED_TOKEN_FILTERS = Kernel(
+    "binned_token_filters", "binned_token_filters", "BinnedTokenFiltersMemory", 51_200,
+    block_bytes=160 << 10,
+)  # fmt: skip
 TOKEN_FILTERS = Kernel("token_filters", "token_filters", "TokenFiltersMemory", 35_840)
 
 KERNELS = (
     RATIO_TABLES, ZOOMED_RATIO_TABLES, BEST_PREFIX, BEST_ZOOMED_PREFIX, RACE_TABLES,
     ZOOMED_RACE_TABLES, *BEST_RACE_PREFIXES, *BEST_ZOOMED_RACE_PREFIXES, PACKED_FIXED_DRAFTS,
     FIXED_DRAFTS, REJECTION, REJECTION_RATES, DRAFTED_TOKENS, RATIO_GROUPS, *RACE_GROUPS, DRAFT_SELECTION, RESIDUAL_TOKENS,
-    RACE_RESIDUAL_TOKENS, DRAFT_PLACES, TOKEN_FILTERS,
+    RACE_RESIDUAL_TOKENS, DRAFT_PLACES, BINNED_TOKEN_FILTERS, TOKEN_FILTERS,
 )  # fmt: skip
 
 

@@ -37,7 +37,7 @@ struct PackedFixedDraftsMemory {
   TotalScratch<5, u32> units;
   float below[MDSD_BLOCK_SIZE];  // each thread's part of q below the threshold
   LeastSums fixed[kMaxLikeliest];
-  u64 likeliest[kMaxLikeliest], listed[kMostListed];  // of the row, in block 0
+  u64 listed[kMostListed], likeliest[kMostListed];  // of the row, in block 0: as they come, in order
   u32 num_listed;
   float p_shift, p_sum;  // of all tokens, as weights that are shifted so
 };
@@ -108,7 +108,7 @@ class FixedDraftSearch {
       memory_.p_sum = in_weights(sums[0], memory_.p_shift);
     }
     if (cluster_rank() == 0)
-      sort_candidates(memory_.listed, memory_.num_listed, memory_.likeliest, most);
+      sort_candidates(memory_.listed, memory_.num_listed, memory_.likeliest, memory_.num_listed);
     cluster_sync();
     return true;
   }
@@ -140,7 +140,7 @@ class FixedDraftSearch {
   __device__ float rest_from(u64 rank) {
     float rest[1] = {memory_.below[threadIdx.x]};
     for (u32 i = threadIdx.x; cluster_rank() == 0 && i < memory_.num_listed; i += blockDim.x)
-      if (memory_.listed[i] <= rank) rest[0] += weight_of(logit_of(memory_.listed[i]));
+      if (memory_.likeliest[i] <= rank) rest[0] += weight_of(logit_of(memory_.likeliest[i]));
     cluster_totals<Sum>(rest, memory_.rest, 0);
     return rest[0];
   }
@@ -217,11 +217,12 @@ __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
   Logits<Q> q = logits_of(Rows<Q>{draft, draft_outer, draft_inner}, row, inner,
                           {draft_high, draft_low, draft_filters});
   Share share = share_of_block(vocab_size, kShareStep);
-  if (cluster_rank() == 0 && threadIdx.x == 0) is_bad[row] = 0;
+  bool is_first = cluster_rank() == 0 && threadIdx.x == 0;
+  if (is_first) is_bad[row] = 0;
   rates += row * num_counts;
   is_open += row;
   if (!is_packed(p, q)) {
-    if (threadIdx.x == 0) *is_open = 1;
+    if (is_first) *is_open = 1;
   } else if (is_filtered(p, q)) {
     rates_of_fixed_drafts<true>(p, q, share, last_is_drawn, counts, num_counts, rates, is_open, memory);
   } else {

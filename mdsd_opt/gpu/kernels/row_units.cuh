@@ -20,8 +20,11 @@ struct Weight {
   __device__ __forceinline__ float of_packed(float logit, Sampling scale) const {  // base is zero
     return fast_exp2(__fmaf_rn(logit, scale.high, -shift));
   }
+  __device__ __forceinline__ float exponent(float logit, Sampling scale) const {
+    return __fmaf_rn(__fsub_rn(logit, base), scale.high, -shift);
+  }
   __device__ __forceinline__ float of(float logit, Sampling scale) const {
-    return of_packed(__fsub_rn(logit, base), scale);
+    return fast_exp2(exponent(logit, scale));
   }
 };
 

@@ -1,13 +1,8 @@
-// Which tokens top-k, top-p, min-p and a temperature of zero leave in, as a filter for every row.
-//
-// Filters come in this order, each on what the last one left, and ties with the last token that is
-// kept are kept. All three are thresholds of the logit: the least v with fewer than k tokens above
-// it; the least v such that what is above it has less than top_p of the mass; and the logit of min_p
-// times the largest probability. The first two are found digit by digit, without sorting.
+// The filters of binned_token_filters.cuh of any row, by all weights. Thresholds are found digit by digit,
+// without sorting.
 #pragma once
+#include "binned_token_filters.cuh"
 #include "cluster_sum.cuh"
-#include "likeliest.cuh"
-#include "row_maximum.cuh"
 
 constexpr int kDigits = 2048;  // values of a digit at most
 
@@ -21,12 +16,6 @@ __device__ __forceinline__ void add_to(u32* low, u32* high, u64 value) {
 }
 
 __device__ inline u64 joined(u32 low, u32 high) { return (static_cast<u64>(high) << 32) | low; }
-
-struct FilterSettings {
-  int one_hot;  // a temperature of zero
-  int top_k;    // 0 for none
-  double top_p, log2_min_p;  // 1 and -infinity for none
-};
 
 struct TokenFiltersMemory {
   u32 low[kDigits], high[kDigits];
@@ -118,15 +107,10 @@ __device__ Filter find_filter(const T* row, Share share, int bits, Sampling samp
     least = max(least, least_key_below(row, share, static_cast<u64>(ceil(settings.top_p * total)),
                                        memory, mass));
   }
-  float threshold = least > 0 ? from_ordered(least) : -infinity();
-  if (settings.log2_min_p > -static_cast<double>(infinity())) {
-    double scale = static_cast<double>(sampling.high) + sampling.low;
-    threshold = fmaxf(threshold, static_cast<float>(largest + settings.log2_min_p / scale));
-  }
-  return {threshold, -1};
+  return filter_from(least, largest, settings.log2_min_p, sampling);
 }
 
-// One cluster a row; see `ratio_tables` for the arguments. The scales' filters are null here.
+// One cluster a row of those that `binned_token_filters` left open; see there for the arguments.
 template <class P, class Q>
 __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
     token_filters(const P* target, long long target_outer, long long target_inner, const Q* draft,
@@ -136,6 +120,7 @@ __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
                   Filter* target_filters, Filter* draft_filters) {
   TokenFiltersMemory& memory = *reinterpret_cast<TokenFiltersMemory*>(shared_memory());
   long long row = blockIdx.x / MDSD_CLUSTER_SIZE;
+  if (target_filters[row].only != kOpenFilter) return;
   const P* p_row = Rows<P>{target, target_outer, target_inner}.row(row, inner);
   const Q* q_row = Rows<Q>{draft, draft_outer, draft_inner}.row(row, inner);
   Share share = share_of_block(vocab_size);
