@@ -171,10 +171,20 @@ class TestOtherRates:
         expected = on_cpu(target[good], draft[good], (4, 2), **options)
         np.testing.assert_allclose(found.rates[good], expected, rtol=0, atol=TOLERANCE)
 
-    def test_ties_go_to_the_lowest_token(self, runtime: PtxRuntime) -> None:
-        draft = np.zeros((1, 300), np.float32)
+    @pytest.mark.parametrize("name", OTHERS)
+    def test_rows_that_are_not_aligned(self, runtime: PtxRuntime, name: str) -> None:
+        function, options = OTHERS[name]
+        target, draft = (x[:, 1:] for x in near_rows(2, 1003))
+        found = function(runtime, pair_of(target, draft), (4, 2))
+        expected = on_cpu(target, draft, (4, 2), **options)
+        np.testing.assert_allclose(found.rates, expected, rtol=0, atol=TOLERANCE)
+
+    @pytest.mark.parametrize("size", [300, 3000])
+    def test_ties_go_to_the_lowest_token(self, runtime: PtxRuntime, size: int) -> None:
+        """Even where there are more of them than are listed."""
+        draft = np.zeros((1, size), np.float32)
         draft[0, ::2] = -0.0
-        target = np.linspace(0, 3, 300, dtype=np.float32)[None]
+        target = np.linspace(0, 3, size, dtype=np.float32)[None]
         for function, options in (OTHERS["greedy"], OTHERS["top_k"]):
             found = function(runtime, pair_of(target, draft), (1, 5, 40))
             expected = on_cpu(target, draft, (1, 5, 40), **options)
@@ -276,9 +286,12 @@ class TestFilters:
             ran.append(runtime.counts[tables.name]["instructions"])
         assert ran[0] < ran[1] < 1.5 * ran[0]
 
-    def test_ties_are_kept(self, runtime: PtxRuntime) -> None:
-        draft = np.zeros((1, 64), np.float32)
-        target = np.repeat(np.arange(8, dtype=np.float32), 8)[None]
+    @pytest.mark.parametrize("columns", [slice(0, None), slice(3, None)])
+    @pytest.mark.parametrize("ties", [8, 1500])
+    def test_ties_are_kept(self, runtime: PtxRuntime, ties: int, columns: slice) -> None:
+        """Even where there are more of them than are listed, and wherever rows begin."""
+        draft = np.zeros((1, 8 * ties), np.float32)[:, columns]
+        target = np.repeat(np.arange(8, dtype=np.float32), ties)[None, columns]
         for options in ({"top_k": 3}, {"top_p": 0.4}, {"top_p": 1e-9}, {"top_k": 12}):
             pair = with_filters(runtime, pair_of(target, draft), FilterSettings(**options))
             found = rates.BY_NAME["with_replacement"](runtime, pair, (2,))
