@@ -25,14 +25,14 @@ struct FilterSettings {
   double top_p, log2_min_p;  // 1 and -infinity for none
 };
 
-// What is known of v on one side, in block 0.
+// What is known of v on one side, in the block that looks for it.
 struct FilterSearch {
   int bin;
   double above, limit;  // counts or masses: of the bins above, and what v has less than above it
   u32 num_listed;
   float listed[kMostOfBin];
   u32 least_listed, least;  // as ordered integers: v of this search, and the greatest v of all
-  double kept;              // what the bin of top-k's v weighs from that on
+  u64 kept;                 // what the bin of top-k's v weighs from that on, in fine units
 };
 
 struct BinnedTokenFiltersMemory {
@@ -52,19 +52,19 @@ __device__ __forceinline__ u32 bin_bits_of_exponent(float exponent) {
 }
 
 // What a listed token adds, in 2^-20 of the units of sums.
-constexpr double kOfUnit = 1048576.0;  // 2^20
+constexpr u32 kOfUnit = 1u << 20;
 __device__ __forceinline__ u64 fine_units_of(float weight) {
-  return __float2ull_rn(weight * (kUnitsOfWeight * static_cast<float>(kOfUnit)));
+  return __float2ull_rn(weight * (kUnitsOfWeight * kOfUnit));
 }
 
-// Block 0: find the lowest bin with less than a limit above it: `share` of the sum, if not 0, or `count`.
+// One block: find the lowest bin with less than a limit above it: `share` of the sum, if not 0, or `count`.
 // Top-k, if it came before, has left the bins from its own on, and of that one what is kept.
 __device__ inline void find_bin(BinnedTokenFiltersMemory& memory, int sum, int count, double share,
                                 FilterSearch& search) {
   for (int b = threadIdx.x; b < kRatioBins; b += blockDim.x) {
     u32 of_bin = 0;
     for (u32 rank = 0; rank < MDSD_CLUSTER_SIZE; rank++) of_bin += in_block(memory.sums.of[sum], rank)[b];
-    memory.of_row[b] = b > search.bin ? of_bin : b == search.bin ? static_cast<u32>(search.kept) : 0;
+    memory.of_row[b] = b > search.bin ? of_bin : b == search.bin ? static_cast<u32>(search.kept / kOfUnit) : 0;
   }
   if (threadIdx.x == 0) memory.found = -1;
   __syncthreads();
@@ -88,12 +88,13 @@ __device__ inline void find_bin(BinnedTokenFiltersMemory& memory, int sum, int c
     search.above = above_found;
     search.limit = limit;
     search.num_listed = 0;
-    search.least_listed = kAllLanes;
+    search.least_listed = 0xFFFFFFFFu;
+    search.kept = 0;
   }
   __syncthreads();
 }
 
-// Block 0: compare the listed tokens, by what each of them adds; all of this on v is then known.
+// One block: find v among the listed tokens, by what each of them adds.
 template <class Measure>
 __device__ void compare_listed(FilterSearch& search, double units, Measure measure) {
   int size = search.num_listed;
@@ -105,6 +106,9 @@ __device__ void compare_listed(FilterSearch& search, double units, Measure measu
   }
   __syncthreads();
 }
+
+// Which block looks for v of the target, 0, or of the draft, 1.
+__device__ inline u32 block_of(u32 side) { return MDSD_CLUSTER_SIZE > 1 ? side : 0; }
 
 template <class P, class Q>
 class FilterSearches {
@@ -135,26 +139,26 @@ class FilterSearches {
 
   // The v of top-k (share 0) or top-p; false if there are too many tokens in its bin.
   __device__ bool find(int first_sum, int count, double share) {
-    FilterSearch* searches = in_block(memory_.search, 0);
-    if (cluster_rank() == 0)
-      for (int side = 0; side < 2; side++)
+    for (u32 side = 0; side < 2; side++)
+      if (cluster_rank() == block_of(side))
         find_bin(memory_, first_sum + side, count, share, memory_.search[side]);
     cluster_sync();
-    u32 bins[2] = {kToBinBits + searches[0].bin, kToBinBits + searches[1].bin};
+    FilterSearch& p_search = *in_block(memory_.search, block_of(0));
+    FilterSearch& q_search = *in_block(memory_.search + 1, block_of(1));
+    u32 p_bin = kToBinBits + p_search.bin, q_bin = kToBinBits + q_search.bin;
     auto list = [](FilterSearch& search, float logit) {
       u32 place = atomicAdd(&search.num_listed, 1u);
       if (place < kMostOfBin) search.listed[place] = logit;
     };
     for_each_weighed_token(p_, q_, share_, units_, [&](float, float, float x, float y, float) {
-      if (bin_of_p(x) == bins[0] && x > -infinity()) list(searches[0], x);
-      if (bin_of_q(y) == bins[1] && y > -infinity()) list(searches[1], y);
+      if (bin_of_p(x) == p_bin && x > -infinity()) list(p_search, x);
+      if (bin_of_q(y) == q_bin && y > -infinity()) list(q_search, y);
     });
     cluster_sync();
-    if (max(searches[0].num_listed, searches[1].num_listed) > kMostOfBin) return false;
-    if (cluster_rank() == 0) {
-      compare(memory_.search[0], units_.p, p_.scale, share > 0.0);
-      compare(memory_.search[1], units_.q, q_.scale, share > 0.0);
-    }
+    if (max(p_search.num_listed, q_search.num_listed) > kMostOfBin) return false;
+    if (cluster_rank() == block_of(0)) compare(memory_.search[0], units_.p, p_.scale, share > 0.0);
+    if (cluster_rank() == block_of(1)) compare(memory_.search[1], units_.q, q_.scale, share > 0.0);
+    cluster_sync();  // what was read of both searches is overwritten by the next
     return true;
   }
 
@@ -172,14 +176,11 @@ class FilterSearches {
       compare_listed(search, kOfUnit, units);
     else
       compare_listed(search, 1.0, [](float) { return u64{1}; });
-    if (threadIdx.x != 0) return;
-    u32 least = search.least_listed;
-    search.least = max(search.least, least);
-    if (by_mass) return;
-    u64 kept = 0;
-    for (u32 i = 0; i < search.num_listed; i++)
-      if (ordered(search.listed[i]) >= least) kept += units(search.listed[i]);
-    search.kept = kept / kOfUnit;
+    if (threadIdx.x == 0) search.least = max(search.least, search.least_listed);
+    for (u32 i = threadIdx.x; !by_mass && i < search.num_listed; i += blockDim.x)
+      if (ordered(search.listed[i]) >= search.least_listed)
+        atomicAdd(&search.kept, units(search.listed[i]));
+    __syncthreads();
   }
 
   const Logits<P>& p_;
@@ -211,9 +212,10 @@ __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
                          Filter* draft_filters) {
   auto& memory = *reinterpret_cast<BinnedTokenFiltersMemory*>(shared_memory());
   long long row = blockIdx.x / MDSD_CLUSTER_SIZE;
-  bool is_first = cluster_rank() == 0 && threadIdx.x == 0, is_found = !target_one_hot && !draft_one_hot;
-  if (!is_found) {
-    if (is_first) target_filters[row] = {-infinity(), kOpenFilter};
+  bool is_found = true, writes_p = threadIdx.x == 0 && cluster_rank() == block_of(0);
+  bool writes_q = threadIdx.x == 0 && cluster_rank() == block_of(1);
+  if (target_one_hot || draft_one_hot) {
+    if (writes_p) target_filters[row] = {-infinity(), kOpenFilter};
     return;
   }
   Logits<P> p = logits_of(Rows<P>{target, target_outer, target_inner}, row, inner,
@@ -233,13 +235,13 @@ __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
     searches.fill(top_k > 0, top_p < 1.0, largest);
     if (top_k > 0) is_found = searches.find(0, top_k, 0.0);
     if (is_found && top_p < 1.0) is_found = searches.find(2, 0, top_p);
-    if (is_first) {
-      target_filters[row] = filter_from(memory.search[0].least, largest[0], log2_min_p, p.scale);
-      draft_filters[row] = filter_from(memory.search[1].least, largest[1], log2_min_p, q.scale);
-      if (!is_found) target_filters[row].only = kOpenFilter;
-    }
-  } else if (is_first) {  // read with the row, for nothing
-    target_filters[row] = draft_filters[row] = {-infinity(), -1};
+    const FilterSearch* search = memory.search;
+    if (writes_p) target_filters[row] = filter_from(search[0].least, largest[0], log2_min_p, p.scale);
+    if (writes_q) draft_filters[row] = filter_from(search[1].least, largest[1], log2_min_p, q.scale);
+    if (writes_p && !is_found) target_filters[row].only = kOpenFilter;
+  } else {  // read with the row, for nothing
+    if (writes_p) target_filters[row] = {-infinity(), -1};
+    if (writes_q) draft_filters[row] = {-infinity(), -1};
   }
   cluster_sync();  // shared memory goes with its block, and others may still be reading it
 }

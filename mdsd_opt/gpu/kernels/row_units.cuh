@@ -2,8 +2,9 @@
 // units of 2^-32 no sum of weights can exceed 32 bits.
 //
 // Single precision has exponents enough for most rows to be summed relative to nothing. Rows for
-// which it has not, or that are not aligned are first searched for their largest logits. The sums only set the unit: they may be too large by a bit, and are rounded up, so
-// that the order of their terms matters next to never.
+// which it has not, or that are not aligned are first searched for their largest logits. The sums only
+// set the unit: they may be too large by a bit, and are rounded up, so that the order of their terms
+// matters next to never.
 #pragma once
 #include "packed_rows.cuh"
 #include "row_maximum.cuh"
