@@ -50,7 +50,7 @@ class Replay:
     _answers: dict[int, Hashable] = field(default_factory=dict)
 
     def run(self, number: int = CALLS, deadline: float = math.inf) -> None:
-        """Repeat the cases in random order."""
+        """Repeat the cases in random order, after a call of each in which generators are met."""
         rng = np.random.default_rng(self.seed)
         order = np.random.default_rng([self.seed, self.calls])
         states = [
@@ -58,13 +58,16 @@ class Replay:
             for n in range(len(self.cases))
         ]
         with served(rng) as serving:
-            for n in order.integers(len(self.cases), size=number).tolist():
+            repeated = order.integers(len(self.cases), size=number).tolist()
+            for turn, n in enumerate([*range(len(self.cases)), *repeated]):
                 if time.perf_counter() > deadline:
                     break
                 rng.bit_generator.state = states[n]
                 serving.restart()
                 with serving.call():
                     answer = outcome_of(lambda n=n: self.cases[n](serving.rng))  # type: ignore[misc]
+                if turn < len(self.cases):
+                    continue
                 self.calls += 1
                 if self._answers.setdefault(n, answer) != answer:
                     self.differing.append(self.counter())

@@ -59,7 +59,9 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
         self._begins = begins
         self._beginnings: dict[tuple[str, int], Any] = {}
         self._reseeding: np.random.Generator | None = None
-        self._met: dict[int, Any] = {}
+        self._met: dict[int, Any] = {}  # own generators of this call, of the last one, kept ones
+        self._last: dict[int, Any] = {}
+        self._kept: dict[int, Any] = {}
         self.narrow = False
         self.num_draws = 0
         self._answers: dict[str, Answer] = {
@@ -85,9 +87,16 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
         return result
 
     def restart(self, rng: np.random.Generator) -> None:
-        """Let each generator begin anew, from a seed that is drawn when it is met."""
+        """Let each generator begin anew, from a seed that is drawn when it is met.
+
+        One that is met in two calls running is kept by the function, which may read its state
+        before it draws: it begins anew at once.
+        """
         self._reseeding = rng
-        self._met.clear()
+        self._kept |= {key: one for key, one in self._met.items() if key in self._last}
+        self._last, self._met = self._met, dict(self._kept)
+        for generator in self._kept.values():
+            generator.manual_seed(int(rng.integers(2**63)))
 
     def _drawn(self, func: Any, args: Any, named: dict[str, Any]) -> Any:
         if _drops_nothing(func, args, named):
