@@ -19,6 +19,7 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
+from support.faces import face_of
 from support.fake_terminal import Terminal
 
 from mdsd_opt.base import long_runs, numba_cache
@@ -91,12 +92,7 @@ class Environment:
 def test_kernels_import_nothing_that_the_name_of_the_folder_does_not_cover() -> None:
     """What comes from any other file could change, and compiled code would not."""
     faces = {
-        f"mdsd_opt.{stub.parent.name}": {
-            alias.name: f"mdsd_opt.{stub.parent.name}.{node.module}"
-            for node in ast.walk(ast.parse(stub.read_text()))
-            if isinstance(node, ast.ImportFrom)
-            for alias in node.names
-        }
+        f"mdsd_opt.{stub.parent.name}": face_of(stub.parent)
         for stub in PACKAGE.glob("*/__init__.pyi")
     }
     covered = {"mdsd_opt.base.numba_cache"}
@@ -107,7 +103,8 @@ def test_kernels_import_nothing_that_the_name_of_the_folder_does_not_cover() -> 
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("mdsd_opt"):
                 module = str(node.module)
                 known = faces.get(module, {})
-                homes = [known.get(alias.name, f"{module}.{alias.name}") for alias in node.names]
+                names = [alias.name for alias in node.names]
+                homes = [f"{module}.{known.get(name, name)}" for name in names]
                 for home in [module] if module in covered else homes:
                     assert module in covered or home in covered or "_kernels" in home, (
                         f"{path.name} imports {home}"

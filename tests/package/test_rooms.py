@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.faces import face_of
 
 import mdsd_opt
 from mdsd_opt.drafts.by_name import all_schemes
@@ -69,16 +70,6 @@ def test_the_test_sees_an_import_that_runs_up(tmp_path: Path) -> None:
         path = tmp_path / "module.py"
         path.write_text(f"def f():\n    {told}\n", encoding="utf-8")
         assert [name for _, name in rooms_imported(path)] == ["cli"]
-
-
-def face_of(room: Path) -> dict[str, str]:
-    """Names that a room's stub gives to others, each with the module that is imported for it."""
-    stub = room / "__init__.pyi"
-    if not stub.exists():
-        return {}
-    found = [x for x in ast.parse(stub.read_text(encoding="utf-8")).body
-             if isinstance(x, ast.ImportFrom)]  # fmt: skip
-    return {alias.name: node.module or alias.name for node in found for alias in node.names}
 
 
 def inner_imports(path: Path, room: str, faces: dict[str, dict[str, str]]) -> Iterator[str]:
