@@ -94,10 +94,11 @@ def audit_chain(
     draft_promise : Sampling or callable, optional
         The same for the draft: its laws under it are those that drafts are drawn from.
     options : AuditOptions
-        Its budgets, for all laws together, are 120 seconds; for each law that is sampled 20,000
-        calls, 14,000 of a wide one or of a batch, 21,000 of one with a long tail, fewer above 4,096
-        tokens; 65 checks of each tuple of drafts, and 64 probes of edges. The method "driven" is
-        the same as "auto": what cannot be driven is sampled.
+        Its budgets are, for each law that is sampled, 20,000 calls, 14,000 of a wide one or of a
+        batch, 21,000 of one with a long tail, fewer above 4,096 tokens; 65 checks of each tuple of
+        drafts, and 64 probes of edges. There is no limit of time unless one is given, which is for
+        all laws together. The method "driven" is the same as "auto": what cannot be driven is
+        sampled.
     **keywords
         The same by their names, such as ``num_trials=2_000``.
 
@@ -120,7 +121,7 @@ def audit_chain(
     if not 1 <= num_drafts <= _MOST_DRAFTS:
         raise InvalidInput(f"num_drafts is {num_drafts!r}: give a number from 1 to {_MOST_DRAFTS}")
     asked = options_of(options, keywords)
-    own = {"num_trials": CALLS, "seconds": 120.0, "edge_probes": 64, "driven_checks": 65}
+    own = {"num_trials": CALLS, "edge_probes": 64, "driven_checks": 65}
     settings = budgeted(asked, rng, **own)
     rng, promises = generator_of(rng), both_sides(promise, draft_promise)
     if not isinstance(batch, (bool, int, np.integer)):

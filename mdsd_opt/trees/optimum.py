@@ -38,8 +38,8 @@ from mdsd_opt.problem import Status
 from mdsd_opt.trees.text_tree import Laws, TextTree, TreeLaw, tree_law
 from mdsd_opt.trees.topology import Topology
 
-#: Most level sets that one price adds.
-_MOST_SETS = 40
+#: Most level sets that one price adds, and most steps to the solution of one programme.
+_MOST_SETS, _MOST_STEPS = 40, 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,7 @@ def tree_bound(
     *,
     tolerance: float = 1e-9,
     time_limit: float | None = 60.0,
+    max_stages: int | None = None,
 ) -> TreeBound:
     """Bounds for the mean number of accepted drafts of one step.
 
@@ -89,6 +90,8 @@ def tree_bound(
         Gap at which it stops.
     time_limit : float, optional
         Seconds, after which the bounds so far are returned; None for no limit.
+    max_stages : int, optional
+        Stages, after which they are returned, on any machine the same; each solves two programmes.
 
     Raises
     ------
@@ -101,14 +104,14 @@ def tree_bound(
     lower one from a way to stop, both up to rounding of some 1e-12.
     """
     checked_tolerance("tolerance", tolerance, or_zero=True)
-    if time_limit is not None:
-        checked_amount("time_limit", time_limit)
-    deadline = np.inf if time_limit is None else time.perf_counter() + time_limit
+    limit = np.inf if time_limit is None else checked_amount("time_limit", time_limit)
+    most = np.inf if max_stages is None else checked_amount("max_stages", max_stages)
+    deadline = time.perf_counter() + limit
     texts = TextTree(target, topology.depth)
     trees = tree_law(texts, draft, topology, scheme_maker(scheme))
     search = _Search(texts, trees, deadline)
     while search.gap > tolerance and time.perf_counter() < deadline:
-        if not search.advance():
+        if len(search.stages) >= most or not search.advance():
             break
     status = Status.OPTIMAL if search.gap <= tolerance else Status.LIMIT
     return TreeBound(min(search.lower, search.upper), search.upper, status, tuple(search.stages))
@@ -254,7 +257,7 @@ class _Programme:
 
         for method in ("highs-ipm", "highs-ds"):
             seconds = self._deadline - time.perf_counter()
-            options = {} if seconds == np.inf else {"time_limit": max(seconds, 1e-3)}
+            options = {"maxiter": _MOST_STEPS, "time_limit": max(seconds, 1e-3)}
             solution = linprog(objective, **programme, method=method, options=options)
             if solution.status == 0:
                 return solution

@@ -116,6 +116,17 @@ def test_at_a_limit_both_bounds_hold():
     assert (np.diff(uppers) <= 0).all()
 
 
+@pytest.mark.usefixtures("minutes")
+def test_stages_are_a_limit_without_a_clock():
+    target, draft = tables(0, 16, 2)
+    first = tree_bound(target, draft, k_ary(2, 2), time_limit=None, max_stages=2)
+    again = tree_bound(target, draft, k_ary(2, 2), time_limit=np.inf, max_stages=3)
+    assert first.status is Status.LIMIT
+    assert (len(first.stages), again.stages[:2]) == (2, first.stages)
+    with pytest.raises(InvalidInput, match="max_stages is -1: give a number of at least 0"):
+        tree_bound(target, draft, k_ary(2, 2), max_stages=-1)
+
+
 def test_where_interior_points_find_nothing_the_simplex_method_does(monkeypatch):
     target, draft = tables(2, 3, 2)
     best = whole_programme(target, draft, k_ary(2, 2))

@@ -39,8 +39,8 @@ from mdsd_opt.evidence import LEAST_CALLS, Check, Coverage, Level, Options, Prom
 from mdsd_opt.trees import Node, Topology, ValuedTopology, set_targets, tree_bound, valued
 from mdsd_opt.trees import drawn as drawn_tree
 
-#: Time limit in seconds for the optimum of the tree.
-_OPTIMUM_SECONDS = 5.0
+#: Texts times stages of the search for the optimum of the tree: some seconds of work.
+_OPTIMUM_WORK = 100_000
 
 Laws = ModelLaws | PlaceLaws
 
@@ -129,10 +129,10 @@ class AuditedRule:
         """Upper bound of the mean number of tokens of a step, or None if it is not known."""
         if self.texts is None:
             return None
+        stages = max(_OPTIMUM_WORK // self.texts.law.size, 1)
+        laws = self.target, self.draft
         try:
-            bound = tree_bound(
-                self.target, self.draft, self.topology, self.make, time_limit=_OPTIMUM_SECONDS
-            )
+            bound = tree_bound(*laws, self.topology, self.make, time_limit=None, max_stages=stages)
         except (ProblemTooLarge, UnsupportedScheme):
             return None
         return 1.0 + bound.upper
