@@ -22,7 +22,7 @@ from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts import readable
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
-from mdsd_opt.evidence import COARSE, Coverage, Level, random_checks
+from mdsd_opt.evidence import COARSE, Coverage, Level, Options, random_checks
 
 ConditionalLaw = Callable[[Tokens], Vector]
 
@@ -151,9 +151,9 @@ class Impossible(NamedTuple):
 class DrivenLaw:
     """Law of a callable's output given a draft tuple, found when it is called with the tuple.
 
-    Random runs, `checks` for each tuple on average, have to be foretold: `num_checks` counts them
-    all, and `unseen` is what they miss with at most 1 - `power`. What is `found` must not happen;
-    `coarse` is as of `DrawTree`. Driving ends with `Undrivable` where the budget does not
+    Random runs, the options' for each tuple on average, have to be foretold: `num_checks` counts
+    them all, and `unseen` is what they miss with at most 1 - `power`. What is `found` must not
+    happen; `coarse` is as of `DrawTree`. Driving ends with `Undrivable` where the budget does not
     suffice, and where the callable draws raw bits (integers, exponentials) or too many uniforms, or
     compares them with each other.
     """
@@ -161,21 +161,28 @@ class DrivenLaw:
     def __init__(
         self,
         subject: Subject,
-        checks: int,
+        options: Options,
         budget: Budget,
-        power: float,
         rng: np.random.Generator,
     ) -> None:
-        self._subject, self._checks, self._budget = subject, checks, budget
-        self._power, self.unseen, self._rng = power, 1.0, rng
+        self._subject, self._options, self._budget = subject, options, budget
+        self.unseen, self._rng = 1.0, rng
         self.found: list[Impossible] = []
         self.num_checks = 0
         self.coarse = False
         self.restarting: tuple[str, ...] = ()
 
+    def again(self, distance: float) -> DrivenLaw | None:
+        """The law, with checks that settle whether it is off; None if these are too many."""
+        more = self._options.settling(distance, self.unseen)
+        if more is None:
+            return None
+        return DrivenLaw(self._subject, more, self._budget.renewed(), self._rng)
+
     def share_checks(self, tuples: Tokens, shares: Vector) -> None:
         """Share out the checks among the tuples by their probabilities."""
-        counts, self.unseen = random_checks(shares, self._checks, self._power)
+        options = self._options
+        counts, self.unseen = random_checks(shares, options.driven_checks, options.power)
         self._checks_of = dict(zip(map(tuple, tuples.tolist()), counts, strict=True))
 
     def __call__(self, drafts: Tokens) -> Vector:

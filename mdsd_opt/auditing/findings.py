@@ -17,6 +17,7 @@ from mdsd_opt.evidence import (
     NO_ANSWERS,
     NO_DEVIATION,
     NOT_JUDGED,
+    NOT_SETTLED,
     RESTART,
     Check,
     Coverage,
@@ -60,8 +61,9 @@ class FoundLaw:
         Lower bound of the distance, whatever the calls that failed would have answered.
     num_checks : int or None
         Random calls that a driven law has foretold; None where the law was stated.
-    unseen : float
-        Probability of outcomes that these calls could have missed.
+    unseen, gap : float
+        Probability of outcomes that these calls could have missed, with the power of the audit and
+        with its rate of false alarms: a right law that has gaps is off by that at most.
     trials_p_value : float or None
         p-value of the trials under this law; None without trials.
     """
@@ -72,6 +74,7 @@ class FoundLaw:
     rounding: float
     num_checks: int | None
     unseen: float = 0.0
+    gap: float = 0.0
     acceptance_rate: float | None = None
     impossible_mass: float | None = None
     trials_p_value: float | None = None
@@ -85,6 +88,18 @@ class FoundLaw:
     def fits(self) -> bool:
         """Whether the law is the right one, up to rounding."""
         return self.distance <= self.tolerance
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the law may be off only where it was not seen; what is impossible was."""
+        seen = (self.impossible_mass or 0.0) > self.rounding
+        return self.rounding < self.distance <= self.gap and not seen
+
+
+def doubt_of(distance: float) -> str:
+    """What a doubtful law points to."""
+    away = f"a driven law that is {distance:.2g} away from the target's"
+    return f"{away}, which may be a gap of the driving (method='sampling' has none)"
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -158,10 +173,13 @@ class Findings:
         interval, drafts_wrong = self.distance[1], self.drafts_follow_law is False
         checks = [check for check in self.checks if not (drafts_wrong and check.of_drafts)]
         is_wrong = verdict_class in (EDGE, LOSSY) or drafts_wrong
+        points_to = pointed(checks, interval) if verdict_class in (*CLEAN, EDGE) else ""
+        if law is not None and verdict_class == NOT_SETTLED:
+            points_to = doubt_of(law.distance)
         hidden = Hidden(law.unseen) if law is not None and driven else self._hidden
         facts: dict[str, Any] = {
             "verdict_class": verdict_class,
-            "points_to": pointed(checks, interval) if verdict_class in (*CLEAN, EDGE) else "",
+            "points_to": points_to,
             "method": "sampling" if law is None else law.method,
             "num_trials": self.num_trials,
             "num_checks": None if law is None else law.num_checks,
@@ -226,6 +244,8 @@ class Findings:
         """Class of an audit that found something."""
         kinds = Counter[str]() if self.wrong_tokens is None else self.wrong_tokens.kinds
         failed = sum(kinds[kind] for kind in NO_ANSWERS)
+        if self.law is not None and self.law.is_doubtful:
+            return NOT_JUDGED if failed else NOT_SETTLED
         if self.law is not None:
             disproved = self.law.excess > self.law.rounding
             disproved |= self._passes(self.law.trials_p_value) is False

@@ -34,7 +34,6 @@ from mdsd_opt.errors import ForeignFault, InvalidInput, ProblemTooLarge, Unsuppo
 from mdsd_opt.evidence import (
     LOSSLESS,
     LOSSY,
-    NARROW,
     NO_DEVIATION,
     NOT_DRIVEN,
     AuditOptions,
@@ -128,7 +127,7 @@ def audit_portfolio(
         The verifier fails on every call.
     """
     asked, make = options_of(options, keywords), scheme_maker(scheme)
-    own = {"num_trials": CALLS, "seconds": 120.0, "edge_probes": 128, "driven_checks": 65}
+    own = {"num_trials": CALLS, "edge_probes": 128, "driven_checks": 65}
     settings = budgeted(asked, rng, methods=METHODS, num_drafts=num_drafts, **own)
     rng = generator_of(rng)
     if tree is not None:
@@ -440,7 +439,7 @@ def put_together(tried: Sequence[Tried], began: float, **own: Any) -> PortfolioR
     undriven: dict[str, list[str]] = {}
     for one in tried:
         for note in () if one.report is None else one.report.notes:
-            if note.startswith((NARROW, NOT_DRIVEN)):
+            if note.startswith(NOT_DRIVEN):
                 undriven.setdefault(note, []).append(one.law)
     reasons = tuple(f"{note} (laws: {', '.join(laws)})" for note, laws in undriven.items())
     notes = (*own.pop("notes", ()), *reasons)

@@ -53,8 +53,7 @@ from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.evidence import (
-    COARSE,
-    FINE,
+    LOSSY,
     NOT_DRIVEN,
     Check,
     Coverage,
@@ -183,7 +182,7 @@ def audit(
         asked, rng, methods=METHODS, num_trials=most, num_drafts=problem.num_drafts,
         edge_probes=_EDGE_PROBES, driven_checks=200,
     )  # fmt: skip
-    rng, method, tolerance = generator_of(rng), options.method, options.tolerance
+    rng, method = generator_of(rng), options.method
     edge_probes, max_tuples = options.edge_probes, options.max_tuples
     judge = Judge.of(problem) if lossy else None
     if isinstance(verify, str) and ":" in verify:
@@ -212,20 +211,28 @@ def audit(
     trials, output, notes = _Trials.none(problem), None, tuple[str, ...]()
     log, rare, edges = trials.log, ViolationLog(), list[tuple[ViolationLog, int]]()
     driven = law if isinstance(law, DrivenLaw) else None
+    found: FoundLaw | None = None
     if law is not None:
         try:
             output = enumerate_law(subject, law, max_tuples, options.progress)
-            if driven is not None:
+            found = _found_law(output, problem, driven, options)
+            while (
+                driven is not None and found.is_doubtful and (again := driven.again(found.distance))
+            ):
+                output, driven = enumerate_law(subject, again, max_tuples, options.progress), again
+                found = _found_law(output, problem, driven, options)
+            if driven is not None and not found.is_doubtful:
                 driven.log_violations(output, log)
         except OutOfTime:
             notes = (options.up("its law was not driven, and is sampled"),)
             if method == "driven":
                 deadline = options.deadline()
         except Undrivable as error:
-            law, notes = None, (f"{NOT_DRIVEN}, and sampled: {error.reason}",)
-        if output is None and driven is not None:
+            notes = (f"{NOT_DRIVEN}, and sampled: {error.reason}",)
+            found = found if found and found.is_doubtful else None  # no call gave a token
+        if driven is not None and (output is None or (found and found.is_doubtful)):
             driven.log_found(log, rare)
-    if law is None or output is None:
+    if output is None or found is None or found.is_doubtful:
         drawn = problem.drafts if sample is None else sample
 
         def of_calls(options: Options) -> list[AuditReport]:
@@ -240,10 +247,12 @@ def audit(
             findings = trials.sampled(options, edges[0], sample is not None, rng)
             return [_judged(replace(findings, notes=(*notes, *late)), judge)]
 
-        return settled(of_calls, options, deadline)[0]
-    rounds = tolerance is None and driven is not None
-    if tolerance is None:
-        options = replace(options, tolerance=COARSE if driven and driven.coarse else FINE)
+        report = settled(of_calls, options, deadline)[0]
+        if output is None or found is None or report.verdict_class == LOSSY:
+            return report
+        findings = trials.under_law(options, output, found, rng)
+        findings = replace(findings, edges=edges[0], notes=report.notes)
+        return _judged(findings, judge, output.output)
     if driven is None:
         for token in np.flatnonzero((problem.target <= 0) & (output.output > 0)).tolist():
             log.add("impossible token", (), f"token {token} has probability zero, yet comes out")
@@ -254,7 +263,7 @@ def audit(
 
     def under_law(options: Options) -> list[AuditReport]:
         trials.draw(subject, problem.drafts, options, deadline, rng)
-        findings = trials.under_law(options, output, driven, rounds, rng)
+        findings = trials.under_law(options, output, found, rng)
         if not edges:
             edges.append(edge_violations(subject, rng, edge_probes))
         return [_judged(replace(findings, edges=edges[0]), judge, output.output)]
@@ -329,20 +338,16 @@ class _Trials:
         self,
         options: Options,
         law: EnumeratedLaw,
-        driven: DrivenLaw | None,
-        rounds: bool,
+        found: FoundLaw,
         rng: np.random.Generator,
     ) -> Findings:
         """Findings from the law that the samples should follow, and whether they do."""
         p, valid = self.problem.target, self.tokens != NO_TOKEN
-        tolerance = FINE if options.tolerance is None else options.tolerance
         difference = law.output - p
-        failing = max(1.0 - float(law.output.sum()), 0.0) if driven is not None else 0.0
-        distance = 0.5 * (float(np.abs(difference).sum()) + failing)
-        fits = failing > tolerance or distance <= tolerance
+        fails = found.num_checks is not None and law.output.sum() < 1 - found.tolerance
         points, unexpected = law.transformed(self.drafts[valid], self.tokens[valid], rng)
         if unexpected:
-            whose = "stated law" if driven is None else "law found by driving it"
+            whose = "stated law" if found.num_checks is None else "law found by driving it"
             text = f"{unexpected} tokens that the {whose} rules out"
             self.log.add("impossible token", (), text)
         drawn_from = law.output / (law.output.sum() or 1.0)
@@ -360,24 +365,14 @@ class _Trials:
         return replace(
             self._findings(options),
             coverage=law.coverage,
-            cause="" if fits else cause(law.output, p, self.problem.drafts),
-            law=FoundLaw(
-                distance=distance,
-                excess=float(np.maximum(difference, 0.0).sum()),
-                tolerance=tolerance,
-                rounding=max(tolerance, COARSE) if rounds else tolerance,
-                num_checks=None if driven is None else driven.num_checks,
-                unseen=0.0 if driven is None else driven.unseen,
-                acceptance_rate=law.acceptance_rate,
-                impossible_mass=float(law.output[p <= 0].sum()),
-                trials_p_value=0.0 if unexpected else options.combined(checks),
-            ),
+            cause="" if found.fits or fails else cause(law.output, p, self.problem.drafts),
+            law=replace(found, trials_p_value=0.0 if unexpected else options.combined(checks)),
             checks=checks,
             sight=sight,
             tokens=tuple(
                 TokenDeviation(i, float(p[i]), float(law.output[i]), None)
                 for i in worst
-                if abs(difference[i]) > tolerance
+                if abs(difference[i]) > found.tolerance
             ),
         )
 
@@ -404,6 +399,26 @@ class _Trials:
                 )
             ),
         )
+
+
+def _found_law(
+    law: EnumeratedLaw, problem: TransportProblem, driven: DrivenLaw | None, options: Options
+) -> FoundLaw:
+    """Distance of an output law from the target, and what may explain it."""
+    difference = law.output - problem.target
+    failing = 0.0 if driven is None else max(1.0 - float(law.output.sum()), 0.0)
+    unseen = 0.0 if driven is None else driven.unseen
+    return FoundLaw(
+        distance=0.5 * (float(np.abs(difference).sum()) + failing),
+        excess=float(np.maximum(difference, 0.0).sum()),
+        tolerance=options.rounding(driven is not None and driven.coarse),
+        rounding=options.rounding(driven is not None),
+        num_checks=None if driven is None else driven.num_checks,
+        unseen=unseen,
+        gap=options.gap(unseen),
+        acceptance_rate=law.acceptance_rate,
+        impossible_mass=float(law.output[problem.target <= 0].sum()),
+    )
 
 
 def _judged(findings: Findings, judge: Judge | None, law: Vector | None = None) -> AuditReport:
@@ -445,7 +460,7 @@ def _law_to_enumerate(
             checks = min(checks, max(_LEAST_CHECKS, _MOST_CHECKS // parts))
             seconds /= 2
         budget = Budget(options.max_calls, time.perf_counter() + seconds, parts)
-        return DrivenLaw(subject, checks, budget, options.power, rng)
+        return DrivenLaw(subject, replace(options, driven_checks=checks), budget, rng)
     if method == "enumeration" and law is None:
         raise InvalidInput(
             "method 'enumeration' needs a verifier of mdsd_opt or a callable with an attribute "

@@ -146,13 +146,6 @@ NO_ANSWERS = ("exception", "not a token", "not tokens")
 #: Beginning of a note that says why a law was not driven.
 NOT_DRIVEN = "not driven"
 
-#: Note on a driven law whose distance from the right one is within what its checks can have missed.
-NARROW = (
-    "the distance is within what driving can have missed: a right function whose steps are "
-    "narrower than the points tried, as an alias table's are, looks like this; ask "
-    "method='sampling'"
-)
-
 #: Answers of `Report.verdict_class`.
 LOSSLESS, NO_DEVIATION, EDGE = "lossless", "no deviation", "edge"
 LOSSY, NOT_JUDGED, NOT_SETTLED = "lossy", "not judged", "not settled"
@@ -297,8 +290,31 @@ class Coverage:
         ]
 
 
+class Judged:
+    """What a verdict class, and the bias that could have stayed hidden, say in a word."""
+
+    __slots__ = ()
+    verdict_class: Any
+    detectable_bias: Any
+
+    @property
+    def clean(self) -> bool:
+        """Whether no fault was found, whatever could have stayed hidden."""
+        return self.verdict_class in CLEAN
+
+    @property
+    def faultless(self) -> bool:
+        """Whether nothing was found wrong; of a rule that is lossy on purpose, nothing else."""
+        return self.clean
+
+    @property
+    def lossless(self) -> bool:
+        """Whether nothing deviates and no bias above .05 could have stayed hidden."""
+        return self.clean and self.detectable_bias <= HIDDEN_AT_MOST
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Report:
+class Report(Judged):
     """Verdict of an audit, with the numbers that every kind of audit has.
 
     Its ``acceptance_rate`` is the probability that the output is among the drafts, its
@@ -312,7 +328,7 @@ class Report:
         while a bias of up to `detectable_bias` could have stayed hidden; "edge" where impossible
         values alone are wrong; "lossy"; "not judged" where calls failed or nothing was met;
         "not settled" where the most calls that an audit makes point to a fault, but are not
-        enough to say so.
+        enough to say so, or a driven law is off by no more than its checks can have missed.
     method : str
         "enumeration" (of the stated conditional law), "driven" (of the law found by driving the
         callable with given random numbers, exact up to `num_checks`) or "sampling".
@@ -409,21 +425,6 @@ class Report:
     cause: str = ""
     example: Example | None = None
     notes: tuple[str, ...] = ()
-
-    @property
-    def clean(self) -> bool:
-        """Whether no fault was found, whatever could have stayed hidden."""
-        return self.verdict_class in CLEAN
-
-    @property
-    def faultless(self) -> bool:
-        """Whether nothing was found wrong; of a rule that is lossy on purpose, nothing else."""
-        return self.clean
-
-    @property
-    def lossless(self) -> bool:
-        """Whether nothing deviates and no bias above .05 could have stayed hidden."""
-        return self.clean and self.detectable_bias <= HIDDEN_AT_MOST
 
     def answer(self, detect: float | None = None, tolerate_edge: float = 1e-12) -> str:
         """Whether the audit is passed, in a word: the one of terminals, pages and JUnit's files.

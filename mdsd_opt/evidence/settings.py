@@ -244,6 +244,24 @@ class Options(AuditOptions):
         """False-alarm rate of one check of weight one."""
         return self.false_alarm / max(sum(check.weight for check in checks), 1.0)
 
+    def gap(self, unseen: float) -> float:
+        """Part of a driven law that its checks miss with the rate of false alarms at most.
+
+        `unseen` is what they miss with 1 - `power`, see `random_checks`.
+        """
+        return unseen * self.accused / -math.log1p(-self.power)
+
+    def settling(self, distance: float, unseen: float) -> Options | None:
+        """Options with checks of a driven law that do not miss so much of it, as these may.
+
+        They are a tenth more than are needed, as their number in a part is rounded; None if they
+        are more than `max_calls`.
+        """
+        if self.accused > self.max_calls * distance:
+            return None
+        checks = math.ceil(1.1 * self.driven_checks * self.gap(unseen) / distance)
+        return replace(self, driven_checks=checks)
+
     def deadline(self) -> float:
         """Time by `time.perf_counter` at which an audit that begins now has to end."""
         return time.perf_counter() + self.seconds

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from support.text_sessions import by_alias
 
 from mdsd_opt.decoding import parse_topology
 from mdsd_opt.drafts import WithReplacement
@@ -739,22 +740,6 @@ def by_rank(law: Law, u: float) -> int:
 
 def from_the_end(law: Law, u: float) -> int:
     return law.size - 1 - pick(law[::-1], u)
-
-
-def by_alias(law: Law, u: float) -> int:
-    """Walker's table, by one number for column and coin."""
-    size = law.size
-    share, other = law / law.sum() * size, list(range(size))
-    small = [i for i in range(size) if share[i] < 1]
-    large = [i for i in range(size) if share[i] >= 1]
-    while small and large:
-        i, j = small.pop(), large[-1]
-        other[i] = j
-        share[j] -= 1 - share[i]
-        if share[j] < 1:
-            small.append(large.pop())
-    column = min(int(u * size), size - 1)
-    return column if u * size - column < share[column] or column in small else other[column]
 
 
 def drawing(draw: Callable[[Law, float], int], u: Callable[[], float]) -> Callable[[], Function]:

@@ -79,9 +79,6 @@ def test_nothing_wrong_passes(kind: str, name: str) -> None:
 
 
 @named(RIGHT)
-def test_nothing_right_is_accused(kind: str, name: str, request: pytest.FixtureRequest) -> None:
-    if "alias" in name:
-        narrow = "steps narrower than the points tried are not seen (docs/limits.md)"
-        request.applymarker(pytest.mark.xfail(reason=narrow, strict=True))
+def test_nothing_right_is_accused(kind: str, name: str) -> None:
     report = audited(kind, RIGHT[kind, name](), num_trials=4_000)
     assert report.verdict_class != "lossy", report.verdict

@@ -86,6 +86,10 @@ class Budget:
         self._spent = self._begun = 0
         self._limit = calls
 
+    def renewed(self) -> Budget:
+        """As many calls anew, up to the same time."""
+        return Budget(self._calls, self._deadline, self._parts)
+
     def begin(self) -> None:
         """Begin a part, if those before it do not foretell that all will take too many calls."""
         # The mean of the first ones may be too high by this much.

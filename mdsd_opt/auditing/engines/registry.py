@@ -25,7 +25,7 @@ from mdsd_opt.base.registry import Registry
 from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.drafts import scheme_maker
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.evidence import CLEAN, Example, plain, worst_class
+from mdsd_opt.evidence import Example, Judged, plain, worst_class
 from mdsd_opt.problem import TransportProblem
 
 #: The target gives two tokens no mass; the test is whether one of them is ever accepted.
@@ -82,7 +82,7 @@ def get(name: str, *, any_version: bool = False) -> Engine:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineAudit:
+class EngineAudit(Judged):
     """Result of the standard audits of an engine.
 
     Attributes
@@ -99,21 +99,6 @@ class EngineAudit:
     texts: TreeAuditReport
     zeros: AuditReport
     seconds: float
-
-    @property
-    def clean(self) -> bool:
-        """Whether both audits found nothing."""
-        return self.verdict_class in CLEAN
-
-    @property
-    def faultless(self) -> bool:
-        """The same: engines are not lossy on purpose."""
-        return self.clean
-
-    @property
-    def lossless(self) -> bool:
-        """Whether both audits found nothing, and no bias above .05 could have stayed hidden."""
-        return self.texts.lossless and self.zeros.lossless
 
     @property
     def detectable_bias(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from mdsd_opt.auditing.behaviour import broken_side
 from mdsd_opt.auditing.driving import Undrivable
+from mdsd_opt.auditing.findings import doubt_of
 from mdsd_opt.auditing.looks import settled
 from mdsd_opt.auditing.replay import Replay
 from mdsd_opt.auditing.seen_texts import Numbered
@@ -35,6 +37,7 @@ from mdsd_opt.evidence import (
     NO_DEVIATION,
     NOT_DRIVEN,
     NOT_JUDGED,
+    NOT_SETTLED,
     AuditOptions,
     NoTokenLeft,
     OptionKeywords,
@@ -59,8 +62,8 @@ _REPEATED, _REPEATED_CALLS = 16, 2_048
 #: Vocabulary sizes of the wide laws.
 _WIDE_SIZES = (2_048,)
 
-#: Texts that show what came before a token whose driven law is wrong, and seconds for them.
-_TELLING_TEXTS, _TELLING_SECONDS = 1_000, 5.0
+#: Texts that show what came before a token whose driven law is wrong.
+_TELLING_TEXTS = 1_000
 
 
 @foreign("the function under audit")
@@ -119,10 +122,11 @@ def audit_text(
     num_texts : int, optional
         Texts that are sampled of each pair of models, another name of `num_trials`.
     options : AuditOptions
-        Its budgets are 120 seconds for everything, 21,000 texts, and 500 checks of each driven law.
-        With the method "driven", the law on small vocabularies is found by calling the function at
-        chosen random numbers, exact up to the random checks that the report counts (what cannot be
-        driven is sampled, and a note says why); "auto" does that, and samples wide vocabularies.
+        Its budgets are 21,000 texts, and 500 checks of each driven law; there is no limit of time
+        unless one is given. With the method "driven", the law on small vocabularies is found by
+        calling the function at chosen random numbers, exact up to the random checks that the report
+        counts (what cannot be driven is sampled, and a note says why); "auto" does that, and
+        samples wide vocabularies.
     **keywords
         The same by their names, such as ``method="sampling"``.
 
@@ -150,7 +154,7 @@ def audit_text(
     if library not in LIBRARIES:
         raise UnknownName.among("library", library, LIBRARIES)
     asked = options_of(options, {"num_trials": num_texts, **keywords})
-    settings = budgeted(asked, rng, num_trials=21_000, seconds=120.0, driven_checks=500)
+    settings = budgeted(asked, rng, num_trials=21_000, driven_checks=500)
     length, promises = int(length), both_sides(promise)
     if laws is not None:
         wide = given_laws(*laws, length)
@@ -279,6 +283,8 @@ class _TextAudit:
             return NOT_JUDGED
         if self._is_wrong:
             return EDGE
+        if any(law.is_doubtful for law in self.laws):
+            return NOT_SETTLED
         return NO_DEVIATION if self.samples else LOSSLESS
 
     def _session(self, tables: AnyTables, shown: tuple[bool, bool] = (False, False)) -> Session:
@@ -312,11 +318,14 @@ class _TextAudit:
     def _driven(self, tables: Tables, deadline: float) -> DrivenText:
         """Law of the texts on some tables; a wrong one is driven again without merging."""
         session, merges = self._session(tables), tables.vocab_size > 2
-        seed = int(self.rng.integers(2**31))
-        law = driven_text(session, self.options, merges, deadline, seed)
-        if law.fits or not law.num_merged:
-            return law
-        return driven_text(session, self.options, False, deadline, seed)
+        seed, more = int(self.rng.integers(2**31)), self.options
+        law = driven_text(session, more, merges, deadline, seed)
+        if law.num_merged and not law.fits:
+            law = driven_text(session, more, False, deadline, seed)
+        with suppress(Undrivable):
+            while law.is_doubtful and (options := more.settling(law.distance, law.unseen)):
+                more, law = options, driven_text(session, options, False, deadline, seed)
+        return law
 
     def _broken_side(self, tables: AnyTables, deadline: float) -> str:
         """Side whose promise is not kept, on tables where the texts deviate."""
@@ -346,12 +355,16 @@ class _TextAudit:
         telling: Sample
         if self.laws and (not by_sample or not all(law.fits for law in self.laws)):
             shown = max(
-                self.laws, key=lambda law: (0 if is_wrong else law.tables.length, law.distance)
+                self.laws,
+                key=lambda law: (
+                    law.is_doubtful,
+                    0 if is_wrong else law.tables.length,
+                    law.distance,
+                ),
             )
             if is_wrong or not samples:
-                until = min(time.perf_counter() + _TELLING_SECONDS, deadline)
                 session = self._session(shown.tables)
-                samples.append(sampled(session, _TELLING_TEXTS, self.rng, until))
+                samples.append(sampled(session, _TELLING_TEXTS, self.rng, deadline))
             telling = samples[-1]
         else:
             shown = telling = min(samples, key=lambda each: options.combined(each.checks))
@@ -368,6 +381,7 @@ class _TextAudit:
         served = [note for sample in self.samples[:1] for note in sample.notes]
         trials = [part.trial() for part in parts]
         open_ones = [] if kind in (LOSSY, NOT_JUDGED) else self.samples
+        doubt = doubt_of(shown.distance) if kind == NOT_SETTLED else ""
         odd = shown.example()
         where = f"{odd.where} with the models of {shown.tables}".strip()
         checks = tuple(check for sample in self.samples for check in sample.checks)
@@ -377,7 +391,7 @@ class _TextAudit:
         hidden = Hidden.largest([*sampled_hidden, *(Hidden(law.unseen) for law in self.laws)])
         return TextAuditReport(
             verdict_class=kind,
-            points_to=next((one.points_to for one in open_ones if one.points_to), ""),
+            points_to=next((one.points_to for one in open_ones if one.points_to), doubt),
             method=shown.trial().method,
             vocab_size=shown.tables.vocab_size,
             length=shown.tables.length,

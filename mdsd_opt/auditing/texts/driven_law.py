@@ -172,8 +172,8 @@ class DrivenText:
         where that is more; None where neither was met.
     num_merged : int
         Nodes of the tree that were taken to be others.
-    unseen : float
-        Probability of texts that the random checks could have missed.
+    unseen, gap : float
+        Probability of texts that the random checks could have missed, see `FoundLaw`.
     wrong, failed : ViolationLog
         Impossible texts, however rare; calls that gave none.
     """
@@ -187,6 +187,7 @@ class DrivenText:
     num_merged: int
     unseen: float
     seconds: float
+    gap: float = 0.0
     wrong: ViolationLog = field(default_factory=ViolationLog)
     failed: ViolationLog = field(default_factory=ViolationLog)
     edge_mass: float | None = None
@@ -199,12 +200,22 @@ class DrivenText:
 
     @property
     def is_right(self) -> bool:
-        """Whether the law fits, and impossible texts do not come out even once in a lifetime."""
-        return self.fits and not self.wrong.count
+        """Whether the law may fit, and impossible texts do not come out even once in a lifetime."""
+        return (self.fits or self.is_doubtful) and not self.wrong.count
 
     @property
     def is_lossy(self) -> bool:
-        """Whether the law deviates by more than an edge."""
+        """Whether the law deviates by more than an edge, and than a gap of the driving."""
+        return self._is_off and not self.is_doubtful
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the law may be off only where it was not seen, see `FoundLaw`."""
+        impossible = float(self.law[self.texts.law == 0].sum())
+        return self._is_off and self.distance <= self.gap and impossible <= ROUNDING
+
+    @property
+    def _is_off(self) -> bool:
         return self.distance > max(self.tolerance, ROUNDING)
 
     @property
@@ -266,6 +277,7 @@ def driven_text(
             log_impossible(text, tables, f"{where}: probability {leaf.mass:.3g}", wrong)
     distance = float(np.maximum(law - texts.law, 0.0).sum())
     tolerance = options.rounding(tree.coarse)
+    unseen = unseen_bias(options.driven_checks, options.power)
     edges = [float(law[texts.law == 0].sum())] if wrong.count else []
     if tolerance < distance <= ROUNDING:
         edges.append(distance)
@@ -277,7 +289,8 @@ def driven_text(
         tolerance=tolerance,
         num_checks=tree.num_checks,
         num_merged=tree.num_merged,
-        unseen=unseen_bias(options.driven_checks, options.power),
+        unseen=unseen,
+        gap=options.gap(unseen),
         seconds=time.perf_counter() - began,
         wrong=wrong,
         failed=failed,
