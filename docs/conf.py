@@ -33,7 +33,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinxcontrib.bibtex",
 ]
-exclude_patterns = ["_build", "pictures", "benchmarks/measured"]
+exclude_patterns = ["_build", "pictures", "benchmarks/measured", "schemas"]
 
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3

@@ -1,0 +1,112 @@
+"""JSON Schemas of what verbs print with --json: python docs/json_schemas.py writes docs/schemas.
+
+A schema is what genson reads off the documents of several commands: their fields, with types, and
+which of them all have. That of problems is written by hand, beside them.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+SCHEMAS = Path(__file__).parent / "schemas"
+COUNTS = "advise --accepted .72,.5,.34 --depth 3 --target-ms 20 --draft-ms 2"
+
+#: Commands that a schema is read off, by its name; those of `TESTED` are held against it.
+COMMANDS = {
+    "rates": [
+        "rates -k 1-2",
+        "rates -k 3 --schemes without_replacement --verifiers all",
+    ],
+    "advise": [
+        "advise --target-ms 20 --draft-ms 2",
+        "advise --target-ms 40 --draft-ms 1 --temperature 0.5",
+    ],
+    "advise-counts": [COUNTS, f"{COUNTS} --batch 1,16"],
+    "solve": ["solve {problem}", "solve {problem} --method full_lp"],
+    "plan": ["plan --nodes 4 -k 2", "plan --nodes 3 -k 1 --temperature 0.7"],
+    "relax": ["relax -k 2", "relax -k 1 --temperature 0.7"],
+    "stability": ["stability", "stability --temperature 0"],
+    "check": [
+        "check without_replacement_dominates --vocab-size 3 -k 2",
+        "check acceptance_one --vocab-size 3 -k 2",
+    ],
+    "search": [
+        'search "greedy(2) >= without_replacement(2)" --vocab-size 3',
+        'search "p0 >= q0**3" --vocab-size 3',
+    ],
+    "audit-verifier": [
+        "audit verifier rrs --seconds 5",
+        "audit verifier naive_target",
+    ],
+    "bench": ["bench solvers --quick --rounds 1"],
+    "reproduce": ["reproduce spechub"],
+}
+TESTED = {
+    "rates": "rates -k 2,4 --top-p 0.9 --verifiers optimal,rrs",
+    "advise": "advise --target-ms 30 --draft-ms 1 --temperature 0.8",
+    "advise-counts": "advise --accepted .6,.3 --depth 2 --target-ms 20 --draft-ms 4",
+    "solve": "solve {problem} --method dual_lp",
+    "plan": "plan --nodes 5 -k 2",
+    "relax": "relax -k 4",
+    "search": 'search "greedy(3) >= without_replacement(3)" --vocab-size 4',
+    "bench": "bench solvers --quick --rounds 1 --methods full_lp -V 6",
+}
+PROBLEM = {
+    "target": ["1/2", "0.3", 0.2],
+    "drafts": {"scheme": "with_replacement", "q": [0.2, 0.3, 0.5], "num_drafts": 2},
+}
+
+
+def document_of(command: str, folder: Path) -> Any:
+    """What a command prints with --json."""
+    problem = folder / "problem.json"
+    problem.write_text(json.dumps(PROBLEM))
+    words = shlex.split(command.format(problem=problem))
+    program = [sys.executable, "-m", "mdsd_opt", *words, "--json"]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 1, 3):  # 1 and 3 are verdicts
+        raise RuntimeError(f"{command}: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+#: Fields whose names belong to what was read, solved or run.
+FREE = ("metadata", "stats", "circumstances", "options")
+
+
+def freed(schema: Any) -> Any:
+    """A schema in which objects with names of their own are objects, and no more is said."""
+    if isinstance(schema, list):
+        return [freed(x) for x in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: {"type": ["object", "null"]} if name in FREE else freed(part)
+        for name, part in schema.items()
+    }
+
+
+def main() -> None:
+    from tempfile import TemporaryDirectory
+
+    from genson import SchemaBuilder
+
+    with TemporaryDirectory() as folder:
+        for name, commands in COMMANDS.items():
+            builder = SchemaBuilder("https://json-schema.org/draft/2020-12/schema")
+            builder.add_schema(
+                {"title": f"mdsd-opt {commands[0].split(' -')[0]} --json"}
+            )
+            for command in commands:
+                builder.add_object(document_of(command, Path(folder)))
+            path = SCHEMAS / f"{name}.schema.json"
+            path.write_text(json.dumps(freed(builder.to_schema()), indent=1) + "\n")
+            print(path.name)
+
+
+if __name__ == "__main__":
+    main()
