@@ -194,6 +194,8 @@ def capture(
     tell = tell or (lambda line: None)
     progress = progress or (lambda prompts, tokens: None)
     keep = _keeper(vocab_size, settings.dtype, rates, num_threads)
+    on_device = (getattr(model, "is_on_device", False) for model in (target, draft))
+    in_place = rates is not None and all(on_device)  # where rates are all that is kept
     manifest = _begin(place, described, len(pieces), force)
     entries = []
     for i, piece in enumerate(pieces):  # all before the work, so that one hears at once
@@ -201,7 +203,7 @@ def capture(
         progress(0 if entries[i] is None else len(piece.prompts), 0)
     for i, (piece, entry) in enumerate(zip(pieces, entries, strict=True)):
         if entry is None:
-            arrays = _shard(piece, target, draft, keep, settings, progress)
+            arrays = _shard(piece, target, draft, keep, settings, progress, in_place)
             metadata = {"settings": _digest(described), "metadata": json.dumps(described)}
             write_safetensors(piece.path, arrays, metadata)
             entry = piece.entry(len(arrays["tokens"]), file_sha256(piece.path))
@@ -300,8 +302,9 @@ def _shard(
     keep: _Keeper,
     settings: CaptureSettings,
     progress: Callable[[int, int], None],
+    in_place: bool,
 ) -> dict[str, NDArray[Any]]:
-    """Arrays of one shard."""
+    """Arrays of one shard; with `in_place` logits are kept from tensors where the models are."""
     parts: dict[str, list[NDArray[Any]]] = defaultdict(list)
     for number, prompt in enumerate(piece.prompts, start=piece.first):
         text = [int(token) for token in prompt]
@@ -312,7 +315,7 @@ def _shard(
             text += target.continuation(text, settings.num_tokens, choose)
         places = _places(start, len(text), settings.num_positions)
         rows = [place - 1 for place in places]
-        ours, theirs = (_logits(model, text[:-1], rows) for model in (target, draft))
+        ours, theirs = (_logits(x, text[:-1], rows, in_place) for x in (target, draft))
         for name, array in keep(ours, theirs, f"prompt {number + 1}").items():
             parts[name].append(array)
         parts["sequence"].append(np.full(len(places), number, np.int64))
@@ -322,9 +325,11 @@ def _shard(
     return {name: np.concatenate(arrays) for name, arrays in parts.items()}
 
 
-def _logits(model: LanguageModel, text: Sequence[int], rows: Sequence[int]) -> NDArray[Any]:
+def _logits(model: Any, text: Sequence[int], rows: Sequence[int], in_place: bool) -> Any:
+    """Logits of some rows, as an array or, `in_place`, as a tensor where the model is."""
     last = model.vocab_size - 1
-    return np.asarray(model.logits([min(token, last) for token in text], rows))
+    known = [min(token, last) for token in text]
+    return model.logits_in_place(known, rows) if in_place else np.asarray(model.logits(known, rows))
 
 
 def _chooser(temperature: float, rng: np.random.Generator) -> Callable[[NDArray[Any]], int]:
@@ -340,23 +345,23 @@ def _places(start: int, stop: int, count: int | None) -> list[int]:
 
 
 #: Maps logits of both models to the arrays that are kept, by name; errors say where the rows are.
-_Keeper = Callable[[NDArray[Any], NDArray[Any], str], dict[str, NDArray[Any]]]
+_Keeper = Callable[[Any, Any, str], dict[str, NDArray[Any]]]
 
 
 def _keeper(
     vocab_size: int, dtype: str, config: RatesConfig | None, num_threads: int | None
 ) -> _Keeper:
-    def logits(target: NDArray[Any], draft: NDArray[Any], where: str) -> dict[str, NDArray[Any]]:
+    def logits(target: Any, draft: Any, where: str) -> dict[str, Any]:
         sides = {"target": target, "draft": draft}
         for name, side in sides.items():
-            if np.isnan(side).any():
+            if (side != side).any():  # so that it is for tensors, too
                 raise InvalidDistribution(
                     f"{where}: the {name} gives logits that are NaN: its weights are damaged, or "
                     "too large for its precision"
                 )
         return {name: _stored(side, vocab_size, dtype) for name, side in sides.items()}
 
-    def rates(target: NDArray[Any], draft: NDArray[Any], where: str) -> dict[str, NDArray[Any]]:
+    def rates(target: Any, draft: Any, where: str) -> dict[str, NDArray[Any]]:
         assert config is not None
         target, draft = logits(target, draft, where).values()  # rounded as they would be stored
         return {"rates": rates_by_column(target, draft, config, where, num_threads)}
@@ -364,7 +369,14 @@ def _keeper(
     return logits if config is None else rates
 
 
-def _stored(logits: NDArray[Any], vocab_size: int, dtype: str) -> NDArray[Any]:
+def _stored(logits: Any, vocab_size: int, dtype: str) -> Any:
+    """Logits rounded as they are stored, and filled up; a tensor stays one."""
+    if not isinstance(logits, np.ndarray):
+        import torch
+
+        missing = vocab_size - logits.shape[1]
+        rounded = logits.to(getattr(torch, dtype))
+        return torch.nn.functional.pad(rounded, (0, missing), value=-np.inf)
     import ml_dtypes
 
     wanted = np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(np.float32)

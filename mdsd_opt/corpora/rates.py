@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.frames import data_frame
 from mdsd_opt.base.long_runs import progress_bar
@@ -162,7 +163,7 @@ def rates_of_rows(
             if where is None:
                 raise
             raise type(error)(f"{where}: {error}") from error
-        yield np.asarray(rates).reshape(-1, len(counts))
+        yield to_numpy(rates).reshape(-1, len(counts))
 
 
 def combinations(

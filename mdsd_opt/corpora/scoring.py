@@ -119,13 +119,16 @@ def load_rates(
 
 
 def rates_by_column(
-    target: NDArray[Any],
-    draft: NDArray[Any],
+    target: Any,
+    draft: Any,
     config: RatesConfig,
     where: str,
     num_threads: int | None = None,
 ) -> NDArray[np.float64]:
-    """Columns of a config for rows of logits, [N, C]; errors say which rows (`where`) are meant."""
+    """Columns of a config for rows of logits of any library, [N, C].
+
+    Errors say which rows (`where`) are meant.
+    """
     combined = combinations(config.schemes, config.verifiers, config.num_drafts)
     options = {**config.options, "num_threads": num_threads}
     return np.concatenate(list(rates_of_rows(target, draft, combined, options, where)), axis=1)

@@ -108,13 +108,22 @@ class LoadedModel:
             int(token) for token in self.tokenizer(whole, add_special_tokens=False)["input_ids"]
         ]
 
+    @property
+    def is_on_device(self) -> bool:
+        """Whether its logits are elsewhere than in the host's memory."""
+        return str(self.model.device) != "cpu"
+
     def logits(self, ids: Sequence[int], rows: Sequence[int]) -> NDArray[Any]:
         """Logits after each of the prefixes that end at `rows`, in one pass; [len(rows), V]."""
+        return to_numpy(self.logits_in_place(ids, rows))
+
+    def logits_in_place(self, ids: Sequence[int], rows: Sequence[int]) -> Any:
+        """As `logits`, a tensor where the model is."""
         import torch
 
         with torch.inference_mode():
             output = self.model(self._tensor(ids), use_cache=False).logits[0]
-            return to_numpy(output[torch.as_tensor(list(rows), device=output.device)])
+            return output[torch.as_tensor(list(rows), device=output.device)]
 
     def continuation(
         self, ids: Sequence[int], count: int, choose: Callable[[NDArray[Any]], int]
