@@ -351,17 +351,14 @@ class _TextAudit:
         kind = self._class(bool(failed))
         logs = failed if kind == NOT_JUDGED else [part.wrong for part in parts]
         shown: Sample | DrivenText
+
+        def telling_most(law: DrivenText) -> tuple[bool, int, float]:
+            return law.is_doubtful, 0 if is_wrong else law.tables.length, law.distance
+
         samples = list(self.samples)
         telling: Sample
         if self.laws and (not by_sample or not all(law.fits for law in self.laws)):
-            shown = max(
-                self.laws,
-                key=lambda law: (
-                    law.is_doubtful,
-                    0 if is_wrong else law.tables.length,
-                    law.distance,
-                ),
-            )
+            shown = max(self.laws, key=telling_most)
             if is_wrong or not samples:
                 session = self._session(shown.tables)
                 samples.append(sampled(session, _TELLING_TEXTS, self.rng, deadline))

@@ -13,6 +13,7 @@ import numpy as np
 from mdsd_opt.auditing.driving import DrawTree, Tape
 from mdsd_opt.auditing.driving.draw_tree import Budget, DrawNode, Run
 from mdsd_opt.auditing.driving.tape import CategoryDraw, Draw, Tail, UniformDraw, Value
+from mdsd_opt.auditing.findings import FoundLaw
 from mdsd_opt.auditing.model_texts import Texts
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.auditing.texts.report import Trial
@@ -155,25 +156,21 @@ class SessionTree(DrawTree):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class DrivenText:
-    r"""A law of texts.
+class DrivenText(FoundLaw):
+    r"""A law of texts, and how far it is from the target's.
+
+    Its distance is the excess over that, :math:`\sum_t \max(\Pr(t) - p(t), 0)`: total variation,
+    and where calls fail the least that it can be.
 
     Attributes
     ----------
     law : ndarray, shape (V**length,)
         Completed by the target; it sums to less than one where calls fail.
-    distance : float
-        Excess over the target's law, :math:`\sum_t \max(\Pr(t) - p(t), 0)`: total variation, and
-        where calls fail the least that it can be.
-    tolerance : float
-        Part of the distance that is rounding.
     edge_mass : float or None
         Probability of the texts that the target rules out, together, or what rounding has changed
         where that is more; None where neither was met.
     num_merged : int
         Nodes of the tree that were taken to be others.
-    unseen, gap : float
-        Probability of texts that the random checks could have missed, see `FoundLaw`.
     wrong, failed : ViolationLog
         Impossible texts, however rare; calls that gave none.
     """
@@ -181,22 +178,13 @@ class DrivenText:
     tables: Tables
     texts: Texts
     law: Vector
-    distance: float
-    tolerance: float
     num_checks: int
     num_merged: int
-    unseen: float
     seconds: float
-    gap: float = 0.0
     wrong: ViolationLog = field(default_factory=ViolationLog)
     failed: ViolationLog = field(default_factory=ViolationLog)
     edge_mass: float | None = None
     interval: None = None
-
-    @property
-    def fits(self) -> bool:
-        """Whether the law is the target's, up to rounding."""
-        return self.distance <= self.tolerance
 
     @property
     def is_right(self) -> bool:
@@ -206,17 +194,7 @@ class DrivenText:
     @property
     def is_lossy(self) -> bool:
         """Whether the law deviates by more than an edge, and than a gap of the driving."""
-        return self._is_off and not self.is_doubtful
-
-    @property
-    def is_doubtful(self) -> bool:
-        """Whether the law may be off only where it was not seen, see `FoundLaw`."""
-        impossible = float(self.law[self.texts.law == 0].sum())
-        return self._is_off and self.distance <= self.gap and impossible <= ROUNDING
-
-    @property
-    def _is_off(self) -> bool:
-        return self.distance > max(self.tolerance, ROUNDING)
+        return self.distance > self.rounding and not self.is_doubtful
 
     @property
     def position(self) -> int | None:
@@ -278,7 +256,8 @@ def driven_text(
     distance = float(np.maximum(law - texts.law, 0.0).sum())
     tolerance = options.rounding(tree.coarse)
     unseen = unseen_bias(options.driven_checks, options.power)
-    edges = [float(law[texts.law == 0].sum())] if wrong.count else []
+    impossible = float(law[texts.law == 0].sum())
+    edges = [impossible] if wrong.count else []
     if tolerance < distance <= ROUNDING:
         edges.append(distance)
     return DrivenText(
@@ -286,7 +265,10 @@ def driven_text(
         texts=texts,
         law=law,
         distance=distance,
+        excess=distance,
+        impossible_mass=impossible,
         tolerance=tolerance,
+        rounding=max(tolerance, ROUNDING),
         num_checks=tree.num_checks,
         num_merged=tree.num_merged,
         unseen=unseen,
