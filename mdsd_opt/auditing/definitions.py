@@ -18,14 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.file_statements import (
-    ANY,
-    IMPORTED,
-    UNTOLD,
-    Statement,
-    Statements,
-    imported,
-)
+from mdsd_opt.auditing.file_statements import ANY, IMPORTED, UNTOLD, Statement, Statements, imported
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.errors import ForeignFault, InvalidInput
 

@@ -10,13 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mdsd_opt.auditing.driving import Budget, Tape, Undrivable, driven_tree
-from mdsd_opt.auditing.subject import (
-    Failure,
-    Subject,
-    ViolationLog,
-    draft_argument,
-    outcome_of,
-)
+from mdsd_opt.auditing.subject import Failure, Subject, ViolationLog, draft_argument, outcome_of
 from mdsd_opt.base.array_types import Tokens, Vector
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.long_runs import progress_bar

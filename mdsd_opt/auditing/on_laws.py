@@ -15,12 +15,7 @@ import numpy as np
 from mdsd_opt.auditing.behaviour import behaviour, broken_side
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
 from mdsd_opt.auditing.replay import Case, Replay
-from mdsd_opt.auditing.subject import (
-    AlwaysFails,
-    Subject,
-    TreeVerify,
-    as_verifier,
-)
+from mdsd_opt.auditing.subject import AlwaysFails, Subject, TreeVerify, as_verifier
 from mdsd_opt.auditing.trees.audit import report_of
 from mdsd_opt.auditing.trees.report import TreeAuditReport
 from mdsd_opt.auditing.trees.rule import AuditedRule, TreeSample

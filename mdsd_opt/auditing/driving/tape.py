@@ -10,14 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from mdsd_opt.auditing.randomness.sources import (
-    DOUBLE,
-    Clock,
-    Grid,
-    Shape,
-    Source,
-    categories_at,
-)
+from mdsd_opt.auditing.randomness.sources import DOUBLE, Clock, Grid, Shape, Source, categories_at
 from mdsd_opt.base.array_types import Integers, Vector
 
 #: Most draws in one call that can be explored; a race counts as one.
