@@ -215,12 +215,12 @@ def audit(
     if law is not None:
         try:
             output = enumerate_law(subject, law, max_tuples, options.progress)
-            found = _found_law(output, problem, driven, options)
+            found = _found_law(output, problem, driven, options, lossy)
             while (
                 driven is not None and found.is_doubtful and (again := driven.again(found.distance))
             ):
                 output, driven = enumerate_law(subject, again, max_tuples, options.progress), again
-                found = _found_law(output, problem, driven, options)
+                found = _found_law(output, problem, driven, options, lossy)
             if driven is not None and not found.is_doubtful:
                 driven.log_violations(output, log)
         except OutOfTime:
@@ -402,9 +402,13 @@ class _Trials:
 
 
 def _found_law(
-    law: EnumeratedLaw, problem: TransportProblem, driven: DrivenLaw | None, options: Options
+    law: EnumeratedLaw,
+    problem: TransportProblem,
+    driven: DrivenLaw | None,
+    options: Options,
+    lossy: bool,
 ) -> FoundLaw:
-    """Distance of an output law from the target, and what may explain it."""
+    """Distance of an output law from the target, and what may explain it: no gap if it is meant."""
     difference = law.output - problem.target
     failing = 0.0 if driven is None else max(1.0 - float(law.output.sum()), 0.0)
     unseen = 0.0 if driven is None else driven.unseen
@@ -415,7 +419,7 @@ def _found_law(
         rounding=options.rounding(driven is not None),
         num_checks=None if driven is None else driven.num_checks,
         unseen=unseen,
-        gap=options.gap(unseen),
+        gap=0.0 if lossy else options.gap(unseen),
         acceptance_rate=law.acceptance_rate,
         impossible_mass=float(law.output[problem.target <= 0].sum()),
     )
