@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mdsd_opt.planning import Advice, scheme_title
 from mdsd_opt.plots.drawing import COLUMN, SMALL, draw_intervals, finish, new_axes, new_figure
+from mdsd_opt.plots.planned_trees import draw_lines
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,17 +48,31 @@ def _height(result: Advice) -> float:
 
 
 def advice_figure(result: Advice) -> Figure:
-    """Bars of the options; below them, where passes have rows, curves against the batch."""
-    height = _height(result)
-    if not result.batches:
-        figure = new_figure(figsize=(COLUMN, height))
-        advice(result, figure.add_subplot())
-        return figure
-    figure = new_figure(figsize=(COLUMN, height + 2.0))
-    options, batches = figure.subfigures(2, 1, height_ratios=(height, 2.0))
-    advice(result, options.add_subplot())
-    _draw_batches(batches.add_subplot(), result)
+    """Bars of the options; below them, where passes have rows, curves against the batch.
+
+    At the end stands the advised tree, if it is more than a chain.
+    """
+    heights = [_height(result)]
+    draws: list[Callable[[Axes], Any]] = [lambda axes: advice(result, axes)]
+    if result.batches:
+        heights.append(2.0)
+        draws.append(lambda axes: _draw_batches(axes, result))
+    if result.tree.num_nodes > result.tree.depth:
+        heights.append(0.5 + 0.25 * result.tree.depth)
+        draws.append(lambda axes: _draw_tree(axes, result))
+    figure = new_figure(figsize=(COLUMN, sum(heights)))
+    parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+    for part, draw in zip(parts, draws, strict=True):
+        draw(part.add_subplot())
     return figure
+
+
+def _draw_tree(axes: Axes, result: Advice) -> None:
+    across = draw_lines(axes, result.tree)
+    places = [place for place in across if place]
+    axes.plot([across[x] for x in places], [-len(x) for x in places], "o", markersize=3)
+    named = next((row.in_words for row in result.rows if row.tree is result.tree), "")
+    axes.set_title(f"advised: {result.tree.name}, {named}".rstrip(", "), fontsize=SMALL)
 
 
 def _draw_batches(axes: Axes, result: Advice) -> None:

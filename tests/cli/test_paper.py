@@ -215,6 +215,10 @@ def test_advice_is_drawn_on_the_axes_given(logits: Path) -> None:
     assert plots.advice(advice, ax=axes) is axes
     widths = sorted(bar.get_width() for bar in axes.patches)
     assert widths == pytest.approx(sorted(row.speedup.mean for row in advice.rows))
+    panels = [part for sub in plots.advice_figure(advice).subfigs for part in sub.axes]
+    assert advice.tree.num_nodes > advice.tree.depth
+    assert advice.tree.name in panels[-1].get_title()
+    assert len(panels[-1].lines[-1].get_xdata()) == advice.tree.num_nodes
 
 
 def test_results_become_data_frames(rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
