@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mdsd_opt.base.files.logits import load_logits
 from mdsd_opt.base.sampling import softmax
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.drafts import IndependentDrafts
@@ -30,8 +31,8 @@ def problem_set(name: str) -> list[tuple[str, Build]]:
     return sorted(builds, key=lambda x: x[0])
 
 
-def _of_logits(target: Any, draft: Any, num_drafts: int, scheme: str) -> TransportProblem:
-    return TransportProblem.from_logits(target, draft, num_drafts, drafts=scheme)
+def _of_logits(target: Any, draft: Any, num_drafts: int, scheme: str) -> Build:
+    return partial(TransportProblem.from_logits, target, draft, num_drafts, drafts=scheme)
 
 
 def _small() -> Iterator[tuple[str, Build]]:
@@ -39,7 +40,7 @@ def _small() -> Iterator[tuple[str, Build]]:
         rng = np.random.default_rng(size)
         target, draft = rng.normal(size=(2, size))
         for scheme in _SCHEMES:
-            yield scheme, partial(_of_logits, target, draft, num_drafts, scheme)
+            yield scheme, _of_logits(target, draft, num_drafts, scheme)
         models = [softmax(draft + x) for x in rng.normal(size=(num_drafts, size))]
         yield "independent", partial(TransportProblem, softmax(target), IndependentDrafts(models))
 
@@ -61,16 +62,16 @@ def _hard() -> Iterator[tuple[str, Build]]:
         }
         for kind, (one, other) in kinds.items():
             for scheme in _SCHEMES:
-                yield f"{kind}, {scheme}", partial(_of_logits, one, other, 2, scheme)
+                yield f"{kind}, {scheme}", _of_logits(one, other, 2, scheme)
 
 
 def _real() -> Iterator[tuple[str, Build]]:
     def build(place: int, num_drafts: int, scheme: str) -> TransportProblem:
-        sample = np.load(sample_logits_path())
+        sample = load_logits(sample_logits_path())
         target, draft = (
-            sample[side].reshape(-1, sample[side].shape[-1])[place] for side in ("target", "draft")
+            side.reshape(-1, side.shape[-1])[place] for side in (sample.target, sample.draft)
         )
-        return _of_logits(target, draft, num_drafts, scheme)
+        return _of_logits(target, draft, num_drafts, scheme)()
 
     for place in (0, 13, 27):
         for num_drafts in (2, 4):

@@ -128,6 +128,11 @@ class Record:
         return self.median_ms is not None and (self.gap or 0.0) <= CLOSED
 
     @property
+    def place(self) -> tuple[Any, ...]:
+        """What routes that are set beside each other have in common."""
+        return self.problem, self.vocab_size, self.num_drafts, self.threads
+
+    @property
     def key(self) -> tuple[Any, ...]:
         """Fields that identify the same measurement in another run."""
         return tuple(getattr(self, name) for name in _KEY)
@@ -203,8 +208,9 @@ def geometric_means(records: Sequence[Record]) -> dict[str, tuple[int, int, floa
     """
     times: dict[str, dict[tuple[Any, ...], float | None]] = {}
     for record in records:
-        place = (record.problem, record.vocab_size, record.num_drafts, record.threads)
-        times.setdefault(record.route, {})[place] = record.median_ms if record.solved else None
+        times.setdefault(record.route, {})[record.place] = (
+            record.median_ms if record.solved else None
+        )
     times = {route: by_place for route, by_place in times.items() if len(by_place) > 1}
     solved = [{p for p, ms in x.items() if ms is not None} for x in times.values()]
     common = set.intersection(*solved) if solved else set()
@@ -226,8 +232,9 @@ def performance_profile(records: Sequence[Record]) -> tuple[int, dict[str, list[
     """
     tried: dict[tuple[Any, ...], dict[str, float | None]] = {}
     for record in records:
-        place = (record.problem, record.vocab_size, record.num_drafts, record.threads)
-        tried.setdefault(place, {})[record.route] = record.median_ms if record.solved else None
+        tried.setdefault(record.place, {})[record.route] = (
+            record.median_ms if record.solved else None
+        )
     ratios: dict[str, list[float]] = {record.route: [] for record in records}
     times = [
         {route: milliseconds for route, milliseconds in by_route.items() if milliseconds}

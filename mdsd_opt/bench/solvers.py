@@ -123,7 +123,7 @@ def cases_of(settings: Settings) -> list[tuple[str, dict[str, Any], str, int, in
     options = {n: {"backend": backend} if backend and "backend" in takes[n] else {} for n in names}
     if str(settings.problems) in SETS:
         places = [
-            (f"{settings.problems}/{n}/{kind}", problem.vocab_size, problem.num_drafts)
+            (f"{_SET}{settings.problems}/{n}/{kind}", problem.vocab_size, problem.num_drafts)
             for n, (kind, build_one) in enumerate(problem_set(str(settings.problems)))
             for problem in [build_one()]
         ]
@@ -139,6 +139,9 @@ def cases_of(settings: Settings) -> list[tuple[str, dict[str, Any], str, int, in
         places = [(settings.scheme, v, k) for v in sizes for k in counts]
     return [(name, options[name], *place) for place in places for name in names]
 
+
+#: Before the name of a set, which a folder may have, too.
+_SET = "set:"
 
 _PROBLEM_SUFFIXES = (".json", ".npz", ".safetensors")
 
@@ -188,9 +191,9 @@ def measure(
     time_limit: float | None = None,
 ) -> dict[str, Any]:
     """Time one case, in this process; `scheme` may be the file of a problem, or one of a set."""
-    name, _, place = scheme.partition("/")
-    if name in SETS:
-        problem = problem_set(name)[int(place.partition("/")[0])][1]()
+    if scheme.startswith(_SET):
+        name, place, _ = scheme.removeprefix(_SET).split("/", 2)
+        problem = problem_set(name)[int(place)][1]()
     elif Path(scheme).suffix in _PROBLEM_SUFFIXES:
         problem = load_problem(Path(scheme))
     else:

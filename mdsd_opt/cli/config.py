@@ -40,18 +40,18 @@ def _lines(ctx: Any) -> Iterator[str]:
         value = ctx.params.get(parameter.name)
         source = ctx.get_parameter_source(parameter.name)
         if value is not None and source is not None and source.name in _GIVEN:
-            yield f"{name} = {_as_toml(value)}\n"
+            yield f"{name} = {as_toml(value)}\n"
 
 
-def _as_toml(value: Any) -> str:
+def as_toml(value: Any) -> str:
+    """Value of an option, as TOML writes it."""
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_as_toml, value))}]"
+        return f"[{', '.join(map(as_toml, value))}]"
     if isinstance(value, Enum):
         value = value.value
-    if isinstance(value, float) and value == int(value):
-        return f"{value:.1f}"  # JSON has exponents that TOML has not
-    is_plain = isinstance(value, (bool, int, float))
-    return json.dumps(value if is_plain else str(value), ensure_ascii=False)
+    if isinstance(value, float):
+        return repr(value)  # infinities and NaN among them, which JSON has not
+    return json.dumps(value if isinstance(value, int) else str(value), ensure_ascii=False)
 
 
 def _by_word(parameters: Sequence[Any]) -> dict[str, Any]:

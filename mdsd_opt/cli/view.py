@@ -152,10 +152,6 @@ def present(view: View, form: Form) -> None:
         remark(f"report saved as {form.page}")
 
 
-#: Forms that a view can be saved in, by the end of a name.
-SAVED = (".tex", ".html", *_FORMATS)
-
-
 def save_view(view: View, path: Path) -> None:
     """Save a view as tables for LaTeX, a page or a picture, as the end of the name says."""
     suffix = path.suffix.lower()

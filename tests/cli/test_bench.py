@@ -186,6 +186,23 @@ def test_a_set_is_measured_and_saved_in_several_forms(tmp_path, run_cli):
         assert told in refused.stderr
 
 
+def test_a_folder_that_is_named_like_a_set(tmp_path, run_cli, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small").mkdir()
+    problem = mo.TransportProblem([0.5, 0.3, 0.2], mo.WithReplacement([0.2, 0.3, 0.5], 2))
+    mo.save_problem(problem, tmp_path / "small" / "one.json")
+    asked = ("bench", "solvers", "--methods", "subset_selection", "--rounds", "1", "--json")
+    refused = run_cli(*asked, "--problems", "small")
+    assert refused.returncode == 2
+    assert "a named set and a folder here" in refused.stderr
+    done = run_cli(*asked, "--problems", tmp_path / "small")
+    assert [x["problem"] for x in json.loads(done.stdout)["records"]] == ["one.json"]
+    (tmp_path / "small" / "deep").mkdir()
+    mo.save_problem(problem, tmp_path / "small" / "deep" / "two.json")
+    done = run_cli(*asked, "--problems", "small/deep")
+    assert [x["problem"] for x in json.loads(done.stdout)["records"]] == ["two.json"]
+
+
 def test_regressions_are_flagged_against_the_rival():
     old = report(
         record(against="x", times_faster=4.0), record(route="b"), record(route="gone"),

@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from mdsd_opt.cli.app import app
+from mdsd_opt.cli.config import as_toml
 
 ASKED = ("rates", "-k", "1-2", "--schemes", "with_replacement", "--top-k", "40", "--temperature",
          "1e-1", "--no-progress")  # fmt: skip
@@ -44,6 +45,14 @@ def test_arguments_and_lists(run_cli: Any, tmp_path: Path) -> None:
     (tmp_path / "a b.json").unlink()
     assert run_cli("bench", "--config", path).returncode == 0
     assert (tmp_path / "a b.json").exists()
+
+
+def test_numbers_of_every_size_are_writtenas_toml_has_them(tmp_path: Path) -> None:
+    given = [0.1, 1e-7, 1e300, 20.0, float("inf"), True, 3, 'a"b\\ü\n']
+    text = f"x = {as_toml(given)}\ny = {as_toml(float('nan'))}"
+    found = tomllib.loads(text)
+    assert found["x"] == given
+    assert found["y"] != found["y"]
 
 
 @pytest.mark.parametrize(

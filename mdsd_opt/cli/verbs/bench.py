@@ -174,9 +174,14 @@ def _check(names: Sequence[str], chosen: Mapping[str, Any], saved: Path | None) 
     if chosen["problems"] is not None:
         from mdsd_opt.bench import SETS
 
-        if not chosen["problems"].is_dir() and str(chosen["problems"]) not in SETS:
-            told = ", ".join(SETS)
-            raise InvalidInput(f"--problems is {chosen['problems']}: give {told}, or a folder")
+        path, is_set = chosen["problems"], str(chosen["problems"]) in SETS
+        if path.is_dir() and is_set:
+            raise InvalidInput(
+                f"--problems is {path}, a named set and a folder here: give {path.absolute()} for "
+                "the folder, or go elsewhere for the set"
+            )
+        if not path.is_dir() and not is_set:
+            raise InvalidInput(f"--problems is {path}: give {', '.join(SETS)}, or a folder")
         if chosen["vocab_sizes"] or chosen["num_drafts"] or chosen["scheme"]:
             raise InvalidInput("--problems has sizes and schemes: leave -V, -k and --scheme out")
     if chosen["time_limit"] is not None and not 0 < chosen["time_limit"] < math.inf:
