@@ -11,7 +11,7 @@ from mdsd_opt.auditing.chain_calls import READ_TOKENS, Caller, chain_of, chain_r
 from mdsd_opt.auditing.on_laws import CALLS, WIDE_CALLS, OnTrees
 from mdsd_opt.auditing.portfolio import PortfolioReport
 from mdsd_opt.auditing.rows import audit_rows
-from mdsd_opt.auditing.trees.rule import ChainRule
+from mdsd_opt.auditing.tree_rules.rule import ChainRule
 from mdsd_opt.auditing.trial_laws import given_laws, standard_laws, wide_laws
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.seeds import Rng, generator_of

@@ -16,9 +16,9 @@ from mdsd_opt.auditing.behaviour import behaviour, broken_side
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
 from mdsd_opt.auditing.replay import Case, Replay
 from mdsd_opt.auditing.subject import AlwaysFails, Subject, TreeVerify, as_verifier
-from mdsd_opt.auditing.trees.audit import report_of
-from mdsd_opt.auditing.trees.report import TreeAuditReport
-from mdsd_opt.auditing.trees.rule import AuditedRule, TreeSample
+from mdsd_opt.auditing.tree_rules.judging import report_of
+from mdsd_opt.auditing.tree_rules.report import TreeAuditReport
+from mdsd_opt.auditing.tree_rules.rule import AuditedRule, TreeSample
 from mdsd_opt.auditing.trial_laws import SmallLaws, WideLaws, standard_laws, wide_laws
 from mdsd_opt.auditing.verifier_audit import METHODS, audit
 from mdsd_opt.base.foreign import foreign

@@ -17,8 +17,8 @@ from mdsd_opt.auditing.on_laws import put_together
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.subject import Failure, answered, outcome_of
-from mdsd_opt.auditing.trees.report import TreeAuditReport
-from mdsd_opt.auditing.trees.rule import ChainRule, TreeSample
+from mdsd_opt.auditing.tree_rules.report import TreeAuditReport
+from mdsd_opt.auditing.tree_rules.rule import ChainRule, TreeSample
 from mdsd_opt.auditing.trial_laws import WideLaws, fixed_laws
 from mdsd_opt.base.array_types import Text
 from mdsd_opt.drafts import WithReplacement

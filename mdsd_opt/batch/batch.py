@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +34,6 @@ from mdsd_opt.errors import (
 from mdsd_opt.prefix_search import BatchRates, RowFunction
 from mdsd_opt.verifiers import Verifier, batch_verifiers
 
-if TYPE_CHECKING:
-    from mdsd_opt.batch.device import RatesRequest
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
@@ -55,13 +52,6 @@ class Batch:
         if self.device is None:
             return {self.logits.target.library, self.logits.draft.library} != {"numpy"}
         return self.device == "gpu"
-
-    @property
-    def request(self) -> RatesRequest:
-        """The work as a device does it."""
-        from mdsd_opt.batch.device import RatesRequest
-
-        return RatesRequest(self.work, self.logits.reading)
 
     def rates(self, keep_axis: bool = True) -> Any:
         """Rates by the CPU, shape (..., len(num_drafts)); without the last axis on request."""

@@ -110,9 +110,10 @@ def acceptance_rates(
     batch = Batch(work, Logits.of(target_logits, draft_logits, options), device)
     keep_axis = isinstance(num_drafts, Iterable)
     if batch.may_use_a_device and not batch.logits.is_lazy:
-        from mdsd_opt.batch.device import device_rates
+        from mdsd_opt.batch.device import RatesRequest, device_rates
 
-        rates = device_rates(batch.logits.target, batch.logits.draft, batch.request, device)
+        pair = batch.logits
+        rates = device_rates(pair.target, pair.draft, RatesRequest(work, pair.reading), device)
         if rates is not None:
             return rates if keep_axis else rates[..., 0]
     return batch.rates(keep_axis)

@@ -173,9 +173,10 @@ def _decided(
     if relax is not None and batch.device == "gpu":
         raise UnsupportedScheme('there is no kernel for relaxed targets: give device="cpu"')
     if relax is None and batch.may_use_a_device:
-        from mdsd_opt.batch.device import VerificationRequest, verify_on_device
+        from mdsd_opt.batch.device import RatesRequest, VerificationRequest, verify_on_device
 
-        request = VerificationRequest(batch.request, randomness, with_rates)
+        rates = RatesRequest(batch.work, pair.reading)
+        request = VerificationRequest(rates, randomness, with_rates)
         verdict = verify_on_device(pair.target, pair.draft, drafts, uniforms, request, batch.device)
         if verdict is not None:
             return verdict

@@ -6,6 +6,7 @@ import ast
 import importlib
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,7 @@ def test_other_rooms_are_entered_by_their_faces(room: str) -> None:
     assert [past for path in paths for past in inner_imports(path, room, FACES)] == []
 
 
+@cache
 def names_asked() -> dict[str, set[str]]:
     """Names that modules of the package take from each room's face."""
     names: dict[str, set[str]] = {room: set() for room in ROOMS}
@@ -108,16 +110,13 @@ def names_asked() -> dict[str, set[str]]:
     return names
 
 
-NAMES_ASKED = names_asked()
-
-
 @pytest.mark.parametrize("room", [room for room in ROOMS if FACES[room]])
 def test_a_face_gives_what_it_names(room: str) -> None:
     module = importlib.import_module(f"mdsd_opt.{room}")
     assert {*getattr(module, "__all__", ())} <= {*FACES[room]}
     for name in FACES[room]:
         assert hasattr(module, name)
-    asked = {*getattr(module, "__all__", ()), *face_of(PACKAGE)} | NAMES_ASKED[room]
+    asked = {*getattr(module, "__all__", ()), *face_of(PACKAGE)} | names_asked()[room]
     assert {*FACES[room]} <= asked
 
 

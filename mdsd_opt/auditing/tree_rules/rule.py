@@ -30,7 +30,7 @@ from mdsd_opt.auditing.subject import (
     described,
     outcome_of,
 )
-from mdsd_opt.auditing.trees.report import TreeAuditReport, blind_spots
+from mdsd_opt.auditing.tree_rules.report import TreeAuditReport, blind_spots
 from mdsd_opt.base.array_types import Text, Vector
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts import DraftScheme, SchemeMaker, WithReplacement
