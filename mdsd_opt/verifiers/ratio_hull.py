@@ -12,9 +12,9 @@ from mdsd_opt.drafts import DraftScheme, IndependentDrafts
 from mdsd_opt.problem import TransportProblem, fill
 from mdsd_opt.verifiers.base import Remembered, Verifier
 from mdsd_opt.verifiers.optimal.acceptance_rule import (
+    born_blocks,
     death_levels,
     mean_over_joins,
-    spans_of_blocks,
 )
 from mdsd_opt.verifiers.optimal.selection_rule import gauss_rule
 from mdsd_opt.verifiers.rejection import accepted, residual_law
@@ -103,7 +103,7 @@ def hull_of(problem: TransportProblem) -> RatioHullLaw:
     below, change = np.zeros((2, levels.size, drafts.num_drafts))
     law, room = np.zeros(order.size), (below, change, np.zeros((2, drafts.num_drafts)))
     rule = gauss_rule(drafts.num_drafts)
-    chosen_law(q, levels, *spans_of_blocks(levels), *rule, *room, law)
+    chosen_law(q, levels, *born_blocks(levels), *rule, *room, law)
     selection = np.zeros(p.size)
     selection[order] = law
     position = np.full(p.size, -1, dtype=np.int64)

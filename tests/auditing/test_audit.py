@@ -15,7 +15,7 @@ from mdsd_opt import verifiers
 from mdsd_opt.auditing import load_verifier
 from mdsd_opt.auditing.audit_report import BIAS_LADDER
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
-from mdsd_opt.evidence.settings import unseen_bias
+from mdsd_opt.evidence import unseen_bias
 from mdsd_opt.verifiers import Verdict
 
 TARGET = np.array([0.4, 0.0, 0.3, 0.2, 0.1])

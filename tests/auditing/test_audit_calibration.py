@@ -10,8 +10,7 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt.auditing.output_checks import output_checks
-from mdsd_opt.evidence.report import ACCEPTANCE_WEIGHT, Check
-from mdsd_opt.evidence.settings import Options
+from mdsd_opt.evidence import ACCEPTANCE_WEIGHT, Check, Options
 
 AUDITS = 800
 

@@ -258,7 +258,7 @@ def test_verifiers_of_the_package_on_laws_of_all_kinds() -> None:
 
 
 def test_trees_on_laws_of_all_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mdsd_opt.auditing.trees import rule
+    from mdsd_opt.auditing.tree_rules import rule
     from mdsd_opt.decoding import get_rule
 
     monkeypatch.setattr(rule, "_OPTIMUM_WORK", 1_000)  # a bound in place of the optimum is enough

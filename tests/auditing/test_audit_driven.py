@@ -15,7 +15,7 @@ from mdsd_opt.auditing.driving import Tape
 from mdsd_opt.auditing.driving.tape import Tail
 from mdsd_opt.auditing.randomness.sources import DOUBLE, GRIDS, EdgeSource
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.evidence.settings import random_checks
+from mdsd_opt.evidence import random_checks
 
 TARGET = np.array([0.4, 0.3, 0.2, 0.1])
 DRAFT = np.array([0.1, 0.2, 0.3, 0.4])

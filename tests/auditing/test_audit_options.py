@@ -16,7 +16,8 @@ from mdsd_opt.auditing import chains, on_laws
 from mdsd_opt.auditing.trial_laws import standard_laws
 from mdsd_opt.decoding import get_rule
 from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge, UnknownName
-from mdsd_opt.evidence.settings import MAX_CALLS, Options
+from mdsd_opt.evidence import Options
+from mdsd_opt.evidence.settings import MAX_CALLS
 
 WRONG_OPTIONS: list[tuple[dict[str, Any], type[MdsdError], str]] = [
     ({"method": "enumeration"}, UnknownName, "method"),

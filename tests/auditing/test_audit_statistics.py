@@ -15,9 +15,13 @@ from scipy import stats
 
 import mdsd_opt as mo
 from mdsd_opt.auditing.output_checks import MIN_EXPECTED, deviations, merged_cells
-from mdsd_opt.evidence import statistics
-from mdsd_opt.evidence.report import TokenDeviation
-from mdsd_opt.evidence.settings import detectable_bias, trials_needed, unseen_bias
+from mdsd_opt.evidence import (
+    TokenDeviation,
+    detectable_bias,
+    statistics,
+    trials_needed,
+    unseen_bias,
+)
 from mdsd_opt.evidence.statistics import recurrence
 
 

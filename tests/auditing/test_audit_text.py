@@ -17,7 +17,7 @@ from mdsd_opt.auditing.texts.rounds import Rounds
 from mdsd_opt.auditing.texts.session import Session
 from mdsd_opt.auditing.texts.toys import Tables
 from mdsd_opt.errors import InvalidInput, MdsdError, UnknownName
-from mdsd_opt.evidence.settings import Options
+from mdsd_opt.evidence import Options
 
 FOREVER = 1e9
 

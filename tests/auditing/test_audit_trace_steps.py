@@ -14,11 +14,10 @@ import mdsd_opt as mo
 from mdsd_opt.auditing import load_trace
 from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.decoding import Node, get_rule, parse_topology
-from mdsd_opt.drafts.by_name import scheme_maker
+from mdsd_opt.drafts import scheme_maker
 from mdsd_opt.errors import InvalidInput, UnreadableFile
-from mdsd_opt.trees.draft_tree import drawn as drawn_tree
-from mdsd_opt.trees.draft_tree import set_targets
-from mdsd_opt.trees.topology import Topology, valued
+from mdsd_opt.trees import Topology, set_targets, valued
+from mdsd_opt.trees import drawn as drawn_tree
 
 V, STEPS = 5, 800
 

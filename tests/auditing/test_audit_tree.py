@@ -14,10 +14,11 @@ from support.text_sessions import by_alias
 from support.tree_rules import block, chain, drawn, path
 
 import mdsd_opt as mo
+from mdsd_opt.auditing import trees
 from mdsd_opt.auditing.model_texts import ModelLaws, Texts, drawn_trees
-from mdsd_opt.auditing.trees import TableModel, audit
+from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.decoding import Node, get_rule, parse_topology
-from mdsd_opt.drafts.by_name import scheme_maker
+from mdsd_opt.drafts import scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
 
 
@@ -66,7 +67,7 @@ def test_block_verification_is_the_optimum_of_a_chain() -> None:
     ("rule", "tree"), [("traversal", "2x2"), ("level_sequential", "2x1"), ("rrs", "2x1")]
 )
 def test_rules_for_trees_pass(rule: str, tree: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "_WIDER_CALLS", 1_000)  # driving V = 5 as well takes all it may
+    monkeypatch.setattr(trees, "_WIDER_CALLS", 1_000)  # driving V = 5 as well takes all it may
     report = exact(get_rule(rule).verify, 2, tree, driven_checks=5)
     assert report.clean, report.verdict
     assert report.total_variation < 1e-12

@@ -15,8 +15,8 @@ from mdsd_opt.auditing import on_laws
 from mdsd_opt.auditing.engines import registry
 from mdsd_opt.auditing.engines.engine import Drafted
 from mdsd_opt.auditing.model_texts import TableModel
-from mdsd_opt.evidence.report import Bar
-from mdsd_opt.trees.topology import parse_topology
+from mdsd_opt.evidence import Bar
+from mdsd_opt.trees import parse_topology
 
 PROBLEM = mo.TransportProblem([0.5, 0.3, 0.2, 0.0], mo.WithReplacement([0.1, 0.2, 0.3, 0.4], 1))
 TABLES = TableModel(3, seed=6), TableModel(3, seed=7)

@@ -23,7 +23,7 @@ from support.hidden_bias import (
 
 import mdsd_opt as mo
 from mdsd_opt.auditing.sight import any_bias, direction_check
-from mdsd_opt.evidence.settings import random_checks, unseen_bias
+from mdsd_opt.evidence import random_checks, unseen_bias
 
 
 @pytest.mark.parametrize(("law", "length"), [([0.5, 0.3, 0.2], 8), ([0.9, 0.1, 0.0], 10)])

@@ -11,8 +11,7 @@ import pytest
 import mdsd_opt as mo
 from mdsd_opt.auditing import looks
 from mdsd_opt.auditing.looks import LOOKS
-from mdsd_opt.evidence import report
-from mdsd_opt.evidence.report import pointed
+from mdsd_opt.evidence import pointed, report
 
 Rule = Callable[[Any, Any, Any, np.random.Generator], Any]
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
+from mdsd_opt.auditing import audit_portfolio
 from mdsd_opt.auditing.model_texts import PlaceLaws
-from mdsd_opt.auditing.on_laws import audit_portfolio
 from mdsd_opt.auditing.seen_texts import ByText
 from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.errors import InvalidInput

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from mdsd_opt.prefix_search import MOMENTS
 from mdsd_opt.prefix_search import race_kernels as kernels
-from mdsd_opt.prefix_search.race_kernels import MOMENTS, RACE_ROWS
+from mdsd_opt.prefix_search.race_kernels import RACE_ROWS
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

@@ -14,7 +14,7 @@ from mdsd_opt import verifiers
 from mdsd_opt.base.files.logits import load_logits
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName, UnsupportedScheme
-from mdsd_opt.verifiers.registry import batch_verifiers
+from mdsd_opt.verifiers import batch_verifiers
 from mdsd_opt.verifiers.rrs import without_replacement_rates
 
 SCHEMES = ("with_replacement", "without_replacement", "greedy", "top_k")

@@ -16,7 +16,7 @@ from mdsd_opt import verifiers
 from mdsd_opt.batch import verify_batch
 from mdsd_opt.cddlib_checks import optimum
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
-from mdsd_opt.verifiers.verdicts import Uniforms
+from mdsd_opt.verifiers import Uniforms
 
 SCHEMES = {
     "with_replacement": mo.WithReplacement,

@@ -16,17 +16,17 @@ import pytest
 import mdsd_opt as mo
 from mdsd_opt import cddlib_checks
 from mdsd_opt.cddlib_checks import (
+    Inequality,
     checking,
     cones,
     double_description,
+    drafts_for,
     false_conditions,
+    run_in_child,
     two_values,
     with_ppl,
 )
-from mdsd_opt.cddlib_checks.child import run_in_child
-from mdsd_opt.cddlib_checks.draft_laws import drafts_for
 from mdsd_opt.cddlib_checks.false_conditions import power_above, power_below
-from mdsd_opt.cddlib_checks.result import Inequality
 from mdsd_opt.cddlib_checks.subsets import (
     best_cut,
     best_cuts,
@@ -38,7 +38,7 @@ from mdsd_opt.cddlib_checks.subsets import (
 )
 from mdsd_opt.decoding import value_bound
 from mdsd_opt.errors import InvalidInput, MissingExtra, SolverError, UnknownName
-from mdsd_opt.solvers.subset_selection import exact_optimum
+from mdsd_opt.solvers import exact_optimum
 
 TRUE = [name for name, c in cddlib_checks.conjectures().items() if c.status == "theorem"]
 FALSE = [name for name, c in cddlib_checks.conjectures().items() if c.status == "false"]

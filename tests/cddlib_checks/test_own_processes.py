@@ -14,8 +14,7 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt import cddlib_checks
-from mdsd_opt.cddlib_checks import cones, double_description, provers
-from mdsd_opt.cddlib_checks.child import OutOfBudget, run_in_child
+from mdsd_opt.cddlib_checks import OutOfBudget, cones, double_description, provers, run_in_child
 from mdsd_opt.errors import SolverError, UnknownName
 
 

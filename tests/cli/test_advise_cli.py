@@ -9,7 +9,8 @@ import pytest
 from support import engine_logs as logs
 
 import mdsd_opt as mo
-from mdsd_opt.planning.costs import MeasuredCosts, Pass
+from mdsd_opt.planning import Pass
+from mdsd_opt.planning.costs import MeasuredCosts
 
 
 @pytest.fixture(scope="module")

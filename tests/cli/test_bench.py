@@ -31,7 +31,7 @@ from mdsd_opt.bench.record import in_own_process
 from mdsd_opt.bench.solvers import build
 from mdsd_opt.cli.report.bench import markdown, save_report
 from mdsd_opt.errors import InvalidInput, UnknownName, UnreadableFile
-from mdsd_opt.solvers.max_flow import integer_masses
+from mdsd_opt.solvers import integer_masses
 
 
 def record(**given):

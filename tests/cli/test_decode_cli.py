@@ -12,9 +12,7 @@ import pytest
 from support import fake_models
 
 from mdsd_opt.cli import main
-from mdsd_opt.decoding import generate
-from mdsd_opt.decoding.comparison import ComparedRule, compare_rules
-from mdsd_opt.decoding.generation import Metrics
+from mdsd_opt.decoding import ComparedRule, Metrics, compare_rules, generate
 from mdsd_opt.errors import SolverError
 from mdsd_opt.trees import rules
 from mdsd_opt.trees.rules.level_sequential import LevelSequential

@@ -14,11 +14,10 @@ from matplotlib.collections import PolyCollection
 
 import mdsd_opt as mo
 from mdsd_opt.cli.report import advice, plans
-from mdsd_opt.corpora.rates import RateRow
+from mdsd_opt.corpora import RateRow
 from mdsd_opt.decoding import place_rates, plan_tree
-from mdsd_opt.evidence.intervals import MeanInterval
-from mdsd_opt.plots.deviations import audit_figure
-from mdsd_opt.plots.rate_curves import rates_figure
+from mdsd_opt.evidence import MeanInterval
+from mdsd_opt.plots import audit_figure, rates_figure
 
 COLUMN = 3.4
 

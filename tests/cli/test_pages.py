@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.bench.record import BenchReport, Record
+from mdsd_opt.bench import BenchReport, Record
 from mdsd_opt.cli.report.audits import audit_view
 from mdsd_opt.cli.report.bench import bench_view
 from mdsd_opt.cli.report.rates import rates_view
 from mdsd_opt.cli.view import check_page_path, save_page
-from mdsd_opt.corpora.rates import RateRow
+from mdsd_opt.corpora import RateRow
 from mdsd_opt.errors import InvalidInput, MissingExtra
-from mdsd_opt.evidence.intervals import MeanInterval
-from mdsd_opt.evidence.report import Bar
+from mdsd_opt.evidence import Bar, MeanInterval
 
 VOID = {"meta", "link", "br", "img"}
 

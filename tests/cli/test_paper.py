@@ -19,8 +19,8 @@ import mdsd_opt as mo
 from mdsd_opt import plots
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.bench import BenchReport, Record
-from mdsd_opt.corpora.rates import rate_rows
-from mdsd_opt.corpora.reproduce.experiment import Reproduction, ResultTable
+from mdsd_opt.corpora import Reproduction, rate_rows
+from mdsd_opt.corpora.reproduce.experiment import ResultTable
 from mdsd_opt.errors import InvalidInput, MissingExtra
 from mdsd_opt.evidence import mean_interval
 

@@ -9,16 +9,15 @@ import pytest
 from rich.console import Console
 
 import mdsd_opt as mo
-from mdsd_opt.bench.record import BenchReport, Record
+from mdsd_opt.bench import BenchReport, Record
 from mdsd_opt.cli.output import natural_width, parts_that_fit
 from mdsd_opt.cli.report.bench import conclusion as bench_conclusion
 from mdsd_opt.cli.report.bench import records_tables
 from mdsd_opt.cli.report.decoding import compared_document, compared_table
 from mdsd_opt.cli.report.rates import conclusion, rates_table
-from mdsd_opt.corpora.rates import RateRow
-from mdsd_opt.decoding.comparison import ComparedRule
-from mdsd_opt.decoding.generation import Metrics
-from mdsd_opt.evidence.intervals import MeanInterval
+from mdsd_opt.corpora import RateRow
+from mdsd_opt.decoding import ComparedRule, Metrics
+from mdsd_opt.evidence import MeanInterval
 
 
 def shown(table: Any) -> str:

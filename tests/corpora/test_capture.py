@@ -20,8 +20,8 @@ from support.markov import MarkovModel, prompts
 
 from mdsd_opt import errors, softmax
 from mdsd_opt.base.files.logits import load_logits
-from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus
-from mdsd_opt.corpora.capture import CaptureSettings, capture, read_prompts, read_text, windows
+from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus, read_prompts
+from mdsd_opt.corpora.capture import CaptureSettings, capture, read_text, windows
 from mdsd_opt.corpora.corpus import load_manifest
 
 

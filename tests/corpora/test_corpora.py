@@ -30,12 +30,11 @@ from support.corpora import (
 from mdsd_opt import errors
 from mdsd_opt.base.files.arrays import read_safetensors, write_safetensors
 from mdsd_opt.base.files.logits import LogitsSample, load_logits
-from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus, score_shard
+from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus, rate_rows, score_shard
 from mdsd_opt.corpora.corpus import Manifest, ShardEntry
 from mdsd_opt.corpora.executors import signs_of_life
-from mdsd_opt.corpora.rates import rate_rows
 from mdsd_opt.corpora.summary import NUM_BINS, RunningSummary
-from mdsd_opt.evidence.intervals import mean_interval, students_quantile
+from mdsd_opt.evidence import mean_interval, students_quantile
 
 CONFIG = RatesConfig(
     verifiers=("optimal", "rrs", "kseq", "spechub"), num_drafts=(1, 2, 3), temperature=0.8

@@ -13,11 +13,11 @@ from support.corpora import RUN, write_corpus
 import mdsd_opt as mo
 from mdsd_opt import errors
 from mdsd_opt.base.files.logits import load_logits
-from mdsd_opt.corpora import RatesConfig
+from mdsd_opt.corpora import Outcome, RatesConfig
 from mdsd_opt.corpora.reproduce import EXPERIMENTS, CapturedLogits, reproduce
-from mdsd_opt.corpora.reproduce.experiment import Outcome, compared, measured_range
+from mdsd_opt.corpora.reproduce.experiment import compared, measured_range
 from mdsd_opt.data import sample_logits_path
-from mdsd_opt.evidence.intervals import MeanInterval, mean_interval
+from mdsd_opt.evidence import MeanInterval, mean_interval
 
 SMALL = {
     "hu2025": {"temperatures": (0.0, 1.0), "numbers": (1, 2)},

@@ -17,8 +17,8 @@ from mdsd_opt.decoding import (
     grow_by_acceptance,
     rule_names,
     tree_logits,
+    warm_up,
 )
-from mdsd_opt.decoding.comparison import warm_up
 from mdsd_opt.errors import InvalidInput, UnknownName
 
 #: Texts that are enough to tell the draft's law from the target's.

@@ -13,7 +13,7 @@ from scipy.stats import chisquare
 import mdsd_opt as mo
 from mdsd_opt.decoding import Node, generate, step_laws
 from mdsd_opt.decoding.draft_objects import OwnTokens
-from mdsd_opt.drafts.by_name import SINGLE_MODEL_SCHEMES, scheme_maker
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, scheme_maker
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
 BEGINNING = 0  # a prompt of one token, which is no part of the text

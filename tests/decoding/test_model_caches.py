@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from mdsd_opt.decoding.models.caches import cache_name, cache_of, holds_text
+from mdsd_opt.decoding import cache_name, cache_of
+from mdsd_opt.decoding.models.caches import holds_text
 
 
 class Since524:

@@ -25,10 +25,9 @@ from mdsd_opt.decoding import (
     whole_paths,
 )
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
-from mdsd_opt.problem.solution import Status
-from mdsd_opt.trees.draft_tree import hang
+from mdsd_opt.problem import Status
+from mdsd_opt.trees import hang, valued
 from mdsd_opt.trees.text_tree import MergedTrees, TextTree
-from mdsd_opt.trees.topology import valued
 
 ANY_TREE = ("traversal", "traversal_hull", "level_sequential")
 UNEVEN = Topology({(): 2, (0,): 2, (1,): 1, (1, 0): 1}, "merged, uneven", merges=True)

@@ -23,8 +23,9 @@ from mdsd_opt.drafts import (
     TopKDrafts,
     WithoutReplacement,
     WithReplacement,
+    tokens_at,
 )
-from mdsd_opt.drafts.base import inverse_cdf, tokens_at
+from mdsd_opt.drafts.base import inverse_cdf
 from mdsd_opt.drafts.plackett_luce_kernels import rates_left
 
 FALSE_ALARM = 1e-6

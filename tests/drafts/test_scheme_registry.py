@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 import mdsd_opt as mo
 from mdsd_opt import drafts
 from mdsd_opt.batch import verify_batch
-from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
-from mdsd_opt.drafts.by_name import scheme_maker
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, scheme_maker
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, ProblemTooLarge, UnknownName
 
 #: As a user writes it: without replacement, once more.

@@ -20,9 +20,7 @@ from support.enumerated_trees import Asked, distance, every_draw
 from support.sglang_parts import Engine, device_operation, sglang_parts
 
 from mdsd_opt.auditing.trees import TableModel
-from mdsd_opt.serving import sglang_hooks, sglang_plugin
-from mdsd_opt.serving.drafting import greedy_drafts
-from mdsd_opt.serving.scored_trees import draft_tree
+from mdsd_opt.serving import draft_tree, greedy_drafts, sglang_hooks, sglang_plugin
 
 try:
     metadata.version("sglang")

@@ -21,10 +21,9 @@ from mdsd_opt.base.arrays import Opened
 from mdsd_opt.batch import device as device_batch
 from mdsd_opt.batch.device import VerificationRequest, rates_in_chunks, verify_in_chunks
 from mdsd_opt.errors import UnsupportedScheme
-from mdsd_opt.gpu import interop
+from mdsd_opt.gpu import DeviceLogits, Randomness, interop
 from mdsd_opt.gpu import runtime as gpu_runtime
-from mdsd_opt.gpu.philox import Randomness
-from mdsd_opt.gpu.runtime import DeviceLogits, contiguous_strides
+from mdsd_opt.gpu.runtime import contiguous_strides
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,7 @@ from support.race_oracles import prefix_order, race_rates
 from support.row_plans import PlanningRuntime, RowPlan
 
 import mdsd_opt as mo
-from mdsd_opt.gpu import rates
-from mdsd_opt.gpu.philox import Randomness
-from mdsd_opt.gpu.verification import verify_rows
+from mdsd_opt.gpu import Randomness, rates, verify_rows
 
 DTYPES: tuple[Any, ...] = (np.float32, np.float16, ml_dtypes.bfloat16)
 SCHEMES = ("with_replacement", "without_replacement")

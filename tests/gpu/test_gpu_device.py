@@ -15,8 +15,7 @@ from support.logit_rows import confident_rows
 
 import mdsd_opt as mo
 from mdsd_opt.batch import DecisionsPlan, RatesPlan, verify_batch
-from mdsd_opt.gpu import why_unavailable
-from mdsd_opt.gpu.philox import Randomness, uniforms_of
+from mdsd_opt.gpu import Randomness, uniforms_of, why_unavailable
 
 REASON = why_unavailable()
 pytestmark = [
@@ -354,8 +353,7 @@ class TestTorch:
         pytest.importorskip("transformers")
         from support.model_families import model_of
 
-        from mdsd_opt.decoding import generate, step_laws
-        from mdsd_opt.decoding.models.tree_pass import TreeModel
+        from mdsd_opt.decoding import TreeModel, generate, step_laws
         from mdsd_opt.trees.device_laws import transfers
 
         for module in (transfers, step_laws):

@@ -15,8 +15,8 @@ from support.logit_rows import rows_of_every_character
 from support.ptx.runtime import SCHEDULES, Device, PtxRuntime
 
 import mdsd_opt as mo
-from mdsd_opt.gpu import rates
-from mdsd_opt.gpu.pair import FilterSettings, RowRates, scale_arguments, with_filters
+from mdsd_opt.gpu import FilterSettings, RowRates, rates, with_filters
+from mdsd_opt.gpu.pair import scale_arguments
 from mdsd_opt.gpu.sources import RACE_TABLES, RATIO_TABLES
 
 DTYPES: dict[str, Any] = {

@@ -20,9 +20,8 @@ from support.ptx.runtime import (
     host_logits,
 )
 
-from mdsd_opt.gpu.philox import Randomness
+from mdsd_opt.gpu import Randomness, verify_rows
 from mdsd_opt.gpu.sources import BEST_PREFIX, DRAFT_SELECTION, KERNELS, RATIO_TABLES, Kernel
-from mdsd_opt.gpu.verification import verify_rows
 
 #: What is wrong with each variant of a kernel, as it is told. A cluster has two blocks.
 BROKEN = {

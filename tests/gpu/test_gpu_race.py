@@ -13,8 +13,7 @@ from support.logit_rows import rows_of_every_character
 from support.ptx.runtime import ALL_TYPES, Device, PtxRuntime
 
 import mdsd_opt as mo
-from mdsd_opt.gpu import rates
-from mdsd_opt.gpu.pair import FilterSettings, with_filters
+from mdsd_opt.gpu import FilterSettings, rates, with_filters
 
 DTYPES: dict[str, Any] = {
     "float32": np.float32,

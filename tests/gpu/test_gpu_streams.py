@@ -15,9 +15,8 @@ from support.waiting_cupy import Tensor, WaitingCupy, ndarray
 import mdsd_opt as mo
 from mdsd_opt.batch import verify_batch
 from mdsd_opt.batch.device import VerificationRequest, rates_in_chunks, verify_in_chunks
-from mdsd_opt.gpu import interop
+from mdsd_opt.gpu import Randomness, interop
 from mdsd_opt.gpu import runtime as gpu_runtime
-from mdsd_opt.gpu.philox import Randomness
 
 TARGET, DRAFT = near_rows(6, 300)
 COUNTS = (1, 3)

@@ -13,11 +13,8 @@ from support.kernel_cases import flat_rows, near_rows, pair_of
 from support.ptx.runtime import ALL_TYPES, Device, PtxRuntime
 
 import mdsd_opt as mo
-from mdsd_opt.gpu import rates
-from mdsd_opt.gpu.pair import FilterSettings, RowRates, with_filters
-from mdsd_opt.gpu.philox import Randomness
+from mdsd_opt.gpu import FilterSettings, Randomness, RowRates, rates, verify_rows, with_filters
 from mdsd_opt.gpu.sources import KERNELS, Kernel
-from mdsd_opt.gpu.verification import verify_rows
 
 DTYPES: dict[str, Any] = {
     "float32": np.float32,

@@ -21,10 +21,15 @@ import mdsd_opt as mo
 from mdsd_opt.batch import verify_batch
 from mdsd_opt.batch.device import VerificationRequest, verify_in_chunks
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
+from mdsd_opt.gpu import (
+    FilterSettings,
+    Randomness,
+    RowTokens,
+    uniforms_of,
+    verify_rows,
+    with_filters,
+)
 from mdsd_opt.gpu import runtime as gpu_runtime
-from mdsd_opt.gpu.pair import FilterSettings, with_filters
-from mdsd_opt.gpu.philox import Randomness, uniforms_of
-from mdsd_opt.gpu.verification import RowTokens, verify_rows
 from mdsd_opt.verifiers import BatchVerdict, Uniforms
 
 WITH = "with_replacement"

@@ -10,10 +10,9 @@ import pytest
 from support.tiny_folders import tiny_folder
 
 from mdsd_opt.cli import main
-from mdsd_opt.decoding.models.loading import load_model
+from mdsd_opt.decoding import load_model
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.planning.cost_measurements import time_model
-from mdsd_opt.planning.costs import read_costs
+from mdsd_opt.planning import read_costs, time_model
 
 
 def test_a_pair_is_measured_and_the_tree_tried_out(

@@ -15,7 +15,7 @@ from support.corpora import flip_a_byte
 from mdsd_opt import errors
 from mdsd_opt.base.files.logits import load_logits
 from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus
-from mdsd_opt.decoding.models.loading import (
+from mdsd_opt.decoding import (
     load_model,
     require_same_vocabulary,
     tokenizer_identity,

@@ -23,8 +23,7 @@ from transformers import (
     StopStringCriteria,
 )
 
-from mdsd_opt.decoding import Metrics, custom_generate
-from mdsd_opt.decoding.models.caches import cache_name, cache_of
+from mdsd_opt.decoding import Metrics, cache_name, cache_of, custom_generate
 from mdsd_opt.decoding.models.tree_pass import PathByPath
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, register
 from mdsd_opt.errors import InvalidInput

@@ -12,11 +12,17 @@ from support.device_waits import Waits
 from support.model_families import model_of, text_of
 from torch.overrides import TorchFunctionMode
 
-from mdsd_opt.decoding import DynamicTree, custom_generate, generate, generate_steps, step_laws
-from mdsd_opt.decoding.models.tree_pass import TreeModel
-from mdsd_opt.decoding.step_laws import DEVICE_RULES
+from mdsd_opt.decoding import (
+    DEVICE_RULES,
+    DynamicTree,
+    TreeModel,
+    custom_generate,
+    generate,
+    generate_steps,
+    step_laws,
+)
+from mdsd_opt.trees import initial_rates
 from mdsd_opt.trees.device_laws import transfers
-from mdsd_opt.trees.topology import initial_rates
 
 #: What asks for numbers of tensors, in Python.
 ASKING = {"cpu", "tolist", "numpy", "__array__", "__contains__"}

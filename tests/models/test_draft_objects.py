@@ -9,9 +9,7 @@ import pytest
 import torch
 from support.model_families import SIZE, model_of
 
-from mdsd_opt.decoding import PromptLookup, custom_generate, generate
-from mdsd_opt.decoding.draft_objects import ReadDraft
-from mdsd_opt.decoding.models.tree_pass import TreeModel
+from mdsd_opt.decoding import PromptLookup, ReadDraft, TreeModel, custom_generate, generate
 from mdsd_opt.errors import InvalidInput
 
 LAYERS = (0, 1, 2)

@@ -19,8 +19,7 @@ from support.model_families import SIZE, model_of
 from torch.nn import functional
 
 from mdsd_opt import acceptance_rates
-from mdsd_opt.decoding import generate
-from mdsd_opt.decoding.models.tree_pass import TreeModel
+from mdsd_opt.decoding import TreeModel, generate
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 
 PROMPTS = [[5, 9, 3], [5, 9, 3, 5, 9, 17], [8, 1, 44, 3]]

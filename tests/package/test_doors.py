@@ -18,8 +18,8 @@ from mdsd_opt.base.files import parse_json
 from mdsd_opt.base.files.logits import LogitsSample, load_logits
 from mdsd_opt.batch import verify_batch
 from mdsd_opt.cli.app import app
-from mdsd_opt.corpora.engine_output import paired_positions, rate_intervals
-from mdsd_opt.corpora.rates import rate_rows
+from mdsd_opt.corpora import rate_intervals, rate_rows
+from mdsd_opt.corpora.engine_output import paired_positions
 from mdsd_opt.decoding import confidence_rates, place_rates, value_bound
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, MdsdError, UnreadableFile
 from mdsd_opt.formats import read_answers

@@ -21,14 +21,14 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.on_laws import audit_portfolio
+from mdsd_opt.auditing import audit_portfolio
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.installed import loaded
-from mdsd_opt.batch.verification import verify_batch
+from mdsd_opt.batch import verify_batch
 from mdsd_opt.drafts import by_name
 from mdsd_opt.errors import ForeignFault, InvalidInput, MdsdError
 from mdsd_opt.servers.adapter import APIS
-from mdsd_opt.trees.draft_tree import Node
+from mdsd_opt.trees import Node
 
 LAW = np.array([0.5, 0.3, 0.2])
 PROBLEM = mo.TransportProblem(LAW, mo.WithReplacement(LAW[::-1].copy(), 1))

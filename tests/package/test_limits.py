@@ -16,18 +16,11 @@ import pytest
 import mdsd_opt as mo
 from mdsd_opt.cli.report import methods
 from mdsd_opt.decoding import k_ary, parse_topology
-from mdsd_opt.drafts.counting import (
-    COUNTLESS,
-    count_arrangements,
-    count_choices,
-    count_power,
-    count_subsets,
-)
-from mdsd_opt.drafts.product_form import product_form
+from mdsd_opt.drafts import count_power, product_form
+from mdsd_opt.drafts.counting import COUNTLESS, count_arrangements, count_choices, count_subsets
 from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge
-from mdsd_opt.solvers import registry, truncated_lp
-from mdsd_opt.solvers.truncated_lp import stages_in_reach
-from mdsd_opt.trees.optimum import tree_optimum
+from mdsd_opt.solvers import registry, stages_in_reach, truncated_lp
+from mdsd_opt.trees import tree_optimum
 from mdsd_opt.verifiers import gumbel, rrs
 
 #: Seconds of this process in which a refusal must come, whatever else the machine does.

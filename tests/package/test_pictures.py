@@ -99,7 +99,7 @@ def test_files_draw_the_pictures_of_the_pages(
 @pytest.mark.parametrize("name", sorted(REPORTS))
 def test_measurements_draw_the_pictures_of_the_pages(name: str, tmp_path: Path) -> None:
     from mdsd_opt.bench import load_report
-    from mdsd_opt.plots.timings import bench_figure
+    from mdsd_opt.plots import bench_figure
 
     bench_figure(load_report(REPORTS[name])).savefig(tmp_path / name, dpi=300)
     assert difference(tmp_path / name, IMAGES / name) < 0.01

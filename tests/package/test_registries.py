@@ -10,7 +10,7 @@ from support import solver_table, strategies, verifier_table
 
 import mdsd_opt as mo
 from mdsd_opt import cddlib_checks, decoding, drafts, verifiers
-from mdsd_opt.solvers.frontier.rules import NAMED_RULES
+from mdsd_opt.solvers import NAMED_RULES
 
 ROOT = Path(__file__).parents[2]
 

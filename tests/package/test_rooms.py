@@ -13,7 +13,7 @@ import pytest
 from support.faces import face_of
 
 import mdsd_opt
-from mdsd_opt.drafts.by_name import all_schemes
+from mdsd_opt.drafts import all_schemes
 from mdsd_opt.gpu.rates import BY_NAME
 
 PACKAGE = Path(mdsd_opt.__file__).parent
@@ -96,6 +96,20 @@ FACES = {room: face_of(PACKAGE / room) for room in ROOMS}
 def test_other_rooms_are_entered_by_their_faces(room: str) -> None:
     paths = (PACKAGE / room).rglob("*.py")
     assert [past for path in paths for past in inner_imports(path, room, FACES)] == []
+
+
+def test_tests_enter_by_faces() -> None:
+    """What a face gives is not imported past it, which would hold tests to where it is defined."""
+    files = {path.stem for path in PACKAGE.rglob("*")}  # a function may have its file's name
+    past = [
+        f"{path.name}:{node.lineno}: {node.module}.{name.name}"
+        for path in Path(__file__).parents[1].rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and len(parts := str(node.module).split(".")) > 2
+        for name in node.names
+        if parts[0] == "mdsd_opt" and name.name in {*FACES.get(parts[1], ())} - files
+    ]
+    assert past == []
 
 
 @cache

@@ -20,8 +20,8 @@ from mdsd_opt.decoding import (
     sparse,
 )
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.planning import StepCosts
 from mdsd_opt.planning.advice import advice_from_rates
-from mdsd_opt.planning.costs import StepCosts
 from mdsd_opt.planning.tree_forecasts import (
     PositionRates,
     TreeForecasts,

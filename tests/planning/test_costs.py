@@ -9,9 +9,10 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt.errors import InvalidInput, ServerError, UnreadableFile
+from mdsd_opt.planning import Pass, StepCosts, read_costs
 from mdsd_opt.planning.cost_measurements import time_llamacpp, time_server
-from mdsd_opt.planning.costs import MeasuredCosts, Pass, StepCosts, read_costs
-from mdsd_opt.trees.topology import chain
+from mdsd_opt.planning.costs import MeasuredCosts
+from mdsd_opt.trees import chain
 
 
 def test_costs_by_batch_lie_on_lines():

@@ -10,8 +10,8 @@ from support import engine_logs as logs
 
 import mdsd_opt as mo
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.formats.counts import of_steps
-from mdsd_opt.planning.count_advice import counts_given
+from mdsd_opt.formats import of_steps
+from mdsd_opt.planning import counts_given
 from mdsd_opt.planning.count_forecasts import forecasts
 
 KNOWN = {"target_ms": 20.0, "draft_ms": 2.0, "rows_ms": {1: 20.0, 17: 24.0}}

@@ -10,7 +10,8 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt.errors import UnknownName
-from mdsd_opt.planning.engine_flags import ENGINES, engine_flags
+from mdsd_opt.planning import engine_flags
+from mdsd_opt.planning.engine_flags import ENGINES
 
 BY_BATCH = {
     "target_ms": {1: 30.0, 32: 40.0, 64: 55.0, 256: 160.0},

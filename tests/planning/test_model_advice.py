@@ -10,7 +10,8 @@ import pytest
 from support import fake_models
 
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.planning.model_advice import ROWS, advise_models
+from mdsd_opt.planning import advise_models
+from mdsd_opt.planning.model_advice import ROWS
 
 
 class Clock:

@@ -21,8 +21,8 @@ from support.race_oracles import (
 
 import mdsd_opt as mo
 from mdsd_opt.data import sample_logits_path
+from mdsd_opt.drafts import inclusion_masses
 from mdsd_opt.drafts import plackett_luce_kernels as plackett_luce
-from mdsd_opt.drafts.inclusion import inclusion_masses
 from mdsd_opt.prefix_search import race_kernels as quadrature
 from mdsd_opt.prefix_search.race_kernels import race_nodes, race_terms
 

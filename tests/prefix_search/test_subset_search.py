@@ -9,10 +9,9 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt.prefix_search import cut_search as bounds
-from mdsd_opt.prefix_search.random_draws import is_searchable
+from mdsd_opt.prefix_search import is_searchable
 from mdsd_opt.problem.water_filling import water_fill
-from mdsd_opt.solvers import subset_selection
-from mdsd_opt.solvers.subset_selection import exact_optimum
+from mdsd_opt.solvers import exact_optimum, subset_selection
 
 SCHEMES = [mo.WithReplacement, mo.WithoutReplacement]
 scheme = pytest.mark.parametrize("scheme", SCHEMES)

@@ -22,7 +22,7 @@ from support.strategies import PREFIX_SCHEMES, Case, cases
 
 from mdsd_opt import TransportProblem, WithoutReplacement, WithReplacement, certify, solve
 from mdsd_opt.drafts import PrefixDraftScheme
-from mdsd_opt.problem.solution import Solution, Status, TransportPlan
+from mdsd_opt.problem import Solution, Status, TransportPlan
 
 EXACT = pytest.mark.parametrize("exact", [False, True])
 

@@ -14,9 +14,17 @@ from support import forging
 from support.known_problems import known_problems
 
 import mdsd_opt as mo
-from mdsd_opt.problem import certificate, lower_bounds, transport_plans
-from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture
-from mdsd_opt.problem.solution import PlanBasis, Solution, Status, TransportPlan
+from mdsd_opt.problem import (
+    BoxCover,
+    OrderMixture,
+    PlanBasis,
+    Solution,
+    Status,
+    TransportPlan,
+    certificate,
+    lower_bounds,
+    transport_plans,
+)
 
 EXACT = pytest.mark.parametrize("exact", [False, True])
 

@@ -11,7 +11,7 @@ from support import oracles
 from support.strategies import Case, cases
 
 import mdsd_opt as mo
-from mdsd_opt.drafts.inclusion import inclusion_probabilities
+from mdsd_opt.drafts import inclusion_probabilities
 
 
 def exact_inclusion(case: Case) -> list[Fraction]:

@@ -15,19 +15,25 @@ from scipy.stats import chisquare
 from support.tables import output_law, trees
 
 from mdsd_opt import GreedyDrafts, TransportProblem, WithoutReplacement, WithReplacement, softmax
-from mdsd_opt.decoding import Node, get_rule, k_ary, rule_names
-from mdsd_opt.decoding.step_laws import DEVICE_RULES, require_device_rule
+from mdsd_opt.decoding import DEVICE_RULES, Node, get_rule, k_ary, require_device_rule, rule_names
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.prefix_search import bins
+from mdsd_opt.prefix_search import bins, race_sums_of_row
 from mdsd_opt.prefix_search.bins import raced_groups
-from mdsd_opt.prefix_search.race import race_sums_of_row
+from mdsd_opt.trees import (
+    BinnedDrafts,
+    BinnedLaw,
+    PromisedToken,
+    Topology,
+    bin_tables,
+    integer_weights,
+    settle,
+    token_ids,
+    undrafted_table,
+)
 from mdsd_opt.trees.device_laws import laws, tables
-from mdsd_opt.trees.device_laws.laws import BinnedDrafts, BinnedLaw, LinearPlan
-from mdsd_opt.trees.device_laws.tables import bin_tables, sums_on_device, undrafted_table
-from mdsd_opt.trees.device_laws.transfers import PromisedToken, token_ids
-from mdsd_opt.trees.device_laws.weights import UNIT, draw, draw_distinct, integer_weights
-from mdsd_opt.trees.draft_tree import settle
-from mdsd_opt.trees.topology import Topology
+from mdsd_opt.trees.device_laws.laws import LinearPlan
+from mdsd_opt.trees.device_laws.tables import sums_on_device
+from mdsd_opt.trees.device_laws.weights import UNIT, draw, draw_distinct
 from mdsd_opt.verifiers import get
 
 UNEVEN = Topology({(): 3, (0,): 2, (1,): 1, (0, 0): 1}, "uneven")

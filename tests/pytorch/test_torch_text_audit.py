@@ -14,7 +14,7 @@ from mdsd_opt.auditing.texts.driven_law import driven_text
 from mdsd_opt.auditing.texts.session import Session
 from mdsd_opt.auditing.texts.torch_toys import TorchToy
 from mdsd_opt.auditing.texts.toys import Tables, Toy
-from mdsd_opt.evidence.settings import Options
+from mdsd_opt.evidence import Options
 
 TABLES = Tables(3, 4, 5)
 

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 import mdsd_opt as mo
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
+from mdsd_opt.solvers import CostCurve, frontier_of
 from mdsd_opt.solvers.frontier import rules
-from mdsd_opt.solvers.frontier.chains import frontier_of
-from mdsd_opt.solvers.frontier.curve import CostCurve
 
 Vector = NDArray[np.float64]
 

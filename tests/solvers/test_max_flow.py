@@ -11,8 +11,8 @@ from support import oracles
 from support.strategies import Case, cases
 
 import mdsd_opt as mo
-from mdsd_opt.solvers.max_flow import SCALE, integer_masses, largest_remainder
-from mdsd_opt.solvers.subset_selection import exact_optimum
+from mdsd_opt.solvers import exact_optimum, integer_masses
+from mdsd_opt.solvers.max_flow import SCALE, largest_remainder
 
 solve = partial(mo.solve, method="max_flow")
 

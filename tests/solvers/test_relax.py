@@ -18,11 +18,8 @@ from support.strategies import PREFIX_SCHEMES, SCHEMES, Case, cases, distributio
 import mdsd_opt as mo
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.solvers import CostCurve, distances, frontier_of, survey_frontier
 from mdsd_opt.solvers.frontier import chains
-from mdsd_opt.solvers.frontier.chains import frontier_of
-from mdsd_opt.solvers.frontier.curve import CostCurve
-from mdsd_opt.solvers.frontier.distances import distances
-from mdsd_opt.solvers.frontier.rules import survey_frontier
 
 shares = st.sampled_from(
     [Fraction(0), Fraction(1, 7), Fraction(1, 2), Fraction(9, 10), Fraction(1)]

@@ -11,11 +11,17 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.drafts import PrefixDraftScheme, mixture, with_replacement, without_replacement
-from mdsd_opt.drafts.base import DraftScheme
+from mdsd_opt.drafts import (
+    DraftScheme,
+    PrefixDraftScheme,
+    mixture,
+    with_replacement,
+    without_replacement,
+)
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
+from mdsd_opt.solvers import choose
 from mdsd_opt.solvers.method import LIMITS
-from mdsd_opt.solvers.solving import _seconds_compiled, choose
+from mdsd_opt.solvers.solving import _seconds_compiled
 
 
 def q(vocab_size: int, seed: int = 0) -> np.ndarray:

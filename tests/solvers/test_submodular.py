@@ -14,15 +14,9 @@ from numpy.typing import NDArray
 from support.strategies import Case, cases, distributions
 
 import mdsd_opt as mo
-from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.drafts.product_form import product_form
-from mdsd_opt.problem.lower_bounds import (
-    BoxCover,
-    OrderMixture,
-    cover_bound,
-    order_marginal,
-    tile_bound,
-)
+from mdsd_opt.drafts import DraftScheme, product_form
+from mdsd_opt.problem import BoxCover, OrderMixture, tile_bound
+from mdsd_opt.problem.lower_bounds import cover_bound, order_marginal
 from mdsd_opt.solvers.submodular import min_norm_point
 
 CLOSE = np.array([5e-31, 0.4999999975, 5e-151, 5e-9, 0.4999999975, 5e-31])

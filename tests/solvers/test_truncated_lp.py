@@ -16,8 +16,8 @@ from support.strategies import distributions
 
 import mdsd_opt as mo
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
+from mdsd_opt.solvers import exact_optimum
 from mdsd_opt.solvers.highs_backend import SparseMatrix, maximise
-from mdsd_opt.solvers.subset_selection import exact_optimum
 from mdsd_opt.solvers.truncated_lp import TruncatedPairs, stable_order
 
 F = Fraction

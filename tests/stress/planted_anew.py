@@ -23,9 +23,8 @@ from support.text_sessions import by_alias
 
 from mdsd_opt.decoding import parse_topology
 from mdsd_opt.drafts import WithReplacement
-from mdsd_opt.trees.draft_tree import drawn as drawn_tree
-from mdsd_opt.trees.draft_tree import set_targets
-from mdsd_opt.trees.topology import valued
+from mdsd_opt.trees import drawn as drawn_tree
+from mdsd_opt.trees import set_targets, valued
 
 Law = Any
 Function = Callable[..., Any]

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from support.changed_files import CHANGES, NAMES, try_change, try_cut
 
-from mdsd_opt.formats import AcceptedCounts
-from mdsd_opt.formats.counts import of_steps
+from mdsd_opt.formats import AcceptedCounts, of_steps
 from mdsd_opt.planning.count_advice import advice_from_counts
 from mdsd_opt.planning.count_forecasts import forecasts
 

@@ -9,8 +9,8 @@ import pytest
 from planted_anew import RIGHT, WRONG, measured, recorded
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.on_laws import audit_portfolio
-from mdsd_opt.evidence.report import Bar
+from mdsd_opt.auditing import audit_portfolio
+from mdsd_opt.evidence import Bar
 
 
 @pytest.fixture(autouse=True)

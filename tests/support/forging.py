@@ -23,8 +23,7 @@ import numpy as np
 import mdsd_opt as mo
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.errors import MdsdError
-from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture
-from mdsd_opt.problem.solution import PlanBasis, Solution, Status, TransportPlan
+from mdsd_opt.problem import BoxCover, OrderMixture, PlanBasis, Solution, Status, TransportPlan
 from mdsd_opt.problem.water_filling import water_fill
 
 Rng = np.random.Generator

@@ -22,7 +22,7 @@ from support.kernel_cases import flat_rows, near_rows, pair_of
 from support.logit_rows import rows_of_every_character
 
 import mdsd_opt as mo
-from mdsd_opt.gpu.runtime import DeviceRuntime
+from mdsd_opt.gpu import DeviceRuntime
 
 FILE = Path(__file__).parents[1] / "gpu" / "gpu_references.npz"
 
@@ -156,8 +156,7 @@ def decisions() -> Decisions:
 
 def tokens_by(runtime: DeviceRuntime, scheme: str) -> NDArray[np.int64]:
     """What the kernels decide on the host."""
-    from mdsd_opt.gpu.philox import Randomness
-    from mdsd_opt.gpu.verification import verify_rows
+    from mdsd_opt.gpu import Randomness, verify_rows
 
     given = decisions()
     pair = pair_of(*given.pair)

@@ -16,9 +16,15 @@ from mdsd_opt.base.logits import Reading
 from mdsd_opt.base.sampling import Sampling, softmax
 from mdsd_opt.batch.batch import RowWork
 from mdsd_opt.batch.device import RatesRequest
-from mdsd_opt.gpu import rates, verification
-from mdsd_opt.gpu.pair import FilterSettings, Pair, RowRates, with_filters
-from mdsd_opt.gpu.philox import Randomness
+from mdsd_opt.gpu import (
+    FilterSettings,
+    Pair,
+    Randomness,
+    RowRates,
+    rates,
+    verification,
+    with_filters,
+)
 
 LOG2_E = math.log2(math.e)
 

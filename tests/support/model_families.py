@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import transformers
 
-from mdsd_opt.decoding.models.loading import LoadedModel
+from mdsd_opt.decoding import LoadedModel
 
 SIZE = 61  # tokens
 LLAMA: dict[str, Any] = {

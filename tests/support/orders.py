@@ -10,8 +10,9 @@ import numpy as np
 from support.tables import tuple_law
 
 from mdsd_opt.decoding import Node, Topology
-from mdsd_opt.drafts.by_name import scheme_maker
-from mdsd_opt.trees.rules.base import Stop, TreeRule, completed
+from mdsd_opt.drafts import scheme_maker
+from mdsd_opt.trees import Stop, TreeRule
+from mdsd_opt.trees.rules.base import completed
 from mdsd_opt.trees.token_split import token_split
 
 Text = tuple[int, ...]

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.trees.draft_tree import Node
-from mdsd_opt.trees.rules.base import Stop, TreeRule, completed
+from mdsd_opt.trees import Node, Stop, TreeRule
+from mdsd_opt.trees.rules.base import completed
 
 Text = tuple[int, ...]
 

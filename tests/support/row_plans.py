@@ -16,12 +16,8 @@ from support.ptx.runtime import PtxRuntime
 
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.gpu.sources import DRAFT_SELECTION, Kernel
-from mdsd_opt.verifiers import Uniforms
-from mdsd_opt.verifiers.optimal.acceptance_rule import (
-    TokenPlan,
-    acceptance_probabilities,
-    output_token,
-)
+from mdsd_opt.verifiers import Uniforms, acceptance_probabilities, output_token
+from mdsd_opt.verifiers.optimal.acceptance_rule import TokenPlan
 
 Vector = NDArray[np.float64]
 Tokens = NDArray[np.int64]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.verifiers.optimal.acceptance_rule import spans_of_blocks
+from mdsd_opt.verifiers.optimal.acceptance_rule import born_blocks
 
 Vector = NDArray[np.float64]
 
@@ -16,7 +16,7 @@ def selection_law(w: Vector, gains: Vector, levels: Vector) -> Vector:
     Whatever rounding made the levels: right for the rule that is applied.
     """
     weight, contained = (np.append(0.0, np.cumsum(x)) for x in (w, gains))
-    (left, right), life = spans_of_blocks(levels)
+    (left, right), life = born_blocks(levels)
     born = life > 0.0
     left, right = left[born], right[born]
     chord = life[born] * (contained[right] - contained[left]) / (weight[right] - weight[left])

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from mdsd_opt.decoding import Node
 from mdsd_opt.drafts import GreedyDrafts
 from mdsd_opt.serving import verify_tree_of_draws
-from mdsd_opt.verifiers.rejection import without
+from mdsd_opt.verifiers import without
 
 
 @dataclass(frozen=True)

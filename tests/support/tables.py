@@ -12,9 +12,9 @@ from math import prod
 import numpy as np
 
 from mdsd_opt.decoding import DynamicTree, Node, grow_by_acceptance
-from mdsd_opt.drafts.by_name import scheme_maker
-from mdsd_opt.trees.draft_tree import hang as hang_drafts
-from mdsd_opt.trees.topology import ValuedTopology, place_values
+from mdsd_opt.drafts import scheme_maker
+from mdsd_opt.trees import ValuedTopology, place_values
+from mdsd_opt.trees import hang as hang_drafts
 
 
 class Table:

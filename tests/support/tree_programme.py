@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 from scipy.optimize import linprog
 
-from mdsd_opt.drafts.by_name import scheme_maker
+from mdsd_opt.drafts import scheme_maker
 
 
 def whole_programme(target, draft, topology, scheme="with_replacement", missed_by=None):

@@ -23,7 +23,7 @@ from mdsd_opt.decoding import (
     whole_paths,
 )
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, SolverError
-from mdsd_opt.problem.solution import Status
+from mdsd_opt.problem import Status
 from mdsd_opt.trees import optimum
 from mdsd_opt.trees.optimum import FromAbove, FromBelow
 from mdsd_opt.trees.text_tree import RandomTrees, TextTree

@@ -19,8 +19,8 @@ from mdsd_opt.decoding import (
     tree_optimum,
 )
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
-from mdsd_opt.trees.rules import Stop, Traversal
-from mdsd_opt.trees.topology import Topology
+from mdsd_opt.trees import Stop, Topology
+from mdsd_opt.trees.rules import Traversal
 from mdsd_opt.verifiers import Uniforms
 
 MULTI_STEP = ("traversal", "traversal_hull", "level_sequential")

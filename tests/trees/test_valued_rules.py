@@ -23,18 +23,17 @@ from mdsd_opt.decoding import (
 )
 from mdsd_opt.decoding.growth import first_plan
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.trees import recursive_rejection
+from mdsd_opt.trees import Topology, place_values, recursive_rejection
 from mdsd_opt.trees.recursive_rejection import rank_chances, tried_one_by_one
 from mdsd_opt.trees.token_split import hull_masses, split_with_tries, token_split
-from mdsd_opt.trees.topology import Topology, in_draw_order, place_values
+from mdsd_opt.trees.topology import in_draw_order
 from mdsd_opt.trees.valued_rules import valued_rule
+from mdsd_opt.verifiers import SortedPlan, acceptance_probabilities
 from mdsd_opt.verifiers.optimal.acceptance_rule import (
-    acceptance_probabilities,
+    born_blocks,
     mean_over_joins,
     mean_over_levels,
-    spans_of_blocks,
 )
-from mdsd_opt.verifiers.optimal.sorted_plan import SortedPlan
 
 HULL_RULES = ("traversal_hull", "level_sequential")
 SCHEMES = ("with_replacement", "without_replacement")
@@ -226,7 +225,7 @@ def test_forecast_chances_are_those_of_the_plan(num_drafts):
             share = plan.w * np.where(plan.p < plan.x, plan.p / np.maximum(plan.x, 1e-300), 1)
             share[plan.p == 0] = 0
             below, passed = (np.append(0.0, np.cumsum(part)) for part in (plan.w, share))
-            (starts, stops), lives = spans_of_blocks(plan.death_levels)
+            (starts, stops), lives = born_blocks(plan.death_levels)
             single = np.arange(plan.w.size)  # blocks of one token live until a boundary dies
             starts, stops = np.append(starts, single), np.append(stops, single + 1)
             ends = np.minimum(plan.death_levels[:-1], plan.death_levels[1:])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mdsd_opt.prefix_search.bins import BinGroups
-from mdsd_opt.problem.water_filling import fill
+from mdsd_opt.prefix_search import BinGroups
+from mdsd_opt.problem import fill
 from mdsd_opt.solvers.frontier.curve import falling_blocks
-from mdsd_opt.verifiers.optimal.bin_plan import bin_marginal
+from mdsd_opt.verifiers import bin_marginal
 
 
 def random_groups(rng, size, num_drafts, width, never=0.0):

@@ -14,9 +14,10 @@ from support.small_problems import adversarial_problem, best_subset_value
 from support.strategies import Case, cases
 
 import mdsd_opt as mo
-from mdsd_opt.drafts.product_form import ProductForm, product_form
+from mdsd_opt.drafts import ProductForm, product_form
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.solvers.threshold_subset import threshold_subset
+from mdsd_opt.solvers import threshold_subset
+from mdsd_opt.verifiers import Uniforms
 from mdsd_opt.verifiers.optimal import Optimal, fitted, ladder
 from mdsd_opt.verifiers.optimal.ladder import (
     NUM_LEVELS,
@@ -26,7 +27,6 @@ from mdsd_opt.verifiers.optimal.ladder import (
     win_probabilities,
 )
 from mdsd_opt.verifiers.optimal.selection_rule import FittedRule
-from mdsd_opt.verifiers.verdicts import Uniforms
 
 #: May hold product forms, and mixtures or fixed sets beside them.
 _SCHEMES = ("independent", "mixed_models", "fixed_beside_any")

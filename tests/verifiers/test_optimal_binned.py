@@ -13,8 +13,7 @@ from support.strategies import problems
 
 from mdsd_opt import GreedyDrafts, TransportProblem, WithoutReplacement, WithReplacement, verifiers
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
-from mdsd_opt.verifiers import Uniforms
-from mdsd_opt.verifiers.optimal.binned import BinnedPlan
+from mdsd_opt.verifiers import BinnedPlan, Uniforms
 
 V = 131_072
 SCHEMES = ("with_replacement", "without_replacement")

@@ -14,18 +14,11 @@ from support.tables import Table, output_law, trees
 import mdsd_opt as mo
 from mdsd_opt.batch import verify_batch
 from mdsd_opt.data import sample_logits_path
-from mdsd_opt.decoding import DynamicTree, generate, get_rule, k_ary, parse_topology
-from mdsd_opt.decoding.step_laws import (
-    Distance,
-    check_tree,
-    distance_of,
-    relax_targets,
-)
-from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
-from mdsd_opt.drafts.by_name import scheme_maker
+from mdsd_opt.decoding import DynamicTree, check_tree, generate, get_rule, k_ary, parse_topology
+from mdsd_opt.decoding.step_laws import Distance, distance_of, relax_targets
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, scheme_maker
 from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
-from mdsd_opt.trees.draft_tree import set_targets
-from mdsd_opt.trees.topology import Topology
+from mdsd_opt.trees import Topology, set_targets
 from mdsd_opt.verifiers import Uniforms
 
 P, Q = np.array([0.5, 0.3, 0.15, 0.05]), np.array([0.1, 0.2, 0.3, 0.4])

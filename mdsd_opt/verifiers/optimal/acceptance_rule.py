@@ -129,7 +129,7 @@ def blocks_around(top: int, levels: Numbers) -> Iterator[tuple[Any, int, int]]:
             return
 
 
-def spans_of_blocks(levels: Floats) -> tuple[Integers, Floats]:
+def born_blocks(levels: Floats) -> tuple[Integers, Floats]:
     """Ends of the block born where each boundary dies, (2, n + 1), and the length of its life.
 
     Blocks that live for no time belong to boundaries that die at the same level.

@@ -15,8 +15,7 @@ from support.enumerated_trees import Asked, every_draw
 
 from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.serving.drafting import NodeDrafts, greedy_drafts, rows_of_children
-from mdsd_opt.serving.scored_trees import draft_tree
+from mdsd_opt.serving import NodeDrafts, draft_tree, greedy_drafts, rows_of_children
 
 Children = Callable[[Any, Any], NodeDrafts]
 

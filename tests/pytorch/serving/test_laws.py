@@ -77,7 +77,7 @@ def test_draws_without_replacement_may_be_tried_in_turn() -> None:
 def test_the_kernel_is_lossless(monkeypatch: pytest.MonkeyPatch) -> None:
     triton_walk = pytest.importorskip("mdsd_opt.serving.triton_walk", reason="needs triton")
     # Two tokens leave something unmet; on wider laws an interpreted kernel would take minutes.
-    monkeypatch.setattr("mdsd_opt.auditing.trees.audit._beside", lambda report, *_: report)
+    monkeypatch.setattr("mdsd_opt.auditing.trees._beside", lambda report, *_: report)
 
     def by_kernel(*tensors: Any) -> None:
         triton_walk.walk(TreeArguments(*tensors).checked())

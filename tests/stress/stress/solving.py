@@ -12,7 +12,7 @@ import numpy as np
 from support.solver_table import TABLE, two_independent_drafts
 
 import mdsd_opt as mo
-from mdsd_opt.problem.solution import Solution, Status
+from mdsd_opt.problem import Solution, Status
 from stress.problems import BUILDERS, Case, draw_case
 from stress.tally import Tally, Trial
 

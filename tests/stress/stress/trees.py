@@ -9,8 +9,8 @@ from support.tables import output_law, target_law
 
 from mdsd_opt import verifiers
 from mdsd_opt.decoding import get_rule, k_ary
-from mdsd_opt.drafts.by_name import scheme_maker
-from mdsd_opt.trees.topology import Topology
+from mdsd_opt.drafts import scheme_maker
+from mdsd_opt.trees import Topology
 from stress.tally import Tally
 from stress.weights import Weights, draw_beside, draw_weights
 

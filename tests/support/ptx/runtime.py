@@ -23,7 +23,8 @@ from numpy.typing import DTypeLike, NDArray
 from support.kernel_budget import nvrtc
 from support.ptx.translation import Translation, width
 
-from mdsd_opt.gpu.runtime import DeviceLogits, as_scalars
+from mdsd_opt.gpu import DeviceLogits
+from mdsd_opt.gpu.runtime import as_scalars
 from mdsd_opt.gpu.sources import BLOCK_SIZE, COMPILE_OPTIONS, STORED_TYPES, Kernel, source
 
 SCHEDULES = ("forward", "backward", "random")
