@@ -53,10 +53,10 @@ def run_in_child(
     """Result of ``job(**arguments)``, computed in a child process.
 
     The job is a function at the top level of an importable module; arguments and result are
-    pickled. The timeout, in seconds, includes the start of the process; `memory` bounds the address
-    space, in bytes. `tick` is called now and then with the seconds that have passed. Raises
-    `OutOfBudget` where time or memory ran out, `SolverError` where the child died for another
-    reason.
+    pickled. The timeout, in seconds, may be infinite and includes the start of the process;
+    `memory` bounds the address space, in bytes. `tick` is called now and then with the seconds that
+    have passed. Raises `OutOfBudget` where time or memory ran out, `SolverError` where the child
+    died for another reason.
     """
     start = time.perf_counter()
     if timeout <= 0:
@@ -173,7 +173,7 @@ def main() -> None:
     if hasattr(signal, "alarm"):
         # Only the default action ends a process inside cddlib, and only this reaches an orphan.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(int(seconds) + _GRACE)
+        signal.alarm(int(min(seconds, 1e9)) + _GRACE)
     try:
         # Import first: the limit is for the computation.
         job = getattr(importlib.import_module(module), function)

@@ -122,25 +122,49 @@ def test_processes_that_begin_alike(monkeypatch: Any) -> None:
     assert any("two processes were not compared" in note for note in kept.notes)
 
 
-@pytest.mark.parametrize(("bits", "clean"), [(24, False), (53, True)])
-def test_uniforms_of_few_bits_show_in_the_tail_of_a_wide_law(bits: int, clean: bool) -> None:
-    rng = np.random.default_rng(0)
+#: What becomes of an even uniform in a sampler.
+FORMS = {
+    "with 0": lambda u: np.floor(u * 2.0**24) / 2.0**24,
+    "without 0": lambda u: np.ceil(u * 2.0**24) / 2.0**24,
+    "of 53 bits": lambda u: u,
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("form", FORMS)
+def test_uniforms_of_few_bits_show_in_the_tail_of_a_wide_law(form: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
 
     def raced(requests: list[mo.StreamRequest]) -> Any:
         size = requests[0].logits.size
         if size == 4:
             return rng.choice(4, len(requests), p=np.exp(requests[0].logits))
-        # the race of equal tokens, by the law of the least of their uniforms k / 2^bits
+        # the race of equal tokens, by the law of the least of their uniforms
         least = -np.expm1(np.log(rng.random(len(requests))) / (size - 1))
-        least = -np.log1p(-np.floor(least * 2.0**bits) / 2.0**bits) * 2.0**25
-        first = least < rng.standard_exponential(len(requests))
+        arrival = -np.log1p(-FORMS[form](least)) / np.exp(requests[0].logits[0])
+        first = arrival < rng.standard_exponential(len(requests))
         some = rng.integers(0, size - 1, len(requests))
         return np.where(first, some + (some >= size // 2), size // 2)
 
-    report = mo.audit_streams(raced, 0, roles=("target",), requests="unseeded", num_trials=24_000)
+    report = mo.audit_streams(raced, seed, roles=("target",), requests="unseeded")
+    assert report.verdict_class == ("no deviation" if form == "of 53 bits" else "lossy")
     low, high = report.tail_observed
-    assert (low <= report.tail_expected <= high) == clean
-    assert report.clean == clean
+    assert (low <= report.tail_expected <= high) == report.clean
+    assert not any("time" in note for note in report.notes)
+
+
+def test_a_law_inverted_at_24_bits_has_every_fourth_of_the_unlikely_tokens() -> None:
+    rng = np.random.default_rng(0)
+
+    def inverted(requests: list[mo.StreamRequest]) -> Any:
+        uniforms = rng.integers(1 << 24, size=len(requests)) / 2.0**24
+        return np.searchsorted(np.exp(requests[0].logits).cumsum(), uniforms, side="right")
+
+    report = mo.audit_streams(inverted, 0, roles=("target",), requests="unseeded")
+    low, high = report.tail_observed
+    assert low <= report.tail_expected <= high
+    assert report.verdict_class == "lossy"
+    assert "unlikely tokens of a wide law" in report.verdict
 
 
 def test_calls_that_fail_are_not_judged() -> None:
@@ -154,6 +178,14 @@ def test_calls_that_fail_are_not_judged() -> None:
     never = FEW(lambda requests: [9] * len(requests), 0)
     assert never.answer() == "FAIL"
     assert "which its law rules out" in never.verdict
+
+
+def test_budgets_are_counts_and_a_limit_of_time_is_named() -> None:
+    cut = mo.audit_streams(here(toys.Toy(0)), 0, vocab_size=0, num_trials=2_000, seconds=1e-9)
+    assert cut.num_trials == 3 * 512
+    assert any("512 of 2,048 requests" in note and "seconds=1e-09" in note for note in cut.notes)
+    whole = FEW(here(toys.Toy(0)), 0)
+    assert whole.num_trials == 3 * 2_048
 
 
 def test_input_is_checked() -> None:

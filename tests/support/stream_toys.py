@@ -140,13 +140,6 @@ class RowInTheKey(Toy):
         return (*super().keys(seeds, positions, role), np.arange(seeds.size))
 
 
-class FewBits(Toy):
-    """Uniforms are of 24 bits, and 1 is one of them: exponentials of 0."""
-
-    def noise(self, requests: list[mo.StreamRequest], role: str, size: int) -> Any:
-        return 1.0 - np.floor(super().noise(requests, role, size) * 2**24) / 2**24
-
-
 class Race(Toy):
     """Draft and plain sample have one noise, as lists from one race do."""
 

@@ -182,7 +182,7 @@ def _one_thread() -> Iterator[None]:
 
 
 @renamed("seed", "rng")
-def audit_engine(engine: Engine, rng: Rng = 0, seconds: float = 3600.0) -> EngineAudit:
+def audit_engine(engine: Engine, rng: Rng = 0, seconds: float | None = None) -> EngineAudit:
     """Run both audits on an engine, by driving it where that is possible.
 
     Parameters
@@ -190,8 +190,8 @@ def audit_engine(engine: Engine, rng: Rng = 0, seconds: float = 3600.0) -> Engin
     engine : Engine
     rng : numpy.random.Generator or int, optional
         Seed, 0 by default, or a generator that draws one.
-    seconds : float
-        A limit for whole texts, far above what a quiet machine takes: calls are the budget.
+    seconds : float, optional
+        A limit for whole texts, which the report names where it is reached: calls are the budget.
     """
     began = time.perf_counter()
     tree, scheme = engine.drafted

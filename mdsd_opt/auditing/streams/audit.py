@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
@@ -15,7 +17,9 @@ from mdsd_opt.auditing.looks import settled
 from mdsd_opt.auditing.streams.draws import (
     BATCH,
     EXCLUSIVE,
+    LAWS,
     ROLES,
+    TARGET,
     Asker,
     CallFailed,
     Sampler,
@@ -26,6 +30,7 @@ from mdsd_opt.auditing.streams.report import OVER_SEEDS, SharedDraws, StreamRepo
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.base.foreign import describe, foreign
+from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.seeds import generator_of
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.evidence import (
@@ -45,25 +50,29 @@ from mdsd_opt.evidence import (
     statistics,
 )
 
-#: Law of every draw whose dependence is looked at, and of its draft in what is made of the draws.
-_TARGET = np.array([0.4, 0.3, 0.2, 0.1])
-_DRAFT = _TARGET[::-1]
-_LAWS = dict.fromkeys(ROLES, _TARGET) | {"accept": np.array([0.5, 0.5])}
+#: Law of the drafts in texts that are made of the draws, and the law that these shall have.
+_DRAFT = TARGET[::-1]
+_TEXTS = np.outer(TARGET, TARGET).ravel()
 
 #: Positions of a request, of one without a seed, and of a text made of the draws.
 _POSITIONS, _UNSEEDED_POSITIONS, _LENGTH = 3, 2, 2
 
-#: Probability of each token but one of the wide law: half a step of uniforms of 24 bits.
-_UNLIKELY = 2.0**-25
+#: Requests of a round, seeds that are asked for again, and batches in another process.
+_ROUND, _REPEATED, _BATCHES = 2 * BATCH, 32, 22
 
-#: Seeds that are tried alone, in a batch and in another process; batches of another process.
-_REPEATED, _BATCHES = 32, 22
+#: Probability of each token but one of the wide law: a quarter of a step of uniforms of 24 bits.
+_UNLIKELY = 2.0**-26
+
+#: Draws by what they are, beside those of texts.
+_SEEDED, _UNSEEDED, _CHILDREN, _WIDE = "with seeds", "without seeds", "two processes", "wide law"
 
 #: Whether requests with a seed, and without one, are asked for.
 _REQUESTS = {"both": (True, True), "seeded": (True, False), "unseeded": (False, True)}
 
-#: Seconds for a process, at most.
-_PROCESS_SECONDS = 120.0
+_COUPLED = (
+    "draft and plain sample of one position share their numbers: right where the plain sample "
+    "decides, as in lists from one race"
+)
 
 _NOT_SEEN = (
     "draws of roles, positions and trees that were not asked for",
@@ -92,8 +101,8 @@ def audit_streams(
     against that of independent ones: the draws of a request at its positions and for its roles,
     draws of two requests with consecutive seeds, of two without seeds, of two calls and of two
     processes. Besides: each draw follows its law over seeds; rejection sampling that is made of the
-    draws gives the target's law over seeds; tokens of a wide law that are less likely than a step
-    of a uniform of 24 bits come as often as they should; and a seed gives the same tokens again,
+    draws gives the target's law over seeds; tokens of a wide law, each a quarter of a step of a
+    uniform of 24 bits, come as often as they should; and a seed gives the same tokens again,
     alone, in a batch, beside a request of the same seed, and in another process.
 
     Parameters
@@ -110,9 +119,9 @@ def audit_streams(
     vocab_size : int
         Tokens of the wide law; 0 for none.
     options : AuditOptions
-        Its budgets are 120 seconds, and 24,000 requests with seeds, as many without, as many texts
-        made of draws, and a quarter as many draws of the wide law, which come last. `method` and
-        the limits of driven laws are not read: the sampler keeps its own random numbers.
+        Its budget is 24,000 requests with seeds, as many without, as many texts made of draws, and
+        half as many draws of the wide law, in rounds of 512. `method` and the limits of driven laws
+        are not read: the sampler keeps its own random numbers.
     **keywords
         The same by their names, such as ``num_trials=5_000``.
 
@@ -132,15 +141,17 @@ def audit_streams(
     A draft and a plain target sample of one position may share their numbers (lists from one race,
     common random numbers): that is a note. A residual must not share with its draft, as what was
     refused says something about the numbers. Two processes are compared where the sampler can be
-    pickled: a function that a new process can import.
+    pickled: a function that a new process can import. Races on multiples of 2^-24 are found with
+    0 among them and without, and so is a law inverted at them; on the middles of these steps only
+    with more trials (100,000), as little is wrong.
     """
     asked = options_of(options, keywords)
-    settings = budgeted(asked, rng, num_trials=24_000, seconds=120.0)
+    settings = budgeted(asked, rng, num_trials=24_000)
     if requests not in _REQUESTS:
         raise UnknownName.among("requests", requests, _REQUESTS)
     if vocab_size and not 4 <= vocab_size <= 1 << 21:
         raise InvalidInput(f"vocab_size is {vocab_size!r}: give 4 to {1 << 21:,}, or 0 for none")
-    asker = Asker.of(sampler, roles, {role: logits_of(law) for role, law in _LAWS.items()})
+    asker = Asker.of(sampler, roles)
     audit = _StreamAudit(asker, generator_of(rng), *_REQUESTS[requests], vocab_size, settings)
     return audit.report()
 
@@ -149,14 +160,14 @@ class _Draws(NamedTuple):
     """Two draws: positions and roles, what is said of their requests, and their tokens (n,)."""
 
     places: tuple[tuple[int, str], tuple[int, str]]
-    whose: tuple[str, ...]
+    whose: tuple[str, str]
     tokens: tuple[Integers, Integers]
 
     @property
     def coupled(self) -> bool:
-        """Whether they are a draft and a plain sample of one position."""
+        """Whether they are a draft and a plain sample of one position of one request."""
         (s, first), (t, second) = self.places
-        return s == t and {first, second} == {"draft", "target"}
+        return self.whose[0] == self.whose[1] and s == t and {first, second} == {"draft", "target"}
 
     @property
     def how(self) -> str:
@@ -176,16 +187,19 @@ class _Draws(NamedTuple):
         return "the position is not in the key" if moved else "the role is not in the key (no salt)"
 
     @property
-    def table(self) -> Integers:
-        """Counts of the pairs of tokens."""
-        sizes = [_LAWS[role].size for _, role in self.places]
-        index = self.tokens[0] * sizes[1] + self.tokens[1]
-        return np.bincount(index, minlength=sizes[0] * sizes[1]).reshape(sizes)
+    def sizes(self) -> tuple[int, int]:
+        """Numbers of tokens of the two."""
+        return LAWS[self.places[0][1]].size, LAWS[self.places[1][1]].size
+
+    @property
+    def outcomes(self) -> Integers:
+        """Numbers of the pairs of tokens."""
+        return self.tokens[0] * self.sizes[1] + self.tokens[1]
 
     @property
     def law(self) -> Vector:
         """Law of the pairs, of independent draws."""
-        return np.outer(*(_LAWS[role] for _, role in self.places)).ravel()
+        return np.outer(*(LAWS[role] for _, role in self.places)).ravel()
 
 
 class _Tested(NamedTuple):
@@ -200,7 +214,7 @@ class _Tested(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _StreamAudit:
-    """Audit of one sampler, with the draws so far."""
+    """Audit of one sampler, with the draws so far, by what they are."""
 
     asker: Asker
     rng: np.random.Generator
@@ -209,11 +223,7 @@ class _StreamAudit:
     vocab_size: int
     options: Options
     next_seed: int = 0
-    with_seed: list[Integers] = field(default_factory=list)
-    without: list[Integers] = field(default_factory=list)
-    texts: list[Integers] = field(default_factory=list)
-    unlikely: list[Integers] = field(default_factory=list)
-    children: list[Integers] | None = None
+    drawn: dict[str, list[Integers]] = field(default_factory=lambda: defaultdict(list))
     log: ViolationLog = field(default_factory=ViolationLog)
     notes: list[str] = field(default_factory=list)
 
@@ -223,73 +233,66 @@ class _StreamAudit:
         self.next_seed = 2 * int(self.rng.integers(2**29))
 
         def look(options: Options) -> list[StreamReport]:
-            self.options = options
-            is_first = not (self.with_seed or self.without)
+            self.options, is_first = options, not any(self.drawn.values())
             try:
                 self._draw(deadline)
                 if is_first:
                     self._repeat()
                     self._compare_processes(deadline)
-                self._draw_unlikely(deadline)
             except CallFailed as failure:
                 self.log.add(failure.args[0], (), failure.args[1])
             return [self._found(began)]
 
         return settled(look, self.options, deadline)[0]
 
-    def _seeds(self, number: int, seeded: bool) -> list[int | None]:
+    def _seeds(self, number: int) -> list[int | None]:
         """Consecutive seeds that were not used before, the first of them even; or none."""
-        if not seeded:
+        if not self.seeded:
             return [None] * number
-        self.next_seed += number + number % 2
-        return [*range(self.next_seed - number - number % 2, self.next_seed)][:number]
+        self.next_seed += number
+        return [*range(self.next_seed - number, self.next_seed)]
 
     def _draw(self, deadline: float) -> None:
-        """Draw what is missing, in rounds of whole batches, until time is up."""
-        wanted, rounds = self.options.num_trials, 0
-        have = sum(map(len, self.with_seed or self.without))
-        while have < wanted and not (rounds and time.perf_counter() > deadline):
-            number = 2 * BATCH
-            if self.seeded:
-                seeds = self._seeds(number, True)
-                self.with_seed.append(self.asker.drawn(seeds, _POSITIONS))
-            if self.unseeded:
-                self.without.append(self.asker.drawn([None] * number, _UNSEEDED_POSITIONS))
-            if {*ROLES[:3]} <= {*self.asker.roles}:
-                self.texts.append(self._texts(self._seeds(number, self.seeded)))
-            have, rounds = have + number, rounds + 1
-        if have < wanted:
-            self.notes.append(self.options.up(f"{have:,} of {wanted:,} requests were asked for"))
+        """Draw what is missing, in rounds of whole batches; no more begin after the deadline."""
+        wanted = math.ceil(self.options.num_trials / _ROUND)
+        have = max(map(len, self.drawn.values()), default=0)
+        with progress_bar("batches of draws", wanted - have, self.options.progress) as advance:
+            for done in range(have, wanted):
+                if done and time.perf_counter() > deadline:
+                    told = f"{done * _ROUND:,} of {wanted * _ROUND:,} requests were asked for"
+                    self.notes.append(self.options.up(told))
+                    return
+                self._draw_round()
+                advance(done + 1 - have)
 
-    def _draw_unlikely(self, deadline: float) -> None:
-        """Draw what is missing of the wide law, until time is up."""
-        wanted = self.options.num_trials // 4
-        if not (self.vocab_size and {"target", "draft"} & {*self.asker.roles}):
-            return
-        while (have := sum(map(len, self.unlikely))) < wanted:
-            if self.unlikely and time.perf_counter() > deadline:
-                told = f"{have:,} of {wanted:,} draws of the wide law were asked for"
-                self.notes.append(self.options.up(told))
-                return
-            self.unlikely.append(self._unlikely(min(BATCH, wanted - have)))
+    def _draw_round(self) -> None:
+        """Draw one round of each kind, and half of one of the wide law."""
+        add, roles = self.drawn, {*self.asker.roles}
+        if self.seeded:
+            add[_SEEDED].append(self.asker.drawn(self._seeds(_ROUND), _POSITIONS))
+        if self.unseeded:
+            add[_UNSEEDED].append(self.asker.drawn([None] * _ROUND, _UNSEEDED_POSITIONS))
+        if {*ROLES[:3]} <= roles:
+            add[OVER_SEEDS].append(self._texts(self._seeds(_ROUND)))
+        if self.vocab_size and {"target", "draft"} & roles:
+            add[_WIDE].append(self._unlikely(_ROUND // 2))
 
     def _texts(self, seeds: Sequence[int | None]) -> Integers:
         """Numbers of texts of two tokens, by rejection sampling made of the draws."""
         names = self.asker.named(len(seeds))
-        accept = np.minimum(1.0, _TARGET / _DRAFT)
+        accept = np.minimum(1.0, TARGET / _DRAFT)
         coins = [logits_of([1.0 - a, a]) for a in accept]
-        residual = np.maximum(_TARGET - _DRAFT, 0.0)
+        residual = np.maximum(TARGET - _DRAFT, 0.0)
         left, q = logits_of(residual / residual.sum()), logits_of(_DRAFT)
         number = np.zeros(len(seeds), np.int64)
         for at in range(_LENGTH):
             tokens = self.asker.one_role(names, seeds, at, "draft", q)
             rows = [coins[token] for token in tokens]
-            refused = np.flatnonzero(
-                self.asker.one_role(names, seeds, at, "accept", rows) == 0
-            ).tolist()
+            accepted = self.asker.one_role(names, seeds, at, "accept", rows)
+            refused = np.flatnonzero(accepted == 0).tolist()
             some = [names[n] for n in refused], [seeds[n] for n in refused]
             tokens[refused] = self.asker.one_role(*some, at, "residual", left)
-            number = number * _TARGET.size + tokens
+            number = number * TARGET.size + tokens
         return number
 
     def _unlikely(self, number: int) -> Integers:
@@ -297,21 +300,20 @@ class _StreamAudit:
         law = np.full(self.vocab_size, _UNLIKELY)
         law[self.vocab_size // 2] = 1.0 - _UNLIKELY * (self.vocab_size - 1)
         role = "target" if "target" in self.asker.roles else "draft"
-        names, seeds = self.asker.named(number), self._seeds(number, self.seeded)
+        names, seeds = self.asker.named(number), self._seeds(number)
         return self.asker.one_role(names, seeds, 0, role, logits_of(law))
 
     def _repeat(self) -> None:
         """Ask for seeds again: alone, twice, and in a batch with others and with their likes."""
         if not self.seeded:
             return
-        seeds = self._seeds(_REPEATED, True)
+        seeds = self._seeds(_REPEATED)
         alone, again = (
             np.concatenate([self.asker.drawn([seed], _UNSEEDED_POSITIONS) for seed in seeds])
             for _ in range(2)
         )
-        others: list[int | None] = [None] * (_REPEATED if self.unseeded else 0)
-        order = self.rng.permutation(2 * _REPEATED + len(others))
-        mixed = [*seeds, *seeds, *others]
+        mixed = [*seeds, *seeds, *([None] * (_REPEATED if self.unseeded else 0))]
+        order = self.rng.permutation(len(mixed))
         together = np.empty((len(mixed), *alone.shape[1:]), np.int64)
         together[order] = self.asker.drawn([mixed[n] for n in order], _UNSEEDED_POSITIONS)
         self._differ("again, alone", seeds, alone, again)
@@ -324,82 +326,80 @@ class _StreamAudit:
         for row, at, role in np.argwhere(alone != other).tolist():
             tokens = f"{alone[row, at, role]} alone, {other[row, at, role]} {where}"
             which = f"seed {seeds[row]}, position {at}, {self.asker.roles[role]}"
-            self.log.add("not repeated", (), f"a seed does not give its tokens again: {which}: "
-                         f"{tokens}")  # fmt: skip
+            told = f"a seed does not give its tokens again: {which}: {tokens}"
+            self.log.add("not repeated", (), told)
 
     def _compare_processes(self, deadline: float) -> None:
         """Ask two new processes for the same seeds, and for requests without one."""
         from mdsd_opt.cddlib_checks import OutOfBudget, run_in_child
         from mdsd_opt.errors import MdsdError
 
-        sampler = self.asker.sampler
-        seeds = self._seeds(_REPEATED, True) if self.seeded else []
-        batches = [[None] * BATCH] * _BATCHES if self.unseeded else []
-        shape = (len(batches), _UNSEEDED_POSITIONS, len(self.asker.roles), BATCH)
+        seeds = self._seeds(_REPEATED) if self.seeded else []
+        asked = [seeds, [None] * (_BATCHES * BATCH if self.unseeded else 0)]
+        job = {
+            "sampler": self.asker.sampler,
+            "roles": self.asker.roles,
+            "asked": asked,
+            "positions": _UNSEEDED_POSITIONS,
+        }
         try:
-            pickle.dumps(sampler)
-            if getattr(sampler, "__module__", "") == "__main__":
+            pickle.dumps(job)
+            if getattr(self.asker.sampler, "__module__", "") == "__main__":
                 raise pickle.PicklingError("a script's own functions cannot be imported from it")
-            calls = self.asker.calls(seeds, _UNSEEDED_POSITIONS) if seeds else []
-            size = len(calls)
-            for some in batches:
-                calls += self.asker.calls(some, _UNSEEDED_POSITIONS)
-            left = max(deadline - time.perf_counter(), _PROCESS_SECONDS / 4)
-            job, limit = {"sampler": sampler, "calls": calls}, min(left, _PROCESS_SECONDS)
-            found = [run_in_child(in_child, job, timeout=limit, memory=None) for _ in range(2)]
+            found = []
+            for _ in range(2):
+                left = deadline - time.perf_counter()
+                found.append(run_in_child(in_child, job, timeout=left, memory=None))
         except (pickle.PicklingError, AttributeError, TypeError, MdsdError, OutOfBudget) as error:
             self.notes.append(f"two processes were not compared: {describe(error)}")
             return
         if seeds:
             here = self.asker.drawn(seeds, _UNSEEDED_POSITIONS)
-            for one in found:
-                there = np.array(one[:size]).T.reshape(here.shape)
+            for there, _ in found:
                 self._differ("in another process", seeds, here, there)
-        if batches:
-            tokens = [np.array(one[size:]).reshape(shape).swapaxes(2, 3) for one in found]
-            self.children = [x.reshape(-1, 1, len(self.asker.roles)) for x in tokens]
+        if self.unseeded:
+            self.drawn[_CHILDREN] = [without[:, :1] for _, without in found]
 
     def _tested(self) -> Iterator[_Tested]:
         """All checks of the draws so far."""
-        for name, parts in (("with seeds", self.with_seed), ("without seeds", self.without)):
-            if not parts:
+        for name in (_SEEDED, _UNSEEDED):
+            if not self.drawn[name]:
                 continue
-            tokens, is_seeded = np.concatenate(parts), parts is self.with_seed
+            tokens = np.concatenate(self.drawn[name])
             yield self._laws(name, tokens)
-            whose = ("seed s", "seed s + 1") if is_seeded else ("a request", "the next one")
+            whose = ("seed s", "seed s + 1") if name == _SEEDED else ("a request", "the next one")
             yield self._pairs(f"one request, {name}", (tokens, tokens), whose[:1] * 2)
             yield self._pairs(f"two requests, {name}", (tokens[0::2], tokens[1::2]), whose)
-            if not is_seeded:
-                rows = tokens[: len(tokens) // (2 * BATCH) * 2 * BATCH]
-                rows = rows.reshape(-1, 2, BATCH, *tokens.shape[1:])
+            if name == _UNSEEDED:
+                rows = tokens.reshape(-1, 2, BATCH, *tokens.shape[1:])
                 calls = [rows[:, n].reshape(-1, *tokens.shape[1:]) for n in range(2)]
                 whose = "a row of a call", "the same row of the next call"
                 yield self._pairs(f"two calls, {name}", calls, whose)
-        if self.children is not None:
+        if self.drawn[_CHILDREN]:
             whose = "one process", "another"
-            yield self._pairs("two processes, without seeds", self.children, whose)
-        if self.texts:
-            law = np.outer(_TARGET, _TARGET).ravel()
-            outcomes = np.concatenate(self.texts)
-            p_value = self._chi_square(np.bincount(outcomes, minlength=law.size), law)
+            yield self._pairs("two processes, without seeds", self.drawn[_CHILDREN], whose)
+        if self.drawn[OVER_SEEDS]:
+            outcomes = np.concatenate(self.drawn[OVER_SEEDS])
+            p_value = self._chi_square(outcomes, _TEXTS)
             looks_for = "tokens over seeds that do not follow the target"
-            yield _Tested(Check(OVER_SEEDS, looks_for, p_value), outcomes.size, law.size, 1)
+            yield _Tested(Check(OVER_SEEDS, looks_for, p_value), outcomes.size, _TEXTS.size, 1)
 
-    def _chi_square(self, counts: Integers, law: Vector) -> float:
+    def _chi_square(self, outcomes: Integers, law: Vector) -> float:
+        counts = np.bincount(outcomes, minlength=law.size)
         return statistics.chi_square(statistics.split_scores(counts, law, self.rng)[0])
 
     def _laws(self, name: str, tokens: Integers) -> _Tested:
         """Check that each draw follows its law."""
-        laws = [_LAWS[role] for role in self.asker.roles]
+        laws = [LAWS[role] for role in self.asker.roles]
         tests = [
-            self._chi_square(np.bincount(tokens[:, at, n], minlength=law.size), law)
+            self._chi_square(tokens[:, at, n], law)
             for at in range(tokens.shape[1])
             for n, law in enumerate(laws)
         ]
         check = Check(f"laws, {name}", "draws that do not follow their law", _least(tests))
         return _Tested(check, len(tokens), max(law.size for law in laws), len(tests))
 
-    def _draws(self, tokens: Sequence[Integers], whose: Sequence[str]) -> Iterator[_Draws]:
+    def _draws(self, tokens: Sequence[Integers], whose: tuple[str, str]) -> Iterator[_Draws]:
         """Pairs of draws of one request that one text may have, or of two requests."""
         roles, (first, second) = self.asker.roles, tokens
         places = [(at, n) for at in range(first.shape[1]) for n in range(len(roles))]
@@ -407,12 +407,16 @@ class _StreamAudit:
         for (s, m), (t, n) in combinations(places, 2) if is_one else product(places, places):
             if not (is_one and s == t and frozenset({roles[m], roles[n]}) in EXCLUSIVE):
                 named = ((s, roles[m]), (t, roles[n]))
-                yield _Draws(named, tuple(whose), (first[:, s, m], second[:, t, n]))
+                yield _Draws(named, whose, (first[:, s, m], second[:, t, n]))
 
-    def _pairs(self, name: str, tokens: Sequence[Integers], whose: Sequence[str]) -> _Tested:
+    def _pairs(self, name: str, tokens: Sequence[Integers], whose: tuple[str, str]) -> _Tested:
         """Check of pairs of draws, and those that depend on each other."""
-        pairs = [x for x in self._draws(tokens, whose) if not (whose[0] == whose[1] and x.coupled)]
-        tests = [self._chi_square(one.table.ravel(), one.law) for one in pairs]
+        pairs = [*self._draws(tokens, whose)]
+        meant = [one for one in pairs if one.coupled]
+        if any(_dependent(one) for one in meant):
+            self.notes.append(_COUPLED)
+        pairs = [one for one in pairs if not one.coupled]
+        tests = [self._chi_square(one.outcomes, one.law) for one in pairs]
         level = self.options.false_alarm / max(len(tests), 1)
         odd = [one for one, p in zip(pairs, tests, strict=True) if p < level]
         shared = [x for x in map(_dependent, odd) if x is not None]
@@ -423,11 +427,11 @@ class _StreamAudit:
     def _found(self, began: float) -> StreamReport:
         """Report on the draws so far."""
         options = self.options
-        failed = [v for v in self.log.listed if v.kind in ("exception", "not a token")]
+        failed = any(v.kind in ("exception", "not a token") for v in self.log.listed)
         tested = [] if failed else list(self._tested())
         checks = [one.check for one in tested]
         tail: dict[str, Any] = {}
-        if self.unlikely and not failed:
+        if self.drawn[_WIDE] and not failed:
             check, tail = self._tail()
             checks.append(check)
         level = options.level(checks)
@@ -440,21 +444,20 @@ class _StreamAudit:
         kind = NOT_JUDGED if failed else LOSSY if is_wrong else NO_DEVIATION
         shared = sorted(_named(tested), key=lambda x: -x.total_variation)
         distance, interval = 0.0, None
-        if self.texts:
-            law = np.outer(_TARGET, _TARGET).ravel()
-            outcomes = np.concatenate(self.texts)
-            distance, interval = statistics.distance(outcomes, law, options.confidence)
+        if self.drawn[OVER_SEEDS]:
+            outcomes = np.concatenate(self.drawn[OVER_SEEDS])
+            distance, interval = statistics.distance(outcomes, _TEXTS, options.confidence)
         example = None
         if kind == LOSSY:
             told = [pair.said for pair in shared] + [v.message for v in self.log.listed]
             told += [min(checks, key=lambda check: check.p_value).looks_for] if checks else []
             example = Example(told[0], seed=options.seed)
-        coupled = [] if failed else self._coupled()
+        requests = (_SEEDED, _UNSEEDED, OVER_SEEDS)
         return StreamReport(
             verdict_class=kind,
             method="sampling",
             points_to="" if kind != NO_DEVIATION else pointed(checks, None),
-            num_trials=sum(map(len, (*self.with_seed, *self.without, *self.texts))),
+            num_trials=sum(len(x) for name in requests for x in self.drawn[name]),
             detectable_bias=max(hidden, default=1.0),
             direction="of the joint law of two draws",
             detect=options.detect,
@@ -468,7 +471,7 @@ class _StreamAudit:
             violations=tuple(self.log.listed),
             num_violations=self.log.count,
             shared=tuple(shared),
-            notes=(*dict.fromkeys(self.notes), *coupled),
+            notes=tuple(dict.fromkeys(self.notes)),
             example=example,
             not_seen=_NOT_SEEN,
             seconds=time.perf_counter() - began,
@@ -476,32 +479,27 @@ class _StreamAudit:
         )
 
     def _tail(self) -> tuple[Check, dict[str, Any]]:
-        """Check of the unlikely tokens: their share, every second of them, and the first half."""
-        middle, tokens = self.vocab_size // 2, np.concatenate(self.unlikely)
-        rest = np.delete(np.arange(self.vocab_size), middle)
-        came = tokens[tokens != middle]
-        share = _UNLIKELY * rest.size
-        tests = [statistics.two_sided(came.size, tokens.size, share)]
-        for group in (rest % 2 == 0, rest < middle):
-            chosen = np.isin(came, rest[group])
-            tests.append(statistics.two_sided(chosen.sum(), came.size, group.mean()))
+        """Check of the unlikely tokens: how many, of the first half, of every fourth of each."""
+        middle, tokens = self.vocab_size // 2, np.concatenate(self.drawn[_WIDE])
+        halves = np.arange(middle), np.arange(middle + 1, self.vocab_size)
+        came = [tokens[tokens < middle], tokens[tokens > middle]]
+        number = len(came[0]) + len(came[1])
+        share = _UNLIKELY * (self.vocab_size - 1)
+        steps = [
+            statistics.two_sided((some % 4 == n).sum(), some.size, (half % 4 == n).mean())
+            for half, some in zip(halves, came, strict=True)
+            for n in range(4)
+        ]
+        first = statistics.two_sided(len(came[0]), number, middle / (self.vocab_size - 1))
+        often = statistics.two_sided(number, tokens.size, share)
         looks_for = "unlikely tokens of a wide law that come too often or too rarely"
-        check = Check("wide law", looks_for, _least([float(p) for p in tests]))
-        interval = statistics.rate_interval(came.size, tokens.size, self.options.confidence)
+        check = Check(_WIDE, looks_for, _least([often, first, _least(steps)]))
+        interval = statistics.rate_interval(number, tokens.size, self.options.confidence)
         return check, {"tail_expected": share, "tail_observed": interval}
 
-    def _coupled(self) -> list[str]:
-        """Note on drafts that share their numbers with plain samples, which may be meant."""
-        drawn = [np.concatenate(parts) for parts in (self.with_seed, self.without) if parts]
-        pairs = (one for x in drawn for one in self._draws((x, x), ("", "")) if one.coupled)
-        found = any(_dependent(one) is not None for one in pairs)
-        told = "draft and plain sample of one position share their numbers"
-        right = "right where the plain sample decides, as in lists from one race"
-        return [f"{told}: {right}"] if found else []
 
-
-def _least(p_values: Sequence[float]) -> float:
-    return min(1.0, len(p_values) * min(p_values)) if p_values else 1.0
+def _least(p_values: Sequence[Any]) -> float:
+    return float(min(1.0, len(p_values) * min(p_values))) if p_values else 1.0
 
 
 def _named(tested: Sequence[_Tested]) -> Iterator[SharedDraws]:
@@ -521,8 +519,8 @@ def _dependent(pair: _Draws) -> SharedDraws | None:
     """The pair, if its draws depend on each other, whatever their laws are (Pearson's test)."""
     from scipy import special
 
-    table = pair.table[:, pair.table.any(axis=0)]
-    table = table[table.any(axis=1)]
+    table = np.bincount(pair.outcomes, minlength=pair.law.size).reshape(pair.sizes)
+    table = table[table.any(axis=1)][:, table.any(axis=0)]
     size = table.sum()
     expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / size
     statistic = float(((table - expected) ** 2 / expected).sum())

@@ -23,6 +23,10 @@ EXCLUSIVE = {frozenset({"accept", "target"}), frozenset({"residual", "target"})}
 #: Requests of a batch.
 BATCH = 256
 
+#: Laws of the draws whose dependence is looked at.
+TARGET = np.array([0.4, 0.3, 0.2, 0.1])
+LAWS = dict.fromkeys(ROLES, TARGET) | {"accept": np.array([0.5, 0.5])}
+
 
 @dataclass(frozen=True, slots=True)
 class StreamRequest:
@@ -84,9 +88,12 @@ def answered(sampler: Sampler, requests: list[StreamRequest]) -> Integers:
     return tokens.astype(np.int64)
 
 
-def in_child(sampler: Sampler, calls: list[list[StreamRequest]]) -> list[list[int]]:
-    """Tokens of several calls: the job of another process."""
-    return [answered(sampler, requests).tolist() for requests in calls]
+def in_child(
+    sampler: Sampler, roles: Sequence[str], asked: list[list[int | None]], positions: int
+) -> list[Integers]:
+    """Tokens of requests with these seeds: the job of another process."""
+    asker = Asker.of(sampler, roles)
+    return [asker.drawn(seeds, positions) for seeds in asked]
 
 
 @dataclass(slots=True, eq=False)
@@ -95,45 +102,36 @@ class Asker:
 
     sampler: Sampler
     roles: tuple[str, ...]
-    laws: dict[str, Vector]
     names: count[int]
 
     @classmethod
-    def of(cls, sampler: Sampler, roles: Sequence[str], laws: dict[str, Vector]) -> Asker:
-        """Asker for these roles; `laws` are the logits of each."""
+    def of(cls, sampler: Sampler, roles: Sequence[str]) -> Asker:
+        """Asker for these roles."""
         if not callable(sampler):
             raise InvalidInput(
                 f"the sampler is a {type(sampler).__name__}: give a callable (requests) -> tokens"
             )
         if not roles or not {*roles} <= {*ROLES}:
             raise InvalidInput(f"roles are {roles!r:.60}: give some of {', '.join(ROLES)}")
-        return cls(sampler, tuple(role for role in ROLES if role in roles), laws, count())
+        return cls(sampler, tuple(role for role in ROLES if role in roles), count())
 
     def named(self, number: int) -> list[int]:
         """Names of new requests."""
         return [next(self.names) for _ in range(number)]
 
-    def calls(
-        self, seeds: Sequence[int | None], positions: int, names: Sequence[int] | None = None
-    ) -> list[list[StreamRequest]]:
-        """A call for each position and role, in the order of a text, for requests of one batch."""
-        names = self.named(len(seeds)) if names is None else names
-        return [
-            [
-                StreamRequest(name, seed, position, role, self.laws[role])
-                for name, seed in zip(names, seeds, strict=True)
-            ]
-            for position in range(positions)
-            for role in self.roles
-        ]
-
     def drawn(self, seeds: Sequence[int | None], positions: int) -> Integers:
-        """Tokens (requests, positions, roles), in batches."""
-        parts = []
+        """Tokens (requests, positions, roles), in batches, each in the order of a text."""
+        parts = [np.empty((0, positions, len(self.roles)), np.int64)]
+        logits = {role: logits_of(LAWS[role]) for role in self.roles}
         for start in range(0, len(seeds), BATCH):
             some = seeds[start : start + BATCH]
-            found = [answered(self.sampler, call) for call in self.calls(some, positions)]
-            parts.append(np.stack(found, axis=1).reshape(len(some), positions, -1))
+            names = self.named(len(some))
+            tokens = [
+                self.one_role(names, some, at, role, logits[role])
+                for at in range(positions)
+                for role in self.roles
+            ]
+            parts.append(np.stack(tokens, axis=1).reshape(len(some), positions, -1))
         return np.concatenate(parts)
 
     def one_role(

@@ -25,7 +25,9 @@ class Options:
         "others, module:ADAPTER of your own, or all for a table of those that are installed.",
     ]
     any_version: Annotated[bool, "Call versions of an engine that were not tested."] = False
-    seconds: Annotated[float, "Limit of time of each audit, named where it is reached."] = 3600.0
+    seconds: Annotated[float | None, "Limit of time of each audit, named where it is reached."] = (
+        None
+    )
     seed: Seed = 0
 
 
