@@ -23,8 +23,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-#: Seconds below which a run shows no bar.
-_SHORT = 1.0
+#: Seconds below which a run shows no bar, and between two of its lines where there is no terminal.
+_SHORT, _PAUSE = 1.0, 5.0
 
 #: Bar that is drawn now, if any: a terminal has room for one.
 _drawn: list[tuple[Progress, TaskID]] = []
@@ -107,7 +107,7 @@ def token_progress_bar(
     speed = TextColumn("{task.fields[speed]}")
     doing = TextColumn("{task.description}", markup=False)
     columns = (doing, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), speed)
-    began = time.monotonic()
+    began = shown = time.monotonic()
     done = 0
     console = Console(stderr=True)
     bar = Progress(*columns, console=console, transient=console.is_terminal)
@@ -115,7 +115,7 @@ def token_progress_bar(
     with _shown(bar, task, _SHORT if wanted is None else 0.0):
 
         def advance(steps: int, tokens: int | None) -> None:
-            nonlocal began, done, finished
+            nonlocal began, shown, done, finished
             if tokens == 0:
                 finished += steps
                 began = time.monotonic()
@@ -125,6 +125,9 @@ def token_progress_bar(
             if tokens is not None:
                 done += tokens
                 bar.update(task, speed=f"{done / (time.monotonic() - began):,.1f} tokens/s")
+            if not console.is_terminal and time.monotonic() - shown > _PAUSE:
+                shown = time.monotonic()
+                console.print(bar.get_renderable())
 
         yield advance
 

@@ -79,6 +79,16 @@ def test_a_bar_that_nobody_asked_for_is_not_drawn_into_a_pipe(
     assert capsys.readouterr() == ("", "")
 
 
+def test_a_bar_that_is_asked_for_tells_a_log_now_and_then(monkeypatch, capsys):
+    monkeypatch.setattr(long_runs, "_PAUSE", 0.0)
+    with progress_bar("rows", 3, True) as advance:
+        advance(1)
+        assert "1/3" in capsys.readouterr().err
+        monkeypatch.setattr(long_runs, "_PAUSE", 100.0)
+        advance(1)
+        assert capsys.readouterr().err == ""
+
+
 def test_a_bar_goes_when_it_is_done(monkeypatch):
     """Of the bars on a terminal none is left: the last that is written wipes the line."""
     terminal = Terminal()

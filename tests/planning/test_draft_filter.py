@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,7 +19,7 @@ from mdsd_opt import plots
 from mdsd_opt.base.logits import Reading
 from mdsd_opt.batch import verify_batch
 from mdsd_opt.cddlib_checks import optimum, search_laws
-from mdsd_opt.errors import InvalidInput, UnknownName
+from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName
 
 SCHEMES = {
     "with_replacement": mo.WithReplacement,
@@ -60,14 +61,89 @@ def test_every_rate_is_the_optimum_of_its_setting(scheme):
         found.rate_of(mo.Sampling(top_k=3))
 
 
-def test_targets_that_are_filtered_each_time_give_the_same(monkeypatch):
-    options = {"sampling": OWN, "filters": [], "temperatures": [0.5]}
-    held = mo.best_draft_filter(TARGET, DRAFT, 2, **options)
-    monkeypatch.setattr("mdsd_opt.planning.draft_filter._MOST_HELD", 0)
-    again = mo.best_draft_filter(TARGET, DRAFT, 2, **options)
-    assert [row.sampling for row in again.rates] == [row.sampling for row in held.rates]
-    for row, other in zip(again.rates, held.rates, strict=True):
-        assert row.acceptance.mean == pytest.approx(other.acceptance.mean, abs=1e-12)
+FILTERS = (
+    *(mo.Sampling(top_k=k) for k in (1, 2, 12, 40)),
+    *(mo.Sampling(top_p=p) for p in (0.2, 0.5, 0.8, 1.0)),
+    *(mo.Sampling(min_p=p) for p in (0.0, 0.05, 0.5, 1.0)),
+    mo.Sampling(top_k=4, top_p=0.7), mo.Sampling(top_k=4, top_p=0.7, min_p=0.3, joint=True),
+)  # fmt: skip
+
+
+def ties(num_rows, vocab_size):
+    """Rows of few values, of which some are impossible, one is certain, and one is flat."""
+    rng = np.random.default_rng(vocab_size)
+    rows = rng.integers(-3, 4, size=(2, num_rows, vocab_size)).astype(float)
+    rows[rows == -3] = -np.inf
+    rows[:, :, 0] = 0.0
+    rows[0, 0, 1:], rows[1, 1, 1:] = -np.inf, -np.inf
+    rows[:, 2], rows[1, 3] = 0.0, rows[0, 3]
+    return rows
+
+
+@pytest.mark.parametrize(
+    "own", [mo.Sampling(), OWN, mo.Sampling(0.0), mo.Sampling(0.7, 5, 0.8, 0.05, joint=True)]
+)
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(
+    ("rows", "dtype"),
+    [
+        (ties(6, 12), np.float64), (ties(6, 12), ml_dtypes.bfloat16), (ties(5, 1), np.float64),
+        (np.stack([TARGET, DRAFT]), np.float32), (np.stack([TARGET, TARGET]), np.float64),
+    ],
+)  # fmt: skip
+def test_tokens_that_are_kept_have_the_rates_of_all(rows, dtype, scheme, own):
+    target, draft = rows.astype(dtype)
+    options = {"filters": FILTERS, "temperatures": [0.0, 0.6], "sampling": own}
+    found = mo.best_draft_filter(target, draft, 3, scheme, **options)
+    assert len(found.rates) >= 2 * len(FILTERS)
+    for row in found.rates:
+        of_all = mo.acceptance_rates(
+            target, draft, 3, scheme, kind="logits", sampling=own, draft_sampling=row.sampling
+        )
+        assert row.acceptance.mean == pytest.approx(of_all.mean(), abs=1e-12), row.sampling
+
+
+def test_every_position_has_the_same_rate_in_a_vocabulary_that_is_a_part():
+    ids = np.array([3, 0, 7, 11, 5])
+    for options in {"draft_token_ids": ids}, {"pad": True}:
+        for target, draft in zip(TARGET, DRAFT[:, :5], strict=True):
+            found = mo.best_draft_filter(target, draft, 2, sampling=OWN, **options)
+            for row in found.rates[::7]:
+                whole = {"sampling": OWN, "draft_sampling": row.sampling, **options}
+                of_all = mo.acceptance_rates(target, draft, 2, **whole)
+                assert row.acceptance.mean == pytest.approx(of_all, abs=1e-12)
+
+
+def drawn_from_all(q, earlier):
+    """Law of drafts that may be tokens of probability zero."""
+    return np.full(q.size, 1 / q.size)
+
+
+def test_schemes_that_are_plugged_in_see_all_tokens():
+    scheme = f"{__name__}:drawn_from_all"
+    found = mo.best_draft_filter(
+        TARGET, DRAFT, 2, scheme, filters=[mo.Sampling(top_k=1)], temperatures=[]
+    )
+    assert {row.acceptance.mean for row in found.rates} == {found.acceptance.mean}
+
+
+def test_bars_tell_of_each_search(capsys):
+    mo.best_draft_filter(TARGET, DRAFT, 2, progress=True)
+    told = capsys.readouterr().err
+    assert f"{6 * 6 * 13}/{6 * 6 * 13}" in told
+    assert "draft temperature" in told
+
+
+@pytest.mark.parametrize("own", [mo.Sampling(), OWN])
+@pytest.mark.parametrize("side", ["target_logits", "draft_logits"])
+def test_rows_that_are_no_logits_are_named(side, own):
+    sides = {"target_logits": TARGET.copy(), "draft_logits": DRAFT.copy()}
+    sides[side][4, 2] = np.nan
+    with pytest.raises(InvalidDistribution, match=rf"{side} row 4 has a NaN \(first at token 2\)"):
+        mo.best_draft_filter(**sides, sampling=own)
+
+
+def test_a_target_without_temperature_is_greedy_decoding():
     cold = mo.best_draft_filter(TARGET, DRAFT, 1, sampling=mo.Sampling(0))  # greedy
     hits = (TARGET.argmax(-1) == DRAFT.argmax(-1)).mean()
     assert cold.rate_of(mo.Sampling(0)).acceptance.mean == pytest.approx(hits)
