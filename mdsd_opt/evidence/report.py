@@ -207,7 +207,12 @@ class Bar:
         answer, verdict = self.answer(report), str(report.verdict)
         if answer == "TOO WEAK":
             hidden = f"a bias of {report.detectable_bias:.2g} could have stayed hidden"
-            return f"{answer}: {hidden}, where {self.detect:g} is allowed (detect); {verdict}"
+            # it falls with the root of the number of calls or tokens
+            more = (report.detectable_bias / self.detect) ** 2
+            takes = f": it takes {more:,.1f} times as long" if report.detectable_bias < 1 else ""
+            return (
+                f"{answer}: {hidden}, where {self.detect:g} is allowed (detect){takes}; {verdict}"
+            )
         return verdict if verdict.startswith(answer) else f"{answer}: {verdict}"
 
 

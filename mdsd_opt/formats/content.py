@@ -46,8 +46,7 @@ def text_of(path: str | os.PathLike[str], seconds: float = 10.0) -> str:
     name = str(path)
     if name.startswith(("http://", "https://")):
         return scraped_twice(name, seconds)
-    is_stdin = name in ("-", "/dev/stdin")
-    content = _all_of(sys.stdin.buffer) if is_stdin else read_bytes(path, _MAX_BYTES)
+    content = _all_of(sys.stdin.buffer) if is_stdin(path) else read_bytes(path, _MAX_BYTES)
     if content.startswith(b"\x1f\x8b"):
         try:
             with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
@@ -60,6 +59,11 @@ def text_of(path: str | os.PathLike[str], seconds: float = 10.0) -> str:
     if not text.strip():
         raise UnreadableFile(f"{name} is empty")
     return text
+
+
+def is_stdin(path: str | os.PathLike[str]) -> bool:
+    """Whether a path stands for standard input."""
+    return str(path) in ("-", "/dev/stdin")
 
 
 @functools.lru_cache(maxsize=1)

@@ -15,7 +15,15 @@ from mdsd_opt.base.installed import loaded
 from mdsd_opt.base.registry import files_that_declare
 from mdsd_opt.errors import InvalidInput, MdsdError, UnreadableFile
 from mdsd_opt.formats.answer import Answer
-from mdsd_opt.formats.content import counted, holders, is_json, is_stream, records_of, text_of
+from mdsd_opt.formats.content import (
+    counted,
+    holders,
+    is_json,
+    is_stdin,
+    is_stream,
+    records_of,
+    text_of,
+)
 from mdsd_opt.formats.counts import AcceptedCounts, Measured, Speed, merged
 from mdsd_opt.formats.engines import steps
 from mdsd_opt.formats.format import Format
@@ -59,9 +67,16 @@ def read_counts(path: PathLike | Sequence[PathLike], depth: int | None = None) -
     InvalidInput
         Its counts cannot be, or no step drafted.
     """
-    names = [str(x) for x in ([path] if isinstance(path, (str, os.PathLike)) else path)]
-    texts = [(x, None if Path(x).suffix in steps.ARRAYS else text_of(x)) for x in names]
-    return _counts_of_texts(texts, depth)
+    return _counts_of_texts(list(_texts(path)), depth)
+
+
+def _texts(
+    path: PathLike | Sequence[PathLike], seconds: float = 10.0
+) -> Iterator[tuple[str, str | None]]:
+    """Name of each file, as messages have it, and its text, or None if it has arrays."""
+    for x in dict.fromkeys([path] if isinstance(path, (str, os.PathLike)) else path):
+        name = "standard input" if is_stdin(x) else str(x)
+        yield name, None if Path(name).suffix in steps.ARRAYS else text_of(x, seconds)
 
 
 def _counts_of_texts(texts: list[tuple[str, str | None]], depth: int | None) -> AcceptedCounts:
@@ -90,10 +105,8 @@ def read_run(
 
     Raises as `read_counts` does, and where no file has counts.
     """
-    names = [str(x) for x in ([path] if isinstance(path, (str, os.PathLike)) else path)]
     counted, plain = [], []
-    for name in dict.fromkeys(names):
-        text = None if Path(name).suffix in steps.ARRAYS else text_of(name, seconds)
+    for name, text in _texts(path, seconds):
         if text is None or _has_counts(text, name, depth):
             counted.append((name, text))
         else:

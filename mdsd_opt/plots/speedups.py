@@ -105,6 +105,7 @@ def chains_figure(result: CountAdvice) -> Figure:
                 label="counted" if counted else "forecast",
             )  # fmt: skip
     axes.axhline(1.0, **_PLAIN)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     finish(axes, "drafts of a step", "speed-up")
     axes.legend(fontsize=SMALL)
     return figure

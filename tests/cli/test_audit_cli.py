@@ -136,7 +136,7 @@ def test_a_terminal_ends_with_the_answer(audited: Any, run_cli: Any) -> None:
     done = run_cli("audit", "--verifier", "rules_to_audit:right", *SAMPLED, "--method", "sampling")
     told = " ".join(done.stdout.split())
     assert "TOO WEAK: a bias of 0.18" in told
-    assert "could have stayed hidden, where 0.05 is allowed (detect); no deviation found" in told
+    assert "hidden, where 0.05 is allowed (detect): it takes 1" in told  # (.18 / .05)^2 times
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,10 @@ def test_a_file_may_be_compressed_and_come_from_standard_input(monkeypatch: Any)
     lists = (SAMPLES / "tgi-answer-01.json").read_bytes()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lists)))
     assert summary("-")["logprobs"]["texts"] == 2
+    contradicts = (SAMPLES / "vllm-log-01.log").read_bytes().replace(b"length: 2", b"length: 3")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(contradicts)))
+    with pytest.raises(mo.MdsdError, match=r"line \d+ of standard input contradicts itself"):
+        read_counts("-")
 
 
 def test_a_compressed_file_that_is_cut(tmp_path: Path) -> None:
