@@ -3,7 +3,7 @@
 // K tokens.
 #pragma once
 #include "likeliest.cuh"
-#include "packed_rows.cuh"
+#include "row_units.cuh"
 
 constexpr int kMostGroups = 128;
 
@@ -39,4 +39,30 @@ __device__ float group_threshold(float largest, int most, GroupScratch& scratch)
   }
   __syncthreads();
   return from_ordered(scratch.threshold);
+}
+
+// A thread's sums of weights, relative to nothing, and its largest draft logit, of the packs it reads.
+struct FirstPass {
+  float p_sum = 0.0f, q_sum = 0.0f, largest = -infinity();
+};
+
+template <bool kFiltered, class P, class Q>
+__device__ __forceinline__ FirstPass first_pass(const Logits<P>& p, const Logits<Q>& q, Share share) {
+  FirstPass sums;
+  auto add = [&](float y) {
+    sums.q_sum += fast_exp2(__fmul_rn(y, q.scale.high));
+    sums.largest = fmaxf(sums.largest, y);
+  };
+  for_each_kept_pack<kFiltered, 2>(
+      p, q, share,
+      [&](int, const auto& x, const auto& y) {
+        add_pack<false>(x, p.scale.high, sums.p_sum);
+#pragma unroll
+        for (float logit : y) add(logit);
+      },
+      [&](int, float x, float y) {
+        sums.p_sum += fast_exp2(__fmul_rn(x, p.scale.high));
+        add(y);
+      });
+  return sums;
 }

@@ -62,25 +62,11 @@ class FixedDraftSearch {
   // Find the `most` likeliest drafts, by weights relative to nothing; false if these do not do.
   __device__ bool find(int most) {
     PackedFixedDraftsMemory& first = *in_block(&memory_, 0);
-    float p_sum = 0.0f, q_sum = 0.0f, largest = -infinity();
-    auto add = [&](float y) {
-      q_sum += weight_of(y);
-      largest = fmaxf(largest, y);
-    };
-    for_each_kept_pack<kFiltered, 2>(
-        p_, q_, share_,
-        [&](int, const auto& x, const auto& y) {
-          add_pack<false>(x, p_.scale.high, p_sum);
-#pragma unroll
-          for (float logit : y) add(logit);
-        },
-        [&](int, float x, float y) {
-          p_sum += fast_exp2(__fmul_rn(x, p_.scale.high));
-          add(y);
-        });
+    FirstPass own = first_pass<kFiltered>(p_, q_, share_);
+    float largest = own.largest;
     if (threadIdx.x == 0) memory_.num_listed = 0;
     float threshold = group_threshold<kShareStep / kPack<P, Q>>(largest, most, memory_.groups);
-    float below = q_sum;
+    float below = own.q_sum;
     if (largest >= threshold) {
       below = 0.0f;
       auto list = [&](int token, float y) {
@@ -99,7 +85,7 @@ class FixedDraftSearch {
           [&](int token, float, float y) { list(token, y); });
     }
     memory_.below[threadIdx.x] = below;
-    float sums[2] = {p_sum, q_sum};
+    float sums[2] = {own.p_sum, own.q_sum};
     cluster_totals<Sum>(sums, memory_.sums, 0);
     if (!(in_range(sums[0]) && in_range(sums[1]) && in_range(weight_of(threshold)))) return false;
     if (first.num_listed > kMostListed) return false;

@@ -55,24 +55,10 @@ class RaceUnitSearch {
   // Relative to nothing; false if that does not do.
   template <bool kFiltered>
   __device__ bool packed(RaceUnits& units) {
-    float p_sum = 0.0f, q_sum = 0.0f, largest = -infinity();
-    auto add = [&](float y) {
-      q_sum += weight_of(y);
-      largest = fmaxf(largest, y);
-    };
-    for_each_kept_pack<kFiltered, 2>(
-        p_, q_, share_,
-        [&](int, const auto& x, const auto& y) {
-          add_pack<false>(x, p_.scale.high, p_sum);
-#pragma unroll
-          for (float logit : y) add(logit);
-        },
-        [&](int, float x, float y) {
-          p_sum += fast_exp2(__fmul_rn(x, p_.scale.high));
-          add(y);
-        });
+    FirstPass own = first_pass<kFiltered>(p_, q_, share_);
+    float largest = own.largest;
     float threshold = group_threshold<kShareStep / kPack<P, Q>>(largest, most_, scratch_.groups);
-    Left left{q_sum, 0.0f};
+    Left left{own.q_sum, 0.0f};
     if (largest > threshold) {
       left.sum = 0.0f;
       auto count = [&](float y) {
@@ -86,7 +72,7 @@ class RaceUnitSearch {
           },
           [&](int, float, float y) { count(y); });
     }
-    float sums[4] = {p_sum, left.sum, left.above, q_sum};
+    float sums[4] = {own.p_sum, left.sum, left.above, own.q_sum};
     total(sums);
     left = {sums[1], sums[2]};
     if (!(in_range(sums[0]) && in_range(left.sum) && in_range(sums[3]))) return false;
