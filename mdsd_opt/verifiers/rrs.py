@@ -168,21 +168,24 @@ def _rates_without_replacement(
 
 
 def independent_rates(p: Vector, models: Iterable[Vector], num_drafts: int) -> list[float]:
-    r"""Rates 1 - prod_j sum (p_j - q_j)_+ of the first draft, the first two, ..., in O(K V)."""
+    r"""Rates of the first draft, the first two, ..., in O(K V).
+
+    Where :math:`r_k` is the probability that k drafts are refused, the k-th target is
+    :math:`\propto t_k`, :math:`t_0 = p`, :math:`t_{k+1} = (t_k - r_k q_{k+1})_+`, and :math:`r_k =
+    \sum t_k`. For one q, :math:`r_{k+1} = \varphi(s_{k+1})` with :math:`s_{k+1} = s_k + r_k` on the
+    curve :math:`\varphi(s) = \sum (p - s q)_+`, whose sort costs as much as some 60 passes.
+    """
     if num_drafts * (p.size + _STEPS_OF_A_CALL) > _MAX_STEPS:
         raise ProblemTooLarge(
             f"the rate of 'rrs' takes K passes over V: K={num_drafts}, V={p.size} is too much. "
             "Draft fewer tokens, or ask for 'optimal' or 'kseq', whose rates are in closed form."
         )
-    undecided = 1.0
-    residual = p
+    undecided, left = 1.0, p
     rates = []
     for q in islice(models, num_drafts):
-        if undecided > 0:
-            rest = np.maximum(residual - q, 0.0)
-            rejected = min(float(rest.sum()), 1.0)
-            undecided *= rejected
-            residual = rest / rejected if rejected > 0 else rest
+        taken = undecided * q
+        left = np.subtract(left, taken, out=taken)
+        undecided = min(float(np.maximum(left, 0.0, out=left).sum()), 1.0)
         rates.append(1.0 - undecided)
     return rates
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from fractions import Fraction
 from functools import cache
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -27,7 +29,8 @@ from mdsd_opt.verifiers.gumbel import joint_masses
 from mdsd_opt.verifiers.importance_sampling import ImportanceSampling
 from mdsd_opt.verifiers.kseq import acceptance_scale
 from mdsd_opt.verifiers.rates import Estimate
-from mdsd_opt.verifiers.rrs import RecursiveRejection
+from mdsd_opt.verifiers.rejection import RatioSums
+from mdsd_opt.verifiers.rrs import RecursiveRejection, independent_rates
 
 V = 131_072
 
@@ -139,6 +142,79 @@ def test_rrs_with_one_model_is_rrs_with_equal_models(problem: TransportProblem) 
     same = TransportProblem(problem.exact_target, models)
     rrs = verifiers.get("rrs")
     assert rrs.acceptance_rate(same) == pytest.approx(rrs.acceptance_rate(problem), abs=1e-15)
+
+
+# --- one curve: phi(s) = sum (p - s q)_+ ---
+
+
+def in_fractions(weights: np.ndarray) -> list[Fraction]:
+    rational = [Fraction(float(x)) for x in weights]
+    return [x / sum(rational) for x in rational]
+
+
+def pairs_of_edges() -> dict[str, tuple[list[Fraction], list[Fraction]]]:
+    """Targets and drafts with ties, zeros and one token, and as float32 and bfloat16 have them."""
+    rng = np.random.default_rng(4)
+    rows = rng.dirichlet(np.full(6, 0.5), 2)
+    coarse = [(x.astype(np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32) for x in rows]
+    weights: dict[str, tuple[Any, Any]] = {
+        "ties": ([1, 2, 3, 6], [2, 4, 1, 2]),
+        "zeros of p": ([0, 0, 1, 2], [3, 1, 1, 1]),
+        "zeros of q": ([3, 1, 1, 1], [0, 0, 1, 2]),
+        "p = q": ([1, 2, 4], [1, 2, 4]),
+        "one-hot p": ([0, 1, 0], [1, 1, 2]),
+        "one-hot q": ([1, 1, 2], [0, 1, 0]),
+        "disjoint": ([1, 0], [0, 1]),
+        "one token": ([1], [1]),
+        "float64": tuple(rows),
+        "float32": tuple(rows.astype(np.float32)),
+        "bfloat16": tuple(coarse),
+    }
+    return {name: (in_fractions(p), in_fractions(q)) for name, (p, q) in weights.items()}
+
+
+EDGES = pairs_of_edges()
+
+
+def curve(p: list[Fraction], q: list[Fraction], s: Fraction) -> Fraction:
+    return sum((max(x - s * y, Fraction(0)) for x, y in zip(p, q, strict=True)), Fraction(0))
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_rrs_by_the_curve_and_by_its_residuals(name: str) -> None:
+    p, q = EDGES[name]
+    floats = np.array(p, dtype=np.float64), np.array(q, dtype=np.float64)
+    rates = independent_rates(floats[0], repeat(floats[1]), 31)
+    target, undecided, scale = p, Fraction(1), Fraction(0)
+    for rate in rates[:8]:
+        refused = curve(target, q, Fraction(1))
+        scale, undecided = scale + undecided, undecided * refused
+        assert curve(p, q, scale) == undecided  # the curve against the rule
+        if refused:
+            left = zip(target, q, strict=True)
+            target = [max(x - y, Fraction(0)) / refused for x, y in left]
+        assert rate == pytest.approx(float(1 - undecided), rel=1e-13, abs=1e-15)
+    s = 0.0
+    for rate in rates:  # the same curve by one sort
+        s += 1.0 if s == 0 else float(RatioSums(*floats).surplus(s))
+        assert rate == pytest.approx(1.0 - float(RatioSums(*floats).surplus(s)), abs=1e-14)
+
+
+@pytest.mark.parametrize("num_drafts", [1, 2, 4, 8, 31])
+@pytest.mark.parametrize("name", EDGES)
+def test_kseq_is_where_the_curve_is_a_power(name: str, num_drafts: int) -> None:
+    """One minus the rate is u^K for the root u of phi(1 + u + ... + u^(K - 1)) = u^K."""
+    p, q = EDGES[name]
+    problem = TransportProblem(p, WithReplacement(q, num_drafts))
+    refused = 1.0 - verifiers.get("kseq").acceptance_rate(problem)
+
+    def above(u: float) -> Fraction:
+        root = Fraction(u)
+        powers = sum((root**k for k in range(num_drafts)), Fraction(0))
+        return curve(p, q, powers) - root**num_drafts
+
+    higher, lower = refused + 1e-13, max(refused - 1e-13, 0.0)
+    assert above(higher ** (1 / num_drafts)) <= 0 <= above(lower ** (1 / num_drafts))
 
 
 # --- K-SEQ ---
