@@ -320,7 +320,7 @@ class TestBroken:
     @pytest.mark.parametrize("scheme", ["with_replacment", "", 3, None, ["greedy"], "DraftSetLaw"])
     def test_unknown_schemes_are_listed(self, scheme: object, tmp_path: Path) -> None:
         # Between them may stand what other tests have asked for by "module:attribute".
-        known = "fixed_plus, greedy, independent, mixture, set_law,.* top_k, with_rep.*, without_rep"
+        known = "fixed_plus, greedy, independent, mixture, set_law,.* top_k, with_re.*, without_rep"
         with pytest.raises(UnknownName, match=known):
             load_problem(write(tmp_path, altered(scheme=scheme)))
 
