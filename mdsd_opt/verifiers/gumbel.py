@@ -16,40 +16,18 @@ finite sums of exponentials in t, and integrating over t leaves rational functio
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
-from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.base.array_types import Vector
 from mdsd_opt.drafts import DraftScheme, WithReplacement, count_power
-from mdsd_opt.errors import ProblemTooLarge
-from mdsd_opt.prefix_search import BatchRates
-from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import Verifier, positive_part, target_of
-from mdsd_opt.verifiers.rates import Estimate
-from mdsd_opt.verifiers.rejection import decision_by_law, draft_of
-from mdsd_opt.verifiers.verdicts import Decision
-
-DEFAULT_SAMPLES = 2000
-
-#: Most terms for which the rational law is computed.
-_MAX_TERMS = 20_000
-
-#: Probability of drafts below which the law is a small difference of large terms, so that
-#: Fractions are used.
-_RARE = 1e-4
-
-_CHUNK = 1 << 22  # exponentials drawn at a time
-
-#: Most exponentials of one sample, and for an estimate.
-_MAX_CLOCKS, _MAX_SIMULATED = 1 << 26, 1 << 28
+from mdsd_opt.verifiers.shared_noise import MAX_TERMS, SharedNoise
 
 #: Sum of c exp(-r t) as {r: c}, in floats or Fractions.
 ExponentialSum = dict[Any, Any]
 
 
-class GumbelList(Verifier):
+class GumbelList(SharedNoise):
     r"""Verify by clocks: X^k arrives first at rates q on clock k, Y at rates p on the earliest.
 
     With :math:`S_i^k` independent exponentials, :math:`X^k = \arg\min_i S_i^k / q_i` and :math:`Y =
@@ -65,93 +43,18 @@ class GumbelList(Verifier):
 
     name: ClassVar[str] = "gumbel"
     schemes: ClassVar[tuple[type[DraftScheme], ...]] = (WithReplacement,)
+    one_clock: ClassVar[bool] = False
 
-    @property
-    def batch_rates(self) -> dict[str, BatchRates]:
-        bounds = BatchRates(lambda p, q, counts, seed: gumbel_bounds(p, q, counts), is_bound=True)
-        return {"with_replacement": bounds}
+    def chance(self, rivals: Vector, num_drafts: int) -> Vector:
+        return num_drafts / (rivals + (num_drafts - 1))
 
-    def simulate(
-        self, problem: TransportProblem, rng: np.random.Generator, size: int
-    ) -> tuple[Integers, Integers]:
-        """Draw draft tuples and their outputs: tokens of shape (size, K) and (size,)."""
-        self.check(problem)
-        p, q, k = problem.target, draft_of(problem, exact=False), problem.num_drafts
-        if k * p.size > _MAX_CLOCKS:
-            raise ProblemTooLarge(
-                f"verifier 'gumbel' holds K V exponentials at a time; K={k}, V={p.size} is over "
-                f"the limit of {_MAX_CLOCKS:,}: draft fewer tokens or restrict the vocabulary "
-                "(top_k, top_p)"
-            )
-        possible, draftable = np.flatnonzero(p > 0), np.flatnonzero(q > 0)
-        drafts = np.empty((size, k), dtype=np.int64)
-        output = np.empty(size, dtype=np.int64)
-        rows = max(1, _CHUNK // (k * p.size))
-        for start in range(0, size, rows):
-            stop = min(start + rows, size)
-            clocks = rng.standard_exponential((stop - start, k, p.size))
-            arrivals = clocks[:, :, draftable] / q[draftable]
-            drafts[start:stop] = draftable[arrivals.argmin(axis=2)]
-            arrivals = clocks.min(axis=1)[:, possible] / p[possible]
-            output[start:stop] = possible[arrivals.argmin(axis=1)]
-        return drafts, output
+    def closed_rate(self, p: Vector, q: Vector, num_drafts: int) -> float | None:
+        is_short = p.size * count_power(p.size + 1, num_drafts - 1) <= MAX_TERMS
+        return float(acceptance(p.tolist(), q.tolist(), num_drafts)) if is_short else None
 
-    def acceptance_bound(self, problem: TransportProblem) -> float:
-        """Lower bound of [GLS], which is the acceptance rate at K = 1; O(V log V)."""
-        self.check(problem)
-        return gumbel_bounds(problem.target, draft_of(problem, False), [problem.num_drafts])[0]
-
-    def acceptance_rate(
-        self, problem: TransportProblem, num_samples: int = DEFAULT_SAMPLES, seed: int = 0
-    ) -> float:
-        """Rate in closed form for few tokens, else an `Estimate` by a simulation of seconds."""
-        self.check(problem)
-        p, q, k = problem.target, draft_of(problem, exact=False), problem.num_drafts
-        if k == 1:
-            return gumbel_bounds(p, q, [1])[0]
-        if p.size * count_power(p.size + 1, k - 1) <= _MAX_TERMS:
-            return min(max(float(acceptance(p.tolist(), q.tolist(), k)), 0.0), 1.0)
-        num_samples = min(num_samples, max(_MAX_SIMULATED // (k * p.size), 2))
-        drafts, output = self.simulate(problem, np.random.default_rng(seed), num_samples)
-        hits = (drafts == output[:, None]).any(axis=1)
-        return Estimate(float(hits.mean()), float(hits.std(ddof=1) / np.sqrt(num_samples)))
-
-    def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
-        p, q, k = target_of(problem, exact), draft_of(problem, exact), problem.num_drafts
-        if k * p.size * count_power(p.size + 1, k) > _MAX_TERMS:
-            raise ProblemTooLarge(
-                "verifier 'gumbel' draws its drafts and its output from the same random numbers. "
-                f"The law of the output given other drafts has too many terms at V={p.size}, "
-                f"K={k}: use its simulate(problem, rng, size), which draws both"
-            )
-        if not exact and q[drafts].prod() < _RARE:
-            rational = self.decide(problem, drafts, exact=True)
-            residual = np.asarray(rational.residual, dtype=np.float64)
-            return Decision(rational.accept.astype(np.float64), residual)
-        masses = joint_masses(p.tolist(), q.tolist(), drafts.tolist())
-        law = positive_part(np.array(masses, dtype=p.dtype))
-        law = law / law.sum()
-        return decision_by_law(law, drafts)
-
-
-def gumbel_bounds(p: Vector, q: Vector, num_drafts: Iterable[int]) -> list[float]:
-    """Lower bounds for several K, with all inner sums from one sort by p/q."""
-    mass, sums = rival_sums(p, q)
-    return [min(float(np.sum(mass * (k / (sums + (k - 1))))), 1.0) for k in num_drafts]
-
-
-def rival_sums(p: Vector, q: Vector) -> tuple[Vector, Vector]:
-    r"""Masses p_j of the tokens with p, q > 0, and :math:`\sum_i \max(p_i, q_i p_j / q_j)`."""
-    ratio = np.divide(p, q, out=np.full_like(p, np.inf), where=q > 0)
-    order = np.argsort(ratio)
-    p, q, ratio = p[order], q[order], ratio[order]
-    p_above = np.append(np.cumsum(p[::-1])[::-1], 0.0)
-    q_below = np.concatenate([[0.0], np.cumsum(q)])
-    j = np.flatnonzero((p > 0) & (q > 0))
-    # p_i is the larger of the two where p_i/q_i >= p_j/q_j
-    is_first = np.append(True, ratio[1:] != ratio[:-1])
-    place = np.maximum.accumulate(np.where(is_first, np.arange(ratio.size), 0))[j]
-    return p[j], p_above[place] + q_below[place] * ratio[j]
+    def masses(self, p: Sequence[Any], q: Sequence[Any], drafts: Sequence[int]) -> list[Any] | None:
+        is_short = len(drafts) * len(p) * count_power(len(p) + 1, len(drafts)) <= MAX_TERMS
+        return joint_masses(p, q, drafts) if is_short else None
 
 
 def joint_masses(p: Sequence[Any], q: Sequence[Any], drafts: Sequence[int]) -> list[Any]:

@@ -18,37 +18,18 @@ with equality at K = 1; one sort gives it for all K.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from fractions import Fraction
 from itertools import combinations
 from math import comb
 from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.base.array_types import Vector
 from mdsd_opt.drafts import DraftScheme, WithoutReplacement, count_power
-from mdsd_opt.errors import ProblemTooLarge
-from mdsd_opt.prefix_search import BatchRates
-from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import Verifier, target_of
-from mdsd_opt.verifiers.gumbel import rival_sums
-from mdsd_opt.verifiers.rates import Estimate
-from mdsd_opt.verifiers.rejection import decision_by_law, draft_of
-from mdsd_opt.verifiers.verdicts import Decision
-
-DEFAULT_SAMPLES = 2000
-
-#: Most terms for which the law given drafts is computed.
-_MAX_TERMS = 20_000
-
-#: Probability of a set of drafts below which its law is a small difference of large terms, so that
-#: Fractions are used.
-_RARE = 1e-4
+from mdsd_opt.verifiers.shared_noise import MAX_TERMS, SharedNoise
 
 #: Most steps of the integrals of a rate: pairs of tokens, times nodes, times K.
 _MAX_STEPS = 10**8
-
-_CHUNK = 1 << 22  # exponentials drawn at a time
 
 #: Nodes t and weights of an integral from 0 to infinity by t = exp(pi/2 sinh x), which sees rates
 #: of all magnitudes: where the integrand is 1 - e^{-ct} times e^{-t}, to about 1e-14.
@@ -57,7 +38,7 @@ _NODES = np.exp(np.pi / 2 * np.sinh(_X))
 _WEIGHTS = np.pi / 32 * np.cosh(_X) * _NODES * np.exp(-_NODES)
 
 
-class RaceList(Verifier):
+class RaceList(SharedNoise):
     r"""Output the first of p, draft the K first of q: both races run on one exponential a token.
 
     With independent exponentials :math:`E_i`, the output is :math:`Y = \arg\min_i E_i / p_i`, the
@@ -77,82 +58,22 @@ class RaceList(Verifier):
 
     name: ClassVar[str] = "race"
     schemes: ClassVar[tuple[type[DraftScheme], ...]] = (WithoutReplacement,)
+    one_clock: ClassVar[bool] = True
 
-    @property
-    def batch_rates(self) -> dict[str, BatchRates]:
-        bounds = BatchRates(lambda p, q, counts, seed: race_bounds(p, q, counts), is_bound=True)
-        return {"without_replacement": bounds}
+    def chance(self, rivals: Vector, num_drafts: int) -> Vector:
+        missed = np.log1p(-np.minimum(1.0 / rivals, 1.0 - 1e-16))
+        return -np.expm1(num_drafts * missed)
 
-    def simulate(
-        self, problem: TransportProblem, rng: np.random.Generator, size: int
-    ) -> tuple[Integers, Integers]:
-        """Draw draft tuples and their outputs: tokens of shape (size, K) and (size,).
-
-        Drafts are padded with -1 where fewer than K tokens can be drafted.
-        """
-        self.check(problem)
-        p, q, k = problem.target, draft_of(problem, exact=False), problem.num_drafts
-        possible, draftable = np.flatnonzero(p > 0), np.flatnonzero(q > 0)
-        drafts = np.full((size, k), -1, dtype=np.int64)
-        output = np.empty(size, dtype=np.int64)
-        first = min(k, draftable.size)
-        rows = max(1, _CHUNK // p.size)
-        for start in range(0, size, rows):
-            stop = min(start + rows, size)
-            clocks = rng.standard_exponential((stop - start, p.size))
-            arrivals = clocks[:, draftable] / q[draftable]
-            nearest = np.argpartition(arrivals, first - 1, axis=1)[:, :first]
-            order = np.take_along_axis(arrivals, nearest, axis=1).argsort(axis=1)
-            drafts[start:stop, :first] = draftable[np.take_along_axis(nearest, order, axis=1)]
-            output[start:stop] = possible[(clocks[:, possible] / p[possible]).argmin(axis=1)]
-        return drafts, output
-
-    def acceptance_bound(self, problem: TransportProblem) -> float:
-        """Lower bound M_K, which is the acceptance rate at K = 1; O(V log V)."""
-        self.check(problem)
-        return race_bounds(problem.target, draft_of(problem, False), [problem.num_drafts])[0]
-
-    def acceptance_rate(
-        self, problem: TransportProblem, num_samples: int = DEFAULT_SAMPLES, seed: int = 0
-    ) -> float:
-        """Rate A_K by integrals up to about V = 500, else an `Estimate` by simulation."""
-        self.check(problem)
-        p, q, k = problem.target, draft_of(problem, exact=False), problem.num_drafts
+    def closed_rate(self, p: Vector, q: Vector, num_drafts: int) -> float | None:
         draftable = int(np.count_nonzero(q > 0))
-        if k == 1 or k >= draftable:
-            return race_bounds(p, q, [1])[0] if k == 1 else min(float(p[q > 0].sum()), 1.0)
-        if draftable**2 * _NODES.size * k <= _MAX_STEPS:
-            return _integrated_rate(p, q, k)
-        drafts, output = self.simulate(problem, np.random.default_rng(seed), num_samples)
-        hits = (drafts == output[:, None]).any(axis=1)
-        return Estimate(float(hits.mean()), float(hits.std(ddof=1) / np.sqrt(num_samples)))
+        if num_drafts >= draftable:
+            return float(p[q > 0].sum())
+        is_short = draftable**2 * _NODES.size * num_drafts <= _MAX_STEPS
+        return _integrated_rate(p, q, num_drafts) if is_short else None
 
-    def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
-        p, q = target_of(problem, exact), draft_of(problem, exact)
-        drafted = drafts[drafts >= 0]
-        if p.size**2 * count_power(2, drafted.size) > _MAX_TERMS:
-            raise ProblemTooLarge(
-                "verifier 'race' draws its drafts and its output from the same random numbers. "
-                f"The law of the output given other drafts has too many terms at V={p.size}, "
-                f"K={drafted.size}: use its simulate(problem, rng, size), which draws both"
-            )
-        masses = joint_masses(p.tolist(), q.tolist(), drafted.tolist())
-        if not exact and sum(masses) < _RARE:
-            masses = joint_masses(*_in_fractions(p, q), drafted.tolist())
-        total = sum(masses)
-        law = np.array([mass / total for mass in masses], dtype=p.dtype)
-        return decision_by_law(law, drafts)
-
-
-def race_bounds(p: Vector, q: Vector, num_drafts: Iterable[int]) -> list[float]:
-    """Lower bounds M_K for several K, from one sort by p/q."""
-    mass, sums = rival_sums(p, q)
-    missed = np.log1p(-np.minimum(1.0 / sums, 1.0 - 1e-16))
-    return [min(-float(mass @ np.expm1(k * missed)), 1.0) for k in num_drafts]
-
-
-def _in_fractions(p: Vector, q: Vector) -> tuple[list[Fraction], list[Fraction]]:
-    return [Fraction(x) for x in p.tolist()], [Fraction(x) for x in q.tolist()]
+    def masses(self, p: Sequence[Any], q: Sequence[Any], drafts: Sequence[int]) -> list[Any] | None:
+        is_short = len(p) ** 2 * count_power(2, len(drafts)) <= MAX_TERMS
+        return joint_masses(p, q, drafts) if is_short else None
 
 
 def _integrated_rate(p: Vector, q: Vector, num_drafts: int) -> float:

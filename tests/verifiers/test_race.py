@@ -16,7 +16,7 @@ from mdsd_opt import ProblemTooLarge, TransportProblem, WithoutReplacement, solv
 from mdsd_opt.cddlib_checks import rule_bounds
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.verifiers import gumbel
-from mdsd_opt.verifiers.race import VERIFIER, acceptance, joint_masses, race_bounds
+from mdsd_opt.verifiers.race import VERIFIER, acceptance, joint_masses
 from mdsd_opt.verifiers.rates import Estimate
 
 P = [Fraction(5, 10), Fraction(3, 10), Fraction(2, 10), Fraction(0)]
@@ -44,7 +44,9 @@ def test_joint_laws_have_the_right_margins_in_fractions(num_drafts: int) -> None
 
 def test_one_draft_and_a_list_of_one_row_are_the_same_race() -> None:
     assert acceptance(P, Q, 1) == gumbel.acceptance(P, Q, 1)
-    assert race_bounds(floats(P), floats(Q), [1])[0] == pytest.approx(float(acceptance(P, Q, 1)))
+    assert VERIFIER.bounds(floats(P), floats(Q), [1])[0] == pytest.approx(
+        float(acceptance(P, Q, 1))
+    )
 
 
 @settings(max_examples=60)
@@ -128,7 +130,7 @@ def test_batches_have_the_bound() -> None:
     logits = np.random.default_rng(3).standard_normal((2, 4, 30))
     rates = mo.acceptance_rates(*logits, 3, drafts="without_replacement", verifier="race")
     p, q = (mo.softmax(side) for side in logits)
-    wanted = [race_bounds(x, y, [3])[0] for x, y in zip(p, q, strict=True)]
+    wanted = [VERIFIER.bounds(x, y, [3])[0] for x, y in zip(p, q, strict=True)]
     assert rates == pytest.approx(wanted, abs=1e-6)
 
 
@@ -193,7 +195,8 @@ def test_instances_of_the_race_reach_what_is_claimed(num_drafts: int) -> None:
     case = mo.worst_case("race", num_drafts, "with_replacement")
     q = case.problem.drafts.q  # type: ignore[attr-defined]
     lost = (
-        solve(case.problem).acceptance_rate - race_bounds(case.problem.target, q, [num_drafts])[0]
+        solve(case.problem).acceptance_rate
+        - VERIFIER.bounds(case.problem.target, q, [num_drafts])[0]
     )
     assert lost == pytest.approx(case.gap, abs=1e-6)
 
