@@ -28,7 +28,7 @@ from mdsd_opt.auditing.streams.draws import (
 )
 from mdsd_opt.auditing.streams.report import OVER_SEEDS, SharedDraws, StreamReport
 from mdsd_opt.auditing.subject import ViolationLog
-from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.base.array_types import Floats, Integers, Vector
 from mdsd_opt.base.foreign import describe, foreign
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.seeds import generator_of
@@ -65,6 +65,11 @@ _UNLIKELY = 2.0**-26
 
 #: Draws by what they are, beside those of texts.
 _SEEDED, _UNSEEDED, _CHILDREN, _WIDE = "with seeds", "without seeds", "two processes", "wide law"
+
+#: Whose two draws are.
+_REQUESTS_OF_ONE = "a request", "the next one"
+_ROWS_OF_CALLS = "a row of a call", "the same row of the next call"
+_PROCESSES = "one process", "another"
 
 #: Whether requests with a seed, and without one, are asked for.
 _REQUESTS = {"both": (True, True), "seeded": (True, False), "unseeded": (False, True)}
@@ -151,17 +156,18 @@ def audit_streams(
         raise UnknownName.among("requests", requests, _REQUESTS)
     if vocab_size and not 4 <= vocab_size <= 1 << 21:
         raise InvalidInput(f"vocab_size is {vocab_size!r}: give 4 to {1 << 21:,}, or 0 for none")
-    asker = Asker.of(sampler, roles)
+    asker = Asker(sampler, roles)
     audit = _StreamAudit(asker, generator_of(rng), *_REQUESTS[requests], vocab_size, settings)
     return audit.report()
 
 
 class _Draws(NamedTuple):
-    """Two draws: positions and roles, what is said of their requests, and their tokens (n,)."""
+    """Two draws: positions and roles, whose they are, how often each pair came, and its law."""
 
     places: tuple[tuple[int, str], tuple[int, str]]
     whose: tuple[str, str]
-    tokens: tuple[Integers, Integers]
+    table: Integers
+    law: Floats
 
     @property
     def coupled(self) -> bool:
@@ -174,9 +180,9 @@ class _Draws(NamedTuple):
         """What is missing of the key of the two, if they depend on each other, in words."""
         (s, first), (t, second) = self.places
         moved, other = s != t, first != second
-        if self.whose[0] == "one process":
+        if self.whose == _PROCESSES:
             return "a new process without a seed begins as the last one did"
-        if self.whose[0] in ("a request", "a row of a call") and self.whose[0] != self.whose[1]:
+        if self.whose in (_REQUESTS_OF_ONE, _ROWS_OF_CALLS):
             return "two requests without a seed take the same numbers from one state"
         if self.whose[0] != self.whose[1]:
             if moved or other:
@@ -185,21 +191,6 @@ class _Draws(NamedTuple):
         if moved and other:
             return "position and role are mixed so that they collide (a salt that is added)"
         return "the position is not in the key" if moved else "the role is not in the key (no salt)"
-
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """Numbers of tokens of the two."""
-        return LAWS[self.places[0][1]].size, LAWS[self.places[1][1]].size
-
-    @property
-    def outcomes(self) -> Integers:
-        """Numbers of the pairs of tokens."""
-        return self.tokens[0] * self.sizes[1] + self.tokens[1]
-
-    @property
-    def law(self) -> Vector:
-        """Law of the pairs, of independent draws."""
-        return np.outer(*(LAWS[role] for _, role in self.places)).ravel()
 
 
 class _Tested(NamedTuple):
@@ -362,67 +353,65 @@ class _StreamAudit:
 
     def _tested(self) -> Iterator[_Tested]:
         """All checks of the draws so far."""
-        for name in (_SEEDED, _UNSEEDED):
+        for name, whose in ((_SEEDED, ("seed s", "seed s + 1")), (_UNSEEDED, _REQUESTS_OF_ONE)):
             if not self.drawn[name]:
                 continue
             tokens = np.concatenate(self.drawn[name])
-            yield self._laws(name, tokens)
-            whose = ("seed s", "seed s + 1") if name == _SEEDED else ("a request", "the next one")
-            yield self._pairs(f"one request, {name}", (tokens, tokens), whose[:1] * 2)
-            yield self._pairs(f"two requests, {name}", (tokens[0::2], tokens[1::2]), whose)
+            laws = [
+                (np.bincount(tokens[:, at, n], minlength=LAWS[role].size), LAWS[role])
+                for at, (n, role) in product(range(tokens.shape[1]), enumerate(self.asker.roles))
+            ]
+            yield self._fits(f"laws, {name}", "draws that do not follow their law", laws)
+            yield self._pairs(f"one request, {name}", tokens, tokens, whose[:1] * 2)
+            yield self._pairs(f"two requests, {name}", tokens[0::2], tokens[1::2], whose)
             if name == _UNSEEDED:
                 rows = tokens.reshape(-1, 2, BATCH, *tokens.shape[1:])
-                calls = [rows[:, n].reshape(-1, *tokens.shape[1:]) for n in range(2)]
-                whose = "a row of a call", "the same row of the next call"
-                yield self._pairs(f"two calls, {name}", calls, whose)
+                call, next_call = (rows[:, n].reshape(-1, *tokens.shape[1:]) for n in range(2))
+                yield self._pairs(f"two calls, {name}", call, next_call, _ROWS_OF_CALLS)
         if self.drawn[_CHILDREN]:
-            whose = "one process", "another"
-            yield self._pairs("two processes, without seeds", self.drawn[_CHILDREN], whose)
+            one, other = self.drawn[_CHILDREN]
+            yield self._pairs("two processes, without seeds", one, other, _PROCESSES)
         if self.drawn[OVER_SEEDS]:
-            outcomes = np.concatenate(self.drawn[OVER_SEEDS])
-            p_value = self._chi_square(outcomes, _TEXTS)
+            counts = np.bincount(np.concatenate(self.drawn[OVER_SEEDS]), minlength=_TEXTS.size)
             looks_for = "tokens over seeds that do not follow the target"
-            yield _Tested(Check(OVER_SEEDS, looks_for, p_value), outcomes.size, _TEXTS.size, 1)
+            yield self._fits(OVER_SEEDS, looks_for, [(counts, _TEXTS)])
 
-    def _chi_square(self, outcomes: Integers, law: Vector) -> float:
-        counts = np.bincount(outcomes, minlength=law.size)
-        return statistics.chi_square(statistics.split_scores(counts, law, self.rng)[0])
+    def _p_value(self, counts: Integers, law: Floats) -> float:
+        scores, _ = statistics.split_scores(counts.ravel(), law.ravel(), self.rng)
+        return statistics.chi_square(scores)
 
-    def _laws(self, name: str, tokens: Integers) -> _Tested:
-        """Check that each draw follows its law."""
-        laws = [LAWS[role] for role in self.asker.roles]
-        tests = [
-            self._chi_square(tokens[:, at, n], law)
-            for at in range(tokens.shape[1])
-            for n, law in enumerate(laws)
-        ]
-        check = Check(f"laws, {name}", "draws that do not follow their law", _least(tests))
-        return _Tested(check, len(tokens), max(law.size for law in laws), len(tests))
+    def _fits(self, name: str, what: str, laws: Sequence[tuple[Integers, Vector]]) -> _Tested:
+        """Check that counts follow their laws."""
+        check = Check(name, what, _least([self._p_value(*one) for one in laws]))
+        cells = max(law.size for _, law in laws)
+        return _Tested(check, int(laws[0][0].sum()), cells, len(laws))
 
-    def _draws(self, tokens: Sequence[Integers], whose: tuple[str, str]) -> Iterator[_Draws]:
+    def _draws(self, first: Integers, second: Integers, whose: tuple[str, str]) -> Iterator[_Draws]:
         """Pairs of draws of one request that one text may have, or of two requests."""
-        roles, (first, second) = self.asker.roles, tokens
-        places = [(at, n) for at in range(first.shape[1]) for n in range(len(roles))]
-        is_one = first is second
+        roles, is_one = self.asker.roles, first is second
+        places = list(product(range(first.shape[1]), range(len(roles))))
         for (s, m), (t, n) in combinations(places, 2) if is_one else product(places, places):
-            if not (is_one and s == t and frozenset({roles[m], roles[n]}) in EXCLUSIVE):
-                named = ((s, roles[m]), (t, roles[n]))
-                yield _Draws(named, whose, (first[:, s, m], second[:, t, n]))
+            if not (is_one and s == t and {roles[m], roles[n]} in EXCLUSIVE):
+                law = np.outer(LAWS[roles[m]], LAWS[roles[n]])
+                pairs = first[:, s, m] * law.shape[1] + second[:, t, n]
+                table = np.bincount(pairs, minlength=law.size).reshape(law.shape)
+                yield _Draws(((s, roles[m]), (t, roles[n])), whose, table, law)
 
-    def _pairs(self, name: str, tokens: Sequence[Integers], whose: tuple[str, str]) -> _Tested:
+    def _pairs(
+        self, name: str, first: Integers, second: Integers, whose: tuple[str, str]
+    ) -> _Tested:
         """Check of pairs of draws, and those that depend on each other."""
-        pairs = [*self._draws(tokens, whose)]
-        meant = [one for one in pairs if one.coupled]
-        if any(_dependent(one) for one in meant):
+        pairs = [*self._draws(first, second, whose)]
+        if any(one.coupled and _dependent(one) for one in pairs):
             self.notes.append(_COUPLED)
         pairs = [one for one in pairs if not one.coupled]
-        tests = [self._chi_square(one.outcomes, one.law) for one in pairs]
+        tests = [self._p_value(one.table, one.law) for one in pairs]
         level = self.options.false_alarm / max(len(tests), 1)
-        odd = [one for one, p in zip(pairs, tests, strict=True) if p < level]
-        shared = [x for x in map(_dependent, odd) if x is not None]
+        odd = [_dependent(one) for one, p in zip(pairs, tests, strict=True) if p < level]
         check = Check(name, f"draws that depend on each other: {name}", _least(tests))
         cells = max((one.law.size for one in pairs), default=1)
-        return _Tested(check, len(tokens[1]), cells, max(len(tests), 1), tuple(shared))
+        shared = tuple(one for one in odd if one)
+        return _Tested(check, len(second), cells, max(len(tests), 1), shared)
 
     def _found(self, began: float) -> StreamReport:
         """Report on the draws so far."""
@@ -444,20 +433,17 @@ class _StreamAudit:
         kind = NOT_JUDGED if failed else LOSSY if is_wrong else NO_DEVIATION
         shared = sorted(_named(tested), key=lambda x: -x.total_variation)
         distance, interval = 0.0, None
-        if self.drawn[OVER_SEEDS]:
-            outcomes = np.concatenate(self.drawn[OVER_SEEDS])
+        if texts := self.drawn[OVER_SEEDS]:
+            outcomes = np.concatenate(texts)
             distance, interval = statistics.distance(outcomes, _TEXTS, options.confidence)
-        example = None
-        if kind == LOSSY:
-            told = [pair.said for pair in shared] + [v.message for v in self.log.listed]
-            told += [min(checks, key=lambda check: check.p_value).looks_for] if checks else []
-            example = Example(told[0], seed=options.seed)
-        requests = (_SEEDED, _UNSEEDED, OVER_SEEDS)
+        told = [pair.said for pair in shared] + [v.message for v in self.log.listed]
+        told += [check.looks_for for check in sorted(checks, key=lambda check: check.p_value)]
+        requests = self.drawn[_SEEDED] + self.drawn[_UNSEEDED] + texts
         return StreamReport(
             verdict_class=kind,
             method="sampling",
             points_to="" if kind != NO_DEVIATION else pointed(checks, None),
-            num_trials=sum(len(x) for name in requests for x in self.drawn[name]),
+            num_trials=sum(map(len, requests)),
             detectable_bias=max(hidden, default=1.0),
             direction="of the joint law of two draws",
             detect=options.detect,
@@ -472,7 +458,7 @@ class _StreamAudit:
             num_violations=self.log.count,
             shared=tuple(shared),
             notes=tuple(dict.fromkeys(self.notes)),
-            example=example,
+            example=Example(told[0], seed=options.seed) if kind == LOSSY else None,
             not_seen=_NOT_SEEN,
             seconds=time.perf_counter() - began,
             **tail,
@@ -519,8 +505,7 @@ def _dependent(pair: _Draws) -> SharedDraws | None:
     """The pair, if its draws depend on each other, whatever their laws are (Pearson's test)."""
     from scipy import special
 
-    table = np.bincount(pair.outcomes, minlength=pair.law.size).reshape(pair.sizes)
-    table = table[table.any(axis=1)][:, table.any(axis=0)]
+    table = pair.table[pair.table.any(axis=1)][:, pair.table.any(axis=0)]
     size = table.sum()
     expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / size
     statistic = float(((table - expected) ** 2 / expected).sum())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -92,7 +92,7 @@ def in_child(
     sampler: Sampler, roles: Sequence[str], asked: list[list[int | None]], positions: int
 ) -> list[Integers]:
     """Tokens of requests with these seeds: the job of another process."""
-    asker = Asker.of(sampler, roles)
+    asker = Asker(sampler, roles)
     return [asker.drawn(seeds, positions) for seeds in asked]
 
 
@@ -101,19 +101,16 @@ class Asker:
     """Asks a sampler for draws, each request under a name of its own."""
 
     sampler: Sampler
-    roles: tuple[str, ...]
-    names: count[int]
+    roles: Sequence[str]
+    names: count[int] = field(default_factory=count)
 
-    @classmethod
-    def of(cls, sampler: Sampler, roles: Sequence[str]) -> Asker:
-        """Asker for these roles."""
-        if not callable(sampler):
-            raise InvalidInput(
-                f"the sampler is a {type(sampler).__name__}: give a callable (requests) -> tokens"
-            )
-        if not roles or not {*roles} <= {*ROLES}:
-            raise InvalidInput(f"roles are {roles!r:.60}: give some of {', '.join(ROLES)}")
-        return cls(sampler, tuple(role for role in ROLES if role in roles), count())
+    def __post_init__(self) -> None:
+        if not callable(self.sampler):
+            kind = type(self.sampler).__name__
+            raise InvalidInput(f"the sampler is a {kind}: give a callable (requests) -> tokens")
+        if not self.roles or not {*self.roles} <= {*ROLES}:
+            raise InvalidInput(f"roles are {self.roles!r:.60}: give some of {', '.join(ROLES)}")
+        self.roles = [role for role in ROLES if role in self.roles]
 
     def named(self, number: int) -> list[int]:
         """Names of new requests."""
