@@ -12,13 +12,13 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.files.logits import LogitsSample
-from mdsd_opt.base.frames import data_frame, flat
 from mdsd_opt.base.keywords import by_place
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.drafts import title_of
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import MeanInterval, interval_note, mean_interval
 from mdsd_opt.planning.costs import COST_NAMES, CostKeywords, StepCosts
+from mdsd_opt.planning.options import PricedOption, Recommendation, ends_shown
 from mdsd_opt.planning.tree_forecasts import (
     MAX_WIDTH,
     Candidate,
@@ -48,14 +48,11 @@ _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 #: Number of candidates, the best by the mean rates, that are forecast along the texts.
 _MOST_FORECAST = 16
 
-#: Width below which an interval comes from rounding alone.
-_NO_WIDTH = 1e-6
-
 _ONE = "one draft"
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class Option(PricedOption):
     """One way to decode, with its forecast accepted drafts, step time and speed-up.
 
     Attributes
@@ -75,9 +72,11 @@ class Option:
     scheme: str
     tree: Topology | None
     accepted: float
-    step_ms: float
-    tokens_per_second: float
-    speedup: MeanInterval
+
+    @property
+    def cells(self) -> tuple[str, str, str]:
+        """First cells of a table: drafts, tree and accepted."""
+        return scheme_title(self.scheme), self.tree_name, f"{self.accepted:.3f}"
 
     @property
     def tree_name(self) -> str:
@@ -128,7 +127,7 @@ class BatchPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(Recommendation):
     """Scheme and tree that bring most tokens a second, and the decision whether they are worth it.
 
     Attributes
@@ -164,22 +163,52 @@ class Advice:
         Assumptions, each with the error that it may make.
     """
 
-    scheme: str
-    tree: Topology
-    num_drafts: int
-    tokens_per_step: float
-    tokens_per_second: float
-    speedup: float
-    speedup_interval: tuple[float, float]
-    speedup_over_single: float
-    speedup_over_single_interval: tuple[float, float]
-    worth_it: bool
+    FORM = "{:<20.20} {:<11.11} {:>8} {:>8} {:>9}  {}"
+    HEADINGS = ("drafts", "tree", "accepted", "ms/step", "tokens/s", "speed-up")
+
+    best: Option
+    over_single: MeanInterval
     single_acceptance: float
     break_even_acceptance: float
     rows: tuple[Option, ...]
     batches: tuple[BatchPoint, ...]
     costs: StepCosts
     notes: tuple[str, ...]
+
+    @property
+    def scheme(self) -> str:
+        return self.best.scheme
+
+    @property
+    def tree(self) -> Topology:
+        assert self.best.tree is not None
+        return self.best.tree
+
+    @property
+    def num_drafts(self) -> int:
+        return self.tree.num_nodes
+
+    @property
+    def tokens_per_step(self) -> float:
+        return 1.0 + self.best.accepted
+
+    @property
+    def tokens_per_second(self) -> float:
+        assert self.best.tokens_per_second is not None
+        return self.best.tokens_per_second
+
+    @property
+    def speedup_over_single(self) -> float:
+        return self.over_single.mean
+
+    @property
+    def speedup_over_single_interval(self) -> tuple[float, float]:
+        return self.over_single.low, self.over_single.high
+
+    @property
+    def worth_it(self) -> bool:
+        high = self.best.speedup.high
+        return not (self.speedup if high != high else high) < 1.0
 
     @property
     def crossover(self) -> int | None:
@@ -192,35 +221,24 @@ class Advice:
     @property
     def sentence(self) -> str:
         """Decision in words."""
-        low, high = self.speedup_interval
-        times = f"{self.speedup:.2f} times the speed of plain decoding{ends_shown(low, high)}"
         best = f"{self.tree.name} ({scheme_title(self.scheme)})"
-        if self.worth_it and not low < 1 and self.speedup > 1:
-            texts = self.costs.batch_size
-            of_all = f" from {texts} texts" if texts > 1 else ""
+        if self.worth_it and not self.best.speedup.low < 1 and self.speedup > 1:
             conditions = " and ".join(self.costs.conditions)
-            text = (
-                f"Worth it{conditions and f' if {conditions}'}: {best} brings "
-                f"{self.tokens_per_step:.2f} tokens a step, "
-                f"{self.tokens_per_second:.0f} a second{of_all}, {times}"
-            )
+            brings = self.best.brings(self.tokens_per_step, self.costs.batch_size)
+            text = f"Worth it{conditions and f' if {conditions}'}: {best} {brings}"
             if self.scheme == _ONE:
                 return f"{text}; no tree is faster than single drafts."
             of_single = ends_shown(*self.speedup_over_single_interval)
             return f"{text}, {self.speedup_over_single:.2f} times that of single drafts{of_single}."
         if self.worth_it:
-            return f"Not settled: {best} would be {times}; more texts narrow that."
+            return f"Not settled: {best} would be {self.best.times}; more texts narrow that."
         wanted = "no acceptance of one draft would break even"
         if self.break_even_acceptance <= 1:
             wanted = f"one draft breaks even at acceptance {self.break_even_acceptance:.2f}"
         return (
-            f"Not worth it: the best there is, {best}, is {times}; {wanted}, and "
+            f"Not worth it: the best there is, {best}, is {self.best.times}; {wanted}, and "
             f"{self.single_acceptance:.2f} is what it has."
         )
-
-    def to_pandas(self) -> Any:
-        """Data frame with a line for each option; `MissingExtra` without pandas."""
-        return data_frame([flat(row.to_dict()) for row in self.rows])
 
     def to_dict(self) -> dict[str, Any]:
         """Fields, ready for JSON; missing interval ends are None."""
@@ -242,37 +260,10 @@ class Advice:
             "notes": list(self.notes),
         }
 
-    def __str__(self) -> str:
-        """Table of at most 80 columns, with the sentence below."""
-        form = "{:<20.20} {:<11.11} {:>8} {:>8} {:>9}  {}"
-        lines = [form.format("drafts", "tree", "accepted", "ms/step", "tokens/s", "speed-up")]
-        lines += [
-            form.format(
-                scheme_title(row.scheme),
-                row.tree_name,
-                f"{row.accepted:.3f}",
-                f"{row.step_ms:.2f}",
-                f"{row.tokens_per_second:.1f}",
-                speedup_cell(row.speedup),
-            )
-            for row in self.rows
-        ]
-        return "\n".join([*lines, self.sentence])
-
 
 def scheme_title(scheme: str) -> str:
     """Title of an option in tables."""
     return scheme if scheme in ("none", _ONE) else title_of(scheme)
-
-
-def speedup_cell(speedup: MeanInterval) -> str:
-    """Text of a speed-up with its interval."""
-    return f"{speedup.mean:.2f}{ends_shown(speedup.low, speedup.high)}"
-
-
-def ends_shown(low: float, high: float) -> str:
-    """Text of an interval to stand after its mean; empty where it has no width or there is none."""
-    return f" [{low:.2f}, {high:.2f}]" if high - low > _NO_WIDTH else ""
 
 
 def _known(ends: tuple[float, float]) -> list[float] | None:
@@ -402,16 +393,16 @@ def advice_from_rates(
     search = _Search({_ONE: single, **by_scheme}, max_drafts)
 
     def option(candidate: Candidate | None) -> Option:
-        values = np.zeros(rates.num_positions) if candidate is None else search.accepted(candidate)
-        scheme, tree = ("none", None) if candidate is None else (candidate.scheme, candidate.tree)
-        step, plain = costs.step(tree), costs.step(None)
-        speedup = mean_interval((1.0 + values) * plain / step, rates.texts, confidence)
-        if candidate is not None and rates.num_followed and candidate.tree.depth > 1:
-            lasting = (1.0 + search.lasting(candidate)) * plain / step
-            speedup = speedup.spanning(mean_interval(lasting, rates.texts, confidence))
-        tokens = 1.0 + float(values.mean())
-        per_second = 1e3 * costs.batch_size * tokens / step
-        return Option(scheme, tree, tokens - 1.0, step, per_second, speedup)
+        if candidate is None:
+            plain = mean_interval(np.zeros(rates.num_positions), rates.texts, confidence)
+            return Option.of(plain, costs, 0, scheme="none", tree=None, accepted=0.0)
+        tree = candidate.tree
+        accepted = mean_interval(search.accepted(candidate), rates.texts, confidence)
+        if rates.num_followed and tree.depth > 1:
+            lasting = mean_interval(search.lasting(candidate), rates.texts, confidence)
+            accepted = accepted.spanning(lasting)
+        own = {"scheme": candidate.scheme, "tree": tree, "accepted": accepted.mean}
+        return Option.of(accepted, costs, tree.num_nodes, tree.depth, **own)
 
     best_single = search.best(costs, [_ONE])
     candidates: list[Candidate | None] = [None, best_single]
@@ -420,7 +411,7 @@ def advice_from_rates(
     trees: dict[Any, Option] = {}
     for row in map(option, candidates):
         trees.setdefault((row.tree_name, round(row.accepted, 9)), row)  # chains are of all schemes
-    rows = sorted(trees.values(), key=lambda row: -row.tokens_per_second)
+    rows = sorted(trees.values(), key=lambda row: -row.speedup.mean)
     chosen = search.best(costs, search.names)
     best = option(chosen)
     ratio = _over(
@@ -429,25 +420,15 @@ def advice_from_rates(
         rates.texts,
         confidence,
     )
-    low, high = best.speedup.low, best.speedup.high
-    alone = costs.step(None)
     return Advice(
-        scheme=chosen.scheme,
-        tree=chosen.tree,
-        num_drafts=chosen.tree.num_nodes,
-        tokens_per_step=1.0 + best.accepted,
-        tokens_per_second=best.tokens_per_second,
-        speedup=best.speedup.mean,
-        speedup_interval=(low, high),
-        speedup_over_single=ratio.mean,
-        speedup_over_single_interval=(ratio.low, ratio.high),
-        worth_it=not (best.speedup.mean if high != high else high) < 1.0,
-        single_acceptance=float(rates.by_scheme["with_replacement"][:, 0].mean()),
-        break_even_acceptance=costs.step(search.one_draft.tree) / alone - 1.0,
-        rows=tuple(rows),
-        batches=() if not costs.knows_rows else tuple(_by_batch(search, costs)),
-        costs=costs,
-        notes=tuple(_notes(search, chosen, rates, costs, best.speedup, confidence)),
+        best,
+        ratio,
+        float(rates.by_scheme["with_replacement"][:, 0].mean()),
+        costs.step(search.one_draft.tree) / costs.plain() - 1.0,
+        tuple(rows),
+        tuple(_by_batch(search, costs)) if costs.knows_rows else (),
+        costs,
+        tuple(_notes(search, chosen, rates, costs, best.speedup, confidence)),
     )
 
 

@@ -17,8 +17,9 @@ from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.batch import acceptance_rates, checked_integer
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import MeanInterval
-from mdsd_opt.planning.advice import Advice, advise, speedup_cell
+from mdsd_opt.planning.advice import Advice, advise
 from mdsd_opt.planning.draft_choice import means_of
+from mdsd_opt.planning.options import speedup_cell
 
 #: Positions whose laws are mixed at once: some 80 MB at V = 150,000.
 _AT_ONCE = 64

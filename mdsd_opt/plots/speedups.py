@@ -71,8 +71,7 @@ def _draw_tree(axes: Axes, result: Advice) -> None:
     across = draw_lines(axes, result.tree)
     places = [place for place in across if place]
     axes.plot([across[x] for x in places], [-len(x) for x in places], "o", markersize=3)
-    named = next((row.in_words for row in result.rows if row.tree is result.tree), "")
-    axes.set_title(f"advised: {result.tree.name}, {named}".rstrip(", "), fontsize=SMALL)
+    axes.set_title(f"advised: {result.tree.name}, {result.best.in_words}", fontsize=SMALL)
 
 
 def _draw_batches(axes: Axes, result: Advice) -> None:

@@ -26,13 +26,11 @@ _LEAST_WIDTH = 0.005
 def advice_view(advice: Advice, title: str, **known: Any) -> View:
     """View of an advice: the compared options, the assumptions and the decision."""
     tables = [Section("Options", table=_options_table(advice, title))]
-    best = next((row for row in advice.rows if row.tree is advice.tree), advice.rows[0])
-    told = [(best.tree_name or "none", best.in_words), ("costs", advice.costs.told)]
+    told = [(advice.tree.name, advice.best.in_words), ("costs", advice.costs.told)]
     tables.append(Section("The tree, and what it costs", values=told))
     if advice.batches:
         tables.append(Section("Batches", table=_batches_table(advice)))
-    notes = [(f"note {n}", note) for n, note in enumerate(advice.notes, start=1)]
-    tables.append(Section("What is assumed", values=notes))
+    tables.append(_assumed(advice))
     conclusion = [advice.sentence]
     if advice.batches:
         conclusion.append(_crossing(advice))
@@ -81,8 +79,7 @@ def count_advice_view(
     title = source if advice.costs is None else f"{source}; {advice.costs.told}"
     tables = [Section("Chains of drafts", table=_chains_table(advice, title))]
     policies = [(policy.name, f"{policy.rule} ({policy.lossless})") for policy in advice.policies]
-    notes = [(f"note {n}", note) for n, note in enumerate(advice.notes, start=1)]
-    tables.append(Section("What is assumed", values=notes))
+    tables.append(_assumed(advice))
     if policies:
         tables.append(Section("Lengths that vary", values=policies))
     conclusion = advice.conclusion
@@ -109,53 +106,35 @@ def count_advice_view(
     )
 
 
+def _assumed(advice: Advice | CountAdvice) -> Section:
+    notes = [(f"note {n}", note) for n, note in enumerate(advice.notes, start=1)]
+    return Section("What is assumed", values=notes)
+
+
 def _chains_table(advice: CountAdvice, title: str) -> Table:
     known = advice.costs is not None
-    headings = (
-        "drafts",
-        "known by",
-        "accepted",
-        "tokens\na step",
-        *(("ms a\nstep", "tokens\na second") if known else ()),
-    )
+    of_costs = ("ms a\nstep", "tokens\na second") if known else ()
+    above = "speed-up over plain decoding" if known else "without costs: the most it can be"
     return make_table(
-        f"{title}\n"
-        + ("speed-up over plain decoding" if known else "without costs: the most it can be"),
-        (*headings, "speed-up"),
+        f"{title}\n{above}",
+        ("drafts", "known by", "accepted", "tokens\na step", *of_costs, "speed-up"),
         (
             (
-                row.name,
-                "count" if advice.is_counted(row) else "forecast",
-                f"{row.accepted.mean:.3f}",
-                f"{1.0 + row.accepted.mean:.2f}",
-                *(
-                    (f"{row.step_ms:.2f}", f"{row.tokens_per_second:.1f}")
-                    if row.step_ms is not None and row.tokens_per_second is not None
-                    else ()
-                ),
+                row.name, "count" if advice.is_counted(row) else "forecast",
+                f"{row.accepted.mean:.3f}", f"{row.tokens:.2f}", *(row.numbers if known else ()),
                 speedup_cell(row.speedup),
             )
             for row in advice.rows
         ),
         words=("drafts", "known by"),
-    )
+    )  # fmt: skip
 
 
 def _options_table(advice: Advice, title: str) -> Table:
     return make_table(
         f"tokens a second, by the rates of these logits; higher is better\n{title}",
         ("drafts", "tree", "accepted", "ms a\nstep", "tokens\na second", "speed-up"),
-        (
-            (
-                scheme_title(row.scheme),
-                row.tree_name,
-                f"{row.accepted:.3f}",
-                f"{row.step_ms:.2f}",
-                f"{row.tokens_per_second:.1f}",
-                _speedup(row.speedup),
-            )
-            for row in advice.rows
-        ),
+        ((*row.cells, *row.numbers, _speedup(row.speedup)) for row in advice.rows),
         words=("drafts", "tree"),
     )
 
@@ -171,16 +150,13 @@ def _batches_table(advice: Advice) -> Table:
         ("batch", "single\ndrafts", "best tree", "tree", "drafts"),
         (
             (
-                str(point.batch_size),
-                f"{point.chain:.2f}",
-                f"{point.tree:.2f}",
-                point.tree_name,
-                scheme_title(point.scheme),
+                str(x.batch_size), f"{x.chain:.2f}", f"{x.tree:.2f}", x.tree_name,
+                scheme_title(x.scheme),
             )
-            for point in advice.batches
+            for x in advice.batches
         ),
         words=("tree", "drafts"),
-    )
+    )  # fmt: skip
 
 
 def _crossing(advice: Advice) -> str:

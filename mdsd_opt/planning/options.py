@@ -1,0 +1,112 @@
+"""Options of decoding with their speed at some costs, and what every advice between them has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from mdsd_opt.base.frames import data_frame, flat
+from mdsd_opt.evidence import MeanInterval
+from mdsd_opt.planning.costs import StepCosts
+
+#: Width below which an interval comes from rounding alone.
+_NO_WIDTH = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class PricedOption:
+    """A way to decode, with its speed at some costs.
+
+    Attributes
+    ----------
+    step_ms, tokens_per_second : float, optional
+        Milliseconds of a step and tokens a second of the whole batch; None without costs.
+    speedup : MeanInterval
+        Speed relative to plain decoding at the same costs. Without costs, the speed where a step is
+        as dear as a pass of the target, which is the most that it can be.
+    """
+
+    step_ms: float | None
+    tokens_per_second: float | None
+    speedup: MeanInterval
+
+    @classmethod
+    def of(
+        cls,
+        accepted: MeanInterval,
+        costs: StepCosts | None,
+        num_drafts: float,
+        depth: float | None = None,
+        /,
+        **own: Any,
+    ) -> Self:
+        """Option by the drafts that it accepts in a step; `own` are fields of the class itself."""
+        ratio, step, per_second = 1.0, None, None
+        if costs is not None:
+            step = costs.drafted(num_drafts, depth) if num_drafts else costs.plain()
+            ratio = costs.plain() / step
+            per_second = 1e3 * costs.batch_size * (1.0 + accepted.mean) / step
+        mean, low, high = ((1.0 + x) * ratio for x in (accepted.mean, accepted.low, accepted.high))
+        return cls(step, per_second, MeanInterval(mean, low, high, accepted.num_groups), **own)
+
+    @property
+    def numbers(self) -> tuple[str, str]:
+        """Cells of a table: milliseconds of a step and tokens a second, empty without costs."""
+        ms, per_second = self.step_ms, self.tokens_per_second
+        return "" if ms is None else f"{ms:.2f}", "" if per_second is None else f"{per_second:.1f}"
+
+    @property
+    def times(self) -> str:
+        """Words such as "1.86 times the speed of plain decoding [1.70, 2.02]"."""
+        ends = ends_shown(self.speedup.low, self.speedup.high)
+        return f"{self.speedup.mean:.2f} times the speed of plain decoding{ends}"
+
+    def brings(self, tokens: float, texts: int) -> str:
+        """Words on the tokens of a step and of a second, from all texts, and on the speed."""
+        whole = f" from {texts} texts" if texts > 1 else ""
+        return (
+            f"brings {tokens:.2f} tokens a step, {self.tokens_per_second:.0f} a second{whole}, "
+            f"{self.times}"
+        )
+
+
+class Recommendation:
+    """The best of several options, with `rows` of all of them, the fastest first."""
+
+    __slots__ = ()
+    best: Any
+    rows: Sequence[Any]
+
+    #: Form of a line of the table, its headings, and names of properties that stand below it.
+    FORM: ClassVar[str]
+    HEADINGS: ClassVar[tuple[str, ...]]
+    BELOW: ClassVar[tuple[str, ...]] = ("sentence",)
+
+    @property
+    def speedup(self) -> float:
+        return float(self.best.speedup.mean)
+
+    @property
+    def speedup_interval(self) -> tuple[float, float]:
+        return self.best.speedup.low, self.best.speedup.high
+
+    def to_pandas(self) -> Any:
+        """Data frame with a line for each option; `MissingExtra` without pandas."""
+        return data_frame([flat(row.to_dict()) for row in self.rows])
+
+    def __str__(self) -> str:
+        """Table of at most 80 columns, with the sentences below."""
+        rows = ((*row.cells, *row.numbers, speedup_cell(row.speedup)) for row in self.rows)
+        table = [self.FORM.format(*cells) for cells in (self.HEADINGS, *rows)]
+        return "\n".join([*table, *filter(None, (getattr(self, x) for x in self.BELOW))])
+
+
+def speedup_cell(speedup: MeanInterval) -> str:
+    """Text of a speed-up with its interval."""
+    return f"{speedup.mean:.2f}{ends_shown(speedup.low, speedup.high)}"
+
+
+def ends_shown(low: float, high: float) -> str:
+    """Text of an interval to stand after its mean; empty where it has no width or there is none."""
+    return f" [{low:.2f}, {high:.2f}]" if high - low > _NO_WIDTH else ""
