@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
-from mdsd_opt.base.long_runs import available_threads, map_rows, progress_bar
-from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.batch import acceptance_rates
+from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts import (
     SINGLE_MODEL_SCHEMES,
     DraftScheme,
     FixedPlusDrafts,
     MixtureDrafts,
+    SchemeMaker,
     WithoutReplacement,
     WithReplacement,
     checked_scheme,
 )
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
 from mdsd_opt.evidence import MeanInterval, mean_interval
+from mdsd_opt.planning.draft_search import DraftRows, Rated, ranking
 from mdsd_opt.planning.draft_temperature import (
     BestTemperature,
     best_draft_temperature,
@@ -60,30 +59,23 @@ def scheme_label(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SchemeRate:
+class SchemeRate(Rated):
     """Optimal acceptance rate of one way to draft, and its distance from the best.
 
     Attributes
     ----------
     scheme : str
-    acceptance : MeanInterval
-        Mean optimal acceptance rate.
-    behind : MeanInterval
-        Mean difference from the best scheme, position by position.
     gap : float
         Largest amount that the scheme may reach beyond this on average: it is not zero where its
         best draft temperatures were searched to a tolerance.
     """
 
     scheme: str
-    acceptance: MeanInterval
-    behind: MeanInterval
     gap: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Fields, ready for JSON."""
-        means = {**self.acceptance.to_dict(), "behind": self.behind.to_dict()}
-        return {"scheme": self.scheme, **means, "gap": self.gap}
+        return {"scheme": self.scheme, **self.means, "gap": self.gap}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,109 +124,74 @@ class SchemeComparison:
         return f"{table}\n{self.inclusion_note}" if self.inclusion else table
 
 
-def ranking(title: str, rows: Iterable[tuple[str, Any]], best: Any) -> str:
-    """Table of at most 80 columns: names of rates, their `acceptance`, and how far `behind`."""
-    form = "{:<42.42} {:>19.19} {:>17.17}"
-    lines = [form.format(title, "acceptance", "behind the best")]
-    for name, row in rows:
-        behind = "" if row is best else row.behind.shown
-        lines.append(form.format(name, row.acceptance.shown, behind))
-    return "\n".join(lines)
+#: Scheme by its name, or a function that makes one, and the factor of the draft's temperature.
+Way = tuple[str | SchemeMaker, float]
 
 
-def means_of(
-    rates: Floats, best: Floats, groups: Any, confidence: float
-) -> tuple[MeanInterval, MeanInterval]:
-    """Mean of some rates, and mean of what they are behind the best, position by position."""
-    acceptance = mean_interval(rates, groups, confidence).within(0.0, 1.0)
-    return acceptance, mean_interval(best - rates, groups, confidence).within(-1.0, 1.0)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sample:
-    target: NDArray[Any]
-    draft: NDArray[Any]
-    num_drafts: int
-    of_target: Sampling
-    of_draft: Sampling
-    num_threads: int
-
-    def batched(self, scheme: str, factor: float = 1.0) -> Floats:
-        """Rates by `acceptance_rates`, at `factor` times the draft temperature."""
-        setting = replace(self.of_draft, temperature=self.of_draft.temperature * factor)
-        rates = acceptance_rates(
-            self.target, self.draft, self.num_drafts, scheme, sampling=self.of_target,
-            draft_sampling=setting, num_threads=self.num_threads, kind="logits",
-        )  # fmt: skip
-        return np.asarray(rates)
-
-    def solved(self, make: Callable[[Floats], DraftScheme]) -> Floats:
-        """Rates by the solver, position by position, for schemes that have no batched rates."""
-        from mdsd_opt.solvers import solve
-
-        return self._by_position(
-            lambda problem: solve(problem, "subset_selection").acceptance_rate, make
-        )
-
-    def inclusion_bounds(self) -> Floats:
-        """Inclusion bound of draws without replacement at each position."""
-        return self._by_position(
-            inclusion_bound, partial(WithoutReplacement, num_drafts=self.num_drafts)
-        )
-
-    def best_tempered(self, gaps: dict[str, float]) -> Floats:
-        """Rates at the best temperature of each position; the mean gap is put in `gaps`."""
-
-        def best(row: int) -> BestTemperature:
-            return best_draft_temperature(
-                self.target[row], self.draft[row], self.num_drafts,
-                temperature=self.of_target.temperature, kind="logits",
-            )  # fmt: skip
-
-        _, rates, bounds = np.array(self._mapped(best)).T
-        gaps[_BEST_TEMPERED] = float((bounds - rates).mean())
-        return rates
-
-    def _by_position(
-        self, measure: Callable[[TransportProblem], float], make: Callable[[Floats], DraftScheme]
-    ) -> Floats:
-        def at(row: int) -> float:
-            drafts = make(self.of_draft.law(self.draft[row]))
-            return measure(TransportProblem(self.of_target.law(self.target[row]), drafts))
-
-        return np.array(self._mapped(at))
-
-    def _mapped(self, function: Callable[[int], Any]) -> list[Any]:
-        return map_rows(function, len(self.target), self.num_threads, "compare_schemes")
-
-
-def _ways(num_drafts: int) -> dict[str, Callable[[_Sample], Floats]]:
-    """Ways to draft that are compared, each with the function that finds its rates."""
+def _ways(num_drafts: int) -> dict[str, Way]:
+    """Ways to draft that are compared, by their names."""
     sampled = ("with_replacement", "without_replacement")
-    ways: dict[str, Callable[[_Sample], Floats]] = {
-        scheme: partial(_Sample.batched, scheme=scheme) for scheme in (*sampled, "greedy", "top_k")
-    }
-    for scheme in sampled:
-        for factor in TEMPERATURE_FACTORS:
-            tempered = partial(_Sample.batched, scheme=scheme, factor=factor)
-            ways[f"{scheme}, draft temperature x {factor:g}"] = tempered
+    ways: dict[str, Way] = {scheme: (scheme, 1.0) for scheme in (*sampled, "greedy", "top_k")}
+    for scheme, factor in product(sampled, TEMPERATURE_FACTORS):
+        ways[f"{scheme}, draft temperature x {factor:g}"] = scheme, factor
     if num_drafts > 1:
-        halves = partial(_half_and_half, num_drafts=num_drafts)
-        ways["half with, half without replacement"] = partial(_Sample.solved, make=halves)
+        ways["half with, half without replacement"] = _half_and_half, 1.0
     for fixed in range(1, num_drafts - 1):
-        make = partial(_top_and, fixed=fixed, num_drafts=num_drafts)
         name = f"top {fixed} and {num_drafts - fixed} without replacement"
-        ways[name] = partial(_Sample.solved, make=make)
+        ways[name] = partial(_top_and, fixed), 1.0
     return ways
 
 
-def _half_and_half(q: NDArray[np.float64], num_drafts: int) -> DraftScheme:
+def _rates(rows: DraftRows, num_drafts: int, way: Way) -> Floats:
+    """Rates of a way to draft: batched, or by the solver where there are no batched ones."""
+    from mdsd_opt.solvers import solve
+
+    scheme, factor = way
+    if not callable(scheme):
+        warmer = replace(rows.of_draft, temperature=rows.of_draft.temperature * factor)
+        return rows.rates(num_drafts, scheme, warmer)
+
+    def rate(problem: TransportProblem) -> float:
+        return solve(problem, "subset_selection").acceptance_rate
+
+    return _by_problem(rows, num_drafts, scheme, rate)
+
+
+def _by_problem(
+    rows: DraftRows,
+    num_drafts: int,
+    make: SchemeMaker,
+    measure: Callable[[TransportProblem], float],
+) -> Floats:
+    """Values of each position's transport problem, shape (N,)."""
+
+    def at(row: int) -> float:
+        drafts = make(rows.of_draft.law(rows.draft[row]), num_drafts)
+        return measure(TransportProblem(rows.of_target.law(rows.target[row]), drafts))
+
+    return np.array(rows.by_position(at))
+
+
+def _best_tempered(rows: DraftRows, num_drafts: int) -> tuple[Floats, float]:
+    """Rates at the best temperature of each position, and the mean of what they may be short of."""
+
+    def best(row: int) -> BestTemperature:
+        return best_draft_temperature(
+            rows.target[row], rows.draft[row], num_drafts,
+            temperature=rows.of_target.temperature, kind="logits",
+        )  # fmt: skip
+
+    _, rates, bounds = np.array(rows.by_position(best)).T
+    return rates, float((bounds - rates).mean())
+
+
+def _half_and_half(q: Floats, num_drafts: int) -> DraftScheme:
     return MixtureDrafts(
         [(0.5, WithReplacement(q, num_drafts)), (0.5, WithoutReplacement(q, num_drafts))]
     )
 
 
-def _top_and(q: NDArray[np.float64], fixed: int, num_drafts: int) -> DraftScheme:
+def _top_and(fixed: int, q: Floats, num_drafts: int) -> DraftScheme:
     """Scheme that drafts the likeliest tokens, and the rest without replacement."""
     likeliest = np.argsort(-q, kind="stable")[:fixed].tolist()
     rest = q.copy()
@@ -310,52 +267,40 @@ def compare_draft_schemes(
     pair.require_open_draft(apart=True)
     if best_temperature:
         require_no_filter(pair.reading.target)
-    logits, (target, draft) = LogitsSample.of(pair, sequence), pair.placed()
-    sample = _Sample(
-        target.reshape(-1, target.shape[-1]),
-        draft.reshape(-1, draft.shape[-1]),
-        num_drafts,
-        pair.reading.target,
-        pair.reading.draft,
-        available_threads() if num_threads is None else num_threads,
-    )
+    rows = DraftRows.of(pair, sequence, num_threads)
     if schemes is None and num_drafts > MAX_DRAFTS:
         raise ProblemTooLarge(
             f"num_drafts is {num_drafts}: all ways to draft are compared up to K = {MAX_DRAFTS}. "
             "Draft fewer tokens, or name some schemes."
         )
     ways = _ways(num_drafts)
-    for name in schemes if schemes is not None else ():
-        if name in ways:
-            continue
-        if name not in SINGLE_MODEL_SCHEMES and ":" not in name:
-            raise UnknownName.among("draft scheme", name, [*ways, *SINGLE_MODEL_SCHEMES])
-        ways[name] = partial(_Sample.batched, scheme=checked_scheme(name))
-    chosen = {name: ways[name] for name in (ways if schemes is None else schemes)}
-    gaps: dict[str, float] = {}
-    if best_temperature:
-        chosen[_BEST_TEMPERED] = partial(_Sample.best_tempered, gaps=gaps)
-    if not chosen:
+    names = [*ways] if schemes is None else [*schemes]
+    for name in names:
+        if name not in ways:
+            if name not in SINGLE_MODEL_SCHEMES and ":" not in name:
+                raise UnknownName.among("draft scheme", name, [*ways, *SINGLE_MODEL_SCHEMES])
+            ways[name] = checked_scheme(name), 1.0
+    if not names and not best_temperature:
         raise InvalidInput(f"no schemes given: choose from {', '.join(ways)}")
     by_scheme: dict[str, Floats] = {}
     left_out = []
-    with progress_bar("draft schemes", len(chosen), progress) as advance:
-        for name, way in chosen.items():
+    gaps: dict[str, float] = {}
+    with progress_bar("draft schemes", len(names) + best_temperature, progress) as advance:
+        for name in names:
             try:
-                by_scheme[name] = way(sample)
+                by_scheme[name] = _rates(rows, num_drafts, ways[name])
             except UnsupportedScheme:
                 left_out.append(name)
             advance(1)
+        if best_temperature:
+            by_scheme[_BEST_TEMPERED], gaps[_BEST_TEMPERED] = _best_tempered(rows, num_drafts)
     if not by_scheme:
         raise UnsupportedScheme(f"{', '.join(left_out)}: not possible at every position")
-    groups = logits.texts
-    best = max(by_scheme.values(), key=lambda rates: float(rates.mean()))
-    ranked = sorted(by_scheme.items(), key=lambda item: -float(item[1].mean()))
-    rates = tuple(
-        SchemeRate(name, *means_of(column, best, groups, confidence), gaps.get(name, 0.0))
-        for name, column in ranked
-    )
+    ranked = dict(sorted(by_scheme.items(), key=lambda item: -float(item[1].mean())))
+    rated = rows.rated(ranked, next(iter(ranked.values())), confidence)
+    rates = tuple(SchemeRate(*means, name, gaps.get(name, 0.0)) for name, means in rated.items())
     bound = None
     if inclusion:
-        bound = mean_interval(sample.inclusion_bounds(), groups, confidence).within(0.0, 1.0)
-    return SchemeComparison(num_drafts, len(sample.target), rates, tuple(left_out), bound)
+        bounds = _by_problem(rows, num_drafts, WithoutReplacement, inclusion_bound)
+        bound = mean_interval(bounds, rows.texts, confidence).within(0.0, 1.0)
+    return SchemeComparison(num_drafts, len(rows), rates, tuple(left_out), bound)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, Unpack
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.logits import Logits, LogitsKeywords
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.batch import acceptance_rates, checked_integer
+from mdsd_opt.batch import checked_integer
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.evidence import MeanInterval
 from mdsd_opt.planning.advice import Advice, advise
-from mdsd_opt.planning.draft_choice import means_of
+from mdsd_opt.planning.draft_search import DraftRows, Rated
 from mdsd_opt.planning.options import speedup_cell
 
 #: Positions whose laws are mixed at once: some 80 MB at V = 150,000.
@@ -26,29 +24,24 @@ _AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class DraftRate:
+class DraftRate(Rated):
     """Optimal acceptance rate of a draft with K drafts, and its distance from the best draft.
+
+    It is behind the best single draft of this K; negative where two together are ahead.
 
     Attributes
     ----------
     draft : str
         Its name; "a | b" where each token is drawn from one of two, by a coin.
     num_drafts : int
-    acceptance : MeanInterval
-    behind : MeanInterval
-        Mean of what it is behind the best single draft of this K, position by position; negative
-        where two together are ahead.
     """
 
     draft: str
     num_drafts: int
-    acceptance: MeanInterval
-    behind: MeanInterval
 
     def to_dict(self) -> dict[str, Any]:
         """Fields, ready for JSON."""
-        means = {**self.acceptance.to_dict(), "behind": self.behind.to_dict()}
-        return {"draft": self.draft, "num_drafts": self.num_drafts, **means}
+        return {"draft": self.draft, "num_drafts": self.num_drafts, **self.means}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -219,32 +212,30 @@ def compare_drafts(
     if draft_ms is not None and target_ms is None:
         raise InvalidInput("draft_ms goes with target_ms")
     pairs = {name: Logits(target_logits, of, **options) for name, of in drafts.items()}
-    samples = {name: LogitsSample.of(pair, sequence) for name, pair in pairs.items()}
-    shapes = {name: x.draft.shape[:-1] for name, x in samples.items()}
+    rows = {name: DraftRows.of(pair, sequence, num_threads) for name, pair in pairs.items()}
+    shapes = {name: pair.draft.shape[:-1] for name, pair in pairs.items()}
     if len({*shapes.values()}) > 1:
         raise InvalidInput(f"the drafts have positions {shapes}: give the same of each")
     two = [
         (a, b) for a, b in combinations(drafts, 2)
-        if mixtures and samples[a].draft.shape == samples[b].draft.shape
-        and samples[a].draft_token_ids is samples[b].draft_token_ids is None
+        if mixtures and pairs[a].draft.shape == pairs[b].draft.shape
+        and pairs[a].reading.draft_token_ids is pairs[b].reading.draft_token_ids is None
     ]  # fmt: skip
-    found: dict[str, Floats] = {}
-    with progress_bar("drafts", len(pairs) + len(two), progress) as advance:
-        for name, pair in pairs.items():
-            rates = acceptance_rates(pair, ks, scheme, num_threads=num_threads)
-            found[name] = np.asarray(rates).reshape(-1, len(ks))
+    columns: dict[str, Floats] = {}
+    with progress_bar("drafts", len(rows) + len(two), progress) as advance:
+        for name in drafts:
+            columns[name] = rows[name].rates(ks, scheme)
             advance(1)
         for a, b in two:
-            found[f"{a} | {b}"] = _mixed(pairs[a], pairs[b], ks, scheme, num_threads)
+            columns[f"{a} | {b}"] = _mixed(rows[a], rows[b], ks, scheme)
             advance(1)
-    first = next(iter(samples.values()))
-    rows = []
+    first = next(iter(rows.values()))
+    rates: list[DraftRate] = []
     for column, k in enumerate(ks):
-        best = max((found[name][:, column] for name in drafts), key=lambda x: float(x.mean()))
-        rows += [
-            DraftRate(name, k, *means_of(rates[:, column], best, first.texts, confidence))
-            for name, rates in found.items()
-        ]
+        of_k = {name: x[:, column] for name, x in columns.items()}
+        best = max((of_k[name] for name in drafts), key=lambda x: float(x.mean()))
+        rated = first.rated(of_k, best, confidence)
+        rates += (DraftRate(*means, name, k) for name, means in rated.items())
     advice = {}
     for name, pair in pairs.items() if target_ms is not None else ():
         own = draft_ms[name] if isinstance(draft_ms, Mapping) and name in draft_ms else draft_ms
@@ -252,23 +243,17 @@ def compare_drafts(
             pair, target_ms=target_ms, draft_ms=2.0 if own is None else own, sequence=sequence,
             schemes=[scheme], confidence=confidence, num_threads=num_threads, **(costs or {}),
         )  # fmt: skip
-    return DraftComparison(scheme, first.num_positions, tuple(rows), advice)
+    return DraftComparison(scheme, len(first), tuple(rates), advice)
 
 
-def _mixed(a: Logits, b: Logits, ks: list[int], scheme: str, num_threads: int | None) -> Floats:
+def _mixed(a: DraftRows, b: DraftRows, ks: list[int], scheme: str) -> Floats:
     """Rates of tokens that are each drawn from one of two drafts, shape (N, len(ks))."""
-    of_target, of_draft = a.reading.target, a.reading.draft
-    target, one, other = (x.numpy() for x in (a.target, a.draft, b.draft))
-    target, one, other = (x.reshape(-1, x.shape[-1]) for x in (target, one, other))
     parts = []
-    for start in range(0, len(target), _AT_ONCE):
-        rows = slice(start, start + _AT_ONCE)
-        laws = [of_draft.law(np.asarray(x[rows], dtype=np.float64)) for x in (one, other)]
+    for start in range(0, len(a), _AT_ONCE):
+        some = slice(start, start + _AT_ONCE)
+        laws = [x.of_draft.law(x.draft[some]) for x in (a, b)]
         with np.errstate(divide="ignore"):
             mixed = np.log(0.5 * (laws[0] + laws[1]))
-        found = acceptance_rates(
-            target[rows], mixed, ks, scheme, num_threads=num_threads, kind="logits",
-            pad=a.reading.pad, sampling=of_target, draft_sampling=Sampling(),
-        )  # fmt: skip
-        parts.append(np.asarray(found))
+        part = replace(a, target=a.target[some], draft=mixed, of_draft=Sampling())
+        parts.append(part.rates(ks, scheme))
     return np.concatenate(parts)

@@ -7,25 +7,19 @@ is claimed of settings that were not tried.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from functools import partial
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any, Unpack
-
-import numpy as np
-from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.checked import check_confidence
-from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
-from mdsd_opt.base.long_runs import available_threads, progress_bar, threaded
-from mdsd_opt.base.sampling import Sampling, bad_row_error
-from mdsd_opt.batch import acceptance_rates, checked_integer
-from mdsd_opt.errors import InvalidDistribution, InvalidInput
+from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.batch import checked_integer
+from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import MeanInterval
-from mdsd_opt.planning.draft_choice import means_of, ranking
+from mdsd_opt.planning.draft_search import DraftRows, Rated, ranking
 
 #: Filters that are tried, each alone, beside none and the target's own.
 FILTERS = (
@@ -40,37 +34,19 @@ TEMPERATURES = (0.5, 0.7, 0.85, 1.0, 1.2, 1.4)
 #: Ratio of temperatures at which the search between them ends.
 _NEAR = 1.02
 
-#: Schemes that never draft a token of probability zero, as one that is plugged in may.
-_KNOWN = ("with_replacement", "without_replacement", "greedy", "top_k")
-
 #: Difference up to which rates are equal, as it may come of rounding.
 _EQUAL = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class FilterRate:
-    """A setting of the draft with its acceptance rate.
-
-    Attributes
-    ----------
-    sampling : Sampling
-        Temperature and filters of the draft.
-    acceptance : MeanInterval
-        Mean optimal acceptance rate.
-    behind : MeanInterval
-        Mean difference from the best setting, position by position.
-    """
+class FilterRate(Rated):
+    """A setting of the draft, its temperature and filters, with its acceptance rate."""
 
     sampling: Sampling
-    acceptance: MeanInterval
-    behind: MeanInterval
 
     def to_dict(self) -> dict[str, Any]:
         """Fields, ready for JSON."""
-        return {
-            "draft_sampling": asdict(self.sampling), **self.acceptance.to_dict(),
-            "behind": self.behind.to_dict(),
-        }  # fmt: skip
+        return {"draft_sampling": asdict(self.sampling), **self.means}
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,14 +193,12 @@ def best_draft_filter(
     check_confidence(confidence)
     pair = Logits.of(target_logits, draft_logits, options)
     pair.require_open_draft()
-    sample, chosen = LogitsSample.of(pair, sequence), pair.reading.target
-    target, draft = (x.reshape(-1, x.shape[-1]) for x in pair.placed())
-    threads = available_threads() if num_threads is None else num_threads
-    rates_at = _Rates(target, draft, chosen, num_drafts, drafts, threads, progress)
-    by_setting = rates_at(_grid(chosen, filters, temperatures), "draft filters")
+    rows, chosen = DraftRows.of(pair, sequence, num_threads), pair.reading.target
+    asked = num_drafts, drafts, progress
+    by_setting = rows.of_settings(_grid(chosen, filters, temperatures), *asked)
     best = max(by_setting, key=lambda setting: float(by_setting[setting].mean()))
     while closer := _closer(best, by_setting):
-        by_setting |= rates_at(closer, "draft temperature")
+        by_setting |= rows.of_settings(closer, *asked)
     means = {setting: float(rates.mean()) for setting, rates in by_setting.items()}
     most = max(means.values())
 
@@ -235,112 +209,10 @@ def best_draft_filter(
         away = abs(setting.temperature - chosen.temperature)
         return (0.0 if behind <= _EQUAL else behind, num_filters, away)
 
-    ranked = sorted(by_setting, key=place)
-    best_rates = by_setting[ranked[0]]
-    rates = tuple(
-        FilterRate(setting, *means_of(by_setting[setting], best_rates, sample.texts, confidence))
-        for setting in ranked
-    )
-    return BestFilter(drafts, num_drafts, chosen, sample.num_positions, rates)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Rates:
-    """Optimal rates of settings of the draft at every position.
-
-    A filter leaves a few of the draft's tokens. The others are never drafted, no set H at which the
-    optimum is attained has one of them, and they count as one token of their mass of the target.
-    The order of a row's tokens serves all settings, and the law of a temperature all filters.
-    """
-
-    target: NDArray[Any]
-    draft: NDArray[Any]
-    of_target: Sampling
-    num_drafts: int
-    scheme: str
-    num_threads: int
-    progress: bool
-
-    def __call__(self, settings: Sequence[Sampling], title: str) -> dict[Sampling, Floats]:
-        """Rates of each setting, shape (N,)."""
-        cut = [
-            x for x in sorted(settings, key=_temperature_first)
-            if self.scheme in _KNOWN and (x.masks_tokens or self.of_target.masks_tokens)
-        ]  # fmt: skip
-        whole = [x for x in settings if x not in cut]
-        count = len(self.target)
-        by_setting: dict[Sampling, Floats] = {}
-        with progress_bar(title, count * len(settings), self.progress) as advance:
-            for setting in whole:
-                by_setting[setting] = self.whole(setting)
-                advance(count)
-            rows = []
-            at = partial(self.of_row, settings=cut)
-            for row in threaded(at, range(count if cut else 0), self.num_threads, "draft_filters"):
-                rows.append(row)
-                advance(len(cut))
-        by_setting |= zip(cut, np.transpose(rows), strict=True)
-        return {setting: by_setting[setting] for setting in settings}
-
-    def whole(self, setting: Sampling) -> Floats:
-        """Rates of one setting from all tokens, shape (N,)."""
-        return self._rates(self.target, self.draft, self.of_target, setting, self.num_threads)
-
-    def of_row(self, row: int, settings: Sequence[Sampling]) -> Floats:
-        """Rates of a position by settings in order of their temperatures, from tokens kept."""
-        p = self._law("target_logits", self.target, row, self.of_target)
-        logits = self.draft[row].astype(np.float64)
-        order = np.argsort(-logits) if any(x.masks_tokens for x in settings) else slice(None)
-        rates = []
-        for (temperature, _), group in groupby(settings, key=_temperature_first):
-            plain = Sampling(temperature)
-            q = self._law("draft_logits", self.draft, row, plain)
-            least = np.maximum(_least_kept(q[order], [*group]), np.finfo(float).smallest_subnormal)
-            kept = [np.flatnonzero(q >= x) for x in least]
-            cut = np.full((2, len(kept), max(map(len, kept)) + 1), -np.inf)
-            for n, tokens in enumerate(kept):
-                with np.errstate(divide="ignore"):
-                    cut[0, n, : tokens.size] = np.log(p[tokens])
-                    cut[0, n, tokens.size] = np.log(max(1.0 - p[tokens].sum(), 0.0))
-                cut[1, n, : tokens.size] = logits[tokens]
-            rates.append(self._rates(cut[0], cut[1], Sampling(), plain, 1))
-        return np.concatenate(rates)
-
-    def _rates(
-        self, target: Any, draft: Any, of_target: Sampling, of_draft: Sampling, num_threads: int
-    ) -> Floats:
-        rates = acceptance_rates(
-            target, draft, self.num_drafts, self.scheme, num_threads=num_threads, kind="logits",
-            sampling=of_target, draft_sampling=of_draft,
-        )  # fmt: skip
-        return np.asarray(rates)
-
-    def _law(self, name: str, rows: NDArray[Any], row: int, sampling: Sampling) -> Floats:
-        try:
-            return sampling.law(rows[row])
-        except InvalidDistribution:
-            raise bad_row_error(name, [row], rows[row]) from None
-
-
-def _temperature_first(setting: Sampling) -> tuple[float, bool]:
-    """Key by which settings are computed together: those without a filter have wide rows."""
-    return setting.temperature, setting.masks_tokens
-
-
-def _least_kept(descending: Floats, settings: Sequence[Sampling]) -> list[float]:
-    """Least probability that the filters of each setting keep, by a law in descending order."""
-    has_top_p = any(x.top_p is not None for x in settings)
-    before = np.cumsum(descending) - descending if has_top_p else descending
-    least = []
-    for x in settings:
-        floor, mass = 0.0, 1.0
-        if x.top_k is not None and x.top_k < descending.size:
-            floor = float(descending[x.top_k - 1])
-            mass = 1.0 if x.joint else float(descending[descending >= floor].sum())
-        if x.top_p is not None and x.top_p < 1:
-            floor = max(floor, float(descending[np.count_nonzero(before < x.top_p * mass) - 1]))
-        least.append(max(floor, (x.min_p or 0.0) * float(descending[0])))
-    return least
+    ranked = {setting: by_setting[setting] for setting in sorted(by_setting, key=place)}
+    rated = rows.rated(ranked, next(iter(ranked.values())), confidence)
+    rates = tuple(FilterRate(*means, setting) for setting, means in rated.items())
+    return BestFilter(drafts, num_drafts, chosen, len(rows), rates)
 
 
 def _grid(

@@ -131,7 +131,7 @@ def test_bars_tell_of_each_search(capsys):
     mo.best_draft_filter(TARGET, DRAFT, 2, progress=True)
     told = capsys.readouterr().err
     assert f"{6 * 6 * 13}/{6 * 6 * 13}" in told
-    assert "draft temperature" in told
+    assert told.count("draft filters") > 1
 
 
 @pytest.mark.parametrize("own", [mo.Sampling(), OWN])
