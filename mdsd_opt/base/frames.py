@@ -1,4 +1,4 @@
-"""Results as data frames of pandas, as CSV, as Markdown, and as lines that fit a terminal."""
+"""Results as documents, data frames, CSV, Markdown, and lines that fit a terminal."""
 
 from __future__ import annotations
 
@@ -19,6 +19,21 @@ def data_frame(rows: Sequence[Mapping[Any, Any]], **options: Any) -> Any:
     except ImportError as error:
         raise MissingExtra("to_pandas needs pandas: pip install pandas") from error
     return pandas.DataFrame(rows, **options)
+
+
+def document(result: Any, *names: str) -> dict[str, Any]:
+    """Fields of a result, ready for JSON: parts by their own documents, and NaN as None."""
+    return {name: _ready(getattr(result, name)) for name in names}
+
+
+def _ready(value: Any) -> Any:
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {str(key): _ready(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_ready(item) for item in value]
+    return None if value != value else value
 
 
 def flat(row: Mapping[str, Any], before: str = "") -> dict[str, Any]:

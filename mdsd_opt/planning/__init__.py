@@ -1,9 +1,9 @@
 """Advice whether speculation pays, and with which drafts, by forecasts and costs.
 
 Data flows: logits, a corpus or two models -> `tree_forecasts` and `costs` -> `advice`; logs of
-engines -> `formats` -> `count_forecasts` -> `count_advice`, with `policies` ->
-`engine_flags`. `cost_measurements` times passes for a file of `costs`; `draft_choice` and
-`draft_temperature` tell which of several drafts is best.
+engines -> `formats` -> `engine_advice` -> `count_forecasts` -> `count_advice`, with `policies` ->
+`engine_flags`; both have `options`. `cost_measurements` times passes for a file of `costs`;
+`draft_search` rates ways to draft: schemes, filters, temperatures and models.
 """
 
 import lazy_loader

@@ -12,6 +12,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.files.logits import LogitsSample
+from mdsd_opt.base.frames import document
 from mdsd_opt.base.keywords import by_place
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.drafts import title_of
@@ -19,6 +20,7 @@ from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import MeanInterval, interval_note, mean_interval
 from mdsd_opt.planning.costs import COST_NAMES, CostKeywords, StepCosts
 from mdsd_opt.planning.options import PricedOption, Recommendation, ends_shown
+from mdsd_opt.planning.policies import BATCHES
 from mdsd_opt.planning.tree_forecasts import (
     MAX_WIDTH,
     Candidate,
@@ -42,9 +44,6 @@ _OF_FILES = {
     "temperature", "draft_temperature", "top_k", "top_p", "min_p", "joint", "pad", "kind",
 }  # fmt: skip
 
-#: Batch sizes at which the curve of the speed-up is computed.
-_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-
 #: Number of candidates, the best by the mean rates, that are forecast along the texts.
 _MOST_FORECAST = 16
 
@@ -61,12 +60,8 @@ class Option(PricedOption):
         "none" is plain decoding, "one draft" a chain of drafts that are sampled one by one.
     tree : Topology or None
     accepted : float
-        Expected number of drafts that a step accepts.
-    step_ms, tokens_per_second : float
-        Milliseconds of a step and tokens a second of the whole batch.
-    speedup : MeanInterval
-        Speed relative to plain decoding at the same costs. Along texts, the ends span what steps
-        that run beyond the end of one may meet.
+        Expected number of drafts that a step accepts. Along texts, the ends of the speed-up span
+        what steps that run beyond the end of one may meet.
     """
 
     scheme: str
@@ -99,16 +94,12 @@ class Option(PricedOption):
 
     def to_dict(self) -> dict[str, Any]:
         """Fields, ready for JSON."""
+        size = (0, 0) if self.tree is None else (self.tree.num_nodes, self.tree.depth)
         return {
-            "scheme": self.scheme,
-            "tree": None if self.tree is None else self.tree.name,
-            "num_drafts": 0 if self.tree is None else self.tree.num_nodes,
-            "depth": 0 if self.tree is None else self.tree.depth,
-            "accepted": self.accepted,
-            "step_ms": self.step_ms,
-            "tokens_per_second": self.tokens_per_second,
-            "speedup": self.speedup.to_dict(),
-        }
+            "scheme": self.scheme, "tree": self.tree and self.tree.name,
+            "num_drafts": size[0], "depth": size[1],
+            **document(self, "accepted", "step_ms", "tokens_per_second", "speedup"),
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +114,7 @@ class BatchPoint:
 
     def to_dict(self) -> dict[str, Any]:
         """Fields, ready for JSON."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return document(self, *self.__slots__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +123,7 @@ class Advice(Recommendation):
 
     Attributes
     ----------
+    best : Option
     scheme : str
     tree : Topology
         "3x1" is three drafts at one position, "chain3" one at each of three.
@@ -232,33 +224,29 @@ class Advice(Recommendation):
             return f"{text}, {self.speedup_over_single:.2f} times that of single drafts{of_single}."
         if self.worth_it:
             return f"Not settled: {best} would be {self.best.times}; more texts narrow that."
-        wanted = "no acceptance of one draft would break even"
+        even = "no acceptance of one draft would break even"
         if self.break_even_acceptance <= 1:
-            wanted = f"one draft breaks even at acceptance {self.break_even_acceptance:.2f}"
+            even = f"one draft breaks even at acceptance {self.break_even_acceptance:.2f}"
         return (
-            f"Not worth it: the best there is, {best}, is {self.best.times}; {wanted}, and "
+            f"Not worth it: the best there is, {best}, is {self.best.times}; {even}, and "
             f"{self.single_acceptance:.2f} is what it has."
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Fields, ready for JSON; missing interval ends are None."""
-        names = (
-            *("scheme", "num_drafts", "tokens_per_step", "tokens_per_second", "speedup"),
-            *("speedup_over_single", "worth_it", "single_acceptance", "break_even_acceptance"),
-            *("crossover", "sentence"),
-        )
         nodes = sorted(self.tree.num_drafts.items())
         return {
-            **{name: getattr(self, name) for name in names},
+            **document(
+                self, "scheme", "num_drafts", "tokens_per_step", "tokens_per_second", "speedup",
+                "speedup_over_single", "worth_it", "single_acceptance", "break_even_acceptance",
+                "crossover", "sentence",
+            ),
             "speedup_interval": _known(self.speedup_interval),
             "speedup_over_single_interval": _known(self.speedup_over_single_interval),
             "tree": self.tree.name,
             "nodes": [{"place": [*place], "num_drafts": count} for place, count in nodes],
-            "costs": self.costs.to_dict(),
-            "rows": [row.to_dict() for row in self.rows],
-            "batches": [point.to_dict() for point in self.batches],
-            "notes": list(self.notes),
-        }
+            **document(self, "costs", "rows", "batches", "notes"),
+        }  # fmt: skip
 
 
 def scheme_title(scheme: str) -> str:
@@ -351,27 +339,27 @@ def advise(
     >>> advice.worth_it
     False
     """
-    given: dict[str, Any] = {**options}
-    costs = StepCosts(**{name: given.pop(name) for name in COST_NAMES if name in given})
+    reading: dict[str, Any] = {**options}
+    costs = StepCosts(**{name: reading.pop(name) for name in COST_NAMES if name in reading})
     if not 1 <= max_drafts <= MAX_DRAFTS:
         raise InvalidInput(f"max_drafts is {max_drafts}: give 1 to {MAX_DRAFTS}")
     names = list(dict.fromkeys(["with_replacement", *schemes]))
-    wanted = names, verifier, min(max_drafts, MAX_WIDTH)
+    rated = names, verifier, min(max_drafts, MAX_WIDTH)
     common: dict[str, Any] = {"num_threads": num_threads, "progress": progress}
     if draft_logits is not None or isinstance(target_logits, Logits):
-        pair = Logits.of(target_logits, draft_logits, given)
+        pair = Logits.of(target_logits, draft_logits, reading)
         sample, reading = LogitsSample.of(pair, sequence, position), pair.reading.options
-        rates = rates_of_sample(sample, rates_config(*wanted, {}), **common, reading=reading)
+        rates = rates_of_sample(sample, rates_config(*rated, {}), **common, reading=reading)
     else:
-        beside = {"sequence": sequence, "position": position, **given}
+        beside = {"sequence": sequence, "position": position, **reading}
         alone = [name for name, x in beside.items() if x is not None and name not in _OF_FILES]
         if alone:
             raise InvalidInput(
                 f"not with files: {', '.join(alone)}. A file has sequence, position and "
                 "draft_token_ids of its own, and is masked and lifted as arrays"
             )
-        kind = given.pop("kind", None)
-        rates = rates_of_paths(_paths(target_logits), rates_config(*wanted, given), kind, **common)
+        kind = reading.pop("kind", None)
+        rates = rates_of_paths(_paths(target_logits), rates_config(*rated, reading), kind, **common)
     return advice_from_rates(rates, costs, schemes, max_drafts, confidence)
 
 
@@ -488,7 +476,7 @@ def _over(
 
 
 def _by_batch(search: _Search, costs: StepCosts) -> Iterable[BatchPoint]:
-    for size in _BATCHES:
+    for size in BATCHES:
         here = replace(costs, batch_size=size)
         chain, tree = search.best(here, [_ONE]), search.best(here, search.names)
         plain = here.step(None)
@@ -541,7 +529,7 @@ def _notes(
         yield "a target pass costs the same whatever its rows: tell it otherwise by rows_ms"
     if not costs.knows_batch:
         yield "a draft pass costs the same whatever the batch: tell it otherwise by draft_ms"
-    rows = max(costs.batch_size * (1 + chosen.tree.num_nodes), 2 * _BATCHES[-1])
+    rows = max(costs.batch_size * (1 + chosen.tree.num_nodes), 2 * BATCHES[-1])
     if costs.most_rows is not None and rows > costs.most_rows:
         yield f"rows beyond the {costs.most_rows} measured: the last line between two goes on"
 

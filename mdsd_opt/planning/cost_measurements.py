@@ -257,14 +257,14 @@ def _seconds_of_batch(
             "ignore_eos": True,
         }
         answer = connection.post("/v1/completions", body, tries=1)
-        told = next(iter(holders(answer, "draft_n")), {})
-        if told.get("draft_n"):
-            raise _speculates(connection, f"its answers have draft_n = {told['draft_n']}")
+        drafts = next(iter(holders(answer, "draft_n")), {}).get("draft_n")
+        if drafts:
+            raise _speculates(connection, f"its answers have draft_n = {drafts}")
         usage = answer.get("usage") if isinstance(answer, dict) else None
-        came = usage.get("completion_tokens") if isinstance(usage, dict) else None
-        if came != tokens:
+        count = usage.get("completion_tokens") if isinstance(usage, dict) else None
+        if count != tokens:
             raise ServerError(
-                f"{connection.url} answered with {came} tokens where {tokens} were asked for: it "
+                f"{connection.url} answered with {count} tokens where {tokens} were asked for: it "
                 "must take ignore_eos, and tell usage"
             )
 
@@ -276,14 +276,14 @@ def _seconds_of_batch(
 
 def _drafted(connection: Any) -> float:
     """Drafts that the metrics of a server count so far; 0 where they are not told."""
-    found = 0.0
+    total = 0.0
     for prefix in ("vllm", "sglang", "llamacpp"):
         try:
-            told = counters_in(str(connection.get("/metrics")), prefix)
+            counters = counters_in(str(connection.get("/metrics")), prefix)
         except (ServerError, ValueError):
             return 0.0
-        found += told["drafted"].value if "drafted" in told else 0.0
-    return found
+        total += counters["drafted"].value if "drafted" in counters else 0.0
+    return total
 
 
 def _speculates(connection: Any, why: str) -> ServerError:

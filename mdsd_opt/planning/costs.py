@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from itertools import pairwise, permutations
+from itertools import permutations
 from math import ceil, floor, inf, log
 from typing import Any, TypedDict
+
+import numpy as np
 
 from mdsd_opt.base.checked import checked_amount
 from mdsd_opt.base.files import atomic_write, read_json
@@ -196,17 +198,12 @@ def _shown(cost: PassCost | None) -> Any:
 
 def _on_lines(table: Mapping[int, float], rows: int) -> float:
     """Value of a table between its entries, and beyond them on its last line where that rises."""
-    known = sorted(table.items())
-    if rows <= known[0][0]:
-        return known[0][1]
-    for (low, least), (high, most) in pairwise(known):
-        if rows <= high:
-            return least + (most - least) * (rows - low) / (high - low)
-    last, took = known[-1]
-    if len(known) == 1:
-        return took
-    before, earlier = known[-2]
-    return took + max(took - earlier, 0.0) / (last - before) * (rows - last)
+    known = sorted(table)
+    if rows <= known[-1] or len(known) == 1:
+        return float(np.interp(rows, known, [table[n] for n in known]))
+    before, last = known[-2:]
+    rise = max(table[last] - table[before], 0.0) / (last - before)
+    return table[last] + rise * (rows - last)
 
 
 _KIND = "mdsd-opt costs"
@@ -364,12 +361,5 @@ def _at_context(
     table: dict[tuple[int, int], float] = {}
     for key in sorted({(x.batch, x.rows) for x in passes}):
         curve = sorted((x.context, x.ms) for x in passes if (x.batch, x.rows) == key)
-        table[key] = _between(curve, context)
+        table[key] = float(np.interp(context, *np.array(curve).T))
     return table
-
-
-def _between(curve: Sequence[tuple[int, float]], place: int) -> float:
-    below = [point for point in curve if point[0] <= place] or [curve[0]]
-    above = [point for point in curve if point[0] >= place] or [curve[-1]]
-    (low, least), (high, most) = below[-1], above[0]
-    return least if high <= low else least + (most - least) * (place - low) / (high - low)

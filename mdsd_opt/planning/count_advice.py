@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mdsd_opt.base.frames import document
 from mdsd_opt.evidence import MeanInterval, interval_note
 from mdsd_opt.formats import AcceptedCounts, with_groups
 from mdsd_opt.planning.costs import StepCosts
@@ -80,16 +81,8 @@ class CountOption(PricedOption, _OldWord):
 
     def to_dict(self) -> dict[str, Any]:
         """Fields, ready for JSON; unknown ones are None."""
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "depth": self.depth,
-            "accepted": self.accepted.to_dict(),
-            "step_ms": self.step_ms,
-            "tokens_per_second": self.tokens_per_second,
-            "speedup": self.speedup.to_dict(),
-            "by_assumption": self.by_assumption,
-        }
+        names = ("name", "kind", "depth", "accepted", "step_ms", "tokens_per_second", "speedup")
+        return document(self, *names, "by_assumption")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,22 +147,11 @@ class CountAdvice(Recommendation, _OldWord):
 
     def to_dict(self) -> dict[str, Any]:
         """Fields, ready for JSON; missing interval ends are None."""
-        return {
-            "best": self.best.to_dict(),
-            "worth_it": self.worth_it,
-            "depth": self.depth,
-            "sentence": self.sentence,
-            "settled_by": self.settled_by,
-            "wanted": self.wanted,
-            "counts": self.counts.to_dict(),
-            "costs": None if self.costs is None else self.costs.to_dict(),
-            "rows": [row.to_dict() for row in self.rows],
-            "policies": [policy.to_dict() for policy in self.policies],
-            "lengths_by_batch": [list(part) for part in self.lengths_by_batch],
-            "notes": list(self.notes),
-            "measured": None if self.measured is None else self.measured.to_dict(),
-            "better_verifier": self.better_verifier,
-        }
+        return document(
+            self, "best", "worth_it", "depth", "sentence", "settled_by", "wanted", "counts",
+            "costs", "rows", "policies", "lengths_by_batch", "notes", "measured",
+            "better_verifier",
+        )  # fmt: skip
 
     def is_counted(self, row: CountOption) -> bool:
         """Whether what a row accepts was counted, not forecast."""
@@ -196,11 +178,11 @@ def advice_from_counts(
     max_drafts: int = MAX_DRAFTS,
     speedup: float | None = None,
     confidence: float = 0.95,
-    told: str = "",
+    of_costs: str = "",
 ) -> CountAdvice:
     """Advice by checked counts and costs, as `advise_from_counts` gives it.
 
-    What is told of the costs by the run itself stands among the notes.
+    `of_costs`, what the run itself tells of its costs, stands among the notes.
     """
     counts = with_groups(counts.complete())
     curve = forecasts(counts, max(max_drafts, counts.longest), confidence)
@@ -228,14 +210,14 @@ def advice_from_counts(
         best=best,
         rows=tuple(rows),
         worth_it=worth_it,
-        sentence=_sentence(best, worth_it, counts, costs, told),
+        sentence=_sentence(best, worth_it, counts, costs, of_costs),
         settled_by=_settled_by(best, chains, worth_it, counts, costs),
         counts=counts,
         costs=costs,
         policies=policies_of(curve[:max_drafts], best.depth, costs, by_batch),
         lengths_by_batch=by_batch,
         wanted="" if speedup is None else acceptance_needed(speedup, costs, max_drafts, curve),
-        notes=(*_notes(counts, costs, curve, confidence), *([told] if told else [])),
+        notes=(*_notes(counts, costs, curve, confidence), *([of_costs] if of_costs else [])),
         better_verifier=_better_verifier(counts, as_run),
     )
 

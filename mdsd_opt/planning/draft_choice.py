@@ -11,6 +11,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.frames import document
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts import (
@@ -104,11 +105,8 @@ class SchemeComparison:
     def to_dict(self) -> dict[str, Any]:
         """Fields, ready for JSON."""
         return {
-            "num_drafts": self.num_drafts,
-            "num_positions": self.num_positions,
-            "rates": [row.to_dict() for row in self.rates],
-            "left_out": list(self.left_out),
-            "inclusion_bound": None if self.inclusion is None else self.inclusion.to_dict(),
+            **document(self, "num_drafts", "num_positions", "rates", "left_out"),
+            "inclusion_bound": self.inclusion and self.inclusion.to_dict(),
         }
 
     @property

@@ -10,6 +10,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.frames import document
 from mdsd_opt.base.logits import Logits, LogitsKeywords
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
@@ -66,13 +67,11 @@ class DraftComparison:
     @property
     def best(self) -> dict[int, str]:
         """Single draft that accepts most, by K; of equal ones the first."""
-        found: dict[int, DraftRate] = {}
-        for row in self.rates:
-            most = found.get(row.num_drafts)
-            is_more = most is None or row.acceptance.mean > most.acceptance.mean
-            if " | " not in row.draft and is_more:
-                found[row.num_drafts] = row
-        return {k: row.draft for k, row in found.items()}
+        single = [row for row in self.rates if " | " not in row.draft]
+        return {
+            k: max((x for x in single if x.num_drafts == k), key=lambda x: x.acceptance.mean).draft
+            for k in dict.fromkeys(row.num_drafts for row in single)
+        }
 
     @property
     def fastest(self) -> str | None:
@@ -92,8 +91,8 @@ class DraftComparison:
     @property
     def sentences(self) -> list[str]:
         """Decision in words: the best by K, the fastest, and what two together bring."""
-        best, told = self.best, []
-        for k, name in best.items():
+        sentences = []
+        for k, name in self.best.items():
             others = [x for x in self.rates if x.num_drafts == k and x.draft != name]
             near = [x.draft for x in others if " | " not in x.draft and not x.behind.low > 0]
             pairs = [x for x in others if " | " in x.draft]
@@ -106,22 +105,15 @@ class DraftComparison:
                 sure = most.behind.low * most.behind.high > 0
                 within = f" [{ends[0]:.4f}, {ends[1]:.4f}]" if sure else " (not told apart)"
                 line += f"; {most.draft} {abs(most.behind.mean):.4f} {sign}{within}"
-            told.append(f"{line}.")
+            sentences.append(f"{line}.")
         if self.fastest is not None:
-            told.append(f"Fastest: {self.fastest}. {self.advice[self.fastest].sentence}")
-        return told
+            sentences.append(f"Fastest: {self.fastest}. {self.advice[self.fastest].sentence}")
+        return sentences
 
     def to_dict(self) -> dict[str, Any]:
         """Fields, ready for JSON."""
-        return {
-            "scheme": self.scheme,
-            "num_positions": self.num_positions,
-            "rates": [row.to_dict() for row in self.rates],
-            "best": {str(k): name for k, name in self.best.items()},
-            "fastest": self.fastest,
-            "by_batch": {str(b): name for b, name in self.by_batch.items()},
-            "advice": {name: x.to_dict() for name, x in self.advice.items()},
-        }
+        names = ("scheme", "num_positions", "rates", "best", "fastest", "by_batch", "advice")
+        return document(self, *names)
 
     def __str__(self) -> str:
         """Table of at most 80 columns, with the sentences below."""
@@ -131,8 +123,9 @@ class DraftComparison:
             shown = row.acceptance.shown, row.behind.shown
             lines.append(form.format(row.draft, row.num_drafts, *shown))
         for name, advice in self.advice.items():
-            found = speedup_cell(advice.rows[0].speedup)
-            lines.append(f"{name}: {advice.rows[0].tree_name or 'none'}, speed-up {found}")
+            best = advice.rows[0]
+            cell = speedup_cell(best.speedup)
+            lines.append(f"{name}: {best.tree_name or 'none'}, speed-up {cell}")
         return "\n".join([*lines, *self.sentences])
 
 
@@ -197,8 +190,7 @@ def compare_drafts(
     --------
     >>> import mdsd_opt as mo
     >>> drafts = {"a": [[2.0, 1.0, 0.5]], "b": [[0.0, 1.0, 0.0]]}
-    >>> found = mo.compare_drafts([[2.0, 1.0, 0.0]], drafts)
-    >>> found.best[1]
+    >>> mo.compare_drafts([[2.0, 1.0, 0.0]], drafts).best[1]
     'a'
     """
     if len(drafts) < 2:

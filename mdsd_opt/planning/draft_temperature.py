@@ -19,9 +19,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Vector
+from mdsd_opt.base.array_types import Flags, Vector
 from mdsd_opt.base.checked import checked_tolerance
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.base.sampling import Sampling, softmax
@@ -93,7 +92,7 @@ def best_draft_temperature(
         raise InvalidInput(f"bounds is {bounds}: give two positive temperatures in ascending order")
     checked_tolerance("tolerance", tolerance)
     low, high = 1.0 / hottest, 1.0 / coldest
-    best = max(search.rate_at(low), search.rate_at(high), search.rate_at(min(max(1.0, low), high)))
+    best = max((search.solved(beta)[0], beta) for beta in (low, high, min(max(1.0, low), high)))
     waiting = [(-1.0, low, high)]
     for _ in range(MAX_INTERVALS):
         upper = -waiting[0][0]
@@ -101,9 +100,9 @@ def best_draft_temperature(
             break
         _, low, high = heapq.heappop(waiting)
         middle = float(np.sqrt(low * high))
-        bound, value = search.bound(low, middle, high)
-        best = max(best, value)
-        upper = min(bound, upper)
+        rate, subset = search.solved(middle)
+        best = max(best, (rate, middle))
+        upper = min(search.bound(subset, low, middle, high), upper)
         heapq.heappush(waiting, (-upper, low, middle))
         heapq.heappush(waiting, (-upper, middle, high))
     rate, beta = best
@@ -131,7 +130,8 @@ class _Search:
         self._logits = logits - logits.max()
         self._num_drafts = num_drafts
 
-    def _solve(self, beta: float) -> tuple[float, NDArray[np.bool_]]:
+    def solved(self, beta: float) -> tuple[float, Flags]:
+        """Optimal acceptance rate at an inverse temperature, and a set H that attains it."""
         from mdsd_opt.solvers import solve
 
         drafts = WithReplacement(softmax(self._logits * beta), self._num_drafts)
@@ -139,25 +139,18 @@ class _Search:
         assert solution.subset is not None
         return solution.acceptance_rate, solution.subset
 
-    def rate_at(self, beta: float) -> tuple[float, float]:
-        """Optimal acceptance rate, and the inverse temperature that has it."""
-        return self._solve(beta)[0], beta
-
-    def bound(self, low: float, middle: float, high: float) -> tuple[float, tuple[float, float]]:
-        """Upper bound between low and high, and the rate found in the middle."""
-        rate, subset = self._solve(middle)
+    def bound(self, subset: Flags, low: float, middle: float, high: float) -> float:
+        """Upper bound between low and high, by a set and its tangent in the middle."""
         outside = 1.0 + float(self._target[subset].sum())
         inside = self._logits[subset]
         if not np.isfinite(inside).any():
-            return min(outside, 1.0), (rate, middle)
+            return min(outside, 1.0)
         log_z, mean = _log_partition(inside, middle)
-        ends = [_log_partition(self._logits, beta)[0] for beta in (low, high)]
         least = min(
-            log_z + mean * (beta - middle) - end
-            for beta, end in zip((low, high), ends, strict=True)
+            log_z + mean * (beta - middle) - _log_partition(self._logits, beta)[0]
+            for beta in (low, high)
         )
-        contained = float(np.exp(min(least, 0.0))) ** self._num_drafts
-        return min(outside - contained, 1.0), (rate, middle)
+        return min(outside - float(np.exp(min(least, 0.0))) ** self._num_drafts, 1.0)
 
 
 def _log_partition(logits: Vector, beta: float) -> tuple[float, float]:

@@ -26,7 +26,7 @@ from mdsd_opt.formats import (
 )
 from mdsd_opt.planning.costs import PassCost, RowsCost, StepCosts
 from mdsd_opt.planning.count_advice import MAX_DRAFTS, CountAdvice, advice_from_counts
-from mdsd_opt.planning.run_costs import cost_at, measured_speedup, run_costs
+from mdsd_opt.planning.run_costs import measured_speedup, run_costs
 
 
 class PriceKeywords(TypedDict, total=False):
@@ -148,19 +148,10 @@ def advice_of_run(
     confidence: float = 0.95,
 ) -> CountAdvice:
     """Advice on a run, with the costs that it tells itself where they are not given."""
-    counts = with_groups(run.counts.complete())
-    note = ""
+    counts, note = with_groups(run.counts.complete()), ""
     if costs is None:
-        of_run = run_costs(counts, run.plain)
-        here = max(round(of_run.usual or 1.0), 1) if batch is None else batch
-        passes = (cost_at(target_ms, here), cost_at(draft_ms, here))
-        costs, note = of_run.at(here, *passes, draft_passes)
-        if costs is None and passes != (None, None):
-            missing = "draft_ms" if passes[0] is not None else "target_ms"
-            why = f", and {note}" if note else ""
-            raise InvalidInput(
-                f"costs without {missing}: give milliseconds of a pass of both models{why}"
-            )
+        whole = replace(run, counts=counts)
+        costs, note = run_costs(whole, batch, target_ms, draft_ms, draft_passes)
     advice = advice_from_counts(counts, costs, max_drafts, speedup, confidence, note)
     measured = measured_speedup(run, confidence)
     notes = advice.notes
@@ -233,11 +224,11 @@ def _of_totals(
 
 
 def _of_positions(
-    given: Any, drafted: float | None, depth: int | None, steps: float | None
+    positions: Any, drafted: float | None, depth: int | None, steps: float | None
 ) -> AcceptedCounts:
-    if len(given) == 2 and np.ndim(given[0]) == 1:
-        given, steps = given
-    shares = [_number(x, "by_position") for x in given]
+    if len(positions) == 2 and np.ndim(positions[0]) == 1:
+        positions, steps = positions
+    shares = [_number(x, "by_position") for x in positions]
     if depth is not None and depth != len(shares):
         raise InvalidInput(f"by_position has {len(shares)} positions, and depth is {depth}")
     if max(shares, default=0.0) <= 1.0 and (steps is None or any(x % 1 for x in shares)):

@@ -54,10 +54,10 @@ def engine_flags(advice: CountAdvice, engine: str) -> EngineFlags:
 
 
 Parts = Sequence[tuple[int, int, int]]
-Found = tuple[list[str], list[str]]
+Lines = tuple[list[str], list[str]]
 
 
-def _vllm(k: int, longest: int, parts: Parts, advice: CountAdvice) -> Found:
+def _vllm(k: int, longest: int, parts: Parts, advice: CountAdvice) -> Lines:
     config: dict[str, object] = {
         "num_speculative_tokens": longest if len(parts) > 1 else k or longest
     }
@@ -69,7 +69,7 @@ def _vllm(k: int, longest: int, parts: Parts, advice: CountAdvice) -> Found:
     return [f"--speculative-config '{json.dumps(config)}'"], remarks
 
 
-def _sglang(k: int, longest: int, parts: Parts, advice: CountAdvice) -> Found:
+def _sglang(k: int, longest: int, parts: Parts, advice: CountAdvice) -> Lines:
     steps = longest if len(parts) > 1 else k or longest
     lines = [
         f"--speculative-num-steps {steps} --speculative-eagle-topk 1 "
@@ -85,18 +85,18 @@ def _sglang(k: int, longest: int, parts: Parts, advice: CountAdvice) -> Found:
     return lines, remarks
 
 
-def _trtllm(k: int, longest: int, parts: Parts, advice: CountAdvice) -> Found:
+def _trtllm(k: int, longest: int, parts: Parts, advice: CountAdvice) -> Lines:
     lines = ["speculative_config:", f"  max_draft_len: {k or longest}"]
     remarks = ["In the file of --extra_llm_api_options, with decoding_type and your draft model."]
     off = [low for low, _, n in parts if n == 0]
     if off and parts[-1][2] == 0:
         lines.append(f"  max_concurrency: {off[-1] - 1}")
     if len({n for _, _, n in parts if n}) > 1:
-        remarks.append("One length serves all batches up to there: " + _told(parts))
+        remarks.append("One length serves all batches up to there: " + _in_words(parts))
     return lines, remarks
 
 
-def _llamacpp(k: int, longest: int, parts: Parts, advice: CountAdvice) -> Found:
+def _llamacpp(k: int, longest: int, parts: Parts, advice: CountAdvice) -> Lines:
     length = k or longest
     flags = f"--spec-draft-n-max {length} --spec-draft-n-min 0"
     stop = next((x for x in advice.policies if x.name == "by confidence"), None)
@@ -109,11 +109,11 @@ def _llamacpp(k: int, longest: int, parts: Parts, advice: CountAdvice) -> Found:
     if stop is not None and not advice.counts.has_one_length:
         remarks.append("Leave p-min as it was in this run.")
     if len({n for _, _, n in parts}) > 1:
-        remarks.append(f"llama.cpp has no length by batch: {_told(parts)}")
+        remarks.append(f"llama.cpp has no length by batch: {_in_words(parts)}")
     return [flags], remarks
 
 
-def _told(parts: Parts) -> str:
+def _in_words(parts: Parts) -> str:
     return ", ".join(f"{n} at {low} to {high}" for low, high, n in parts)
 
 

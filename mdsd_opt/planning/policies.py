@@ -17,7 +17,7 @@ from mdsd_opt.errors import InvalidInput
 from mdsd_opt.planning.costs import StepCosts
 from mdsd_opt.planning.count_forecasts import Forecast
 
-#: Batch sizes between which lengths are looked for.
+#: Batch sizes at which speed-ups are computed, and between which lengths are looked for.
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 _EQUAL = 1e-9

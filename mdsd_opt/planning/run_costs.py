@@ -3,107 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import MeanInterval, students_quantile
-from mdsd_opt.formats import AcceptedCounts, Run, Speed
+from mdsd_opt.formats import Run, Speed
 from mdsd_opt.planning.costs import PassCost, StepCosts
 
 #: Stretches of a log that are nearly independent; its lines share requests.
 _STRETCHES = 8
 
 
-@dataclass(frozen=True, slots=True)
-class RunCosts:
-    """Milliseconds of a run's steps by the requests together, and what is told beside them.
+def run_costs(
+    run: Run,
+    batch: int | None = None,
+    target_ms: PassCost | None = None,
+    draft_ms: PassCost | None = None,
+    draft_passes: int | None = None,
+) -> tuple[StepCosts | None, str]:
+    r"""Costs of a run with complete counts, at a batch, and a sentence on where they are from.
 
-    Attributes
-    ----------
-    steps : dict of float to float
-        Milliseconds of a step, with drafting, by requests together.
-    plain : dict of float to float
-        Milliseconds of a step of the run without drafts.
-    drafting : float or None
-        Milliseconds of drafting in a step.
-    drafts : float
-        Drafts of a step, on average.
-    usual : float or None
-        Requests that were together in most steps; those without drafts, if told, among them.
+    A step with L drafts took S milliseconds, one without P: a draft is taken to cost
+    :math:`(S - P) / L`, its pass and its row of the target's pass together. Without P it is what
+    drafting took beside L rows that are free. The batch is by default that of most steps, among
+    those that the run without drafts has, too. Milliseconds that are given take the place of those
+    of the run; one of them alone does not do without it.
     """
-
-    steps: dict[float, float]
-    plain: dict[float, float]
-    drafting: float | None
-    drafts: float
-    usual: float | None
-
-    def at(
-        self,
-        batch: int | None,
-        target_ms: float | None = None,
-        draft_ms: float | None = None,
-        draft_passes: int | None = None,
-    ) -> tuple[StepCosts | None, str]:
-        r"""Costs at a batch, by default the usual one, and a sentence on where they are from.
-
-        A step with L drafts took S milliseconds, one without P: a draft is taken to cost
-        :math:`(S - P) / L`, its pass and its row of the target's pass together. Without P it is
-        what drafting took beside L rows that are free.
-        """
-        if batch is None:
-            batch = max(round(self.usual or 1.0), 1)
-        step, plain = _between(self.steps, batch), _between(self.plain, batch)
-        if step is None:
-            span = _range(self.steps)
-            return None, f"the run has steps of {span}, and none at batch {batch}" if span else ""
-        drafting, passes = self.drafting, self.drafts
-        if draft_passes is not None:
-            passes = min(float(draft_passes), passes)
-        if draft_ms is not None:
-            drafting = draft_ms * passes
-        plain = target_ms if target_ms is not None else plain
-        took = f"at batch {batch} a step of {self.drafts:.3g} drafts took {step:.4g} ms"
-        if plain is None and drafting is None:
-            other = f", and the run without drafts has {_range(self.plain)}" if self.plain else ""
-            return None, took + other
-        if plain is None:
-            assert drafting is not None
-            if drafting >= step:
-                raise InvalidInput(f"{took}, and {drafting:.4g} of them drafting: that cannot be")
-            each = drafting / passes if passes else 0.0
-            target = {batch: step - drafting}
-            costs = StepCosts(
-                target, {batch: each} if each else 0.0, None, 0.0, batch, draft_passes
-            )
-            return costs, f"{took}, {drafting:.3g} of them drafting, the rest a pass of the target"
-        more = max(step - plain, 0.0)
-        costs = StepCosts(
-            {batch: plain}, {batch: more / passes} if passes and more else 0.0,
-            {batch: plain, batch * (1 + round(self.drafts)): plain if passes else plain + more},
-            0.0, batch, draft_passes,
-        )  # fmt: skip
-        note = f"{took}, one without {plain:.4g}: the difference is taken for the drafts' cost"
-        return costs, note + (", as none, for it is below 0" if step < plain else "")
-
-
-def run_costs(counts: AcceptedCounts, plain: Sequence[Speed] = ()) -> RunCosts:
-    """Costs that complete counts of a run, and speeds without drafts, tell."""
-    without = _milliseconds(plain)
-    passes = [x for x in counts.measured.passes if x.ms is not None and x.count > 0]
+    counts, without = run.counts, _milliseconds(run.plain)
     steps = {n or 1.0: ms for n, ms in counts.measured.by_batch.items() if ms is not None}
-    often = {n: sum(x.count for x in passes if (x.running or 1.0) == n) for n in steps}
-    shared = {n for n in steps if _between(without, n) is not None} or {*steps}
-    return RunCosts(
-        steps,
-        without,
-        counts.measured.draft_ms,
-        counts.sum("drafted") / (counts.sum("steps") + counts.sum("undrafted")),
-        max(shared, key=lambda n: often[n]) if shared else None,
-    )
+    if batch is None:
+        passes = [x for x in counts.measured.passes if x.ms is not None and x.count > 0]
+        often = {n: sum(x.count for x in passes if (x.running or 1.0) == n) for n in steps}
+        shared = {n for n in steps if _between(without, n) is not None} or {*steps}
+        usual = max(shared, key=lambda n: often[n]) if shared else 1.0
+        batch = max(round(usual), 1)
+    target, draft = _cost_at(target_ms, batch), _cost_at(draft_ms, batch)
+    length = counts.sum("drafted") / (counts.sum("steps") + counts.sum("undrafted"))
+    num_passes = length if draft_passes is None else min(float(draft_passes), length)
+    drafting = counts.measured.draft_ms if draft is None else draft * num_passes
+    plain = _between(without, batch) if target is None else target
+    step = _between(steps, batch)
+    took = f"at batch {batch} a step of {length:.3g} drafts took {step or 0.0:.4g} ms"
+    if step is None or plain is drafting is None:
+        note = f"the run has steps of {_range(steps)}, and none at batch {batch}" if steps else ""
+        if step is not None:
+            other = f", and the run without drafts has {_range(without)}" if without else ""
+            note = took + other
+        if target is draft is None:
+            return None, note
+        missing = "draft_ms" if target is not None else "target_ms"
+        raise InvalidInput(
+            f"costs without {missing}: give milliseconds of a pass of both models"
+            + (f", and {note}" if note else "")
+        )
+    if plain is None:
+        assert drafting is not None
+        if drafting >= step:
+            raise InvalidInput(f"{took}, and {drafting:.4g} of them drafting: that cannot be")
+        each = drafting / num_passes if num_passes else 0.0
+        own = {batch: each} if each else 0.0
+        costs = StepCosts({batch: step - drafting}, own, None, 0.0, batch, draft_passes)
+        return costs, f"{took}, {drafting:.3g} of them drafting, the rest a pass of the target"
+    more = max(step - plain, 0.0)
+    costs = StepCosts(
+        {batch: plain}, {batch: more / num_passes} if num_passes and more else 0.0,
+        {batch: plain, batch * (1 + round(length)): plain if num_passes else plain + more},
+        0.0, batch, draft_passes,
+    )  # fmt: skip
+    note = f"{took}, one without {plain:.4g}: the difference is taken for the drafts' cost"
+    return costs, note + (", as none, for it is below 0" if step < plain else "")
 
 
 def measured_speedup(run: Run, confidence: float = 0.95) -> MeanInterval | None:
@@ -167,12 +137,10 @@ def _between(table: dict[float, float], batch: float) -> float | None:
 
 
 def _range(table: dict[float, float]) -> str:
-    if not table:
-        return ""
     low, high = min(table), max(table)
     return f"{low:.3g}" + (f" to {high:.3g}" if high > low else "") + " requests together"
 
 
-def cost_at(cost: PassCost | None, batch: int) -> float | None:
+def _cost_at(cost: PassCost | None, batch: int) -> float | None:
     """Milliseconds of a given cost at a batch; None where it is not given."""
     return None if cost is None else StepCosts(1.0, cost, batch_size=batch).draft_pass()

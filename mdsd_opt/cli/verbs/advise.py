@@ -134,7 +134,7 @@ def advise(
     )
     from mdsd_opt.cli.view import Form, present
     from mdsd_opt.data import sample_logits_path
-    from mdsd_opt.planning import advise as found_advice
+    from mdsd_opt.planning import advise as advice_of_logits
     from mdsd_opt.planning import engine_flags
 
     form = Form(page=report, **asdict(picture), **asdict(printed))
@@ -161,7 +161,7 @@ def advise(
             remark("--num-drafts of advise is --depth: the old word goes with the next release")
         sources = [*(accepted or []), *(logits or [])]
         asked = [None] if batch is None else batches
-        found_of_counts = advice_of_counts(
+        by_batch = advice_of_counts(
             sources, num_drafts if depth is None else depth,
             [
                 priced(*given_costs, costs, size or 1, context, verify_ms, draft_passes, True)
@@ -170,9 +170,9 @@ def advise(
             asked, max_drafts, speedup, confidence, watch,
             with_baseline=accepted is None, given=(target_ms, draft_ms, draft_passes, verify_ms),
         )  # fmt: skip
-        flags = engine and engine_flags(found_of_counts[0], engine)
+        flags = engine and engine_flags(by_batch[0], engine)
         whole = " and ".join(sources)
-        present(count_advice_view(found_of_counts, whole, flags or None, batches), form)
+        present(count_advice_view(by_batch, whole, flags or None, batches), form)
         return
     if any(x is not None for x in (num_drafts, depth, speedup, engine)):
         raise InvalidInput("--depth, --speedup and --for go with --accepted or a log")
@@ -216,23 +216,13 @@ def advise(
         )  # fmt: skip
         return
     files: list[Any] = logits or [sample_logits_path()]
-    advice = found_advice(
-        files,
-        target_ms=price.target_ms,
-        draft_ms=price.draft_ms,
-        rows_ms=price.rows_ms,
-        verify_ms=price.verify_ms,
-        max_drafts=max_drafts,
-        batch_size=batches[0],
-        draft_passes=price.draft_passes,
-        schemes=names,
-        verifier=options.parse_verifiers(verifier)[0],
-        confidence=confidence,
-        kind=kind if logits else "logits",
-        num_threads=threads,
-        progress=bool(progress),
-        **asdict(sampling),
-    )
+    advice = advice_of_logits(
+        files, target_ms=price.target_ms, draft_ms=price.draft_ms, rows_ms=price.rows_ms,
+        verify_ms=price.verify_ms, batch_size=price.batch_size, draft_passes=price.draft_passes,
+        max_drafts=max_drafts, schemes=names, verifier=options.parse_verifiers(verifier)[0],
+        confidence=confidence, kind=kind if logits else "logits", num_threads=threads,
+        progress=bool(progress), **asdict(sampling),
+    )  # fmt: skip
     source = " and ".join(map(str, logits or [])) or sample_logits_path().name
     title = f"{source}; temperature {sampling.temperature:g}, {price.told}"
     present(advice_view(advice, title, source=source), form)
@@ -251,10 +241,10 @@ def _of_drafts(
         "draft_passes": price.draft_passes, "max_drafts": asked.pop("max_drafts"),
     }  # fmt: skip
     own = [pass_cost(x, "--draft-ms") for x in each] if len(each) > 1 else [price.draft_ms]
-    found = compared(
+    comparison = compared(
         paths, [1, 2, 3, 4], scheme, target_ms=price.target_ms, draft_ms=own, costs=costs, **asked
     )
-    return drafts_view(found, f"{paths[0].name}, {price.told}")
+    return drafts_view(comparison, f"{paths[0].name}, {price.told}")
 
 
 def _of_models(
