@@ -19,6 +19,7 @@ from mdsd_opt import plots
 from mdsd_opt.base.logits import Reading
 from mdsd_opt.batch import verify_batch
 from mdsd_opt.cddlib_checks import optimum, search_laws
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName
 
 SCHEMES = {
@@ -119,8 +120,10 @@ def drawn_from_all(q, earlier):
     return np.full(q.size, 1 / q.size)
 
 
-def test_schemes_that_are_plugged_in_see_all_tokens():
+def test_schemes_that_are_plugged_in_see_all_tokens(monkeypatch):
     scheme = f"{__name__}:drawn_from_all"
+    monkeypatch.setitem(SINGLE_MODEL_SCHEMES, scheme, None)  # an item that is set is taken away
+    del SINGLE_MODEL_SCHEMES[scheme]
     found = mo.best_draft_filter(
         TARGET, DRAFT, 2, scheme, filters=[mo.Sampling(top_k=1)], temperatures=[]
     )
