@@ -7,11 +7,11 @@ that a log that is read again gives the evidence as it was.
 from __future__ import annotations
 
 import json
+import mmap
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO
 
 from mdsd_opt.base.files import json_lines
@@ -173,12 +173,7 @@ class Log:
     def __enter__(self) -> Log:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._file is not None:
             self._file.close()
 
@@ -212,14 +207,6 @@ def _take(learned: Learned, record: Any, where: str) -> None:
 def _cut_half_line(path: Path) -> None:
     """Remove the incomplete last line of a log whose writer was killed."""
     with path.open("rb+") as file:
-        size = file.seek(0, os.SEEK_END)
-        while size:
-            step = min(size, 1 << 16)
-            file.seek(size - step)
-            block = file.read(step)
-            place = block.rfind(b"\n")
-            if place >= 0:
-                file.truncate(size - step + place + 1)
-                return
-            size -= step
-        file.truncate(0)
+        with mmap.mmap(file.fileno(), 0) as content:
+            end = content.rfind(b"\n") + 1
+        file.truncate(end)

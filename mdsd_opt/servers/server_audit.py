@@ -23,7 +23,7 @@ from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.errors import InvalidInput, ServerError
 from mdsd_opt.servers.adapter import Counters, ServerAdapter, ServerAnswer, connected
 from mdsd_opt.servers.connection import Connection, Crew
-from mdsd_opt.servers.laws import Law, distance
+from mdsd_opt.servers.laws import distance
 from mdsd_opt.servers.log import Learned, Log
 from mdsd_opt.servers.report import ServerReport, power_of_ten
 from mdsd_opt.servers.request import Request
@@ -338,7 +338,7 @@ class _Session:
                 tally.look()
                 say(self._line())
             until = max(2.0 * limits.seconds, self.seconds + limits.seconds)
-            while tally.needed is not None and not self._is_settled:
+            while tally.needed is not None and tally.control_is_clean and not tally.is_controlled:
                 if self.seconds > until:
                     self.notes.append("the time was up before the control was large enough")
                     break
@@ -370,10 +370,6 @@ class _Session:
         is_over = most is not None and tally.later.num_tokens >= most
         return is_over or not tally.has_laws or tally.needed is not None
 
-    @property
-    def _is_settled(self) -> bool:
-        return self.tally.is_controlled or not self.tally.control_is_clean
-
     def _line(self) -> str:
         tally = self.tally
         counted = tally.acceptance
@@ -388,14 +384,17 @@ class _Session:
             return self.limits.length
         return LONG if self.server.name.startswith("openai") else SHORT
 
+    def _next_prompts(self) -> list[list[int]]:
+        size = _ROUND * self.limits.concurrency
+        self.texts += size
+        return [self.prompts[n % len(self.prompts)] for n in range(self.texts - size, self.texts)]
+
     def _round(self) -> None:
         """Request some texts, and the laws that are needed for them."""
-        size = _ROUND * self.limits.concurrency
-        chosen = [self.prompts[(self.texts + n) % len(self.prompts)] for n in range(size)]
-        lengths = [self._length()] * size
+        chosen = self._next_prompts()
+        lengths = [self._length()] * len(chosen)
         if self.draft is not None and self.server.continues:
             lengths[::_ROUND] = [3] * len(lengths[::_ROUND])  # one draft of one token at most
-        self.texts += size
         pairs = list(zip(chosen, lengths, strict=True))
         answers = self.crew.map(lambda pair: self.server.sample(*pair), pairs)
         controls = self._learn_laws(answers)
@@ -505,16 +504,13 @@ class _Session:
 
     def _control(self) -> None:
         """Request tokens without speculation: texts of the plain server, or single tokens."""
-        size = _ROUND * self.limits.concurrency
         if self.plain is not None:
-            chosen = [self.prompts[(self.texts + n) % len(self.prompts)] for n in range(size)]
-            self.texts += size
             plain, length = self.plain, self._length()
-            answers = self.crew.map(lambda prompt: plain.sample(prompt, length), chosen)
+            answers = self.crew.map(lambda x: plain.sample(x, length), self._next_prompts())
             answers += self._learn_laws(answers)
         else:
             visited = self.learned.visited if self.server.continues else self.prompts
-            places = self.rng.integers(len(visited), size=size)
+            places = self.rng.integers(len(visited), size=_ROUND * self.limits.concurrency)
             prefixes = [list(visited[int(place)]) for place in places]
             answers = [
                 ServerAnswer([token], [law], prefix)
@@ -528,15 +524,11 @@ class _Session:
 
     def _count(self) -> None:
         """Add the counts of the whole server, where answers have none."""
-        if self._counters is None:
+        before, now = self._counters, None
+        with suppress(ServerError):
+            now = before and self.server.counters()
+        if before is None or now is None:
             return
-        try:
-            now = self.server.counters()
-        except ServerError:
-            return
-        if now is None:
-            return
-        before = self._counters
         steps = now.steps - before.steps
         shares = [
             (n - (before.by_position[k] if k < len(before.by_position) else 0)) / steps
@@ -551,6 +543,3 @@ class _Session:
                 "by_position": shares,
             }
         )
-
-
-__all__ = ["PROMPTS", "Law", "audit_server"]

@@ -24,7 +24,7 @@ from mdsd_opt.evidence import (
 from mdsd_opt.servers import report as reports
 from mdsd_opt.servers.laws import Law
 from mdsd_opt.servers.report import BetsOutcome, ServerReport
-from mdsd_opt.servers.wealth import STAKES, Bets, Shown, detectable_distance
+from mdsd_opt.servers.wealth import STAKES, Bets, Shown, detectable_distance, log_mean
 
 #: Least total variation that is attributed to arithmetic: float32 has 1e-5; sums in another
 #: order, and answers that are rounded, have more.
@@ -132,8 +132,7 @@ class Acceptance:
         """Logarithm of the e-value for more being accepted than any lossless rule can."""
         if not self._is_known:
             return 0.0
-        largest = float(self._log.max())
-        return largest + math.log(float(np.exp(self._log - largest).mean()))
+        return float(log_mean(self._log))
 
 
 def prefix_name(tokens: Sequence[int], before: int = 0) -> int:
@@ -351,16 +350,18 @@ class Tally:
 
         `curl` makes the line for a shell that asks for a text, or for one token, after a prompt.
         """
+        from statistics import NormalDist
+
         self.look()
         verdict_class, finding = self.judged()
         wanted, later, tau = self.wanted, self.later, self.tau
-        z, alpha = normal_quantile((1 + wanted.confidence) / 2), 1 - wanted.confidence
+        z, alpha = NormalDist().inv_cdf((1 + wanted.confidence) / 2), 1 - wanted.confidence
         temperature, temperature_interval = later.temperature(z)
         excess, excess_interval = later.top_excess(z)
         counted, at_least = self.acceptance, later.distance_at_least(alpha)
         differences = self.differences
         detectable = detectable_distance(
-            later.num_uncertain, tau, wanted.false_alarm, normal_quantile(wanted.power)
+            later.num_uncertain, tau, wanted.false_alarm, NormalDist().inv_cdf(wanted.power)
         )
         notes = list(own.pop("notes", ()))
         if later.num_unlisted:
@@ -421,10 +422,3 @@ class Tally:
             impossible=evidence.num_impossible,
             bets=tuple((name, won / LOG_10) for name, won in best if won > 0),
         )
-
-
-def normal_quantile(probability: float) -> float:
-    """Quantile of the standard normal law."""
-    from statistics import NormalDist
-
-    return NormalDist().inv_cdf(probability)

@@ -172,14 +172,16 @@ class Bets:
         Returns where the token lies in its law, a number that is uniform in [0, 1) if nothing is
         wrong; None for a token that the law rules out, or does not list.
         """
-        gains, swings, favoured = np.zeros((3, len(_NAMES)))
+        row = np.zeros((3, len(_NAMES)))
+        gains, swings, favoured = row
         cell = law.cell(token)
         if cell is None and law.is_open:  # nothing is known of such tokens
             self.num_unlisted += 1
             return None
-        self._bet_on_law(law, cell, gains, swings, favoured)
-        self._bet_on_draft(law, cell, shown.draft, gains, swings, favoured)
-        self._bet_on_context(law, cell, shown, gains, swings, favoured)
+        _put(row, bets_of_law(law), cell, slice(0, _DRAFT_AT))
+        if shown.draft is not None:
+            self._bet_on_draft(row, law, cell, shown.draft)
+        self._bet_on_context(row, law, cell, shown)
         if not law.is_open:
             swings[-1] = LARGEST_RATIO
         if cell is None:
@@ -199,37 +201,16 @@ class Bets:
             return None
         return self._place(law, cell, shown)
 
-    def _bet_on_law(
-        self, law: Law, cell: int | None, gains: Floats, swings: Floats, favoured: Floats
-    ) -> None:
-        _put(bets_of_law(law), cell, slice(0, _DRAFT_AT), gains, swings, favoured)
-
-    def _bet_on_draft(
-        self,
-        law: Law,
-        cell: int | None,
-        draft: Law | None,
-        gains: Floats,
-        swings: Floats,
-        favoured: Floats,
-    ) -> None:
-        bets = None if draft is None else bets_of_draft(law, draft)
+    def _bet_on_draft(self, row: Floats, law: Law, cell: int | None, draft: Law) -> None:
+        bets = bets_of_draft(law, draft)
         if bets is None:
             return
-        _put(bets.table, cell, slice(_DRAFT_AT, _CONTEXT_AT), gains, swings, favoured)
+        _put(row, bets.table, cell, slice(_DRAFT_AT, _CONTEXT_AT))
         if cell is not None:
             place = bets.starts[cell] + self._rng.random() * law.p[cell]
             self._uniform["place by q/p"].add(place, int(bets.overlap > 0.7))
 
-    def _bet_on_context(
-        self,
-        law: Law,
-        cell: int | None,
-        shown: Shown,
-        gains: Floats,
-        swings: Floats,
-        favoured: Floats,
-    ) -> None:
+    def _bet_on_context(self, row: Floats, law: Law, cell: int | None, shown: Shown) -> None:
         met = self._prefixes.get(shown.prefix)
         last = next(reversed(met)) if isinstance(met, dict) else met
         for offset, guess in ((0, shown.lookup), (1, shown.before), (3, last)):
@@ -237,20 +218,13 @@ class Bets:
             if place is not None:
                 p = law.p[place]
                 ratio = min(1.0 / p, LARGEST_RATIO)
-                gains[_CONTEXT_AT + offset] = -ratio * p
-                if place == cell:
-                    gains[_CONTEXT_AT + offset] += ratio
-                if cell is None:
-                    gains[_CONTEXT_AT + offset] = 0.0
-                swings[_CONTEXT_AT + offset] = ratio
-                favoured[_CONTEXT_AT + offset] = p
-        if shown.previous is not None:
-            table = bet_of_previous(law, shown.previous)
+                gain = 0.0 if cell is None else ratio * (place == cell) - ratio * p
+                row[:, _CONTEXT_AT + offset] = gain, ratio, p
+        previous = None if shown.previous is None else bet_of_previous(law, shown.previous)
+        for offset, table in ((2, previous), (4, self._frequencies(law, cell))):
             if table is not None:
-                at = _CONTEXT_AT + 2
-                _put(table, cell, slice(at, at + 1), gains, swings, favoured)
-        at = _CONTEXT_AT + 4
-        _put(self._frequencies(law, cell), cell, slice(at, at + 1), gains, swings, favoured)
+                at = _CONTEXT_AT + offset
+                _put(row, table, cell, slice(at, at + 1))
 
     def _frequencies(self, law: Law, cell: int | None) -> BetTable:
         """Bet that tokens stay as rare or frequent, relative to their laws, as they have been."""
@@ -329,16 +303,16 @@ class Bets:
     def parts(self, tau: float) -> dict[str, float]:
         """Logarithm of the wealth of each bet, the mean over its stakes."""
         wealth = self._log - tau * self._swing
-        values = _log_mean(wealth)
+        values = log_mean(wealth)
         parts = dict(zip(_NAMES, values.tolist(), strict=True))
-        parts[_AT_PREFIX] = float(_log_mean(self._prefix_log - tau * self._prefix_swing))
+        parts[_AT_PREFIX] = float(log_mean(self._prefix_log - tau * self._prefix_swing))
         for name, bets in self._uniform.items():
             parts[name] = bets.log - tau * bets.swing
         return parts
 
     def log_e(self, tau: float) -> float:
         """Logarithm of the e-value E(tau), the mean wealth of all bets."""
-        return float(_log_mean(np.array(list(self.parts(tau).values()))))
+        return float(log_mean(np.array(list(self.parts(tau).values()))))
 
     def log10_e(self, tau: float) -> float:
         """Common logarithm of E(tau)."""
@@ -415,17 +389,14 @@ def detectable_distance(num_tokens: int, tau: float, alpha: float, z: float) -> 
     return float(delta[int(np.argmax(is_detectable)), 0, 0])
 
 
-def _put(
-    table: BetTable, cell: int | None, where: slice, gains: Floats, swings: Floats, favoured: Floats
-) -> None:
-    """Enter bets; a token that the law rules out leaves their wealth as it is."""
+def _put(row: Floats, table: BetTable, cell: int | None, where: slice) -> None:
+    """Enter gains, swings and shares that gain; a token that the law rules out gains nothing."""
     if cell is not None:
-        gains[where] = table.gains[:, cell]
-    swings[where] = table.swings
-    favoured[where] = table.favoured
+        row[0, where] = table.gains[:, cell]
+    row[1:, where] = table.swings, table.favoured
 
 
-def _log_mean(values: Floats) -> Floats:
+def log_mean(values: Floats) -> Floats:
     """Logarithm of the mean of exponentials, over the last axis."""
     largest = values.max(axis=-1, keepdims=True)
     mean = np.exp(values - largest).mean(axis=-1)
