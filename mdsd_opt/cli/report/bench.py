@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import groupby
@@ -73,52 +73,66 @@ _TOLD = ("processor", "cpus", "load_average", "python", "numpy", "numba", "mdsd_
 NUM_KEYS = 3
 
 
-#: Words above times, of one round each or of several.
-_TIME = {False: "", True: "median\n"}
-
-
 def records_tables(report: BenchReport) -> list[Table]:
     """Tables for each problem of each benchmark, one line per measurement."""
     groups = groupby(report.records, key=lambda record: (record.benchmark, record.problem))
     return [_records_table(list(records)) for _, records in groups]
 
 
-def _records_table(records: Sequence[Record]) -> Table:
-    first = records[0]
-    title = f"{first.benchmark}: {first.problem.replace('_', ' ')}"
+def _columns(records: Sequence[Record], any_number: str = "") -> dict[str, list[str]]:
+    """Cells of the records by heading, without the columns that are empty throughout."""
     several = any(record.rounds > 1 for record in records)
-    columns: list[tuple[str, Callable[[Record], str]]] = [
-        ("route", lambda record: record.route),
-        ("V", lambda record: f"{record.vocab_size:,}"),
-        ("K", lambda record: str(record.num_drafts or "any")),
-        (f"{_TIME[several]}ms", lambda record: _milliseconds(record.median_ms)),
-    ]
-    if several:
-        columns.append(("p90\nms", lambda record: _milliseconds(record.p90_ms)))
-    if any(record.setup_ms for record in records):
-        columns.append(("setup\nms", lambda record: _digits(record.setup_ms)))
-    threads = {record.threads for record in records}
-    if len(threads) > 1:
-        columns.insert(NUM_KEYS, ("threads", lambda record: str(record.threads)))
-    else:
+    columns: dict[str, Callable[[Record], str]] = {
+        "route": lambda record: record.route,
+        "problem": lambda record: record.problem.replace("_", " "),
+        "V": lambda record: f"{record.vocab_size:,}",
+        "K": lambda record: str(record.num_drafts or any_number),
+        "threads": lambda record: str(record.threads),
+        "median ms" if several else "ms": lambda record: _milliseconds(record.median_ms),
+        "p90 ms": lambda record: _milliseconds(record.p90_ms) if several else "",
+        "setup ms": lambda record: _digits(record.setup_ms),
+        f"{_FASTER} than {_each(records, 'against', ', ')}": lambda x: _digits(x.times_faster),
+        _each(records, "gap_kind", " or "): _gap,
+        "note": lambda record: record.note,
+    }
+    cells = {heading: [cell(x) for x in records] for heading, cell in columns.items()}
+    return {heading: column for heading, column in cells.items() if any(column)}
+
+
+#: Beginning of the heading of ratios to the rival.
+_FASTER = "times faster"
+
+
+def _each(records: Sequence[Record], name: str, between: str) -> str:
+    """Values of a field, each once."""
+    return between.join(sorted({x for record in records if (x := getattr(record, name))}))
+
+
+def _records_table(records: Sequence[Record]) -> Table:
+    first, against = records[0], _each(records, "against", ", ")
+    title = f"{first.benchmark}: {first.problem.replace('_', ' ')}"
+    columns = _columns(records, "any")
+    columns.pop("problem", None)
+    if len({record.threads for record in records}) == 1:
+        del columns["threads"]
         title += f", {first.threads} thread" if first.threads == 1 else f", {first.threads} threads"
-    against = sorted({record.against for record in records if record.against})
     if against:
-        title += f"; x faster: than {', '.join(against)} in the same run"
-        columns.append(("x\nfaster", lambda record: _digits(record.times_faster)))
-    kinds = sorted({record.gap_kind for record in records if record.gap_kind})
-    if kinds:
-        columns.append((f"gap:\n{' or '.join(kinds)}", _gap))
-    if any(record.note for record in records):
-        columns.append(("note", lambda record: record.note))
+        title += f"; x faster: than {against} in the same run"
+    kinds = _each(records, "gap_kind", " or ")
+
+    def broken(heading: str) -> str:
+        if heading.startswith(_FASTER):
+            return "x\nfaster"
+        return f"gap:\n{heading}" if heading == kinds else heading.replace(" ms", "\nms")
+
     table = make_table(
         title,
-        [heading for heading, _ in columns],
-        ([cell(record) for _, cell in columns] for record in records),
+        [*map(broken, columns)],
+        zip(*columns.values(), strict=True),
         words=("route", "note"),
     )
     for row, record, following in zip(table.rows, records, records[1:], strict=False):
-        row.end_section = _place(following) != _place(record)
+        row.end_section = following.place != record.place
     return table
 
 
@@ -160,10 +174,6 @@ def _digits(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-
-
-def _place(record: Record) -> tuple[object, ...]:
-    return record.vocab_size, record.num_drafts, record.threads
 
 
 #: Factors of the quickest time in the table of performance profiles.
@@ -269,43 +279,12 @@ def markdown(report: BenchReport) -> str:
         headings = ("route", "problem", "K", "threads", "V from", "to", "time ~ V to the power")
         lines = map(_fit_cells, fits)
         rows = [(route, problem.replace("_", " "), *rest) for route, problem, *rest in lines]
-        parts.append(_filled(headings, rows))
+        parts.append(markdown_table(headings, rows))
     return "\n".join(parts)
 
 
 def _records_as_markdown(benchmark: str, records: Sequence[Record]) -> str:
-    against = sorted({record.against for record in records if record.against})
-    rival = f"times faster than {', '.join(against)}" if against else "times faster"
-    kinds = sorted({record.gap_kind for record in records if record.gap_kind})
-    several = any(record.rounds > 1 for record in records)
-    headings = (
-        "route", "problem", "V", "K", "threads", "median ms" if several else "ms", "p90 ms",
-        "setup ms", rival,
-        " or ".join(kinds) or "gap", "note",
-    )  # fmt: skip
-    rows = [
-        (
-            record.route,
-            record.problem.replace("_", " "),
-            f"{record.vocab_size:,}",
-            str(record.num_drafts or ""),
-            str(record.threads),
-            _milliseconds(record.median_ms),
-            _milliseconds(record.p90_ms) if several else "",
-            _digits(record.setup_ms),
-            "" if record.times_faster is None else f"{record.times_faster:.3g}",
-            "" if record.gap is None else f"{record.gap:.0e}",
-            record.note,
-        )
-        for record in records
-    ]
+    columns = _columns(records)
     rounds = sorted({record.rounds for record in records})
-    said = f"**{benchmark}**, rounds: {', '.join(map(str, rounds))}\n\n"
-    return said + _filled(headings, rows)
-
-
-def _filled(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Table in Markdown without the columns that are empty throughout."""
-    rows = list(rows)
-    places = [i for i in range(len(headings)) if any(row[i] for row in rows)]
-    return markdown_table([headings[i] for i in places], [[row[i] for i in places] for row in rows])
+    table = markdown_table([*columns], [*zip(*columns.values(), strict=True)])
+    return f"**{benchmark}**, rounds: {', '.join(map(str, rounds))}\n\n{table}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -36,24 +34,7 @@ _MOST_LINES = 64
 _WIDEST_BALANCED = 4
 
 
-@dataclass(frozen=True, slots=True)
-class PlanForecast:
-    """Expected accepted drafts of a tree."""
-
-    topology: Topology
-    expected_accepted: float
-
-    def to_dict(self) -> dict[str, Any]:
-        tree = self.topology
-        return {
-            "tree": tree.name,
-            "num_nodes": tree.num_nodes,
-            "depth": tree.depth,
-            "expected_accepted": self.expected_accepted,
-        }
-
-
-def forecasts(plan: TreePlan, table: RateTable, max_depth: int | None = None) -> list[PlanForecast]:
+def forecasts(plan: TreePlan, table: RateTable, max_depth: int | None = None) -> list[TreePlan]:
     """Forecasts of the plan and of trees of the same size: balanced ones, a sparse one, a chain.
 
     Those that are too deep or too wide for the plan are left out; the chain is cut.
@@ -63,13 +44,12 @@ def forecasts(plan: TreePlan, table: RateTable, max_depth: int | None = None) ->
     widest = len(table) - 1
     others = [balanced(k, size) for k in range(2, _WIDEST_BALANCED + 1)]
     others += [chain(min(size, depth)), sparse(size)]
-    found = [
-        PlanForecast(tree, expected_accepted(tree, table))
+    beside = [
+        TreePlan(tree, expected_accepted(tree, table))
         for tree in others
         if max(tree.num_drafts.values()) <= widest and tree.depth <= depth
     ]
-    found.sort(key=lambda forecast: -forecast.expected_accepted)
-    return [PlanForecast(plan.topology, plan.expected_accepted), *found]
+    return [plan, *sorted(beside, key=lambda forecast: -forecast.expected_accepted)]
 
 
 def _chances(topology: Topology, table: RateTable) -> dict[Place, float]:
@@ -83,7 +63,7 @@ def _chances(topology: Topology, table: RateTable) -> dict[Place, float]:
 
 
 def plan_view(
-    plan: TreePlan, table: RateTable, rows: list[PlanForecast], title: str, **known: Any
+    plan: TreePlan, table: RateTable, rows: list[TreePlan], title: str, **known: Any
 ) -> View:
     """View of a plan and other trees; `known` is the document's entries on the rates' source."""
     tree = _tree(plan.topology, table)
@@ -91,8 +71,28 @@ def plan_view(
     forecasts = [(row.topology.name, row.expected_accepted) for row in rows]
     drawn = partial(tree_figure, plan.topology, _chances(plan.topology, table), forecasts)
     drawing = Drawing(drawn, title=title)
-    document = {**known, **_document(plan, table, rows)}
+    document = {
+        **known,
+        **_entry(plan),
+        "tokens_per_second": plan.tokens_per_second,
+        "num_drafts": [
+            {"place": list(place), "num_drafts": count}
+            for place, count in sorted(plan.topology.num_drafts.items())
+        ],
+        "rates": table.tolist(),
+        "beside": [_entry(row) for row in rows[1:]],
+    }
     return View(title, tables, [_conclusion(rows)], document, drawing)
+
+
+def _entry(plan: TreePlan) -> dict[str, Any]:
+    tree = plan.topology
+    return {
+        "tree": tree.name,
+        "num_nodes": tree.num_nodes,
+        "depth": tree.depth,
+        "expected_accepted": plan.expected_accepted,
+    }
 
 
 def _tree(topology: Topology, table: RateTable) -> Tree:
@@ -107,16 +107,12 @@ def _tree(topology: Topology, table: RateTable) -> Tree:
     views: dict[Place, Tree] = {}
     views[()] = Tree(f"{len(shown) - 1} drafts{note}: chance that each is accepted")
     for place in shown:
-        if place in views:
-            continue
-        above = views.get(place[:-1])
-        if above is not None:
+        if place and (above := views.get(place[:-1])) is not None:
             views[place] = above.add(f"{place[-1] + 1}   {of[place]:.3f}")
     return views[()]
 
 
-def _forecasts_table(rows: list[PlanForecast], title: str) -> Table:
-    """Table of one line for each tree."""
+def _forecasts_table(rows: list[TreePlan], title: str) -> Table:
     subject = "drafts accepted a step, forecast by the rates of these logits; higher is better"
     lines = [
         (x.name, str(x.num_nodes), str(x.depth), f"{row.expected_accepted:.3f}")
@@ -127,7 +123,7 @@ def _forecasts_table(rows: list[PlanForecast], title: str) -> Table:
     return make_table(f"{subject}\n{title}", headings, lines)
 
 
-def _conclusion(rows: list[PlanForecast]) -> str:
+def _conclusion(rows: list[TreePlan]) -> str:
     """Sentence about the plan and its lead over other trees."""
     planned, *others = rows
     text = f"{planned.topology.name} is forecast to accept {planned.expected_accepted:.3f} drafts"
@@ -135,18 +131,3 @@ def _conclusion(rows: list[PlanForecast]) -> str:
         ahead = planned.expected_accepted - others[0].expected_accepted
         text += f", {ahead:.3f} more than {others[0].topology.name}"
     return f"{text}; mdsd-opt decode --tree {planned.topology.name} plans one for your models"
-
-
-def _document(plan: TreePlan, table: RateTable, rows: list[PlanForecast]) -> Mapping[str, Any]:
-    """JSON-ready document: the plan with the drafts of every node, its rates, other trees."""
-    topology = plan.topology
-    return {
-        **PlanForecast(topology, plan.expected_accepted).to_dict(),
-        "tokens_per_second": plan.tokens_per_second,
-        "num_drafts": [
-            {"place": list(place), "num_drafts": topology.num_drafts[place]}
-            for place in sorted(topology.num_drafts)
-        ],
-        "rates": table.tolist(),
-        "beside": [row.to_dict() for row in rows[1:]],
-    }
