@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import zip_longest
+from dataclasses import dataclass, replace
+from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Integers
+from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import to_numpy, weighted_count
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.batch import interval_ends
@@ -113,17 +113,23 @@ def accepted_rates(
     for k in np.unique(drafts).tolist():
         here = drafts == k
         hits, tried = int(counts[here].sum()), int(tries[here].sum())
-        mean = hits / tried
         _, group = np.unique(texts[here], return_inverse=True)
-        off = counts[here] - mean * tries[here]
+        off = counts[here] - hits / tried * tries[here]
         deviations = weighted_count(group, off, int(group.max()) + 1)
         sizes = weighted_count(group, tries[here].astype(np.float64), deviations.size)
-        spread = interval_of_groups(mean, deviations, tried, confidence, sizes)
-        exact = rate_interval(hits, tried, confidence)
-        low, high = np.fmin(spread.low, exact.low), np.fmax(spread.high, exact.high)
-        interval = MeanInterval(mean, float(low), float(high), spread.num_groups).within(0.0, 1.0)
+        interval = _interval(hits, tried, deviations, sizes, confidence)
         rates.append(AcceptedRate(k, interval, int(here.sum()), tried))
     return rates
+
+
+def _interval(
+    hits: float, tries: float, deviations: Floats, sizes: Floats, confidence: float
+) -> MeanInterval:
+    """Interval of a ratio of sums over groups, no narrower than that of independent tries."""
+    spread = interval_of_groups(hits / tries, deviations, round(tries), confidence, sizes)
+    exact = rate_interval(round(hits), round(tries), confidence)
+    low, high = np.fmin(spread.low, exact.low), np.fmax(spread.high, exact.high)
+    return replace(spread, low=float(low), high=float(high)).within(0.0, 1.0)
 
 
 def rate_of_counts(counts: AcceptedCounts, confidence: float = 0.95) -> AcceptedRate:
@@ -141,15 +147,9 @@ def rate_of_counts(counts: AcceptedCounts, confidence: float = 0.95) -> Accepted
         )
     hits, steps = counts.sum("accepted"), counts.sum("steps")
     tries = (counts.steps if counts.steps is not None else 0.0) + reached[:, :-1].sum(axis=1)
-    tried = float(tries @ counts.times)
-    mean = hits / tried
-    off = np.repeat(counts.accepted - mean * tries, np.rint(counts.times).astype(int))
-    spread = interval_of_groups(
-        mean, off, round(tried), confidence, np.repeat(tries, np.rint(counts.times).astype(int))
-    )
-    exact = rate_interval(round(hits), round(tried), confidence)
-    low, high = np.fmin(spread.low, exact.low), np.fmax(spread.high, exact.high)
-    interval = MeanInterval(mean, float(low), float(high), spread.num_groups).within(0.0, 1.0)
+    tried, times = float(tries @ counts.times), np.rint(counts.times).astype(int)
+    off = np.repeat(counts.accepted - hits / tried * tries, times)
+    interval = _interval(hits, tried, off, np.repeat(tries, times), confidence)
     return AcceptedRate(1, interval, round(steps), round(tried))
 
 
@@ -248,18 +248,10 @@ def rate_intervals(
     if not intervals:
         raise UnreadableFile(f"{target} and {draft} have no position with lists on both sides")
     values, groups = np.array(intervals), np.array(texts)
-    rows = [
-        IntervalRow(
-            scheme,
-            k,
-            *(
-                mean_interval(values[:, i, j, end], groups, confidence).within(0.0, 1.0)
-                for end in (0, 1)
-            ),
-        )
-        for i, scheme in enumerate(schemes)
-        for j, k in enumerate(counts)
-    ]
+    rows = []
+    for (i, scheme), (j, k) in product(enumerate(schemes), enumerate(counts)):
+        both = (mean_interval(x, groups, confidence) for x in values[:, i, j].T)
+        rows.append(IntervalRow(scheme, k, *(x.within(0.0, 1.0) for x in both)))
     target_tail, draft_tail = np.mean(tails, axis=0).tolist()
     return RateIntervals(tuple(rows), len(intervals), len(set(texts)), target_tail, draft_tail)
 

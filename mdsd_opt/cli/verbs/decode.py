@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -17,9 +18,6 @@ from mdsd_opt.errors import InvalidInput, MdsdError
 if TYPE_CHECKING:
     from mdsd_opt.base.array_types import Text
     from mdsd_opt.decoding import Begin, ComparedRule, Generation, Metrics
-
-#: Called after a step with the prompt's number, the new tokens and all metrics so far.
-OnStep = Callable[[int, "Text", "Metrics"], None]
 
 #: Number of prompts on which the rates behind plans and forecasts are measured.
 _MEASURED_PROMPTS = 16
@@ -195,78 +193,54 @@ def _continue_all(
     options: dict[str, Any], texts: list[str], tokenizer: Any, as_json: bool, facts: dict[str, Any]
 ) -> None:
     """Continue each prompt by the same rule; finished work is summed up even if interrupted."""
-    from mdsd_opt.decoding import Generation
+    from mdsd_opt.base.long_runs import progress_bar
+    from mdsd_opt.cli.output import notices_afterwards
+    from mdsd_opt.cli.report.decoding import Screen
+    from mdsd_opt.decoding import Generation, generate_batch
 
     outputs: list[Generation] = []
     begun: dict[int, Generation] = {}
-
-    def keep(n: int, new: Text, metrics: Metrics) -> None:
-        before = begun[n].tokens if n in begun else ()
-        begun[n] = Generation(before + new, metrics, "interrupted")
-
-    facts["interrupted"] = False
-    try:
-        if as_json:
-            _with_a_bar(options, outputs, keep)
-        else:
-            _on_the_screen(options, texts, tokenizer, outputs, keep)
-    except KeyboardInterrupt:
-        facts["interrupted"] = True
-        outputs += [output for n, output in begun.items() if n == len(outputs)]
-    if outputs and as_json:
-        _print_document(outputs, texts, options["prompts"], tokenizer, facts)
-    elif outputs:
-        _sum_up(outputs, facts)
-    if facts["interrupted"]:
-        raise KeyboardInterrupt
-
-
-def _on_the_screen(
-    options: dict[str, Any],
-    texts: list[str],
-    tokenizer: Any,
-    outputs: list[Generation],
-    keep: OnStep,
-) -> None:
-    from mdsd_opt.cli.output import notices_afterwards
-    from mdsd_opt.cli.report.decoding import Screen
-    from mdsd_opt.decoding import generate_batch
-
-    count = len(texts)
+    count, tokens = len(texts), options["max_new_tokens"]
     screens = [
         Screen(text, ids, tokenizer, f"prompt {n} of {count}" if count > 1 else None)
         for n, (text, ids) in enumerate(zip(texts, options["prompts"], strict=True), start=1)
     ]
 
     def show(n: int, new: Text, metrics: Metrics) -> None:
-        keep(n, new, metrics)
-        screens[n](new, metrics)
-
-    batch_outputs = generate_batch(**options, on_step=show)
-    for screen in screens:
-        with notices_afterwards(), screen:
-            outputs.append(next(batch_outputs))
-
-
-def _with_a_bar(options: dict[str, Any], outputs: list[Generation], keep: OnStep) -> None:
-    from mdsd_opt.base.long_runs import progress_bar
-    from mdsd_opt.decoding import generate_batch
-
-    tokens = options["max_new_tokens"]
-    most = len(options["prompts"]) * tokens
-    with progress_bar("tokens", most, sys.stderr.isatty()) as advance:
-
-        def show(n: int, new: Text, metrics: Metrics) -> None:
-            keep(n, new, metrics)
+        before = begun[n].tokens if n in begun else ()
+        begun[n] = Generation(before + new, metrics, "interrupted")
+        if as_json:
             advance(len(new))
+        else:
+            screens[n](new, metrics)
 
-        for output in generate_batch(**options, on_step=show):
-            outputs.append(output)
-            advance(tokens - len(output.tokens))  # what an early end leaves out
+    facts["interrupted"] = False
+    try:
+        with progress_bar("tokens", count * tokens, as_json and sys.stderr.isatty()) as advance:
+            continued = generate_batch(**options, on_step=show)
+            for screen in screens:
+                with ExitStack() as shown:
+                    if not as_json:
+                        shown.enter_context(notices_afterwards())
+                        shown.enter_context(screen)
+                    outputs.append(next(continued))
+                advance(tokens - len(outputs[-1].tokens))  # what an early end leaves out
+    except KeyboardInterrupt:
+        facts["interrupted"] = True
+        outputs += [output for n, output in begun.items() if n == len(outputs)]
+    if outputs:
+        total = sum((output.metrics for output in outputs[1:]), outputs[0].metrics)
+        if as_json:
+            _print_document(outputs, total, texts, options["prompts"], tokenizer, facts)
+        else:
+            _sum_up(outputs, total, facts)
+    if facts["interrupted"]:
+        raise KeyboardInterrupt
 
 
 def _print_document(
     outputs: list[Generation],
+    total: Metrics,
     texts: list[str],
     ids: list[list[int]],
     tokenizer: Any,
@@ -285,21 +259,16 @@ def _print_document(
         # fewer if it is interrupted
         for text, before, output in zip(texts, ids, outputs, strict=False)
     ]
-    accepted = _total(outputs).to_dict()["accepted_per_step"]
-    present(View(document=facts | {"observed_accepted": accepted, "outputs": entries}), Form(True))
+    facts |= {"observed_accepted": total.to_dict()["accepted_per_step"], "outputs": entries}
+    present(View(document=facts), Form(True))
 
 
-def _total(outputs: list[Generation]) -> Metrics:
-    return sum((output.metrics for output in outputs[1:]), outputs[0].metrics)
-
-
-def _sum_up(outputs: list[Generation], facts: dict[str, Any]) -> None:
+def _sum_up(outputs: list[Generation], total: Metrics, facts: dict[str, Any]) -> None:
     from mdsd_opt.cli.output import remark, show_table
     from mdsd_opt.cli.report.decoding import prompts_table
 
     if len(outputs) > 1:
         show_table(prompts_table(outputs), file=sys.stderr)
-    total = _total(outputs)
     remark(
         f"{total.num_tokens} tokens in {total.num_steps} target calls: accept length "
         f"{total.accept_length:.2f}, acceptance rate {total.first_token_acceptance_rate:.3f}, "
