@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt import verifiers
+from mdsd_opt.base.files.logits import LogitsSample, load_logits
 from mdsd_opt.bench.record import Record, Settings
+from mdsd_opt.data import sample_logits_path
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import BinnedPlan, GroupedPlan, Uniforms, Verifier, output_token
 
@@ -44,7 +46,8 @@ def records(settings: Settings) -> Iterator[Record]:
         "few tokens": (lambda rng, k: _synthetic(rng, few[k]), tuple(few)),
     }
     if not settings.quick:
-        sources["bundled logits"] = (_Bundled(), (2, 4, 8))
+        sample = load_logits(sample_logits_path())
+        sources["bundled logits"] = (lambda rng, k: _row_of(sample, rng), (2, 4, 8))
     for name, (source, counts) in sources.items():
         for scheme in _SCHEMES:
             for k in counts:
@@ -56,16 +59,9 @@ def _synthetic(rng: np.random.Generator, size: int) -> Logits:
     return target, target + rng.standard_normal(size).astype(np.float32)
 
 
-class _Bundled:
-    def __init__(self) -> None:
-        from mdsd_opt.base.files.logits import load_logits
-        from mdsd_opt.data import sample_logits_path
-
-        self._sample = load_logits(sample_logits_path())
-
-    def __call__(self, rng: np.random.Generator, _: int) -> Logits:
-        row = int(rng.integers(self._sample.num_positions))
-        return self._sample.target[row], self._sample.draft[row]
+def _row_of(sample: LogitsSample, rng: np.random.Generator) -> Logits:
+    row = int(rng.integers(sample.num_positions))
+    return sample.target[row], sample.draft[row]
 
 
 def _measured(

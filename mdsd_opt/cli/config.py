@@ -56,11 +56,11 @@ def as_toml(value: Any) -> str:
 
 def _by_word(parameters: Sequence[Any]) -> dict[str, Any]:
     """Parameters by their long option without dashes, or their name."""
-    found = {}
+    by_word = {}
     for parameter in parameters:
         longs = [word for word in parameter.opts if word.startswith("--")]
-        found[longs[0][2:] if longs else parameter.name] = parameter
-    return found
+        by_word[longs[0][2:] if longs else parameter.name] = parameter
+    return by_word
 
 
 def _options_of(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,8 +71,8 @@ def _options_of(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
         raise typer.BadParameter(f"{path} cannot be read as TOML: {error}") from error
     for word, value in document.items():
         if word not in known:
-            told = ", ".join(sorted(known))
-            raise typer.BadParameter(f"{path} has {word!r}; this verb takes {told}")
+            words = ", ".join(sorted(known))
+            raise typer.BadParameter(f"{path} has {word!r}; this verb takes {words}")
         if isinstance(value, dict):
             raise typer.BadParameter(f"{path} has a table {word!r}: write {word} = VALUE")
     return {known[word].name: value for word, value in document.items()}

@@ -63,7 +63,6 @@ TargetModel = Annotated[
 ]
 DraftModel = Annotated[str, "The same, or skip:14,18 for the target without these decoder layers."]
 Threads = Annotated[int | None, "CPU threads; all by default."]
-Plot = Annotated[Path | None, "Save the picture (.png, .svg or .pdf)."]
 Page = Annotated[
     Path | None,
     typer.Option(

@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -208,7 +209,7 @@ def _part(table: Table, keys: int, columns: list[Column]) -> Table:
         part.add_column(column.header, justify=column.justify)
     key_cells = [[str(cell) for cell in column.cells] for column in table.columns[:keys]]
     cells = [[str(cell) for cell in column.cells] for column in columns]
-    names = _filled_down(key_cells[0]) if keys else []
+    names = [*filled_down(key_cells[0])] if keys else []
     written = None
     for line, row in enumerate(table.rows):
         values = [column[line] for column in cells]
@@ -224,8 +225,6 @@ def _part(table: Table, keys: int, columns: list[Column]) -> Table:
     return part
 
 
-def _filled_down(cells: list[str]) -> list[str]:
-    filled: list[str] = []
-    for cell in cells:
-        filled.append(cell or (filled[-1] if filled else ""))
-    return filled
+def filled_down(cells: Iterable[str]) -> Iterator[str]:
+    """Cells of a column, where one that is written once for several lines is repeated."""
+    return accumulate(cells, lambda last, cell: cell or last)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from mdsd_opt._version import __version__
 from mdsd_opt.base.files import atomic_write, check_writable
 from mdsd_opt.base.frames import as_csv, markdown_table
-from mdsd_opt.cli.output import remark, say, show_rows, show_table, to_results
+from mdsd_opt.cli.output import filled_down, remark, say, show_rows, show_table, to_results
 from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
 from mdsd_opt.plots import new_figure
 
@@ -245,10 +245,12 @@ def _as_text(
         if isinstance(part.table, Table):
             cells = _cells(part.table, "")
             headings = [heading for heading, _ in cells["columns"]]
-            rows = [list(line) for line, _ in cells["rows"]]
-            if part.table.columns and rows:
+            lines = [line for line, _ in cells["rows"]]
+            firsts = filled_down(first for first, *_ in lines)
+            if lines:
+                rows = [[first, *line[1:]] for first, line in zip(firsts, lines, strict=True)]
                 title = " ".join(cells["title"].split())
-                texts[title] = texts.get(title, "") + written(title, headings, _filled(rows))
+                texts[title] = texts.get(title, "") + written(title, headings, rows)
     if words is None:
         return "\n".join(texts.values())
     for title, text in texts.items():
@@ -256,14 +258,6 @@ def _as_text(
             return text
     there = "; ".join(texts) or "none"
     raise InvalidInput(f"--table is {words!r}, which no table's title has. There are: {there}")
-
-
-def _filled(rows: list[list[str]]) -> list[list[str]]:
-    """Rows in which a first cell that stands once for several lines is repeated."""
-    last = ""
-    for row in rows:
-        row[0] = last = row[0] or last
-    return rows
 
 
 def _csv_table(title: str, headings: list[str], rows: list[list[str]]) -> str:

@@ -16,7 +16,7 @@ import re
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 from mdsd_opt.base.files import parse_json, read_bytes
@@ -72,9 +72,7 @@ def _all_of(stream: BinaryIO) -> bytes:
     return stream.read(_MAX_BYTES)
 
 
-def scraped_twice(
-    address: str, seconds: float = 10.0, sleep: Callable[[float], None] = time.sleep
-) -> str:
+def scraped_twice(address: str, seconds: float) -> str:
     """Metrics at an address at two moments, the first marked as what was there before."""
     try:
         httpx: Any = importlib.import_module("httpx")
@@ -91,7 +89,7 @@ def scraped_twice(
                 "http://127.0.0.1:8000/metrics"
             ) from error
         texts.append(answer.text)
-        sleep(pause)
+        time.sleep(pause)
     return f"{BEFORE}\n{texts[0]}\n{texts[1]}"
 
 

@@ -376,14 +376,10 @@ def of_steps(
 
 
 def with_groups(counts: AcceptedCounts) -> AcceptedCounts:
-    """Counts in which a single group with positions is split into the steps it is made of."""
+    """Counts in which a single group with positions is split into its steps, by outcome."""
     alone = counts.num_groups < 2 and (counts.total("steps") or 0.0) >= 2
-    return by_outcome(counts) if alone and counts.reached is not None else counts
-
-
-def by_outcome(counts: AcceptedCounts) -> AcceptedCounts:
-    """Counts of one group with the steps of each outcome as a group of its own."""
-    assert counts.reached is not None
+    if not alone or counts.reached is None:
+        return counts
     k = counts.reached.shape[1]
     at_least = np.append(counts.sum("steps"), counts.times @ counts.reached)
     times = -np.diff(np.append(at_least, 0.0))

@@ -152,9 +152,9 @@ def _speeds(text: str, name: str) -> list[Speed]:
     """Tokens and seconds of a text, by the one format that knows them."""
     if is_json(text):
         return []
-    found = {x: parts for x in formats() if x.speeds is not None
-             if (parts := _called(x.speeds, x.name, name, text, name))}  # fmt: skip
-    return found[_only(found, name)] if found else []
+    speeds = {x: parts for x in formats() if x.speeds is not None
+              if (parts := _called(x.speeds, x.name, name, text, name))}  # fmt: skip
+    return speeds[_only(speeds, name)] if speeds else []
 
 
 def read_steps(path: PathLike) -> dict[str, Any] | None:

@@ -112,8 +112,8 @@ def _draw_profiles(axes: Axes, records: Sequence[Record]) -> None:
         look: dict[str, Any] = {"color": f"C{n % 10}", "linestyle": _STYLES[n // 10 % len(_STYLES)]}
         axes.plot(factors, shares, drawstyle="steps-post", label=route, **look)
     axes.set(xscale="log", ylim=(-0.02, 1.02))
-    told = f"performance profiles, {total} problems"
-    finish(axes, "times as long as the quickest", "share of problems", title=told)
+    title = f"performance profiles, {total} problems"
+    finish(axes, "times as long as the quickest", "share of problems", title=title)
     _put_legend_below(axes)
 
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from mdsd_opt.base.installed import loaded
 from mdsd_opt.base.registry import Registry, files_that_declare
 from mdsd_opt.errors import InvalidInput, ServerError
-from mdsd_opt.servers.connection import Connection
+from mdsd_opt.servers.connection import Connection, Refused
 from mdsd_opt.servers.laws import Law
 from mdsd_opt.servers.request import Request
 
@@ -122,15 +122,15 @@ class ServerAdapter(ABC):
 
 def _own() -> dict[str, type[ServerAdapter]]:
     """Adapters of the package by name, in the order in which they are tried."""
-    found = [loaded(place) for place in files_that_declare("ADAPTER", _PACKAGE).values()]
-    return {one.name: one for one in sorted(found, key=lambda one: one.order)}
+    adapters = [loaded(place) for place in files_that_declare("ADAPTER", _PACKAGE).values()]
+    return {one.name: one for one in sorted(adapters, key=lambda one: one.order)}
 
 
-def _checked(found: Any, given: str) -> type[ServerAdapter]:
-    if isinstance(found, type) and issubclass(found, ServerAdapter):
-        return found
+def _checked(adapter: Any, name: str) -> type[ServerAdapter]:
+    if isinstance(adapter, type) and issubclass(adapter, ServerAdapter):
+        return adapter
     raise InvalidInput(
-        f"{given} is {found!r:.60}: give a class derived from "
+        f"{name} is {adapter!r:.60}: give a class derived from "
         "mdsd_opt.servers.adapter.ServerAdapter"
     )
 
@@ -156,6 +156,16 @@ def connected(connection: Connection, api: str, request: Request) -> ServerAdapt
         f"{connection.url} answers, but its API is none of {', '.join(APIS.names())}: name one "
         "with --api, or write an adapter of your own and give it as module:attribute"
     )
+
+
+def answer_if_known(connection: Connection, path: str) -> Any:
+    """Answer of a server to GET; None if it refuses the path for another reason than its key."""
+    try:
+        return connection.get(path)
+    except Refused as error:
+        if error.status in (401, 403):
+            raise
+        return None
 
 
 def is_there(answer: Any, *keys: str) -> bool:

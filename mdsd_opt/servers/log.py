@@ -144,19 +144,15 @@ class Log:
             self._write(header)
 
     def _read(self, path: Path, header: dict[str, Any]) -> None:
-        for number, (record, where) in enumerate(json_lines(path)):
-            if number == 0:
-                different = [
-                    name
-                    for name in {**header, **(record if isinstance(record, dict) else {})}
-                    if not isinstance(record, dict) or record.get(name) != header.get(name)
-                ]
-                if different:
-                    raise InvalidInput(
-                        f"{path} is the log of another audit ({', '.join(sorted(different))} "
-                        "differ): give another file"
-                    )
-                continue
+        records = json_lines(path)
+        first, _ = next(records, (None, ""))
+        there = first if isinstance(first, dict) else {}
+        if different := [x for x in {**header, **there} if there.get(x) != header.get(x)]:
+            raise InvalidInput(
+                f"{path} is the log of another audit ({', '.join(sorted(different))} differ): give "
+                "another file"
+            )
+        for record, where in records:
             _take(self._learned, record, where)
             self.resumed += 1
 

@@ -92,15 +92,13 @@ def laws_of(answer: Answer, request: Request, prompt: Sequence[int] = ()) -> lis
 
 def read_texts(path: str | os.PathLike[str]) -> Iterator[Answer]:
     """Generated texts of a file of answers, one after another."""
-    found = False
-    for answers in read_answers(path):
-        for text in answers:
-            if not text.is_prompt:
-                found = True
-                if text.tokens is None:
-                    raise UnreadableFile(f"{path} has lists of tokens, and not those that came")
-                yield text
-    if not found:
+    has_texts = False
+    for text in (x for answers in read_answers(path) for x in answers if not x.is_prompt):
+        has_texts = True
+        if text.tokens is None:
+            raise UnreadableFile(f"{path} has lists of tokens, and not those that came")
+        yield text
+    if not has_texts:
         raise UnreadableFile(
             f"{path} scores prompts, which no engine drew: ask for log-probabilities of the output"
         )

@@ -49,9 +49,11 @@ class MethodRow:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields; exact bounds are given as fractions too."""
-        named = {"method": self.method, "chosen": self.chosen, **_if_any(options=self.options)}
+        options = {"options": dict(self.options)} if self.options else {}
+        named = {"method": self.method, "chosen": self.chosen, **options}
         if self.solution is None or self.certificate is None:
             return {**named, "refused": self.refusal}
+        stats = self.solution.stats
         document = {
             **named,
             "acceptance_rate": self.solution.acceptance_rate,
@@ -62,7 +64,7 @@ class MethodRow:
             "valid": self.certificate.valid,
             "violations": list(self.certificate.violations),
             "solve_seconds": self.solution.solve_seconds,
-            "stats": {k: v for k, v in self.solution.stats.items() if _plain(v)},
+            "stats": {k: v for k, v in stats.items() if isinstance(v, (str, int, float))},
             "message": self.solution.message,
         }
         if self.certificate.exact:
@@ -92,14 +94,6 @@ class MethodRow:
                     for drafts, price in zip(sets, solution.dual.sets.tolist(), strict=True)
                 ]
         return evidence
-
-
-def _if_any(**entries: Any) -> dict[str, Any]:
-    return {name: dict(value) for name, value in entries.items() if value}
-
-
-def _plain(value: object) -> bool:
-    return isinstance(value, (str, int, float, bool))
 
 
 def method_rows(

@@ -146,8 +146,8 @@ def _files(out: Sequence[Path], formats: str | None) -> list[Path]:
     paths = [path for path in out if path.suffix]
     for path in paths:
         if path.suffix not in _FORMS.values():
-            told = ", ".join(_FORMS.values())
-            raise InvalidInput(f"--out is {path}: give a name that ends in {told}, or a folder")
+            ends = ", ".join(_FORMS.values())
+            raise InvalidInput(f"--out is {path}: give a name that ends in {ends}, or a folder")
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
         paths += [folder / f"bench{_FORMS[name]}" for name in names]

@@ -16,7 +16,6 @@ from mdsd_opt.cli import options
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mdsd_opt.corpora import RatesConfig
     from mdsd_opt.decoding import LoadedModel
 
 
@@ -72,6 +71,7 @@ def capture(
     """
     from mdsd_opt.cli.output import look_here_for_modules, remark
     from mdsd_opt.cli.view import Form, View, present
+    from mdsd_opt.corpora import RatesConfig
     from mdsd_opt.corpora import capture as capturing
     from mdsd_opt.decoding import ReadDraft, load_model
 
@@ -87,7 +87,12 @@ def capture(
     named = {"schemes": schemes, "verifiers": verifiers, "num_drafts": num_drafts}
     config = None
     if rates_only:
-        config = _rates_config(**named, **asdict(sampling))
+        config = RatesConfig.of(
+            options.parse_schemes(schemes or options.SCHEMES),
+            options.parse_verifiers(verifiers or options.VERIFIERS),
+            options.parse_counts(num_drafts or options.NUM_DRAFTS),
+            **asdict(sampling),
+        )
     else:
         others = {name: x for name, x in asdict(sampling).items() if name != "temperature"}
         for name, value in {**named, **others, "threads": threads}.items():
@@ -121,19 +126,6 @@ def capture(
         f"in {len(manifest.shards)} shards, V = {manifest.settings['vocab_size']:,}"
     )
     present(View(conclusion=[sentence], document=manifest.as_json()), Form(as_json))
-
-
-def _rates_config(
-    schemes: str | None, verifiers: str | None, num_drafts: str | None, **sampling: Any
-) -> RatesConfig:
-    from mdsd_opt.corpora import RatesConfig
-
-    return RatesConfig.of(
-        options.parse_schemes(schemes or options.SCHEMES),
-        options.parse_verifiers(verifiers or options.VERIFIERS),
-        options.parse_counts(num_drafts or options.NUM_DRAFTS),
-        **sampling,
-    )
 
 
 def _skipped_layers(draft: str) -> list[int]:

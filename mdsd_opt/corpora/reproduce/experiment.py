@@ -152,17 +152,17 @@ class ResultTable:
 
     def curves(self) -> dict[str, dict[str, list[tuple[str | float, MeanInterval]]]]:
         """Points of every rate, by the value of `by` and the name of the rate."""
-        found: dict[str, dict[str, list[tuple[str | float, MeanInterval]]]] = {}
+        parts: dict[str, dict[str, list[tuple[str | float, MeanInterval]]]] = {}
         for row in self.rows if self.is_drawn else ():
             cells = dict(zip(self.columns, row, strict=True))
             part = f"{self.by} = {cells[self.by]}" if self.by else ""
-            lines = found.setdefault(part, {})
+            lines = parts.setdefault(part, {})
             for name, cell in cells.items():
                 if isinstance(cell, MeanInterval) and " - " not in name:
                     first = row[0]
                     assert not isinstance(first, MeanInterval)
                     lines.setdefault(name, []).append((first, cell))
-        return found
+        return parts
 
     def to_pandas(self) -> Any:
         """Data frame of the means, with columns of their ends; `MissingExtra` without pandas."""

@@ -94,13 +94,12 @@ def _published(
     ]
     k = num_drafts
     gaps = {
-        "rrs without replacement": main.gain(
-            ("without_replacement", "optimal", k), ("without_replacement", "rrs", k)
-        ),
-        "rrs with replacement": main.gain(
-            ("with_replacement", "optimal", k), ("with_replacement", "rrs", k)
-        ),
-        "kseq": main.gain(("with_replacement", "optimal", k), ("with_replacement", "kseq", k)),
+        name: main.gain((scheme, "optimal", k), (scheme, verifier, k))
+        for name, scheme, verifier in (
+            ("rrs without replacement", "without_replacement", "rrs"),
+            ("rrs with replacement", "with_replacement", "rrs"),
+            ("kseq", "with_replacement", "kseq"),
+        )
     }
     return (
         Published(

@@ -206,16 +206,16 @@ def speeds_of(text: str, source: str) -> Iterator[Speed]:
         if not number and text.startswith(BEFORE):
             continue
         for prefix in dict.fromkeys(x[1] for name, _ in added if (x := _SPEED.match(name))):
-            told = _measured(added, scrape, prefix, source)
-            running = sum(x.running or 0.0 for x in told.passes)
+            measured = _measured(added, scrape, prefix, source)
+            running = sum(x.running or 0.0 for x in measured.passes)
             names = {"speed": f"{prefix}:gen_throughput",
                      "seconds": f"{prefix}:tokens_predicted_seconds"}  # fmt: skip
             sums = {name: x.value for name, x in _sums_of(added, names, source).items()}
-            tokens, seconds = told.tokens or 0.0, sums.get("seconds", 0.0)
+            tokens, seconds = measured.tokens or 0.0, sums.get("seconds", 0.0)
             if "speed" in sums:
                 tokens, seconds = sums["speed"], 1.0
             elif not seconds and running:
-                seconds = sum(x.ms or 0.0 for x in told.passes) / running / 1000.0
+                seconds = sum(x.ms or 0.0 for x in measured.passes) / running / 1000.0
             if running and tokens and seconds:
                 yield Speed(running, tokens, seconds)
 

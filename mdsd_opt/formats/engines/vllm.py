@@ -234,11 +234,11 @@ _TOGETHER = re.compile(r"(?m)^(?:Max(?:imum)? request concurrency|Concurrency): 
 def speeds_of_bench(text: str, source: str) -> Iterator[Speed]:
     """Tokens and seconds of each run of a benchmark, of SGLang, too."""
     for block in _HEAD.split(text)[1:]:
-        told = told_in(block, _RUN, source, "the result of a benchmark", ["tokens", "seconds"])
-        check_speed(told, source)
-        together = _TOGETHER.search(block)
-        if together and told["tokens"].value and told["seconds"].value:
-            yield Speed(float(together[1]), told["tokens"].value, told["seconds"].value)
+        numbers = told_in(block, _RUN, source, "the result of a benchmark", ["tokens", "seconds"])
+        check_speed(numbers, source)
+        tokens, seconds = numbers["tokens"].value, numbers["seconds"].value
+        if (together := _TOGETHER.search(block)) and tokens and seconds:
+            yield Speed(float(together[1]), tokens, seconds)
 
 
 # --- log-probabilities ---

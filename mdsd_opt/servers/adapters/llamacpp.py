@@ -8,8 +8,8 @@ from typing import Any
 
 from mdsd_opt.errors import InvalidInput, ServerError
 from mdsd_opt.formats import answers_of
-from mdsd_opt.servers.adapter import ServerAdapter, ServerAnswer, is_there
-from mdsd_opt.servers.connection import Connection, Refused
+from mdsd_opt.servers.adapter import ServerAdapter, ServerAnswer, answer_if_known, is_there
+from mdsd_opt.servers.connection import Connection
 from mdsd_opt.servers.laws import Law
 from mdsd_opt.servers.request import Request, ids_of, laws_of
 
@@ -37,12 +37,8 @@ class LlamaCpp(ServerAdapter):
     @classmethod
     def recognises(cls, connection: Connection) -> bool:
         """Whether the server answers ``/props``, which others do not have."""
-        try:
-            return is_there(connection.get("/props"), "default_generation_settings", "total_slots")
-        except Refused as error:
-            if error.status in (401, 403):
-                raise
-            return False
+        answer = answer_if_known(connection, "/props")
+        return is_there(answer, "default_generation_settings", "total_slots")
 
     def prompt(self, text: str) -> list[int]:
         """Tokens of a prompt, from ``/tokenize``."""

@@ -7,7 +7,13 @@ from typing import Any, ClassVar
 
 from mdsd_opt.errors import ServerError
 from mdsd_opt.formats import Answer, answers_of, counters_in
-from mdsd_opt.servers.adapter import Counters, ServerAdapter, ServerAnswer, is_there
+from mdsd_opt.servers.adapter import (
+    Counters,
+    ServerAdapter,
+    ServerAnswer,
+    answer_if_known,
+    is_there,
+)
 from mdsd_opt.servers.connection import Connection, Refused
 from mdsd_opt.servers.laws import Law
 from mdsd_opt.servers.request import Request, ids_of, laws_of
@@ -153,12 +159,7 @@ class OpenAICompletions(OpenAI):
 
 def first_model(connection: Connection, *, must: bool = True) -> str | None:
     """First of a server's models."""
-    try:
-        answer = connection.get("/v1/models")
-    except Refused as error:
-        if error.status in (401, 403):
-            raise
-        answer = None
+    answer = answer_if_known(connection, "/v1/models")
     if is_there(answer, "data") and answer["data"]:
         return str(answer["data"][0]["id"])
     if must:
