@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, Unpack
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.frames import document
 from mdsd_opt.base.keywords import by_place
@@ -371,124 +369,69 @@ def advice_from_rates(
     confidence: float = 0.95,
 ) -> Advice:
     """Advice by known rates, as `advise` gives it; they include those of "with_replacement"."""
-    followed = rates.following
-    single = TreeForecasts(_ONE, rates.by_scheme["with_replacement"][:, :1], followed)
-    by_scheme = {
-        name: TreeForecasts(name, alphas, followed)
-        for name, alphas in rates.by_scheme.items()
-        if name in schemes
-    }
-    search = _Search({_ONE: single, **by_scheme}, max_drafts)
+    tables = {_ONE: rates.by_scheme["with_replacement"][:, :1]}
+    tables |= {name: alphas for name, alphas in rates.by_scheme.items() if name in schemes}
+    pools = [
+        TreeForecasts(name, alphas, rates.following).candidates(max_drafts)
+        for name, alphas in tables.items()
+    ]
+    every = [x for pool in pools for x in pool]  # of equal ones the first is chosen: single drafts
 
     def option(candidate: Candidate | None) -> Option:
         if candidate is None:
             plain = mean_interval(np.zeros(rates.num_positions), rates.texts, confidence)
             return Option.of(plain, costs, 0, scheme="none", tree=None, accepted=0.0)
         tree = candidate.tree
-        accepted = mean_interval(search.accepted(candidate), rates.texts, confidence)
+        accepted = mean_interval(candidate.accepted, rates.texts, confidence)
         if rates.num_followed and tree.depth > 1:
-            lasting = mean_interval(search.lasting(candidate), rates.texts, confidence)
-            accepted = accepted.spanning(lasting)
+            lasting = candidate.forecasts.lasting(tree)
+            accepted = accepted.spanning(mean_interval(lasting, rates.texts, confidence))
         own = {"scheme": candidate.scheme, "tree": tree, "accepted": accepted.mean}
         return Option.of(accepted, costs, tree.num_nodes, tree.depth, **own)
 
-    best_single = search.best(costs, [_ONE])
+    best_single = _best(pools[0], costs)
     candidates: list[Candidate | None] = [None, best_single]
-    for name in by_scheme:
-        candidates += [search.best(costs, [name], depth=1), search.best(costs, [name])]
+    for pool in pools[1:]:
+        candidates += [_best([x for x in pool if x.tree.depth == 1], costs), _best(pool, costs)]
     trees: dict[Any, Option] = {}
     for row in map(option, candidates):
         trees.setdefault((row.tree_name, round(row.accepted, 9)), row)  # chains are of all schemes
     rows = sorted(trees.values(), key=lambda row: -row.speedup.mean)
-    chosen = search.best(costs, search.names)
+    chosen = _best(every, costs)
     best = option(chosen)
-    ratio = _over(
-        (1.0 + search.accepted(chosen)) / costs.step(chosen.tree),
-        (1.0 + search.accepted(best_single)) / costs.step(best_single.tree),
-        rates.texts,
-        confidence,
-    )
+    ours, theirs = ((1.0 + x.accepted) / costs.step(x.tree) for x in (chosen, best_single))
+    ratio, below = float(ours.mean() / theirs.mean()), float(theirs.mean())
+    linear = ratio + (ours - ratio * theirs) / below  # part of the ratio of two means
     return Advice(
         best,
-        ratio,
+        mean_interval(linear, rates.texts, confidence),
         float(rates.by_scheme["with_replacement"][:, 0].mean()),
-        costs.step(search.one_draft.tree) / costs.plain() - 1.0,
+        costs.step(pools[0][0].tree) / costs.plain() - 1.0,
         tuple(rows),
-        tuple(_by_batch(search, costs)) if costs.knows_rows else (),
+        tuple(_by_batch(pools[0], every, costs)) if costs.knows_rows else (),
         costs,
-        tuple(_notes(search, chosen, rates, costs, best.speedup, confidence)),
+        tuple(_notes(chosen, rates, costs, best.speedup, confidence)),
     )
 
 
-class _Search:
-    """Trees of every scheme, and the best of them at given costs."""
-
-    def __init__(self, forecasts: dict[str, TreeForecasts], max_drafts: int) -> None:
-        self._forecasts = forecasts
-        self._pool = {name: x.candidates(max_drafts) for name, x in forecasts.items()}
-        self.accepted = cache(self._accepted)
-
-    @property
-    def names(self) -> list[str]:
-        # Of equal options the first is chosen: single drafts.
-        return list(self._forecasts)
-
-    @property
-    def one_draft(self) -> Candidate:
-        return self._pool[_ONE][0]
-
-    def best(self, costs: StepCosts, schemes: Iterable[str], depth: int | None = None) -> Candidate:
-        """Candidate with most tokens a second, forecast along the texts."""
-        pool = [
-            (costs.step(x.tree), x)
-            for name in schemes
-            for x in self._pool[name]
-            if depth is None or x.tree.depth <= depth
-        ]
-        pool.sort(key=lambda item: -round((1.0 + item[1].accepted) / item[0], 9))
-        return max(
-            pool[:_MOST_FORECAST],
-            key=lambda item: round((1.0 + float(self.accepted(item[1]).mean())) / item[0], 9),
-        )[1]
-
-    def lasting(self, candidate: Candidate) -> Floats:
-        """Accepted drafts, with positions beyond the end of a text as easy as its last."""
-        return self._forecasts[candidate.scheme].lasting(candidate.tree)
-
-    def _accepted(self, candidate: Candidate) -> Floats:
-        return self._forecasts[candidate.scheme].accepted(candidate.tree)
-
-    def bounds(self, chosen: Candidate) -> tuple[float, float]:
-        """Accepted drafts if positions are independent, and if all are as easy as the first."""
-        forecasts = self._forecasts[chosen.scheme]
-        return forecasts.independent(chosen.tree), forecasts.persistent(chosen.tree)
+def _best(pool: Iterable[Candidate], costs: StepCosts) -> Candidate:
+    """Candidate with most tokens a second, forecast along the texts."""
+    priced = [(costs.step(x.tree), x) for x in pool]
+    priced.sort(key=lambda item: -round((1.0 + item[1].planned) / item[0], 9))
+    return max(priced[:_MOST_FORECAST], key=lambda item: round(item[1].tokens / item[0], 9))[1]
 
 
-def _over(
-    ours: Floats,
-    theirs: Floats,
-    texts: Integers | None,
-    confidence: float,
-) -> MeanInterval:
-    """Ratio of two means, with the interval of its linear part."""
-    ratio, below = float(ours.mean() / theirs.mean()), float(theirs.mean())
-    return mean_interval(ratio + (ours - ratio * theirs) / below, texts, confidence)
-
-
-def _by_batch(search: _Search, costs: StepCosts) -> Iterable[BatchPoint]:
+def _by_batch(
+    single: Iterable[Candidate], every: Iterable[Candidate], costs: StepCosts
+) -> Iterable[BatchPoint]:
     for size in BATCHES:
         here = replace(costs, batch_size=size)
-        chain, tree = search.best(here, [_ONE]), search.best(here, search.names)
-        plain = here.step(None)
-        gained = [
-            (1.0 + float(search.accepted(x).mean())) * plain / here.step(x.tree)
-            for x in (chain, tree)
-        ]
+        chain, tree = _best(single, here), _best(every, here)
+        gained = [x.tokens * here.plain() / here.step(x.tree) for x in (chain, tree)]
         yield BatchPoint(size, gained[0], gained[1], tree.tree.name, tree.scheme)
 
 
 def _notes(
-    search: _Search,
     chosen: Candidate,
     rates: PositionRates,
     costs: StepCosts,
@@ -504,24 +447,24 @@ def _notes(
             "rows of a text are taken to follow each other, as sequence is given and position is "
             "not: give position where rows were left out"
         )
-    accepted = float(search.accepted(chosen).mean())
-    independent, persistent = search.bounds(chosen)
-    if chosen.tree.depth > 1 and rates.num_followed:
+    tree, forecasts = chosen.tree, chosen.forecasts
+    accepted = float(chosen.accepted.mean())
+    if tree.depth > 1 and rates.num_followed:
         yield (
             f"deeper positions: the next ones of the same texts ({rates.num_followed} of "
             f"{rates.num_positions} are known, the mean elsewhere); as if independent, "
-            f"{independent:.3f} accepted in place of {accepted:.3f}"
+            f"{forecasts.independent(tree):.3f} accepted in place of {accepted:.3f}"
         )
-        lasting = float(search.lasting(chosen).mean())
+        lasting = float(forecasts.lasting(tree).mean())
         yield (
             f"intervals span what lies beyond the ends of texts: {lasting:.3f} accepted if that is "
             f"as easy as their last position, {accepted:.3f} if as the mean"
         )
-    elif chosen.tree.depth > 1:
+    elif tree.depth > 1:
         yield (
             "deeper positions: taken for independent of the first, as no position here follows "
-            f"another; {persistent:.3f} accepted in place of {accepted:.3f} if each were as easy "
-            "as the first of its step"
+            f"another; {forecasts.persistent(tree):.3f} accepted in place of {accepted:.3f} if "
+            "each were as easy as the first of its step"
         )
     passes = costs.draft_passes
     yield "draft passes of a step: " + ("one a level" if passes is None else f"{passes}")
@@ -529,7 +472,7 @@ def _notes(
         yield "a target pass costs the same whatever its rows: tell it otherwise by rows_ms"
     if not costs.knows_batch:
         yield "a draft pass costs the same whatever the batch: tell it otherwise by draft_ms"
-    rows = max(costs.batch_size * (1 + chosen.tree.num_nodes), 2 * BATCHES[-1])
+    rows = max(costs.batch_size * (1 + tree.num_nodes), 2 * BATCHES[-1])
     if costs.most_rows is not None and rows > costs.most_rows:
         yield f"rows beyond the {costs.most_rows} measured: the last line between two goes on"
 

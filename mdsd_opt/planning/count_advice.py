@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +10,14 @@ from mdsd_opt.base.frames import document
 from mdsd_opt.evidence import MeanInterval, interval_note
 from mdsd_opt.formats import AcceptedCounts, with_groups
 from mdsd_opt.planning.costs import StepCosts
-from mdsd_opt.planning.count_forecasts import MEANING, Forecast, accepted_as_run, forecasts
-from mdsd_opt.planning.options import PricedOption, Recommendation, ends_shown, speedup_cell
+from mdsd_opt.planning.count_forecasts import (
+    MEANING,
+    CountOption,
+    OldWord,
+    accepted_as_run,
+    forecasts,
+)
+from mdsd_opt.planning.options import Recommendation, ends_shown, speedup_cell
 from mdsd_opt.planning.policies import Policy, acceptance_needed, lengths_by_batch, policies_of
 
 #: Longest chain, in drafts, that is forecast.
@@ -22,71 +27,8 @@ MAX_DRAFTS = 16
 _EQUAL = 1e-9
 
 
-class _OldWord:
-    """The depth of a chain by the word of the last release, which others have for one place."""
-
-    __slots__ = ()
-    depth: Any
-
-    @property
-    def num_drafts(self) -> Any:
-        """Length of the chain: `depth` says it."""
-        _warn_of_old_word()
-        return self.depth
-
-
-def _warn_of_old_word() -> None:
-    message = "num_drafts of advice by counts is depth: the old word goes with the next release"
-    warnings.warn(message, DeprecationWarning, stacklevel=3)
-
-
-@dataclass(frozen=True, slots=True)
-class CountOption(PricedOption, _OldWord):
-    """A chain of drafts, with its accepted drafts, step time and speed-up.
-
-    Attributes
-    ----------
-    depth : float
-        Drafts of a step; their mean where the engine stopped early, 0 for plain decoding.
-    kind : str
-        "none", "as run" for the counts themselves, or "chain" for a forecast.
-    accepted : MeanInterval
-        Drafts that a step accepts; ends span chance and all assumptions.
-    by_assumption : dict of str to float
-        Accepted drafts under each assumption.
-    """
-
-    depth: float
-    kind: str
-    accepted: MeanInterval
-    by_assumption: dict[str, float]
-
-    @property
-    def name(self) -> str:
-        if self.kind == "none":
-            return "none"
-        length = f"{self.depth:.3g}" if self.depth % 1 else f"{self.depth:.0f}"
-        return f"{length} as run" if self.kind == "as run" else f"chain{length}"
-
-    @property
-    def tokens(self) -> float:
-        """Tokens that a step brings: the accepted drafts and one more."""
-        return 1.0 + self.accepted.mean
-
-    @property
-    def cells(self) -> tuple[str, str, str]:
-        """First cells of a table: drafts, accepted and their interval."""
-        ends = ends_shown(self.accepted.low, self.accepted.high).strip()
-        return self.name, f"{self.accepted.mean:.3f}", ends
-
-    def to_dict(self) -> dict[str, Any]:
-        """Fields, ready for JSON; unknown ones are None."""
-        names = ("name", "kind", "depth", "accepted", "step_ms", "tokens_per_second", "speedup")
-        return document(self, *names, "by_assumption")
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class CountAdvice(Recommendation, _OldWord):
+class CountAdvice(Recommendation, OldWord):
     """Recommended number of drafts by counts of an engine, and the decision whether they pay.
 
     Attributes
@@ -185,17 +127,10 @@ def advice_from_counts(
     `of_costs`, what the run itself tells of its costs, stands among the notes.
     """
     counts = with_groups(counts.complete())
-    curve = forecasts(counts, max(max_drafts, counts.longest), confidence)
-    chains = [
-        _option(
-            x.depth, "chain", MeanInterval(x.accepted, x.low, x.high, counts.num_groups), costs,
-            x.by_assumption,
-        )
-        for x in curve[:max_drafts]
-    ]  # fmt: skip
+    chains = forecasts(counts, max_drafts, confidence, costs)
     as_run = _as_run(counts, costs, confidence)
-    plain = _option(0, "none", MeanInterval(0.0, 0.0, 0.0, 0), costs, {})
-    compared = chains if costs is not None else chains[: counts.longest]
+    plain = CountOption.chain(0, MeanInterval(0.0, 0.0, 0.0, 0), costs, "none")
+    compared = [*(chains if costs is not None else chains[: counts.longest])]
     if counts.has_one_length and counts.longest <= max_drafts:
         as_run = chains[counts.longest - 1]
     else:
@@ -205,7 +140,7 @@ def advice_from_counts(
         best = as_run  # what was measured, where no forecast is surely better
     worth_it = _worth_it(best, compared, costs)
     rows = sorted([plain, *compared], key=lambda row: (-row.speedup.mean, row.depth))
-    by_batch = () if costs is None else lengths_by_batch(curve[:max_drafts], costs)
+    by_batch = () if costs is None else lengths_by_batch(chains, costs)
     return CountAdvice(
         best=best,
         rows=tuple(rows),
@@ -214,10 +149,10 @@ def advice_from_counts(
         settled_by=_settled_by(best, chains, worth_it, counts, costs),
         counts=counts,
         costs=costs,
-        policies=policies_of(curve[:max_drafts], best.depth, costs, by_batch),
+        policies=policies_of(chains, best.depth, costs, by_batch),
         lengths_by_batch=by_batch,
-        wanted="" if speedup is None else acceptance_needed(speedup, costs, max_drafts, curve),
-        notes=(*_notes(counts, costs, curve, confidence), *([of_costs] if of_costs else [])),
+        wanted="" if speedup is None else acceptance_needed(speedup, costs, max_drafts, chains),
+        notes=(*_notes(counts, costs, chains[0], confidence), *([of_costs] if of_costs else [])),
         better_verifier=_better_verifier(counts, as_run),
     )
 
@@ -227,22 +162,11 @@ def _fastest(chains: Sequence[CountOption]) -> CountOption:
     return min(chains, key=lambda row: (-round(row.speedup.mean / _EQUAL), row.depth))
 
 
-def _option(
-    depth: float,
-    kind: str,
-    accepted: MeanInterval,
-    costs: StepCosts | None,
-    by_assumption: dict[str, float],
-) -> CountOption:
-    own = {"kind": kind, "accepted": accepted, "by_assumption": by_assumption}
-    return CountOption.of(accepted, costs, depth, depth=depth, **own)
-
-
 def _as_run(counts: AcceptedCounts, costs: StepCosts | None, confidence: float) -> CountOption:
     drafted = counts.sum("drafted") / (counts.sum("steps") + counts.sum("undrafted"))
     if abs(drafted - round(drafted)) < _EQUAL:
         drafted = round(drafted)
-    return _option(drafted, "as run", accepted_as_run(counts, confidence), costs, {})
+    return CountOption.chain(drafted, accepted_as_run(counts, confidence), costs, "as run")
 
 
 # --- the decision ---
@@ -370,7 +294,7 @@ def _settled_by(
 def _notes(
     counts: AcceptedCounts,
     costs: StepCosts | None,
-    curve: Sequence[Forecast],
+    first: CountOption,
     confidence: float,
 ) -> list[str]:
     total = counts.sum
@@ -396,7 +320,7 @@ def _notes(
             "intervals are at least what steps that are independent would tell: counts of each "
             "request would give wider ones"
         )
-    notes += [f"{name}: {MEANING[name]}" for name in curve[0].by_assumption]
+    notes += [f"{name}: {MEANING[name]}" for name in first.by_assumption]
     notes += counts.notes
     if costs is not None:
         passes = costs.draft_passes

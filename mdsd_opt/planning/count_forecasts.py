@@ -10,14 +10,19 @@ narrows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Floats
+from mdsd_opt.base.frames import document
 from mdsd_opt.evidence import MeanInterval, groups_alike, students_quantile
 from mdsd_opt.formats import AcceptedCounts, in_stretches, with_groups
+from mdsd_opt.planning.costs import StepCosts
+from mdsd_opt.planning.options import PricedOption, ends_shown
 
 #: Factor by which, under "fading", each draft is rejected more often than the one before.
 FADING = 1.15
@@ -50,28 +55,82 @@ MEANING = {
 }
 
 
+class OldWord:
+    """The depth of a chain by the word of the last release, which others have for one place."""
+
+    __slots__ = ()
+    depth: Any
+
+    @property
+    def num_drafts(self) -> Any:
+        """Length of the chain: `depth` says it."""
+        _warn_of_old_word()
+        return self.depth
+
+
+def _warn_of_old_word() -> None:
+    message = "num_drafts of advice by counts is depth: the old word goes with the next release"
+    warnings.warn(message, DeprecationWarning, stacklevel=3)
+
+
 @dataclass(frozen=True, slots=True)
-class Forecast:
-    """Forecast of the accepted drafts of a step with a chain of drafts.
+class CountOption(PricedOption, OldWord):
+    """A chain of drafts, with its accepted drafts, step time and speed-up.
 
     Attributes
     ----------
-    depth : int
-    accepted : float
-        Accepted drafts in the middle of the assumptions, but for those at the ends of what totals
-        leave open.
-    low, high : float
-        Lowest and highest end of the intervals of all assumptions; without chance where the
-        number of steps is not known.
+    depth : float
+        Drafts of a step; their mean where the engine stopped early, 0 for plain decoding.
+    kind : str
+        "none", "as run" for the counts themselves, or "chain" for a forecast.
+    accepted : MeanInterval
+        Drafts that a step accepts, in the middle of the assumptions but for those at the ends of
+        what totals leave open. The ends span chance, where the number of steps is known, and all
+        assumptions.
     by_assumption : dict of str to float
         Accepted drafts under each assumption, without what chance adds.
     """
 
-    depth: int
-    accepted: float
-    low: float
-    high: float
+    depth: float
+    kind: str
+    accepted: MeanInterval
     by_assumption: dict[str, float]
+
+    @classmethod
+    def chain(
+        cls,
+        depth: float,
+        accepted: MeanInterval,
+        costs: StepCosts | None,
+        kind: str = "chain",
+        by_assumption: Mapping[str, float] | None = None,
+    ) -> CountOption:
+        """Option by its depth and the drafts that it accepts."""
+        own = {"kind": kind, "accepted": accepted, "by_assumption": dict(by_assumption or {})}
+        return cls.of(accepted, costs, depth, depth=depth, **own)
+
+    @property
+    def name(self) -> str:
+        if self.kind == "none":
+            return "none"
+        length = f"{self.depth:.3g}" if self.depth % 1 else f"{self.depth:.0f}"
+        return f"{length} as run" if self.kind == "as run" else f"chain{length}"
+
+    @property
+    def tokens(self) -> float:
+        """Tokens that a step brings: the accepted drafts and one more."""
+        return 1.0 + self.accepted.mean
+
+    @property
+    def cells(self) -> tuple[str, str, str]:
+        """First cells of a table: drafts, accepted and their interval."""
+        ends = ends_shown(self.accepted.low, self.accepted.high).strip()
+        return self.name, f"{self.accepted.mean:.3f}", ends
+
+    def to_dict(self) -> dict[str, Any]:
+        """Fields, ready for JSON; unknown ones are None."""
+        names = ("name", "kind", "depth", "accepted", "step_ms", "tokens_per_second", "speedup")
+        return document(self, *names, "by_assumption")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,9 +158,12 @@ Assumption = Callable[[_Sums, int], Floats]
 
 
 def forecasts(
-    counts: AcceptedCounts, most: int = 16, confidence: float = 0.95
-) -> tuple[Forecast, ...]:
-    """Forecasts of chains of 1 .. `most` drafts; beside chance, intervals span all assumptions."""
+    counts: AcceptedCounts,
+    most: int = 16,
+    confidence: float = 0.95,
+    costs: StepCosts | None = None,
+) -> tuple[CountOption, ...]:
+    """Chains of 1 .. `most` drafts; beside chance, intervals span all assumptions."""
     counts = with_groups(counts)
     curves = {
         name: _with_intervals(
@@ -116,7 +178,8 @@ def forecasts(
         low, high = (f(getattr(x, e) for x in ends) for f, e in ((min, "low"), (max, "high")))
         likely = [x for name, x in means.items() if name not in (_ALL_OR_NOTHING, _STEEP)]
         middle = (min(likely) + max(likely)) / 2
-        rows.append(Forecast(place + 1, middle, low, high, means))
+        accepted = MeanInterval(middle, low, high, counts.num_groups)
+        rows.append(CountOption.chain(place + 1, accepted, costs, by_assumption=means))
     return tuple(rows)
 
 

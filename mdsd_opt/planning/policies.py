@@ -15,7 +15,7 @@ import numpy as np
 
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.planning.costs import StepCosts
-from mdsd_opt.planning.count_forecasts import Forecast
+from mdsd_opt.planning.count_forecasts import CountOption
 
 #: Batch sizes at which speed-ups are computed, and between which lengths are looked for.
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -52,7 +52,7 @@ class Policy:
 
 
 def lengths_by_batch(
-    forecasts: Sequence[Forecast], costs: StepCosts
+    forecasts: Sequence[CountOption], costs: StepCosts
 ) -> tuple[tuple[int, int, int], ...]:
     """Lengths as (from, to, drafts) over batches up to 256; empty unless costs are known by batch.
 
@@ -70,7 +70,7 @@ def lengths_by_batch(
         plain = here.plain()
         gains = {0: 1.0}
         for x in forecasts:
-            gains[x.depth] = (1.0 + x.accepted) * plain / here.drafted(x.depth)
+            gains[int(x.depth)] = x.tokens * plain / here.drafted(x.depth)
         chosen = max(gains, key=lambda k: (round(gains[k] / _EQUAL), -k))
         if parts and parts[-1][2] == chosen:
             parts[-1] = (parts[-1][0], batch, chosen)
@@ -80,7 +80,7 @@ def lengths_by_batch(
 
 
 def policies_of(
-    forecasts: Sequence[Forecast],
+    forecasts: Sequence[CountOption],
     depth: float,
     costs: StepCosts | None,
     by_batch: Sequence[tuple[int, int, int]],
@@ -113,7 +113,7 @@ def _by_batch(parts: Sequence[tuple[int, int, int]]) -> Policy:
     )
 
 
-def _by_confidence(forecasts: Sequence[Forecast], depth: int, costs: StepCosts) -> Policy:
+def _by_confidence(forecasts: Sequence[CountOption], depth: int, costs: StepCosts) -> Policy:
     r"""Policy that stops where the next draft is worth less than it costs.
 
     A token is worth :math:`\lambda` milliseconds, the time of a token at the best chain; one more
@@ -121,10 +121,10 @@ def _by_confidence(forecasts: Sequence[Forecast], depth: int, costs: StepCosts) 
     one are accepted is above the ratio of the two.
     """
     chain = forecasts[min(depth, len(forecasts)) - 1]
-    worth = costs.drafted(chain.depth) / (1.0 + chain.accepted)
+    worth = costs.drafted(chain.depth) / chain.tokens
     more = costs.drafted(chain.depth + 1) - costs.drafted(chain.depth)
     joint = min(max(more / worth, 0.0), 1.0)
-    reached = forecasts[0].accepted
+    reached = forecasts[0].accepted.mean
     single = min(joint / max(reached, joint, _EQUAL), 1.0)
     together = (
         f"; a pass is saved only where all {costs.batch_size} texts stop"
@@ -175,7 +175,7 @@ def _speedups(costs: StepCosts, most: int) -> Callable[[float], tuple[float, int
 
 
 def acceptance_needed(
-    speedup: float, costs: StepCosts | None, most: int, forecasts: Sequence[Forecast]
+    speedup: float, costs: StepCosts | None, most: int, forecasts: Sequence[CountOption]
 ) -> str:
     """Sentence on the least acceptance of single drafts, all alike, that gives the speed-up.
 

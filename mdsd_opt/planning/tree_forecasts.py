@@ -34,15 +34,6 @@ MAX_WIDTH = 16
 _GRID = (*range(1, 17), 20, 24, 32, 48, 64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Candidate:
-    """A tree for one scheme, with its accepted drafts where positions are independent."""
-
-    scheme: str
-    tree: Topology
-    accepted: float
-
-
 class TreeForecasts:
     """Forecasts of trees whose drafts are drawn by one scheme.
 
@@ -74,7 +65,7 @@ class TreeForecasts:
             for plan in plans_by_size(self.table, sizes[n:], depth):
                 tree = named(plan.topology)
                 key = frozenset(tree.num_drafts.items())
-                by_shape.setdefault(key, Candidate(self.scheme, tree, plan.expected_accepted))
+                by_shape.setdefault(key, Candidate(self, tree, plan.expected_accepted))
         return list(by_shape.values())
 
     def accepted(self, tree: Topology) -> Floats:
@@ -137,6 +128,29 @@ class TreeForecasts:
                 share = reached[place] * (1.0 + worth.get(child, 0.0))
                 total += share * (gains[:, column] - mean[column])
         return total
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A tree for one scheme, with its accepted drafts where positions are independent."""
+
+    forecasts: TreeForecasts
+    tree: Topology
+    planned: float
+
+    @property
+    def scheme(self) -> str:
+        return self.forecasts.scheme
+
+    @cached_property
+    def accepted(self) -> Floats:
+        """Accepted drafts by position, along the texts where they are known, shape (N,)."""
+        return self.forecasts.accepted(self.tree)
+
+    @property
+    def tokens(self) -> float:
+        """Tokens that a step brings by this forecast."""
+        return 1.0 + float(self.accepted.mean())
 
 
 def named(tree: Topology) -> Topology:
