@@ -18,7 +18,7 @@ from .draft_filter import (
 )
 from .engine_advice import (
     advice_of_run as advice_of_run, advise_from_counts as advise_from_counts,
-    check_asked as check_asked, costs_given as costs_given, counts_given as counts_given,
+    check_asked as check_asked, counts_given as counts_given,
 )
 from .engine_flags import EngineFlags as EngineFlags, engine_flags as engine_flags
 from .model_advice import ModelAdvice as ModelAdvice, advise_models as advise_models

@@ -125,33 +125,35 @@ def advise_from_counts(
     if baseline is not None:
         if not isinstance(accepted, (str, os.PathLike)):
             raise InvalidInput("baseline goes with a file that an engine wrote in accepted")
-        batch, run = costs.get("batch", 1), read_run([accepted, baseline], depth)
-        target_ms, draft_ms = costs.get("target_ms"), costs.get("draft_ms")
-        known = target_ms is not None and draft_ms is not None
-        return advice_of_run(
-            run, costs_given(**costs) if known else None, None if batch == 1 else batch, target_ms,
-            draft_ms, costs.get("draft_passes"), max_drafts, speedup, confidence,
-        )  # fmt: skip
+        run = read_run([accepted, baseline], depth)
+        return advice_of_run(run, None, max_drafts, speedup, confidence, **costs)
     counts = counts_given(accepted, drafted, by_position, depth, steps, sequence)
     return advice_from_counts(counts, costs_given(**costs), max_drafts, speedup, confidence)
 
 
 def advice_of_run(
     run: Run,
-    costs: StepCosts | None,
-    batch: int | None = None,
-    target_ms: PassCost | None = None,
-    draft_ms: PassCost | None = None,
-    draft_passes: int | None = None,
+    costs: StepCosts | None = None,
     max_drafts: int = MAX_DRAFTS,
     speedup: float | None = None,
     confidence: float = 0.95,
+    **prices: Unpack[PriceKeywords],
 ) -> CountAdvice:
-    """Advice on a run, with the costs that it tells itself where they are not given."""
+    """Advice on a run, with the costs that it tells itself where they are not given.
+
+    One of `target_ms` and `draft_ms` alone takes the place of the run's own.
+    """
     counts, note = with_groups(run.counts.complete()), ""
+    target_ms, draft_ms = prices.get("target_ms"), prices.get("draft_ms")
+    passes, rows_ms = prices.get("draft_passes"), prices.get("rows_ms")
+    one_alone = (target_ms is None) != (draft_ms is None) and passes != 0 and rows_ms is None
+    if costs is None and not one_alone:
+        costs = costs_given(**prices)
     if costs is None:
-        whole = replace(run, counts=counts)
-        costs, note = run_costs(whole, batch, target_ms, draft_ms, draft_passes)
+        if prices.get("verify_ms"):
+            raise InvalidInput("verify_ms goes with target_ms and draft_ms")
+        whole, batch = replace(run, counts=counts), prices.get("batch")
+        costs, note = run_costs(whole, batch, target_ms, draft_ms, passes)
     advice = advice_from_counts(counts, costs, max_drafts, speedup, confidence, note)
     measured = measured_speedup(run, confidence)
     notes = advice.notes

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mdsd_opt.cli.output import remark
 from mdsd_opt.errors import InvalidInput
@@ -40,20 +40,14 @@ def are_counts(names: Sequence[str]) -> bool:
 def advice_of_counts(
     sources: Sequence[str],
     depth: int | None,
-    costs: Sequence[StepCosts | None],
-    batches: Sequence[int | None],
+    prices: Sequence[dict[str, Any]],
     max_drafts: int,
     speedup: float | None,
     confidence: float,
     watch: float | None,
     with_baseline: bool,
-    given: tuple[str | None, str | None, int | None, float],
 ) -> list[CountAdvice]:
-    """Advice at each batch on the counts in files or in numbers.
-
-    Where no costs are known they are the run's own, but for the given milliseconds of a pass of
-    the target or the draft, which one of them alone may be.
-    """
+    """Advice on the counts in files or in numbers, by keywords of costs as of `advice_of_run`."""
     from mdsd_opt.formats import Run, read_run
     from mdsd_opt.planning import advice_of_run, check_asked
 
@@ -68,13 +62,10 @@ def advice_of_counts(
         run = read_run(sources, depth, watch or 10.0)
     else:
         run = Run(counts_of(sources, depth), (), ())
-    if costs[0] is None and given[3]:
-        raise InvalidInput("--verify-ms goes with --target-ms and --draft-ms")
-    by_hand = (pass_cost(given[0], "--target-ms"), pass_cost(given[1], "--draft-ms"), given[2])
-    return [
-        advice_of_run(run, cost, batch, *by_hand, max_drafts, speedup, confidence)
-        for cost, batch in zip(costs, batches, strict=True)
-    ]
+    asked: dict[str, Any] = {
+        "max_drafts": max_drafts, "speedup": speedup, "confidence": confidence,
+    }  # fmt: skip
+    return [advice_of_run(run, **asked, **own) for own in prices]
 
 
 def _with_scheme(name: str) -> str:
@@ -110,34 +101,39 @@ def counts_of(accepted: Sequence[str], depth: int | None) -> AcceptedCounts:
     )
 
 
-def priced(
+def prices(
     target_ms: str | None,
     draft_ms: str | None,
     rows_ms: str | None,
-    costs: Path | None,
-    batch: int,
-    context: int | None,
     verify_ms: float,
     draft_passes: int | None,
-    of_run: bool = False,
-    is_default: bool = False,
-) -> StepCosts | None:
-    """Costs of options, or of a file; None where they are not, or those of a run are to help."""
+) -> dict[str, Any]:
+    """Costs of options, as keywords of `advise_from_counts`."""
     from mdsd_opt.cli.verbs.plan import parse_cost
-    from mdsd_opt.planning import costs_given, read_costs
 
-    if costs is not None:
-        if rows_ms is not None or not (is_default or target_ms is draft_ms is None):
-            raise InvalidInput("--costs has the milliseconds: leave --target-ms and others out")
-        return read_costs(costs).at(batch, context, verify_ms=verify_ms, draft_passes=draft_passes)
-    if context is not None:
-        raise InvalidInput("--context goes with --costs or --measure")
-    alone = (target_ms is None) != (draft_ms is None) and draft_passes != 0
-    if of_run and alone and rows_ms is None:
+    return {
+        "target_ms": pass_cost(target_ms, "--target-ms"),
+        "draft_ms": pass_cost(draft_ms, "--draft-ms"),
+        "rows_ms": None if rows_ms is None else parse_cost(rows_ms, "--rows-ms", "rows"),
+        "verify_ms": verify_ms,
+        "draft_passes": draft_passes,
+    }
+
+
+def costs_of_file(
+    path: Path | None, batch: int, context: int | None, by_hand: dict[str, Any]
+) -> StepCosts | None:
+    """Costs of a file that was measured; None without one."""
+    from mdsd_opt.planning import read_costs
+
+    if path is None:
+        if context is not None:
+            raise InvalidInput("--context goes with --costs or --measure")
         return None
-    rows = None if rows_ms is None else parse_cost(rows_ms, "--rows-ms", "rows")
-    by_batch = (pass_cost(target_ms, "--target-ms"), pass_cost(draft_ms, "--draft-ms"))
-    return costs_given(*by_batch, rows, batch, verify_ms, draft_passes)
+    if any(by_hand[name] is not None for name in ("target_ms", "draft_ms", "rows_ms")):
+        raise InvalidInput("--costs has the milliseconds: leave --target-ms and others out")
+    beside = {name: by_hand[name] for name in ("verify_ms", "draft_passes")}
+    return read_costs(path).at(batch, context, **beside)
 
 
 def pass_cost(text: str | None, option: str) -> PassCost | None:

@@ -129,13 +129,14 @@ def advise(
     from mdsd_opt.cli.verbs.advice_of_counts import (
         advice_of_counts,
         are_counts,
-        priced,
+        costs_of_file,
+        prices,
         write_costs,
     )
     from mdsd_opt.cli.view import Form, present
     from mdsd_opt.data import sample_logits_path
+    from mdsd_opt.planning import StepCosts, engine_flags
     from mdsd_opt.planning import advise as advice_of_logits
-    from mdsd_opt.planning import engine_flags
 
     form = Form(page=report, **asdict(picture), **asdict(printed))
     if measure is not None:
@@ -160,15 +161,17 @@ def advise(
         if num_drafts is not None:
             remark("--num-drafts of advise is --depth: the old word goes with the next release")
         sources = [*(accepted or []), *(logits or [])]
-        asked = [None] if batch is None else batches
+        by_hand = prices(*given_costs, verify_ms, draft_passes)
         by_batch = advice_of_counts(
             sources, num_drafts if depth is None else depth,
             [
-                priced(*given_costs, costs, size or 1, context, verify_ms, draft_passes, True)
-                for size in asked
+                {
+                    **by_hand, "costs": costs_of_file(costs, size, context, by_hand),
+                    **({} if batch is None else {"batch": size}),
+                }
+                for size in batches
             ],
-            asked, max_drafts, speedup, confidence, watch,
-            with_baseline=accepted is None, given=(target_ms, draft_ms, draft_passes, verify_ms),
+            max_drafts, speedup, confidence, watch, with_baseline=accepted is None,
         )  # fmt: skip
         flags = engine and engine_flags(by_batch[0], engine)
         whole = " and ".join(sources)
@@ -197,11 +200,10 @@ def advise(
     drafts = len(logits or ()) - 1
     if len(each) not in (1, max(drafts, 1)):
         raise InvalidInput(f"--draft-ms has {len(each)} costs, and there are {drafts} drafts")
-    price = priced(
-        target_ms or "20", each[0], rows_ms, costs, batches[0], context, verify_ms,
-        draft_passes, is_default=target_ms is None and draft_ms is None,
-    )  # fmt: skip
-    assert price is not None
+    by_hand = prices(target_ms, draft_ms and each[0], rows_ms, verify_ms, draft_passes)
+    price = costs_of_file(costs, batches[0], context, by_hand) or StepCosts(
+        **{name: x for name, x in by_hand.items() if x is not None}, batch_size=batches[0]
+    )
     if logits and len(logits) > 2:
         options.refuse_changed(
             advise, {"verifier": verifier}, "several drafts have the optimum: leave --{name} out"
