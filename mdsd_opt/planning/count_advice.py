@@ -37,6 +37,8 @@ class CountAdvice(Recommendation, OldWord):
         Chain that is forecast to bring most tokens a second, in the middle of the assumptions.
         Without costs, and where the engine drafted a varying number and no chain is better under
         every assumption, the counts as they are.
+    as_run : CountOption
+        The counts as they are.
     rows : tuple of CountOption
         Compared options, the fastest first, plain decoding among them.
     worth_it : bool or None
@@ -56,6 +58,8 @@ class CountAdvice(Recommendation, OldWord):
         Acceptance that the requested speed-up takes, in words, or "".
     notes : tuple of str
         Assumptions of the forecast.
+    of_costs : str
+        What the run itself tells of its costs, in words, or "".
     measured : MeanInterval or None
         Speed of the run relative to the one without drafts that was given as well.
     better_verifier : str
@@ -67,18 +71,16 @@ class CountAdvice(Recommendation, OldWord):
     BELOW = ("sentence", "wanted", "settled_by")
 
     best: CountOption
+    as_run: CountOption
     rows: tuple[CountOption, ...]
-    worth_it: bool | None
-    sentence: str
-    settled_by: str
     counts: AcceptedCounts
     costs: StepCosts | None
     policies: tuple[Policy, ...]
     lengths_by_batch: tuple[tuple[int, int, int], ...]
     wanted: str
     notes: tuple[str, ...]
+    of_costs: str = ""
     measured: MeanInterval | None = None
-    better_verifier: str = ""
 
     @property
     def depth(self) -> int:
@@ -113,6 +115,114 @@ class CountAdvice(Recommendation, OldWord):
             )
         return [x for x in (*sentences, self.settled_by, self.better_verifier) if x]
 
+    @property
+    def worth_it(self) -> bool | None:
+        """Decision, None where it is not settled."""
+        if self.costs is None:
+            return None
+        ends = [x.speedup for x in self.rows if x.kind != "none"]
+        if max(x.mean if x.high != x.high else x.high for x in ends) < 1.0:
+            return False
+        return True if self.best.speedup.low > 1.0 and not self.costs.conditions else None
+
+    @property
+    def sentence(self) -> str:
+        """Decision in words, with its conditions."""
+        best, costs = self.best, self.costs
+        ends = ends_shown(1.0 + best.accepted.low, 1.0 + best.accepted.high)
+        if costs is None:
+            share = best.accepted.mean / best.depth if best.depth else 0.0
+            brings = f"a step brings {best.tokens:.2f} tokens{ends}"
+            if self.of_costs:
+                return (
+                    f"Not settled: {self.of_costs}; {brings}. That pays if it takes less than "
+                    f"{best.tokens:.2f} passes without drafts."
+                )
+            return (
+                f"Nothing is known of costs: {best.name}, {brings}. That pays if a step takes less "
+                f"than {best.tokens:.2f} passes of the target; if rows are free, if a draft takes "
+                f"less than {share:.2f} of one."
+            )
+        if self.worth_it is False:
+            favour = "".join(f", even if {x}" for x in costs.conditions)
+            needed = acceptance_needed(1.0, costs, MAX_DRAFTS, ())
+            return (
+                f"Not worth it{favour}: the best there is, {best.name}, is {best.times}. {needed}"
+            )
+        brings = f"{best.name} {best.brings(best.tokens, costs.batch_size)}"
+        if costs.conditions:
+            return (
+                f"If {' and if '.join(costs.conditions)}: {brings}; it pays as long as a step "
+                f"takes less than {best.tokens * costs.plain():.1f} ms, and is not settled before "
+                "that is measured."
+            )
+        if self.worth_it:
+            chance = "" if self.counts.sum("steps") >= 2 else ", chance left out"
+            return f"Worth it: {brings}{chance}."
+        return f"Not settled: {best.name} would be {best.times}."
+
+    @property
+    def better_verifier(self) -> str:
+        r"""Sentence on what another verifier of these drafts could accept, at most.
+
+        Every lossless rule couples a token of law p with drafts of law q. It is the first draft
+        with probability at most :math:`\sum \min(p, q)`, the share that rejection accepts, and one
+        of K drafts at most with K times that; no later draft is accepted more often than the first.
+        """
+        counts, as_run = self.counts, self.as_run
+        first = min(as_run.accepted.mean, 1.0)
+        if counts.reached is not None:
+            first = float(counts.times @ counts.reached[:, 0])
+            first /= counts.sum("steps") + counts.sum("undrafted")
+        drafts = counts.sum("drafted") / (counts.sum("steps") + counts.sum("undrafted"))
+        block, pairs = (1.0 + min(counts.longest * min(k * first, 1.0), k * drafts) for k in (1, 2))
+        return (
+            "Would a better verifier help? No lossless one accepts more of single drafts, taken "
+            "one by one, than rejection, which such engines have. A block rule brings at most "
+            f"{block:.2f} tokens a step in place of {as_run.tokens:.2f} (none more where drafts "
+            "are the likeliest tokens, not drawn), a tree of two drafts a place at most "
+            f"{pairs:.2f}: logits tell how much."
+        )
+
+    @property
+    def settled_by(self) -> str:
+        """Sentence on what to measure next, by what stands in the way first; "" if nothing does."""
+        best, counts, costs, worth_it = self.best, self.counts, self.costs, self.worth_it
+        if costs is None:
+            return (
+                "To settle it: milliseconds of a pass of the target and of the draft at your "
+                "batch, and of the target over the rows of a step (--measure writes them)."
+            )
+        if worth_it is False:
+            return ""
+        if costs.conditions:
+            rows = costs.batch_size * (1 + round(best.depth))
+            missing = [] if costs.knows_rows else [f"a target pass over {rows} rows (rows_ms)"]
+            if not costs.knows_batch:
+                missing.append(f"a draft pass for {costs.batch_size} texts (draft_ms by batch)")
+            return f"To settle it: {' and '.join(missing)}."
+        chains = sorted((x for x in self.rows if x.kind == "chain"), key=lambda x: x.depth)
+        favourites = [
+            max(chains, key=lambda row: (1 + row.by_assumption[name]) / (row.step_ms or 1)).depth
+            for name in chains[0].by_assumption
+        ]
+        low, longest = min(favourites), max(favourites)
+        if not counts.has_one_length:
+            return (
+                f"To settle it: a run that always drafts {longest}, without a stop by confidence, "
+                "with acceptance by position."
+            )
+        if low < longest and (longest > counts.longest or counts.reached is None):
+            return (
+                f"Between {low} and {longest} drafts the assumptions differ; to settle it: a run "
+                f"with {longest} drafts and acceptance by position."
+            )
+        least, mean = best.speedup.low, best.speedup.mean
+        if worth_it is None and least == least and abs(mean - 1.0) > 0.005:
+            more = counts.num_groups * ((mean - least) / abs(mean - 1.0)) ** 2
+            return f"To settle it: about {more:.2g} {counts.unit} instead of {counts.num_groups}."
+        return ""
+
 
 def advice_from_counts(
     counts: AcceptedCounts,
@@ -130,30 +240,27 @@ def advice_from_counts(
     chains = forecasts(counts, max_drafts, confidence, costs)
     as_run = _as_run(counts, costs, confidence)
     plain = CountOption.chain(0, MeanInterval(0.0, 0.0, 0.0, 0), costs, "none")
-    compared = [*(chains if costs is not None else chains[: counts.longest])]
+    compared = [plain, *(chains if costs is not None else chains[: counts.longest])]
     if counts.has_one_length and counts.longest <= max_drafts:
         as_run = chains[counts.longest - 1]
     else:
-        compared = [*compared, as_run]
+        compared.append(as_run)
     best = as_run if costs is None else _fastest(chains)
     if not counts.has_one_length and not best.speedup.low > as_run.speedup.mean:
         best = as_run  # what was measured, where no forecast is surely better
-    worth_it = _worth_it(best, compared, costs)
-    rows = sorted([plain, *compared], key=lambda row: (-row.speedup.mean, row.depth))
+    rows = sorted(compared, key=lambda row: (-row.speedup.mean, row.depth))
     by_batch = () if costs is None else lengths_by_batch(chains, costs)
     return CountAdvice(
-        best=best,
-        rows=tuple(rows),
-        worth_it=worth_it,
-        sentence=_sentence(best, worth_it, counts, costs, of_costs),
-        settled_by=_settled_by(best, chains, worth_it, counts, costs),
-        counts=counts,
-        costs=costs,
-        policies=policies_of(chains, best.depth, costs, by_batch),
-        lengths_by_batch=by_batch,
-        wanted="" if speedup is None else acceptance_needed(speedup, costs, max_drafts, chains),
-        notes=(*_notes(counts, costs, chains[0], confidence), *([of_costs] if of_costs else [])),
-        better_verifier=_better_verifier(counts, as_run),
+        best,
+        as_run,
+        tuple(rows),
+        counts,
+        costs,
+        policies_of(chains, best.depth, costs, by_batch),
+        by_batch,
+        "" if speedup is None else acceptance_needed(speedup, costs, max_drafts, chains),
+        (*_notes(counts, costs, chains[0], confidence), *([of_costs] if of_costs else [])),
+        of_costs,
     )
 
 
@@ -167,128 +274,6 @@ def _as_run(counts: AcceptedCounts, costs: StepCosts | None, confidence: float) 
     if abs(drafted - round(drafted)) < _EQUAL:
         drafted = round(drafted)
     return CountOption.chain(drafted, accepted_as_run(counts, confidence), costs, "as run")
-
-
-# --- the decision ---
-
-
-def _worth_it(
-    best: CountOption, compared: Sequence[CountOption], costs: StepCosts | None
-) -> bool | None:
-    if costs is None:
-        return None
-    highest = [
-        x.speedup.high if x.speedup.high == x.speedup.high else x.speedup.mean for x in compared
-    ]
-    if max(highest) < 1.0:
-        return False
-    low = best.speedup.low
-    return True if low > 1.0 and not costs.conditions else None
-
-
-def _sentence(
-    best: CountOption,
-    worth_it: bool | None,
-    counts: AcceptedCounts,
-    costs: StepCosts | None,
-    note: str,
-) -> str:
-    ends = ends_shown(1.0 + best.accepted.low, 1.0 + best.accepted.high)
-    if costs is None:
-        share = best.accepted.mean / best.depth if best.depth else 0.0
-        brings = f"a step brings {best.tokens:.2f} tokens{ends}"
-        if note:
-            return (
-                f"Not settled: {note}; {brings}. That pays if it takes less than "
-                f"{best.tokens:.2f} passes without drafts."
-            )
-        return (
-            f"Nothing is known of costs: {best.name}, {brings}. That pays if a step takes less "
-            f"than {best.tokens:.2f} passes of the target; if rows are free, if a draft takes less "
-            f"than {share:.2f} of one."
-        )
-    if worth_it is False:
-        favour = "".join(f", even if {x}" for x in costs.conditions)
-        needed = acceptance_needed(1.0, costs, MAX_DRAFTS, ())
-        return f"Not worth it{favour}: the best there is, {best.name}, is {best.times}. {needed}"
-    brings = f"{best.name} {best.brings(best.tokens, costs.batch_size)}"
-    if costs.conditions:
-        return (
-            f"If {' and if '.join(costs.conditions)}: {brings}; it pays as long as a step takes "
-            f"less than {best.tokens * costs.plain():.1f} ms, and is not settled before that is "
-            "measured."
-        )
-    if worth_it:
-        chance = "" if counts.sum("steps") >= 2 else ", chance left out"
-        return f"Worth it: {brings}{chance}."
-    return f"Not settled: {best.name} would be {best.times}."
-
-
-def _better_verifier(counts: AcceptedCounts, as_run: CountOption) -> str:
-    r"""Sentence on what another verifier of these drafts could accept, at most.
-
-    Every lossless rule couples a token of law p with drafts of law q. It is the first draft with
-    probability at most :math:`\sum \min(p, q)`, the share that rejection accepts, and one of K
-    drafts at most with K times that; no later draft is accepted more often than the first.
-    """
-    first = min(as_run.accepted.mean, 1.0)
-    if counts.reached is not None:
-        first = float(counts.times @ counts.reached[:, 0])
-        first /= counts.sum("steps") + counts.sum("undrafted")
-    drafts = counts.sum("drafted") / (counts.sum("steps") + counts.sum("undrafted"))
-    block, pairs = (1.0 + min(counts.longest * min(k * first, 1.0), k * drafts) for k in (1, 2))
-    return (
-        "Would a better verifier help? No lossless one accepts more of single drafts, taken one by "
-        f"one, than rejection, which such engines have. A block rule brings at most {block:.2f} "
-        f"tokens a step in place of {as_run.tokens:.2f} (none more where drafts are "
-        f"the likeliest tokens, not drawn), a tree of two drafts a place at most {pairs:.2f}: "
-        "logits tell how much."
-    )
-
-
-def _settled_by(
-    best: CountOption,
-    chains: Sequence[CountOption],
-    worth_it: bool | None,
-    counts: AcceptedCounts,
-    costs: StepCosts | None,
-) -> str:
-    """Sentence on what to measure next, by what stands in the way first; "" if nothing does."""
-    if costs is None:
-        return (
-            "To settle it: milliseconds of a pass of the target and of the draft at your batch, "
-            "and of the target over the rows of a step (--measure writes them)."
-        )
-    if worth_it is False:
-        return ""
-    if costs.conditions:
-        rows = costs.batch_size * (1 + round(best.depth))
-        missing = [] if costs.knows_rows else [f"a target pass over {rows} rows (rows_ms)"]
-        if not costs.knows_batch:
-            missing.append(f"a draft pass for {costs.batch_size} texts (draft_ms by batch)")
-        return f"To settle it: {' and '.join(missing)}."
-    names = chains[0].by_assumption
-    favourites = {
-        round(max(chains, key=lambda row: (1 + row.by_assumption[name]) / (row.step_ms or 1)).depth)
-        for name in names
-    }
-    longest = max(favourites)
-    if not counts.has_one_length:
-        return (
-            f"To settle it: a run that always drafts {longest}, without a stop by confidence, with "
-            "acceptance by position."
-        )
-    if len(favourites) > 1 and (longest > counts.longest or counts.reached is None):
-        low = min(favourites)
-        return (
-            f"Between {low} and {longest} drafts the assumptions differ; to settle it: a run with "
-            f"{longest} drafts and acceptance by position."
-        )
-    least, mean = best.speedup.low, best.speedup.mean
-    if worth_it is None and least == least and abs(mean - 1.0) > 0.005:
-        more = counts.num_groups * ((mean - least) / abs(mean - 1.0)) ** 2
-        return f"To settle it: about {more:.2g} {counts.unit} instead of {counts.num_groups}."
-    return ""
 
 
 def _notes(
