@@ -38,7 +38,14 @@ def chain_of(num_drafts: int) -> Topology:
 
 
 class Caller:
-    """Call the function with arrays of its library, and return its answer unchanged."""
+    """Call the function with arrays of its library, and return its answer unchanged.
+
+    `float_type` is that of the laws; `given` and `handed` are the arrays of the last call, before
+    and after they were converted.
+    """
+
+    given: Sequence[NDArray[Any]] = ()
+    handed: Sequence[Any] = ()
 
     def __init__(
         self,
@@ -52,7 +59,8 @@ class Caller:
             _need_torch()
         self._verify, self._logarithms = verify, takes != "probabilities"
         self._is_batch = batch
-        self._convert = _tensors if library == "torch" else _arrays
+        self.float_type = "float32" if library == "torch" else "float64"
+        self._is_torch = library == "torch"
         self.rng, self._takes_rng = rng, "rng" in _parameters(verify)
 
     def __call__(self, p: Matrix, q: Matrix, drafts: Text) -> Any:
@@ -68,9 +76,22 @@ class Caller:
         if self._logarithms:
             with np.errstate(divide="ignore"):
                 laws = [np.log(law) for law in laws]
-        arguments: list[NDArray[Any]] = [*laws, drafts]
+        self.given = [*laws, drafts]
+        self.handed = self.converted(self.given)
         named = {"rng": self.rng} if self._takes_rng else {}
-        return ran(self._verify(*self._convert(arguments), **named))
+        return ran(self._verify(*self.handed, **named))
+
+    def converted(self, rows: Sequence[NDArray[Any]]) -> list[Any]:
+        """Copies, which may be written to, in the library and the type of floats."""
+        if not self._is_torch:
+            return [
+                row.astype(row.dtype if row.dtype == np.int64 else self.float_type) for row in rows
+            ]
+        import torch
+
+        kind = getattr(torch, self.float_type)
+        tensors = [torch.from_numpy(row.copy()) for row in rows]
+        return [row if row.dtype == torch.int64 else row.to(kind) for row in tensors]
 
 
 def _parameters(function: Callable[..., Any]) -> Sequence[str]:
@@ -78,19 +99,6 @@ def _parameters(function: Callable[..., Any]) -> Sequence[str]:
         return list(inspect.signature(function).parameters)
     except (TypeError, ValueError):  # some built-in functions have none
         return []
-
-
-def _arrays(rows: Sequence[NDArray[Any]]) -> list[Any]:
-    return [row.copy() for row in rows]  # they may be written to
-
-
-def _tensors(rows: Sequence[NDArray[Any]]) -> list[Any]:
-    import torch
-
-    return [
-        torch.from_numpy(row.copy() if row.dtype == np.int64 else row.astype(np.float32))
-        for row in rows
-    ]
 
 
 def _need_torch() -> None:

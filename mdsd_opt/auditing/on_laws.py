@@ -269,7 +269,7 @@ class OnTrees:
             begun: list[TreeSample | InvalidInput] = []
             for laws in wide:
                 try:
-                    sample = TreeSample(self._rule(laws))
+                    sample = TreeSample(self.rule(laws))
                     sample.sample(min(_FIRST_CALLS, self.options.num_trials), rng, deadline)
                     begun.append(sample)
                 except (AlwaysFails, NoTokenLeft) as error:
@@ -312,7 +312,7 @@ class OnTrees:
             return self.asked
         return next(calls for most, calls in _CALLS_UP_TO if laws.vocab_size <= most)
 
-    def _rule(
+    def rule(
         self,
         laws: SmallLaws | WideLaws,
         applied: tuple[bool, bool] = (False, False),
@@ -335,16 +335,16 @@ class OnTrees:
         if replay is None or not replay.differing:
             hopeless = self.undriven >= _HOPELESS and not self.driven
             method = "sampling" if hopeless else self.options.method
-            report = report_of(self._rule(one, seconds=seconds, method=method), rng)
+            report = report_of(self.rule(one, seconds=seconds, method=method), rng)
             self.driven += report.method == "driven"
             self.undriven += report.method != "driven"
             return report
         if self.sampled_suspects:
-            rule = self._rule(one, num_trials=min(_BESIDE_SUSPECT, self.options.num_trials))
+            rule = self.rule(one, num_trials=min(_BESIDE_SUSPECT, self.options.num_trials))
             return TreeSample(rule).settled(rng, deadline)
         self.sampled_suspects = True
         many = min(replay.period, _MOST_SUSPECT)
-        rule = self._rule(one, num_trials=self.options.num_trials * many)
+        rule = self.rule(one, num_trials=self.options.num_trials * many)
         return TreeSample(rule).settled(rng, deadline, replay.is_suspect)
 
     def _replayed(
@@ -356,7 +356,7 @@ class OnTrees:
         cases: list[Case] = []
         for one in laws:
             with suppress(NoTokenLeft):
-                rule = self._rule(one)
+                rule = self.rule(one)
                 for _ in range(_REPEATED // len(laws)):
                     cases.append(partial(rule.outcome, rule.drawn(rng)))
         if not cases:
@@ -399,10 +399,10 @@ class OnTrees:
             if seconds <= 0:
                 return False
             if isinstance(there, SmallLaws):
-                rule = self._rule(there, applied, num_trials=_SIDE_CALLS, seconds=seconds)
+                rule = self.rule(there, applied, num_trials=_SIDE_CALLS, seconds=seconds)
                 clean = report_of(rule, rng).clean
             else:
-                sample = TreeSample(self._rule(there, applied))
+                sample = TreeSample(self.rule(there, applied))
                 sample.sample(_SIDE_CALLS, rng, deadline)
                 clean = sample.report(rng).clean
             return clean and time.perf_counter() <= deadline
@@ -410,7 +410,7 @@ class OnTrees:
         if side := broken_side(is_right, self.promises):
             return side
         for one in [laws[0], *([] if there is laws[0] or worst.certain else [there])]:
-            drawn = self._rule(one).drawn
+            drawn = self.rule(one).drawn
             if sign := behaviour(self.verify, drawn, one.vocab_size, rng, deadline):
                 return sign
         return ""

@@ -137,6 +137,27 @@ def fixed_laws(size: int) -> list[SmallLaws]:
     return [SmallLaws(name, size, _rolled(p), _rolled(q)) for name, (p, q) in pairs.items()]
 
 
+def edge_laws() -> list[SmallLaws]:
+    """Laws that functions fail on which are right on others.
+
+    One token, a flat law that is its own draft, a certain target, a certain draft, and two laws
+    without a token in common.
+    """
+    pairs = {
+        "one token": ([1.0], [1.0]),
+        "flat": ([0.25] * 4, [0.25] * 4),
+        CERTAIN: ([0.0, 1.0, 0.0], [0.2, 0.3, 0.5]),
+        "certain draft": ([0.2, 0.3, 0.5], [0.0, 1.0, 0.0]),
+        "unlike": ([0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.3, 0.7]),
+    }
+
+    def always(law: list[float]) -> Model:
+        values = np.array(law)
+        return lambda text: values
+
+    return [SmallLaws(x, len(p), always(p), always(q), True) for x, (p, q) in pairs.items()]
+
+
 def _rolled(law: Vector) -> Model:
     return lambda text: np.roll(law, sum(text))
 

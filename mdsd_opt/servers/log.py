@@ -22,8 +22,8 @@ from mdsd_opt.servers.tally import Tally
 #: Kind of the first record of a log, and the version of its form.
 HEADER, FORM = "audit", 1
 
-#: Most cells of laws that are kept; the least recently used laws are dropped first.
-MOST_CELLS = 300_000
+#: Most cells of laws that are kept, 64 MB of them; the least recently used laws are dropped first.
+MOST_CELLS = 4_000_000
 
 
 class KnownLaws:

@@ -24,7 +24,7 @@ from mdsd_opt.errors import InvalidInput, ServerError
 from mdsd_opt.servers.adapter import Counters, ServerAdapter, ServerAnswer, connected
 from mdsd_opt.servers.connection import Connection, Crew
 from mdsd_opt.servers.laws import distance
-from mdsd_opt.servers.log import Learned, Log
+from mdsd_opt.servers.log import KnownLaws, Learned, Log
 from mdsd_opt.servers.report import ServerReport, power_of_ten
 from mdsd_opt.servers.request import Request
 from mdsd_opt.servers.tally import Tally, TokenKeywords, TokenOptions
@@ -396,8 +396,7 @@ class _Session:
         if self.draft is not None and self.server.continues:
             lengths[::_ROUND] = [3] * len(lengths[::_ROUND])  # one draft of one token at most
         pairs = list(zip(chosen, lengths, strict=True))
-        answers = self.crew.map(lambda pair: self.server.sample(*pair), pairs)
-        controls = self._learn_laws(answers)
+        answers, controls = self._texts(self.server, pairs)
         self._learn_drafts([*answers, *controls])
         for answer in controls:
             self._add(answer, is_control=True)
@@ -431,41 +430,53 @@ class _Session:
             }
         )
 
-    def _prefixes(self, answers: Sequence[ServerAnswer], known: Any) -> list[tuple[int, ...]]:
-        """Distinct texts before those tokens whose law is not known."""
-        prefixes: dict[tuple[int, ...], None] = {}
-        for answer in answers:
-            for n in range(len(answer.tokens)):
-                prefix = (*answer.prompt, *answer.tokens[:n])
-                if known.get(prefix) is None:
-                    prefixes[prefix] = None
-        return list(prefixes)
+    @staticmethod
+    def _prefixes(answer: ServerAnswer, known: KnownLaws) -> list[tuple[int, ...]]:
+        """Texts before those tokens whose law is not known."""
+        texts = [(*answer.prompt, *answer.tokens[:n]) for n in range(len(answer.tokens))]
+        return [text for text in texts if known.get(text) is None]
 
-    def _learn_laws(self, answers: Sequence[ServerAnswer]) -> list[ServerAnswer]:
-        """Ask for laws that came with no text; the tokens that come with them are a control."""
-        if any(answer.laws is not None for answer in answers):
-            return []
-        source = self.plain or self.server
-        needed = self._prefixes(answers, self.learned.laws)
+    def _texts(
+        self, server: ServerAdapter, pairs: Sequence[tuple[list[int], int]]
+    ) -> tuple[list[ServerAnswer], list[ServerAnswer]]:
+        """Texts of a server; where no laws came with them, tokens that these are asked for with.
+
+        These tokens are a control. One request follows another along a text, which the server
+        then reads once: reading is what takes the time of a model on a CPU.
+        """
+        source, claims = self.plain or self.server, dict[tuple[int, ...], object]()
+
+        def asked(pair: tuple[list[int], int]) -> tuple[ServerAnswer, list[Any]]:
+            answer, mine = server.sample(*pair), object()
+            if answer.laws is not None:
+                return answer, []
+            needed = self._prefixes(answer, self.learned.laws)
+            return answer, [
+                (x, *source.one(x)) for x in needed if claims.setdefault(x, mine) is mine
+            ]
+
+        done = self.crew.map(asked, pairs)
         controls = []
-        for prefix, (token, law) in zip(needed, self.crew.map(source.one, needed), strict=True):
+        for prefix, token, law in (one for _, ones in done for one in ones):
             if law is not None:
                 self.log.add({"kind": "law", "prefix": prefix, "law": law.to_record()})
                 controls.append(ServerAnswer([token], None, list(prefix)))
+        answers = [answer for answer, _ in done]
         if (
-            not controls
+            all(answer.laws is None for answer in answers)
+            and not controls
             and not len(self.learned.laws)
             and self.texts > _ROUNDS_FOR_LAWS * len(answers)
         ):
             self.log.add({"kind": "no law"})
-        return controls
+        return answers, controls
 
     def _learn_drafts(self, answers: Sequence[ServerAnswer]) -> None:
         if self.draft is None or not self.draft.continues:
             return
         draft, known = self.draft, self.learned.drafts
         if draft.scores_texts:
-            texts = [one for one in answers if self._prefixes([one], known)]
+            texts = [one for one in answers if self._prefixes(one, known)]
             rows = self.crew.map(lambda one: draft.laws_along(one.prompt, one.tokens), texts)
             pairs = [
                 ((*one.prompt, *one.tokens[:n]), law)
@@ -473,8 +484,8 @@ class _Session:
                 for n, law in enumerate(laws)
             ]
         else:
-            needed = self._prefixes(answers, known)
-            pairs = list(zip(needed, self.crew.map(draft.law, needed), strict=True))
+            needed = dict.fromkeys(x for one in answers for x in self._prefixes(one, known))
+            pairs = list(zip(needed, self.crew.map(draft.law, list(needed)), strict=True))
         for prefix, law in pairs:
             if law is not None and known.get(prefix) is None:
                 self.log.add({"kind": "draft law", "prefix": prefix, "law": law.to_record()})
@@ -505,9 +516,9 @@ class _Session:
     def _control(self) -> None:
         """Request tokens without speculation: texts of the plain server, or single tokens."""
         if self.plain is not None:
-            plain, length = self.plain, self._length()
-            answers = self.crew.map(lambda x: plain.sample(x, length), self._next_prompts())
-            answers += self._learn_laws(answers)
+            pairs = [(prompt, self._length()) for prompt in self._next_prompts()]
+            answers, controls = self._texts(self.plain, pairs)
+            answers += controls
         else:
             visited = self.learned.visited if self.server.continues else self.prompts
             places = self.rng.integers(len(visited), size=_ROUND * self.limits.concurrency)

@@ -226,12 +226,12 @@ def test_pytest_shows_each_check_and_no_docstring(here: Path) -> None:
         capture_output=True, text=True, cwd=here, timeout=600, check=False,
         env={**os.environ, "PYTHONPATH": str(Path(mo.__file__).parents[1])},
     )  # fmt: skip
-    assert "takes-whole_texts] FAILED" in done.stdout, done.stdout
+    assert "takes-lossless] FAILED" in done.stdout, done.stdout
     assert "greedy-" in done.stdout
     assert "NOT LOSSLESS" in done.stdout
     assert "Parameters" not in done.stdout
     shown = done.stdout.partition("= FAILURES =")[2].partition("short test summary")[0]
-    assert len(shown.splitlines()) < 25, shown
+    assert len(shown.splitlines()) < 12 * done.stdout.count("] FAILED"), shown
 
 
 # --- D: several drafts of one target ---
