@@ -355,7 +355,8 @@ class _Session:
         finally:
             self.crew.dismiss()
         self._count()
-        end = {"seconds": self.seconds, "requests": self.requests, "early": is_early}
+        made = self.requests - self._earlier
+        end = {"seconds": self.seconds, "requests": made, "early": is_early}
         self.log.add({"kind": "end", **end})
 
         def curl(prompt: Sequence[int], is_whole: bool) -> str:

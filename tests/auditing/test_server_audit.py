@@ -365,6 +365,8 @@ class TestLog:
             assert second.requests > first.requests
             assert second.drafted > first.drafted
             assert any("goes on" in note for note in second.notes)
+            still = ask(max_tokens=500)  # enough, but for finding out what the server is
+            assert 0 <= still.requests - second.requests < first.requests
             third = mo.audit_tokens(log)
             assert third.log10_e == pytest.approx(second.log10_e)
             with pytest.raises(InvalidInput, match=r"another audit \(sampling differ\)"):
