@@ -42,14 +42,10 @@ def surplus(p: Law, q: Law, scale: Fraction) -> Fraction:
 
 def rejected_by_rrs(p: Law, q: Law, num_drafts: int) -> Fraction:
     """Probability that recursive rejection takes none of K i.i.d. drafts."""
-    residual, undecided = list(p), Fraction(1)
+    left, undecided = list(p), Fraction(1)
     for _ in range(num_drafts):
-        residual = [max(x - y, Fraction(0)) for x, y in zip(residual, q, strict=True)]
-        total = sum(residual, Fraction(0))
-        undecided *= total
-        if total == 0:
-            return undecided
-        residual = [x / total for x in residual]
+        left = [max(x - undecided * y, Fraction(0)) for x, y in zip(left, q, strict=True)]
+        undecided = sum(left, Fraction(0))
     return undecided
 
 

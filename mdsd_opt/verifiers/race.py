@@ -100,21 +100,18 @@ def acceptance(p: Sequence[Any], q: Sequence[Any], num_drafts: int) -> Any:
     With x_i = exp(t c_i) - 1, Pr[N < K] = e^{-t l} times the sum of the elementary symmetric
     polynomials of degree below K in x, and those are sums of exponentials in t.
     """
-    total = p[0] * 0
-    for j, mass in enumerate(p):
-        if mass <= 0 or q[j] <= 0:
-            continue
-        excess = [q[i] * p[j] / q[j] - p[i] for i in range(len(p)) if i != j]
+    total, most = p[0] * 0, num_drafts - 1
+    for j in (j for j, mass in enumerate(p) if mass > 0 and q[j] > 0):
+        excess = (q[i] * p[j] / q[j] - p[i] for i in range(len(p)) if i != j)
         ahead = [c for c in excess if c > 0]
-        n, most = len(ahead), num_drafts - 1
+        n, everything = len(ahead), 1 + sum(ahead)
         if n <= most:
-            total += mass
+            total += p[j]
             continue
-        everything = 1 + sum(ahead)
         for size in range(num_drafts):
             sign = (-1) ** (most - size) * comb(n - size - 1, most - size)
-            for rivals in combinations(ahead, size):
-                total += mass * sign / (everything - sum(rivals))
+            terms = (1 / (everything - sum(rivals)) for rivals in combinations(ahead, size))
+            total += p[j] * sign * sum(terms)
     return total
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -154,17 +156,18 @@ def test_races_on_the_edges(p: list[float], q: list[float], num_drafts: int) -> 
 
 # --- what rules lose at most ---
 
-DIGITS = {  # K: rrs, kseq, race against the optimum with replacement
-    2: (4 / 27, 1 / 9, 0.165173),
-    3: (0.185903, 0.134970, 0.160593),
-    4: (0.203223, 0.145620, 0.157787),
-    8: (0.227513, 0.160293, 0.153016),
+DIGITS = {  # K: rrs, kseq, race, SpecTr-GBV against the optimum with replacement
+    2: (4 / 27, 1 / 9, 0.165173, np.log(2) / 2 - 0.25),
+    3: (0.185903, 0.134970, 0.160593, 0.116238),
+    4: (0.203223, 0.145620, 0.157787, 0.125057),
+    8: (0.227513, 0.160293, 0.153016, 0.137283),
 }
 
 
 @pytest.mark.parametrize("num_drafts", DIGITS)
 def test_worst_cases_have_the_known_digits(num_drafts: int) -> None:
-    for rule, gap in zip(("rrs", "kseq", "race"), DIGITS[num_drafts], strict=True):
+    rules = ("rrs", "kseq", "race", "spectr_gbv")
+    for rule, gap in zip(rules, DIGITS[num_drafts], strict=True):
         case = mo.worst_case(rule, num_drafts, "with_replacement")
         assert case.gap == pytest.approx(gap, abs=1e-6)
         assert case.proven
@@ -201,11 +204,46 @@ def test_instances_of_the_race_reach_what_is_claimed(num_drafts: int) -> None:
     assert lost == pytest.approx(case.gap, abs=1e-6)
 
 
+def planned(p: Iterable[Any], q: Iterable[Any], num_drafts: int) -> Any:
+    """Mass that SpecTr-GBV is to accept of one token."""
+    return sum(
+        x * (1 - (1 - min(y / x, x / x)) ** num_drafts) for x, y in zip(p, q, strict=True) if x > 0
+    )
+
+
+@pytest.mark.parametrize("num_drafts", [1, 2, 3, 8])
+def test_the_plan_of_spectr_gbv_loses_as_much_as_is_claimed(num_drafts: int) -> None:
+    case = mo.worst_case("spectr_gbv", num_drafts)
+    p, q = case.problem.target, case.problem.drafts.q  # type: ignore[attr-defined]
+    assert solve(case.problem).acceptance_rate == pytest.approx(1)
+    assert 1 - planned(p, q, num_drafts) == pytest.approx(case.gap, abs=1e-5)
+    few = 1e-6  # nearly all of p is never drafted; the rest has K times as much as q
+    p, q = [0.0, num_drafts * few, 1 - num_drafts * few], [1 - few, few, 0.0]
+    best = -np.expm1(num_drafts * np.log1p(-few))
+    assert planned(p, q, num_drafts) / best == pytest.approx(case.least_share, rel=1e-5)
+
+
+@pytest.mark.parametrize("num_drafts", [2, 3])
+def test_no_instance_of_spectr_gbv_loses_more_in_fractions(num_drafts: int) -> None:
+    rng, case = np.random.default_rng(num_drafts), mo.worst_case("spectr_gbv", num_drafts)
+    share = 1 - Fraction(num_drafts - 1, num_drafts) ** num_drafts
+    gaps = []
+    for size in (2, 3, 5) * 20:
+        counts = rng.integers(0, 9, (2, size)) + np.eye(2, size, dtype=int)
+        p, q = ([Fraction(int(n), int(row.sum())) for n in row] for row in counts)
+        best, plan = rule_bounds.optimum(p, q, num_drafts), planned(p, q, num_drafts)
+        assert plan >= share * best
+        gaps.append(float(best - plan))
+    assert max(gaps) <= case.gap
+    assert max(gaps) > case.gap / 2
+
+
 def test_worst_cases_tend_to_their_limits() -> None:
     many = 10**9
     assert mo.worst_case("rrs", many).gap == pytest.approx(0.25, abs=1e-7)
     assert mo.worst_case("kseq", many).gap == pytest.approx(0.17363729, abs=1e-7)
     assert mo.worst_case("race", many, "with_replacement").gap == pytest.approx(0.148496, abs=1e-6)
+    assert mo.worst_case("spectr_gbv", many).gap == pytest.approx(0.148496, abs=1e-6)
 
 
 def test_a_rule_of_which_nothing_is_known_is_refused() -> None:

@@ -7,8 +7,8 @@ import pickle
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import combinations, product
+from dataclasses import dataclass, field, replace
+from itertools import combinations, count, product
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -214,6 +214,7 @@ class _StreamAudit:
     vocab_size: int
     options: Options
     next_seed: int = 0
+    rounds: int = 0
     drawn: dict[str, list[Integers]] = field(default_factory=lambda: defaultdict(list))
     log: ViolationLog = field(default_factory=ViolationLog)
     notes: list[str] = field(default_factory=list)
@@ -224,7 +225,7 @@ class _StreamAudit:
         self.next_seed = 2 * int(self.rng.integers(2**29))
 
         def look(options: Options) -> list[StreamReport]:
-            self.options, is_first = options, not any(self.drawn.values())
+            self.options, is_first = options, self.rounds == 0
             try:
                 self._draw(deadline)
                 if is_first:
@@ -246,15 +247,17 @@ class _StreamAudit:
     def _draw(self, deadline: float) -> None:
         """Draw what is missing, in rounds of whole batches; no more begin after the deadline."""
         wanted = math.ceil(self.options.num_trials / _ROUND)
-        have = max(map(len, self.drawn.values()), default=0)
-        with progress_bar("batches of draws", wanted - have, self.options.progress) as advance:
-            for done in range(have, wanted):
-                if done and time.perf_counter() > deadline:
-                    told = f"{done * _ROUND:,} of {wanted * _ROUND:,} requests were asked for"
+        with progress_bar("rounds of draws", wanted, self.options.progress) as advance:
+            while self.rounds < wanted:
+                if self.rounds and time.perf_counter() > deadline:
+                    told = (
+                        f"{self.rounds * _ROUND:,} of {wanted * _ROUND:,} requests were asked for"
+                    )
                     self.notes.append(self.options.up(told))
                     return
                 self._draw_round()
-                advance(done + 1 - have)
+                self.rounds += 1
+                advance(self.rounds)
 
     def _draw_round(self) -> None:
         """Draw one round of each kind, and half of one of the wide law."""
@@ -326,21 +329,17 @@ class _StreamAudit:
         from mdsd_opt.errors import MdsdError
 
         seeds = self._seeds(_REPEATED) if self.seeded else []
-        asked = [seeds, [None] * (_BATCHES * BATCH if self.unseeded else 0)]
-        job = {
-            "sampler": self.asker.sampler,
-            "roles": self.asker.roles,
-            "asked": asked,
-            "positions": _UNSEEDED_POSITIONS,
-        }
+        without: list[int | None] = [None] * (_BATCHES * BATCH if self.unseeded else 0)
+        job = {"asker": replace(self.asker, names=count()), "asked": [seeds, without]}
+        job["positions"] = _UNSEEDED_POSITIONS
         try:
             pickle.dumps(job)
             if getattr(self.asker.sampler, "__module__", "") == "__main__":
                 raise pickle.PicklingError("a script's own functions cannot be imported from it")
-            found = []
-            for _ in range(2):
-                left = deadline - time.perf_counter()
-                found.append(run_in_child(in_child, job, timeout=left, memory=None))
+            found = [
+                run_in_child(in_child, job, timeout=deadline - time.perf_counter(), memory=None)
+                for _ in range(2)
+            ]
         except (pickle.PicklingError, AttributeError, TypeError, MdsdError, OutOfBudget) as error:
             self.notes.append(f"two processes were not compared: {describe(error)}")
             return

@@ -88,11 +88,8 @@ def answered(sampler: Sampler, requests: list[StreamRequest]) -> Integers:
     return tokens.astype(np.int64)
 
 
-def in_child(
-    sampler: Sampler, roles: Sequence[str], asked: list[list[int | None]], positions: int
-) -> list[Integers]:
+def in_child(asker: Asker, asked: list[list[int | None]], positions: int) -> list[Integers]:
     """Tokens of requests with these seeds: the job of another process."""
-    asker = Asker(sampler, roles)
     return [asker.drawn(seeds, positions) for seeds in asked]
 
 
