@@ -249,6 +249,8 @@ def test_worst_cases_tend_to_their_limits() -> None:
 def test_a_rule_of_which_nothing_is_known_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"'spechub'.*there are 'optimal'"):
         mo.worst_case("spechub", 2)
+    with pytest.raises(InvalidInput, match=r"'traversal'.*is open: 0\.3609"):
+        mo.worst_case("traversal", 2)
     with pytest.raises(InvalidInput, match="drafts='without_replacement'"):
         mo.worst_case("kseq", 2, "without_replacement")
     with pytest.raises(InvalidInput, match="num_drafts"):
