@@ -29,6 +29,9 @@ Key = TypeVar("Key")
 #: Schemes that never draft a token of probability zero, as one that is plugged in may.
 _KNOWN = ("with_replacement", "without_replacement", "greedy", "top_k")
 
+#: Least probability that is not zero.
+_TINY = np.finfo(float).smallest_subnormal
+
 
 @dataclass(frozen=True, slots=True)
 class Rated:
@@ -147,20 +150,23 @@ class DraftRows:
         p = _law("target_logits", self.target, row, self.of_target)
         logits = self.draft[row].astype(np.float64)
         order = np.argsort(-logits) if any(x.masks_tokens for x in settings) else slice(None)
+        with np.errstate(divide="ignore"):
+            log_p = np.log(p)
         rates = []
-        for (temperature, _), group in groupby(settings, key=_temperature_first):
-            plain = Sampling(temperature)
+        for (temperature, is_cut), alike in groupby(settings, key=_temperature_first):
+            group, plain = [*alike], Sampling(temperature)
+            sides = np.array([[log_p], [logits]])
             q = _law("draft_logits", self.draft, row, plain)
-            least = np.maximum(_least_kept(q[order], [*group]), np.finfo(float).smallest_subnormal)
-            kept = [np.flatnonzero(q >= x) for x in least]
-            sides = np.full((2, len(kept), max(map(len, kept)) + 1), -np.inf)
-            for n, tokens in enumerate(kept):
-                with np.errstate(divide="ignore"):
-                    sides[0, n, : tokens.size] = np.log(p[tokens])
-                    sides[0, n, tokens.size] = np.log(max(1.0 - p[tokens].sum(), 0.0))
-                sides[1, n, : tokens.size] = logits[tokens]
+            if is_cut:
+                least = np.maximum(_least_kept(q[order], group), _TINY)
+                kept = [np.flatnonzero(q >= x) for x in least]
+                sides = np.full((2, len(kept), max(map(len, kept)) + 1), -np.inf)
+                for n, tokens in enumerate(kept):
+                    sides[:, n, : tokens.size] = log_p[tokens], logits[tokens]
+                    rest = 1.0 - p[tokens].sum()
+                    sides[0, n, tokens.size] = np.log(rest) if rest > 0 else -np.inf
             few = DraftRows(sides[0], sides[1], Sampling(), plain, None, 1)
-            rates.append(few.rates(num_drafts, scheme))
+            rates.append(np.broadcast_to(few.rates(num_drafts, scheme), len(group)))
         return np.concatenate(rates)
 
 

@@ -66,7 +66,8 @@ FILTERS = (
     *(mo.Sampling(top_k=k) for k in (1, 2, 12, 40)),
     *(mo.Sampling(top_p=p) for p in (0.2, 0.5, 0.8, 1.0)),
     *(mo.Sampling(min_p=p) for p in (0.0, 0.05, 0.5, 1.0)),
-    mo.Sampling(top_k=4, top_p=0.7), mo.Sampling(top_k=4, top_p=0.7, min_p=0.3, joint=True),
+    mo.Sampling(joint=True), mo.Sampling(top_k=4, top_p=0.7),
+    mo.Sampling(top_k=4, top_p=0.7, min_p=0.3, joint=True),
 )  # fmt: skip
 
 
