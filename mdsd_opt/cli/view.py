@@ -318,7 +318,6 @@ def as_json(document: Mapping[str, Any]) -> str:
 
 
 def _show(part: str | Section) -> None:
-    """Print a part of a view to stdout."""
     if isinstance(part, str):
         say(part)
         return

@@ -10,12 +10,15 @@ whose mean under p is zero. Its swing is max g - min g.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.servers.laws import Law
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 #: Largest ratio of a bet to the stated law that still pays.
 LARGEST_RATIO = 20.0
@@ -109,20 +112,22 @@ def _only(p: Floats, cell: int) -> Floats:
     return alone
 
 
-def _kept(law: Law, name: str, make: Callable[[], Any], other: Law | None = None) -> Any:
-    """Result that is made once for each law, or pair of laws."""
-    if name not in law.results or law.results[name][0] is not other:
-        law.results[name] = other, make()
-    return law.results[name][1]
+def _once(function: Function) -> Function:
+    """Function that makes its result once for each law, or for one law and the last beside it."""
+
+    @wraps(function)
+    def result(law: Law, *others: Law) -> Any:
+        if function not in law.results or law.results[function][0] != others:
+            law.results[function] = others, function(law, *others)
+        return law.results[function][1]
+
+    return cast(Function, result)
 
 
+@_once
 def bets_of_law(law: Law) -> BetTable:
     """Table of the bets `OF_LAW`, made once for each law."""
-    table: BetTable = _kept(law, "bets", lambda: _table_of_law(law.p))
-    return table
-
-
-def _table_of_law(p: Floats) -> BetTable:
+    p = law.p
     beyond_five = p.copy()
     beyond_five[:5] = 0.0
     tail = np.where(np.cumsum(p) - p >= 0.9, p, 0.0)
@@ -143,13 +148,9 @@ def _table_of_law(p: Floats) -> BetTable:
     )
 
 
+@_once
 def bets_of_draft(law: Law, draft: Law) -> DraftBets | None:
     """Table of the bets `OF_DRAFT`, made once for each pair; None if the laws share no token."""
-    bets: DraftBets | None = _kept(law, "draft", lambda: _table_of_draft(law, draft), draft)
-    return bets
-
-
-def _table_of_draft(law: Law, draft: Law) -> DraftBets | None:
     p, q = law.p, law.onto(draft)
     if q is None:
         return None
@@ -174,12 +175,8 @@ def _table_of_draft(law: Law, draft: Law) -> DraftBets | None:
     return DraftBets(table, starts, float(np.minimum(p, q).sum()))
 
 
+@_once
 def bet_of_previous(law: Law, previous: Law) -> BetTable | None:
     """Bet on the law of the token before, as an engine that takes the wrong row would follow it."""
-
-    def make() -> BetTable | None:
-        row = law.onto(previous)
-        return None if row is None else table_of(law.p, [row])
-
-    table: BetTable | None = _kept(law, "previous", make, previous)
-    return table
+    row = law.onto(previous)
+    return None if row is None else table_of(law.p, [row])

@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from mdsd_opt.errors import InvalidInput, MissingExtra, ServerError
@@ -175,19 +176,16 @@ class Crew:
         done: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
         is_over = threading.Event()
 
-        def task(place: int, item: Item) -> Callable[[], None]:
-            def run() -> None:
-                if is_over.is_set():
-                    return
-                try:
-                    done.put((place, function(item), None))
-                except BaseException as error:
-                    done.put((place, None, error))
-
-            return run
+        def run(place: int, item: Item) -> None:
+            if is_over.is_set():
+                return
+            try:
+                done.put((place, function(item), None))
+            except BaseException as error:
+                done.put((place, None, error))
 
         for place, item in enumerate(items):
-            self._work.put(task(place, item))
+            self._work.put(partial(run, place, item))
         results: list[Any] = [None] * len(items)
         try:
             for _ in items:

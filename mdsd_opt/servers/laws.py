@@ -70,8 +70,8 @@ class Law:
         self._sorted = names[order], order
         if (np.diff(self._sorted[0]) == 0).any():
             raise InvalidDistribution("a token is listed twice")
-        #: Results kept with the law, each with the other law that it was made for.
-        self.results: dict[str, tuple[Law | None, Any]] = {}
+        #: Results by the function that made them, each with the other laws that it was made for.
+        self.results: dict[Any, tuple[tuple[Law, ...], Any]] = {}
 
     @classmethod
     def of(cls, values: Any) -> Law:

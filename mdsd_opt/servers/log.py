@@ -161,8 +161,9 @@ class Log:
             self._file.write(json.dumps(record, separators=(",", ":")).encode() + b"\n")
             self._file.flush()
 
-    def add(self, record: dict[str, Any]) -> None:
+    def add(self, kind: str, **fields: Any) -> None:
         """Write a record, and learn from it."""
+        record = {"kind": kind, **fields}
         self._write(record)
         self._learned.take(record)
 

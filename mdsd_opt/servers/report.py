@@ -276,7 +276,6 @@ class ServerReport(Report):
 
 
 def _told(value: float, interval: Interval) -> str:
-    """Text of a number and its interval, to three digits."""
     return f"{value:.3g} in [{interval.low:.3g}, {interval.high:.3g}]"
 
 

@@ -356,8 +356,7 @@ class _Session:
             self.crew.dismiss()
         self._count()
         made = self.requests - self._earlier
-        end = {"seconds": self.seconds, "requests": made, "early": is_early}
-        self.log.add({"kind": "end", **end})
+        self.log.add("end", seconds=self.seconds, requests=made, early=is_early)
 
         def curl(prompt: Sequence[int], is_whole: bool) -> str:
             return self.server.curl(prompt, self._length() if is_whole else 1)
@@ -404,31 +403,24 @@ class _Session:
         for answer, length in zip(answers, lengths, strict=True):
             self._add(answer, is_control=False)
             if length == 3 and answer.drafted is not None and len(answer.tokens) == 3:
+                prefix, accepted = [*answer.prompt, answer.tokens[0]], bool(answer.accepted)
                 self.log.add(
-                    {
-                        "kind": "known draft",
-                        "prefix": [*answer.prompt, answer.tokens[0]],
-                        "drafted": answer.drafted,
-                        "accepted": bool(answer.accepted),
-                    }
+                    "known draft", prefix=prefix, drafted=answer.drafted, accepted=accepted
                 )
         self._compare(answers)
 
     def _add(self, answer: ServerAnswer, is_control: bool) -> None:
-        """Add a text to the evidence."""
         laws = None
         if answer.laws is not None:
             laws = [None if law is None else law.to_record() for law in answer.laws]
         self.log.add(
-            {
-                "kind": "text",
-                "control": is_control,
-                "prompt": answer.prompt,
-                "tokens": answer.tokens,
-                "laws": laws,
-                "drafted": answer.drafted,
-                "accepted": answer.accepted,
-            }
+            "text",
+            control=is_control,
+            prompt=answer.prompt,
+            tokens=answer.tokens,
+            laws=laws,
+            drafted=answer.drafted,
+            accepted=answer.accepted,
         )
 
     @staticmethod
@@ -460,7 +452,7 @@ class _Session:
         controls = []
         for prefix, token, law in (one for _, ones in done for one in ones):
             if law is not None:
-                self.log.add({"kind": "law", "prefix": prefix, "law": law.to_record()})
+                self.log.add("law", prefix=prefix, law=law.to_record())
                 controls.append(ServerAnswer([token], None, list(prefix)))
         answers = [answer for answer, _ in done]
         if (
@@ -469,7 +461,7 @@ class _Session:
             and not len(self.learned.laws)
             and self.texts > _ROUNDS_FOR_LAWS * len(answers)
         ):
-            self.log.add({"kind": "no law"})
+            self.log.add("no law")
         return answers, controls
 
     def _learn_drafts(self, answers: Sequence[ServerAnswer]) -> None:
@@ -489,7 +481,7 @@ class _Session:
             pairs = list(zip(needed, self.crew.map(draft.law, list(needed)), strict=True))
         for prefix, law in pairs:
             if law is not None and known.get(prefix) is None:
-                self.log.add({"kind": "draft law", "prefix": prefix, "law": law.to_record()})
+                self.log.add("draft law", prefix=prefix, law=law.to_record())
 
     def _compare(self, answers: Sequence[ServerAnswer]) -> None:
         """Compare two answers on the same law, and the laws of the two servers."""
@@ -506,13 +498,12 @@ class _Session:
             known = self.learned.laws.get(prefix)
             twice = source.law(prefix) if known is None and number < _AGAIN else known
             if twice is not None:
-                self.log.add({"kind": "noise", "distance": distance(once, twice)})
+                self.log.add("noise", distance=distance(once, twice))
             if self.plain is not None:
                 laws = answer.laws if self.server.request.promise is None else None
                 own = self.server.law(prefix) if laws is None else laws[place]
                 if own is not None:
-                    off = {"distance": distance(own, once), "prefix": prefix}
-                    self.log.add({"kind": "difference", **off})
+                    self.log.add("difference", distance=distance(own, once), prefix=prefix)
 
     def _control(self) -> None:
         """Request tokens without speculation: texts of the plain server, or single tokens."""
@@ -548,10 +539,8 @@ class _Session:
             if steps > 0
         ]
         self.log.add(
-            {
-                "kind": "counters",
-                "drafted": self._counted[0] + now.drafted - before.drafted,
-                "accepted": self._counted[1] + now.accepted - before.accepted,
-                "by_position": shares,
-            }
+            "counters",
+            drafted=self._counted[0] + now.drafted - before.drafted,
+            accepted=self._counted[1] + now.accepted - before.accepted,
+            by_position=shares,
         )

@@ -65,7 +65,6 @@ def _frontier_table(points: Sequence[FrontierPoint], title: str) -> Table:
 
 
 def _rules_table(rules: Sequence[RulePoint]) -> Table:
-    """Table of rules in use beside the best one possible."""
     rows = (
         (
             rule.name,

@@ -72,7 +72,6 @@ def view(asked: Asked) -> View:
 def _table(
     measured: Sequence[AcceptedRate], optimal: Sequence[RateRow], source: str, intervals: str
 ) -> Table:
-    """Table of the rate at each K, and beside it the optimal one."""
     from mdsd_opt.cli.output import make_table
     from mdsd_opt.cli.report.rates import rate_cell
     from mdsd_opt.drafts import title_of

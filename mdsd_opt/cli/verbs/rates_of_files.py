@@ -146,7 +146,6 @@ def _best_filters(asked: Asked, sample: LogitsSample) -> list[BestFilter]:
 
 
 def _pair(asked: Asked, sample: LogitsSample) -> Logits:
-    """Logits of a file as they are asked for."""
     from mdsd_opt.base.logits import Logits
 
     return Logits(

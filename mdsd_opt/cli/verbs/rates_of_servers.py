@@ -74,7 +74,6 @@ def view(asked: Asked) -> View:
 
 
 def _table(intervals: RateIntervals, title: str) -> Table:
-    """Table of one line for each scheme and K."""
     from mdsd_opt.cli.output import make_table
     from mdsd_opt.drafts import title_of
 

@@ -177,7 +177,6 @@ def of_benchmark(record: Any, where: str) -> Iterator[AcceptedCounts | None]:
 
 
 def _row(name: str) -> Field:
-    """Row of the text of a benchmark."""
     return Field(name, r"([\d.]+)\s*$", rf"(?m)^(?:  )?{re.escape(name)}:\s+")
 
 
