@@ -47,14 +47,13 @@ class Case(NamedTuple):
 def cases() -> list[Case]:
     """All checks that are timed, by kind and size."""
     listed: list[Case] = []
-    for v, largest in ((5, 5), (6, 6), (7, 7), (8, 8), (9, 9), (10, 10), (10, 2), (12, 2)):
-        arguments = {"vocab_size": v, "sizes": list(range(1, largest + 1))}
-        title = f"acceptance cone, sets of 1 to {largest}"
-        listed.append(Case(title, v, 0, cones.acceptance_cone, arguments))
-    for v, largest in ((5, 5), (6, 6), (7, 7), (8, 8), (9, 9), (10, 2)):
-        arguments = {"vocab_size": v, "sizes": list(range(1, largest + 1))}
-        title = f"hypograph cone, sets of 1 to {largest}"
-        listed.append(Case(title, v, 0, cones.hypograph_cone, arguments))
+    for cone, of_cone, beyond in (
+        ("acceptance", cones.acceptance_cone, ((10, 10), (10, 2), (12, 2))),
+        ("hypograph", cones.hypograph_cone, ((10, 2),)),
+    ):
+        for v, largest in (*((n, n) for n in range(5, 10)), *beyond):
+            arguments = {"vocab_size": v, "sizes": list(range(1, largest + 1))}
+            listed.append(Case(f"{cone} cone, sets of 1 to {largest}", v, 0, of_cone, arguments))
     for scheme in ("with_replacement", "without_replacement", "independent"):
         for v, k in ((5, 3), (6, 4), (7, 3), (8, 3)):
             arguments = {"drafts": drafts_for(scheme, v, k)}

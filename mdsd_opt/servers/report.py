@@ -143,9 +143,10 @@ class ServerReport(Report):
         """Verdict in one sentence."""
         evidence = self.later.said
         if self.finding == LAW_MISREAD:
+            without = max(self.first, self.control, key=lambda side: side.log10_e)
             return (
                 f"LAW MISREAD, nothing is said of drafts: tokens without speculation deviate from "
-                f"these laws as well ({evidence}; without: {self._clean_side.said})."
+                f"these laws as well ({evidence}; without: {without.said})."
             )
         if self.verdict_class == LOSSY:
             if self.finding == ANOTHER_LAW:
@@ -198,10 +199,6 @@ class ServerReport(Report):
         return "there are no tokens."
 
     @property
-    def _clean_side(self) -> BetsOutcome:
-        return max(self.first, self.control, key=lambda side: side.log10_e)
-
-    @property
     def _distance(self) -> str:
         return f"{self.total_variation:.2g}, at least {self.later.at_least:.2g}"
 
@@ -211,6 +208,8 @@ class ServerReport(Report):
 
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of everything worth a line in a table."""
+        noise = self.law_noise
+        twice = "" if noise is None else f" (the same text twice: {noise:.2g} at most)"
         rows = [("verdict", self.verdict), ("class", self.verdict_class)]
         if self.finding:
             rows.append(("finding", self.finding))
@@ -219,7 +218,7 @@ class ServerReport(Report):
             ("first tokens", self.first.said),
             ("without speculation", self.control.said if self.control.tokens else "not asked"),
             ("total variation", self._distance),
-            ("tolerance", f"{self.tolerance:.3g}{self._noise}"),
+            ("tolerance", f"{self.tolerance:.3g}{twice}"),
         ]
         if self.verdict_class == NO_DEVIATION:
             rows += self._bias_rows()
@@ -237,12 +236,6 @@ class ServerReport(Report):
             rows.append(("law against the plain server's", distance))
         rows += self._note_rows()
         return [*rows, ("requests", f"{self.requests:,} in {self.seconds:.0f} s")]
-
-    @property
-    def _noise(self) -> str:
-        if self.law_noise is None:
-            return ""
-        return f" (the same text twice: {self.law_noise:.2g} at most)"
 
     def _draft_rows(self) -> list[tuple[str, str]]:
         if self.drafted is None:

@@ -13,7 +13,7 @@ from mdsd_opt.bench import BenchReport, Record
 from mdsd_opt.cli.output import natural_width, parts_that_fit
 from mdsd_opt.cli.report.bench import conclusion as bench_conclusion
 from mdsd_opt.cli.report.bench import records_tables
-from mdsd_opt.cli.report.decoding import compared_document, compared_table
+from mdsd_opt.cli.report.decoding import compared_view
 from mdsd_opt.cli.report.rates import conclusion, rates_table
 from mdsd_opt.corpora import RateRow
 from mdsd_opt.decoding import ComparedRule, Metrics
@@ -126,7 +126,8 @@ def test_rules_are_compared_with_intervals() -> None:
     metrics = [Metrics(num_steps=10, num_tokens=20, num_hits=5 * n) for n in (1, 2)]
     rows = [ComparedRule("optimal", metrics)]
     # 0.75 ± 3.1766 by t on one degree of freedom, and no rate is outside of [0, 1]
-    assert "0.7500 [0.00, 1.00]" in shown(compared_table(rows, 2, False))
-    (found,) = compared_document(rows, 2, False)["rows"]
+    view = compared_view(rows, 2, False)
+    assert "0.7500 [0.00, 1.00]" in shown(view.tables[0].table)
+    (found,) = view.document["rows"]
     assert found["acceptance_rate"]["mean"] == 0.75
     assert found["acceptance_rate"]["high"] == 1.0

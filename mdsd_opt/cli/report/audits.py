@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from mdsd_opt._version import __version__
@@ -20,11 +20,18 @@ from mdsd_opt.evidence import ANSWERS, Bar
 from mdsd_opt.plots import audit_figure, portfolio_figure
 
 if TYPE_CHECKING:
-    from mdsd_opt.auditing import EngineAudit, PortfolioReport
+    from mdsd_opt.auditing import AuditReport, EngineAudit
     from mdsd_opt.evidence import Report
 
 
 _QUESTION = "is the output distributed as the target?"
+
+#: Words under the picture of a report on laws of all kinds.
+_SHOWS_LAWS = (
+    "Distance of the output from the target on each kind of laws: exact where the law was "
+    "found, else the interval of a sample. Green: lossless, blue: no deviation in a sample, "
+    "yellow: an edge, grey: not judged, violet: not settled, red: lossy."
+)
 
 
 def audit_view(report: Report, subject: str, bar: Bar) -> View:
@@ -36,44 +43,31 @@ def audit_view(report: Report, subject: str, bar: Bar) -> View:
     document = {**report.to_dict(), **asdict(bar), "answer": answer, "told": sentence}
     odd = report.example
     example = [] if odd is None else [f"For example: {odd.said}", *filter(None, [odd.repeat])]
-    shared: Any = {"findings": [sentence, *example], "verdict": answer, "code": ANSWERS[answer]}
-    title, question = f"{_QUESTION.capitalize()}\n{subject}", f"{_QUESTION} {subject}"
-    if not isinstance(report, AuditReport):
-        tables = [
-            Section(text=question),
-            Section("On which laws, and what came of it", values=rows),
-        ]
-        return View(
-            title,
-            tables,
-            [sentence],
-            document,
-            _of_laws(report) if isinstance(report, PortfolioReport) else None,
-            **shared,
-        )
+    heading, figure = "On which laws, and what came of it", None
+    if isinstance(report, AuditReport):
+        heading, figure = "In numbers", _of_checks(report)
+    elif isinstance(report, PortfolioReport):
+        figure = Drawing(partial(portfolio_figure, report), _SHOWS_LAWS)
+    return View(
+        f"{_QUESTION.capitalize()}\n{subject}",
+        [Section(text=f"{_QUESTION} {subject}"), Section(heading, values=rows)],
+        [sentence],
+        document,
+        figure,
+        findings=[sentence, *example],
+        verdict=answer,
+        code=ANSWERS[answer],
+    )
+
+
+def _of_checks(report: AuditReport) -> Drawing:
     shows = (
         "The p-value of each check; one that goes beyond its black line convicts. Together they "
         f"accuse a faultless verifier with a probability of {report.false_alarm:g} at most."
     )
     if report.tokens:
         shows = f"Above, the tokens that deviate most. Below: {shows[0].lower()}{shows[1:]}"
-    return View(
-        title,
-        [Section(text=question), Section("In numbers", values=rows)],
-        [sentence],
-        document,
-        Drawing(partial(audit_figure, report), shows),
-        **shared,
-    )
-
-
-def _of_laws(report: PortfolioReport) -> Drawing:
-    shows = (
-        "Distance of the output from the target on each kind of laws: exact where the law was "
-        "found, else the interval of a sample. Green: lossless, blue: no deviation in a sample, "
-        "yellow: an edge, grey: not judged, violet: not settled, red: lossy."
-    )
-    return Drawing(partial(portfolio_figure, report), shows)
+    return Drawing(partial(audit_figure, report), shows)
 
 
 def engines_view(audits: Sequence[EngineAudit], left_out: Sequence[str], bar: Bar) -> View:

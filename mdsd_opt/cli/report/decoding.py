@@ -57,29 +57,24 @@ def _metrics_table(
 def compared_view(
     rows: Sequence[ComparedRule], num_prompts: int, interrupted: bool, forecast: float | None = None
 ) -> View:
-    """View of rules on the same prompts, beside the forecast of the drafts that a step accepts."""
-    table = compared_table(rows, num_prompts, interrupted, forecast)
-    return View(
-        _SUBJECT,
-        [Section(table=table)],
-        [conclusion(rows)],
-        compared_document(rows, num_prompts, interrupted, forecast),
-    )
+    """View of rules on the same prompts, beside the forecast of the drafts that a step accepts.
 
-
-def compared_document(
-    rows: Sequence[ComparedRule], num_prompts: int, interrupted: bool, forecast: float | None = None
-) -> dict[str, Any]:
-    """JSON-ready document; a rule that is refused has its reason, and its results before.
-
-    `forecast` is of the drafts that a step accepts.
+    In its document a rule that is refused has its reason, and its results before.
     """
-    return {
+    done = max(len(row.prompts) for row in rows)
+    prompts = "1 prompt" if num_prompts == 1 else f"{num_prompts} prompts"
+    title = f"{prompts}; {interval_note(done, 'prompts')}"
+    if interrupted:
+        title += f"; interrupted in prompt {max(done, 1)}: what is done so far"
+    if forecast is not None:
+        title += f"\nforecast of the accept length: {1.0 + forecast:.2f}"
+    document = {
         "num_prompts": num_prompts,
         "interrupted": interrupted,
         "forecast_accepted": forecast,
         "rows": [_entry(row) for row in rows],
     }
+    return View(_SUBJECT, [Section(table=_rules_table(rows, title))], [conclusion(rows)], document)
 
 
 def _entry(row: ComparedRule) -> dict[str, Any]:
@@ -96,17 +91,8 @@ def _entry(row: ComparedRule) -> dict[str, Any]:
     return entry
 
 
-def compared_table(
-    rows: Sequence[ComparedRule], num_prompts: int, interrupted: bool, forecast: float | None = None
-) -> Table:
+def _rules_table(rows: Sequence[ComparedRule], title: str) -> Table:
     """Table of one line for each rule, with the reason if it was refused."""
-    done = max(len(row.prompts) for row in rows)
-    prompts = "1 prompt" if num_prompts == 1 else f"{num_prompts} prompts"
-    title = f"{prompts}; {interval_note(done, 'prompts')}"
-    if interrupted:
-        title += f"; interrupted in prompt {max(done, 1)}: what is done so far"
-    if forecast is not None:
-        title += f"\nforecast of the accept length: {1.0 + forecast:.2f}"
     headings = ["rule", "accept\nlength", "acceptance\nrate", "ms a\ntoken", "verifier's\nshare"]
     relaxed = any(row.total.kl > 0 for row in rows)
     if relaxed:
