@@ -172,27 +172,27 @@ def line_of(doing: str, terminal: TextIO) -> Progress:
 
 
 @contextmanager
-def working(doing: str) -> Iterator[None]:
-    """Show the current work on a terminal where nobody knows how long it takes.
+def working(doing: str, wanted: bool | None = None) -> Iterator[Callable[[str], None]]:
+    """Show the current work where nobody knows how long it takes; yield what changes the words.
 
     A line on stderr, with the seconds that have passed, which goes when it is done; where a bar is
-    drawn, its title.
+    drawn, its title. None: wanted on a terminal.
     """
     if _drawn:
         bar, task = _drawn[-1]
         title = bar.tasks[bar.task_ids.index(task)].description
         bar.update(task, description=doing, refresh=True)
         try:
-            yield
+            yield lambda text: bar.update(task, description=text)
         finally:
             bar.update(task, description=title)
         return
-    if not sys.stderr.isatty():
-        yield
+    if wanted is False or (wanted is None and not sys.stderr.isatty()):
+        yield lambda text: None
         return
     with line_of(doing, sys.stderr) as line:
         line.refresh()
-        yield
+        yield lambda text: line.update(line.task_ids[0], description=text)
 
 
 #: Seconds of silence before the line comes, and between two checks.

@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TextIO, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
 from mdsd_opt.base.files import read_bytes
 from mdsd_opt.base.foreign import foreign
-from mdsd_opt.base.long_runs import line_of
+from mdsd_opt.base.long_runs import working
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.errors import InvalidInput, ServerError
@@ -240,7 +239,7 @@ def audit_server(
                 begins = ids
         with Log(log, header, learned) as journal:
             session = _Session(servers, begins, options, journal, learned, connections)
-            with running_line(options.progress, sys.stderr) as say:
+            with working("asking the server what it is", options.progress) as say:
                 return session.run(say)
     finally:
         for connection in connections.values():
@@ -272,18 +271,6 @@ def _prompt_of(line: str) -> str | list[int]:
             if all(type(x) is int for x in ids):
                 return list(ids)
     return line
-
-
-@contextmanager
-def running_line(wanted: bool | None, terminal: TextIO) -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows a line; it does nothing where nobody looks."""
-    if wanted is False or (wanted is None and not terminal.isatty()):
-        yield lambda text: None
-        return
-    line = line_of("asking the server what it is", terminal)
-    (task,) = line.task_ids
-    with line:
-        yield lambda text: line.update(task, description=text)
 
 
 class _Session:

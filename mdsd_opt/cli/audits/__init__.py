@@ -43,11 +43,6 @@ KINDS: dict[str, ModuleType] = {
 _UNFINISHED = "No verdict: the run has not come to its end, and nothing can be said."
 
 
-def subject_of(kind: str) -> str:
-    """Name of the field that is the subject of a kind."""
-    return fields(KINDS[kind].Options)[0].name
-
-
 def told_of(kind: str) -> str:
     """Sentence on a kind: what its module says behind its name."""
     sentence = str(KINDS[kind].__doc__).partition(": ")[2]
@@ -176,7 +171,7 @@ _REFUSED: dict[str, tuple[set[str], str]] = {
 
 def _kind_asked(asked: Mapping[str, Any]) -> str:
     """Kind whose subject is among the options; raise where others do not go with it."""
-    kinds = [kind for kind in KINDS if subject_of(kind) in asked]
+    kinds = [kind for kind in KINDS if fields(KINDS[kind].Options)[0].name in asked]
     taken = {kind: options_of(KINDS[kind].Options) for kind in KINDS}
     others = {x.name for kind in KINDS if kind not in _SERVERS for x in taken[kind]}
     for option in (*taken["server"], *taken["tokens"]) if not {*kinds} & _SERVERS else ():
