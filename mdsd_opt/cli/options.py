@@ -117,7 +117,7 @@ class SamplingOptions:
         return Sampling.of_both(**asdict(self))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Picture:
     """Picture of a verb, and its looks."""
 
@@ -127,7 +127,7 @@ class Picture:
     no_title: Annotated[bool, "Leave out what stands above the picture."] = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Printed:
     """Forms of what a verb prints."""
 

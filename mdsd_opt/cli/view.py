@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from mdsd_opt._version import __version__
 from mdsd_opt.base.files import atomic_write, check_writable
 from mdsd_opt.base.frames import as_csv, markdown_table
+from mdsd_opt.cli.options import Picture, Printed
 from mdsd_opt.cli.output import filled_down, remark, say, show_rows, show_table, to_results
 from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
 from mdsd_opt.plots import new_figure
@@ -94,20 +95,11 @@ class View:
     rows: Sequence[Mapping[str, Any]] = ()  # lines of CSV
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+@dataclass(frozen=True)
+class Form(Picture, Printed):
     """Requested forms of a view; those that cannot be written are refused beforehand."""
 
-    as_json: bool = False
-    as_csv: bool = False
-    plot: Path | None = None
     page: Path | None = None
-    as_latex: bool = False
-    as_markdown: bool = False
-    words: str | None = None  # of the title of the one table that is printed
-    width: float | None = None  # of the picture, in inches
-    style: str = "screen"
-    no_title: bool = False
 
     def __post_init__(self) -> None:
         named = {"--json": self.as_json, "--csv": self.as_csv, "--latex": self.as_latex}
