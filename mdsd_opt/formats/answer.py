@@ -183,17 +183,13 @@ def _without_drawn(
             for n, row in enumerate(lists)
             if row
         )
-    shortened: Lists = []
+    extra = [row is not None and len(row) > size for row in lists]
+    shortened = [*lists]
     for n, row in enumerate(lists):
-        if row is None or len(row) <= size:
-            shortened.append(row)
-            continue
-        last = max(row, key=lambda name: ranks[n][name] or 0) if ranks else _least(row)
-        shortened.append({name: x for name, x in row.items() if name != last})
-    return shortened, [
-        row is not None and len(row) < len(old or ())
-        for row, old in zip(shortened, lists, strict=True)
-    ]
+        if row is not None and extra[n]:
+            last = max(row, key=lambda name: ranks[n][name] or 0) if ranks else _least(row)
+            shortened[n] = {name: x for name, x in row.items() if name != last}
+    return shortened, extra
 
 
 def _least(row: Mapping[Any, float]) -> Any:

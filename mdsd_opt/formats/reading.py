@@ -337,8 +337,8 @@ def summary(path: PathLike) -> dict[str, Any]:
     counts, error = {}, None
     try:
         counts = _summary_of_counts(read_counts(path))
-    except UnknownFormat as told:
-        error = told
+    except UnknownFormat as unknown:
+        error = unknown
     try:
         return {**counts, "logprobs": _summary_of_lists(path)}
     except UnreadableFile as other:

@@ -248,13 +248,11 @@ class ServerReport(Report):
             rows.append(("accepted by position", shares))
         if self.known_acceptance is not None and self.optimal_acceptance is not None:
             gap = self.left_on_the_table or 0.0
-            rows.append(
-                (
-                    "acceptance after known texts",
-                    f"{self.known_acceptance:.3f} of {self.known_drafts:,}, optimum "
-                    f"{self.optimal_acceptance:.3f}: {gap:+.1%} speed left on the table",
-                )
+            text = (
+                f"{self.known_acceptance:.3f} of {self.known_drafts:,}, optimum "
+                f"{self.optimal_acceptance:.3f}: {gap:+.1%} speed left on the table"
             )
+            rows.append(("acceptance after known texts", text))
         return rows
 
     def to_dict(self) -> dict[str, Any]:

@@ -442,12 +442,8 @@ class _Session:
                 self.log.add("law", prefix=prefix, law=law.to_record())
                 controls.append(ServerAnswer([token], None, list(prefix)))
         answers = [answer for answer, _ in done]
-        if (
-            all(answer.laws is None for answer in answers)
-            and not controls
-            and not len(self.learned.laws)
-            and self.texts > _ROUNDS_FOR_LAWS * len(answers)
-        ):
+        has_laws = bool(controls or len(self.learned.laws) or any(x.laws for x in answers))
+        if not has_laws and self.texts > _ROUNDS_FOR_LAWS * len(answers):
             self.log.add("no law")
         return answers, controls
 
@@ -502,12 +498,8 @@ class _Session:
             visited = self.learned.visited if self.server.continues else self.prompts
             places = self.rng.integers(len(visited), size=_ROUND * self.limits.concurrency)
             prefixes = [list(visited[int(place)]) for place in places]
-            answers = [
-                ServerAnswer([token], [law], prefix)
-                for prefix, (token, law) in zip(
-                    prefixes, self.crew.map(self.server.one, prefixes), strict=True
-                )
-            ]
+            singles = zip(prefixes, self.crew.map(self.server.one, prefixes), strict=True)
+            answers = [ServerAnswer([token], [law], prefix) for prefix, (token, law) in singles]
         self._learn_drafts(answers)
         for answer in answers:
             self._add(answer, is_control=True)

@@ -276,9 +276,8 @@ class Tally:
         name, won = max(self.later.parts(self.tau).items(), key=lambda part: part[1])
         if won < ONE_POINTING and self.later.log_e(self.tau) < POINTING:
             return ""
-        return (
-            f"tokens that deviate (e = {reports.power_of_ten(won / LOG_10)} by the bet on {name})"
-        )
+        e_value = reports.power_of_ten(won / LOG_10)
+        return f"tokens that deviate (e = {e_value} by the bet on {name})"
 
     @property
     def laws_differ(self) -> bool:
