@@ -218,8 +218,7 @@ def geometric_means(records: Sequence[Record]) -> dict[str, tuple[int, int, floa
     for route, by_place in times.items():
         logs = [np.log(ms + SHIFT) for p in common if (ms := by_place[p]) is not None]
         mean = float(np.exp(np.mean(logs)) - SHIFT) if logs else None
-        done = sum(ms is not None for ms in by_place.values())
-        means[route] = done, len(by_place), mean
+        means[route] = sum(ms is not None for ms in by_place.values()), len(by_place), mean
     return means
 
 

@@ -159,8 +159,7 @@ def records(settings: Settings) -> Iterator[Record]:
         else:
             limit = settings.time_limit
             timeout = None if limit is None else (repeats + 1) * limit + _GRACE
-            module = "mdsd_opt.bench.solvers"
-            result = in_own_process(module, [*case, limit], timeout)
+            result = in_own_process("mdsd_opt.bench.solvers", [*case, limit], timeout)
         place = (scheme, vocab_size, num_drafts)
         if method == _AGAINST and not options and result["milliseconds"]:
             rivals[place] = statistics.median(result["milliseconds"])

@@ -219,8 +219,7 @@ def require_sum(path: str | os.PathLike[str], sha256: str) -> None:
 
 def identity(path: str | os.PathLike[str]) -> str:
     """Identity of a shard, which changes when it is replaced: name, size, time of last change."""
-    size = file_size(path)
-    return json.dumps([Path(path).name, size, Path(path).stat().st_mtime_ns])
+    return json.dumps([Path(path).name, file_size(path), Path(path).stat().st_mtime_ns])
 
 
 class VerifiedShards:

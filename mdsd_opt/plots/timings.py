@@ -161,8 +161,7 @@ def _draw_times(axes: Axes, records: Sequence[Record]) -> None:
     shown = keys if len(keys) <= _MOST_ENTRIES else keys[: _MOST_ENTRIES - 1]
     entries: list[Any] = [Line2D([], [], label=name, markersize=4, **look) for name, look in shown]
     if len(shown) < len(keys):
-        remainder = f"and {len(keys) - len(shown)} more"
-        entries.append(Line2D([], [], linestyle="", label=remainder))
+        entries.append(Line2D([], [], linestyle="", label=f"and {len(keys) - len(shown)} more"))
     axes.set(xscale="log", yscale="log")
     finish(axes, "V", "milliseconds")
     _put_legend_below(axes, handles=entries)

@@ -442,7 +442,8 @@ class _Session:
                 self.log.add("law", prefix=prefix, law=law.to_record())
                 controls.append(ServerAnswer([token], None, list(prefix)))
         answers = [answer for answer, _ in done]
-        has_laws = bool(controls or len(self.learned.laws) or any(x.laws for x in answers))
+        stated = any(x.laws is not None for x in answers)
+        has_laws = stated or bool(controls) or len(self.learned.laws) > 0
         if not has_laws and self.texts > _ROUNDS_FOR_LAWS * len(answers):
             self.log.add("no law")
         return answers, controls

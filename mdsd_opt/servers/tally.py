@@ -225,8 +225,7 @@ class Tally:
         for evidence in (self.control,) if is_control else (self.first, self.later):
             evidence.new_text()
         for position, (token, law) in enumerate(zip(tokens, laws, strict=True)):
-            is_first = position < self.num_first
-            judged = self.first if is_first else self.later
+            judged = self.first if position < self.num_first else self.later
             evidence = self.control if is_control else judged
             pair = (text[-2], text[-1]) if len(text) > 1 else None
             if law is not None:

@@ -302,9 +302,8 @@ class Bets:
 
     def parts(self, tau: float) -> dict[str, float]:
         """Logarithm of the wealth of each bet, the mean over its stakes."""
-        wealth = self._log - tau * self._swing
-        values = log_mean(wealth)
-        parts = dict(zip(_NAMES, values.tolist(), strict=True))
+        wealth = log_mean(self._log - tau * self._swing)
+        parts = dict(zip(_NAMES, wealth.tolist(), strict=True))
         parts[_AT_PREFIX] = float(log_mean(self._prefix_log - tau * self._prefix_swing))
         for name, bets in self._uniform.items():
             parts[name] = bets.log - tau * bets.swing

@@ -73,6 +73,5 @@ def _problem(options: Options) -> TransportProblem:
         raise ProblemTooLarge(
             f"--vocab-size is {vocab_size}: random problems end at {MAX_VOCAB_SIZE:,} tokens"
         )
-    rng = np.random.default_rng(options.limits.seed)
-    p, q = rng.dirichlet(np.ones(vocab_size), 2)
+    p, q = np.random.default_rng(options.limits.seed).dirichlet(np.ones(vocab_size), 2)
     return TransportProblem(p, make(q, options.num_drafts))

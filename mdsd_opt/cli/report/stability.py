@@ -21,8 +21,7 @@ def stability_view(
     """View of what may change; `unit` is what intervals are over."""
     greedy = result.temperature == 0
     kind = "greedy" if greedy else f"temperature {result.temperature:g}, shared Gumbel noise"
-    groups = result.rows[0].may_change.num_groups
-    note = interval_note(groups, unit, confidence)
+    note = interval_note(result.rows[0].may_change.num_groups, unit, confidence)
     title = f"{source}: {result.margins.size} positions\n{kind}; {note}"
     headings = ["logits move by\nat most", "may change"]
     names = [name for name in _OF_TEXTS if getattr(result.rows[0], name) is not None]

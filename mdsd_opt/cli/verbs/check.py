@@ -156,8 +156,7 @@ def _list(as_json: bool) -> None:
         tables.append(Section(text="" if of_kind else None))
     conclusion = "each is settled at one size: mdsd-opt check CLAIM --vocab-size V --num-drafts K"
     document = {"conjectures": [c.to_dict() for c in known]}
-    view = View(tables=tables, conclusion=["", conclusion], document=document)
-    present(view, Form(as_json))
+    present(View(tables=tables, conclusion=["", conclusion], document=document), Form(as_json))
 
 
 #: Headings of the claims of each status.

@@ -85,8 +85,7 @@ def _view(result: Reproduction) -> View:
     for content in result.tables:
         headings = [x.replace(", ", ",\n").replace(" - ", "\n- ") for x in content.columns]
         rows = (list(map(shown, row)) for row in content.rows)
-        table = make_table(content.title, headings, rows, words=headings)
-        tables.append(Section("", table=table))
+        tables.append(Section("", table=make_table(content.title, headings, rows, words=headings)))
     tables.append(Section(text="beside the published results:"))
     for item in result.published:
         cells = list(zip(PUBLISHED_COLUMNS, published_row(item), strict=True))

@@ -89,14 +89,13 @@ class CapturedLogits:
             )
             return self._gathered(tasks, config)
         with TemporaryDirectory() as folder:
-            path_out = Path(folder) / "rates.safetensors"
-            task = Task(self.source, path_out, config, self.num_threads)
+            out = Path(folder) / "rates.safetensors"
+            task = Task(self.source, out, config, self.num_threads)
             task.run()
             return self._gathered([task], config)
 
     def _gathered(self, tasks: Sequence[Task | StoredShard], config: RatesConfig) -> Scored:
-        results = [task.result() for task in tasks]
-        shards = [shard for shard in results if shard is not None]
+        shards = [shard for task in tasks if (shard := task.result()) is not None]
         if len(shards) < len(tasks):
             raise UnreadableFile(f"{self.source} changed while its rates were gathered")
         rates = np.concatenate([np.array(shard.rates) for shard in shards])

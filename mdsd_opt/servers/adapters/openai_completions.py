@@ -193,8 +193,7 @@ def asked(connection: Connection, path: str, body: dict[str, Any], extras: dict[
                     f"{error}. The audit needs log-probabilities: let the server allow them "
                     f"(vLLM: --max-logprobs), or ask for fewer with --top"
                 ) from error
-            named = [name for name in extras if name in str(error)]
-            dropped = named or list(extras)[:1]
+            dropped = [name for name in extras if name in str(error)] or list(extras)[:1]
             if not dropped:
                 raise
             for name in dropped:
