@@ -178,20 +178,18 @@ def time_llamacpp(
             before = random.integers(3, size, context).tolist()
             _prompt_ms(connection, before)
             for count in rows:
-                taken = []
-                for _ in range(1 + repeats):
+
+                def seconds(before: list[int] = before, count: int = count) -> float:
                     ends = random.integers(3, size, count).tolist()
                     read, ms = _prompt_ms(connection, [*before, *ends])
                     if read != count:
-                        break
-                    taken.append(ms)
-                if len(taken) > 1:
-                    passes.append(Pass(1, count, context, float(np.median(taken[1:]))))
-    if len(passes) < len(rows) * len(contexts):
-        raise ServerError(
-            f"{url} reads more of a prompt anew than its end, so that passes over few rows "
-            "cannot be timed: does it keep prompts (cache_prompt)?"
-        )
+                        raise ServerError(
+                            f"{url} reads more of a prompt anew than its end, so that passes over "
+                            "few rows cannot be timed: does it keep prompts (cache_prompt)?"
+                        )
+                    return ms / 1e3
+
+                passes.append(Pass(1, count, context, median_ms(seconds, repeats)))
     return passes
 
 

@@ -93,12 +93,8 @@ class ModelAdvice:
 
     def to_dict(self) -> dict[str, Any]:
         """Fields, ready for JSON."""
-        return {
-            **self.advice.to_dict(),
-            "tried_out": [term.to_dict() for term in self.terms],
-            "num_steps": self.num_steps,
-            "tried_out_sentence": self.sentence,
-        }
+        tried = {"tried_out": [term.to_dict() for term in self.terms], "num_steps": self.num_steps}
+        return {**self.advice.to_dict(), **tried, "tried_out_sentence": self.sentence}
 
 
 def advise_models(

@@ -219,6 +219,14 @@ def test_rows_hold_together():
     low, high = advice.speedup_over_single_interval
     assert low < advice.speedup_over_single < high
     assert advice.rows[0].tree is advice.tree or advice.rows[0].scheme == "none"
+    best = advice.best
+    assert (best.scheme, best.tree, best.speedup.mean) == (
+        advice.scheme, advice.tree, advice.speedup,
+    )  # fmt: skip
+    document = advice.to_dict()
+    assert best.to_dict() in document["rows"]
+    assert document["speedup"] == best.speedup.mean
+    assert document["num_drafts"] == best.to_dict()["num_drafts"] == advice.tree.num_nodes
     chosen = mo.acceptance_rates(*pair(), 1).mean()
     assert advice.single_acceptance == pytest.approx(float(chosen), abs=1e-12)
 

@@ -10,8 +10,8 @@ from support import engine_logs as logs
 
 import mdsd_opt as mo
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.formats import of_steps
-from mdsd_opt.planning import counts_given
+from mdsd_opt.formats import Run, of_steps
+from mdsd_opt.planning import advice_of_run, counts_given
 from mdsd_opt.planning.count_forecasts import forecasts
 
 KNOWN = {"target_ms": 20.0, "draft_ms": 2.0, "rows_ms": {1: 20.0, 17: 24.0}}
@@ -311,3 +311,17 @@ def test_the_printed_advice_fits_a_terminal():
     table = [line for line in str(advice).splitlines() if line.startswith(("chain", "none"))]
     assert len(table) == 17
     assert max(map(len, table)) <= 80
+
+
+def test_one_cost_alone_is_judged_in_one_place():
+    """It takes the place of the run's own, and rows without the other are an error."""
+    counts = {"accepted": 5, "drafted": 9, "depth": 3}
+    with pytest.raises(InvalidInput, match="costs without draft_ms"):
+        mo.advise_from_counts(**counts, target_ms=20, rows_ms={1: 20, 8: 22})
+    run = Run(counts_given(**counts), (), ())
+    with pytest.raises(InvalidInput, match="verify_ms goes with target_ms"):
+        advice_of_run(run, verify_ms=1.0)
+    with pytest.raises(InvalidInput, match="costs without target_ms"):
+        advice_of_run(run, draft_ms=2.0)
+    assert advice_of_run(run).costs is None
+    assert advice_of_run(run, draft_passes=0, target_ms=20.0).costs.draft_pass() == 0.0
