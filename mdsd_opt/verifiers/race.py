@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import combinations
-from math import comb
 from typing import Any, ClassVar
 
 import numpy as np
@@ -92,27 +91,6 @@ def _integrated_rate(p: Vector, q: Vector, num_drafts: int) -> float:
         ahead -= passed
         ahead[..., 1:] += passed[..., :-1]
     return min(float(p[possible] @ (ahead.sum(axis=2) @ _WEIGHTS)), 1.0)
-
-
-def acceptance(p: Sequence[Any], q: Sequence[Any], num_drafts: int) -> Any:
-    """Rate A_K in closed form; of the order of V choose K - 1 terms for each token.
-
-    With x_i = exp(t c_i) - 1, Pr[N < K] = e^{-t l} times the sum of the elementary symmetric
-    polynomials of degree below K in x, and those are sums of exponentials in t.
-    """
-    total, most = p[0] * 0, num_drafts - 1
-    for j in (j for j, mass in enumerate(p) if mass > 0 and q[j] > 0):
-        excess = (q[i] * p[j] / q[j] - p[i] for i in range(len(p)) if i != j)
-        ahead = [c for c in excess if c > 0]
-        n, everything = len(ahead), 1 + sum(ahead)
-        if n <= most:
-            total += p[j]
-            continue
-        for size in range(num_drafts):
-            sign = (-1) ** (most - size) * comb(n - size - 1, most - size)
-            terms = (1 / (everything - sum(rivals)) for rivals in combinations(ahead, size))
-            total += p[j] * sign * sum(terms)
-    return total
 
 
 def joint_masses(p: Sequence[Any], q: Sequence[Any], drafts: Sequence[int]) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from itertools import combinations
 from typing import Any
@@ -18,7 +18,7 @@ from mdsd_opt import ProblemTooLarge, TransportProblem, WithoutReplacement, solv
 from mdsd_opt.cddlib_checks import rule_bounds
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.verifiers import gumbel
-from mdsd_opt.verifiers.race import VERIFIER, acceptance, joint_masses
+from mdsd_opt.verifiers.race import VERIFIER, joint_masses
 from mdsd_opt.verifiers.rates import Estimate
 
 P = [Fraction(5, 10), Fraction(3, 10), Fraction(2, 10), Fraction(0)]
@@ -27,6 +27,20 @@ Q = [Fraction(1, 10), Fraction(3, 10), Fraction(4, 10), Fraction(2, 10)]
 
 def floats(law: list[Fraction]) -> np.ndarray:
     return np.array([float(x) for x in law])
+
+
+def acceptance(p: Sequence[Fraction], q: Sequence[Fraction], num_drafts: int) -> Fraction:
+    """Rate A_K by its integral, over the sets of fewer than K tokens ahead of the output."""
+    total = Fraction(0)
+    for j in (j for j, x in enumerate(p) if x > 0 and q[j] > 0):
+        ahead = [max(q[i] * p[j] / q[j] - p[i], Fraction(0)) for i in range(len(p)) if i != j]
+        for size in range(min(num_drafts, len(ahead) + 1)):
+            for chosen in combinations(range(len(ahead)), size):
+                late = 1 + sum(c for i, c in enumerate(ahead) if i not in chosen)
+                for n in range(size + 1):  # the product of 1 - exp(-t c), term by term
+                    for some in combinations(chosen, n):
+                        total += p[j] * (-1) ** n / (late + sum(ahead[i] for i in some))
+    return total
 
 
 @pytest.mark.parametrize("num_drafts", [1, 2, 3])
