@@ -36,5 +36,5 @@ def test_examples_print_what_the_page_says(page: str, tmp_path: Path) -> None:
 
 
 def test_some_pages_do() -> None:
-    assert {"serving.md", "tutorials/audit.md"} <= {*OF_TORCH}
-    assert "audit_portfolio" not in from_the_import("tutorials/audit.md")
+    assert {"serving.md", "audits.md"} <= {*OF_TORCH}
+    assert "audit_portfolio" not in from_the_import("audits.md")
