@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mdsd_opt.auditing.findings import Findings
+from mdsd_opt.auditing.standing import Standing as Standing
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import (
     LARGEST_Z,
@@ -29,53 +30,6 @@ BIAS_LADDER = (0.1, 0.03, 0.01, 0.003, 0.001)
 
 #: Excess of a rate over a frontier that rounding and an unproven part of the frontier may cause.
 _ROUNDING = 2e-6
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Place of a rule relative to the frontier of acceptance and distance, see `mdsd_opt.relax`.
-
-    Intervals are those of the report's own numbers, carried over; None where these are known.
-
-    Attributes
-    ----------
-    lossless_acceptance_rate : float
-        alpha*.
-    best_acceptance_rate : float
-        Largest rate of all rules whose output law is no farther from the target in total variation.
-    best_acceptance_interval : Interval or None
-    least_tv, least_kl : float
-        Least distances of the output laws of all rules that accept as often; KL(output || target)
-        in nats.
-    least_tv_interval, least_kl_interval : Interval or None
-    kl : float or None
-        KL(output || target) of the rule; None where its law is not known.
-    best_acceptance_rate_at_kl : float or None
-        Largest rate of all rules whose output law is no farther in KL.
-    """
-
-    lossless_acceptance_rate: float
-    best_acceptance_rate: float
-    best_acceptance_interval: Interval | None
-    least_tv: float
-    least_tv_interval: Interval | None
-    least_kl: float
-    least_kl_interval: Interval | None
-    kl: float | None
-    best_acceptance_rate_at_kl: float | None
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Label and value of everything worth a line in a table."""
-        best = carried(self.best_acceptance_rate, self.best_acceptance_interval)
-        rows = [
-            ("best rate at its TV", best),
-            ("least TV for its rate", carried(self.least_tv, self.least_tv_interval)),
-            ("least KL for its rate", carried(self.least_kl, self.least_kl_interval) + " nats"),
-        ]
-        if self.kl is not None:
-            rows.append(("KL", f"{self.kl:.6g} nats"))
-            rows.append(("best rate at its KL", f"{self.best_acceptance_rate_at_kl:.6g}"))
-        return rows
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -145,7 +99,7 @@ class AuditReport(Report):
             and statistics.rate_interval(*accepted, findings.options.confidence),
             "tokens": findings.tokens,
             "num_cells": 0 if findings.sight is None else findings.sight.cells,
-            "trial_bias": findings.trial_bias,
+            "trial_bias": findings.hidden.detectable_bias,
         }
         if law is not None:
             own |= {
@@ -277,7 +231,6 @@ class AuditReport(Report):
         return f"{self._up_to}, {away}" if self.method == "driven" else away
 
     def rows(self) -> list[tuple[str, str]]:
-        """Label and value of everything worth a line in a table."""
         rows = [("verdict", self.verdict), ("method", self.method)]
         rows.append(("trials", f"{self.num_trials:,}"))
         rows += self._p_value_rows()
@@ -338,7 +291,6 @@ class AuditReport(Report):
         return f"({self.confidence:.0%} interval of {self.num_trials:,} trials)"
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields as types that JSON knows (an infinite number becomes None)."""
         result = Report.to_dict(self)
         if self.num_cells > 1:
             result["trials_needed"] = {str(b): self.trials_needed(b) for b in BIAS_LADDER}

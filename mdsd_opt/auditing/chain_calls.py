@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.auditing.draft_chain import DraftChain
 from mdsd_opt.auditing.randomness.interception import served
-from mdsd_opt.auditing.subject import AlwaysFails, Failure, judged, outcome_of
+from mdsd_opt.auditing.subject import AlwaysFails, Failure, outcome_of, tokens_of
 from mdsd_opt.base.array_types import Matrix, Text
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.foreign import ran
@@ -25,11 +27,17 @@ Chain = Callable[[Matrix, Matrix, Text], Any]
 #: Splits an answer into those of so many rows.
 Split = Callable[[Any, int], Sequence[Any]]
 
+#: Reads an answer as tokens, given the drafts.
+Reading = Callable[[Any, Text], Sequence[int]]
+
 #: Reads an answer as the tokens of each row, given the drafts of the rows.
 Read = Callable[[Any, Sequence[Text]], list[Text]]
 
 #: Calls that show how to read the answers, and the vocabulary size of their laws.
 READ_CALLS, READ_TOKENS = 64, 8
+
+#: Libraries of which arrays may be.
+LIBRARIES = ("numpy", "torch")
 
 
 def chain_of(num_drafts: int) -> Topology:
@@ -55,16 +63,13 @@ class Caller:
         rng: np.random.Generator,
         batch: bool = False,
     ) -> None:
-        if library == "torch":
-            _need_torch()
         self._verify, self._logarithms = verify, takes != "probabilities"
         self._is_batch = batch
         self.float_type = "float32" if library == "torch" else "float64"
-        self._is_torch = library == "torch"
+        self._torch = torch_needed() if library == "torch" else None
         self.rng, self._takes_rng = rng, "rng" in _parameters(verify)
 
     def __call__(self, p: Matrix, q: Matrix, drafts: Text) -> Any:
-        """Answer to one chain."""
         ids = np.array(drafts, dtype=np.int64)
         if self._is_batch:
             p, q, ids = p[np.newaxis], q[np.newaxis], ids[np.newaxis]
@@ -83,12 +88,11 @@ class Caller:
 
     def converted(self, rows: Sequence[NDArray[Any]]) -> list[Any]:
         """Copies, which may be written to, in the library and the type of floats."""
-        if not self._is_torch:
+        torch = self._torch
+        if torch is None:
             return [
                 row.astype(row.dtype if row.dtype == np.int64 else self.float_type) for row in rows
             ]
-        import torch
-
         kind = getattr(torch, self.float_type)
         tensors = [torch.from_numpy(row.copy()) for row in rows]
         return [row if row.dtype == torch.int64 else row.to(kind) for row in tensors]
@@ -101,11 +105,13 @@ def _parameters(function: Callable[..., Any]) -> Sequence[str]:
         return []
 
 
-def _need_torch() -> None:
+def torch_needed() -> Any:
+    """PyTorch, which the library that was asked for takes; `MissingExtra` where there is none."""
     try:
-        import torch  # noqa: F401
-    except ImportError:
-        raise MissingExtra("library='torch' needs PyTorch: pip install torch") from None
+        import torch
+    except ImportError as error:
+        raise MissingExtra(f"library='torch' needs PyTorch: pip install torch ({error})") from error
+    return torch
 
 
 def of_chains(name: str, chain: Chain) -> Callable[[Node | DraftChain], Text]:
@@ -127,33 +133,15 @@ def chain_rule(
     vocab_size: int = READ_TOKENS,
     calls: int = READ_CALLS,
 ) -> Callable[[Any, np.random.Generator], Text]:
-    """Rule for trees that are chains, of a function whose answers some calls show how to read."""
-    rule = of_chains(name, read_answers(caller, num_drafts, rng, vocab_size, calls))
+    """Rule for trees that are chains, of a function whose answers are read as fits most calls.
 
-    def drawing_from(root: Node | DraftChain, rng: np.random.Generator) -> Text:
-        caller.rng = rng
-        return rule(root)
-
-    return drawing_from
-
-
-def read_answers(
-    call: Chain, num_drafts: int, rng: np.random.Generator, vocab_size: int, calls: int
-) -> Chain:
-    """Wrap the function so that its answers are read as tokens, in the way that fits most calls.
-
-    Raises
-    ------
-    AlwaysFails
-        Every call raises.
-    InvalidInput
-        No way to read them fits any answer.
+    `AlwaysFails` where every call raises, `InvalidInput` where no way fits any answer.
     """
 
     def drawn() -> tuple[Callable[[], Any], list[Text]]:
         laws = rng.dirichlet(np.ones(vocab_size), 2 * num_drafts + 1)
         drafts = tuple(int(rng.choice(vocab_size, p=q)) for q in laws[:num_drafts])
-        return partial(call, laws[num_drafts:], laws[:num_drafts], drafts), [drafts]
+        return partial(caller, laws[num_drafts:], laws[:num_drafts], drafts), [drafts]
 
     how = "It is called with (p [n + 1, V], q [n, V], drafts [n])."
     answers = answers_of(drawn, calls, rng, how)
@@ -165,7 +153,13 @@ def read_answers(
             "(accepted drafts and one more), nor (accepted, last token), nor (tokens, how many): "
             "return one of these"
         )
-    return lambda p, q, drafts: read(call(p, q, drafts), [drafts])[0]
+    rule = of_chains(name, lambda p, q, drafts: read(caller(p, q, drafts), [drafts])[0])
+
+    def drawing_from(root: Node | DraftChain, rng: np.random.Generator) -> Text:
+        caller.rng = rng
+        return rule(root)
+
+    return drawing_from
 
 
 def answers_of(
@@ -201,41 +195,23 @@ def reading(
 ) -> Read | None:
     """Way to read answers that fits most rows; None if none fits."""
     best, reader = 0, None
-    for split in splits:
-        for read in READINGS:
-            fits = sum(
-                is_read(read, row, drafts, vocab_size)
-                for answer, rows in answers
-                for row, drafts in zip(_split(split, answer, len(rows)), rows, strict=False)
-            )
-            if fits > best:
-                best, reader = fits, partial(_read, split, read)
+    for split, read in product(splits, READINGS):
+        fits = 0
+        for answer, rows in answers:
+            with suppress(TypeError, IndexError, KeyError):
+                pairs = zip(split(answer, len(rows)), rows, strict=False)
+                fits += sum(_is_read(read, row, drafts, vocab_size) for row, drafts in pairs)
+        if fits > best:
+            best, reader = fits, partial(_read, split, read)
     return reader
 
 
-def _split(split: Split, answer: Any, rows: int) -> Sequence[Any]:
-    try:
-        return split(answer, rows)
-    except (TypeError, IndexError, KeyError):
-        return []
-
-
-def _read(
-    split: Split,
-    read: Callable[[Any, Text], Sequence[int]],
-    answer: Any,
-    rows: Sequence[Text],
-) -> list[Text]:
+def _read(split: Split, read: Reading, answer: Any, rows: Sequence[Text]) -> list[Text]:
     parts = split(answer, len(rows))
     return [tuple(read(row, drafts)) for row, drafts in zip(parts, rows, strict=True)]
 
 
-def is_read(
-    read: Callable[[Any, Text], Sequence[int]],
-    answer: Any,
-    drafts: Text,
-    vocab_size: int,
-) -> bool:
+def _is_read(read: Reading, answer: Any, drafts: Text, vocab_size: int) -> bool:
     """Whether this way of reading gives accepted drafts and one more token."""
     try:
         tokens = list(read(answer, drafts))
@@ -243,7 +219,7 @@ def is_read(
         return False
     if not 1 <= len(tokens) <= len(drafts) + 1 or tuple(tokens[:-1]) != drafts[: len(tokens) - 1]:
         return False
-    return not any(judged(token, vocab_size)[0] for token in tokens)
+    return not isinstance(tokens_of(tokens, vocab_size, ""), Failure)
 
 
 def _items(answer: Any) -> Iterator[Any]:
@@ -281,7 +257,7 @@ def _tokens_and_count(answer: Any, drafts: Text) -> list[int]:
 
 
 #: Ways to read an answer; of several that fit equally well, the first is taken.
-READINGS: tuple[Callable[[Any, Text], Sequence[int]], ...] = (
+READINGS: tuple[Reading, ...] = (
     _count_and_last,
     lambda answer, drafts: list(_items(answer)),
     _accepted_and_last,

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from mdsd_opt.auditing.chain_calls import READ_TOKENS, Caller, chain_of, chain_rule
+from mdsd_opt.auditing.chain_calls import LIBRARIES, READ_TOKENS, Caller, chain_of, chain_rule
 from mdsd_opt.auditing.on_laws import CALLS, WIDE_CALLS, OnTrees
 from mdsd_opt.auditing.portfolio import PortfolioReport
 from mdsd_opt.auditing.rows import audit_rows
@@ -27,7 +27,6 @@ from mdsd_opt.evidence import (
 )
 
 TAKES = ("probabilities", "logits", "log_probabilities")
-LIBRARIES = ("numpy", "torch")
 
 _MOST_DRAFTS = 16
 

@@ -52,6 +52,9 @@ from mdsd_opt.evidence import (
 #: Most tuples whose law is compared with the frequencies one by one, and pairs of places looked at.
 _MAX_TUPLES, _MAX_PAIRS = 20_000, 20_000
 
+#: Bins of single drafts, transformed.
+_BINS = 64
+
 #: Shares of the draft law at which prefix sets end.
 _PREFIX_SHARES = (0.25, 0.5, 0.75, 0.9, 0.99)
 
@@ -161,18 +164,19 @@ def examine(tuples: Tokens, drafts: DraftScheme, rng: np.random.Generator) -> Dr
         *_token_checks(drafts, possible),
         *_set_checks(drafts, possible),
     ]
-    outcomes, probabilities = _binned(uniforms)
+    outcomes = statistics.bins_of(uniforms.ravel(), _BINS)
+    probabilities = np.full(_BINS, 1.0 / _BINS)
     size, scope = len(uniforms), "between bins of single drafts, given the earlier ones"
     sight = Sight(size, num_bins(size), scope)
     if drafts.count_tuples() <= min(_MAX_TUPLES, max(len(tuples) // 5, 1)):
         outcomes, probabilities = _as_tuples(drafts, possible)
         cells = merged_cells(probabilities, by_rank(probabilities), outcomes.size)
-        scores, _ = statistics.split_scores(cells.counts(outcomes), cells.probabilities, rng)
-        looks_for = "any change of the tuple law"
-        checks.append(_check("whole tuples", looks_for, statistics.chi_square(scores)))
+        p_value = statistics.chi_square(cells.scores(outcomes, rng)[0])
+        checks.append(Check("whole tuples", "any change of the tuple law", p_value))
         sight = sight_of(probabilities, cells, outcomes.size, "between classes of tuples by rank")
-        checks += [replace(direction_check(law, outcomes), of_drafts=True) for law in sight.laws]
-    return DraftEvidence(tuple(checks), possible, log, outcomes, probabilities, sight)
+        checks += [direction_check(law, outcomes) for law in sight.laws]
+    every = tuple(replace(check, of_drafts=True) for check in checks)
+    return DraftEvidence(every, possible, log, outcomes, probabilities, sight)
 
 
 def transform(
@@ -235,19 +239,15 @@ def draft_checks(uniforms: Vector, rng: np.random.Generator) -> list[Check]:
     return [replace(check, of_drafts=True) for check in checks]
 
 
-def _check(name: str, looks_for: str, p_value: float) -> Check:
-    return Check(name, looks_for, p_value, of_drafts=True)
-
-
 def _token_checks(drafts: DraftScheme, tuples: Tokens) -> list[Check]:
     p_values = []
     for places, law in drafts.independent_places():
         counts = np.bincount(tuples[:, places].ravel(), minlength=law.size)
-        p_values.append(statistics.single_tokens(counts[law > 0], law[law > 0])[0])
+        p_values.append(statistics.single_tokens(counts, law))
     if not p_values:
         return []
     smallest = min(1.0, len(p_values) * min(p_values))
-    return [_check("single tokens", "one token drafted too often or too rarely", smallest)]
+    return [Check("single tokens", "one token drafted too often or too rarely", smallest)]
 
 
 def _set_checks(drafts: DraftScheme, tuples: Tokens) -> list[Check]:
@@ -259,7 +259,7 @@ def _set_checks(drafts: DraftScheme, tuples: Tokens) -> list[Check]:
         hits = np.array([int((tuples[:, i] == tuples[:, j]).sum()) for i, j in pairs])
         each = statistics.two_sided(hits, len(tuples), np.array([repeats[pair] for pair in pairs]))
         smallest = float(min(1.0, len(pairs) * each.min()))
-        result.append(_check("repeats", "a token drafted twice too often or too rarely", smallest))
+        result.append(Check("repeats", "a token drafted twice too often or too rarely", smallest))
     subsets = _prefix_sets(drafts.propensity())
     if subsets:
         inside = [int((subset[tuples] | (tuples < 0)).all(axis=1).sum()) for subset in subsets]
@@ -267,7 +267,7 @@ def _set_checks(drafts: DraftScheme, tuples: Tokens) -> list[Check]:
         each = statistics.two_sided(np.array(inside), len(tuples), np.array(contained))
         smallest = float(min(1.0, len(subsets) * each.min()))
         looks_for = "tuples inside a set of likely drafts too often or too rarely"
-        result.append(_check("containment", looks_for, smallest))
+        result.append(Check("containment", looks_for, smallest))
     return result
 
 
@@ -289,14 +289,6 @@ def _prefix_sets(propensity: Vector) -> list[Flags]:
             subset[order[:end]] = True
             subsets.append(subset)
     return subsets
-
-
-def _binned(uniforms: Vector) -> tuple[Tokens, Vector]:
-    """Bins (64 of them) of all transformed drafts, one after the other."""
-    bins = 64
-    points = uniforms.ravel()
-    outcomes = np.minimum((points * bins).astype(np.int64), bins - 1)
-    return outcomes, np.full(bins, 1.0 / bins)
 
 
 def _as_tuples(drafts: DraftScheme, tuples: Tokens) -> tuple[Tokens, Vector]:

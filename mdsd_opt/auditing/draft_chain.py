@@ -14,22 +14,12 @@ from mdsd_opt.trees import Node
 
 @dataclass(slots=True, eq=False)
 class DraftChain:
-    """Drafts that were drawn one after another; its other names are those of a `Node`.
+    """Drafts that were drawn one after another; its other names are those of a `Node`."""
 
-    Attributes
-    ----------
-    p, q : ndarray, shapes (n + 1, V) and (n, V)
-        Laws of target and draft at their places, as the function is shown them.
-    drawn : tuple of int
-        The n drafts.
-    tokens : tuple of int
-        Drafts before them.
-    """
-
-    p: Matrix
-    q: Matrix
-    drawn: Text
-    tokens: Text = ()
+    p: Matrix  # laws at their places as the function is shown them, shape (n + 1, V)
+    q: Matrix  # shape (n, V)
+    drawn: Text  # the n drafts
+    tokens: Text = ()  # those before them
 
     @classmethod
     def of(cls, name: str, root: Node) -> DraftChain:
@@ -48,7 +38,6 @@ class DraftChain:
 
     @property
     def target(self) -> NDArray[np.float64]:
-        """Law of the target in the first place."""
         row: NDArray[np.float64] = self.p[0]
         return row
 
@@ -68,5 +57,4 @@ class DraftChain:
         return chains
 
     def cut(self, length: int) -> DraftChain:
-        """The chain up to so many drafts."""
         return DraftChain(self.p[: length + 1], self.q[:length], self.drawn[:length])

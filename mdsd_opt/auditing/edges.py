@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import compress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -95,33 +96,26 @@ def tree_edges(
     if max_probes <= 0:
         return ViolationLog(), 0
     grown = [drawn() for _ in range(_GROWN)]
-    telling = [root for root in grown if _holds_impossible(root)][:_TELLING]
+    holds = (any(x.target[i] <= 0 for x in root.walk() for i in x.children) for root in grown)
+    telling = [*compress(grown, holds)][:_TELLING]
+
+    def judge(root: Any, generator: np.random.Generator) -> tuple[str, str]:
+        answer = answered(verify, root, generator, vocab_size)
+        if isinstance(answer, Failure):
+            return answer.kind, answer.message
+        node = root
+        for token in answer:
+            if node.target[token] <= 0:
+                return "impossible text", f"gave {answer}, which has probability zero"
+            node = node.children.get(token, node)
+        return "", ""
+
     cases = [
-        _Case(
-            np.empty(0, np.int64), described(root), partial(_tree_judged, verify, vocab_size, root)
-        )
+        _Case(np.empty(0, np.int64), described(root), partial(judge, root))
         for root in [*telling, *grown[:_ORDINARY]]
     ]
     unlikely = {int(token) for root in telling for token in np.flatnonzero(root.target <= 0)}
     return _probed(cases, unlikely, rng, max_probes)
-
-
-def _tree_judged(
-    verify: TreeVerify, vocab_size: int, root: Node | DraftChain, generator: np.random.Generator
-) -> tuple[str, str]:
-    answer = answered(verify, root, generator, vocab_size)
-    if isinstance(answer, Failure):
-        return answer.kind, answer.message
-    node = root
-    for token in answer:
-        if node.target[token] <= 0:
-            return "impossible text", f"gave {answer}, which has probability zero"
-        node = node.children.get(token, node)
-    return "", ""
-
-
-def _holds_impossible(root: Node | DraftChain) -> bool:
-    return any(node.target[token] <= 0 for node in root.walk() for token in node.children)
 
 
 def _probed(

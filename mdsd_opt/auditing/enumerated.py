@@ -82,11 +82,9 @@ def fits(subject: Subject, max_tuples: int) -> bool:
     return count <= max_tuples and count * subject.problem.vocab_size <= _MAX_STORED
 
 
-def enumerate_law(
-    subject: Subject, law: ConditionalLaw, max_tuples: int, progress: bool | None = None
-) -> EnumeratedLaw:
+def enumerate_law(subject: Subject, law: ConditionalLaw, options: Options) -> EnumeratedLaw:
     """Output law and acceptance rate, by enumeration of all draft tuples."""
-    problem = subject.problem
+    problem, max_tuples = subject.problem, options.max_tuples
     if not fits(subject, max_tuples):
         raise ProblemTooLarge(
             f"{readable(problem.drafts.count_tuples())} draft tuples over {problem.vocab_size:,} "
@@ -99,7 +97,7 @@ def enumerate_law(
     possible = np.flatnonzero(weights > 0).tolist()
     if isinstance(law, DrivenLaw):
         law.share_checks(tuples[possible].astype(np.int64), weights[possible])
-    with progress_bar("draft tuples", len(possible), progress) as advance:
+    with progress_bar("draft tuples", len(possible), options.progress) as advance:
         for n in possible:
             row = tuples[n].astype(np.int64)
             conditional = law(row)
@@ -174,7 +172,6 @@ class DrivenLaw:
         return DrivenLaw(self._subject, more, self._budget.renewed(), self._rng)
 
     def share_checks(self, tuples: Tokens, shares: Vector) -> None:
-        """Share out the checks among the tuples by their probabilities."""
         options = self._options
         counts, self.unseen = random_checks(shares, options.driven_checks, options.power)
         self._checks_of = dict(zip(map(tuple, tuples.tolist()), counts, strict=True))
@@ -205,7 +202,9 @@ class DrivenLaw:
             assert isinstance(outcome, int)
             law[outcome] += leaf.mass
             if target[outcome] <= 0 and leaf.mass > 0:
-                text = f"with drafts {list(at)}{where.replace(', with', ' and')}"
+                where = where.replace(", with", " and")
+                text = f"token {outcome} has probability zero, yet comes out with drafts {list(at)}"
+                text += where
                 self.found.append(Impossible(at, "impossible token", text, outcome, leaf.mass))
         return law
 
@@ -218,12 +217,8 @@ class DrivenLaw:
         log.restarting = self.restarting
         if self.found and law.output.sum() < 1e-9:
             raise Undrivable(self.found[0].message)
-        for violation in self._by_mass():
-            if violation.token is not None:
-                chance = f"probability {law.output[violation.token]:.3g} in all"
-                log.add(violation.kind, violation.drafts, f"{_impossible(violation)}: {chance}")
-            else:
-                _add_alone(violation, log)
+        for one in self._by_mass():
+            _add(one, log, None if one.token is None else law.output[one.token])
 
     def log_found(self, log: ViolationLog, edges: ViolationLog) -> None:
         """Log what was found before driving ended, of a law that is not known as a whole.
@@ -231,18 +226,17 @@ class DrivenLaw:
         What comes too rarely for any sample belongs to the edges.
         """
         log.restarting = self.restarting
-        for violation in self._by_mass():
-            _add_alone(violation, log if violation.mass > COARSE else edges)
+        for one in self._by_mass():
+            _add(one, log if one.mass > COARSE else edges)
 
     def _by_mass(self) -> list[Impossible]:
-        return sorted(self.found, key=lambda found: -found.mass)
+        return sorted(self.found, key=lambda one: -one.mass)
 
 
-def _impossible(found: Impossible) -> str:
-    return f"token {found.token} has probability zero, yet comes out {found.message}"
-
-
-def _add_alone(found: Impossible, log: ViolationLog) -> None:
-    told = found.message if found.token is None else _impossible(found)
-    chance = f"probability {found.mass:.3g} given these drafts"
-    log.add(found.kind, found.drafts, f"{told}: {chance}", found.mass)
+def _add(one: Impossible, log: ViolationLog, in_all: float | None = None) -> None:
+    """Log an outcome, with its probability in all where that is known."""
+    if in_all is None:
+        message = f"{one.message}: probability {one.mass:.3g} given these drafts"
+        log.add(one.kind, one.drafts, message, one.mass)
+    else:
+        log.add(one.kind, one.drafts, f"{one.message}: probability {in_all:.3g} in all")

@@ -34,32 +34,18 @@ _Assignment = ast.Assign | ast.AnnAssign
 
 
 class Statement:
-    """A statement at a file's top level, compiled without its annotations.
-
-    Attributes
-    ----------
-    node : ast.stmt
-    code : code object
-    binds : set of str
-        Names that it binds or deletes as it runs.
-    now, names : set of str
-        Names that it reads as it runs; and those that its functions read as well, what is local
-        to them left out.
-    stored : set of str
-        Names of the file that its functions bind.
-    annotated : set of str
-        Names of what its annotations call, were they evaluated.
-    """
+    """A statement at a file's top level, compiled without its annotations."""
 
     def __init__(self, node: ast.stmt, path: str) -> None:
         self.node = node
         flags = __future__.annotations.compiler_flag
         module = ast.Module([node], [])
         self.code: CodeType = compile(module, path, "exec", flags, dont_inherit=True)
-        self.binds: set[str] = set()
-        self.now: set[str] = set()
-        self.names: set[str] = set()
-        self.stored: set[str] = set()
+        #: Names that it binds or deletes as it runs, and those of the file that its functions bind.
+        self.binds, self.stored = set[str](), set[str]()
+        #: Names that it reads as it runs, and those that its functions read, but for locals.
+        self.now, self.names = set[str](), set[str]()
+        #: Names of what its annotations call, were they evaluated.
         self.annotated = {
             name
             for part in _parts(node)
@@ -289,7 +275,6 @@ def imported(node: _Import) -> dict[str, str]:
 
 
 def _single(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements, with imports of several names split, without the part that runs as a script."""
     for node in statements:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             continue

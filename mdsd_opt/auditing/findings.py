@@ -42,7 +42,6 @@ class AcceptedCount(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Fraction of trials that output one of their drafts."""
         return self.hits / max(self.trials, 1)
 
 
@@ -104,12 +103,10 @@ def doubt_of(distance: float) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Findings:
-    """Findings of an audit: a law, or the results of trials, or both.
+    """Findings of an audit: a law, or the results of trials, or both; most are as in a `Report`.
 
     Attributes
     ----------
-    checks : sequence of Check
-        Checks of the output, of the drafts, or of both.
     distance : tuple of float and Interval
         Total variation of the outcomes sampled from their law.
     sight : Sight or None
@@ -120,10 +117,6 @@ class Findings:
         alpha*.
     edges : tuple of ViolationLog and int or None
         Wrong outcomes at the edges of the uniforms, and how many calls were made there.
-    coverage : Coverage or None
-        Coverage of the calls; None if nothing was called.
-    cause : str
-        The shape of the deviation, where it is one that was tested; empty if not.
     where : str
         Where the tokens deviate that do so most.
     example : Example or None
@@ -169,14 +162,15 @@ class Findings:
         if law is not None:
             p_value = law.trials_p_value if trials_fail else None
         driven = law is not None and law.num_checks is not None
-        verdict_class = self._clean_class if nothing_wrong else self._class(p_value)
+        clean = LOSSLESS if driven else NO_DEVIATION  # a driven law leaves nothing unknown
+        verdict_class = clean if nothing_wrong else self._class(p_value)
         interval, drafts_wrong = self.distance[1], self.drafts_follow_law is False
         checks = [check for check in self.checks if not (drafts_wrong and check.of_drafts)]
         is_wrong = verdict_class in (EDGE, LOSSY) or drafts_wrong
         points_to = pointed(checks, interval) if verdict_class in (*CLEAN, EDGE) else ""
         if law is not None and verdict_class == NOT_SETTLED:
             points_to = doubt_of(law.distance)
-        hidden = Hidden(law.unseen) if law is not None and driven else self._hidden
+        hidden = Hidden(law.unseen) if law is not None and driven else self.hidden
         facts: dict[str, Any] = {
             "verdict_class": verdict_class,
             "points_to": points_to,
@@ -219,12 +213,8 @@ class Findings:
         return self._passes(self.drafts_p_value)
 
     @property
-    def trial_bias(self) -> float:
-        """Largest bias that the trials could have missed."""
-        return self._hidden.detectable_bias
-
-    @property
-    def _hidden(self) -> Hidden:
+    def hidden(self) -> Hidden:
+        """What the trials could have missed."""
         if self.sight is None:
             return Hidden()
         return self.sight.hidden(self.options.level(self.checks), self.options.power)
@@ -234,14 +224,7 @@ class Findings:
             return None
         return 0.0 if wrong.count else self.options.combined(self.checks, of_drafts)
 
-    @property
-    def _clean_class(self) -> str:
-        """Class of an audit that found nothing: a driven law leaves nothing unknown."""
-        driven = self.law is not None and self.law.num_checks is not None
-        return LOSSLESS if driven else NO_DEVIATION
-
     def _class(self, p_value: float | None) -> str:
-        """Class of an audit that found something."""
         kinds = Counter[str]() if self.wrong_tokens is None else self.wrong_tokens.kinds
         failed = sum(kinds[kind] for kind in NO_ANSWERS)
         if self.law is not None and self.law.is_doubtful:

@@ -108,17 +108,10 @@ class ModelLaws(_Laws):
 
 
 class PlaceLaws(_Laws):
-    """Laws of a model that depend on the place of a token alone: a row for each place.
+    """Laws of a model that depend on the place of a token alone: a row for each of `length` places.
 
-    Parameters
-    ----------
-    model : callable
-        As of `ModelLaws`; it is asked about one text of each length.
-    length : int
-        Places.
-    promise : Sampling or callable, optional
-        With a callable, laws depend on the whole text (`by_text`), and none is kept but the `rows`
-        after each beginning of the likeliest one.
+    Under a promise that is a function they depend on the whole text (`by_text`), and none is kept
+    but the `rows` after each beginning of the likeliest one.
     """
 
     def __init__(self, model: Model, length: int, promise: Promise | None = None) -> None:
@@ -182,7 +175,6 @@ class Texts:
         return slice(number * width, (number + 1) * width)
 
     def text(self, number: int) -> Text:
-        """Text of a number."""
         return tuple(
             number // self.vocab_size ** (self.length - 1 - n) % self.vocab_size
             for n in range(self.length)

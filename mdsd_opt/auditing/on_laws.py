@@ -6,13 +6,13 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
 
-from mdsd_opt.auditing.behaviour import behaviour, broken_side
+from mdsd_opt.auditing.causes import behaviour, broken_side
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
 from mdsd_opt.auditing.replay import Case, Replay
 from mdsd_opt.auditing.subject import AlwaysFails, Subject, TreeVerify, as_verifier
@@ -30,7 +30,6 @@ from mdsd_opt.evidence import (
     LOSSLESS,
     LOSSY,
     NO_DEVIATION,
-    NOT_DRIVEN,
     AuditOptions,
     NoTokenLeft,
     OptionKeywords,
@@ -126,9 +125,7 @@ def audit_portfolio(
     settings = budgeted(asked, rng, methods=METHODS, num_drafts=num_drafts, **own)
     rng = generator_of(rng)
     if tree is not None:
-        topology = parse_topology(tree) if isinstance(tree, str) else tree
-        if not isinstance(topology, Topology):
-            raise InvalidInput(f"the tree {tree!r} is grown by what is accepted: give a fixed one")
+        topology = fixed_tree(tree)
         small = standard_laws(max(topology.num_drafts.values()))
         wide = wide_laws(topology.depth + 1)
         promises = both_sides(promise)
@@ -138,6 +135,16 @@ def audit_portfolio(
         raise InvalidInput("promise goes with tree: a verifier of single tokens is given laws")
     name = scheme if isinstance(scheme, str) else ""
     return _on_single_tokens(verify, make, name, settings, rng)
+
+
+def fixed_tree(tree: str | Topology) -> Topology:
+    """The tree, parsed; `InvalidInput` for one that grows."""
+    topology = parse_topology(tree) if isinstance(tree, str) else tree
+    if not isinstance(topology, Topology):
+        raise InvalidInput(
+            f"the tree {tree!r} is grown by what is accepted: give a fixed one, such as 2x3"
+        )
+    return topology
 
 
 def _on_single_tokens(
@@ -181,7 +188,7 @@ def _on_single_tokens(
     notes = () if replay is None else replay.note_after(deadline)
     if time.perf_counter() > deadline:
         notes += (options.up("not all calls were made"),)
-    report = put_together(tried, began, drafts_from=scheme.replace("_", " "), notes=notes)
+    report = PortfolioReport.of(tried, began, drafts_from=scheme.replace("_", " "), notes=notes)
     if report.example is not None:
         report = replace(report, example=replace(report.example, seed=options.seed))
     if num_drafts < 2 or not scheme or ":" in scheme:
@@ -248,6 +255,8 @@ class OnTrees:
     promises: Promises = (None, None)
     kind: type[AuditedRule] = AuditedRule
     asked: int | None = None  # calls on each law, where their number was given
+    rng: np.random.Generator = field(init=False)
+    deadline: float = field(init=False)
     calls: int = 0
     driven: int = 0
     undriven: int = 0
@@ -263,23 +272,23 @@ class OnTrees:
         """Report of all laws; together they share the rate of false alarms."""
         shares = len(small) + len(wide)
         self.options = replace(self.options, false_alarm=self.options.false_alarm / shares)
-        began, deadline = time.perf_counter(), self.options.deadline()
+        began, self.rng, self.deadline = time.perf_counter(), rng, self.options.deadline()
         total = len(small) + 2 * len(wide) + 1
         with progress_bar("laws", total, self.options.progress) as advance:
             begun: list[TreeSample | InvalidInput] = []
             for laws in wide:
                 try:
-                    sample = TreeSample(self.rule(laws))
-                    sample.sample(min(_FIRST_CALLS, self.options.num_trials), rng, deadline)
+                    sample = TreeSample(self.rule(laws), self.rng)
+                    sample.sample(min(_FIRST_CALLS, self.options.num_trials), self.deadline)
                     begun.append(sample)
                 except (AlwaysFails, NoTokenLeft) as error:
                     begun.append(error)
                 advance(1)
-            replay = self._replayed([*small[:1], *wide[:1]], rng, deadline)
+            replay = self._replayed([*small[:1], *wide[:1]])
             advance(1)
             tried = []
             for one in small:
-                judge = partial(self._on_small, one, replay, rng, deadline)
+                judge = partial(self._on_small, one, replay)
                 tried.append(_tried(one, one.fitting(self.tree).num_nodes, judge))
                 advance(1)
             is_lossy = any(one.verdict_class == LOSSY for one in tried)
@@ -288,22 +297,22 @@ class OnTrees:
                 if isinstance(sample, InvalidInput):
                     raise sample
                 if is_lossy:
-                    return sample.report(rng)
-                return sample.settled(rng, deadline, number=self._wide_calls(laws))
+                    return sample.report()
+                return sample.settled(self.deadline, number=self._wide_calls(laws))
 
             for laws, first in zip(wide, begun, strict=True):
                 judge = partial(finished, first, laws)
                 tried.append(_tried(laws, self.tree.num_nodes, judge))
                 advance(1)
-        notes = self._notes(replay, small, deadline)
-        report = put_together(tried, began, notes=notes)
+        notes = self._notes(replay, len(small))
+        report = PortfolioReport.of(tried, began, notes=notes)
         if report.verdict_class == LOSSLESS and replay is not None and replay.differing:
             return replace(report, verdict_class=NO_DEVIATION, detectable_bias=1.0)
         if report.verdict_class != LOSSY:
             return report
         every: list[SmallLaws | WideLaws] = [*small, *wide]
         judged = [laws for laws, one in zip(every, tried, strict=True) if one.report is not None]
-        cause = self._cause(judged, report.worst, rng, deadline)
+        cause = self._cause(judged, report.worst)
         seconds = time.perf_counter() - began
         return replace(report, cause=cause or report.cause, seconds=seconds)
 
@@ -318,7 +327,6 @@ class OnTrees:
         applied: tuple[bool, bool] = (False, False),
         **changes: Any,
     ) -> AuditedRule:
-        """The rule on some laws."""
         by_place = isinstance(laws, WideLaws)
         options = replace(self.options, progress=False)
         if not by_place:
@@ -328,29 +336,24 @@ class OnTrees:
             self.promises, by_place=by_place, applied=applied,
         )  # fmt: skip
 
-    def _on_small(
-        self, one: SmallLaws, replay: Replay | None, rng: np.random.Generator, deadline: float
-    ) -> TreeAuditReport:
-        seconds = max(deadline - time.perf_counter(), 0.1)
+    def _on_small(self, one: SmallLaws, replay: Replay | None) -> TreeAuditReport:
+        seconds = max(self.deadline - time.perf_counter(), 0.1)
         if replay is None or not replay.differing:
             hopeless = self.undriven >= _HOPELESS and not self.driven
             method = "sampling" if hopeless else self.options.method
-            report = report_of(self.rule(one, seconds=seconds, method=method), rng)
+            report = report_of(self.rule(one, seconds=seconds, method=method), self.rng)
             self.driven += report.method == "driven"
             self.undriven += report.method != "driven"
             return report
         if self.sampled_suspects:
             rule = self.rule(one, num_trials=min(_BESIDE_SUSPECT, self.options.num_trials))
-            return TreeSample(rule).settled(rng, deadline)
+            return TreeSample(rule, self.rng).settled(self.deadline)
         self.sampled_suspects = True
         many = min(replay.period, _MOST_SUSPECT)
         rule = self.rule(one, num_trials=self.options.num_trials * many)
-        return TreeSample(rule).settled(rng, deadline, replay.is_suspect)
+        return TreeSample(rule, self.rng).settled(self.deadline, replay.is_suspect)
 
-    def _replayed(
-        self, laws: Sequence[SmallLaws | WideLaws], rng: np.random.Generator, deadline: float
-    ) -> Replay | None:
-        """Repeated calls on some laws."""
+    def _replayed(self, laws: Sequence[SmallLaws | WideLaws]) -> Replay | None:
         if self.options.num_trials < _FIRST_CALLS:
             return None
         cases: list[Case] = []
@@ -358,34 +361,23 @@ class OnTrees:
             with suppress(NoTokenLeft):
                 rule = self.rule(one)
                 for _ in range(_REPEATED // len(laws)):
-                    cases.append(partial(rule.outcome, rule.drawn(rng)))
+                    cases.append(partial(rule.outcome, rule.drawn(self.rng)))
         if not cases:
             return None
-        replay = Replay(cases, lambda: self.calls, int(rng.integers(2**31)))
-        replay.run(deadline=deadline)
+        replay = Replay(cases, lambda: self.calls, int(self.rng.integers(2**31)))
+        replay.run(deadline=self.deadline)
         return replay
 
-    def _notes(
-        self, replay: Replay | None, small: Sequence[SmallLaws], deadline: float
-    ) -> tuple[str, ...]:
-        notes: list[str] = []
-        if replay is not None:
-            notes += replay.note_after(deadline)
-        if time.perf_counter() > deadline and math.isfinite(self.options.seconds):
-            done = self.driven
-            needed = self.options.seconds * (2 + (len(small) - done) / max(done, 1))
-            driven = f"{done} of {len(small)} small laws were driven; " if small else ""
-            rest = math.ceil(needed / 10) * 10
-            notes.append(f"the time was up: {driven}give seconds={rest} for the rest")
-        return tuple(notes)
+    def _notes(self, replay: Replay | None, num_small: int) -> tuple[str, ...]:
+        notes = () if replay is None else replay.note_after(self.deadline)
+        if time.perf_counter() <= self.deadline:
+            return notes
+        needed = self.options.seconds * (2 + (num_small - self.driven) / max(self.driven, 1))
+        driven = f"{self.driven} of {num_small} small laws were driven; " if num_small else ""
+        rest = math.ceil(needed / 10) * 10
+        return (*notes, f"the time was up: {driven}give seconds={rest} for the rest")
 
-    def _cause(
-        self,
-        laws: Sequence[SmallLaws | WideLaws],
-        worst: Tried,
-        rng: np.random.Generator,
-        deadline: float,
-    ) -> str:
+    def _cause(self, laws: Sequence[SmallLaws | WideLaws], worst: Tried) -> str:
         """Cause whose signature fits, or the side of which the promise is not kept.
 
         It is looked for until the deadline: on the first laws, and on those where the deviation is
@@ -395,23 +387,23 @@ class OnTrees:
         there = next(one for one in laws if (one.name, one.vocab_size) == place)
 
         def is_right(applied: tuple[bool, bool]) -> bool:
-            seconds = deadline - time.perf_counter()
+            seconds = self.deadline - time.perf_counter()
             if seconds <= 0:
                 return False
             if isinstance(there, SmallLaws):
                 rule = self.rule(there, applied, num_trials=_SIDE_CALLS, seconds=seconds)
-                clean = report_of(rule, rng).clean
+                clean = report_of(rule, self.rng).clean
             else:
-                sample = TreeSample(self.rule(there, applied))
-                sample.sample(_SIDE_CALLS, rng, deadline)
-                clean = sample.report(rng).clean
-            return clean and time.perf_counter() <= deadline
+                sample = TreeSample(self.rule(there, applied), self.rng)
+                sample.sample(_SIDE_CALLS, self.deadline)
+                clean = sample.report().clean
+            return clean and time.perf_counter() <= self.deadline
 
         if side := broken_side(is_right, self.promises):
             return side
         for one in [laws[0], *([] if there is laws[0] or worst.certain else [there])]:
             drawn = self.rule(one).drawn
-            if sign := behaviour(self.verify, drawn, one.vocab_size, rng, deadline):
+            if sign := behaviour(self.verify, drawn, one.vocab_size, self.rng, self.deadline):
                 return sign
         return ""
 
@@ -420,22 +412,8 @@ def _tried(laws: SmallLaws | WideLaws, num_drafts: int, judge: Callable[[], Any]
     """Result of one pair of laws, refusals included."""
     try:
         return Tried.of(laws, "1 draft" if num_drafts == 1 else f"{num_drafts} drafts", judge())
-    except AlwaysFails as error:
-        deliberate = error.deliberate and getattr(laws, "has_zeros", False)
+    except (AlwaysFails, ProblemTooLarge, NoTokenLeft) as error:
+        deliberate = True  # nothing can be judged on these laws
+        if isinstance(error, AlwaysFails):
+            deliberate = error.deliberate and laws.has_zeros
         return Tried(laws.name, laws.vocab_size, "", None, str(error), deliberate)
-    except (ProblemTooLarge, NoTokenLeft) as error:  # nothing can be judged on these laws
-        return Tried(laws.name, laws.vocab_size, "", None, str(error), True)
-
-
-def put_together(tried: Sequence[Tried], began: float, **own: Any) -> PortfolioReport:
-    """Report of all laws that were tried, at least one of which was judged."""
-    if not any(one.report is not None for one in tried):
-        raise InvalidInput(tried[0].refusal)
-    undriven: dict[str, list[str]] = {}
-    for one in tried:
-        for note in () if one.report is None else one.report.notes:
-            if note.startswith(NOT_DRIVEN):
-                undriven.setdefault(note, []).append(one.law)
-    reasons = tuple(f"{note} (laws: {', '.join(laws)})" for note, laws in undriven.items())
-    notes = (*own.pop("notes", ()), *reasons)
-    return PortfolioReport.of(tried, time.perf_counter() - began, notes=notes, **own)

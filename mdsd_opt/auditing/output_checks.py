@@ -14,6 +14,7 @@ from mdsd_opt.auditing.sight import Sight, direction_check
 from mdsd_opt.base.array_types import Integers, Tokens, Vector
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.drafts import DraftScheme
+from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.evidence import ACCEPTANCE_WEIGHT, LARGEST_Z, Check, TokenDeviation, statistics
 from mdsd_opt.problem import TransportProblem
 
@@ -40,6 +41,10 @@ class Cells:
     def counts(self, tokens: Integers) -> Integers:
         """Number of outcomes in each cell; no token may be impossible."""
         return np.bincount(self.of_token[tokens], minlength=self.probabilities.size)
+
+    def scores(self, tokens: Integers, rng: np.random.Generator) -> tuple[Vector, Integers]:
+        """Normal scores of the counts, and their depths, see `statistics.split_scores`."""
+        return statistics.split_scores(self.counts(tokens), self.probabilities, rng)
 
 
 def merged_cells(
@@ -115,48 +120,32 @@ def by_rank(target: Vector) -> Integers:
 
 
 class Words(NamedTuple):
-    """Names of the checks of one kind of outcome, and of what they look for."""
+    """Cells of one kind of outcome in words; names of its checks, with what they look for."""
 
     classes: str
-    cells: str
-    any_change: str
-    groups: str
-    moved: str
-    rank_groups: str
-    moved_by_rank: str
-    single: str
-    one: str
-    succession: str
-    dependence: str
+    cells: tuple[str, str]
+    groups: tuple[str, str]
+    ranks: tuple[str, str]
+    single: tuple[str, str]
+    succession: tuple[str, str]
 
 
 TOKENS = Words(
     "between classes of tokens by p/q",
-    "cells",
-    "any change of the output law",
-    "ratio groups",
-    "mass moved between tokens drafted too often and too rarely",
-    "rank groups",
-    "mass moved between likely tokens and the tail",
-    "single tokens",
-    "one token too often or too rare, however unlikely",
-    "succession",
-    "outputs that depend on earlier ones",
+    ("cells", "any change of the output law"),
+    ("ratio groups", "mass moved between tokens drafted too often and too rarely"),
+    ("rank groups", "mass moved between likely tokens and the tail"),
+    ("single tokens", "one token too often or too rare, however unlikely"),
+    ("succession", "outputs that depend on earlier ones"),
 )
-
 
 TEXTS = Words(
     "between groups of texts that begin alike",
-    "texts",
-    "any change of the law of the texts",
-    "beginnings",
-    "a change after some beginning",
-    "likely texts",
-    "mass moved between likely texts and others",
-    "single texts",
-    "one text too often or too rare",
-    "succession",
-    "texts that depend on earlier ones",
+    ("texts", "any change of the law of the texts"),
+    ("beginnings", "a change after some beginning"),
+    ("likely texts", "mass moved between likely texts and others"),
+    ("single texts", "one text too often or too rare"),
+    ("succession", "texts that depend on earlier ones"),
 )
 
 
@@ -189,37 +178,41 @@ def law_checks(
     """
     cells = merged_cells(law, order, outcomes.size)
     sight = sight_of(law, cells, outcomes.size, words.classes)
-    scores, depths = statistics.split_scores(cells.counts(outcomes), cells.probabilities, rng)
+    scores, depths = cells.scores(outcomes, rng)
     ranked = merged_cells(law, by_rank(law), outcomes.size)
-    rank_scores, rank_depths = statistics.split_scores(
-        ranked.counts(outcomes), ranked.probabilities, rng
-    )
+    rank_scores, rank_depths = ranked.scores(outcomes, rng)
     coarse = statistics.COARSE_LEVELS
-    possible = law > 0
-    checks = [Check(words.cells, words.any_change, statistics.chi_square(scores))]
+    checks = [Check(*words.cells, statistics.chi_square(scores))]
     checks += [direction_check(law, outcomes) for law in sight.laws]
     if (depths >= coarse).any():
         p_value = statistics.chi_square(scores[depths < coarse])
-        checks.append(Check(words.groups, words.moved, p_value))
+        checks.append(Check(*words.groups, p_value))
     if sight.laws or (rank_depths >= coarse).any():
         p_value = statistics.chi_square(rank_scores[rank_depths < coarse])
-        checks.append(Check(words.rank_groups, words.moved_by_rank, p_value))
-    if possible.sum() > 2:
-        counts = np.bincount(outcomes, minlength=law.size)
-        p_value = statistics.single_tokens(counts[possible], law[possible])[0]
-        checks.append(Check(words.single, words.one, p_value))
+        checks.append(Check(*words.ranks, p_value))
+    if np.count_nonzero(law) > 2:
+        p_value = statistics.single_tokens(np.bincount(outcomes, minlength=law.size), law)
+        checks.append(Check(*words.single, p_value))
+    return (*checks, outcome_succession(law, order, outcomes, rng, words)), sight
+
+
+def outcome_succession(
+    law: Vector, order: Integers, outcomes: Tokens, rng: np.random.Generator, words: Words
+) -> Check:
+    """Check that outcomes do not depend on earlier ones, as groups in an order and as points."""
     quarters = merged_cells(law, order, outcomes.size, max_cells=4)
     after = statistics.consecutive(quarters.of_token[outcomes], quarters.probabilities, rng)
-    points = points_of(law, order, outcomes, rng)
-    independent = succession_check(after, points, rng, words.succession, words.dependence)
-    return (*checks, independent), sight
-
-
-def points_of(law: Vector, order: Integers, outcomes: Tokens, rng: np.random.Generator) -> Vector:
-    """Outcomes as points on [0, 1], uniform if they follow the law (randomised)."""
     below = np.empty(law.size)
     below[order] = np.cumsum(law[order]) - law[order]
-    return below[outcomes] + rng.random(outcomes.size) * law[outcomes]
+    points = below[outcomes] + rng.random(outcomes.size) * law[outcomes]
+    return succession_check(after, points, rng, *words.succession)
+
+
+def mass_before(order_by: Vector, p: Vector, token: int) -> float:
+    """Mass before the token in the order of `order_by` (ties by token id)."""
+    key = order_by[token]
+    tied = np.flatnonzero(order_by == key)
+    return float(p[order_by < key].sum() + p[tied[tied < token]].sum())
 
 
 def succession_check(
@@ -270,7 +263,7 @@ def uniformity_checks(
 ) -> tuple[Check, ...]:
     """Checks of independent points that are uniform on [0, 1] if all is well."""
     bins = num_bins(points.size)
-    counts = np.bincount(np.minimum((points * bins).astype(np.int64), bins - 1), minlength=bins)
+    counts = np.bincount(statistics.bins_of(points, bins), minlength=bins)
     scores, depths = statistics.split_scores(counts, np.full(bins, 1.0 / bins), rng)
     checks = [Check(name, looks_for, statistics.chi_square(scores))]
     if (depths >= statistics.COARSE_LEVELS).any():
@@ -295,7 +288,7 @@ def neighbour_checks(
     """Check that each place of points (N, J) does not depend on the one before."""
     if len(uniforms) == 0 or uniforms.shape[1] < 2:
         return []
-    column = np.minimum((uniforms * _GRID).astype(np.int64), _GRID - 1)
+    column = statistics.bins_of(uniforms, _GRID)
     grid = np.full(_GRID * _GRID, 1.0 / _GRID**2)
     checks = []
     for left, right in pairwise(column.T):
@@ -321,6 +314,16 @@ def _smallest(checks: Sequence[Check]) -> Check:
     """Oddest of some checks of one name, corrected for their number."""
     worst = min(checks, key=lambda check: check.p_value)
     return replace(worst, p_value=min(1.0, len(checks) * worst.p_value))
+
+
+def optimum(problem: TransportProblem) -> float | None:
+    """Optimum alpha*, or None if no solver here can tell."""
+    from mdsd_opt.solvers import solve
+
+    try:
+        return float(solve(problem).upper_bound)
+    except (ProblemTooLarge, MemoryError):
+        return None
 
 
 def acceptance_check(p_value: float) -> Check:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 from mdsd_opt.auditing.sight import Hidden
 from mdsd_opt.auditing.subject import REFUSALS
 from mdsd_opt.auditing.trial_laws import CERTAIN, SmallLaws, WideLaws
+from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import (
     CLASSES,
     CLEAN,
     EDGE,
     NO_ANSWERS,
+    NOT_DRIVEN,
     NOT_JUDGED,
     Coverage,
     Example,
@@ -50,12 +53,10 @@ class Tried:
 
     @property
     def certain(self) -> bool:
-        """Whether the target had one possible token everywhere."""
         return self.law == CERTAIN
 
     @property
     def verdict_class(self) -> str:
-        """Verdict class of the report; "not judged" if there is none."""
         return NOT_JUDGED if self.report is None else str(self.report.verdict_class)
 
     @property
@@ -71,12 +72,11 @@ class Tried:
         """Result from a report; refusals of zeros count as such if no other call failed."""
         failed = [v for v in report.violations if v.kind in NO_ANSWERS]
         refused = report.verdict_class == NOT_JUDGED and all(_refuses(v) for v in failed)
-        if isinstance(laws, SmallLaws) and laws.has_zeros and failed and refused:
+        if laws.has_zeros and failed and refused:
             return cls(laws.name, laws.vocab_size, drafts, None, failed[0].message, True)
         return cls(laws.name, laws.vocab_size, drafts, report)
 
     def row(self) -> tuple[str, str]:
-        """Label and value of a line in a table."""
         label = ", ".join(filter(None, (self.law, f"V = {self.vocab_size}", self.drafts)))
         if self.report is None:
             return label, f"refused: {self.refusal}"
@@ -124,9 +124,23 @@ class PortfolioReport(Report):
     seconds: float
 
     @classmethod
-    def of(cls, tried: Sequence[Tried], seconds: float, **own: Any) -> PortfolioReport:
-        """Report that combines the results; at least one law was judged."""
+    def of(
+        cls,
+        tried: Sequence[Tried],
+        began: float,
+        notes: tuple[str, ...] = (),
+        drafts_from: str = "",
+    ) -> PortfolioReport:
+        """Report that combines the results; `InvalidInput` if no law was judged."""
         judged = [one for one in tried if one.report is not None]
+        if not judged:
+            raise InvalidInput(tried[0].refusal)
+        undriven: dict[str, list[str]] = {}
+        for one in judged:
+            for note in one.report.notes:
+                if note.startswith(NOT_DRIVEN):
+                    undriven.setdefault(note, []).append(one.law)
+        reasons = (f"{note} (laws: {', '.join(laws)})" for note, laws in undriven.items())
         worst = max(judged, key=_badness)
         parts = [one.report.coverage for one in judged if not one.certain]
         coverage = Coverage.mean([part for part in parts if part is not None])
@@ -151,13 +165,14 @@ class PortfolioReport(Report):
             "acceptance_rate": judged[0].report.acceptance_rate,
             "optimal_acceptance_rate": judged[0].report.optimal_acceptance_rate,
             "largest_vocab_size": max(one.vocab_size for one in judged),
-            "seconds": seconds,
+            "drafts_from": drafts_from,
+            "seconds": time.perf_counter() - began,
+            "notes": (*notes, *reasons),
         }
-        return cls(**facts | own)
+        return cls(**facts)
 
     @property
     def verdict(self) -> str:
-        """Verdict in one sentence."""
         refused = [one.law for one in self.tried if one.report is None]
         beside = f" Not tried, or refused: {', '.join(refused)}." if refused else ""
         kinds = "1 kind" if len(self.tried) == 1 else f"{len(self.tried)} kinds"
@@ -165,15 +180,12 @@ class PortfolioReport(Report):
         if self.clean:
             return f"{self._clean_verdict(on)}{self._unmet}{beside}"
         if self.worst.verdict_class in (*CLEAN, EDGE) and self.verdict_class == NOT_JUDGED:
-            return f"NOT JUDGED {on}:{self._unmet if self._is_idle else beside}"
+            is_idle = self.coverage is not None and self.coverage.idle
+            return f"NOT JUDGED {on}:{self._unmet if is_idle else beside}"
         where = f" (laws: {self.worst.law}, V = {self.worst.vocab_size:,})"
         is_said = self.cause == self.worst.report.cause  # in the verdict of that report
         caused = f" Cause: {self.cause}." if self.cause and not is_said else ""
         return f"{self.worst.report.verdict}{where}{caused}{beside}"
-
-    @property
-    def _is_idle(self) -> bool:
-        return self.coverage is not None and self.coverage.idle
 
     def _clean_verdict(self, on: str) -> str:
         judged = [one for one in self.tried if one.report is not None]
@@ -192,7 +204,6 @@ class PortfolioReport(Report):
         return f"{first}{'on the others ' if driven else 'there '}{bias}."
 
     def rows(self) -> list[tuple[str, str]]:
-        """Label and value of everything worth a line in a table."""
         rows = [("verdict", self.verdict), *(one.row() for one in self.tried)]
         rows += self._bias_rows()
         if self.drafts_from:

@@ -31,15 +31,8 @@ _CHANCES = 4
 class Replay:
     """Calls that are repeated, and those whose answer differed.
 
-    Attributes
-    ----------
-    cases : sequence of Case
-    counter : callable
-        Calls of the function so far, those for other ends included.
-    seed : int
-        Seed of the repeated random numbers.
-    differing : list of int
-        Calls that gave another answer, counted from the first of all.
+    `counter` gives the calls of the function so far, those for other ends included; by it the
+    `differing` ones are counted.
     """
 
     cases: Sequence[Case]
@@ -89,7 +82,6 @@ class Replay:
 
     @property
     def note(self) -> str:
-        """Summary of the repeated calls, in a sentence."""
         if not self.differing:
             return (
                 f"no answer depended on earlier calls, in {self.calls:,} repeated ones: a fault in "

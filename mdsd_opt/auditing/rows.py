@@ -13,7 +13,6 @@ import numpy as np
 from mdsd_opt.auditing.chain_calls import READ_CALLS, Caller, Read, answers_of, chain_of, reading
 from mdsd_opt.auditing.draft_chain import DraftChain
 from mdsd_opt.auditing.looks import settled
-from mdsd_opt.auditing.on_laws import put_together
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.subject import Failure, answered, outcome_of
@@ -41,13 +40,7 @@ def audit_rows(
     wanted: int,
     promises: Promises = (None, None),
 ) -> PortfolioReport:
-    """Audit by `wanted` calls of a function for batches of chains, see `mdsd_opt.audit_chain`.
-
-    Raises
-    ------
-    InvalidInput
-        The number of rows is out of range, or the function fails on every call.
-    """
+    """Audit by `wanted` calls of a function for batches of chains, see `mdsd_opt.audit_chain`."""
     if not 2 <= num_rows <= _MOST_ROWS:
         raise InvalidInput(f"batch is {num_rows!r}: give True, or 2 to {_MOST_ROWS} rows")
     began, deadline = time.perf_counter(), options.deadline()
@@ -59,7 +52,7 @@ def audit_rows(
     def look(options: Options) -> list[TreeAuditReport]:
         nonlocal calls
         calls += batch.sample(options.num_trials - calls, rng, deadline)
-        return [part.report(rng, options=options) for part in batch.parts]
+        return [part.report(options) for part in batch.parts]
 
     reports = settled(look, replace(options, num_trials=wanted), deadline)
     tried = [
@@ -73,7 +66,7 @@ def audit_rows(
     ]
     if calls < wanted:
         notes.append(options.up(f"{calls:,} of {wanted:,} calls were made"))
-    return put_together(tried, began, notes=tuple(notes))
+    return PortfolioReport.of(tried, began, tuple(notes))
 
 
 def _laws(row: int, length: int) -> WideLaws:
@@ -107,7 +100,7 @@ class _Batch:
             )
             for n, row in enumerate(laws)
         ]  # fmt: skip
-        self.parts = [TreeSample(rule) for rule in self.rules]
+        self.parts = [TreeSample(rule, rng) for rule in self.rules]
         self._size = laws[0].vocab_size
         self._read = self._reading(rng)
         #: What a call of one row did, if it failed.
@@ -146,8 +139,6 @@ class _Batch:
         return self._caller.on_arrays(p, q, drafts)
 
     def _reading(self, rng: np.random.Generator) -> Read:
-        """Reading of the answers that fits most rows of some calls."""
-
         def drawn() -> tuple[Callable[[], Any], list[Text]]:
             _, chains = self._drawn(rng)
             self._caller.rng = rng
@@ -178,7 +169,7 @@ class _Batch:
                 if n == 0:
                     serving.check()
                 for row, chain, outcome in zip(rows, chains, outcomes, strict=True):
-                    self.parts[row].count(chain, outcome, rng)
+                    self.parts[row].count(chain, outcome)
         return number
 
     def _rows(self, chains: Sequence[DraftChain], rng: np.random.Generator) -> tuple[Text, ...]:

@@ -17,16 +17,14 @@ import numpy as np
 from mdsd_opt.auditing.causes import cause
 from mdsd_opt.auditing.model_texts import PlaceLaws, Texts, drawn_from
 from mdsd_opt.auditing.output_checks import (
-    MAX_CELLS,
     TEXTS,
-    Cells,
     by_rank,
     law_checks,
     law_ratio_order,
+    mass_before,
     merged_cells,
-    points_of,
+    outcome_succession,
     ratios,
-    succession_check,
     tail_cells,
 )
 from mdsd_opt.auditing.sight import Sight, direction_check
@@ -41,17 +39,8 @@ _CLASSES = 32
 class Seen(NamedTuple):
     """Results of all checks of the texts.
 
-    Attributes
-    ----------
-    checks : tuple of Check
-    sight : Sight
-    distance : float
-    interval : Interval
-        Total variation, by places between the classes of one order at the worst place.
-    first : float
-        That of the first token.
-    place : int
-        The worst place; 0 of texts that have numbers.
+    Total variation, which by places is that between the classes of one order at the worst `place`,
+    comes with its interval, and beside that of the `first` token.
     """
 
     checks: tuple[Check, ...]
@@ -76,7 +65,6 @@ class Numbered:
 
     @property
     def size(self) -> int:
-        """Number of texts."""
         return len(self._numbers)
 
     @property
@@ -91,14 +79,9 @@ class Numbered:
         self._numbers.append(self.texts.completed(outcome, rng))
         return True
 
-    def cells(self, most: int = MAX_CELLS) -> Cells:
-        """Groups of texts that begin alike."""
-        law = self.texts.law
-        return merged_cells(law, np.arange(law.size), self.size, most)
-
     def examined(self, rng: np.random.Generator, confidence: float) -> Seen:
-        """Results of all checks of the texts."""
-        law, numbers, cells = self.texts.law, self.numbers, self.cells()
+        law, numbers = self.texts.law, self.numbers
+        cells = merged_cells(law, np.arange(law.size), self.size)
         checks, sight = law_checks(law, np.arange(law.size), numbers, rng, TEXTS)
         distance = statistics.distance(numbers, law, confidence, cells.of_token)
         heads = numbers // (law.size // self.texts.vocab_size)
@@ -110,19 +93,15 @@ class Numbered:
         return ""
 
     def example(self, place: int) -> Example:
-        """Text that deviates most."""
         shares, law = self.law, self.texts.law
         n = oddest(shares, law, max(self.size, 1))
         return Example("", self.texts.text(n), float(law[n]), float(shares[n]), self.size)
 
 
 class ByPlace:
-    """Texts by the places of their tokens.
+    """Texts by the places of their tokens, of laws p and q (V,) for each place.
 
-    Parameters
-    ----------
-    target, draft : sequence of ndarray, shape (V,)
-        p of each place, and q; the last row of q stands for all places after it.
+    The last row of q stands for all places after it.
     """
 
     #: Classes between which tokens are compared, in words, and whether other changes show as well.
@@ -136,11 +115,9 @@ class ByPlace:
 
     @property
     def size(self) -> int:
-        """Number of texts."""
         return len(self._tokens)
 
     def add(self, outcome: tuple[int, ...], rng: np.random.Generator) -> bool:
-        """Add the beginning of a text, completed by the target, if it is possible."""
         if any(p[token] <= 0 for token, p in zip(outcome, self.target, strict=False)):
             return False
         missing = self._reached[len(outcome) :]
@@ -152,7 +129,6 @@ class ByPlace:
         return np.array(self._tokens, dtype=np.int64).reshape(self.size, len(self.target)).T
 
     def examined(self, rng: np.random.Generator, confidence: float) -> Seen:
-        """Results of all checks of the texts."""
         checks: list[Check] = []
         cells: list[int] = []
         distances: list[tuple[float, Interval, int]] = []
@@ -167,17 +143,14 @@ class ByPlace:
             }
             for name, classes in by_name.items():
                 cells.append(classes.probabilities.size)
-                scores, _ = statistics.split_scores(classes.counts(row), classes.probabilities, rng)
                 looks_for = f"mass moved between classes of tokens by {name}"
-                p_value = statistics.chi_square(scores)
+                p_value = statistics.chi_square(classes.scores(row, rng)[0])
                 checks.append(Check(f"token {place + 1} by {name}", looks_for, p_value))
                 groups = classes.of_token[row]
                 distance = statistics.distance(groups, classes.probabilities, confidence)
                 distances.append((*distance, place))
-            possible = p > 0
-            if possible.sum() > 2:
-                counts = np.bincount(row, minlength=p.size)[possible]
-                p_value = statistics.single_tokens(counts, p[possible])[0]
+            if np.count_nonzero(p) > 2:
+                p_value = statistics.single_tokens(np.bincount(row, minlength=p.size), p)
                 looks_for = "one token too often or too rare"
                 checks.append(Check(f"token {place + 1} alone", looks_for, p_value))
             checks.append(direction_check(p, row, f"token {place + 1} in any direction"))
@@ -201,14 +174,10 @@ class ByPlace:
             p_value = statistics.chi_square(statistics.split_scores(counts, law, rng)[0])
             looks_for = "a token that depends on the one before it"
             checks.append(Check(f"tokens {n + 1} and {n + 2}", looks_for, p_value))
-        first, p = quarters[0], self.target[0]
-        after = statistics.consecutive(first.of_token[tokens[0]], first.probabilities, rng)
-        points = points_of(p, by_rank(p), tokens[0], rng)
-        looks_for = TEXTS.dependence
-        return [*checks, succession_check(after, points, rng, TEXTS.succession, looks_for)]
+        p = self.target[0]
+        return [*checks, outcome_succession(p, by_rank(p), tokens[0], rng, TEXTS)]
 
     def cause(self, place: int) -> str:
-        """Name of the deviation's shape at a place, if it has a shape that was tested."""
         p, q = self.target[place], self.draft[place]
         return cause(self._shares(place), p, WithReplacement(q, 1), self.size)
 
@@ -217,7 +186,6 @@ class ByPlace:
         return np.bincount(self.tokens()[place], minlength=size) / max(self.size, 1)
 
     def example(self, place: int) -> Example:
-        """Token of a place that deviates most."""
         shares, law = self._shares(place), self.target[place]
         n = oddest(shares, law, max(self.size, 1))
         where = f"in place {place + 1} of a text"
@@ -243,7 +211,6 @@ class ByText(ByPlace):
         self._again = self._variance = 0.0
 
     def add(self, outcome: tuple[int, ...], rng: np.random.Generator) -> bool:
-        """Add the beginning of a text, completed by the target, if it is possible."""
         text, tokens = outcome, []
         for n in range(len(self.target)):
             p, q = (law(text[:n]) for law in self._laws)
@@ -255,9 +222,7 @@ class ByText(ByPlace):
             mass = float(p[list(set(text[:n]))].sum())
             self._again += (token in text[:n]) - mass
             self._variance += mass * (1 - mass)
-            order, ratio = self._orders[n], ratios(p, q)
-            tied = ratio == ratio[token]
-            before = p[ratio < ratio[token]].sum() + p[:token][tied[:token]].sum()
+            order, before = self._orders[n], mass_before(ratios(p, q), p, token)
             reached = self.target[n][order].cumsum()
             at = np.searchsorted(reached, (before + rng.random() * p[token]) * reached[-1], "right")
             tokens.append(int(order[min(at, np.flatnonzero(self.target[n][order])[-1])]))

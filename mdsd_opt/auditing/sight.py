@@ -96,15 +96,10 @@ class Hidden(NamedTuple):
 class Sight:
     """What the checks of a sample can see.
 
-    Attributes
-    ----------
-    outcomes, cells : int
-        Numbers of outcomes and of cells of the finest chi-square test.
-    classes : str
-        Cells of that test, in words, where they are not single outcomes: "between classes by p/q".
-    laws : sequence of ndarray, shape (V,)
-        Laws with a `direction_check`, whose largest bias counts; without any, directions that the
-        cells do not show are not known.
+    The finest chi-square test compares so many `outcomes` in `cells`: `classes` in words, such as
+    "between classes by p/q", where they are not single outcomes. Of the `laws` (V,) with a
+    `direction_check` the largest bias counts; without any, directions that the cells do not show
+    are not known.
     """
 
     outcomes: int

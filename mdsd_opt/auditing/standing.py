@@ -4,55 +4,97 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from mdsd_opt.auditing.audit_report import AuditReport, Standing
 from mdsd_opt.base.array_types import Vector
-from mdsd_opt.evidence import Interval
-from mdsd_opt.problem import TransportProblem
-from mdsd_opt.solvers import CostCurve, distances, frontier_of
+from mdsd_opt.evidence import Interval, carried
+from mdsd_opt.solvers import CostCurve, distances
+
+if TYPE_CHECKING:
+    from mdsd_opt.auditing.audit_report import AuditReport
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Judge:
-    """Frontier of a problem, with which reports are compared."""
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Place of a rule relative to the frontier of acceptance and distance, see `mdsd_opt.relax`.
 
-    target: Vector
-    costs: CostCurve
+    Intervals are those of the report's own numbers, carried over; None where these are known.
 
-    @classmethod
-    def of(cls, problem: TransportProblem) -> Judge:
-        """Judge of a problem; raises `ProblemTooLarge` if its frontier is out of reach."""
-        return cls(problem.target, CostCurve.of(frontier_of(problem)))
+    Attributes
+    ----------
+    lossless_acceptance_rate : float
+        alpha*.
+    best_acceptance_rate : float
+        Largest rate of all rules whose output law is no farther from the target in total variation.
+    best_acceptance_interval : Interval or None
+    least_tv, least_kl : float
+        Least distances of the output laws of all rules that accept as often; KL(output || target)
+        in nats.
+    least_tv_interval, least_kl_interval : Interval or None
+    kl : float or None
+        KL(output || target) of the rule; None where its law is not known.
+    best_acceptance_rate_at_kl : float or None
+        Largest rate of all rules whose output law is no farther in KL.
+    """
 
-    def standing(self, report: AuditReport, law: Vector | None = None) -> Standing | None:
-        """Place of a rule, from its report and, if it was enumerated, its output law."""
-        rate, costs = report.acceptance_rate, self.costs
-        if rate is None:
-            return None
-        known = law is not None
-        tv_interval = None if known else report.total_variation_interval
-        rate_interval = None if known else report.acceptance_interval
-        kl = None if law is None else distances(law, self.target).kl
-        return Standing(
-            lossless_acceptance_rate=costs.least,
-            best_acceptance_rate=self._rate_at_tv(report.total_variation),
-            best_acceptance_interval=_mapped(self._rate_at_tv, tv_interval),
-            least_tv=self._tv_of(rate),
-            least_tv_interval=_mapped(self._tv_of, rate_interval),
-            least_kl=self._kl_of(rate),
-            least_kl_interval=_mapped(self._kl_of, rate_interval),
-            kl=kl,
-            best_acceptance_rate_at_kl=None if kl is None else costs.rate_within("kl", kl),
-        )
+    lossless_acceptance_rate: float
+    best_acceptance_rate: float
+    best_acceptance_interval: Interval | None
+    least_tv: float
+    least_tv_interval: Interval | None
+    least_kl: float
+    least_kl_interval: Interval | None
+    kl: float | None
+    best_acceptance_rate_at_kl: float | None
 
-    def _rate_at_tv(self, tv: float) -> float:
-        return min(self.costs.least + tv, self.costs.most)
+    def rows(self) -> list[tuple[str, str]]:
+        """Label and value of everything worth a line in a table."""
+        best = carried(self.best_acceptance_rate, self.best_acceptance_interval)
+        rows = [
+            ("best rate at its TV", best),
+            ("least TV for its rate", carried(self.least_tv, self.least_tv_interval)),
+            ("least KL for its rate", carried(self.least_kl, self.least_kl_interval) + " nats"),
+        ]
+        if self.kl is not None:
+            rows.append(("KL", f"{self.kl:.6g} nats"))
+            rows.append(("best rate at its KL", f"{self.best_acceptance_rate_at_kl:.6g}"))
+        return rows
 
-    def _tv_of(self, rate: float) -> float:
-        return max(rate - self.costs.least, 0.0)
 
-    def _kl_of(self, rate: float) -> float:
-        return self.costs.cost("kl", min(rate, self.costs.most))
+def standing_of(
+    report: AuditReport, costs: CostCurve, target: Vector, law: Vector | None = None
+) -> Standing | None:
+    """Place of a rule by its report and, where that is known, its output law.
+
+    The costs are those of the problem's frontier.
+    """
+    tv, rate = report.total_variation, report.acceptance_rate
+    if rate is None:
+        return None
+    intervals = report.total_variation_interval, report.acceptance_interval
+    tv_interval, rate_interval = intervals if law is None else (None, None)
+    kl = None if law is None else distances(law, target).kl
+
+    def rate_at_tv(tv: float) -> float:
+        return min(costs.least + tv, costs.most)
+
+    def tv_of(rate: float) -> float:
+        return max(rate - costs.least, 0.0)
+
+    def kl_of(rate: float) -> float:
+        return costs.cost("kl", min(rate, costs.most))
+
+    return Standing(
+        lossless_acceptance_rate=costs.least,
+        best_acceptance_rate=rate_at_tv(tv),
+        best_acceptance_interval=_mapped(rate_at_tv, tv_interval),
+        least_tv=tv_of(rate),
+        least_tv_interval=_mapped(tv_of, rate_interval),
+        least_kl=kl_of(rate),
+        least_kl_interval=_mapped(kl_of, rate_interval),
+        kl=kl,
+        best_acceptance_rate_at_kl=None if kl is None else costs.rate_within("kl", kl),
+    )
 
 
 def _mapped(function: Callable[[float], float], interval: Interval | None) -> Interval | None:

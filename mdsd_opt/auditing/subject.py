@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mdsd_opt.auditing.randomness.interception import Serving, served
-from mdsd_opt.base.array_types import Tokens
+from mdsd_opt.base.array_types import Text, Tokens
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.foreign import describe, foreign, ran
 from mdsd_opt.base.installed import loaded
@@ -70,11 +70,9 @@ class ViolationLog:
 
     @property
     def count(self) -> int:
-        """Number of violations."""
         return self.kinds.total()
 
     def restarts(self, names: Iterable[str]) -> None:
-        """Record generators that begin anew in every call."""
         self.restarting = tuple(dict.fromkeys((*self.restarting, *names)))
 
     def add(self, kind: str, drafts: Any, message: str, mass: float | None = None) -> None:
@@ -82,6 +80,11 @@ class ViolationLog:
         if len(self.listed) < MAX_LISTED or not self.kinds[kind]:
             self.listed.append(Violation(kind, tuple(int(i) for i in drafts), message, mass))
         self.kinds[kind] += 1
+
+    def add_impossible(self, token: int, drafts: Tokens) -> None:
+        """Count a token of probability zero that came out."""
+        did = f"gave token {token}, whose target probability is zero"
+        self.add("impossible token", drafts, f"drafts {drafts.tolist()} {did}")
 
 
 def draft_argument(drafts: DraftScheme) -> Any:
@@ -120,8 +123,7 @@ class Subject:
 
     def token(self, drafts: Tokens, rng: np.random.Generator) -> int | Failure:
         """Token that is given for one draft tuple; a `Failure` if the answer is none."""
-        kind, token, message = judged(self.call(drafts, rng), self.problem.vocab_size)
-        return Failure(kind, message, f"gave {message}") if kind else token
+        return judged(self.call(drafts, rng), self.problem.vocab_size)
 
     def outcomes(
         self,
@@ -175,7 +177,7 @@ class Subject:
             assert isinstance(token, int)
             tokens[n] = token
             if target[token] <= 0:
-                log.add(*impossible(token, row))
+                log.add_impossible(token, row)
         log.restarting = serving.restarting
         return tokens
 
@@ -202,11 +204,12 @@ def checked_tokens(
         inside = (outputs >= 0) & (outputs < problem.vocab_size)
         tokens[inside] = outputs[inside]
     for n in np.flatnonzero(tokens == NO_TOKEN).tolist():
-        kind, _, message = judged(outputs[n], problem.vocab_size)
-        log.add(kind, drafts[n], f"drafts {drafts[n].tolist()} gave {message}")
+        failure = judged(outputs[n], problem.vocab_size)
+        assert isinstance(failure, Failure)
+        log.add(failure.kind, drafts[n], f"drafts {drafts[n].tolist()} {failure.message}")
     valid = np.flatnonzero(tokens != NO_TOKEN)
     for n in valid[problem.target[tokens[valid]] <= 0].tolist():
-        log.add(*impossible(int(tokens[n]), drafts[n]))
+        log.add_impossible(int(tokens[n]), drafts[n])
     return tokens
 
 
@@ -241,8 +244,8 @@ def simulated(
     return tuples, checked_tokens(answer, tuples, problem, log)
 
 
-def judged(answer: Any, vocab_size: int) -> tuple[str, int, str]:
-    """Kind of violation ("" for none), token, and a description of the fault."""
+def judged(answer: Any, vocab_size: int) -> int | Failure:
+    """Token that an answer is, or its failure."""
     token = getattr(answer, "token", answer)
     if getattr(token, "ndim", 0) and getattr(token, "size", 0) == 1:
         token = to_numpy(token, "the token returned").reshape(-1)[0]
@@ -253,19 +256,28 @@ def judged(answer: Any, vocab_size: int) -> tuple[str, int, str]:
     except (TypeError, ValueError):
         shown = repr(answer)
         shown = shown if len(shown) <= 60 else shown[:57] + "..."
-        return "not a token", NO_TOKEN, f"{shown}, which is no integer token id"
+        return Failure.of("not a token", f"gave {shown}, which is no integer token id")
     if not 0 <= value < vocab_size:
-        return "out of vocabulary", NO_TOKEN, f"token {value}, outside 0..{vocab_size - 1}"
-    return "", value, ""
+        message = f"gave token {value}, outside 0..{vocab_size - 1}"
+        return Failure.of("out of vocabulary", message)
+    return value
 
 
-def impossible(token: int, drafts: Tokens) -> tuple[str, Tokens, str]:
-    """Fields of a violation: a token of probability zero came out."""
-    return (
-        "impossible token",
-        drafts,
-        f"drafts {drafts.tolist()} gave token {token}, whose target probability is zero",
-    )
+def tokens_of(answer: Any, vocab_size: int, least: str, most: int | None = None) -> Text | Failure:
+    """The first tokens that an answer holds, or its failure; `least` says why there is one."""
+    try:
+        items = list(answer)
+    except TypeError:
+        return Failure("not tokens", "", f"gave {answer!r}, which is no sequence of token ids")
+    if not items:
+        return Failure("not tokens", "", f"gave no token: {least}")
+    tokens = []
+    for item in items[:most]:
+        token = judged(item, vocab_size)
+        if isinstance(token, Failure):
+            return token
+        tokens.append(token)
+    return tuple(tokens)
 
 
 def as_verifier(verify: Any) -> Verifier | None:
@@ -305,6 +317,11 @@ class Failure:
     name: str
     message: str = field(compare=False)
 
+    @classmethod
+    def of(cls, kind: str, message: str) -> Failure:
+        """Failure that is told by all of its message."""
+        return cls(kind, message, message)
+
 
 def outcome_of(answer: Callable[[], Hashable]) -> Hashable:
     """Answer of a call, or its failure."""
@@ -324,30 +341,20 @@ def outcome_of(answer: Callable[[], Hashable]) -> Hashable:
 
 def answered(
     verify: TreeVerify, root: Node | DraftChain, rng: np.random.Generator, vocab_size: int
-) -> tuple[int, ...] | Failure:
+) -> Text | Failure:
     """Tokens of one call, or its failure."""
     answer = ran(verify(root, rng))
-    output: Any = getattr(answer, "tokens", answer)  # an `Accepted` of this package, too
-    try:
-        items = list(output)
-    except TypeError:
-        return Failure("not tokens", "", f"gave {output!r}, which is no sequence of token ids")
-    if not items:
-        return Failure("not tokens", "", "gave no token: there is always one more")
-    tokens = []
-    for item in items:
-        kind, token, message = judged(item, vocab_size)
-        if kind:
-            return Failure(kind, message, f"gave {message}")
-        tokens.append(token)
+    output = getattr(answer, "tokens", answer)  # an `Accepted` of this package, too
+    tokens = tokens_of(output, vocab_size, "there is always one more")
+    if isinstance(tokens, Failure):
+        return tokens
     node: Any = root
     for n, token in enumerate(tokens[:-1]):
         node = node.children.get(token)
         if node is None:
-            accepted = tuple(tokens[: n + 1])
-            message = f"gave {tuple(tokens)}, but {accepted} is no path of its drafts"
-            return Failure("not a path", message, message)
-    return tuple(tokens)
+            message = f"gave {tokens}, but {tokens[: n + 1]} is no path of its drafts"
+            return Failure.of("not a path", message)
+    return tokens
 
 
 def described(root: Node | DraftChain) -> str:

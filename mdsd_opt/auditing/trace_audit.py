@@ -27,7 +27,7 @@ from mdsd_opt.auditing.sight import Sight
 from mdsd_opt.auditing.trace_input import recorded_steps
 from mdsd_opt.auditing.trace_rows import FirstTokens, LaterTokens, first_tokens, later_tokens
 from mdsd_opt.base.array_types import Tokens, Vector
-from mdsd_opt.base.sampling import Sampling, softmax
+from mdsd_opt.base.sampling import FilterKeywords, Sampling, softmax
 from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import (
@@ -49,13 +49,8 @@ _CERTAIN = 1e-9
 _MAX_CELLS = 64
 
 
-class _Keywords(RateKeywords, total=False):
-    temperature: float
-    draft_temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    min_p: float | None
-    joint: bool
+class _Keywords(RateKeywords, FilterKeywords, total=False):
+    pass
 
 
 def audit_trace(
@@ -213,8 +208,7 @@ def _checks(rows: FirstTokens, with_drafts: bool, rng: np.random.Generator) -> l
     main = ratio if with_drafts else rank
     smooth = 1.0 if main.size == 0 else float(stats.kstest(main, "uniform").pvalue)
     checks.append(Check("Kolmogorov-Smirnov", "a smooth shift along the order", smooth))
-    quarters = np.minimum((main * 4).astype(np.int64), 3)
-    after = statistics.consecutive(quarters, np.full(4, 0.25), rng)
+    after = statistics.consecutive(statistics.bins_of(main, 4), np.full(4, 0.25), rng)
     looks_for = "tokens that depend on earlier ones"
     checks.append(succession_check(after, main, rng, "succession", looks_for))
     if with_drafts:
@@ -232,8 +226,7 @@ def _cells(points: Vector, most: int = _MAX_CELLS) -> tuple[Tokens, int]:
     points = points[~np.isnan(points).any(axis=1), : int(math.log2(_MAX_CELLS))]
     places = points.shape[1]
     side = max(2, int(most ** (1 / places) + 1e-9))
-    bins = np.minimum((points * side).astype(np.int64), side - 1)
-    return bins @ side ** np.arange(places)[::-1], side**places
+    return statistics.bins_of(points, side) @ side ** np.arange(places)[::-1], side**places
 
 
 def _later_checks(

@@ -90,15 +90,12 @@ class RecordedSteps:
 
     @property
     def several(self) -> bool:
-        """Whether a step may give several tokens."""
         return len(self.target.shape) == 3
 
     def drafts_after(self, n: int, node: int) -> Tokens:
-        """Drafts of a step that were drawn after a node."""
         return self.tree.drafts_after(node, self.drafts[n])
 
     def law(self, n: int, node: int = 0) -> Vector:
-        """Law p at a node of a step."""
         row = self.target[n][node] if self.several else self.target[n]
         return _probabilities(row, self.of_target, _named("target", n, node))
 

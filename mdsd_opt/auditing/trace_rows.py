@@ -16,12 +16,11 @@ from functools import cache, partial
 import numpy as np
 
 from mdsd_opt.auditing.draft_audit import transform
-from mdsd_opt.auditing.output_checks import ratios
+from mdsd_opt.auditing.output_checks import mass_before, optimum, ratios
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.auditing.trace_input import RecordedSteps
 from mdsd_opt.base.array_types import Flags, Tokens, Vector
 from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 
 #: Bounds of the groups of tokens by rank under the target: 1st, 2nd to 10th, ...
@@ -98,7 +97,8 @@ def first_tokens(steps: RecordedSteps, rng: np.random.Generator) -> FirstTokens:
             member = np.searchsorted(RATIO_GROUPS, ratio, side="right")
             ratio_law[n] = np.bincount(member, weights=p, minlength=ratio_law.shape[1])
             groups[1, n] = member[token]
-            optima[n] = _optimum(p, scheme)
+            best = optimum(TransportProblem(p, scheme))
+            optima[n] = np.nan if best is None else best
             uniforms.append(_drafted(steps, n, 0, scheme, rng, wrong_drafts))
         if p[token] <= 0:
             points[:, n] = np.nan
@@ -177,16 +177,9 @@ def later_tokens(
 
 def _points(p: Vector, ratio: Vector | None, token: int, noise: Vector) -> Vector:
     """Mass before the token, ordered by probability and by ratio, plus noise times p."""
-    ahead = _mass_before(-p, p, token)
-    below = np.array([ahead, ahead if ratio is None else _mass_before(ratio, p, token)])
+    ahead = mass_before(-p, p, token)
+    below = np.array([ahead, ahead if ratio is None else mass_before(ratio, p, token)])
     return np.minimum(below + noise * p[token], 1.0)
-
-
-def _mass_before(order_by: Vector, p: Vector, token: int) -> float:
-    """Mass before the token in the order of `order_by` (ties by token id)."""
-    key = order_by[token]
-    tied = np.flatnonzero(order_by == key)
-    return float(p[order_by < key].sum() + p[tied[tied < token]].sum())
 
 
 def _drafted(
@@ -218,15 +211,6 @@ def _rank_groups(p: Vector, token: int) -> tuple[Vector, int]:
         above = floor
     group = next((g for g, floor in enumerate(floors) if p[token] >= floor), len(floors))
     return np.clip(law, 0.0, 1.0), group
-
-
-def _optimum(p: Vector, scheme: DraftScheme) -> float:
-    from mdsd_opt.solvers import solve
-
-    try:
-        return float(solve(TransportProblem(p, scheme)).upper_bound)
-    except ProblemTooLarge:
-        return np.nan
 
 
 def _overlap(

@@ -10,7 +10,7 @@ import numpy as np
 
 from mdsd_opt import trees
 from mdsd_opt.auditing.model_texts import TableModel
-from mdsd_opt.auditing.on_laws import audit_portfolio
+from mdsd_opt.auditing.on_laws import audit_portfolio, fixed_tree
 from mdsd_opt.auditing.portfolio import PortfolioReport
 from mdsd_opt.auditing.subject import TreeVerify
 from mdsd_opt.auditing.tree_rules.judging import report_of
@@ -31,7 +31,7 @@ from mdsd_opt.evidence import (
     budgeted,
     options_of,
 )
-from mdsd_opt.trees import Topology, parse_topology
+from mdsd_opt.trees import Topology
 
 __all__ = ["TableModel", "TreeAuditReport", "audit_tree"]
 #: Vocabulary size, tables (seeds of target and draft) and most calls for driving the added random
@@ -162,10 +162,10 @@ def audit_tree(
         verify = trees.get_rule(verify)
     if isinstance(verify, trees.TreeRule):
         verify = verify.verify
+    asked = options_of(options, {**keywords, "num_trials": num_trials})
     if target is None and draft is None and callable(verify):
         if draft_promise is not None:
             raise InvalidInput("draft_promise goes with laws of a target and a draft")
-        asked = options_of(options, {**keywords, "num_trials": num_trials})
         return audit_portfolio(
             verify, rng, tree=tree, scheme=scheme, promise=promise, options=asked
         )
@@ -175,12 +175,7 @@ def audit_tree(
         raise InvalidInput(
             f"verify is a {type(verify).__name__}: give a callable (root, rng) -> tokens"
         )
-    topology = parse_topology(tree) if isinstance(tree, str) else tree
-    if not isinstance(topology, Topology):
-        raise InvalidInput(
-            f"the tree {tree!r} is grown by what is accepted: give a fixed one, such as 2x3"
-        )
-    asked = options_of(options, {**keywords, "num_trials": num_trials})
+    topology = fixed_tree(tree)
     settings = budgeted(asked, rng, num_trials=_TRIALS, edge_probes=512, driven_checks=100)
     make = scheme_maker(scheme)
     promises = both_sides(promise, draft_promise)

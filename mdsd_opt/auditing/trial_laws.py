@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -52,31 +52,24 @@ class SmallLaws(NamedTuple):
 class WideLaws:
     """Laws that depend on the place of a token alone, over a vocabulary of any size.
 
-    Attributes
-    ----------
-    name : str
-    rows, draft_rows : sequence of ndarray, shape (V,)
-        p and q; the last row stands for all places after it.
-    length : int
-        Tokens of a text; after it, token 0 is certain.
+    The last rows of p and of q, each of shape (V,), stand for all places after them; after a text
+    of this length, token 0 is certain.
     """
 
     name: str
     rows: Sequence[Vector]
     draft_rows: Sequence[Vector]
     length: int
+    has_zeros: ClassVar[bool] = False
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens V."""
         return self.rows[0].size
 
     def target(self, text: tuple[int, ...]) -> Vector:
-        """Target law p after a text, shape (V,)."""
         return self._law(text, self.rows)
 
     def draft(self, text: tuple[int, ...]) -> Vector:
-        """Draft law q after a text, shape (V,)."""
         return self._law(text, self.draft_rows)
 
     def _law(self, text: tuple[int, ...], rows: Sequence[Vector]) -> Vector:
@@ -94,26 +87,15 @@ class WideLaws:
         return f"V = {self.vocab_size:,}, {self.length} tokens, {self.name}, laws by place"
 
 
-def standard_laws(most_drafts: int, seed: int = 0) -> list[SmallLaws]:
+def standard_laws(most_drafts: int) -> list[SmallLaws]:
     """Small laws on which every rule is audited if none are given.
 
     Random, peaked, sharp and nearly equal ones, those of `fixed_laws`, some with zeros on either
-    side, and a certain target.
-
-    Parameters
-    ----------
-    most_drafts : int
-        Drafts after one node, of which the vocabularies hold three more.
-    seed : int
-        Seed of the tables.
+    side, and a certain target, over three tokens more than there are drafts after a node.
     """
     size = max(4, most_drafts + 3)
-
-    def table(number: int, concentration: float = 1.0) -> TableModel:
-        return TableModel(size, 1000 * seed + number, concentration)
-
-    target, draft = table(47), table(48)  # telling, see `audit_tree`
-    peaked, sure = table(3, 0.3), _certain(target)
+    target, draft = TableModel(size, 47), TableModel(size, 48)  # telling, see `audit_tree`
+    peaked, sure = TableModel(size, 3, 0.3), _certain(target)
     return [
         SmallLaws("random", size, target, draft),
         *fixed_laws(size),
@@ -162,20 +144,11 @@ def _rolled(law: Vector) -> Model:
     return lambda text: np.roll(law, sum(text))
 
 
-def wide_laws(
-    length: int, vocab_sizes: Sequence[int] | None = None, seed: int = 0
-) -> list[WideLaws]:
-    """Laws on which constants such as a cut at the 50 likeliest tokens show.
+def wide_laws(length: int, vocab_sizes: Sequence[int] | None = None) -> list[WideLaws]:
+    """Laws, of so many places, on which constants such as a cut at the 50 likeliest tokens show.
 
-    Parameters
-    ----------
-    length : int
-        Places of a text.
-    vocab_sizes : sequence of int, optional
-        One law with a long tail of each size; a random law of 32 tokens and one with a long tail of
-        2,048 unless given.
-    seed : int
-        Seed of the laws.
+    One with a long tail of each size; without sizes, a random one of 32 tokens and one of 2,048
+    with a long tail.
     """
     if vocab_sizes is not None:
         sizes: Any = vocab_sizes
@@ -184,16 +157,16 @@ def wide_laws(
             raise InvalidInput(
                 f"vocab_sizes is {sizes!r}: give a list of numbers from 2 to {_MOST_TOKENS:,}"
             )
-        return [_long_tailed(size, length, seed) for size in vocab_sizes]
-    rng = np.random.default_rng([seed, _WIDE])
+        return [_long_tailed(size, length) for size in vocab_sizes]
+    rng = np.random.default_rng([0, _WIDE])
     rows = rng.dirichlet(np.ones(_WIDE), (length, 2))
     wide = WideLaws("wide", list(rows[:, 0]), list(rows[:, 1]), length)
-    return [wide, _long_tailed(_LONG, length, seed)]
+    return [wide, _long_tailed(_LONG, length)]
 
 
-def _long_tailed(size: int, length: int, seed: int) -> WideLaws:
+def _long_tailed(size: int, length: int) -> WideLaws:
     """Power law in random order; the draft knows its head and has too little of its tail."""
-    rng = np.random.default_rng([seed, size])
+    rng = np.random.default_rng([0, size])
     ranks = np.arange(1.0, size + 1)
     target, draft = [], []
     for _ in range(length):
@@ -206,19 +179,9 @@ def _long_tailed(size: int, length: int, seed: int) -> WideLaws:
 
 
 def given_laws(target: Any, draft: Any, length: int) -> list[WideLaws]:
-    """Laws from logits of one's own: consecutive rows are the places of a text.
+    """Laws from logits (..., V) of one's own: consecutive rows are the places of a text.
 
-    Parameters
-    ----------
-    target, draft : array_like, shape (..., V)
-        Logits; rows of one text stand one after the other.
-    length : int
-        Places of a text; the last row stands for those that are missing.
-
-    Raises
-    ------
-    InvalidInput
-        The shapes do not fit, or what is given is no logits.
+    The last row stands for places that are missing. `InvalidInput` where they are no such logits.
     """
     named = (("the target's laws", target), ("the draft's laws", draft))
     opened = (as_logits(Opened.of(side, name), None).numpy() for name, side in named)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Unpack
 
 import numpy as np
@@ -33,11 +33,12 @@ from mdsd_opt.auditing.output_checks import (
     deviations,
     law_checks,
     merged_cells,
+    optimum,
     output_checks,
     uniformity_checks,
 )
 from mdsd_opt.auditing.sight import Sight
-from mdsd_opt.auditing.standing import Judge
+from mdsd_opt.auditing.standing import standing_of
 from mdsd_opt.auditing.subject import (
     NO_TOKEN,
     Subject,
@@ -46,12 +47,12 @@ from mdsd_opt.auditing.subject import (
     simulated,
     simulation,
 )
-from mdsd_opt.base.array_types import Tokens, Vector
+from mdsd_opt.base.array_types import Vector
 from mdsd_opt.base.checked import MAX_SAMPLED
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.seeds import Rng, generator_of
-from mdsd_opt.errors import InvalidInput, ProblemTooLarge
+from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import (
     LOSSY,
     NOT_DRIVEN,
@@ -61,12 +62,14 @@ from mdsd_opt.evidence import (
     LimitKeywords,
     Options,
     TokenDeviation,
+    Violation,
     budgeted,
     options_of,
     statistics,
 )
 from mdsd_opt.evidence import AuditOptions as AuditOptions
 from mdsd_opt.problem import TransportProblem
+from mdsd_opt.solvers import CostCurve, frontier_of
 
 Sampler = Callable[[np.random.Generator, int], Any]
 
@@ -183,11 +186,10 @@ def audit(
         edge_probes=_EDGE_PROBES, driven_checks=200,
     )  # fmt: skip
     rng, method = generator_of(rng), options.method
-    edge_probes, max_tuples = options.edge_probes, options.max_tuples
-    judge = Judge.of(problem) if lossy else None
+    costs = CostCurve.of(frontier_of(problem)) if lossy else None
     if isinstance(verify, str) and ":" in verify:
         verify = load_verifier(verify)
-    simulate = simulation(verify, problem)
+    simulate, trials = simulation(verify, problem), _Trials(problem, costs, rng)
     if simulate is not None:
         if sample is not None or method not in ("auto", "sampling"):
             raise InvalidInput("what draws its own drafts is audited by sampling, without sample")
@@ -195,134 +197,126 @@ def audit(
             raise InvalidInput(
                 "what draws its own drafts takes all trials at once: give num_trials"
             )
-        trials = _Trials.none(problem)
 
         def of_simulated(options: Options) -> list[AuditReport]:
             size = options.num_trials - trials.tokens.size
             drafts, tokens = simulated(simulate, problem, rng, size, trials.log)
             trials.drafts = np.concatenate([trials.drafts, drafts])
             trials.tokens = np.concatenate([trials.tokens, tokens])
-            return [_judged(trials.sampled(options, (ViolationLog(), 0), True, rng), judge)]
+            return [trials.report(trials.sampled(options, True))]
 
         return settled(of_simulated, options)[0]
     subject = Subject(verify, problem, batched)
     deadline = options.deadline()
-    law = _law_to_enumerate(subject, verify, options, sample, max_tuples, rng)
-    trials, output, notes = _Trials.none(problem), None, tuple[str, ...]()
-    log, rare, edges = trials.log, ViolationLog(), list[tuple[ViolationLog, int]]()
+    law = _law_to_enumerate(subject, verify, options, sample, rng)
+    output, notes, rare = None, tuple[str, ...](), ViolationLog()
     driven = law if isinstance(law, DrivenLaw) else None
-    found: FoundLaw | None = None
+    known: FoundLaw | None = None
     if law is not None:
         try:
-            output = enumerate_law(subject, law, max_tuples, options.progress)
-            found = _found_law(output, problem, driven, options, lossy)
+            output = enumerate_law(subject, law, options)
+            known = _found_law(output, problem, driven, options, lossy)
             while (
-                driven is not None and found.is_doubtful and (again := driven.again(found.distance))
+                driven is not None and known.is_doubtful and (again := driven.again(known.distance))
             ):
-                output, driven = enumerate_law(subject, again, max_tuples, options.progress), again
-                found = _found_law(output, problem, driven, options, lossy)
-            if driven is not None and not found.is_doubtful:
-                driven.log_violations(output, log)
+                output, driven = enumerate_law(subject, again, options), again
+                known = _found_law(output, problem, driven, options, lossy)
+            if driven is not None and not known.is_doubtful:
+                driven.log_violations(output, trials.log)
         except OutOfTime:
             notes = (options.up("its law was not driven, and is sampled"),)
             if method == "driven":
                 deadline = options.deadline()
         except Undrivable as error:
             notes = (f"{NOT_DRIVEN}, and sampled: {error.reason}",)
-            found = found if found and found.is_doubtful else None  # no call gave a token
-        if driven is not None and (output is None or (found and found.is_doubtful)):
-            driven.log_found(log, rare)
-    if output is None or found is None or found.is_doubtful:
+            known = known if known and known.is_doubtful else None  # no call gave a token
+        if driven is not None and (output is None or (known and known.is_doubtful)):
+            driven.log_found(trials.log, rare)
+    if output is None or known is None or known.is_doubtful:
         drawn = problem.drafts if sample is None else sample
 
         def of_calls(options: Options) -> list[AuditReport]:
             wanted, late = options.num_trials, tuple[str, ...]()
-            trials.draw(subject, drawn, options, deadline, rng)
+            trials.draw(subject, drawn, options, deadline)
             if trials.tokens.size < wanted and not by_time:
                 late = (options.up(f"{trials.tokens.size:,} of {wanted:,} calls were made"),)
-            if not edges:
-                edges.append(edge_violations(subject, rng, edge_probes))
-                for one in rare.listed:
-                    edges[0][0].add(one.kind, one.drafts, one.message, one.mass)
-            findings = trials.sampled(options, edges[0], sample is not None, rng)
-            return [_judged(replace(findings, notes=(*notes, *late)), judge)]
+            trials.probe(subject, options, rare.listed)
+            findings = trials.sampled(options, sample is not None)
+            return [trials.report(replace(findings, notes=(*notes, *late)))]
 
         report = settled(of_calls, options, deadline)[0]
-        if output is None or found is None or report.verdict_class == LOSSY:
+        if output is None or known is None or report.verdict_class == LOSSY:
             return report
-        findings = trials.under_law(options, output, found, rng)
-        findings = replace(findings, edges=edges[0], notes=report.notes)
-        return _judged(findings, judge, output.output)
+        findings = trials.under_law(options, output, known)
+        return trials.report(replace(findings, notes=report.notes), output.output)
     if driven is None:
         for token in np.flatnonzero((problem.target <= 0) & (output.output > 0)).tolist():
-            log.add("impossible token", (), f"token {token} has probability zero, yet comes out")
+            message = f"token {token} has probability zero, yet comes out"
+            trials.log.add("impossible token", (), message)
     # The law is one thing, the sampler that should follow it another.
     fewer = options
     if driven is None or method == "driven":
         fewer = replace(options, num_trials=min(options.num_trials, _SAMPLER_TRIALS))
 
     def under_law(options: Options) -> list[AuditReport]:
-        trials.draw(subject, problem.drafts, options, deadline, rng)
-        findings = trials.under_law(options, output, found, rng)
-        if not edges:
-            edges.append(edge_violations(subject, rng, edge_probes))
-        return [_judged(replace(findings, edges=edges[0]), judge, output.output)]
+        trials.draw(subject, problem.drafts, options, deadline)
+        findings = trials.under_law(options, output, known)
+        trials.probe(subject, options)
+        edges = trials.edges or findings.edges
+        return [trials.report(replace(findings, edges=edges), output.output)]
 
     return settled(under_law, fewer, deadline)[0]
 
 
-@dataclass(slots=True, eq=False)
 class _Trials:
-    """Drafts (N, K), the tokens (N,) that were output, and failures."""
+    """Drafts (N, K), the tokens (N,) that were output, failures, and calls at the edges."""
 
-    problem: TransportProblem
-    drafts: Tokens
-    tokens: Tokens
-    log: ViolationLog
-
-    @classmethod
-    def none(cls, problem: TransportProblem) -> _Trials:
-        """No trials so far."""
-        drafts = np.empty((0, problem.num_drafts), np.int64)
-        return cls(problem, drafts, np.empty(0, np.int64), ViolationLog())
-
-    def draw(
-        self,
-        subject: Subject,
-        sample: Any,
-        options: Options,
-        deadline: float,
-        rng: np.random.Generator,
+    def __init__(
+        self, problem: TransportProblem, costs: CostCurve | None, rng: np.random.Generator
     ) -> None:
-        """Add trials until there are enough, or time is up."""
+        self.problem, self._costs, self._rng = problem, costs, rng
+        self.drafts = np.empty((0, problem.num_drafts), np.int64)
+        self.tokens = np.empty(0, np.int64)
+        self.log = ViolationLog()
+        self.edges: tuple[ViolationLog, int] | None = None
+
+    def draw(self, subject: Subject, sample: Any, options: Options, deadline: float) -> None:
         rest, drafts, tokens = options.num_trials - self.tokens.size, [self.drafts], [self.tokens]
         with progress_bar("calls", rest, options.progress) as advance:
             while rest and not (tokens[-1].size and time.perf_counter() > deadline):
-                rows = drawn_tuples(sample, self.problem.drafts, rng, min(rest, _CHUNK))
-                tokens.append(subject.outcomes(rows, rng, self.log, deadline, advance))
+                rows = drawn_tuples(sample, self.problem.drafts, self._rng, min(rest, _CHUNK))
+                tokens.append(subject.outcomes(rows, self._rng, self.log, deadline, advance))
                 drafts.append(rows[: tokens[-1].size])
                 rest -= len(rows)
         self.drafts, self.tokens = np.concatenate(drafts), np.concatenate(tokens)
 
-    def sampled(
-        self,
-        options: Options,
-        edges: tuple[ViolationLog, int],
-        drafts_too: bool,
-        rng: np.random.Generator,
-    ) -> Findings:
-        """Findings from the samples alone."""
+    def probe(self, subject: Subject, options: Options, rare: Sequence[Violation] = ()) -> None:
+        """Call at the edges of the draws, once; what is rare belongs to them."""
+        if self.edges is None:
+            self.edges = edge_violations(subject, self._rng, options.edge_probes)
+            for one in rare:
+                self.edges[0].add(one.kind, one.drafts, one.message, one.mass)
+
+    def report(self, findings: Findings, law: Vector | None = None) -> AuditReport:
+        """Report of findings and, of a rule that is lossy on purpose, where it stands."""
+        report = AuditReport.of(findings, "verifier")
+        if self._costs is None:
+            return report
+        standing = standing_of(report, self._costs, self.problem.target, law)
+        return replace(report, standing=standing)
+
+    def sampled(self, options: Options, drafts_too: bool) -> Findings:
         p, findings = self.problem.target, self._findings(options)
         valid = self.tokens[self.tokens != NO_TOKEN]
         counts = np.bincount(valid, minlength=p.size)
         possible = valid[p[valid] > 0]
-        checks, sight = output_checks(self.problem, possible, rng)
+        checks, sight = output_checks(self.problem, possible, self._rng)
         if findings.optimum is not None and findings.accepted is not None:
             above = statistics.at_most(*findings.accepted, findings.optimum + 1e-12)
             checks = (*checks, acceptance_check(above))
         wrong_drafts = None
         if drafts_too:
-            evidence = examine(self.drafts, self.problem.drafts, rng)
+            evidence = examine(self.drafts, self.problem.drafts, self._rng)
             checks, wrong_drafts = (*checks, *evidence.checks), evidence.log
         return replace(
             findings,
@@ -331,23 +325,16 @@ class _Trials:
             tokens=deviations(counts, p),
             cause=cause(counts / max(valid.size, 1), p, self.problem.drafts, valid.size),
             wrong_drafts=wrong_drafts,
-            edges=edges,
         )
 
-    def under_law(
-        self,
-        options: Options,
-        law: EnumeratedLaw,
-        found: FoundLaw,
-        rng: np.random.Generator,
-    ) -> Findings:
+    def under_law(self, options: Options, law: EnumeratedLaw, known: FoundLaw) -> Findings:
         """Findings from the law that the samples should follow, and whether they do."""
-        p, valid = self.problem.target, self.tokens != NO_TOKEN
+        p, valid, rng = self.problem.target, self.tokens != NO_TOKEN, self._rng
         difference = law.output - p
-        fails = found.num_checks is not None and law.output.sum() < 1 - found.tolerance
+        fails = known.num_checks is not None and law.output.sum() < 1 - known.tolerance
         points, unexpected = law.transformed(self.drafts[valid], self.tokens[valid], rng)
         if unexpected:
-            whose = "stated law" if found.num_checks is None else "law found by driving it"
+            whose = "stated law" if known.num_checks is None else "law found by driving it"
             text = f"{unexpected} tokens that the {whose} rules out"
             self.log.add("impossible token", (), text)
         drawn_from = law.output / (law.output.sum() or 1.0)
@@ -365,14 +352,14 @@ class _Trials:
         return replace(
             self._findings(options),
             coverage=law.coverage,
-            cause="" if found.fits or fails else cause(law.output, p, self.problem.drafts),
-            law=replace(found, trials_p_value=0.0 if unexpected else options.combined(checks)),
+            cause="" if known.fits or fails else cause(law.output, p, self.problem.drafts),
+            law=replace(known, trials_p_value=0.0 if unexpected else options.combined(checks)),
             checks=checks,
             sight=sight,
             tokens=tuple(
                 TokenDeviation(i, float(p[i]), float(law.output[i]), None)
                 for i in worst
-                if abs(difference[i]) > found.tolerance
+                if abs(difference[i]) > known.tolerance
             ),
         )
 
@@ -381,23 +368,19 @@ class _Trials:
         p, valid = self.problem.target, self.tokens != NO_TOKEN
         tokens = self.tokens[valid]
         among = (self.drafts[valid] == tokens[:, None]).any(axis=1)
+        hits, calls = int(among.sum()), max(tokens.size, 1)
+        several = np.unique(tokens[~among]).size > 1
+        level = Level(hits / calls, (tokens.size - hits) / calls, several)
         cells = merged_cells(p, by_ratio(p, self.problem.drafts), self.tokens.size)
         return Findings(
             options=options,
             num_trials=self.tokens.size,
             distance=statistics.distance(tokens, p, options.confidence, cells.of_token),
             wrong_tokens=self.log,
-            accepted=AcceptedCount(int(among.sum()), tokens.size),
+            edges=self.edges or (ViolationLog(), 0),
+            accepted=AcceptedCount(hits, tokens.size),
             optimum=optimum(self.problem),
-            coverage=Coverage(
-                (
-                    Level(
-                        float(among.mean()) if among.size else 0.0,
-                        float((~among).mean()) if among.size else 0.0,
-                        np.unique(tokens[~among]).size > 1,
-                    ),
-                )
-            ),
+            coverage=Coverage((level,)),
         )
 
 
@@ -425,30 +408,14 @@ def _found_law(
     )
 
 
-def _judged(findings: Findings, judge: Judge | None, law: Vector | None = None) -> AuditReport:
-    report = AuditReport.of(findings, "verifier")
-    return report if judge is None else replace(report, standing=judge.standing(report, law))
-
-
-def optimum(problem: TransportProblem) -> float | None:
-    """Optimum alpha*, or None if no solver here can tell."""
-    from mdsd_opt.solvers import solve
-
-    try:
-        return float(solve(problem).upper_bound)
-    except (ProblemTooLarge, MemoryError):
-        return None
-
-
 def _law_to_enumerate(
     subject: Subject,
     verify: Any,
     options: Options,
     sample: Sampler | None,
-    max_tuples: int,
     rng: np.random.Generator,
 ) -> ConditionalLaw | None:
-    method = options.method
+    method, can_be_listed = options.method, fits(subject, options.max_tuples)
     if sample is not None and method in ("enumeration", "driven"):
         raise InvalidInput(
             f"method {method!r} enumerates the scheme's own drafts: leave out sample"
@@ -456,7 +423,7 @@ def _law_to_enumerate(
     if method == "sampling" or sample is not None:
         return None
     law = None if method == "driven" else exposed_law(subject, verify)
-    can_drive = not subject.batched and fits(subject, max_tuples)
+    can_drive = not subject.batched and can_be_listed
     if method == "driven" or (method == "auto" and law is None and can_drive):
         parts = subject.problem.drafts.count_tuples()
         checks, seconds = options.driven_checks, options.seconds
@@ -470,4 +437,4 @@ def _law_to_enumerate(
             "method 'enumeration' needs a verifier of mdsd_opt or a callable with an attribute "
             "conditional_law(target, draft, drafts); try 'driven' or 'sampling'"
         )
-    return law if method == "enumeration" or fits(subject, max_tuples) else None
+    return law if method == "enumeration" or can_be_listed else None

@@ -116,8 +116,8 @@ class Sampling:
         return filter_tokens(law, self.top_k, self.top_p, self.min_p, self.joint)
 
 
-class SamplingKeywords(TypedDict, total=False):
-    """Keywords of `Sampling.of_both`."""
+class FilterKeywords(TypedDict, total=False):
+    """Temperature and filters of `Sampling.of_both`."""
 
     temperature: float
     draft_temperature: float | None
@@ -125,6 +125,11 @@ class SamplingKeywords(TypedDict, total=False):
     top_p: float | None
     min_p: float | None
     joint: bool
+
+
+class SamplingKeywords(FilterKeywords, total=False):
+    """Keywords of `Sampling.of_both`."""
+
     sampling: Sampling | None
     draft_sampling: Sampling | None
 

@@ -9,15 +9,12 @@ from .promises import (
     both_sides as both_sides, promised as promised,
 )
 from .report import (
-    ACCEPTANCE_WEIGHT as ACCEPTANCE_WEIGHT, ANSWERS as ANSWERS, ANY as ANY,
-    CERTAIN_LAWS as CERTAIN_LAWS, CLASSES as CLASSES, CLEAN as CLEAN, EDGE as EDGE,
-    LARGEST_Z as LARGEST_Z, LOSSLESS as LOSSLESS, LOSSY as LOSSY, NOT_DRIVEN as NOT_DRIVEN,
-    NOT_JUDGED as NOT_JUDGED, NOT_SETTLED as NOT_SETTLED, NO_ANSWERS as NO_ANSWERS,
-    NO_DEVIATION as NO_DEVIATION, RESTART as RESTART, Bar as Bar, Check as Check,
-    Coverage as Coverage, Example as Example, Interval as Interval, Judged as Judged,
-    Level as Level, Report as Report, TokenDeviation as TokenDeviation, Violation as Violation,
-    above_zero as above_zero, carried as carried, p_text as p_text, p_value_text as p_value_text,
-    plain as plain, pointed as pointed, worst_class as worst_class,
+    ACCEPTANCE_WEIGHT as ACCEPTANCE_WEIGHT, ANY as ANY, CERTAIN_LAWS as CERTAIN_LAWS,
+    LARGEST_Z as LARGEST_Z, NOT_DRIVEN as NOT_DRIVEN, NO_ANSWERS as NO_ANSWERS,
+    RESTART as RESTART, Check as Check, Coverage as Coverage, Example as Example,
+    Interval as Interval, Level as Level, Report as Report, TokenDeviation as TokenDeviation,
+    Violation as Violation, above_zero as above_zero, carried as carried, p_text as p_text,
+    p_value_text as p_value_text, plain as plain, pointed as pointed,
 )
 from .settings import (
     COARSE as COARSE, LEAST_CALLS as LEAST_CALLS, AuditOptions as AuditOptions,
@@ -27,3 +24,8 @@ from .settings import (
     random_checks as random_checks, trials_needed as trials_needed, unseen_bias as unseen_bias,
 )
 from .statistics import oddest as oddest, rate_interval as rate_interval
+from .verdicts import (
+    ANSWERS as ANSWERS, CLASSES as CLASSES, CLEAN as CLEAN, EDGE as EDGE, LOSSLESS as LOSSLESS,
+    LOSSY as LOSSY, NOT_JUDGED as NOT_JUDGED, NOT_SETTLED as NOT_SETTLED,
+    NO_DEVIATION as NO_DEVIATION, Bar as Bar, Judged as Judged, worst_class as worst_class,
+)

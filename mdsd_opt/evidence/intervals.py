@@ -55,7 +55,6 @@ class MeanInterval:
         return f"{self.mean:.4f} [{low:.2f}, {high:.2f}]"
 
     def to_dict(self) -> dict[str, float | int | None]:
-        """JSON-ready fields; missing interval ends are None."""
         return {name: None if value != value else value for name, value in asdict(self).items()}
 
 

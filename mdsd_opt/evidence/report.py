@@ -8,7 +8,15 @@ from dataclasses import dataclass, fields, is_dataclass
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.evidence.verdicts import (
+    EDGE,
+    HIDDEN_AT_MOST,
+    LOSSY,
+    NOT_JUDGED,
+    NOT_SETTLED,
+    Bar,
+    Judged,
+)
 
 #: Deviations of single tokens are reported in standard deviations up to this number.
 LARGEST_Z = 40.0
@@ -128,7 +136,6 @@ class Example:
 
     @property
     def said(self) -> str:
-        """The example in one line."""
         one = f"token {self.tokens[0]}" if len(self.tokens) == 1 else f"text {self.tokens}"
         parts = [f"{one} {self.where}".strip() if self.tokens else self.where]
         if self.stated is not None and self.counted is not None:
@@ -146,79 +153,11 @@ NO_ANSWERS = ("exception", "not a token", "not tokens")
 #: Beginning of a note that says why a law was not driven.
 NOT_DRIVEN = "not driven"
 
-#: Answers of `Report.verdict_class`.
-LOSSLESS, NO_DEVIATION, EDGE = "lossless", "no deviation", "edge"
-LOSSY, NOT_JUDGED, NOT_SETTLED = "lossy", "not judged", "not settled"
-
-#: All verdict classes, from best to worst.
-CLASSES = (LOSSLESS, NO_DEVIATION, EDGE, NOT_JUDGED, NOT_SETTLED, LOSSY)
-
-#: Classes in which nothing was found wrong.
-CLEAN = (LOSSLESS, NO_DEVIATION)
-
 #: Why nothing is judged where every law has one possible token.
 CERTAIN_LAWS = "every law has one possible token: that these came says nothing of drafts"
 
 #: Direction of a bias that is found whatever it is.
 ANY = "in any direction"
-
-#: A report is `lossless` only where no larger bias could have stayed hidden.
-HIDDEN_AT_MOST = 0.05
-
-#: Answers to the question whether an audit is passed, from best to worst, with their exit codes.
-ANSWERS = {"PASS": 0, "EDGE": 0, "TOO WEAK": 3, "NOT JUDGED": 3, "NOT SETTLED": 3, "FAIL": 1}
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """What a report of an audit has to reach to pass.
-
-    Attributes
-    ----------
-    detect : float
-        Total variation that may stay hidden, in (0, 1].
-    tolerate_edge : float
-        Probability of values that must not come, up to which an edge passes.
-    """
-
-    detect: float = HIDDEN_AT_MOST
-    tolerate_edge: float = 1e-12
-
-    def __post_init__(self) -> None:
-        if not 0 < self.detect <= 1:
-            raise InvalidInput(f"detect is {self.detect}: give a total variation above 0, up to 1")
-        if not 0 <= self.tolerate_edge <= 1:
-            raise InvalidInput(f"tolerate_edge is {self.tolerate_edge}: give a probability")
-
-    def answer(self, report: Any) -> str:
-        """One of `ANSWERS`, for a report, or the audit of an engine."""
-        if report.verdict_class in (NOT_JUDGED, NOT_SETTLED):
-            return str(report.verdict_class).upper()
-        is_edge = report.verdict_class == EDGE and (report.edge_mass or 0.0) <= self.tolerate_edge
-        wrong_drafts = getattr(report, "drafts_follow_law", None) is False
-        if not (report.faultless or (is_edge and not wrong_drafts)):
-            return "FAIL"
-        if report.verdict_class != LOSSY and report.detectable_bias > self.detect:
-            return "TOO WEAK"
-        return "PASS" if report.faultless else "EDGE"
-
-    def told(self, report: Any) -> str:
-        """The answer, and the verdict in a sentence."""
-        answer, verdict = self.answer(report), str(report.verdict)
-        if answer == "TOO WEAK":
-            hidden = f"a bias of {report.detectable_bias:.2g} could have stayed hidden"
-            # it falls with the root of the number of calls or tokens
-            more = (report.detectable_bias / self.detect) ** 2
-            takes = f": it takes {more:,.1f} times as long" if report.detectable_bias < 1 else ""
-            return (
-                f"{answer}: {hidden}, where {self.detect:g} is allowed (detect){takes}; {verdict}"
-            )
-        return verdict if verdict.startswith(answer) else f"{answer}: {verdict}"
-
-
-def worst_class(classes: Iterable[str]) -> str:
-    """Worst of some classes of verdicts."""
-    return max(classes, key=CLASSES.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,29 +232,6 @@ class Coverage:
             (f"drafts at level {n}", f"accepted {level.accepted:.2%}, refused {level.refused:.2%}")
             for n, level in enumerate(self.levels, 1)
         ]
-
-
-class Judged:
-    """What a verdict class, and the bias that could have stayed hidden, say in a word."""
-
-    __slots__ = ()
-    verdict_class: Any
-    detectable_bias: Any
-
-    @property
-    def clean(self) -> bool:
-        """Whether no fault was found, whatever could have stayed hidden."""
-        return self.verdict_class in CLEAN
-
-    @property
-    def faultless(self) -> bool:
-        """Whether nothing was found wrong; of a rule that is lossy on purpose, nothing else."""
-        return self.clean
-
-    @property
-    def lossless(self) -> bool:
-        """Whether nothing deviates and no bias above .05 could have stayed hidden."""
-        return self.clean and self.detectable_bias <= HIDDEN_AT_MOST
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -568,16 +484,13 @@ class Report(Judged):
         return [(f"check: {check.name}", p_text(check.p_value)) for check in self.checks]
 
     def _edge_rows(self) -> list[tuple[str, str]]:
-        if self.num_edge_probes is None:
+        probes, listed = self.num_edge_probes, len(self.edge_violations)
+        if probes is None:
             return []
-        return [("edges of the draws", self._edges_text(self.num_edge_probes))]
-
-    def _edges_text(self, probes: int) -> str:
-        if not probes:
-            return "not probed: no draw of the verifier was put to an end of its range"
-        listed = len(self.edge_violations)
-        verdict = f"{listed} violations listed" if listed else "none wrong"
-        return f"{probes:,} calls with a draw at an end of its range, {verdict}"
+        wrong = f"{listed} violations listed" if listed else "none wrong"
+        probed = f"{probes:,} calls with a draw at an end of its range, {wrong}"
+        unprobed = "not probed: no draw of the verifier was put to an end of its range"
+        return [("edges of the draws", probed if probes else unprobed)]
 
     def _violation_rows(self) -> list[tuple[str, str]]:
         return [(v.kind, v.message) for v in (*self.violations, *self.edge_violations)]

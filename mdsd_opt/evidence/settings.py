@@ -22,7 +22,8 @@ from mdsd_opt.base.array_types import Vector
 from mdsd_opt.base.checked import MAX_SAMPLED, checked_tolerance
 from mdsd_opt.base.seeds import seed_of
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
-from mdsd_opt.evidence.report import HIDDEN_AT_MOST, Bar, Check
+from mdsd_opt.evidence.report import Check
+from mdsd_opt.evidence.verdicts import HIDDEN_AT_MOST, Bar
 
 #: Total variation attributed to rounding, in float64 and where float32 has a part in it.
 FINE, COARSE = 1e-9, 1e-6
@@ -196,25 +197,15 @@ def budgeted(options: AuditOptions, rng: Any, **own: Any) -> Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options(AuditOptions):
-    """Options of one audit, with its own budgets.
-
-    Attributes
-    ----------
-    methods : tuple of str
-        Methods that it has.
-    num_drafts : int
-        Draft tokens of a trial.
-    seed : int or None
-        Seed of the audit; None where it was given a generator.
-    """
+    """Options of one audit, with its own budgets and methods."""
 
     num_trials: int
     seconds: float = math.inf
     edge_probes: int = 512
     driven_checks: int = 100
     methods: tuple[str, ...] = ("auto", "driven", "sampling")
-    num_drafts: int = 1
-    seed: int | None = None
+    num_drafts: int = 1  # of a trial
+    seed: int | None = None  # None where a generator was given
 
     def __post_init__(self) -> None:
         if self.method not in self.methods:
@@ -241,7 +232,6 @@ class Options(AuditOptions):
         return min(1.0, *each) if each else 1.0
 
     def level(self, checks: Sequence[Check]) -> float:
-        """False-alarm rate of one check of weight one."""
         return self.false_alarm / max(sum(check.weight for check in checks), 1.0)
 
     def gap(self, unseen: float) -> float:

@@ -137,15 +137,22 @@ def at_most(hits: int, trials: int, share: float) -> float:
     return float(binomial_above(hits - 1, trials, min(share, 1.0)))
 
 
-def single_tokens(counts: Integers, probabilities: Vector) -> tuple[float, Vector]:
-    """Smallest p-value over single tokens, corrected for their number, and all of them.
+def single_tokens(counts: Integers, probabilities: Vector) -> float:
+    """Smallest p-value over single possible tokens, corrected for their number.
 
     Half of the correction is shared out evenly and half in proportion to the probabilities, so that
     likely tokens do not pay for a long tail.
     """
+    possible = probabilities > 0
+    counts, probabilities = counts[possible], probabilities[possible]
     each = two_sided(counts, counts.sum(), probabilities)
     share = (probabilities + 1.0 / probabilities.size) / 2.0
-    return float(min(1.0, (each / share).min())), each
+    return float(min(1.0, (each / share).min()))
+
+
+def bins_of(points: Vector, number: int) -> Integers:
+    """Bins of equal width in which points of [0, 1] lie."""
+    return np.minimum((points * number).astype(np.int64), number - 1)
 
 
 def consecutive(groups: Integers, probabilities: Vector, rng: np.random.Generator) -> float:
@@ -168,7 +175,7 @@ def recurrence(points: Vector, rng: np.random.Generator) -> float:
     one by one and beside their neighbours. Here each is held against all earlier ones, by signs of
     points that are uniform on [0, 1] if all is well: three of them, which tell quarters apart.
     """
-    quarters = np.minimum((points[:MAX_OUTCOMES] * 4).astype(np.int64), 3)
+    quarters = bins_of(points[:MAX_OUTCOMES], 4)
     p_values = [
         p_value
         for signs in _SIGNS[:, quarters]

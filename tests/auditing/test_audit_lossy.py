@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.auditing import standing
+from mdsd_opt.auditing import verifier_audit
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.solvers.frontier.rules import Lenience
 
@@ -158,7 +158,7 @@ def test_a_frontier_out_of_reach_is_told_before_any_trial(
     def refuse(problem: Any) -> Any:
         raise ProblemTooLarge("too many tokens")
 
-    monkeypatch.setattr(standing, "frontier_of", refuse)
+    monkeypatch.setattr(verifier_audit, "frontier_of", refuse)
     calls = []
     with pytest.raises(ProblemTooLarge):
         mo.audit(lambda *given: calls.append(1) or 0, PROBLEM, 0, 100, lossy=True)

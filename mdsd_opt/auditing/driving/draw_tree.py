@@ -72,13 +72,7 @@ class OutOfTime(Undrivable):
 class Budget:
     """Number of calls that driving one law may take, and the time at which it ends in any case.
 
-    Parameters
-    ----------
-    calls : int
-    deadline : float
-        Time by `time.perf_counter`.
-    parts : int
-        Parts of the law, each of which is announced by `begin`.
+    `begin` announces each of the parts of a law.
     """
 
     def __init__(self, calls: int, deadline: float = math.inf, parts: int = 1) -> None:
@@ -102,7 +96,6 @@ class Budget:
         return Undrivable(f"it needs more than {self._calls:,} calls (max_calls)")
 
     def spend(self) -> None:
-        """Count a call, or raise `Undrivable`."""
         self._spent += 1
         if self._spent > self._limit:
             raise self._exceeded()
@@ -196,17 +189,12 @@ class DrawTree:
 
     @property
     def restarting(self) -> tuple[str, ...]:
-        """Generators that began anew, from the same seed, in one call after the other."""
         return self._serving.restarting
-
-    def leaves(self) -> Iterator[Leaf]:
-        """All leaves of the tree."""
-        return self._leaves(self._root, 1.0, ())
 
     def outcomes(self) -> list[Leaf]:
         """All outcomes once, likeliest first, each with the path to its heaviest leaf."""
         merged: dict[Hashable, Leaf] = {}
-        for leaf in sorted(self.leaves(), key=lambda leaf: -leaf.mass):
+        for leaf in sorted(self._leaves(self._root, 1.0, ()), key=lambda leaf: -leaf.mass):
             first = merged.get(leaf.outcome)
             mass = leaf.mass + (0.0 if first is None else first.mass)
             merged[leaf.outcome] = replace(first or leaf, mass=mass)
@@ -396,12 +384,7 @@ def _range(draw: RaceDraw) -> Range:
 def driven_tree(run: Run, checks: int, race_width: int, budget: Budget, seed: int) -> DrawTree:
     """Tree of an engine; rows of so many uniforms are taken for races if possible.
 
-    The seed is that of its random runs.
-
-    Raises
-    ------
-    Undrivable
-        Also if the budget does not suffice.
+    `Undrivable` also if the budget does not suffice.
     """
     tape = Tape(race_width)
     try:

@@ -111,7 +111,6 @@ class _Race:
         return w
 
     def _ratio(self, i: int, j: int) -> float:
-        """Ratio w_i / w_j; 0 if i never wins."""
         within = self._within
 
         def wins(reference: float, e: float) -> bool:

@@ -107,7 +107,6 @@ class Tape(Source):
         self.restart((), Tail(0))
 
     def restart(self, values: Sequence[Value], tail: Tail) -> None:
-        """Answer these values first, then those of the tail."""
         self._values, self._tail = values, tail
         self.seen: list[Draw] = []
         self.answered: list[float | tuple[float, ...]] = []  # in the form of `Tail.script`

@@ -23,7 +23,6 @@ Verify = Callable[..., Any]
 
 
 def _single(laws: Any) -> Any:
-    """Laws in float32."""
     import torch
 
     return torch.tensor(laws).float().contiguous()
@@ -36,7 +35,6 @@ def _logits(laws: Any, scale: float = 1.0) -> Any:
 
 
 def _kept(tokens: Any) -> Text:
-    """Tokens without padding."""
     return tuple(token for token in tokens.tolist() if token >= 0)
 
 

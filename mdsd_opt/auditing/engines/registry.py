@@ -137,7 +137,9 @@ class EngineAudit(Judged):
             "optimal_tokens_a_step": best,
             "impossible_mass": self.zeros.impossible_mass,
             "edge_mass": self.edge_mass,
-            "finding": "" if self.clean else self._finding(),
+            "finding": ""
+            if self.clean
+            else (self.zeros if self.texts.clean else self.texts).verdict,
             "example": plain(self.example),
             "rebound": self.engine.rebound,
             "seconds": self.seconds,
@@ -147,9 +149,6 @@ class EngineAudit(Judged):
     def example(self) -> Example | None:
         """One deviation to repeat, of the audit that found any."""
         return self.texts.example or self.zeros.example
-
-    def _finding(self) -> str:
-        return self.texts.verdict if not self.texts.clean else self.zeros.verdict
 
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of everything worth a line in a table."""

@@ -45,10 +45,7 @@ _LEAST_CALLS, _LEAST_SHARE = 3, 0.01
 class MadeInside:
     """Counts the calls in which a generator began where it had begun in an earlier one.
 
-    Parameters
-    ----------
-    seeds : numpy.random.Generator or None
-        Gives the seeds of generators that are made without one; None where a source answers.
+    `seeds` gives those of generators that are made without one; None where a source answers.
     """
 
     def __init__(self, seeds: Any) -> None:
@@ -81,7 +78,6 @@ class MadeInside:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Enclose one call of the function under audit."""
         self._num_calls += 1
         self._met.clear()
         try:
@@ -93,7 +89,6 @@ class MadeInside:
                 setattr(owner, name, genuine)
 
     def _bits(self, name: str) -> Any:
-        """Replacement for a bit generator of NumPy's."""
         kind = BIT_GENERATORS[name]
         make = self._made(name, name, lambda x: x if isinstance(x, kind) else kind(x))
         return _stand_in(kind, make)
@@ -165,10 +160,7 @@ _LOCK = threading.RLock()
 class Serving:
     """State while draws are served; enclose each call in `call`, and `check` now and then.
 
-    Attributes
-    ----------
-    rng : numpy.random.Generator
-        The generator to be handed to the function under audit.
+    Its `rng` is the generator to be handed to the function under audit.
     """
 
     def __init__(
@@ -250,7 +242,6 @@ class Serving:
 
     @property
     def restarting(self) -> tuple[str, ...]:
-        """Generators that began anew, from the same seed, in one call after the other."""
         return self._made_inside.restarting
 
     @property

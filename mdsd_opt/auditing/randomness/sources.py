@@ -46,7 +46,6 @@ class Grid:
 
     @property
     def size(self) -> int:
-        """Number of values k."""
         return 1 << self.bits
 
     def values(self, k: Integers) -> Vector:
@@ -59,14 +58,12 @@ class Grid:
         return np.where(rounded >= 1.0, 0.0, rounded)
 
     def value(self, k: int) -> float:
-        """Value that the generator returns for one k."""
         if self.digits >= self.bits:
             return math.ldexp(k, -self.bits)
         return float(self.values(np.array([k], dtype=np.int64))[0])
 
     @property
     def highest(self) -> float:
-        """Largest value that the generator can return."""
         return 1.0 - 2.0 ** -min(self.bits, self.digits)
 
     @property
@@ -103,16 +100,9 @@ class Source(ABC):
     that it is in: a new one is a new draw, and one that it was in before in the same call gives the
     same number again, whoever put it back. What cannot be answered so is `trouble`: another kind of
     draw from such a state, and any from a state that an earlier call drew from.
-
-    Attributes
-    ----------
-    generator : numpy.random.Generator
-        The engine's, set by `served`.
-    trouble : str
-        Why the answers of this call are not those of the generators; empty if they are.
     """
 
-    generator: np.random.Generator
+    generator: np.random.Generator  # the engine's, set by `served`
 
     def __init__(self) -> None:
         self.trouble = ""
@@ -142,7 +132,6 @@ class Source(ABC):
         return answer
 
     def lost(self, subject: str) -> None:
-        """Record what cannot be followed, and the line of the engine that did it."""
         self.trouble = self.trouble or f"{subject}, at {_line()}"
 
     @abstractmethod

@@ -140,7 +140,6 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[misc]  # torch has no types
         return result.clone()
 
     def _is_at_beginning(self, generator: Any) -> bool:
-        """Whether a generator is in the state that its seed puts it in."""
         key = str(generator.device), generator.initial_seed()
         if key not in self._beginnings:
             fresh = torch.Generator(generator.device).manual_seed(key[1])

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
 
-from mdsd_opt.auditing.behaviour import broken_side
+from mdsd_opt.auditing.causes import broken_side
+from mdsd_opt.auditing.chain_calls import LIBRARIES
 from mdsd_opt.auditing.driving import Undrivable
 from mdsd_opt.auditing.findings import doubt_of
 from mdsd_opt.auditing.looks import settled
@@ -18,10 +21,10 @@ from mdsd_opt.auditing.replay import Replay
 from mdsd_opt.auditing.seen_texts import Numbered
 from mdsd_opt.auditing.sight import Hidden, Sight
 from mdsd_opt.auditing.texts.driven_law import DrivenText, driven_text
-from mdsd_opt.auditing.texts.report import TextAuditReport
+from mdsd_opt.auditing.texts.report import TextAuditReport, Trial
 from mdsd_opt.auditing.texts.rounds import counted
-from mdsd_opt.auditing.texts.sample import Sample, checked_sample, sampled
-from mdsd_opt.auditing.texts.session import LIBRARIES, Generate, Session
+from mdsd_opt.auditing.texts.sample import Sample
+from mdsd_opt.auditing.texts.session import Generate, Session
 from mdsd_opt.auditing.texts.text_law import After, split_by_event
 from mdsd_opt.auditing.texts.toys import AnyTables, Tables
 from mdsd_opt.auditing.trial_laws import WideLaws, given_laws, wide_laws
@@ -200,26 +203,24 @@ class _TextAudit:
     notes: list[str] = field(default_factory=list)
     left_out: dict[AnyTables, NoTokenLeft] = field(default_factory=dict)
     calls: int = 0
+    deadline: float = math.inf
 
     def report(self, wide: Sequence[WideLaws]) -> TextAuditReport:
         """Report on all pairs of models, of which those go on that point to something."""
-        began, deadline = time.perf_counter(), self.options.deadline()
+        began, self.deadline = time.perf_counter(), self.options.deadline()
 
         def look(options: Options) -> list[TextAuditReport]:
             self.options = options
-            open_ones = [n for n, one in enumerate(self.samples) if one.points_to]
+            open_ones = [sample for sample in self.samples if sample.points_to]
             if not (self.samples or self.laws):
-                self._try(wide, deadline)
-            for n in open_ones:
-                one = self.samples[n]
-                session = self._session(one.tables)
-                self.samples[n] = checked_sample(session, self.rng, options, deadline, one)
-            return [self._found(began, deadline)]
+                self._try(wide)
+            for sample in open_ones:
+                sample.checked(self.rng, options, self.deadline)
+            return [self._summary(began)]
 
-        return settled(look, self.options, deadline)[0]
+        return settled(look, self.options, self.deadline)[0]
 
-    def _try(self, wide: Sequence[WideLaws], deadline: float) -> None:
-        """Try all pairs of models until one shows something, or time is up."""
+    def _try(self, wide: Sequence[WideLaws]) -> None:
         options = self.options
         drives, samples = options.method != "sampling", options.method != "driven"
         small = list(_driven_tables(self.length)) if drives else []
@@ -229,29 +230,29 @@ class _TextAudit:
             )
         with progress_bar("pairs of models", len(small) + 2, options.progress) as advance:
             if samples:
-                self._sample(_long_tables(self.length), deadline)
+                self._sample(_long_tables(self.length))
                 advance(1)
-            replay = self._repeated(deadline)
+            replay = self._repeated()
             if replay.differing:
                 small = []  # what it was told before cannot be foretold
             if not any(sample.is_hopeless for sample in self.samples):
-                self._drive(small, deadline, advance)
+                self._drive(small, advance)
                 known = {law.tables for law in self.laws} | set(self.left_out)
                 rest: list[AnyTables] = [_fixed_tables(self.length), *small]
                 rest = [tables for tables in rest if tables not in known][:1]
                 for tables in (*rest, *(wide if samples else ())):
                     if not self._is_wrong:
-                        self._sample(tables, deadline)
+                        self._sample(tables)
                 if not self.laws and not self.samples:
-                    self._sample(_long_tables(self.length), deadline)
+                    self._sample(_long_tables(self.length))
         if not self.laws and not self.samples:
             raise next(iter(self.left_out.values()))
         self.notes += [f"left out ({t}): {error}" for t, error in self.left_out.items()]
-        self.notes += replay.note_after(deadline)
-        if time.perf_counter() > deadline:
+        self.notes += replay.note_after(self.deadline)
+        if time.perf_counter() > self.deadline:
             self.notes.append(options.up("not everything was tried"))
 
-    def _repeated(self, deadline: float) -> Replay:
+    def _repeated(self) -> Replay:
         """Repeated calls for some texts, with the same random numbers."""
         session = self._session(_long_tables(self.length))
 
@@ -260,7 +261,7 @@ class _TextAudit:
             return session.outcome(lambda model, text: None)
 
         replay = Replay([case] * _REPEATED, lambda: self.calls, int(self.rng.integers(2**31)))
-        replay.run(_REPEATED_CALLS, deadline)
+        replay.run(_REPEATED_CALLS, self.deadline)
         return replay
 
     @property
@@ -290,22 +291,20 @@ class _TextAudit:
     def _session(self, tables: AnyTables, shown: tuple[bool, bool] = (False, False)) -> Session:
         return Session(self.generate, tables, self.library, self.promises, shown)
 
-    def _sample(self, tables: AnyTables, deadline: float) -> None:
-        session = self._session(tables)
+    def _sample(self, tables: AnyTables) -> None:
         try:
-            self.samples.append(checked_sample(session, self.rng, self.options, deadline))
+            sample = Sample(self._session(tables))
+            self.samples.append(sample.checked(self.rng, self.options, self.deadline))
         except NoTokenLeft as error:
             self.left_out[tables] = error
 
-    def _drive(
-        self, small: Sequence[Tables], deadline: float, advance: Callable[[int], None]
-    ) -> None:
+    def _drive(self, small: Sequence[Tables], advance: Callable[[int], None]) -> None:
         """Drive laws on small vocabularies, one after the other, up to the first that is wrong."""
         for tables in small:
-            if time.perf_counter() > deadline:
+            if time.perf_counter() > self.deadline:
                 return
             try:
-                self.laws.append(self._driven(tables, deadline))
+                self.laws.append(self._driven(tables))
             except NoTokenLeft as error:
                 self.left_out[tables] = error
                 continue
@@ -315,35 +314,34 @@ class _TextAudit:
             if self._is_wrong or not self.laws:
                 return
 
-    def _driven(self, tables: Tables, deadline: float) -> DrivenText:
+    def _driven(self, tables: Tables) -> DrivenText:
         """Law of the texts on some tables; a wrong one is driven again without merging."""
-        session, merges = self._session(tables), tables.vocab_size > 2
-        seed, more = int(self.rng.integers(2**31)), self.options
-        law = driven_text(session, more, merges, deadline, seed)
+        seed = int(self.rng.integers(2**31))
+        known = partial(driven_text, self._session(tables), deadline=self.deadline, seed=seed)
+        law, more = known(self.options, tables.vocab_size > 2), self.options
         if law.num_merged and not law.fits:
-            law = driven_text(session, more, False, deadline, seed)
+            law = known(more, False)
         with suppress(Undrivable):
             while law.is_doubtful and (options := more.settling(law.distance, law.unseen)):
-                more, law = options, driven_text(session, options, False, deadline, seed)
+                more, law = options, known(options, False)
         return law
 
-    def _broken_side(self, tables: AnyTables, deadline: float) -> str:
-        """Side whose promise is not kept, on tables where the texts deviate."""
+    def _broken_side(self, tables: AnyTables) -> str:
         if isinstance(tables, WideLaws) and not isinstance(self.promises[0], Sampling):
             return ""  # laws of so many texts are too many to keep
 
         def is_right(applied: tuple[bool, bool]) -> bool:
-            if time.perf_counter() > deadline:
+            if time.perf_counter() > self.deadline:
                 return False
-            session = self._session(tables, applied)
-            sample = checked_sample(session, self.rng, self.options, deadline)
+            sample = Sample(self._session(tables, applied))
+            sample.checked(self.rng, self.options, self.deadline)
             fits = self.options.combined(sample.checks) >= self.options.false_alarm
-            fits &= time.perf_counter() <= deadline
+            fits &= time.perf_counter() <= self.deadline
             return fits and not sample.wrong.count and not sample.failed.count
 
         return broken_side(is_right, self.promises)
 
-    def _found(self, began: float, deadline: float) -> TextAuditReport:
+    def _summary(self, began: float) -> TextAuditReport:
         """Report, with distances of the law that shows the largest."""
         options, is_wrong, by_sample = self.options, self._is_wrong, self._sample_is_wrong
         parts: list[Sample | DrivenText] = [*self.laws, *self.samples]
@@ -360,8 +358,8 @@ class _TextAudit:
         if self.laws and (not by_sample or not all(law.fits for law in self.laws)):
             shown = max(self.laws, key=telling_most)
             if is_wrong or not samples:
-                session = self._session(shown.tables)
-                samples.append(sampled(session, _TELLING_TEXTS, self.rng, deadline))
+                samples.append(Sample(self._session(shown.tables)))
+                samples[-1].draw(_TELLING_TEXTS, self.rng, self.deadline)
             telling = samples[-1]
         else:
             shown = telling = min(samples, key=lambda each: options.combined(each.checks))
@@ -372,11 +370,10 @@ class _TextAudit:
             split = split_by_event(written.texts, written.numbers, telling.events, position)
         causes = {name: None for sample in samples for name in sample.restarting if is_wrong}
         reasons = [f"{name} begins anew in every call" for name in causes]
-        if kind == LOSSY and (side := self._broken_side(shown.tables, deadline)):
+        if kind == LOSSY and (side := self._broken_side(shown.tables)):
             reasons.append(side)
         events = [event for sample in samples for event in sample.events]
         served = [note for sample in self.samples[:1] for note in sample.notes]
-        trials = [part.trial() for part in parts]
         open_ones = [] if kind in (LOSSY, NOT_JUDGED) else self.samples
         doubt = doubt_of(shown.distance) if kind == NOT_SETTLED else ""
         odd = shown.example()
@@ -389,7 +386,7 @@ class _TextAudit:
         return TextAuditReport(
             verdict_class=kind,
             points_to=next((one.points_to for one in open_ones if one.points_to), doubt),
-            method=shown.trial().method,
+            method=shown.method,
             vocab_size=shown.tables.vocab_size,
             length=shown.tables.length,
             total_variation=shown.distance,
@@ -399,7 +396,7 @@ class _TextAudit:
             position=position,
             after=split,
             causes=tuple(reasons),
-            tried=tuple(trials),
+            tried=tuple(Trial.of(part) for part in parts),
             met=counted(events),
             notes=(*served, *self.notes),
             num_trials=sum(sample.num_calls for sample in self.samples),

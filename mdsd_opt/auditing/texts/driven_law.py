@@ -16,7 +16,6 @@ from mdsd_opt.auditing.driving.tape import CategoryDraw, Draw, Tail, UniformDraw
 from mdsd_opt.auditing.findings import FoundLaw
 from mdsd_opt.auditing.model_texts import Texts
 from mdsd_opt.auditing.subject import ViolationLog
-from mdsd_opt.auditing.texts.report import Trial
 from mdsd_opt.auditing.texts.rounds import Rounds
 from mdsd_opt.auditing.texts.session import Session, log_failure, log_impossible
 from mdsd_opt.auditing.texts.text_law import variations
@@ -58,7 +57,6 @@ class SessionTape(Tape):
         self.contexts: list[Context] = []
 
     def heard(self, model: str, text: Text) -> None:
-        """Record that a model was asked about a text."""
         self.rounds.hear(model, text, len(self.seen))
 
     def _next(self, draw: Draw) -> Value | None:
@@ -82,12 +80,7 @@ class SessionTree(DrawTree):
     They are the same if all questions and draws since the round began are, and if the known one
     foretells random runs of the other. A session may still hold what no question shows, and a rare
     difference stays hidden: where a merged tree gives a law that is wrong, an unmerged one has to
-    confirm it.
-
-    Attributes
-    ----------
-    num_merged : int
-        Nodes that were found to be known.
+    confirm it. `num_merged` counts the nodes that were known.
     """
 
     points = 9
@@ -166,13 +159,12 @@ class DrivenText(FoundLaw):
     ----------
     law : ndarray, shape (V**length,)
         Completed by the target; it sums to less than one where calls fail.
-    edge_mass : float or None
-        Probability of the texts that the target rules out, together, or what rounding has changed
-        where that is more; None where neither was met.
     num_merged : int
         Nodes of the tree that were taken to be others.
     wrong, failed : ViolationLog
         Impossible texts, however rare; calls that gave none.
+    edge_mass : float or None
+        As in a `Report`.
     """
 
     tables: Tables
@@ -185,6 +177,7 @@ class DrivenText(FoundLaw):
     failed: ViolationLog = field(default_factory=ViolationLog)
     edge_mass: float | None = None
     interval: None = None
+    num_calls: int = 0  # of a sample
 
     @property
     def is_right(self) -> bool:
@@ -204,34 +197,19 @@ class DrivenText(FoundLaw):
 
     @property
     def first_token_variation(self) -> float:
-        """Total variation of the first token's law."""
         return variations(self.texts, self.law)[0]
 
     def example(self) -> Example:
-        """Text that deviates most."""
         n = oddest(self.law, self.texts.law)
         return Example("", self.texts.text(n), float(self.texts.law[n]), float(self.law[n]))
-
-    def trial(self) -> Trial:
-        """Trial as reports list it."""
-        return Trial.on(
-            self.tables,
-            method="driven",
-            total_variation=self.distance,
-            num_checks=self.num_checks,
-            seconds=self.seconds,
-        )
 
 
 def driven_text(
     session: Session, options: Options, merges: bool, deadline: float, seed: int
 ) -> DrivenText:
-    """Law of the texts of a session; the seed is that of the random checks.
+    """Law of the texts of a session.
 
-    Raises
-    ------
-    Undrivable
-        Also if the options' calls do not suffice, and after the deadline (of `time.perf_counter`).
+    `Undrivable` also if the options' calls do not suffice, and after the deadline.
     """
     began, texts, tables = time.perf_counter(), session.texts, session.tables
     assert isinstance(tables, Tables)

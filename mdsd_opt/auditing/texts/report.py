@@ -8,7 +8,6 @@ from typing import Any
 
 from mdsd_opt.auditing.texts.rounds import ACCEPTED, EXTRA, REFUSED
 from mdsd_opt.auditing.texts.text_law import After
-from mdsd_opt.auditing.texts.toys import AnyTables
 from mdsd_opt.evidence import Report
 
 #: Sentences for tokens of a kind that never came.
@@ -47,14 +46,22 @@ class Trial:
     seconds: float
 
     @classmethod
-    def on(cls, tables: AnyTables, **found: Any) -> Trial:
-        """Trial on a pair of tables."""
-        size, length = tables.vocab_size, tables.length
-        return cls(models=str(tables), vocab_size=size, length=length, **found)
+    def of(cls, part: Any) -> Trial:
+        """Trial that a sample is, or a driven law."""
+        tables = part.tables
+        return cls(
+            models=str(tables),
+            vocab_size=tables.vocab_size,
+            length=tables.length,
+            method=part.method,
+            total_variation=part.distance,
+            num_checks=part.num_checks,
+            num_trials=part.num_calls,
+            seconds=part.seconds,
+        )
 
     @property
     def how(self) -> str:
-        """Text of how much was done."""
         exact = f"driven, {self.num_checks:,} checks"
         return exact if self.method == "driven" else f"sampled, {self.num_trials:,} texts"
 
@@ -121,7 +128,6 @@ class TextAuditReport(Report):
         )
 
     def rows(self) -> list[tuple[str, str]]:
-        """Label and value of everything worth a line in a table."""
         sizes = f"V = {self.vocab_size}, {self.length} tokens"
         rows = [
             ("verdict", self.verdict),

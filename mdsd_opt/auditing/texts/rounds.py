@@ -17,19 +17,14 @@ ACCEPTED, REFUSED, EXTRA, UNKNOWN = "accepted", "refused", "extra", "unknown"
 class Round:
     """Questions to the models, starting with one about the draft's next token.
 
-    Attributes
-    ----------
-    start : int
-        Random numbers that were drawn before it.
-    asked : list of tuple
-        Model, text, and random numbers drawn in this round before the question.
+    `start` random numbers were drawn before it. What was `asked`: model, text, and random numbers
+    drawn in this round before the question.
     """
 
     start: int = 0
     asked: list[tuple[str, Text, int]] = field(default_factory=list)
 
     def longest(self, model: str) -> int:
-        """Length of the longest text about which this model was asked."""
         return max((len(text) for who, text, _ in self.asked if who == model), default=0)
 
 
@@ -46,7 +41,6 @@ class Rounds:
         self._drafted: set[Text] = set()
 
     def hear(self, model: str, text: Text, drawn: int = 0) -> None:
-        """Record that a model was asked about a text, after so many random numbers."""
         if model == DRAFT and text not in self._drafted:
             self._drafted.add(text)
             weighed = [asked for who, asked, _ in self.all[-1].asked if who == TARGET]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -12,11 +11,9 @@ from mdsd_opt.auditing.model_texts import PlaceLaws
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.seen_texts import ByPlace, Numbered, Seen, by_place
 from mdsd_opt.auditing.subject import HOPELESS_CALLS, ViolationLog
-from mdsd_opt.auditing.texts.report import Trial
 from mdsd_opt.auditing.texts.rounds import Rounds
 from mdsd_opt.auditing.texts.session import Session, log_failure, log_impossible
 from mdsd_opt.auditing.texts.text_law import position_checks, variations
-from mdsd_opt.auditing.texts.toys import AnyTables
 from mdsd_opt.evidence import LEAST_CALLS, Check, Example, Interval, Options, pointed
 
 #: Number of calls that show whether the audit is ever asked for a random number.
@@ -26,61 +23,39 @@ _WATCHED = 20
 _NAMED = 1e-3
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Sample:
-    """Texts of a session, and results of its calls.
+    """Texts of a session, completed by the target, and results of its calls.
 
-    Attributes
-    ----------
-    written : Numbered or ByPlace
-        Texts, completed by the target.
-    events : list of list of str
-        Kinds of the tokens, see `Rounds.events`.
-    wrong, failed : ViolationLog
-        Impossible texts; calls that gave none.
-    restarting, notes : tuple of str
-        Generators that begin anew in call after call; what could not be done.
-    seen : Seen or None
-        None where nothing was looked at.
-    checks : tuple of Check
-        None of those of a sample in which calls failed.
-    position : int or None
-        First token whose law given those before it seems wrong.
+    Logged are impossible texts, which are `wrong`, and calls that `failed`, in which case there are
+    no checks. The `position` is that of the first token whose law given those before it seems
+    wrong; `events` are kinds of tokens, see `Rounds.events`.
     """
 
-    tables: AnyTables
-    written: Numbered | ByPlace
-    events: list[list[str]] = field(default_factory=list)
-    num_calls: int = 0
-    seconds: float = 0.0
-    wrong: ViolationLog = field(default_factory=ViolationLog)
-    failed: ViolationLog = field(default_factory=ViolationLog)
-    restarting: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    seen: Seen | None = None
-    checks: tuple[Check, ...] = ()
-    position: int | None = None
-    tolerance: None = None
+    method, tolerance, num_checks = "sampling", None, 0
 
-    @classmethod
-    def none(cls, session: Session) -> Sample:
-        """No text so far."""
-        tables = session.tables
-        written: Numbered | ByPlace
+    def __init__(self, session: Session) -> None:
+        self._session, self.tables = session, session.tables
+        self.written: Numbered | ByPlace
         if isinstance(session.target, PlaceLaws):
-            written = by_place(session.target, PlaceLaws(tables.draft, tables.length))
+            draft = PlaceLaws(self.tables.draft, self.tables.length)
+            self.written = by_place(session.target, draft)
         else:
-            written = Numbered(session.texts)
-        return cls(tables=tables, written=written)
+            self.written = Numbered(session.texts)
+        self.events: list[list[str]] = []
+        self.num_calls, self.seconds = 0, 0.0
+        self.wrong, self.failed = ViolationLog(), ViolationLog()
+        self.restarting: tuple[str, ...] = ()
+        self.notes: tuple[str, ...] = ()
+        self.seen: Seen | None = None
+        self.checks: tuple[Check, ...] = ()
+        self.position: int | None = None
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether every call failed."""
         return self.failed.count == self.num_calls
 
     @property
     def distance(self) -> float:
-        """Total variation from the law that is right, once it was looked at."""
         return 0.0 if self.seen is None else self.seen.distance
 
     @property
@@ -90,7 +65,6 @@ class Sample:
 
     @property
     def interval(self) -> Interval | None:
-        """Interval of the distance."""
         return None if self.seen is None else self.seen.interval
 
     @property
@@ -101,89 +75,54 @@ class Sample:
         return 0.0 if self.seen is None else self.seen.first
 
     def example(self) -> Example:
-        """Text, or token of a wide law, that deviates most."""
         return self.written.example(0 if self.seen is None else self.seen.place)
 
-    def trial(self) -> Trial:
-        """Trial as reports list it."""
-        return Trial.on(
-            self.tables,
-            method="sampling",
-            total_variation=self.distance,
-            num_trials=self.num_calls,
-            seconds=self.seconds,
-        )
+    def checked(self, rng: np.random.Generator, options: Options, deadline: float) -> Sample:
+        """The sample, drawn up to the number of the options, and looked at."""
+        self.draw(options.num_trials, rng, deadline)
+        written = self.written
+        if isinstance(written, ByPlace):
+            self.seen = written.examined(rng, options.confidence)
+            self.checks = () if self.failed.count else self.seen.checks
+            self.position = self.seen.place if self.seen.interval.low > 0 else None
+        elif written.size and not self.failed.count:
+            each = position_checks(written.texts, written.numbers, rng)
+            self.seen = written.examined(rng, options.confidence)
+            self.checks = (*self.seen.checks, *each)
+            odd = (n for n, check in enumerate(each) if check.p_value < _NAMED)
+            self.position = next(odd, None)
+        return self
 
-
-def checked_sample(
-    session: Session,
-    rng: np.random.Generator,
-    options: Options,
-    deadline: float,
-    earlier: Sample | None = None,
-) -> Sample:
-    """Texts, those of an earlier sample among them, and checks; none where calls failed."""
-    sample = sampled(session, options.num_trials, rng, deadline, earlier)
-    written = sample.written
-    if isinstance(written, ByPlace):
-        seen = written.examined(rng, options.confidence)
-        return replace(
-            sample,
-            seen=seen,
-            checks=() if sample.failed.count else seen.checks,
-            position=seen.place if seen.interval.low > 0 else None,
-        )
-    if not written.size or sample.failed.count:
-        return sample
-    each = position_checks(written.texts, written.numbers, rng)
-    seen = written.examined(rng, options.confidence)
-    odd = (n for n, check in enumerate(each) if check.p_value < _NAMED)
-    return replace(sample, seen=seen, checks=(*seen.checks, *each), position=next(odd, None))
-
-
-def sampled(
-    session: Session,
-    number: int,
-    rng: np.random.Generator,
-    deadline: float,
-    earlier: Sample | None = None,
-) -> Sample:
-    """Sample until there are enough texts, or time is up, or all calls are failures."""
-    began, tables = time.perf_counter(), session.tables
-    sample = earlier or Sample.none(session)
-    written, events, wrong, failed = sample.written, sample.events, sample.wrong, sample.failed
-    met: set[Hashable] = set()
-    num_calls, is_served = sample.num_calls, False
-    with served(rng) as serving:
-        while num_calls < number and failed.count < max(num_calls, HOPELESS_CALLS):
-            if num_calls >= LEAST_CALLS and time.perf_counter() > deadline:
-                break
-            rounds = Rounds()
-            is_watched = num_calls < _WATCHED
-            before = serving.progress if is_watched else None
-            with serving.call():
-                outcome = session.outcome(rounds.hear)
-            num_calls += 1
-            if is_watched:
-                serving.check()
-                is_served |= serving.progress != before
-                met.add(outcome)
-            if not isinstance(outcome, tuple):
-                log_failure(outcome, wrong, failed)
-            elif written.add(outcome, rng):
-                events.append(rounds.events(outcome))
-            else:
-                log_impossible(outcome, tables, "", wrong)
-    notes = sample.notes
-    if len(met) > 1 and not is_served:
-        notes = (
-            "the outcome varied although no draw was served: its random numbers come from where "
-            "the audit does not reach",
-        )
-    return replace(
-        sample,
-        num_calls=num_calls,
-        seconds=sample.seconds + time.perf_counter() - began,
-        restarting=tuple(dict.fromkeys((*sample.restarting, *serving.restarting))),
-        notes=notes,
-    )
+    def draw(self, number: int, rng: np.random.Generator, deadline: float) -> None:
+        """Call until there are enough texts, or time is up, or all calls are failures."""
+        began, is_served = time.perf_counter(), False
+        met: set[Hashable] = set()
+        with served(rng) as serving:
+            while self.num_calls < number and (
+                self.failed.count < max(self.num_calls, HOPELESS_CALLS)
+            ):
+                if self.num_calls >= LEAST_CALLS and time.perf_counter() > deadline:
+                    break
+                rounds = Rounds()
+                is_watched = self.num_calls < _WATCHED
+                before = serving.progress if is_watched else None
+                with serving.call():
+                    outcome = self._session.outcome(rounds.hear)
+                self.num_calls += 1
+                if is_watched:
+                    serving.check()
+                    is_served |= serving.progress != before
+                    met.add(outcome)
+                if not isinstance(outcome, tuple):
+                    log_failure(outcome, self.wrong, self.failed)
+                elif self.written.add(outcome, rng):
+                    self.events.append(rounds.events(outcome))
+                else:
+                    log_impossible(outcome, self.tables, "", self.wrong)
+        if len(met) > 1 and not is_served:
+            self.notes = (
+                "the outcome varied although no draw was served: its random numbers come from "
+                "where the audit does not reach",
+            )
+        self.seconds += time.perf_counter() - began
+        self.restarting = tuple(dict.fromkeys((*self.restarting, *serving.restarting)))

@@ -6,14 +6,14 @@ from collections.abc import Callable, Hashable
 from functools import cached_property, partial
 from typing import Any
 
+from mdsd_opt.auditing.chain_calls import torch_needed
 from mdsd_opt.auditing.model_texts import ModelLaws, PlaceLaws, Texts, under
-from mdsd_opt.auditing.subject import Failure, ViolationLog, judged, outcome_of
+from mdsd_opt.auditing.subject import Failure, ViolationLog, outcome_of, tokens_of
 from mdsd_opt.auditing.texts.rounds import DRAFT, TARGET
 from mdsd_opt.auditing.texts.toys import AnyTables, Toy
 from mdsd_opt.auditing.trial_laws import WideLaws
 from mdsd_opt.base.array_types import Text
 from mdsd_opt.base.foreign import ran
-from mdsd_opt.errors import MissingExtra
 from mdsd_opt.evidence import Promises
 
 #: Maps (target, draft) to the first tokens of a text.
@@ -21,8 +21,6 @@ Generate = Callable[[Any, Any], Any]
 
 #: Receives a model's name and the text it was asked about.
 Listener = Callable[[str, Text], None]
-
-LIBRARIES = ("numpy", "torch")
 
 
 class Session:
@@ -55,14 +53,12 @@ class Session:
 
     @cached_property
     def target(self) -> ModelLaws | PlaceLaws:
-        """Law that the texts are to follow."""
         if isinstance(self.tables, WideLaws):
             return PlaceLaws(self.tables.target, self.tables.length, self._promise)
         return ModelLaws(self.tables.target, "the target", self._promise)
 
     @property
     def texts(self) -> Texts:
-        """All texts that are compared, with the law that they should follow."""
         assert isinstance(self.target, ModelLaws)
         return Texts(self.target, self.tables.length)
 
@@ -75,28 +71,17 @@ class Session:
         self._listener(model, text)
 
     def _tokens(self, answer: Any) -> Text | Failure:
-        try:
-            items = answer.reshape(-1).tolist() if hasattr(answer, "reshape") else list(answer)
-        except TypeError:
-            return Failure("not tokens", "", f"gave {answer!r}, which is no sequence of token ids")
-        if not items:
-            return Failure("not tokens", "", "gave no token: it is to give at least one")
-        tokens = []
-        for item in items[: self.tables.length]:
-            kind, token, message = judged(item, self.tables.vocab_size)
-            if kind:
-                return Failure(kind, message, f"gave {message}")
-            tokens.append(token)
-        return tuple(tokens)
+        items = answer.reshape(-1).tolist() if hasattr(answer, "reshape") else answer
+        least = "it is to give at least one"
+        return tokens_of(items, self.tables.vocab_size, least, self.tables.length)
 
 
 def _model(toy: Toy, library: str) -> Any:
     if library == "numpy":
         return toy
-    try:
-        from mdsd_opt.auditing.texts.torch_toys import TorchToy
-    except ImportError as error:
-        raise MissingExtra(f"library='torch' needs PyTorch: pip install torch ({error})") from error
+    torch_needed()
+    from mdsd_opt.auditing.texts.torch_toys import TorchToy
+
     return TorchToy(toy)
 
 

@@ -27,7 +27,6 @@ class ToyCache:
         self.keys: Any = torch.empty(0)
 
     def update(self, keys: Any, values: Any, layer: int, *rest: Any) -> tuple[Any, Any]:
-        """Append the keys, and return all that the cache holds."""
         self.keys = torch.cat([self.keys, keys], dim=2) if self.keys.numel() else keys
         return self.keys, self.keys
 
@@ -36,11 +35,9 @@ class ToyCache:
         self.keys = self.keys[:, :, :length] if self.keys.numel() else self.keys
 
     def get_seq_length(self, layer: int = 0) -> int:
-        """Number of positions that the cache holds."""
         return int(self.keys.shape[2]) if self.keys.numel() else 0
 
     def reorder_cache(self, rows: Any) -> None:
-        """Keep these rows of the batch."""
         self.keys = self.keys[rows]
 
     def __len__(self) -> int:

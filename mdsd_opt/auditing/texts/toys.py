@@ -30,33 +30,20 @@ _default_rng = np.random.default_rng
 class Tables:
     """A pair of random tables, and the texts to compare on them.
 
-    Attributes
-    ----------
-    vocab_size, length : int
-        V, and the tokens of the texts.
-    seed : int
-        Another one makes another pair.
-    memory : int or None
-        Tokens at the end of a text that the laws depend on; None for all of it.
-    zeros : bool
-        Whether one token in each law is impossible.
-    fixed : bool
-        Whether the laws are those of `fixed_laws`, in turn, instead of random ones.
+    The laws are random ones, each pair with a seed of its own, or those of `fixed_laws`, in turn.
     """
 
     vocab_size: int
     length: int
     seed: int
-    memory: int | None = None
-    zeros: bool = False
+    memory: int | None = None  # tokens at the end of a text that the laws depend on; None for all
+    zeros: bool = False  # whether one token in each law is impossible
     fixed: bool = False
 
     def target(self, text: Text) -> Vector:
-        """Target law p after a text, shape (V,)."""
         return self._law(text, 0)
 
     def draft(self, text: Text) -> Vector:
-        """Draft law q after a text, shape (V,)."""
         return self._law(text, 1)
 
     def _law(self, text: Text, model: int) -> Vector:
@@ -88,7 +75,7 @@ AnyTables = Tables | WideLaws
 class Toy:
     """A model: maps ids, shape (n,), to logits after each beginning, shape (n + 1, V).
 
-    `heard` is called with every text that the model is asked about. Laws by place are kept once for
+    `hear` is called with every text that the model is asked about. Laws by place are kept once for
     each place, so that a wide vocabulary takes no more memory than its rows.
     """
 
@@ -96,10 +83,10 @@ class Toy:
         self,
         law: Callable[[Text], Vector],
         vocab_size: int,
-        heard: Callable[[Text], None],
+        hear: Callable[[Text], None],
         by_place: bool = False,
     ) -> None:
-        self._law, self._heard, self.vocab_size = law, heard, vocab_size
+        self._law, self.hear, self.vocab_size = law, hear, vocab_size
         self._by_place = by_place
         self._rows: dict[Text, Vector] = {}
         self._answers: dict[Text, Vector] = {}
@@ -117,12 +104,7 @@ class Toy:
         return (0,) * len(text) if self._by_place else text
 
     def checked(self, ids: list[Any]) -> Text:
-        """Text of ids, checked to be tokens.
-
-        Raises
-        ------
-        InvalidInput
-        """
+        """Text of ids, checked to be tokens."""
         text = tuple(int(i) for i in ids)
         for token in text:
             if not 0 <= token < self.vocab_size:
@@ -131,12 +113,7 @@ class Toy:
                 )
         return text
 
-    def hear(self, text: Text) -> None:
-        """Report that the model was asked about this text."""
-        self._heard(text)
-
     def row(self, text: Text) -> Vector:
-        """Logits after a text, shape (V,)."""
         text = self._key(text)
         if text not in self._rows:
             law = self._law(text)

@@ -51,7 +51,7 @@ def report_of(rule: AuditedRule, rng: np.random.Generator) -> TreeAuditReport:
                 deadline = options.deadline()
             except Undrivable as error:
                 notes = (f"{NOT_DRIVEN}, and sampled: {error.reason}",)
-    report = TreeSample(rule).settled(rng, deadline)
+    report = TreeSample(rule, rng).settled(deadline)
     notes += report.notes
     if driven is not None and report.verdict_class != LOSSY:  # in doubt, which no sample settles
         return replace(driven, num_trials=report.num_trials, notes=notes)

@@ -35,7 +35,6 @@ class TreeAuditReport(Report):
 
     @property
     def verdict(self) -> str:
-        """Verdict in one sentence."""
         on = f" ({self.laws})" if self.laws else ""
         if said := self._class_verdict():
             return said + on
@@ -73,7 +72,6 @@ class TreeAuditReport(Report):
         )
 
     def rows(self) -> list[tuple[str, str]]:
-        """Label and value of everything worth a line in a table."""
         how = f"sampled, {self.num_trials:,} steps"
         if self.method == "driven":
             how = f"{self.num_trees:,} trees, {self._up_to}"

@@ -90,7 +90,6 @@ class AuditedRule:
 
     @cached_property
     def _shape(self) -> ValuedTopology:
-        """The tree's shape with its values, which chains do not need."""
         return valued(self.topology)
 
     def drawn(self, rng: np.random.Generator) -> Any:
@@ -154,14 +153,12 @@ class ChainRule(AuditedRule):
     """A rule for chains of drafts with replacement, which are drawn as such."""
 
     def drawn(self, rng: np.random.Generator) -> DraftChain:
-        """Random chain of drafts, with the laws that the rule is shown."""
         drafts: Text = ()
         for _ in range(self.topology.depth):
             drafts += (self.draft.drawn(drafts, rng),)
         return self._with_laws(drafts)
 
     def trees(self) -> Iterator[tuple[DraftChain, float]]:
-        """All chains of drafts with their probabilities, and the laws that the rule is shown."""
         chains: list[tuple[Text, float]] = [((), 1.0)]
         for _ in range(self.topology.depth):
             chains = [
@@ -178,13 +175,7 @@ class ChainRule(AuditedRule):
 
 
 class Met:
-    """Counts, by depth, of accepted and refused drafts.
-
-    Parameters
-    ----------
-    depth : int
-        Levels of drafts.
-    """
+    """Counts, by depth, of accepted and refused drafts."""
 
     def __init__(self, depth: int) -> None:
         self._accepted, self._refused = [0.0] * depth, [0.0] * depth
@@ -211,12 +202,10 @@ class Met:
 
     @property
     def mean_length(self) -> float:
-        """Mean number of tokens of a call."""
         return self._tokens / (self._all or math.nan)
 
     @property
     def coverage(self) -> Coverage:
-        """Coverage of the calls so far."""
         several = {len(text) for text, tokens in self._after.items() if len(tokens) > 1}
         all_calls = self._all or 1.0
         pairs = enumerate(zip(self._accepted, self._refused, strict=True))
@@ -241,8 +230,8 @@ def _making_once(make: SchemeMaker) -> SchemeMaker:
 class TreeSample:
     """Texts that a rule gives for trees that are drawn, counted as they come."""
 
-    def __init__(self, rule: AuditedRule) -> None:
-        self.rule = rule
+    def __init__(self, rule: AuditedRule, rng: np.random.Generator) -> None:
+        self.rule, self._rng = rule, rng
         self.texts: Numbered | ByPlace
         if isinstance(rule.target, PlaceLaws) and isinstance(rule.draft, PlaceLaws):
             self.texts = by_place(rule.target, rule.draft)
@@ -255,7 +244,6 @@ class TreeSample:
     def sample(
         self,
         number: int,
-        rng: np.random.Generator,
         deadline: float = math.inf,
         counts: Callable[[], bool] = lambda: True,
         progress: bool | None = False,
@@ -265,19 +253,19 @@ class TreeSample:
         `counts` tells after each call whether its text belongs to the sample.
         """
         calls = 0
-        with served(rng) as serving, progress_bar("steps", number, progress) as advance:
+        with served(self._rng) as serving, progress_bar("steps", number, progress) as advance:
             while calls < number:
                 advance(1)
                 if self._calls >= LEAST_CALLS and time.perf_counter() > deadline:
                     break
-                root = self.rule.drawn(rng)
+                root = self.rule.drawn(self._rng)
                 with serving.call():
                     outcome = self.rule.outcome(root, serving.rng)
                 if calls == 0:
                     serving.check()
                 calls += 1
                 if counts():
-                    self.count(root, outcome, rng)
+                    self.count(root, outcome)
                 else:
                     self._calls += 1
         self._log.restarts(serving.restarting)
@@ -285,7 +273,6 @@ class TreeSample:
 
     def settled(
         self,
-        rng: np.random.Generator,
         deadline: float = math.inf,
         counts: Callable[[], bool] = lambda: True,
         number: int | None = None,
@@ -299,16 +286,16 @@ class TreeSample:
         def look(options: Options) -> list[TreeAuditReport]:
             wanted = options.num_trials
             rest = max(wanted - self._calls, 0)
-            self.sample(rest, rng, deadline, counts, options.progress)
+            self.sample(rest, deadline, counts, options.progress)
             notes: tuple[str, ...] = ()
             if self._calls < wanted:
                 notes = (options.up(f"{self._calls:,} of {wanted:,} calls were made"),)
-            return [self.report(rng, notes, options)]
+            return [self.report(options, notes)]
 
         number = options.num_trials if number is None else number
         return settled(look, replace(options, num_trials=number), deadline)[0]
 
-    def count(self, root: Node | DraftChain, outcome: object, rng: np.random.Generator) -> None:
+    def count(self, root: Node | DraftChain, outcome: object) -> None:
         """Add the outcome of one call: tokens, or a `Failure`."""
         self._calls += 1
         if isinstance(outcome, Failure):
@@ -317,7 +304,7 @@ class TreeSample:
                 raise AlwaysFails(outcome, "It is called with (root, rng).")
             return
         assert isinstance(outcome, tuple)
-        if not self.texts.add(outcome, rng):
+        if not self.texts.add(outcome, self._rng):
             message = f"{described(root)} gave {outcome}, which has probability zero"
             self._log.add("impossible text", (), message)
             return
@@ -325,14 +312,11 @@ class TreeSample:
         self._drafted += outcome[0] in root.children
 
     def report(
-        self,
-        rng: np.random.Generator,
-        notes: tuple[str, ...] = (),
-        options: Options | None = None,
+        self, options: Options | None = None, notes: tuple[str, ...] = ()
     ) -> TreeAuditReport:
-        """Report of the sample so far, by the options of the rule, or other ones."""
         rule, texts, options = self.rule, self.texts, options or self.rule.options
-        seen, optimum = texts.examined(rng, options.confidence), rule.optimum()
+        rng, optimum = self._rng, rule.optimum()
+        seen = texts.examined(rng, options.confidence)
         findings = Findings(
             options=options,
             num_trials=texts.size + self._log.count,
