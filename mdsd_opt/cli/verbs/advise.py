@@ -111,9 +111,7 @@ def advise(
     sampling: options.SamplingOptions,
     kind: options.Kind = None,
     confidence: options.Confidence = 0.95,
-    picture: options.Picture,
-    report: options.Page = None,
-    printed: options.Printed,
+    form: options.Form,
     threads: options.Threads = None,
     progress: options.Progress = None,
 ) -> None:
@@ -133,12 +131,11 @@ def advise(
         prices,
         write_costs,
     )
-    from mdsd_opt.cli.view import Form, present
+    from mdsd_opt.cli.view import present
     from mdsd_opt.data import sample_logits_path
     from mdsd_opt.planning import StepCosts, engine_flags
     from mdsd_opt.planning import advise as advice_of_logits
 
-    form = Form(page=report, **asdict(picture), **asdict(printed))
     if measure is not None:
         write_costs(measure, target, draft, precision, device, context)
         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,7 +57,7 @@ def bench(
     formats: Annotated[
         str | None, "Of a folder --out: json, csv, markdown, latex, html, png, svg, pdf; several."
     ] = None,
-    picture: options.Picture,
+    form: options.Form,
     saved: Annotated[
         Path | None,
         typer.Option("--from", help="Measure nothing: show and draw a saved .json again."),
@@ -66,8 +65,6 @@ def bench(
     compare: Annotated[
         Path | None, "A saved .json: show what has become slower; exit code 1 if any."
     ] = None,
-    page: options.Page = None,
-    printed: options.Printed,
 ) -> None:
     """Measure speed side by side with the alternatives, in one run, with the gap of every answer.
 
@@ -77,7 +74,7 @@ def bench(
     from mdsd_opt.bench import LEFT_OUT, Record, changes, load_report, run
     from mdsd_opt.cli.output import look_here_for_modules, remark
     from mdsd_opt.cli.report.bench import bench_view, save_report
-    from mdsd_opt.cli.view import Form, present
+    from mdsd_opt.cli.view import present
     from mdsd_opt.drafts import all_schemes, checked_scheme
     from mdsd_opt.solvers import get as get_method
     from mdsd_opt.verifiers import get as get_verifier
@@ -85,7 +82,6 @@ def bench(
     look_here_for_modules()
     if scheme not in all_schemes():
         checked_scheme(scheme)
-    form = Form(page=page, **asdict(picture), **asdict(printed))
     old = None if compare is None else load_report(compare)
 
     def tell(record: Record) -> None:

@@ -247,7 +247,7 @@ def _print_document(
     facts: dict[str, Any],
 ) -> None:
     from mdsd_opt.cli.report.decoding import continuation
-    from mdsd_opt.cli.view import Form, View, present
+    from mdsd_opt.cli.view import View, present
 
     entries = [
         {
@@ -260,7 +260,7 @@ def _print_document(
         for text, before, output in zip(texts, ids, outputs, strict=False)
     ]
     facts |= {"observed_accepted": total.to_dict()["accepted_per_step"], "outputs": entries}
-    present(View(document=facts), Form(True))
+    present(View(document=facts), options.Form(as_json=True))
 
 
 def _sum_up(outputs: list[Generation], total: Metrics, facts: dict[str, Any]) -> None:
@@ -333,7 +333,7 @@ def _compare(
     """Run all rules on the same prompts; finished work is shown even if interrupted."""
     from mdsd_opt.base.long_runs import progress_bar
     from mdsd_opt.cli.report.decoding import compared_view
-    from mdsd_opt.cli.view import Form, present
+    from mdsd_opt.cli.view import present
     from mdsd_opt.decoding import compare_rules
 
     most = num_prompts * tokens * sum(not row.refusal for row in rows)
@@ -347,6 +347,8 @@ def _compare(
     if not interrupted:
         _require_some(done, rows)
     if done:  # not interrupted at once
-        present(compared_view(rows, num_prompts, interrupted, forecast), Form(as_json))
+        present(
+            compared_view(rows, num_prompts, interrupted, forecast), options.Form(as_json=as_json)
+        )
     if interrupted:
         raise KeyboardInterrupt

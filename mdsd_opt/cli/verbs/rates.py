@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -75,9 +74,7 @@ def rates(
         "a step) and 'sequence'. Shown beside the optimum if LOGITS are given.",
     ] = None,
     confidence: options.Confidence = 0.95,
-    picture: options.Picture,
-    report: options.Page = None,
-    printed: options.Printed,
+    form: options.Form,
     threads: options.Threads = None,
     progress: options.Progress = None,
     seed: Annotated[int, "Of rates that are estimated, as rrs without replacement."] = 0,
@@ -94,9 +91,8 @@ def rates(
         rates_of_folder,
         rates_of_servers,
     )
-    from mdsd_opt.cli.view import Form, present
+    from mdsd_opt.cli.view import present
 
-    form = Form(page=report, **asdict(picture), **asdict(printed))
     asked = options.Asked(
         paths=logits or [],
         schemes=options.parse_schemes(schemes),
@@ -105,7 +101,7 @@ def rates(
         all_schemes=schemes == "all",
         usual_schemes=schemes == options.SCHEMES,
         progress=bool(progress),
-        plot=picture.plot,
+        plot=form.plot,
         sampling=sampling, folder=folder, confidence=confidence, threads=threads, seed=seed,
         best_temperature=best_temperature, best_filter=best_filter, kind=kind, pad=pad,
         vocab_size=vocab_size, accepted=accepted, mask=mask, lift=lift, mask_draft=mask_draft,

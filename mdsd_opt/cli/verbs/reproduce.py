@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,19 +30,17 @@ def reproduce(
         Path | None, "Of a folder: where the rates of each shard are kept; inside it if left out."
     ] = None,
     save: Annotated[Path | None, "Write the tables as Markdown."] = None,
-    picture: options.Picture,
-    report: options.Page = None,
+    form: options.Form,
     verify: options.Verify = True,
     workers: options.Workers = None,
     threads: options.Threads = None,
     confidence: options.Confidence = 0.95,
-    printed: options.Printed,
     progress: options.Progress = None,
 ) -> None:
     """A paper's experiment on your logits, beside what the paper states."""
     from mdsd_opt.base.files import atomic_write, check_writable
     from mdsd_opt.cli.output import remark, show_rows
-    from mdsd_opt.cli.view import Form, present
+    from mdsd_opt.cli.view import present
     from mdsd_opt.corpora import check_source
     from mdsd_opt.corpora import reproduce as experiments
     from mdsd_opt.data import sample_logits_path
@@ -51,7 +48,6 @@ def reproduce(
     if name is None:
         show_rows(list(experiments.EXPERIMENTS.items()))
         return
-    form = Form(page=report, **asdict(picture), **asdict(printed))
     if save is not None:
         check_writable(save)
     source = sample_logits_path() if logits is None else check_source(logits)

@@ -52,7 +52,7 @@ def solve(
         methods_table,
         with_plan,
     )
-    from mdsd_opt.cli.view import Drawing, Form, Section, View, present
+    from mdsd_opt.cli.view import Drawing, Section, View, present
     from mdsd_opt.problem import load_problem
     from mdsd_opt.solvers import get
 
@@ -62,7 +62,7 @@ def solve(
     if time_limit is not None and not time_limit > 0:
         raise InvalidInput(f"--time-limit is {time_limit}: give a positive number of seconds")
     sizes = [] if size is None else options.parse_numbers(size, "--size")
-    form = Form(as_json, **asdict(picture))
+    form = options.Form(as_json=as_json, **asdict(picture))
     loaded = load_problem(problem)
     rows = method_rows(
         loaded, method, exact=exact, time_limit=time_limit, backend=backend, sizes=sizes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,9 +38,7 @@ def stability(
     ] = 0.0,
     kind: options.Kind = None,
     confidence: options.Confidence = 0.95,
-    picture: options.Picture,
-    report: options.Page = None,
-    printed: options.Printed,
+    form: options.Form,
 ) -> None:
     """How many tokens may change, and where a text may first, if no logit moves by more than delta.
 
@@ -48,10 +46,9 @@ def stability(
     differently; that is what such changes are.
     """
     from mdsd_opt.cli.report.stability import stability_view
-    from mdsd_opt.cli.view import Form, present
+    from mdsd_opt.cli.view import present
     from mdsd_opt.corpora import text_stability
 
-    form = Form(page=report, **asdict(picture), **asdict(printed))
     paths = list(logits or [])
     if len(paths) > 2:
         raise InvalidInput(f"{len(paths)} files given: give one run, or two of the same positions")
