@@ -171,32 +171,63 @@ class Folder:
     ] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+@dataclass(frozen=True, kw_only=True)
+class RatesOptions:
+    """Options of ``mdsd-opt rates`` that are taken as they are."""
+
+    best_temperature: Annotated[
+        bool, "With --schemes all: also the best draft temperature of every position."
+    ] = False
+    best_filter: Annotated[
+        bool,
+        "Also the filter and temperature of the draft that accept most at the largest K, of some "
+        "ninety that are tried for each scheme.",
+    ] = False
+    sampling: SamplingOptions
+    kind: Kind = None
+    pad: Annotated[
+        bool, "Pad the narrower vocabulary with impossible tokens; its first are the other's."
+    ] = False
+    vocab_size: Annotated[int | None, "Of .jsonl files: V, if known."] = None
+    mask: Annotated[
+        Path | None,
+        "A .npy file of booleans, [V] or one row a position: tokens that a grammar allows.",
+    ] = None
+    lift: Annotated[
+        Path | None,
+        "A .npy file of weights by which the target's probabilities are multiplied, as the "
+        "probability that an allowed text follows each token.",
+    ] = None
+    mask_draft: Annotated[
+        bool,
+        typer.Option(
+            "--mask-draft/--no-mask-draft", help="Put --mask and --lift on the draft, too."
+        ),
+    ] = True
+    accepted: Annotated[
+        str | None,
+        "What an engine counted by position: a log, metrics or answers; or .jsonl, .npz or .npy "
+        "with 'accepted' tokens of each step, 'num_drafts' for a place, perhaps 'depth' (places of "
+        "a step) and 'sequence'. Shown beside the optimum if LOGITS are given.",
+    ] = None
+    confidence: Confidence = 0.95
+    threads: Threads = None
+    seed: Annotated[int, "Of rates that are estimated, as rrs without replacement."] = 0
+    folder: Folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(RatesOptions):
     """Question of the user, by the options, for any kind of input."""
 
     paths: Sequence[Path]
     schemes: list[str]
     verifiers: list[str]
     num_drafts: list[int]
-    sampling: SamplingOptions
-    folder: Folder
-    confidence: float
-    threads: int | None
     progress: bool
-    seed: int
     all_schemes: bool  # the schemes are all there are
     usual_schemes: bool  # they are those that are taken if none are named
-    best_temperature: bool = False
-    kind: str | None = None
-    pad: bool = False
-    vocab_size: int | None = None
-    accepted: str | None = None
     plot: Path | None = None
-    mask: Path | None = None
-    lift: Path | None = None
-    mask_draft: bool = True
-    best_filter: bool = False
 
     @property
     def of_rows(self) -> dict[str, Any]:

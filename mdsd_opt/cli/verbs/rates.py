@@ -32,53 +32,15 @@ def rates(
         "your own of the next draft given those before; 'all' also ranks others at the "
         "largest K: draft temperatures, mixtures, likeliest tokens beside drawn ones.",
     ] = options.SCHEMES,
-    best_temperature: Annotated[
-        bool, "With --schemes all: also the best draft temperature of every position."
-    ] = False,
-    best_filter: Annotated[
-        bool,
-        "Also the filter and temperature of the draft that accept most at the largest K, of some "
-        "ninety that are tried for each scheme.",
-    ] = False,
     verifiers: Annotated[
         str,
         "Verification algorithms, separated by commas: names, or module:attribute for "
         "one of your own; or 'all'.",
     ] = options.VERIFIERS,
     num_drafts: Annotated[str, "Numbers of drafts, as 1-8 or 1,2,4."] = options.NUM_DRAFTS,
-    sampling: options.SamplingOptions,
-    kind: options.Kind = None,
-    pad: Annotated[
-        bool, "Pad the narrower vocabulary with impossible tokens; its first are the other's."
-    ] = False,
-    vocab_size: Annotated[int | None, "Of .jsonl files: V, if known."] = None,
-    mask: Annotated[
-        Path | None,
-        "A .npy file of booleans, [V] or one row a position: tokens that a grammar allows.",
-    ] = None,
-    lift: Annotated[
-        Path | None,
-        "A .npy file of weights by which the target's probabilities are multiplied, as the "
-        "probability that an allowed text follows each token.",
-    ] = None,
-    mask_draft: Annotated[
-        bool,
-        typer.Option(
-            "--mask-draft/--no-mask-draft", help="Put --mask and --lift on the draft, too."
-        ),
-    ] = True,
-    accepted: Annotated[
-        str | None,
-        "What an engine counted by position: a log, metrics or answers; or .jsonl, .npz or .npy "
-        "with 'accepted' tokens of each step, 'num_drafts' for a place, perhaps 'depth' (places of "
-        "a step) and 'sequence'. Shown beside the optimum if LOGITS are given.",
-    ] = None,
-    confidence: options.Confidence = 0.95,
+    others: options.RatesOptions,
     form: options.Form,
-    threads: options.Threads = None,
     progress: options.Progress = None,
-    seed: Annotated[int, "Of rates that are estimated, as rrs without replacement."] = 0,
-    folder: options.Folder,
 ) -> None:
     """Acceptance rates of draft schemes and verifiers beside the optimum, averaged over positions.
 
@@ -102,10 +64,8 @@ def rates(
         usual_schemes=schemes == options.SCHEMES,
         progress=bool(progress),
         plot=form.plot,
-        sampling=sampling, folder=folder, confidence=confidence, threads=threads, seed=seed,
-        best_temperature=best_temperature, best_filter=best_filter, kind=kind, pad=pad,
-        vocab_size=vocab_size, accepted=accepted, mask=mask, lift=lift, mask_draft=mask_draft,
-    )  # fmt: skip
+        **vars(others),
+    )
     for input_kind in (
         rates_of_counts, rates_of_servers, rates_of_drafts, rates_of_folder, rates_of_files
     ):  # fmt: skip
