@@ -174,7 +174,7 @@ def test_the_commands_of_open_questions_exist() -> None:
     """Claims are registered under these names, and the scripts and tests are there."""
     from mdsd_opt.cddlib_checks import conjectures
 
-    page = (ROOT / "docs" / "tutorials" / "conjecture.md").read_text()
+    page = (ROOT / "docs" / "open-questions.md").read_text()
     claims = re.findall(r"`mdsd-opt check (\w+) --vocab-size \d -k \d`", page)
     assert len(claims) == page.count("`mdsd-opt check ") > 2
     assert set(claims) <= set(conjectures())
