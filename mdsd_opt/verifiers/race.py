@@ -17,14 +17,14 @@ with equality at K = 1; one sort gives it for all K.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import combinations
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Vector
 from mdsd_opt.drafts import DraftScheme, WithoutReplacement, count_power
+from mdsd_opt.verifiers.clocks import first_on_clock, integral
 from mdsd_opt.verifiers.shared_noise import MAX_TERMS, SharedNoise
 
 #: Most steps of the integrals of a rate: pairs of tokens, times nodes, times K.
@@ -98,65 +98,10 @@ def joint_masses(p: Sequence[Any], q: Sequence[Any], drafts: Sequence[int]) -> l
 
     p and q are floats or Fractions, and drafts have q > 0.
     """
-    inside = set(drafts)
-    outside = [i for i, x in enumerate(q) if x > 0 and i not in inside]
     return [
-        p[j] * _chance_of_set(p, q, j, inside, outside) if p[j] > 0 else p[j] for j in range(len(p))
+        mass * integral(first_on_clock(p, q, drafts, j), 1) if mass > 0 else mass
+        for j, mass in enumerate(p)
     ]
-
-
-def _chance_of_set(
-    p: Sequence[Any], q: Sequence[Any], j: int, inside: set[int], outside: Sequence[int]
-) -> Any:
-    """Probability that the first tokens of the race of q are those of a set, given Y = j.
-
-    Token i has arrived at time v t with probability 1 - exp(-t c_i(v)), c_i(v) = (q_i v - p_i)_+,
-    and j at v = p_j / q_j. The last of the set arrives before the first of the others: an integral
-    over v of sums of exponentials in t, whose exponents are linear in v between two bends.
-    """
-    one = p[j] * 0 + 1
-    others = [i for i in inside if i != j]
-    rivals = [i for i in outside if i != j]
-    own = p[j] / q[j] if q[j] > 0 else None
-    start, stop = (own, None) if j in inside else (0 * one, own)
-    if not rivals and stop is None:
-        return one
-    total = 0 * one
-    for size in range(len(others) + 1):
-        for early in combinations(others, size):
-            sign = (-1) ** size
-            if j in inside:  # the others have arrived before j, which is the last of the set
-                total += sign / (1 + _exponent(p, q, (*early, *rivals), start))
-            total -= sign * _arrivals(p, q, early, rivals, start, stop)
-    return total
-
-
-def _arrivals(
-    p: Sequence[Any],
-    q: Sequence[Any],
-    early: Sequence[int],
-    rivals: Sequence[int],
-    start: Any,
-    stop: Any,
-) -> Any:
-    """Integral over v and t of C'(v) t exp(-t (C(v) + R(v) + 1)), C of `early`, R of `rivals`."""
-    bends = sorted({p[i] / q[i] for i in (*early, *rivals)})
-    places = [start, *(b for b in bends if b > start and (stop is None or b < stop))]
-    ends: list[Any] = [*places[1:], stop]
-    total = 0 * start
-    for low, high in zip(places, ends, strict=True):
-        slope = sum((q[i] for i in early if p[i] / q[i] <= low), 0 * low)
-        if slope == 0:
-            continue
-        steep = slope + sum((q[i] for i in rivals if p[i] / q[i] <= low), 0 * low)
-        left = 1 / (1 + _exponent(p, q, (*early, *rivals), low))
-        right = 0 * low if high is None else 1 / (1 + _exponent(p, q, (*early, *rivals), high))
-        total += slope / steep * (left - right)
-    return total
-
-
-def _exponent(p: Sequence[Any], q: Sequence[Any], tokens: Iterable[int], v: Any) -> Any:
-    return sum((max(q[i] * v - p[i], 0 * v) for i in tokens), 0 * v)
 
 
 VERIFIER = RaceList()
