@@ -7,7 +7,7 @@ attained on a set H without them, and they count as one token of their mass of t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Floats, Integers
+from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.logits import Logits
 from mdsd_opt.base.long_runs import available_threads, map_rows, progress_bar, threaded
@@ -28,6 +28,9 @@ Key = TypeVar("Key")
 
 #: Schemes that never draft a token of probability zero, as one that is plugged in may.
 _KNOWN = ("with_replacement", "without_replacement", "greedy", "top_k")
+
+#: Number of tokens whose laws a thread holds at once, some megabytes.
+_TOKENS_AT_ONCE = 1 << 17
 
 #: Least probability that is not zero.
 _TINY = np.finfo(float).smallest_subnormal
@@ -134,47 +137,61 @@ class DraftRows:
                 if setting not in cut:
                     columns[setting] = self.rates(num_drafts, scheme, setting)
                     advance(len(self))
-            rows = []
-            at = partial(self._of_row, settings=cut, num_drafts=num_drafts, scheme=scheme)
-            places = range(len(self) if cut else 0)
-            for row in threaded(at, places, self.num_threads, "draft_search"):
-                rows.append(row)
-                advance(len(cut))
-        columns |= zip(cut, np.transpose(rows), strict=True)
+            size = max(_TOKENS_AT_ONCE // self.target.shape[-1], 1)
+            blocks = [slice(n, n + size) for n in range(0, len(self) if cut else 0, size)]
+            at = partial(self._of_block, settings=cut, num_drafts=num_drafts, scheme=scheme)
+            parts = []
+            for part in threaded(at, blocks, self.num_threads, "draft_search"):
+                parts.append(part)
+                advance(part.size)
+        columns |= zip(cut, np.concatenate(parts, axis=1) if parts else (), strict=True)
         return {setting: columns[setting] for setting in settings}
 
-    def _of_row(
-        self, row: int, settings: Sequence[Sampling], num_drafts: int, scheme: str
+    def _of_block(
+        self, rows: slice, settings: Sequence[Sampling], num_drafts: int, scheme: str
     ) -> Floats:
-        """Rates of a position by settings in order of their temperatures, from tokens kept."""
-        p = _law("target_logits", self.target, row, self.of_target)
-        logits = self.draft[row].astype(np.float64)
-        order = np.argsort(-logits) if any(x.masks_tokens for x in settings) else slice(None)
+        """Rates from the tokens that settings keep, ordered by temperature; a row for each."""
+        p = _laws("target_logits", self.target, rows, self.of_target)
+        logits = self.draft[rows].astype(np.float64)
+        order = np.argsort(-logits) if any(x.masks_tokens for x in settings) else None
         with np.errstate(divide="ignore"):
             log_p = np.log(p)
         rates = []
         for (temperature, is_cut), alike in groupby(settings, key=_temperature_first):
             group, plain = [*alike], Sampling(temperature)
-            sides = np.array([[log_p], [logits]])
-            q = _law("draft_logits", self.draft, row, plain)
-            if is_cut:
-                least = np.maximum(_least_kept(q[order], group), _TINY)
-                kept = [np.flatnonzero(q >= x) for x in least]
-                sides = np.full((2, len(kept), max(map(len, kept)) + 1), -np.inf)
-                for n, tokens in enumerate(kept):
-                    sides[:, n, : tokens.size] = log_p[tokens], logits[tokens]
-                    rest = 1.0 - p[tokens].sum()
-                    sides[0, n, tokens.size] = np.log(rest) if rest > 0 else -np.inf
-            few = DraftRows(sides[0], sides[1], Sampling(), plain, None, 1)
-            rates.append(np.broadcast_to(few.rates(num_drafts, scheme), len(group)))
+            q = _laws("draft_logits", self.draft, rows, plain)
+            few = DraftRows(log_p, logits, Sampling(), plain, None, 1)
+            if is_cut and order is not None:
+                least = _least_kept(np.take_along_axis(q, order, axis=-1), group)
+                few = few.kept(q >= np.maximum(least, _TINY)[..., None], p)
+            of_group = few.rates(num_drafts, scheme).reshape(-1, len(p))
+            rates.append(np.broadcast_to(of_group, (len(group), len(p))))
         return np.concatenate(rates)
 
+    def kept(self, flags: Flags, p: Floats) -> DraftRows:
+        """Rows of the tokens that each of several settings keeps, and of the rest in one.
 
-def _law(name: str, rows: NDArray[Any], row: int, sampling: Sampling) -> Floats:
+        The flags have shape (settings, N, V), and the targets, of law p, are logarithms.
+        """
+        count, size = len(self), p.shape[-1]
+        places, tokens = np.divmod(np.flatnonzero(flags), size)
+        sizes = np.bincount(places, minlength=flags.size // size)
+        columns = np.arange(places.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        source = places % count, tokens
+        sides = np.full((2, sizes.size, sizes.max() + 1), -np.inf)
+        sides[:, places, columns] = self.target[source], self.draft[source]
+        rest = 1.0 - np.bincount(places, p[source], sizes.size)
+        with np.errstate(divide="ignore"):
+            sides[0, np.arange(sizes.size), sizes] = np.log(np.maximum(rest, 0.0))
+        return replace(self, target=sides[0], draft=sides[1])
+
+
+def _laws(name: str, values: NDArray[Any], rows: slice, sampling: Sampling) -> Floats:
     try:
-        return sampling.law(rows[row])
+        return sampling.law(values[rows])
     except InvalidDistribution:
-        raise bad_row_error(name, [row], rows[row]) from None
+        row = rows.start + int(np.argmin(np.isfinite(values[rows].max(axis=-1))))
+        raise bad_row_error(name, [row], values[row]) from None
 
 
 def _temperature_first(setting: Sampling) -> tuple[float, bool]:
@@ -182,17 +199,19 @@ def _temperature_first(setting: Sampling) -> tuple[float, bool]:
     return setting.temperature, setting.masks_tokens
 
 
-def _least_kept(descending: Floats, settings: Sequence[Sampling]) -> list[float]:
-    """Least probability that the filters of each setting keep, by a law in descending order."""
+def _least_kept(descending: Floats, settings: Sequence[Sampling]) -> Floats:
+    """Least probabilities that filters keep of rows in descending order, (settings, N)."""
     has_top_p = any(x.top_p is not None for x in settings)
-    before = np.cumsum(descending) - descending if has_top_p else descending
-    least = []
-    for x in settings:
-        floor, mass = 0.0, 1.0
-        if x.top_k is not None and x.top_k < descending.size:
-            floor = float(descending[x.top_k - 1])
-            mass = 1.0 if x.joint else float(descending[descending >= floor].sum())
+    before = np.cumsum(descending, axis=-1) - descending if has_top_p else descending
+    least = np.zeros((len(settings), len(descending)))
+    for x, floor in zip(settings, least, strict=True):
+        mass: Any = 1.0
+        if x.top_k is not None and x.top_k < descending.shape[-1]:
+            floor[:] = descending[:, x.top_k - 1]
+            if not x.joint:
+                mass = np.sum(descending, axis=-1, where=descending >= floor[:, None])[:, None]
         if x.top_p is not None and x.top_p < 1:
-            floor = max(floor, float(descending[np.count_nonzero(before < x.top_p * mass) - 1]))
-        least.append(max(floor, (x.min_p or 0.0) * float(descending[0])))
+            last = np.count_nonzero(before < x.top_p * mass, axis=-1)[:, None] - 1
+            np.maximum(floor, np.take_along_axis(descending, last, axis=-1)[:, 0], out=floor)
+        np.maximum(floor, (x.min_p or 0.0) * descending[:, 0], out=floor)
     return least

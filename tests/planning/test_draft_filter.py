@@ -105,6 +105,18 @@ def test_tokens_that_are_kept_have_the_rates_of_all(rows, dtype, scheme, own):
         assert row.acceptance.mean == pytest.approx(of_all.mean(), abs=1e-12), row.sampling
 
 
+@pytest.mark.parametrize("tokens", [1, 24, 36])
+def test_rates_do_not_depend_on_the_rows_at_once_or_on_threads(tokens, monkeypatch):
+    options = {"filters": FILTERS, "temperatures": [0.6], "sampling": OWN}
+    whole = mo.best_draft_filter(TARGET, DRAFT, 3, **options)
+    monkeypatch.setattr("mdsd_opt.planning.draft_search._TOKENS_AT_ONCE", tokens)
+    for threads in 1, 3:
+        parts = mo.best_draft_filter(TARGET, DRAFT, 3, **options, num_threads=threads)
+        assert [x.sampling for x in parts.rates] == [x.sampling for x in whole.rates]
+        for row, other in zip(parts.rates, whole.rates, strict=True):
+            assert row.acceptance.mean == pytest.approx(other.acceptance.mean, abs=1e-12)
+
+
 def test_every_position_has_the_same_rate_in_a_vocabulary_that_is_a_part():
     ids = np.array([3, 0, 7, 11, 5])
     for options in {"draft_token_ids": ids}, {"pad": True}:
