@@ -25,8 +25,8 @@ _THIN = 2000
 #: Mass that vanishes in the limit.
 _FEW = 1e-9
 
-#: Drafts that a rule for trees was found to lose at most, of two levels of two drafts; nothing is
-#: proven of them. See docs/open-questions.md.
+#: Drafts that a rule for trees was found to lose at most, of two levels of two with
+#: replacement; nothing is proven of them. See docs/open-questions.md.
 _OF_TREES = {
     "traversal": 0.360901, "traversal_hull": 0.122498, "level_sequential": 0.122498,
     "greedy_multi_path": 0.566406,
@@ -115,8 +115,8 @@ def worst_case(rule: str, num_drafts: int, drafts: str | None = None) -> WorstCa
     if rule in _OF_TREES:
         raise InvalidInput(
             f"the worst case of {rule!r}, a rule for trees, is open: {_OF_TREES[rule]} accepted "
-            "drafts of a tree of two levels of two is the most that it was found to lose. The "
-            "instance is in docs/open-questions.md"
+            "drafts of two levels of two with replacement is the most that it was found to lose. "
+            "The instance is in docs/open-questions.md"
         )
     known = [scheme for name, scheme in WORST_CASES if name == rule]
     scheme = next(iter(known), None) if drafts is None else drafts

@@ -47,6 +47,24 @@ def test_instances_lose_what_is_told(rule: str) -> None:
         worst_case(rule, 2)
 
 
+def test_traversal_loses_more_without_replacement() -> None:
+    counts = {  # p and q after each text, of 24
+        (): [(12, 12, 0), (5, 12, 7)], (0,): [(2, 10, 12), (8, 4, 12)],
+        (1,): [(9, 0, 15), (3, 6, 15)], (2,): [(14, 4, 6), (10, 4, 10)],
+    }  # fmt: skip
+    laws = [Table(np.random.default_rng(0), 3, 2) for _ in "pq"]
+    for side, one in enumerate(laws):
+        for text in one.laws:
+            law = counts.get(text, [(8, 8, 8)] * 2)[side]
+            one.laws[text] = np.array([F(n, 24) for n in law], dtype=object)
+    rule, scheme = get_rule("traversal"), "without_replacement"
+    _, accepted = output_law(rule, *laws, k_ary(2, 2), scheme)
+    assert accepted == F(583, 408)
+    in_floats = (lambda text, one=one: one(text).astype(float) for one in laws)
+    best = tree_bound(*in_floats, k_ary(2, 2), scheme, tolerance=1e-9)
+    assert best.lower - float(accepted) == pytest.approx(0.571078, abs=1e-6)
+
+
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_the_foremost_path_is_refused_a_quarter_where_p_is_q(size: int) -> None:
     table = Table(np.random.default_rng(0), size, 1)
