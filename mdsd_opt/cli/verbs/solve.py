@@ -45,13 +45,7 @@ def solve(
     """
     from mdsd_opt import plots
     from mdsd_opt.cli.output import look_here_for_modules
-    from mdsd_opt.cli.report.methods import (
-        conclusion,
-        evidence_tables,
-        method_rows,
-        methods_table,
-        with_plan,
-    )
+    from mdsd_opt.cli.report import methods
     from mdsd_opt.cli.view import Drawing, Section, View, present
     from mdsd_opt.problem import load_problem
     from mdsd_opt.solvers import get
@@ -64,7 +58,7 @@ def solve(
     sizes = [] if size is None else options.parse_numbers(size, "--size")
     form = options.Form(as_json=as_json, **asdict(picture))
     loaded = load_problem(problem)
-    rows = method_rows(
+    rows = methods.method_rows(
         loaded, method, exact=exact, time_limit=time_limit, backend=backend, sizes=sizes
     )
     title = (
@@ -80,11 +74,14 @@ def solve(
         "num_drafts": loaded.num_drafts,
         "methods": [{**row.to_dict(), **row.evidence(wanted)} for row in rows],
     }
-    tables = [Section(table=methods_table(rows, title)), Section(values=refused, inline=True)]
-    tables += [Section(table=table) for table in evidence_tables(rows, wanted)]
+    tables = [
+        Section(table=methods.methods_table(rows, title)),
+        Section(values=refused, inline=True),
+    ]
+    tables += [Section(table=table) for table in methods.evidence_tables(rows, wanted)]
     has_plan = picture.plot is not None and loaded.vocab_size != 3
-    drawn: Any = with_plan(rows).solution if has_plan else loaded
+    drawn: Any = methods.with_plan(rows).solution if has_plan else loaded
     drawing = Drawing(lambda: plots.plan(drawn).figure, title=title)
-    present(View(title, tables, [conclusion(rows)], document, drawing), form)
+    present(View(title, tables, [methods.conclusion(rows)], document, drawing), form)
     if any(row.certificate is not None and not row.certificate.valid for row in rows):
         raise typer.Exit(1)
