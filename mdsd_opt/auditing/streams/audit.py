@@ -146,9 +146,9 @@ def audit_streams(
     A draft and a plain target sample of one position may share their numbers (lists from one race,
     common random numbers): that is a note. A residual must not share with its draft, as what was
     refused says something about the numbers. Two processes are compared where the sampler can be
-    pickled: a function that a new process can import. Races on multiples of 2^-24 are found with
-    0 among them and without, and so is a law inverted at them; on the middles of these steps only
-    with more trials (100,000), as little is wrong.
+    pickled: a function that a new process can import. Races on multiples of 2^-24, with 0 among
+    them or without, are found with a probability of .99, laws inverted at them with .9; races on the
+    middles of these steps with 200,000 trials, as little is wrong.
     """
     asked = options_of(options, keywords)
     settings = budgeted(asked, rng, num_trials=24_000)
