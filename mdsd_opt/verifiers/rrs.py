@@ -211,7 +211,7 @@ def without_replacement_rates(
     for k in sorted({min(k, support) for k in num_drafts}):
         sequences = count_power(p.size, max(k - 2, 0))
         if k <= 2 or (sequences <= _MAX_SEQUENCES and sequences * p.size <= max_visits):
-            rates[k] = _exact_rate(p, q, k, sums), None
+            rates[k] = min(max(1.0 - _undecided(sums, p, q, k), 0.0), 1.0), None
         else:
             estimated.append(k)
     if estimated and estimated[-1] > _MAX_SAMPLED_DRAFTS:
@@ -232,35 +232,30 @@ def without_replacement_rates(
     return [rate for rate, _ in estimates], [error for _, error in estimates]
 
 
-def _exact_rate(p: Vector, q: Vector, num_drafts: int, sums: RatioSums | None = None) -> float:
-    overlap = float(np.minimum(p, q).sum())
-    rest = np.maximum(p - q, 0.0)
-    total = rest.sum()
-    if num_drafts == 1 or total <= 0:
-        return min(overlap, 1.0)
-    rejected = np.maximum(q - p, 0.0)
-    if num_drafts == 2:
-        drawn = np.flatnonzero(rejected > 0)
-        second = _second_overlaps(sums or RatioSums(p, q), float(total), sum_of_others(q)[drawn])
-        return min(overlap + float((rejected[drawn] * second).sum()), 1.0)
-    residual = rest / total
-    rate = overlap
-    for x in np.flatnonzero(rejected > 0).tolist():
-        rate += float(rejected[x]) * _exact_rate(residual, without(q, x), num_drafts - 1)
-    return min(rate, 1.0)
+def _undecided(
+    sums: RatioSums, p: Vector, q: Vector, num_drafts: int, before: float = 0.0, total: float = 1.0
+) -> float:
+    """Mean of T after `num_drafts` more rejections, from b = `before`, where T is `total`.
 
-
-def _second_overlaps(sums: RatioSums, total: float, rest: Vector) -> Vector:
-    r"""Sums of min(p'_i, q_i / (1 - q_x)) for every rejected x, from sums of p and q and 1 - q_x.
-
-    With T the total of (p - q)_+ and s = 1 / (1 - q_x), the residual p' = (p - q)_+ / T is in the
-    order of p/q, too: :math:`\sum \min(p', s q) = [\sum \min(p, (1 + s T) q) - \sum \min(p, q)] /
-    T`. Of x itself the sum takes min(p'_x, q_x / (1 - q_x)), which is zero as it should be, because
-    a rejected token has p'_x = 0.
+    The sums are those of p and of q, which is zero here for the tokens that were drawn.
     """
-    scale = np.divide(1.0, rest, out=np.zeros_like(rest), where=rest > 0)
-    gained = sums.overlap(1.0 + scale * total) - sums.overlap(1.0)
-    return np.clip(gained / total, 0.0, 1.0)
+    after = before + total / q.sum()
+    rest = float(sums.surplus(after))
+    weight = np.clip(after * q - p, 0.0, (after - before) * q)
+    if num_drafts == 1 or not weight.any():
+        return rest
+    drawn = np.flatnonzero(weight)
+    left = sum_of_others(q)[drawn]
+    if num_drafts == 2:
+        step = np.divide(rest, left, out=np.zeros_like(left), where=left > 0)
+        means = sums.surplus(after + step)
+    else:
+        means = np.full(drawn.size, rest)  # where no draft is left
+        for n in np.flatnonzero(left).tolist():
+            others = q.copy()
+            others[drawn[n]] = 0.0
+            means[n] = _undecided(sums, p, others, num_drafts - 1, after, rest)
+    return float(means @ weight[drawn]) / float(weight.sum())
 
 
 def estimated_rates(

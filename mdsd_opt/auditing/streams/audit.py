@@ -147,8 +147,8 @@ def audit_streams(
     common random numbers): that is a note. A residual must not share with its draft, as what was
     refused says something about the numbers. Two processes are compared where the sampler can be
     pickled: a function that a new process can import. Races on multiples of 2^-24, with 0 among
-    them or without, are found with a probability of .99, laws inverted at them with .9; races on the
-    middles of these steps with 200,000 trials, as little is wrong.
+    them or without, are found with a probability of .99, laws inverted at them with .9; races on
+    the middles of these steps with 200,000 trials, as little is wrong.
     """
     asked = options_of(options, keywords)
     settings = budgeted(asked, rng, num_trials=24_000)
