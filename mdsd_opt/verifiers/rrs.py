@@ -1,22 +1,16 @@
 r"""Recursive rejection sampling: one draft after another, against the rest of the target.
 
-Its rates without replacement: with q\\x for q without x, renormalised, and p' for the residual,
-
-.. math:: \alpha_K(p, q) = \sum \min(p, q) + \sum_x (q - p)_+(x)\, \alpha_{K-1}(p', q \setminus x) .
-
-Rejected tokens have no mass in p', and p' is the same for all of them; only q\\x differs.
-
-Where that takes too long, many sequences of rejections are drawn at a time. After any of them the
-residual is :math:`p_j \propto (p - b q)_+` for a single number b. With
-:math:`T(b) = \sum (p - b q)_+` and s the inverse of the draft mass not drawn yet, the next draft,
-of law s q on that rest, is rejected as token i with mass proportional to
+Its rates without replacement: after any sequence of rejections the residual is :math:`\propto (p -
+b q)_+` for a single number b. With :math:`T(b) = \sum (p - b q)_+` and s the inverse of the draft
+mass not drawn yet, the next draft, of law s q on that rest, is rejected as token i with mass
+proportional to
 
 .. math:: \min\bigl(s\,T(b)\,q_i,\ (b' q_i - p_i)_+\bigr), \qquad b' = b + s\,T(b),
 
 and the residual after it is :math:`\propto (p - b' q)_+`. Nothing is accepted along a sequence of K
 rejections with probability :math:`T(b_{K+1})`, starting from :math:`b_1 = 0`, so the acceptance
-rate is :math:`1 - E\,T(b_{K+1})` over sequences of rejected tokens. One sort by p/q makes a step
-O(log V).
+rate is :math:`1 - E\,T(b_{K+1})` over sequences of rejected tokens: over all where they are few,
+else over many that are drawn at a time. One sort by p/q makes a step O(log V).
 """
 
 from __future__ import annotations
