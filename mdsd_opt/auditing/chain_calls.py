@@ -215,7 +215,7 @@ def _is_read(read: Reading, answer: Any, drafts: Text, vocab_size: int) -> bool:
     """Whether this way of reading gives accepted drafts and one more token."""
     try:
         tokens = list(read(answer, drafts))
-    except (TypeError, ValueError, IndexError, InvalidInput):
+    except (TypeError, ValueError, IndexError, RuntimeError, InvalidInput):  # of tensors, too
         return False
     if not 1 <= len(tokens) <= len(drafts) + 1 or tuple(tokens[:-1]) != drafts[: len(tokens) - 1]:
         return False

@@ -43,7 +43,7 @@ from mdsd_opt.evidence import (
 )
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers import solve
-from mdsd_opt.trees import TreeRule, get_rule, grow, parse_topology, rule_names, set_targets
+from mdsd_opt.trees import TreeRule, get_rule, parse_topology, rule_names
 
 #: Schemes whose drafts a verifier is tried on, as far as it takes them.
 _SCHEMES = ("with_replacement", "without_replacement", "greedy")
@@ -117,7 +117,7 @@ def check_tree_rule(rule: Any, tree: Any = None, **options: Any) -> PortfolioRep
     rule : TreeRule, callable or str
         As in `mdsd_opt.audit_tree`; a callable is audited alone.
     tree : str or Topology, optional
-        "2x2" if it is left out, or the first of "paths2x2" and "chain2" that the rule takes.
+        That on which the rule is tried (`tried_on`) if it is left out.
     **options
         Options of `mdsd_opt.auditing.audit_portfolio`, and `tolerate_edge`.
 
@@ -170,10 +170,8 @@ def parametrize_with_checks(
     except ImportError as error:
         raise MissingExtra("parametrize_with_checks needs pytest: pip install pytest") from error
     cases = []
-    for given in subjects:
-        subject = _subject(given)
-        own = getattr(given, "name", None) or getattr(given, "__name__", type(given).__name__)
-        name = given if isinstance(given, str) else own
+    for subject in map(_subject, subjects):
+        name = getattr(subject, "name", getattr(subject, "__name__", type(subject).__name__))
         for check in _checks(subject, options):
             if repr(check) not in leave_out:
                 cases.append(pytest.param(subject, check, id=f"{name}-{check!r}"))
@@ -231,7 +229,7 @@ def _lossless(subject: Any, **options: Any) -> Any:
     if isinstance(subject, Engine):
         return _passed(partial(engines.audit_engine, subject), **options)
     if isinstance(subject, TreeRule):
-        options = {"tree": _tree_for(subject), **options}
+        options = {"tree": subject.tried_on, **options}
         return _passed(partial(audit_portfolio, subject.verify), **options)
     return _passed(partial(audit_chain, subject), **options)
 
@@ -268,7 +266,7 @@ class _Calls:
         settings = budgeted(options_of(AuditOptions(), known), 0, **own)
         promises = both_sides(options.get("promise"), options.get("draft_promise"))
         if isinstance(subject, TreeRule):
-            tree: Any = options.get("tree") or _tree_for(subject)
+            tree: Any = options.get("tree", subject.tried_on)
             tree = parse_topology(tree) if isinstance(tree, str) else tree
             rule = OnTrees(subject.verify, tree, WithReplacement, settings, promises)
             return cls(subject, options, rule)
@@ -413,18 +411,6 @@ def _schemes_of(verifier: verifiers.Verifier) -> list[str]:
     """Names of the schemes that a verifier takes, of those that are tried."""
     takes = [name for name, kind in SINGLE_MODEL_SCHEMES.items() if verifier.takes_kind(kind)]
     return [name for name in takes if name in _SCHEMES] or takes[:1] or [IndependentDrafts.scheme]
-
-
-def _tree_for(rule: TreeRule) -> str:
-    """First tree of some that the rule takes."""
-    for tree in ("2x2", "paths2x2"):
-        shape: Any = parse_topology(tree)
-        root = grow(lambda texts: np.full((len(texts), 2), 0.5), shape, WithReplacement)
-        set_targets(root, lambda text: np.full(2, 0.5))
-        with suppress(MdsdError):
-            rule.stops(root)
-            return tree
-    return "chain2"
 
 
 def _subject(given: Any) -> Any:

@@ -423,3 +423,31 @@ def test_tensors_of_logits_follow_a_promise_that_depends_on_the_text() -> None:
     assert right.verdict_class == "no deviation"
     wrong = mo.audit_chain(lambda p, q, d: verify(p, q, d, 0), promise=penalised, **options)
     assert wrong.verdict_class == "lossy"
+
+
+def accepted_and_last(p, q, drafts):
+    """A chain that returns the accepted drafts and the last token, as tensors."""
+    for n, x in enumerate(drafts[0].tolist()):
+        if torch.rand(()) * q[0, n, x] >= p[0, n, x]:
+            left = (p[0, n] - q[0, n]).clamp(min=0)
+            return drafts[0, :n], torch.multinomial(left, 1)[0]
+    return drafts[0], torch.multinomial(p[0, -1], 1)[0]
+
+
+@mo.parametrize_with_checks(
+    [accepted_and_last], library="torch", batch=True, num_trials=400, detect=1.0
+)
+def test_a_chain_of_tensors_passes_all_checks(subject, check):
+    check(subject)
+
+
+def test_a_chain_that_writes_to_tensors_is_told():
+    def in_place(p, q, drafts):
+        answer = accepted_and_last(p, q, drafts)
+        p[0, 0] -= q[0, 0]
+        return answer
+
+    cases = mo.parametrize_with_checks([in_place], library="torch", batch=True).mark.args[1]
+    (check,) = [x.values[1] for x in cases if repr(x.values[1]) == "inputs_kept"]
+    with pytest.raises(AssertionError, match="a call writes to what it is given"):
+        check(in_place)

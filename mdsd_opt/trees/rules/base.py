@@ -82,11 +82,14 @@ class TreeRule(ABC):
     Attributes
     ----------
     name : str
+    tried_on : str
+        A small tree that it takes, on which it is checked.
     host_only : str
         Why it cannot decide from sums over bins while the laws stay on a device; or nothing.
     """
 
     name: ClassVar[str]
+    tried_on: ClassVar[str] = "2x2"
     host_only: str = "it asks for the probability of every token"
 
     @abstractmethod

@@ -28,6 +28,7 @@ class BlockVerification(TreeRule):
     """
 
     name: ClassVar[str] = "block_verification"
+    tried_on: ClassVar[str] = "chain2"
     host_only = "it asks for (r p - q)+ of every token; of one path, level_sequential does the same"
 
     def stops(self, root: Node) -> list[Stop]:

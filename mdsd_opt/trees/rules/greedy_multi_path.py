@@ -33,6 +33,7 @@ class GreedyMultiPath(TreeRule):
     """
 
     name: ClassVar[str] = "greedy_multi_path"
+    tried_on: ClassVar[str] = "paths2x2"
     host_only = "it asks for the order of all tokens by p/q"
 
     def stops(self, root: Node) -> list[Stop]:
