@@ -170,11 +170,12 @@ $(VENV)/.%: $(BIN)/python pyproject.toml
 EXTRAS ?= test
 WITH_TORCH = $(filter models serving,$(EXTRAS))
 comma := ,
+OF_USERS = $(strip $(filter-out $(GROUPS),$(EXTRAS)))
 
 install: $(BIN)/python
 	$(if $(findstring command,$(origin TORCH)),$(if $(WITH_TORCH),,$(error TORCH=$(TORCH) is for EXTRAS with models or serving, which $(EXTRAS) has not)))
 	$(if $(filter cdd,$(EXTRAS)),./scripts/install-cddlib $(BIN)/python)
 	$(PIP) $(if $(WITH_TORCH),'$(TORCH)') $(patsubst %,--group %,$(filter $(GROUPS),$(EXTRAS))) \
-		-e '.[$(subst $() $(),$(comma),$(strip $(filter-out $(GROUPS),$(EXTRAS))))]'
+		-e '.$(if $(OF_USERS),[$(subst $() $(),$(comma),$(OF_USERS))])'
 	touch $(EXTRAS:%=$(VENV)/.%)
 	$(if $(WITH_TORCH),echo '$(TORCH)' > $(VENV)/.torch)
