@@ -237,7 +237,14 @@ class AuditReport(Report):
         if self.drafts_p_value is not None and self.subject != "drafts":
             shown = p_value_text(self.drafts_p_value)
             rows.append(("p-value of the drafts", shown))
-        rows += self._measured_rows() if self.method == "sampling" else self._law_rows()
+        if self.method != "sampling":
+            rows += self._law_rows()
+        else:
+            rows.append(
+                ("total variation", self._measured(self.total_variation, "total_variation"))
+            )
+            if self.acceptance_rate is not None:
+                rows.append(("acceptance rate", self._measured(self.acceptance_rate, "acceptance")))
         if self.optimal_acceptance_rate is not None:
             rows.append(("optimal acceptance rate", f"{self.optimal_acceptance_rate:.6f}"))
         if self.accept_length is not None:
@@ -252,12 +259,6 @@ class AuditReport(Report):
         rows += self._check_rows()
         rows += [(f"token {t.token}", _deviation(t)) for t in self.tokens]
         return rows + self._violation_rows()
-
-    def _measured_rows(self) -> list[tuple[str, str]]:
-        rows = [("total variation", self._measured(self.total_variation, "total_variation"))]
-        if self.acceptance_rate is not None:
-            rows.append(("acceptance rate", self._measured(self.acceptance_rate, "acceptance")))
-        return rows
 
     def _law_rows(self) -> list[tuple[str, str]]:
         """Rows about the law, then about the trials."""

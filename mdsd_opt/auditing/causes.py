@@ -97,11 +97,6 @@ class _Call(NamedTuple):
             node = node.children[token]
         return node
 
-    @property
-    def is_likeliest(self) -> bool:
-        """Whether the last token is the target's likeliest."""
-        return self.tokens[-1] == int(np.argmax(self.last_node.target))
-
 
 def behaviour(
     verify: TreeVerify,
@@ -141,7 +136,8 @@ def behaviour(
     whole = [call for call in calls if not call.last_node.children]
     refused = [call for call in calls if call.last_node.children]
     for where, some in (("all drafts were accepted", whole), ("a draft was refused", refused)):
-        if len(some) >= _LEAST and all(call.is_likeliest for call in some):
+        likeliest = [call.tokens[-1] == np.argmax(call.last_node.target) for call in some]
+        if len(some) >= _LEAST and all(likeliest):
             signs.append(f"where {where}, the target's likeliest token comes, always")
     deciding = [call for call in calls if len(call.tokens) > 1]
     if len(deciding) >= _LEAST and all(call.draws == 1 for call in deciding):

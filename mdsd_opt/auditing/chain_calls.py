@@ -144,15 +144,14 @@ def chain_rule(
         return partial(caller, laws[num_drafts:], laws[:num_drafts], drafts), [drafts]
 
     how = "It is called with (p [n + 1, V], q [n, V], drafts [n])."
-    answers = answers_of(drawn, calls, rng, how)
-    read = reading(answers, (lambda answer, rows: [answer],), vocab_size)
-    if read is None:
-        answer, (drafts,) = answers[0]
-        raise InvalidInput(
-            f"verify gave {answer!r} for the drafts {list(drafts)}, which is neither tokens "
-            "(accepted drafts and one more), nor (accepted, last token), nor (tokens, how many): "
-            "return one of these"
+
+    def wrong(rows: list[Text]) -> str:
+        return (
+            f"the drafts {list(rows[0])}, which is neither tokens (accepted drafts and one more), "
+            "nor (accepted, last token), nor (tokens, how many): return one of these"
         )
+
+    read = reading(drawn, [lambda answer, rows: [answer]], vocab_size, rng, how, wrong, calls)
     rule = of_chains(name, lambda p, q, drafts: read(caller(p, q, drafts), [drafts])[0])
 
     def drawing_from(root: Node | DraftChain, rng: np.random.Generator) -> Text:
@@ -162,15 +161,19 @@ def chain_rule(
     return drawing_from
 
 
-def answers_of(
+def reading(
     drawn: Callable[[], tuple[Callable[[], Any], list[Text]]],
-    calls: int,
+    splits: Sequence[Split],
+    vocab_size: int,
     rng: np.random.Generator,
     how: str,
-) -> list[tuple[Any, list[Text]]]:
-    """Answers of some calls and the drafts of each of their rows; `AlwaysFails` if all raise.
+    wrong: Callable[[list[Text]], str],
+    calls: int = READ_CALLS,
+) -> Read:
+    """Way to read answers that fits most rows of some calls.
 
-    `drawn` gives a call, with its drafts; `how` says in the error how the function is called.
+    `drawn` gives a call, with the drafts of its rows. The errors say `how` the function is called,
+    where all calls raise (`AlwaysFails`), and what is `wrong` with an answer for so many rows.
     """
     answers: list[tuple[Any, list[Text]]] = []
     failure: Failure | None = None
@@ -187,13 +190,6 @@ def answers_of(
     if not answers:
         assert failure is not None
         raise AlwaysFails(failure, how)
-    return answers
-
-
-def reading(
-    answers: Sequence[tuple[Any, list[Text]]], splits: Sequence[Split], vocab_size: int
-) -> Read | None:
-    """Way to read answers that fits most rows; None if none fits."""
     best, reader = 0, None
     for split, read in product(splits, READINGS):
         fits = 0
@@ -203,6 +199,9 @@ def reading(
                 fits += sum(_is_read(read, row, drafts, vocab_size) for row, drafts in pairs)
         if fits > best:
             best, reader = fits, partial(_read, split, read)
+    if reader is None:
+        answer, rows = answers[0]
+        raise InvalidInput(f"verify gave {answer!r} for {wrong(rows)}")
     return reader
 
 

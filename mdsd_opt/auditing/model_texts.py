@@ -175,10 +175,8 @@ class Texts:
         return slice(number * width, (number + 1) * width)
 
     def text(self, number: int) -> Text:
-        return tuple(
-            number // self.vocab_size ** (self.length - 1 - n) % self.vocab_size
-            for n in range(self.length)
-        )
+        places = np.unravel_index(number, (self.vocab_size,) * self.length)
+        return tuple(int(token) for token in places)
 
     def completed(self, text: Text, rng: np.random.Generator) -> int:
         """Number of a text that begins with this one and goes on under the target."""

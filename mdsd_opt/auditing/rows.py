@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.chain_calls import READ_CALLS, Caller, Read, answers_of, chain_of, reading
+from mdsd_opt.auditing.chain_calls import READ_CALLS, Caller, Read, chain_of, reading
 from mdsd_opt.auditing.draft_chain import DraftChain
 from mdsd_opt.auditing.looks import settled
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
@@ -145,14 +145,14 @@ class _Batch:
             return partial(self._answer, chains), [chain.drawn for chain in chains]
 
         how = "It is called with (p [B, n + 1, V], q [B, n, V], drafts [B, n])."
-        answers = answers_of(drawn, READ_CALLS, rng, how)
-        read = reading(answers, (_by_row, _by_part), self._size)
-        if read is None:
-            raise InvalidInput(
-                f"verify gave {answers[0][0]!r} for {len(self.rules)} rows: return for each row "
-                "its tokens, padded with -1, or two arrays (accepted, last token)"
+
+        def wrong(rows: list[Text]) -> str:
+            return (
+                f"{len(rows)} rows: return for each row its tokens, padded with -1, or two arrays "
+                "(accepted, last token)"
             )
-        return read
+
+        return reading(drawn, [_by_row, _by_part], self._size, rng, how, wrong)
 
     def sample(self, number: int, rng: np.random.Generator, deadline: float) -> int:
         """Make calls while there is time, count the results of each row, and return the number."""

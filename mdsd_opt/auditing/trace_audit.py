@@ -138,7 +138,7 @@ def audit_trace(
             "temperature and filters apply to logits: pass logits=True, or leave them"
         )
     of_target, of_draft = (
-        partial(softmax, sampling=side) if logits else _as_they_are for side in sides
+        partial(softmax, sampling=side) if logits else (lambda row: row) for side in sides
     )
     steps = recorded_steps(target, draft_law, drafts, tokens, parents, scheme, of_target, of_draft)
     size = len(steps.tokens)
@@ -187,24 +187,21 @@ def audit_trace(
     return report
 
 
-def _as_they_are(row: Any) -> Any:
-    return row
-
-
 def _checks(rows: FirstTokens, with_drafts: bool, rng: np.random.Generator) -> list[Check]:
     from scipy import stats
 
     rank = rows.by_rank[~np.isnan(rows.by_rank)]
     ratio = rows.by_ratio[~np.isnan(rows.by_ratio)]
+    of_ranks = _groups(rows.rank_law, rows.rank_group)
     checks = [
         *uniformity_checks(rank, rng, "rank transform", "mass moved between likely and unlikely"),
-        Check("rank groups", "likeliest tokens or tail too often", _groups(rows, ratio=False)),
+        Check("rank groups", "likeliest tokens or tail too often", of_ranks),
         Check("single tokens", "one token too often or too rare", _tokens(rows)),
     ]
     if with_drafts:
         looks_for = "mass moved between tokens drafted too often and too rarely"
         checks += uniformity_checks(ratio, rng, "ratio transform", looks_for)
-        checks.append(Check("ratio groups", looks_for, _groups(rows, ratio=True)))
+        checks.append(Check("ratio groups", looks_for, _groups(rows.ratio_law, rows.ratio_group)))
     main = ratio if with_drafts else rank
     smooth = 1.0 if main.size == 0 else float(stats.kstest(main, "uniform").pvalue)
     checks.append(Check("Kolmogorov-Smirnov", "a smooth shift along the order", smooth))
@@ -258,9 +255,8 @@ def _later_checks(
     return checks
 
 
-def _groups(rows: FirstTokens, ratio: bool) -> float:
+def _groups(law: Vector, group: Tokens) -> float:
     """Number of tokens of each group, against the sum of its probabilities."""
-    law, group = (rows.ratio_law, rows.ratio_group) if ratio else (rows.rank_law, rows.rank_group)
     hits = np.bincount(group, minlength=law.shape[1])
     bounds = [
         statistics.poisson_binomial_bound(int(h), law[:, g]) for g, h in enumerate(hits.tolist())

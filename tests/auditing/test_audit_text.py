@@ -293,7 +293,7 @@ def test_a_law_that_only_a_merged_tree_finds_wrong_is_driven_again(
 
     driven = []
 
-    def lying(session: Any, options: Options, merges: bool, *rest: Any) -> DrivenText:
+    def lying(session: Any, options: Options, merges: bool, **rest: Any) -> DrivenText:
         driven.append((session.tables.vocab_size, merges))
         texts = session.texts
         return DrivenText(

@@ -14,14 +14,7 @@ as points to begin from. The law is exact up to these checks: a step that none o
 hidden.
 """
 
-from mdsd_opt.auditing.driving.draw_tree import (
-    Budget,
-    DrawTree,
-    Leaf,
-    OutOfTime,
-    Undrivable,
-    driven_tree,
-)
+from mdsd_opt.auditing.driving.draw_tree import Budget, DrawTree, OutOfTime, Undrivable, driven_tree
 from mdsd_opt.auditing.driving.tape import Tape
 
-__all__ = ["Budget", "DrawTree", "Leaf", "OutOfTime", "Tape", "Undrivable", "driven_tree"]
+__all__ = ["Budget", "DrawTree", "OutOfTime", "Tape", "Undrivable", "driven_tree"]

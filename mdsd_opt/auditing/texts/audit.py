@@ -368,7 +368,7 @@ class _TextAudit:
         if position is not None and isinstance(telling.written, Numbered):
             written = telling.written
             split = split_by_event(written.texts, written.numbers, telling.events, position)
-        causes = {name: None for sample in samples for name in sample.restarting if is_wrong}
+        causes = {name: None for sample in samples for name in sample.wrong.restarting if is_wrong}
         reasons = [f"{name} begins anew in every call" for name in causes]
         if kind == LOSSY and (side := self._broken_side(shown.tables)):
             reasons.append(side)

@@ -44,7 +44,6 @@ class Sample:
         self.events: list[list[str]] = []
         self.num_calls, self.seconds = 0, 0.0
         self.wrong, self.failed = ViolationLog(), ViolationLog()
-        self.restarting: tuple[str, ...] = ()
         self.notes: tuple[str, ...] = ()
         self.seen: Seen | None = None
         self.checks: tuple[Check, ...] = ()
@@ -125,4 +124,4 @@ class Sample:
                 "where the audit does not reach",
             )
         self.seconds += time.perf_counter() - began
-        self.restarting = tuple(dict.fromkeys((*self.restarting, *serving.restarting)))
+        self.wrong.restarts(serving.restarting)

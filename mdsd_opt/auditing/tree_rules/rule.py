@@ -247,29 +247,26 @@ class TreeSample:
         deadline: float = math.inf,
         counts: Callable[[], bool] = lambda: True,
         progress: bool | None = False,
-    ) -> int:
-        """Add up to this number of calls, as long as there is time; return how many were made.
+    ) -> None:
+        """Add up to this number of calls, as long as there is time.
 
         `counts` tells after each call whether its text belongs to the sample.
         """
-        calls = 0
         with served(self._rng) as serving, progress_bar("steps", number, progress) as advance:
-            while calls < number:
+            for n in range(number):
                 advance(1)
                 if self._calls >= LEAST_CALLS and time.perf_counter() > deadline:
                     break
                 root = self.rule.drawn(self._rng)
                 with serving.call():
                     outcome = self.rule.outcome(root, serving.rng)
-                if calls == 0:
+                if n == 0:
                     serving.check()
-                calls += 1
                 if counts():
                     self.count(root, outcome)
                 else:
                     self._calls += 1
         self._log.restarts(serving.restarting)
-        return calls
 
     def settled(
         self,
