@@ -72,7 +72,7 @@ class Learned:
         elif kind == "text":
             self._text(record)
         elif kind == "noise":
-            self.tally.measured_noise(record["distance"])
+            self.tally.noise = max(record["distance"], self.tally.noise or 0.0)
         elif kind == "difference":
             self.tally.differences.append(record["distance"])
             if record["distance"] >= max(self.tally.differences):

@@ -169,6 +169,8 @@ class Tally:
     ----------
     num_first : int
         Tokens at the beginning of a text that are never drafted.
+    noise : float or None
+        Largest total variation between two answers on one law.
     needed : int or None
         Later tokens at which these were accused; None where they were not. A control has to have as
         many.
@@ -180,7 +182,7 @@ class Tally:
     least_tolerance: float = LEAST_TOLERANCE
     needed: int | None = None
     acceptance: Acceptance = field(default_factory=Acceptance)
-    noises: list[float] = field(default_factory=list)
+    noise: float | None = None
     differences: list[float] = field(default_factory=list)
     has_laws: bool = True
     has_ended_early: bool = False
@@ -197,11 +199,7 @@ class Tally:
     @property
     def tau(self) -> float:
         """Tolerance: the largest noise that was measured, and no less than the least."""
-        return max([self.least_tolerance, *self.noises[-1:]])
-
-    def measured_noise(self, distance: float) -> None:
-        """Count two answers on one law; the list keeps the largest so far."""
-        self.noises.append(max([distance, *self.noises[-1:]]))
+        return max(self.least_tolerance, self.noise or 0.0)
 
     def add_text(
         self,
@@ -403,7 +401,7 @@ class Tally:
             known_acceptance=counted.known_rate,
             optimal_acceptance=counted.optimum,
             acceptance_log10_e=counted.log_e / LOG_10,
-            law_noise=self.noises[-1] if self.noises else None,
+            law_noise=self.noise,
             law_distance=sum(differences) / len(differences) if differences else None,
             num_laws=len(differences),
             **own,

@@ -74,7 +74,8 @@ def rates_table(rows: Sequence[RateRow], title: str) -> Table:
         {(row.scheme, row.num_drafts) for row in rows},
         key=lambda line: (schemes.index(line[0]), line[1]),
     )
-    compared = [verifier for verifier in verifiers if _closes_some_gap(verifier, rows)]
+    closing = {row.verifier for row in rows if row.gap_closed is not None and row.gap_closed > 0}
+    compared = [x for x in verifiers if x in closing - {"optimal", "rrs"}]
     bounds = {row.verifier for row in rows if row.bound}
     headings = ["drafts", "K"]
     headings += [_header(name) + (" †" if name in bounds else "") for name in verifiers]
@@ -174,11 +175,6 @@ def _filters_table(filters: Sequence[BestFilter]) -> Table:
         "more that were tried: on others another may be",
         grouped=True,
     )
-
-
-def _closes_some_gap(verifier: str, rows: Sequence[RateRow]) -> bool:
-    gaps = [row.gap_closed for row in rows if row.verifier == verifier]
-    return verifier not in ("optimal", "rrs") and any(gap is not None and gap > 0 for gap in gaps)
 
 
 def _header(verifier: str) -> str:
