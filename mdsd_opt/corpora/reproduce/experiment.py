@@ -170,11 +170,8 @@ class ResultTable:
     def _fields(self, row: Row) -> Iterator[tuple[str, str | float]]:
         for name, cell in zip(self.columns, row, strict=True):
             if isinstance(cell, MeanInterval):
-                yield from (
-                    (name, cell.mean),
-                    (f"{name} low", cell.low),
-                    (f"{name} high", cell.high),
-                )
+                names = (name, f"{name} low", f"{name} high")
+                yield from zip(names, (cell.mean, cell.low, cell.high), strict=True)
             else:
                 yield name, cell
 
