@@ -213,7 +213,6 @@ class RatesOptions:
     confidence: Confidence = 0.95
     threads: Threads = None
     seed: Annotated[int, "Of rates that are estimated, as rrs without replacement."] = 0
-    folder: Folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,6 +223,7 @@ class Asked(RatesOptions):
     schemes: list[str]
     verifiers: list[str]
     num_drafts: list[int]
+    folder: Folder
     progress: bool
     all_schemes: bool  # the schemes are all there are
     usual_schemes: bool  # they are those that are taken if none are named

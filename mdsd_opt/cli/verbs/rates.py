@@ -41,6 +41,7 @@ def rates(
     others: options.RatesOptions,
     form: options.Form,
     progress: options.Progress = None,
+    folder: options.Folder,
 ) -> None:
     """Acceptance rates of draft schemes and verifiers beside the optimum, averaged over positions.
 
@@ -62,6 +63,7 @@ def rates(
         num_drafts=options.parse_counts(num_drafts),
         all_schemes=schemes == "all",
         usual_schemes=schemes == options.SCHEMES,
+        folder=folder,
         progress=bool(progress),
         plot=form.plot,
         **vars(others),
