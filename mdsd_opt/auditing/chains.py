@@ -115,7 +115,8 @@ def audit_chain(
             raise UnknownName.among(name, value, known)
     if not callable(verify):
         raise InvalidInput(
-            f"verify is a {type(verify).__name__}: give a callable (p, q, drafts) -> tokens"
+            f"verify is a {type(verify).__name__}: give a callable (p, q, drafts) -> tokens; "
+            "audit_portfolio takes a verifier, audit_tree a rule for trees"
         )
     if not 1 <= num_drafts <= _MOST_DRAFTS:
         raise InvalidInput(f"num_drafts is {num_drafts!r}: give a number from 1 to {_MOST_DRAFTS}")

@@ -40,6 +40,9 @@ def main() -> None:
     except SystemExit as end:
         if end.code == 130:  # typer's own handling of Ctrl-C, which says nothing
             print("mdsd-opt: interrupted", file=sys.stderr)
+        # typer's way where the reader has gone has the exit code of a negative verdict
+        if type(sys.stdout).__name__.endswith("PacifyFlushWrapper"):
+            sys.exit(141)
         raise
     except BrokenPipeError:  # the reader (head, less) has gone
         _discard_output()

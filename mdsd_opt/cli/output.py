@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Column, Table
 
 
@@ -91,8 +92,6 @@ def show_table(
     first `keys` columns. The title stands above all of them and the caption below, as broad as the
     terminal. The file is stdout unless given.
     """
-    from rich.console import Console
-
     file = file or sys.stdout
     title, caption = table.title, table.caption
     table = copy(table)  # a page may show the same one
@@ -100,7 +99,7 @@ def show_table(
     if title:
         say(title, file)
     width = None if file.isatty() else natural_width(table)
-    console = Console(width=width, file=file, highlight=False, emoji=False)
+    console = console_of(file, width)
     parts = parts_that_fit(table, console.width, keys)
     for part in parts if in_parts else parts[:1]:
         console.print(part)
@@ -112,6 +111,22 @@ def show_table(
         say(caption, file)
 
 
+def console_of(file: TextIO, width: int | None = None) -> Console:
+    """Console of rich that leaves it to `main` what is done where the reader (head) has gone.
+
+    Rich's own ends the program, with the exit code of a negative verdict.
+    """
+    from rich.console import Console
+
+    console = Console(width=width, file=file, highlight=False, emoji=False)
+    console.on_broken_pipe = _reader_gone  # type: ignore[method-assign]
+    return console
+
+
+def _reader_gone() -> NoReturn:
+    raise BrokenPipeError
+
+
 @to_results()
 def show_rows(rows: Sequence[tuple[str, str]]) -> None:
     """Print labels with the text under each; a terminal breaks lines between words."""
@@ -120,7 +135,6 @@ def show_rows(rows: Sequence[tuple[str, str]]) -> None:
         for label, value in rows:
             print(f"{label:<{width}}  {value}")
         return
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -129,7 +143,7 @@ def show_rows(rows: Sequence[tuple[str, str]]) -> None:
     grid.add_column(overflow="fold")
     for label, value in rows:
         grid.add_row(Text(label), Text(value))
-    Console(highlight=False, emoji=False).print(grid)
+    console_of(sys.stdout).print(grid)
 
 
 @to_results()
@@ -139,9 +153,7 @@ def say(text: object, file: TextIO | None = None) -> None:
     if not file.isatty():
         print(text, file=file)
         return
-    from rich.console import Console
-
-    Console(file=file, highlight=False, emoji=False, markup=False).print(str(text))
+    console_of(file).print(str(text), markup=False)
 
 
 def look_here_for_modules() -> None:

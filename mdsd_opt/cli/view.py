@@ -22,7 +22,15 @@ from mdsd_opt._version import __version__
 from mdsd_opt.base.files import atomic_write, check_writable
 from mdsd_opt.base.frames import as_csv, markdown_table
 from mdsd_opt.cli.options import Form
-from mdsd_opt.cli.output import filled_down, remark, say, show_rows, show_table, to_results
+from mdsd_opt.cli.output import (
+    console_of,
+    filled_down,
+    remark,
+    say,
+    show_rows,
+    show_table,
+    to_results,
+)
 from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
 from mdsd_opt.plots import new_figure
 
@@ -317,13 +325,12 @@ def _show(part: str | Section) -> None:
         show_rows(part.values)
     if part.table is None:
         return
-    from rich.console import Console
     from rich.table import Table
 
     if isinstance(part.table, Table):
         show_table(part.table, part.keys, in_parts=part.in_parts)
     else:
-        Console(highlight=False).print(part.table)
+        console_of(sys.stdout).print(part.table)
 
 
 def check_plot_path(path: str | os.PathLike[str]) -> None:

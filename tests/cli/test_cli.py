@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import signal
 import subprocess
@@ -548,3 +549,13 @@ def test_rates_under_a_grammar(run, tmp_path, monkeypatch):
         assert len(done.stderr.splitlines()) == 1
     done = run("rates", tmp_path, "--mask", tmp_path / "mask.npy")
     assert "--mask is for files" in done.stderr
+
+
+@pytest.mark.parametrize("verb", [["rates", "-k", "1,2"], ["check"], ["solve", "--help"]])
+def test_a_reader_that_has_gone_is_no_verdict(verb: list[str]) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    command = [sys.executable, "-m", "mdsd_opt", *verb]
+    done = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (141, "")
