@@ -13,7 +13,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -99,11 +100,11 @@ def plan_tree(
         raise InvalidInput(
             f"{num_nodes} drafts, {max_depth} levels: give at least 1 draft and 1 level"
         )
-    by_depth = _of_two_arguments(cost)
+    by_levels = _takes_levels(cost)
     sizes = _sizes(num_nodes, cost)
     num_nodes = sizes[-1]
     depth = None if max_depth is None or max_depth >= num_nodes else max_depth
-    if by_depth is not None and depth is None:
+    if by_levels and depth is None:
         depth = num_nodes
     numbers = rates.size * (num_nodes + 1) * (depth or 1)
     if num_nodes > MAX_NODES or numbers > _MAX_NUMBERS:
@@ -112,16 +113,23 @@ def plan_tree(
             f"{MAX_NODES:,}; give fewer, or fewer after a node or fewer levels"
         )
     levels = _levels(rates, num_nodes, depth)
-    accepted = levels[-1].best
     if cost is None:
-        return TreePlan(_topology(rates, levels, num_nodes, depth), float(accepted[-1]))
-    if by_depth is not None:
-        return _plan_by_depth(rates, levels, num_nodes, by_depth)
-    seconds = seconds_of(cost)
-    chosen = max(sizes, key=lambda n: (1.0 + float(accepted[n])) / seconds(n))
-    topology = _topology(rates, levels, chosen, depth)
-    expected = float(accepted[chosen])
-    return TreePlan(topology, expected, (1.0 + expected) / seconds(topology.num_nodes))
+        topology = _topology(rates, levels, num_nodes, depth)
+        return TreePlan(topology, float(levels[-1].best[-1]))
+    seconds, most = seconds_of(cost), len(levels)
+
+    def speed(size: tuple[int, int]) -> float:
+        return (1.0 + float(levels[size[1] - 1].best[size[0]])) / seconds(*size)
+
+    if by_levels:
+        pairs = [(n, d) for n in sizes for d in range(1, min(n, most) + 1)]
+    else:
+        pairs = [(n, most) for n in sizes]
+    chosen, deepest = max(pairs, key=speed)
+    topology = _topology(rates, levels[:deepest], chosen, depth and deepest)
+    expected = float(levels[deepest - 1].best[chosen])
+    rate = (1.0 + expected) / seconds(topology.num_nodes, topology.depth)
+    return TreePlan(topology, expected, rate)
 
 
 def plans_by_size(table: RateTable, sizes: Sequence[int], max_depth: int) -> Iterator[TreePlan]:
@@ -134,34 +142,15 @@ def plans_by_size(table: RateTable, sizes: Sequence[int], max_depth: int) -> Ite
         yield TreePlan(_topology(rates, levels, size, depth), float(levels[-1].best[size]))
 
 
-def _plan_by_depth(
-    rates: RateTable, levels: list[_Level], num_nodes: int, cost: CostByDepth
-) -> TreePlan:
-    """Plan that brings most tokens per second if levels cost, too."""
-
-    def speed(drafts: int, depth: int) -> float:
-        def seconds(number: int) -> float:
-            return cost(number, depth)
-
-        return (1.0 + float(levels[depth - 1].best[drafts])) / seconds_of(seconds)(drafts)
-
-    tried = ((n, d) for n in range(1, num_nodes + 1) for d in range(1, min(n, len(levels)) + 1))
-    drafts, depth = max(tried, key=lambda pair: speed(*pair))
-    topology = _topology(rates, levels[:depth], drafts, depth)
-    expected = float(levels[depth - 1].best[drafts])
-    return TreePlan(topology, expected, speed(topology.num_nodes, topology.depth))
-
-
-def _of_two_arguments(cost: Cost | CostByDepth | None) -> CostByDepth | None:
-    """Cost if it takes levels as a second argument, or None."""
+def _takes_levels(cost: Cost | CostByDepth | None) -> bool:
     if not callable(cost):
-        return None
+        return False
     try:
         parameters = inspect.signature(cost).parameters.values()
     except ValueError:  # some of those that are built in do not tell
-        return None
+        return False
     needed = [x for x in parameters if x.default is x.empty and x.kind in _POSITIONAL]
-    return cast(CostByDepth, cost) if len(needed) == 2 else None
+    return len(needed) == 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -234,18 +223,16 @@ def _sizes(num_nodes: int, cost: Cost | CostByDepth | None) -> range:
     return range(1, min(num_nodes, measured) + 1)
 
 
-def seconds_of(cost: Cost | CostByDepth) -> Callable[[int], float]:
-    """Seconds of a step by its number of drafts; raises if a value is no duration."""
-    if callable(cost):
-        of = cast(Callable[[int], float], cost)
-    else:
+def seconds_of(cost: Cost | CostByDepth) -> Callable[..., float]:
+    """Seconds of a step by its numbers of drafts and levels; raises if a value is no duration."""
+    by_levels = _takes_levels(cost)
+    of: Any = cost
+    if not callable(cost):
         known = sorted(_measured(cost).items())
+        of = partial(np.interp, xp=[n for n, _ in known], fp=[t for _, t in known])
 
-        def of(drafts: int) -> float:
-            return float(np.interp(drafts, [n for n, _ in known], [t for _, t in known]))
-
-    def checked(drafts: int) -> float:
-        seconds = float(of(drafts))
+    def checked(drafts: int, levels: int = 0) -> float:
+        seconds = float(of(drafts, levels) if by_levels else of(drafts))
         if not 0.0 < seconds < np.inf:
             raise InvalidInput(
                 f"the cost of a step with {drafts} drafts is {seconds}: give seconds above 0"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import product
-from typing import Any, Protocol
+from itertools import chain, product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,9 +52,14 @@ class TextTree:
         inside = number - self.levels[self.level_of]
         self.parent: Integers = self.levels[self.level_of - 1] + inside // self.vocab_size
         self.parent[0] = 0
-        inner = [w for n in range(depth) for w in product(range(self.vocab_size), repeat=n)]
-        laws = (Distribution.of(target(w), f"the target's law after {w}").values for w in inner)
+        what = "the target's law after "
+        laws = (Distribution.of(target(w), f"{what}{w}").values for w in self.inner())
         self.p: Vector = np.concatenate([[1.0], *laws])
+
+    def inner(self) -> Iterator[Text]:
+        """All texts but those of the last level, in their order."""
+        levels = (product(range(self.vocab_size), repeat=n) for n in range(self.depth))
+        return chain.from_iterable(levels)
 
     def level(self, n: int) -> slice:
         """Slice of the texts of n tokens."""
@@ -84,20 +89,6 @@ class TextTree:
         return np.flatnonzero(inside & ~inside[self.parent])
 
 
-class TreeLaw(Protocol):
-    """Law of trees of drafts, as far as bounds need it."""
-
-    def first_met(self, order: Integers) -> Vector:
-        """Chance of each text to be the first of an order in a tree; the rest is the root's."""
-
-
-def tree_law(texts: TextTree, draft: Laws, topology: Topology, make: SchemeMaker) -> TreeLaw:
-    """Law of the trees that `grow` draws; errors as `RandomTrees` and `MergedTrees`."""
-    if topology.merges:
-        return MergedTrees(texts, draft, topology, make)
-    return RandomTrees(texts, draft, topology, make)
-
-
 @dataclass(slots=True, eq=False)
 class _Part:
     """Equal parts of a topology: the drafts after a place.
@@ -106,7 +97,7 @@ class _Part:
     level, is the chance that nothing of the order so far is at or below a text drawn there.
     """
 
-    below: list[tuple[_Part, int]]
+    below: Counter[_Part]
     missed: Vector
 
 
@@ -130,24 +121,18 @@ class MergedTrees:
                 "with_replacement"
             )
         self._texts = texts
-        self._parts: list[dict[Any, _Part]] = [{} for _ in range(topology.depth + 1)]
-        inner = (w for n in range(texts.depth) for w in product(range(texts.vocab_size), repeat=n))
-        self._q: Vector = np.concatenate([draft(w) for w in inner])  # of every text but the root
+        self._parts: list[dict[frozenset[tuple[_Part, int]], _Part]]
+        self._parts = [{} for _ in range(topology.depth + 1)]
+        self._q: Vector = np.concatenate([draft(w) for w in texts.inner()])  # of all but the root
         self._root = self._part(topology, ())
 
     def _part(self, topology: Topology, place: Place) -> _Part:
         """Part after a place; equal ones of a level are one object."""
-        below = Counter(
-            id(self._part(topology, (*place, n))) for n in range(topology.drafts_at(place))
-        )
-        level = self._parts[len(place)]
-        key = frozenset(below.items())
+        count = topology.drafts_at(place)
+        below = Counter(self._part(topology, (*place, rank)) for rank in range(count))
+        level, key = self._parts[len(place)], frozenset(below.items())
         if key not in level:
-            known = (
-                {id(part): part for part in self._parts[len(place) + 1].values()} if below else {}
-            )
-            counts = [(known[part], count) for part, count in below.items()]
-            level[key] = _Part(counts, np.empty(self._texts.vocab_size ** len(place)))
+            level[key] = _Part(below, np.empty(self._texts.vocab_size ** len(place)))
         return level[key]
 
     def first_met(self, order: Integers) -> Vector:
@@ -173,7 +158,7 @@ class MergedTrees:
                 q = self._q[int(texts.levels[n + 1]) - 1 + first :][:size]
                 for part in self._parts[n].values():
                     missed = 1.0
-                    for after, count in part.below:
+                    for after, count in part.below.items():
                         missed *= float(q @ after.missed[first : first + size]) ** count
                     part.missed[at] = missed
             now = float(self._root.missed[0])

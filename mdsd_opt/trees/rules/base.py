@@ -38,26 +38,19 @@ class Stop:
     @property
     def law(self) -> Law:
         """Law of the extra token, shape (V,)."""
-        return self._law_of(self._given())
-
-    def _given(self) -> Any:
-        return self.masses() if callable(self.masses) else self.masses
-
-    def _law_of(self, masses: Any) -> Law:
-        if masses is None:
-            return self.node.target
+        masses: Any = self.masses() if callable(self.masses) else self.masses
         if isinstance(masses, BinnedLaw):
             residual = masses.normalised()
         else:
-            residual = normalised(positive_part(masses))
+            residual = None if masses is None else normalised(positive_part(masses))
         return self.node.target if residual is None else residual
 
     def draw(self, uniform: float) -> int:
         """Draw the extra token."""
-        masses = self._given()
+        masses: Any = self.masses() if callable(self.masses) else self.masses
         if isinstance(masses, np.ndarray) and masses.max() > 0:
             return draw(masses, uniform)  # which sees to negative ones and to their sum
-        law: Any = self._law_of(masses)
+        law: Any = self.law
         return law.draw(uniform) if isinstance(law, BinnedLaw) else draw(law, uniform)
 
 

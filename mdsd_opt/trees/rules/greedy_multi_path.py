@@ -38,8 +38,7 @@ class GreedyMultiPath(TreeRule):
 
     def stops(self, root: Node) -> list[Stop]:
         _require_whole_paths(root)
-        nodes, laws = _foremost(root)
-        return ends_along(nodes, laws)
+        return ends_along(*_foremost(root))
 
 
 def _foremost(root: Node) -> tuple[list[Node], list[Law]]:

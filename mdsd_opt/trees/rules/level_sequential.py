@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -11,16 +10,6 @@ from mdsd_opt.base.array_types import Law
 from mdsd_opt.trees.draft_tree import Node
 from mdsd_opt.trees.rules.base import Stop, TreeRule, completed
 from mdsd_opt.trees.token_split import split_with_tries
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Passed:
-    """A node with the probability that it is passed, and the mean share of it that goes on."""
-
-    node: Node
-    mass: float
-    goes_on: float
-    rest: Callable[[], Law] | None = None  # of a leaf all
 
 
 class LevelSequential(TreeRule):
@@ -37,20 +26,20 @@ class LevelSequential(TreeRule):
     host_only = ""
 
     def stops(self, root: Node) -> list[Stop]:
-        levels: list[tuple[list[_Passed], float]] = []
+        levels: list[tuple[list[Stop], float]] = []
         one = root.target.sum() * 0 + 1  # in the numbers of the target, which may be Fractions
         masses = [(root, one)]
         while masses:
-            passed, rest, masses = _next_level(masses, one)
-            levels.append((passed, rest))
+            ends, rest, masses = _next_level(masses, one)
+            levels.append((ends, rest))
         stops: list[Stop] = []
         reach: float = 1
-        for passed, rest in reversed(levels):  # each step given that no deeper one has ended
+        for ends, rest in reversed(levels):  # each step given that no deeper one has ended
             ended: float = 0
-            for at in passed:
-                share = min(max((at.mass - at.goes_on) / rest, 0), 1) if rest > 0 else 0
+            for end in ends:
+                share = min(max(end.probability / rest, 0), 1) if rest > 0 else 0
                 if reach * share > 0:
-                    stops.append(Stop(at.node, reach * share, at.rest))
+                    stops.append(replace(end, probability=reach * share))
                 ended += share
             reach *= max(1 - ended, 0)
         return completed(stops, root, reach)
@@ -58,14 +47,14 @@ class LevelSequential(TreeRule):
 
 def _next_level(
     masses: list[tuple[Node, float]], one: float
-) -> tuple[list[_Passed], float, list[tuple[Node, float]]]:
-    """Nodes of a level, the mean probability that nothing goes on, and the next level."""
-    passed: list[_Passed] = []
+) -> tuple[list[Stop], float, list[tuple[Node, float]]]:
+    """Mean ends at the nodes of a level, the probability that nothing goes on, the next level."""
+    ends: list[Stop] = []
     following: list[tuple[Node, float]] = []
     remains = mean = one  # of what may go on: given these draws, and on average
     for node, mass in sorted(masses, key=lambda item: (-item[1], item[0].tokens)):
         if node.drafts is None:
-            passed.append(_Passed(node, mass, 0))
+            ends.append(Stop(node, mass))
             continue
         demand = min(mass / mean, 1) if mean > 0 else 0
         target = demand * node.target
@@ -74,10 +63,10 @@ def _next_level(
             if share > 0:
                 following.append((node.children[token], remains * share))
         alpha, rest = split.alpha, partial(_rest, node, mass, mean, split.kept)
-        passed.append(_Passed(node, mass, mean * alpha, rest))
+        ends.append(Stop(node, mass - mean * alpha, rest))
         remains *= max(1 - sum(split.masses.values()), 0)
         mean *= 1 - alpha
-    return passed, mean, following
+    return ends, mean, following
 
 
 def _rest(node: Node, mass: float, mean: float, kept: Law) -> Law:

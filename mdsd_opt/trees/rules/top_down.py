@@ -64,11 +64,7 @@ class TopDown(TreeRule):
     def verify(self, root: Node, rng: np.random.Generator) -> Accepted:
         """Decide at the nodes on the way down only."""
         node = root
-        while True:
-            if node.drafts is None:
-                _, extra = rng.random(2)
-                token = Stop(node, 1.0).draw(extra)
-                return Accepted((*node.tokens, token), node.depth)
+        while node.drafts is not None:
             if isinstance(node.target, BinnedLaw):
                 masses, rest = self._decided(node)
                 ways = [Stop(node.children[t], mass, rest.masses) for t, mass in masses.items()]
@@ -82,3 +78,4 @@ class TopDown(TreeRule):
             if token not in node.children:
                 return Accepted((*node.tokens, token), node.depth)
             node = node.children[token]
+        return super().verify(node, rng)
