@@ -12,7 +12,8 @@ another one each time, of the same law.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -202,16 +203,13 @@ class AutoGrowth(Growth):
 
 def growth_of(tree: Tree | Growth) -> Growth:
     """Policy by which the trees of successive steps are drawn; it keeps what it has learnt."""
-    if isinstance(tree, Growth):
-        return tree
-    if isinstance(tree, AutoTree):
-        return AutoGrowth(tree)
-    if isinstance(tree, PlannedTree):
-        return PlannedGrowth(tree)
-    if isinstance(tree, DynamicTree):
-        return DynamicGrowth(tree)
-    if isinstance(tree, Topology):
-        return Growth(tree)
+    policies: dict[type[Any], Callable[[Any], Growth]] = {
+        AutoTree: AutoGrowth, PlannedTree: PlannedGrowth, DynamicTree: DynamicGrowth,
+        Topology: Growth, Growth: lambda growth: growth,
+    }  # fmt: skip
+    for kind, policy in policies.items():
+        if isinstance(tree, kind):
+            return policy(tree)
     raise InvalidInput(
         f"tree is {tree!r}: give a name, such as '4x3', or a Topology, PlannedTree, DynamicTree or "
         "AutoTree"

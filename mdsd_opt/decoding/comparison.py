@@ -21,7 +21,6 @@ from mdsd_opt.trees import (
     AutoTree,
     DynamicTree,
     PlannedTree,
-    Topology,
     Tree,
     k_ary,
     parse_topology,
@@ -62,18 +61,18 @@ def compare_rules(
         begun: set[str] = set()
         round_number = n
         while running:
-            for row in rotated(rows, round_number):
+            first = round_number % len(rows)
+            for row in [*rows[first:], *rows[:first]]:
                 if row.rule not in running:
                     continue
                 try:
-                    tokens, metrics = next(running[row.rule])
-                except StopIteration:
-                    del running[row.rule]
-                    continue
+                    step = next(running[row.rule], None)
                 except Exception as error:  # the other rules' steps are not to be lost
-                    row.refusal = str(error) or type(error).__name__
+                    row.refusal, step = str(error) or type(error).__name__, None
+                if step is None:
                     del running[row.rule]
                     continue
+                tokens, metrics = step
                 if row.rule in begun:
                     row.prompts[-1] = metrics
                 else:
@@ -81,12 +80,6 @@ def compare_rules(
                     begun.add(row.rule)
                 advance(len(tokens))
             round_number += 1
-
-
-def rotated(rows: Sequence[ComparedRule], number: int) -> list[ComparedRule]:
-    """Rows with another one first in every round."""
-    first = number % len(rows)
-    return [*rows[first:], *rows[:first]]
 
 
 #: Number of steps: few, but enough to accept, to reject and to reach a rule's rarer branches.
@@ -113,7 +106,11 @@ def warm_up(
         topology = first_plan(topology).topology
     if isinstance(topology, AutoTree):
         topology = k_ary(3, 2)
-    for shape in [*(k_ary(count, 1) for count in _counts(topology)), topology]:
+    if isinstance(topology, DynamicTree):
+        counts = {topology.num_drafts}
+    else:
+        counts = set(topology.num_drafts.values())
+    for shape in [*(k_ary(count, 1) for count in sorted(counts)), topology]:
         size = vocab_size if shape is not topology else min(vocab_size, MANY_TOKENS)
         target, draft = _noise(size)
         steps = generate_steps(
@@ -122,13 +119,6 @@ def warm_up(
         )  # fmt: skip
         for _ in islice(steps, _STEPS):
             pass
-
-
-def _counts(topology: Topology | DynamicTree) -> list[int]:
-    """Numbers of drafts that nodes have."""
-    if isinstance(topology, DynamicTree):
-        return [topology.num_drafts]
-    return sorted(set(topology.num_drafts.values()))
 
 
 def _noise(vocab_size: int) -> tuple[Model, Model]:

@@ -17,11 +17,13 @@ from mdsd_opt.decoding.automatic import growth_of
 from mdsd_opt.decoding.draft_objects import FeatureFeed
 from mdsd_opt.decoding.growth import Growth
 from mdsd_opt.decoding.step_laws import (
+    DeviceLaws,
+    HostLaws,
     check_tree,
     decides_on_device,
     distance_of,
     relax_targets,
-    step_laws,
+    require_device_rule,
 )
 from mdsd_opt.drafts import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
@@ -342,7 +344,11 @@ def generate_steps(
         verifier = race = Race(seed)
     sides = Sampling.of_both(**sampling)
     feed = FeatureFeed(target, draft)
-    laws = step_laws(target, draft, make, verifier, on_device, *sides)
+    laws: HostLaws | DeviceLaws
+    if on_device:
+        laws = DeviceLaws(target, draft, require_device_rule(make, verifier), *sides)
+    else:
+        laws = HostLaws(target, draft, make, *sides)
 
     text = [int(token) for token in prompt]
     start, metrics, context = len(text), Metrics(), _context_length(target, draft)

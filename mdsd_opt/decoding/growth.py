@@ -12,21 +12,18 @@ from mdsd_opt.base.array_types import Law
 from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.decoding.place_rates import RunningRates, measured_rates
 from mdsd_opt.drafts import SchemeMaker, WithoutReplacement, scheme_maker
-from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees import (
     MAX_DEPTH,
-    AutoTree,
     DraftModel,
     DynamicTree,
     Node,
     Place,
     PlannedTree,
-    Rates,
     RateTable,
     Topology,
     Tree,
     TreePlan,
-    draw_all,
+    draw_level,
     drawn,
     expected_accepted,
     grow,
@@ -34,6 +31,7 @@ from mdsd_opt.trees import (
     place_values,
     plan_tree,
     probabilities,
+    rates_among,
     valued,
 )
 
@@ -176,14 +174,12 @@ def _grown(
         level = level[: rest // num_drafts]
         if not level:
             break
-        laws = model([node.tokens for _, node in level])
-        per_node = [make(law, num_drafts) for law in laws]
-        rest -= num_drafts * len(per_node)
+        rest -= num_drafts * len(level)
         following = []
-        for (chance, node), law, drafts, draws in zip(
-            level, laws, per_node, draw_all(per_node, rng), strict=True
-        ):
-            places = _rates_after(law, rates, num_drafts)
+        drawn_level = draw_level(model, [(node, num_drafts) for _, node in level], make, rng)
+        for (chance, _), (node, law, drafts, draws) in zip(level, drawn_level, strict=True):
+            table = rates(probabilities(law)) if callable(rates) else rates
+            places = rates_among(num_drafts, table)
             fixed = set(drafts.always_drafted.tolist())
             for child in node.add_drafts(drafts, draws, values.get(node.place)):
                 token = child.tokens[-1]
@@ -191,17 +187,6 @@ def _grown(
                 following.append((chance * float(rate), child))
         level = following
     return root
-
-
-def _rates_after(law: Law, rates: Rates, num_drafts: int) -> Law:
-    """Rates of the places after a node of this draft law."""
-    table = rates(probabilities(law)) if callable(rates) else rates
-    if len(table) <= num_drafts:
-        raise InvalidInput(
-            f"the rates are for up to {len(table) - 1} drafts, but a node has {num_drafts}: "
-            f"measure them for {num_drafts}"
-        )
-    return table[num_drafts]
 
 
 def informed(
@@ -218,18 +203,15 @@ def informed(
     forecast is of accepted drafts a step; None where the tree is not known beforehand. Settings are
     temperatures and filters.
     """
-    if isinstance(tree, AutoTree):
-        return tree, None
+
+    def table_of(max_drafts: int) -> RateTable:
+        return measured_rates(target, draft, texts, max_drafts, scheme, **settings)
+
     if isinstance(tree, PlannedTree):
-        widest = MAX_DRAFTS
-    elif isinstance(tree, DynamicTree):
-        widest = tree.num_drafts
-    else:
-        widest = max(tree.num_drafts.values())
-    table = measured_rates(target, draft, texts, widest, scheme, **settings)
-    if isinstance(tree, PlannedTree):
-        tree = replace(tree, table=table)
+        tree = replace(tree, table=table_of(MAX_DRAFTS))
         return tree, first_plan(tree).expected_accepted
     if isinstance(tree, DynamicTree):
-        return replace(tree, rates=table), None
-    return tree, expected_accepted(tree, table)
+        return replace(tree, rates=table_of(tree.num_drafts)), None
+    if isinstance(tree, Topology):
+        return tree, expected_accepted(tree, table_of(max(tree.num_drafts.values())))
+    return tree, None

@@ -153,26 +153,12 @@ class _Processed:
     def __init__(self, inner: Any, processors: Any, input_ids: Any, row: int, padding: int) -> None:
         self._inner, self._processors = inner, processors
         self._row, self._num_rows = row, input_ids.shape[0]
-        self._prompt, self._padding = input_ids[row], padding
+        self._prompt, self._padding, self.device = input_ids[row], padding, input_ids.device
         self._at_once = all(_is_row_by_row(one) for one in processors)
         self._seen: dict[Text, _Scores] = {}
 
-    @property
-    def context_length(self) -> int | None:
-        return getattr(self._inner, "context_length", None)
-
-    @property
-    def device(self) -> Any:
-        """Device of the scores."""
-        return self._prompt.device
-
-    def keep_hidden_states(self, layers: Sequence[int]) -> None:
-        """Keep hidden states, see `TreeModel`."""
-        self._inner.keep_hidden_states(layers)
-
-    def hidden_states(self, ids: Sequence[int], start: int = 0) -> Any:
-        """Hidden states, see `TreeModel`."""
-        return self._inner.hidden_states(ids, start)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)  # hidden states, and what a draft has besides
 
     def tree_logits(self, ids: Sequence[int], continuations: Sequence[Text]) -> Any:
         """Scores of the next token after the text and each continuation, [n, V]."""
@@ -185,7 +171,7 @@ class _Processed:
     def _scored(self, logits: Any, ids: Sequence[int], continuations: Sequence[Text]) -> Any:
         import torch
 
-        logits = logits.to(self._prompt.device, torch.float32)
+        logits = logits.to(self.device, torch.float32)
         text = torch.cat([self._prompt[: self._padding], self._ids([ids])[0]])
         scores = torch.empty_like(logits)
         for length in {len(tokens) for tokens in continuations}:
@@ -213,7 +199,7 @@ class _Processed:
         return torch.stack(processed)
 
     def _ids(self, rows: Sequence[Sequence[int]]) -> Any:
-        return token_ids(rows, self._prompt.device).clamp_(min=0)
+        return token_ids(rows, self.device).clamp_(min=0)
 
     def seen(self, tokens: Text) -> _Scores:
         """Scores at a node of the last tree."""
@@ -231,12 +217,11 @@ def _is_row_by_row(processor: Any) -> bool:
 class _ProcessedObject(_Processed):
     """A draft that is no language model, with logits spread over the model's vocabulary."""
 
+    token_ids = None
+
     def __init__(self, draft: Any, vocab_size: int, *context: Any) -> None:
         super().__init__(draft, *context)
         self._token_ids, self._vocab_size = token_ids_of(draft), vocab_size
-        for name in ("read", "begin", "features"):
-            if hasattr(draft, name):
-                setattr(self, name, getattr(draft, name))
 
     def tree_tensor(self, ids: Sequence[int], continuations: Sequence[Text]) -> Any:
         import torch

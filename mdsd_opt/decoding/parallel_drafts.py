@@ -6,12 +6,11 @@ Trees of them are drawn as all others are, or are certain: the likeliest texts u
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from heapq import heappop, heappush
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats, Text
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees import Cost, DraftModel, Place, Topology, seconds_of
 
@@ -24,12 +23,8 @@ def by_position(laws: Floats) -> DraftModel:
     laws : ndarray, shape (L, V)
         Laws as probabilities; the first is of the next token. Trees have up to L levels.
     """
-    laws = np.asarray(laws)
-
-    def after(texts: Sequence[Text]) -> Floats:
-        return laws[[len(text) for text in texts]]
-
-    return after
+    rows = np.asarray(laws)
+    return lambda texts: rows[[len(text) for text in texts]]
 
 
 def best_first(laws: Floats, num_nodes: int, cost: Cost | None = None) -> Topology:

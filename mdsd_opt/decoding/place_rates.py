@@ -62,7 +62,8 @@ def place_rates(
     if max_drafts < 1:
         raise InvalidInput(f"max_drafts is {max_drafts}: give at least 1")
     pair = Logits.of(target_logits, draft_logits, options)
-    return rates_from_alphas(_mean_rates(pair, max_drafts, scheme, verifier, num_threads)[1])
+    _, alphas = _mean_rates(pair, max_drafts, scheme, verifier, num_threads=num_threads)
+    return rates_from_alphas(alphas)
 
 
 def measured_rates(
@@ -96,23 +97,18 @@ def measured_rates(
         ahead = [tuple(text[start:end]) for end in range(start, len(text) + 1)]
         read = list(text[:start])
         pair = Logits(ask_target(read, ahead), ask_draft(read, ahead), **options)
-        count, alphas = _mean_rates(pair, max_drafts, scheme, verifier, num_threads)
+        count, alphas = _mean_rates(pair, max_drafts, scheme, verifier, num_threads=num_threads)
         rates.add(rates_from_alphas(alphas), count)
     return rates.table
 
 
 def _mean_rates(
-    pair: Logits,
-    max_drafts: int,
-    scheme: str,
-    verifier: str | Verifier,
-    num_threads: int | None,
+    pair: Logits, max_drafts: int, *how: Any, num_threads: int | None
 ) -> tuple[int, Any]:
     """Number of positions, and mean acceptance rates of 1, 2, ... drafts."""
     from mdsd_opt.batch import acceptance_rates
 
-    counts = range(1, max_drafts + 1)
-    by_position = acceptance_rates(pair, counts, scheme, verifier, num_threads=num_threads)
+    by_position = acceptance_rates(pair, range(1, max_drafts + 1), *how, num_threads=num_threads)
     rates = to_numpy(by_position, "rates").reshape(-1, max_drafts)
     if len(rates) == 0:
         raise InvalidInput("the logits have no positions: give at least one row")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from itertools import combinations
 from math import comb
-from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,11 +82,9 @@ def shared_law(
     SolverError
         The bounds did not meet.
     """
-    p, c = _opened(targets, weights, num_drafts)
+    p, c, k = _opened(targets, weights, num_drafts)
     checked_tolerance("tolerance", tolerance)
-    if num_drafts == 1:
-        return _barycentre(p, c)
-    return _by_cuts(p, c, num_drafts, tolerance)
+    return _barycentre(p, c) if k == 1 else _by_cuts(p, c, k, tolerance)
 
 
 def blind_bound(
@@ -125,7 +122,7 @@ def blind_bound(
     from scipy import sparse
     from scipy.optimize import linprog
 
-    p, c = _opened(targets, weights, num_drafts)
+    p, c, num_drafts = _opened(targets, weights, num_drafts)
     (count, v), k = p.shape, min(num_drafts, p.shape[1])
     if inclusion:
         return float(c @ np.minimum(p, worth_most(p, c, k)).sum(axis=1))
@@ -156,20 +153,18 @@ def blind_bound(
     return float(-optimum.fun)
 
 
-def _opened(targets: Any, weights: Any, num_drafts: int) -> tuple[Floats, Floats]:
+def _opened(targets: Any, weights: Any, num_drafts: int) -> tuple[Floats, Floats, int]:
     rows = np.asarray(targets)
     if rows.ndim != 2 or not rows.size:
         raise InvalidInput(f"targets of shape {rows.shape}: give one row a target, shape (C, V)")
-    if isinstance(num_drafts, bool) or not isinstance(num_drafts, Real) or num_drafts < 1:
-        raise InvalidInput(f"num_drafts is {num_drafts!r}: give at least 1 draft")
-    checked_num_drafts(num_drafts)
+    k = checked_num_drafts(num_drafts)
     p = np.stack([Distribution.of(row, f"target {n}").values for n, row in enumerate(rows)])
     if weights is None:
-        return p, np.full(len(p), 1.0 / len(p))
+        return p, np.full(len(p), 1.0 / len(p)), k
     c = Distribution.of(weights, "weights").values
     if c.size != len(p):
         raise InvalidInput(f"{c.size} weights for {len(p)} targets: give one a target")
-    return p, c
+    return p, c, k
 
 
 def worth_most(p: Floats, c: Floats, mass: float) -> Floats:

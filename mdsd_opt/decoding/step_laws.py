@@ -135,30 +135,24 @@ class DeviceLaws:
         """Give every node its target law, and the root the tokens of its tree."""
         logits = self._target.tree_tensor(text, [node.tokens for node in nodes])
         self._vocab_size = logits.shape[-1]
-        if nodes[0].drafts is None:  # a text's first step
-            weights = integer_weights(logits[0], **self._sampling)
-            nodes[0].target = cast(Any, BinnedLaw.target_of(undrafted_table(lambda: weights)))
-            return
+        weigh = partial(integer_weights, **self._sampling)
+        tables = {}
         inner = [n for n, node in enumerate(nodes) if node.drafts is not None]
-        rows = logits.index_select(0, on_device(inner, logits.device))
-        targets = integer_weights(rows, **self._sampling)
-        drafts: list[Any] = [nodes[n].drafts for n in inner]
-        counts = [one.num_drafts for one in drafts]
-        padded = [[*nodes[n].draws, *[0] * (max(counts) - nodes[n].draws.size)] for n in inner]
-        tables = bin_tables(
-            targets,
-            [one.weights.to(targets.device) for one in drafts],
-            token_ids(padded, targets.device),
-            counts,
-            drafts[0].replaced,
-        )
-
-        def later(row: Any) -> Any:  # one end of the tree at most is a leaf
-            return lambda: integer_weights(row, **self._sampling)
-
-        tabled = dict(zip(inner, tables, strict=True))
-        for n, node in enumerate(nodes):
-            table = tabled[n] if n in tabled else undrafted_table(later(logits[n]))
+        if inner:  # but in a text's first step
+            targets = weigh(logits.index_select(0, on_device(inner, logits.device)))
+            drafts: list[Any] = [nodes[n].drafts for n in inner]
+            counts = [one.num_drafts for one in drafts]
+            padded = [[*nodes[n].draws, *[0] * (max(counts) - nodes[n].draws.size)] for n in inner]
+            of_inner = bin_tables(
+                targets,
+                [one.weights.to(targets.device) for one in drafts],
+                token_ids(padded, targets.device),
+                counts,
+                drafts[0].replaced,
+            )
+            tables = dict(zip(inner, of_inner, strict=True))
+        for n, node in enumerate(nodes):  # one end of the tree at most is a leaf
+            table = tables[n] if n in tables else undrafted_table(partial(weigh, logits[n]))
             law: Any = BinnedLaw.target_of(table)
             node.target = law
             if node.draws.dtype == object:
@@ -170,22 +164,6 @@ class DeviceLaws:
     def output(self, outcome: Accepted, rng: np.random.Generator) -> Text:
         """Tokens of a step."""
         return outcome.tokens
-
-
-def step_laws(
-    target: Any,
-    draft: Any,
-    make: SchemeMaker,
-    rule: TreeRule,
-    on_device: bool,
-    sampling: Sampling,
-    drafting: Sampling,
-) -> HostLaws | DeviceLaws:
-    """Laws on the host or on the device; errors as `require_device_rule`."""
-    if not on_device:
-        return HostLaws(target, draft, make, sampling, drafting)
-    replaced = require_device_rule(make, rule)
-    return DeviceLaws(target, draft, replaced, sampling, drafting)
 
 
 def decides_on_device(

@@ -17,6 +17,19 @@ ARCHITECTURES = (80, 90, 100, "gfx942")
 
 _PURPOSE = "mdsd_opt.serving.kernel_budget"
 
+#: Types of the kernels' arguments, as at their launches.
+_TYPES = {
+    name: kind
+    for kind, names in (
+        ("*i32", "predicts accept_index accept_token_num"),
+        ("*i64", "candidates index first_child next_sibling rows selected sums chosen"),
+        ("*fp32", "coins last_coins target drafts ratios levels"),
+        ("fp32", "threshold_single threshold_acc"),
+        ("i32", "num_nodes depth num_drawn vocab_size"),
+    )
+    for name in names.split()
+}
+
 
 @dataclass(frozen=True, slots=True)
 class KernelUse:
@@ -71,10 +84,10 @@ def kernel_budget(architectures: Sequence[int | str] = ARCHITECTURES) -> list[Ke
     if not all((tools / name).exists() for name in ("cuobjdump", "nvdisasm")):
         raise MissingExtra.of("a triton with NVIDIA's tools", "serving", _PURPOSE)
     uses = []
-    for name, function, signature, constants, options in _kernels():
+    for name, function, constants, options in _kernels():
         if not isinstance(function, triton.JITFunction):
             raise InvalidInput("kernels are interpreted: unset TRITON_INTERPRET to compile them")
-        types = {**signature, **dict.fromkeys(constants, "constexpr")}
+        types = {x: "constexpr" if x in constants else _TYPES[x] for x in function.arg_names}
         # They are aligned as for a vocabulary of whole blocks of 16, so that loads are wide.
         aligned = {
             (place,): [["tt.divisibility", 16]]
@@ -95,19 +108,11 @@ def kernel_budget(architectures: Sequence[int | str] = ARCHITECTURES) -> list[Ke
     return uses
 
 
-def _kernels() -> Iterator[tuple[str, Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """Names, functions, types of arguments, constants and options, as at their launches."""
+def _kernels() -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]]:
+    """Names, functions, constants and options, as at their launches."""
     from mdsd_opt.serving import triton_selection, triton_walk
     from mdsd_opt.serving.selection import NUM_BINS
 
-    outputs = dict.fromkeys(("predicts", "accept_index", "accept_token_num"), "*i32")
-    links = dict.fromkeys(("candidates", "index", "first_child", "next_sibling"), "*i64")
-    coins = dict.fromkeys(("coins", "last_coins"), "*fp32")
-    laws = {"target": "*fp32", "drafts": "*fp32", "rows": "*i64"}
-    plan = {"ratios": "*fp32", "selected": "*i64"}
-    thresholds = dict.fromkeys(("threshold_single", "threshold_acc"), "fp32")
-    sizes = dict.fromkeys(("num_nodes", "depth", "num_drawn", "vocab_size"), "i32")
-    walk = {**outputs, **links, **coins, **laws, **plan, **thresholds, **sizes}
     for name, by_child, bins in (
         ("walk", False, 0),
         ("walk, shared rows", True, 0),
@@ -115,18 +120,12 @@ def _kernels() -> Iterator[tuple[str, Any, dict[str, str], dict[str, Any], dict[
         ("walk of draws, shared rows", True, NUM_BINS),
     ):
         constants = {"BY_CHILD": by_child, "NUM_BINS": bins, "BLOCK": triton_walk.BLOCK}
-        yield name, triton_walk.walk_trees, walk, constants, triton_walk.OPTIONS
-    sizes = {name: sizes[name] for name in ("num_nodes", "vocab_size")}
-    sums = {"first_child": "*i64", **laws, "sums": "*i64", **sizes}
-    constants = {"BY_CHILD": True, "BLOCK": triton_selection.BLOCK, "NUM_BINS": NUM_BINS}
-    options = triton_selection.SUM_OPTIONS
-    yield "sums over bins", triton_selection.sum_bins, sums, constants, options
-    links.pop("index")
-    planned = {**links, "levels": "*fp32", **laws, "sums": "*i64", "ratios": "*fp32"}
-    planned |= {"chosen": "*i64", **sizes}
+        yield name, triton_walk.walk_trees, constants, triton_walk.OPTIONS
     constants = {"BY_CHILD": True, "NUM_BINS": NUM_BINS}
     options = triton_selection.PLAN_OPTIONS
-    yield "plan of draws", triton_selection.plan_nodes, planned, constants, options
+    yield "plan of draws", triton_selection.plan_nodes, constants, options
+    constants = {**constants, "BLOCK": triton_selection.BLOCK}
+    yield "sums over bins", triton_selection.sum_bins, constants, triton_selection.SUM_OPTIONS
 
 
 def _usage(cubin: bytes, tools: Path) -> tuple[int, int, int]:

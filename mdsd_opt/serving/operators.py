@@ -7,6 +7,7 @@ from typing import Any
 
 from mdsd_opt.batch import acceptance_rates, verify_batch
 from mdsd_opt.errors import MissingExtra
+from mdsd_opt.serving.arguments import TreeArguments
 from mdsd_opt.serving.verification import verify_tree
 
 _SAMPLING = (
@@ -15,11 +16,7 @@ _SAMPLING = (
 )
 
 #: Of `verify_tree`: what it writes, and what it reads.
-_WRITTEN = ("predicts", "accept_index", "accept_token_num")
-_READ = (
-    "candidates", "retrive_index", "retrive_next_token", "retrive_next_sibling", "uniform_samples",
-    "uniform_samples_for_final_sampling", "target_probs", "draft_probs",
-)  # fmt: skip
+_WRITTEN, _READ = TreeArguments._fields[:3], TreeArguments._fields[3:11]
 
 _SCHEMAS = {
     "acceptance_rates": (
@@ -85,13 +82,10 @@ def register_operators() -> None:
     ) -> Any:
         return tuple(target.new_empty(drafts.shape[:-1], dtype=torch.int64) for _ in range(2))
 
-    def nothing(*given: Any, **options: Any) -> None:
-        pass
-
     for name, function, alike, written in (
         ("acceptance_rates", rates, rates_alike, ()),
         ("verify_batch", decisions, decisions_alike, ()),
-        ("verify_tree", verify_tree, nothing, _WRITTEN),
+        ("verify_tree", verify_tree, lambda *tensors, **options: None, _WRITTEN),
     ):
         operator = torch.library.custom_op(
             f"mdsd_opt::{name}", function, mutates_args=written, schema=_SCHEMAS[name]

@@ -10,7 +10,7 @@ from .device_laws.transfers import (
 )
 from .device_laws.weights import integer_weights as integer_weights, probabilities as probabilities
 from .draft_tree import (
-    DraftModel as DraftModel, Node as Node, draw_all as draw_all,
+    DraftModel as DraftModel, Node as Node, draw_level as draw_level,
     drawn as drawn, grow as grow, hang as hang, set_targets as set_targets, settle as settle,
 )
 from .optimum import TreeBound as TreeBound, tree_bound as tree_bound, tree_optimum as tree_optimum
@@ -31,7 +31,7 @@ from .topology import (
     PlannedTree as PlannedTree, RateTable as RateTable, Rates as Rates, Topology as Topology,
     Tree as Tree, ValuedTopology as ValuedTopology, balanced as balanced, chain as chain,
     expected_accepted as expected_accepted, initial_rates as initial_rates, k_ary as k_ary,
-    parse_topology as parse_topology, place_values as place_values,
+    parse_topology as parse_topology, place_values as place_values, rates_among as rates_among,
     rates_from_alphas as rates_from_alphas, sparse as sparse, valued as valued,
     whole_paths as whole_paths,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -167,16 +167,27 @@ def drawn(
     """Draw a tree like `grow`, by a topology whose values are known."""
     root = Node((), ())
     level = [root]
-    while level:
-        inner = [(node, places) for node in level if (places := node.next_places(shape.topology))]
-        if not inner:
-            break
-        laws = model([node.tokens for node, _ in inner])
-        per_node = [make(law, len(places)) for (_, places), law in zip(inner, laws, strict=True)]
+    while inner := [(n, k) for n in level if (k := len(n.next_places(shape.topology)))]:
         level = []
-        for (node, _), drafts, draws in zip(inner, per_node, draw_all(per_node, rng), strict=True):
+        for node, _, drafts, draws in draw_level(model, inner, make, rng):
             level += hang(node, drafts, draws, shape)
     return root
+
+
+def draw_level(
+    model: DraftModel,
+    sizes: Sequence[tuple[Node, int]],
+    make: SchemeMaker,
+    rng: np.random.Generator,
+) -> Iterator[tuple[Node, Law, DraftScheme, Integers]]:
+    """Law, drafts and draws of nodes by their number; promised ones spare the host a wait."""
+    laws = model([node.tokens for node, _ in sizes])
+    per_node: list[Any] = [make(law, count) for (_, count), law in zip(sizes, laws, strict=True)]
+    if isinstance(per_node[0], BinnedDrafts):  # no scheme: weights on a device
+        draws = sampled(per_node, rng)
+    else:
+        draws = [drafts.sample(rng) for drafts in per_node]
+    return zip((node for node, _ in sizes), laws, per_node, draws, strict=True)
 
 
 def hang(node: Node, drafts: DraftScheme, draws: Integers, shape: ValuedTopology) -> list[Node]:
@@ -192,13 +203,6 @@ def hang(node: Node, drafts: DraftScheme, draws: Integers, shape: ValuedTopology
     places = node.next_places(topology)
     worth = np.array([values[place[:-1]][place[-1]] for place in places])
     return node.add_drafts(drafts, draws, worth, places)
-
-
-def draw_all(per_node: list[Any], rng: np.random.Generator) -> list[NDArray[Any]]:
-    """Draws of each node of a level; promised ones if the host would have to wait for them."""
-    if isinstance(per_node[0], BinnedDrafts):  # no scheme: weights on a device
-        return sampled(per_node, rng)
-    return [drafts.sample(rng) for drafts in per_node]
 
 
 def settle(root: Node) -> None:

@@ -324,11 +324,7 @@ def place_values(topology: Topology, table: RateTable | None = None) -> dict[Pla
     """
     widest = max(topology.num_drafts.values())
     table = initial_rates(widest) if table is None else table
-    if len(table) <= widest:
-        raise InvalidInput(
-            f"the table is for up to {len(table) - 1} drafts, but a node of {topology.name} has "
-            f"{widest}: measure one for {widest}"
-        )
+    rates_among(widest, table)
     values = {place: np.ones(count) for place, count in topology.num_drafts.items()}
     for place in sorted(values, key=len, reverse=True):
         if place:
@@ -376,3 +372,13 @@ def expected_accepted(topology: Topology, table: RateTable | None = None) -> flo
 def _expected(values: RateTable, table: RateTable) -> float:
     """Value W of a node: the most valuable place is the likeliest to be passed."""
     return float(np.sort(values) @ np.sort(table[values.size, : values.size]))
+
+
+def rates_among(num_drafts: int, table: RateTable) -> Floats:
+    """Rates of the places after a node with so many drafts; `InvalidInput` if there are none."""
+    if len(table) <= num_drafts:
+        raise InvalidInput(
+            f"the rates are for up to {len(table) - 1} drafts, but a node has {num_drafts}: "
+            f"measure them for {num_drafts}"
+        )
+    return table[num_drafts]

@@ -172,7 +172,7 @@ def test_what_is_no_family_of_targets(monkeypatch):
         shared_law(p[0])
     with pytest.raises(InvalidInput, match="3 weights for 2 targets"):
         blind_bound(p, [0.2, 0.3, 0.5])
-    with pytest.raises(InvalidInput, match="at least 1 draft"):
+    with pytest.raises(InvalidInput, match="an integer of at least 1"):
         shared_law(p, num_drafts=0)
     with pytest.raises(InvalidDistribution, match="target 1"):
         shared_law([[0.5, 0.5], [0.2, 2.0]])

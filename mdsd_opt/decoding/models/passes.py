@@ -10,6 +10,7 @@ import copy
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any, ClassVar
 
 import numpy as np
@@ -82,14 +83,15 @@ class TreePass(TreeReader):
     def hidden_states(self, ids: list[int], start: int) -> Any:
         import torch
 
-        rest = tuple(ids[len(self._read) :]) if ids[: len(self._read)] == self._read else ()
-        of_nodes = {settled(node): state for node, state in self._of_nodes.items()}
-        rows = self._states[start : len(ids)]
-        for n in range(len(rest)):
-            if rest[: n + 1] not in of_nodes:
-                break
-            rows.append(of_nodes[rest[: n + 1]])
+        rest = ids[len(self._read) :] if ids[: len(self._read)] == self._read else []
+        rows = self._states[start : len(ids)] + self._states_along(tuple(rest))
         return torch.stack(rows) if rows else torch.empty(0)
+
+    def _states_along(self, path: Text) -> list[Any]:
+        """Hidden states of the nodes on a path, as far as there are nodes."""
+        of_nodes = {settled(node): state for node, state in self._of_nodes.items()}
+        beginnings = (path[: n + 1] for n in range(len(path)))
+        return [of_nodes[node] for node in takewhile(of_nodes.__contains__, beginnings)]
 
     def logits(self, ids: Sequence[int], continuations: Sequence[Text]) -> Any:
         import torch
@@ -127,8 +129,7 @@ class TreePass(TreeReader):
             count = 0
         self._forget(len(self._nodes) - count)
         self._logits = {(): self._logits[rest]} if count == len(rest) else {}
-        of_nodes = {settled(node): state for node, state in self._of_nodes.items()}
-        self._states += [of_nodes[rest[: n + 1]] for n in range(count) if of_nodes]
+        self._states += self._states_along(rest[:count])
         self._of_nodes = {}
         self._read, self._nodes = ids[: known + count], []
 
@@ -203,12 +204,9 @@ class TreePass(TreeReader):
         return {}
 
     def _forget(self, count: int) -> None:
-        if count > 0:
-            self._crop(count)
-
-    def _crop(self, count: int) -> None:
         """Remove so many tokens from the end of the cache."""
-        self.cache.crop(-count)
+        if count > 0:
+            self.cache.crop(-count)
 
 
 class CachedPaths(TreeReader):
@@ -228,13 +226,12 @@ class CachedPaths(TreeReader):
         import torch
 
         self._read_text(list(ids))
-        paths = _longest(continuations)
-        if not paths:
+        rows, where = _as_batch(continuations)
+        if not rows[0]:
             return self._last.expand(len(continuations), -1)
         cache = copy.deepcopy(self.cache)
-        cache.reorder_cache(torch.zeros(len(paths), dtype=torch.long, device=self._device))
-        output, _ = self._pass(_as_rows(paths), cache)
-        where = _rows_of(paths)
+        cache.reorder_cache(torch.zeros(len(rows), dtype=torch.long, device=self._device))
+        output, _ = self._pass(rows, cache)
         return torch.stack(
             [output[where[path]] if path else self._last[0] for path in continuations]
         )
@@ -264,10 +261,8 @@ class WholePaths(TreeReader):
     def logits(self, ids: Sequence[int], continuations: Sequence[Text]) -> Any:
         import torch
 
-        paths = _longest(continuations) or [()]
-        rows = [[*ids, *path] for path in _as_rows(paths)]
-        output = self._model(self._ids(rows), use_cache=False).logits
-        where = _rows_of(paths)
+        rows, where = _as_batch(continuations)
+        output = self._model(self._ids([[*ids, *row] for row in rows]), use_cache=False).logits
         places = [(where[path][0], len(ids) + where[path][1]) for path in continuations]
         return torch.stack([output[place] for place in places])
 
@@ -288,21 +283,18 @@ def with_ancestors(continuations: Sequence[Text]) -> list[Text]:
     return sorted(nodes, key=lambda tokens: (len(tokens), tokens))
 
 
-def _longest(continuations: Sequence[Text]) -> list[Text]:
-    """Continuations that no other one prolongs, without the empty one."""
+def _as_batch(continuations: Sequence[Text]) -> tuple[list[list[int]], dict[Text, tuple[int, int]]]:
+    """Rows of one length that begin with all continuations, and where each of these ends.
+
+    One row is empty where nothing else is asked for. Tokens after the end of a path are not seen
+    from it.
+    """
     inner = {tokens[:n] for tokens in continuations for n in range(len(tokens))}
-    return sorted({tokens for tokens in continuations if tokens and tokens not in inner})
-
-
-def _as_rows(paths: Sequence[Text]) -> list[list[int]]:
-    """Paths filled up to one length: tokens after the end of one are read after it."""
+    paths = sorted({tokens for tokens in continuations if tokens and tokens not in inner}) or [()]
     longest = max(map(len, paths))
-    return [[*path, *[0] * (longest - len(path))] for path in paths]
-
-
-def _rows_of(paths: Sequence[Text]) -> dict[Text, tuple[int, int]]:
-    """Row that begins with each continuation, and the place of its last token there."""
-    return {path[:n]: (row, n - 1) for row, path in enumerate(paths) for n in range(len(path) + 1)}
+    rows = [[*path, *[0] * (longest - len(path))] for path in paths]
+    where = {path[:n]: (i, n - 1) for i, path in enumerate(paths) for n in range(len(path) + 1)}
+    return rows, where
 
 
 class StaticTreePass(TreePass):
@@ -343,7 +335,7 @@ class StaticTreePass(TreePass):
             return {}
         return {"cache_position": torch.arange(start, stop, device=self._device)}
 
-    def _crop(self, count: int) -> None:
+    def _forget(self, count: int) -> None:
         for layer in self.cache.layers:
             if hasattr(layer, "cumulative_length"):
                 layer.cumulative_length.sub_(count)
