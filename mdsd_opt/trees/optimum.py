@@ -35,7 +35,7 @@ from mdsd_opt.base.checked import checked_amount, checked_tolerance
 from mdsd_opt.drafts import SchemeMaker, scheme_maker
 from mdsd_opt.errors import SolverError
 from mdsd_opt.problem import Status
-from mdsd_opt.trees.text_tree import Laws, MergedTrees, RandomTrees, TextTree
+from mdsd_opt.trees.text_tree import Laws, RandomTrees, TextTree
 from mdsd_opt.trees.topology import Topology
 
 #: Most level sets that one price adds, and most steps to the solution of one programme.
@@ -108,8 +108,7 @@ def tree_bound(
     most = np.inf if max_stages is None else checked_amount("max_stages", max_stages)
     deadline = time.perf_counter() + limit
     texts = TextTree(target, topology.depth)
-    law_of = MergedTrees if topology.merges else RandomTrees
-    trees = law_of(texts, draft, topology, scheme_maker(scheme))
+    trees = RandomTrees(texts, draft, topology, scheme_maker(scheme))
     search = _Search(texts, trees, deadline)
     while search.gap > tolerance and time.perf_counter() < deadline:
         if len(search.stages) >= most or not search.advance():
@@ -151,7 +150,7 @@ def tree_optimum(
 class _Search:
     """Search by two programmes that price texts for one another, with the best bounds so far."""
 
-    def __init__(self, texts: TextTree, trees: MergedTrees | RandomTrees, deadline: float) -> None:
+    def __init__(self, texts: TextTree, trees: RandomTrees, deadline: float) -> None:
         self._texts, self._trees = texts, trees
         self._above, self._below = FromAbove(texts, deadline), FromBelow(texts, deadline)
         self.lower, self.upper = 0.0, float(texts.depth)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import chain, product
 from typing import Any
 
@@ -89,104 +87,31 @@ class TextTree:
         return np.flatnonzero(inside & ~inside[self.parent])
 
 
-@dataclass(slots=True, eq=False)
-class _Part:
-    """Equal parts of a topology: the drafts after a place.
-
-    `below` are the parts after its drafts, with their numbers; `missed`, one for each text of the
-    level, is the chance that nothing of the order so far is at or below a text drawn there.
-    """
-
-    below: Counter[_Part]
-    missed: Vector
-
-
-class MergedTrees:
-    r"""Law of the trees whose coinciding draws are merged, drawn with replacement.
-
-    What is drawn after a place does not depend on which draws coincide: the tree is the union of
-    independent ones, and misses a set with the product of their chances,
-
-    .. math:: m_a(w) = \prod_{\text{drafts } b \text{ of } a} \sum_y q(y|w)\, m_b(wy),
-              \qquad m_a(w) = 0 \text{ for } w \text{ in the set.}
-
-    Raises `UnsupportedScheme` for drafts that are not independent draws from one law.
-    """
-
-    def __init__(self, texts: TextTree, draft: Laws, topology: Topology, make: SchemeMaker) -> None:
-        draws = make(draft(()), 1).random_draws
-        if draws is None or not draws.is_replaced:
-            raise UnsupportedScheme(
-                f"{topology.name} merges draws that coincide: its bounds are for drafts "
-                "with_replacement"
-            )
-        self._texts = texts
-        self._parts: list[dict[frozenset[tuple[_Part, int]], _Part]]
-        self._parts = [{} for _ in range(topology.depth + 1)]
-        self._q: Vector = np.concatenate([draft(w) for w in texts.inner()])  # of all but the root
-        self._root = self._part(topology, ())
-
-    def _part(self, topology: Topology, place: Place) -> _Part:
-        """Part after a place; equal ones of a level are one object."""
-        count = topology.drafts_at(place)
-        below = Counter(self._part(topology, (*place, rank)) for rank in range(count))
-        level, key = self._parts[len(place)], frozenset(below.items())
-        if key not in level:
-            level[key] = _Part(below, np.empty(self._texts.vocab_size ** len(place)))
-        return level[key]
-
-    def first_met(self, order: Integers) -> Vector:
-        """Chance of each text to be the first of an order in a tree; the rest is the root's."""
-        texts, size = self._texts, self._texts.vocab_size
-        for level in self._parts:
-            for part in level.values():
-                part.missed.fill(1.0)
-        chances, taken = np.zeros(texts.size), np.zeros(texts.size, np.bool_)
-        rest = 1.0
-        for text in order.tolist():
-            above = self._above(text)
-            taken[text] = True
-            if taken[above].any():  # met only if the one that it begins with is
-                continue
-            at = text - int(texts.levels[len(above)])
-            for part in self._parts[len(above)].values():
-                part.missed[at] = 0.0
-            for ancestor in above:
-                n = int(texts.level_of[ancestor])
-                at = ancestor - int(texts.levels[n])
-                first = at * size
-                q = self._q[int(texts.levels[n + 1]) - 1 + first :][:size]
-                for part in self._parts[n].values():
-                    missed = 1.0
-                    for after, count in part.below.items():
-                        missed *= float(q @ after.missed[first : first + size]) ** count
-                    part.missed[at] = missed
-            now = float(self._root.missed[0])
-            chances[text] = max(rest - now, 0.0)
-            rest = now
-        chances[0] = rest
-        return chances
-
-    def _above(self, text: int) -> list[int]:
-        """Texts that a text begins with, from its parent to the root."""
-        ancestors = []
-        while text:
-            text = int(self._texts.parent[text])
-            ancestors.append(text)
-        return ancestors
-
-
 class RandomTrees:
-    """Law of the trees of drafts, coinciding draws included.
+    r"""Law of the trees of drafts, coinciding draws included.
 
-    Raises `ProblemTooLarge` for more than 20,000 draft tuples of a node, or 2,000,000 of all.
+    A tree misses a set of texts with :math:`m_a(w)`, by the place a that follows w: the mean over
+    draws y of the product of :math:`m_b(w y_b)` over the drafts b of a whose tokens are new; 0 for
+    w in the set. Where draws that coincide are merged, the tree is the union of independent ones:
+    the product over all b of means, so that a node has as many tuples as tokens.
+
+    Raises `UnsupportedScheme` for merged drafts that are not independent draws from one law, and
+    `ProblemTooLarge` for more than 20,000 draft tuples of a node, or 2,000,000 of all.
     """
 
     def __init__(self, texts: TextTree, draft: Laws, topology: Topology, make: SchemeMaker) -> None:
-        self._texts = texts
-        widest = max(topology.num_drafts.values())
+        self._texts, self._merges, counts = texts, topology.merges, topology.num_drafts
+        if topology.merges:
+            draws = make(draft(()), 1).random_draws
+            if draws is None or not draws.is_replaced:
+                raise UnsupportedScheme(
+                    f"{topology.name} merges draws that coincide: its bounds are for drafts "
+                    "with_replacement"
+                )
+            counts = dict.fromkeys(counts, 1)  # as if each had a node to itself
+        widest = max(counts.values())
         tuples = count_power(texts.vocab_size, widest)
-        pairs = {(len(place), count) for place, count in topology.num_drafts.items()}
+        pairs = {(len(place), count) for place, count in counts.items()}
         total = sum(
             texts.vocab_size**n * count_power(texts.vocab_size, count) for n, count in pairs
         )
@@ -196,7 +121,8 @@ class RandomTrees:
                 f"draft tuples, {readable(total)} in all, over the limits of {MAX_TUPLES:,} and "
                 f"{MAX_ALL_TUPLES:,}: take fewer drafts"
             )
-        self._places, rows = _places(topology, texts)
+        rows = {count: n for n, count in enumerate(sorted(set(counts.values())))}
+        self._places = _places(topology, texts, rows)
         self._starts = np.zeros((len(rows), texts.size), np.int64)
         self._counts = np.zeros((len(rows), texts.size), np.int64)
         tokens: list[NDArray[np.int32]] = []
@@ -223,14 +149,13 @@ class RandomTrees:
         chances[0] = first_met(
             order, texts.vocab_size, texts.levels, texts.level_of, self._places, self._starts,
             self._counts, self._tokens, self._weights, np.ones(size),
-            np.zeros(texts.size, np.bool_), chances,
+            np.zeros(texts.size, np.bool_), chances, self._merges,
         )  # fmt: skip
         return chances
 
 
-def _places(topology: Topology, texts: TextTree) -> tuple[Integers, dict[int, int]]:
-    """Table of places that `first_met` takes, and the row of every number of drafts."""
-    rows = {count: n for n, count in enumerate(sorted(set(topology.num_drafts.values())))}
+def _places(topology: Topology, texts: TextTree, rows: dict[int, int]) -> Integers:
+    """Table of places that `first_met` takes, with the row of every number of drafts."""
     places: list[Place] = [()]
     table = []
     start = 0
@@ -239,7 +164,7 @@ def _places(topology: Topology, texts: TextTree) -> tuple[Integers, dict[int, in
         table.append([len(place), count, len(places), start, rows.get(count, 0)])
         start += texts.vocab_size ** len(place)
         places.extend((*place, rank) for rank in range(count))
-    return np.array(table), rows
+    return np.array(table)
 
 
 def _tuples(law: tuple[Any, Vector], width: int) -> tuple[NDArray[np.int32], Vector]:

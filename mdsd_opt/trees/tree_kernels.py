@@ -52,7 +52,7 @@ def best_below(rates: Any, below: Any, best: Any, counts: Any, sums: Any) -> Non
 @kernel
 def first_met(
     order: Any, vocab_size: int, levels: Any, level_of: Any, places: Any, starts: Any, counts: Any,
-    tokens: Any, weights: Any, misses: Any, taken: Any, chances: Any
+    tokens: Any, weights: Any, misses: Any, taken: Any, chances: Any, merges: bool
 ) -> float:  # fmt: skip
     """Compute each text's chance to be the first of an order in the tree; return that of none.
 
@@ -64,6 +64,7 @@ def first_met(
     `tokens`, shape (T, K), -1 for a draft that was drawn before, and `weights`, shape (T,), their
     probabilities. `misses`, ones at first, are chances that nothing of the order so far is at or
     below a text, drawn at a place. In: `taken`, shape (N,), all False; out: `chances`, shape (N,).
+    With `merges`, draws that coincide are one node, and the tuples are of one draft.
     """
     rest = 1.0
     for n in range(order.size):
@@ -90,15 +91,25 @@ def first_met(
                     continue
                 row = places[c, 4]
                 start = starts[row, levels[above] + at]
-                total = 0.0
-                for r in range(start, start + counts[row, levels[above] + at]):
-                    chance = weights[r]
+                stop = start + counts[row, levels[above] + at]
+                if merges:
+                    total = 1.0
                     for k in range(places[c, 1]):
-                        token = tokens[r, k]
-                        if token >= 0:
-                            child = places[c, 2] + k
-                            chance *= misses[places[child, 3] + at * vocab_size + token]
-                    total += chance
+                        child = places[places[c, 2] + k, 3] + at * vocab_size
+                        missed = 0.0
+                        for r in range(start, stop):
+                            missed += weights[r] * misses[child + tokens[r, 0]]
+                        total *= missed
+                else:
+                    total = 0.0
+                    for r in range(start, stop):
+                        chance = weights[r]
+                        for k in range(places[c, 1]):
+                            token = tokens[r, k]
+                            if token >= 0:
+                                child = places[places[c, 2] + k, 3] + at * vocab_size
+                                chance *= misses[child + token]
+                        total += chance
                 misses[places[c, 3] + at] = total
         chances[text] = max(rest - misses[0], 0.0)
         rest = misses[0]

@@ -27,7 +27,7 @@ from mdsd_opt.decoding import (
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.problem import Status
 from mdsd_opt.trees import hang, valued
-from mdsd_opt.trees.text_tree import MergedTrees, TextTree
+from mdsd_opt.trees.text_tree import RandomTrees, TextTree
 
 ANY_TREE = ("traversal", "traversal_hull", "level_sequential")
 UNEVEN = Topology({(): 2, (0,): 2, (1,): 1, (1, 0): 1}, "merged, uneven", merges=True)
@@ -139,7 +139,7 @@ def test_the_first_text_of_an_order_that_a_tree_holds(topology):
     for root, probability in trees(draft, topology, "with_replacement"):
         inside = [number[node.tokens] for node in root.walk()]
         chances[min(inside, key=lambda text: rank[text])] += probability
-    found = MergedTrees(texts, draft, topology, mo.WithReplacement)
+    found = RandomTrees(texts, draft, topology, mo.WithReplacement)
     np.testing.assert_allclose(found.first_met(order), chances, atol=1e-12)
     np.testing.assert_allclose(found.first_met(order), chances, atol=1e-12)  # nothing is kept
 
