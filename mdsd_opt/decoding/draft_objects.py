@@ -31,14 +31,12 @@ from mdsd_opt.base.arrays import frozen, to_numpy
 from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
 from mdsd_opt.base.sampling import checked_softmax
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.trees import MANY_TOKENS
 from mdsd_opt.verifiers import draw
 
 if TYPE_CHECKING:
     from mdsd_opt.decoding.models.loading import LoadedModel
 
-
-#: Vocabulary size from which rows are read by compiled code, or only for the likeliest token.
-MANY_TOKENS = 4096
 
 #: Sizes of buffers: tokens that are weighed at once, and maxima that are sought side by side.
 _BLOCK, _LANES = 1024, 256
@@ -93,7 +91,7 @@ def _unfit(num_logits: int, token_ids: Integers, vocab_size: int) -> InvalidInpu
 
 
 def _is_read_at_once(logits: NDArray[Any], temperature: float = 1.0, **filters: Any) -> bool:
-    """Whether `OwnTokens` reads such rows: long ones, unless filters need all tokens."""
+    """Whether compiled code reads such rows: long ones, unless filters need all tokens."""
     return logits.shape[-1] >= MANY_TOKENS and (
         temperature == 0 or not set(filters.values()) - {None, False}
     )

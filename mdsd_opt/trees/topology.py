@@ -332,24 +332,6 @@ def place_values(topology: Topology, table: RateTable | None = None) -> dict[Pla
     return values
 
 
-def in_draw_order(topology: Topology, table: RateTable | None = None) -> Topology:
-    """Same tree with the most valuable drafts of every node drawn first.
-
-    Draws may coincide, and the first then has the place: it is to be the best one.
-    """
-    values = place_values(topology, table)
-    if all((np.diff(at) <= 0.0).all() for at in values.values()):
-        return topology
-    num_drafts: dict[Place, int] = {}
-    renamed: list[tuple[Place, Place]] = [((), ())]
-    for old, new in renamed:
-        if old in values:
-            num_drafts[new] = values[old].size
-            order = np.argsort(-values[old], kind="stable").tolist()
-            renamed += [((*old, rank), (*new, n)) for n, rank in enumerate(order)]
-    return replace(topology, num_drafts=num_drafts)
-
-
 class ValuedTopology(NamedTuple):
     """Topology whose most valuable drafts are drawn first, and its `place_values`."""
 
@@ -358,9 +340,21 @@ class ValuedTopology(NamedTuple):
 
 
 def valued(topology: Topology, table: RateTable | None = None) -> ValuedTopology:
-    """Topology by `in_draw_order`, and the values there. Arguments as `place_values`."""
-    topology = in_draw_order(topology, table)
-    return ValuedTopology(topology, place_values(topology, table))
+    """Same tree with the most valuable drafts of every node drawn first, and the values there.
+
+    Draws may coincide, and the first then has the place: it is to be the best one. Arguments as
+    `place_values`.
+    """
+    values = place_values(topology, table)
+    falling: dict[Place, RateTable] = {}
+    renamed: list[tuple[Place, Place]] = [((), ())]
+    for old, new in renamed:
+        if old in values:
+            order = np.argsort(-values[old], kind="stable")
+            falling[new] = values[old][order]
+            renamed += [((*old, rank), (*new, n)) for n, rank in enumerate(order.tolist())]
+    num_drafts = {place: at.size for place, at in falling.items()}
+    return ValuedTopology(replace(topology, num_drafts=num_drafts), falling)
 
 
 def expected_accepted(topology: Topology, table: RateTable | None = None) -> float:

@@ -26,7 +26,7 @@ from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees import Topology, place_values, recursive_rejection
 from mdsd_opt.trees.recursive_rejection import rank_chances, tried_one_by_one
 from mdsd_opt.trees.token_split import hull_masses, split_with_tries, token_split
-from mdsd_opt.trees.topology import in_draw_order
+from mdsd_opt.trees.topology import valued
 from mdsd_opt.trees.valued_rules import valued_rule
 from mdsd_opt.verifiers import SortedPlan, acceptance_probabilities
 from mdsd_opt.verifiers.optimal.acceptance_rule import (
@@ -481,10 +481,10 @@ def test_uneven_trees_are_near_the_optimum(scheme, vocab_size, topology):
 
 
 def test_places_are_sorted_so_that_values_fall_in_draw_order():
-    assert dict(in_draw_order(SECOND).num_drafts) == {(): 2, (0,): 2}
-    assert in_draw_order(COMB) is COMB
+    assert dict(valued(SECOND).topology.num_drafts) == {(): 2, (0,): 2}
+    assert valued(COMB).topology == COMB
     deep = Topology({(): 3, (2,): 2, (2, 1): 1, (1,): 1}, "upside down")
-    assert dict(in_draw_order(deep).num_drafts) == {(): 3, (0,): 2, (0, 0): 1, (1,): 1}
+    assert dict(valued(deep).topology.num_drafts) == {(): 3, (0,): 2, (0, 0): 1, (1,): 1}
     root = Synthetic(0, 5, 0.5).tree(SECOND, "without_replacement")
     assert root.children[int(root.draws[0])].draws.size == 2
     np.testing.assert_allclose(root.values, place_values(FIRST)[()] + [0.1875, 0.0])
