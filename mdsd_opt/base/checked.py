@@ -35,6 +35,13 @@ def checked_amount(name: str, value: Any) -> Any:
     raise InvalidInput(f"{name} is {value!r}: give a number of at least 0")
 
 
+def check_counts(**counts: int) -> None:
+    """Raise `InvalidInput` unless each of some counts, by their names, is at least 1."""
+    if min(counts.values()) < 1:
+        values = ", ".join(f"{name} is {value}" for name, value in counts.items())
+        raise InvalidInput(f"{values}: give at least 1{' of each' if len(counts) > 1 else ''}")
+
+
 def check_confidence(confidence: float, name: str = "confidence") -> None:
     """Raise `InvalidInput` unless the confidence of an interval lies between 0 and 1."""
     if not 0 < confidence < 1:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Text
 from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.checked import check_counts
 from mdsd_opt.errors import InvalidInput
 
 #: Maps (text, continuations) to the logits after each, [n, V].
@@ -75,10 +76,7 @@ class PromptLookup:
     """
 
     def __init__(self, vocab_size: int, max_ngram: int = 3) -> None:
-        if vocab_size < 1 or max_ngram < 1:
-            raise InvalidInput(
-                f"vocab_size is {vocab_size} and max_ngram {max_ngram}: give at least 1"
-            )
+        check_counts(vocab_size=vocab_size, max_ngram=max_ngram)
         self._vocab_size, self._max_ngram = vocab_size, max_ngram
 
     def tree_logits(self, ids: Sequence[int], continuations: Sequence[Text]) -> NDArray[Any]:

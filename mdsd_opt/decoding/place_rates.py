@@ -10,6 +10,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.checked import check_counts
 from mdsd_opt.base.keywords import by_place
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.decoding.language_models import tree_logits
@@ -59,8 +60,7 @@ def place_rates(
     ndarray, shape (K + 1, K)
         [k, j] for place j, from 0, of k drafts; zero for j >= k.
     """
-    if max_drafts < 1:
-        raise InvalidInput(f"max_drafts is {max_drafts}: give at least 1")
+    check_counts(max_drafts=max_drafts)
     pair = Logits.of(target_logits, draft_logits, options)
     _, alphas = _mean_rates(pair, max_drafts, scheme, verifier, num_threads=num_threads)
     return rates_from_alphas(alphas)

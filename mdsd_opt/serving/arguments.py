@@ -5,6 +5,7 @@ Nothing here looks at a value, which would wait for the device.
 
 from typing import Any, NamedTuple, Self
 
+from mdsd_opt.base.checked import check_counts
 from mdsd_opt.errors import InvalidInput
 
 
@@ -61,10 +62,7 @@ class TreeArguments(NamedTuple):
             value = getattr(self, name)
             if not 0.0 <= value <= 1.0:
                 raise InvalidInput(f"{name} is {value}; it lies in [0, 1], and 1 is lossless")
-        if self.num_drawn < 1:
-            raise InvalidInput(
-                f"num_drawn is {self.num_drawn}: give the most drawn children of a node"
-            )
+        check_counts(num_drawn=self.num_drawn)
         return self._replace(
             draft_probs=self.draft_probs.view(-1, laws[-1]),
             threshold_single=float(self.threshold_single),

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats, Integers
+from mdsd_opt.base.checked import check_counts
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.trees.topology import Place, RateTable, Topology
 
@@ -96,10 +97,7 @@ def plan_tree(
     looks at every number of them.
     """
     rates = _checked(table)
-    if min(num_nodes, 1 if max_depth is None else max_depth) < 1:
-        raise InvalidInput(
-            f"{num_nodes} drafts, {max_depth} levels: give at least 1 draft and 1 level"
-        )
+    check_counts(num_nodes=num_nodes, max_depth=1 if max_depth is None else max_depth)
     by_levels = _takes_levels(cost)
     sizes = _sizes(num_nodes, cost)
     num_nodes = sizes[-1]

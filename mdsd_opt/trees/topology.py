@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.checked import check_counts
 from mdsd_opt.drafts import count_power
 from mdsd_opt.errors import InvalidInput
 
@@ -126,8 +127,7 @@ class DynamicTree:
     rates: Rates | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if min(self.num_nodes, self.num_drafts, self.max_depth) < 1:
-            raise InvalidInput(f"{self}: give at least 1 of each")
+        check_counts(num_nodes=self.num_nodes, num_drafts=self.num_drafts, max_depth=self.max_depth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +149,7 @@ class PlannedTree:
     table: RateTable | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if min(self.num_nodes, self.max_depth) < 1:
-            raise InvalidInput(f"{self}: give at least 1 of each")
+        check_counts(num_nodes=self.num_nodes, max_depth=self.max_depth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +174,7 @@ class AutoTree:
     cost: Callable[[int, int], float] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if min(self.num_nodes, self.max_depth) < 1:
-            raise InvalidInput(f"{self}: give at least 1 of each")
+        check_counts(num_nodes=self.num_nodes, max_depth=self.max_depth)
 
 
 #: Kinds of trees that can be drawn.
@@ -185,8 +183,7 @@ Tree = Topology | DynamicTree | PlannedTree | AutoTree
 
 def k_ary(num_drafts: int, depth: int) -> Topology:
     """Topology of `num_drafts` after every node, on `depth` levels."""
-    if num_drafts < 1 or depth < 1:
-        raise InvalidInput(f"{num_drafts} drafts, depth {depth}: give at least 1 of both")
+    check_counts(num_drafts=num_drafts, depth=depth)
     if count_power(num_drafts, depth) > 100_000 or depth > MAX_DEPTH:
         raise InvalidInput(
             f"a tree of {num_drafts}x{depth} has over 100,000 leaves or {MAX_DEPTH:,} levels: "
@@ -198,8 +195,7 @@ def k_ary(num_drafts: int, depth: int) -> Topology:
 
 def balanced(num_drafts: int, num_nodes: int) -> Topology:
     """Topology of `num_drafts` after every node, level by level, up to `num_nodes` drafts."""
-    if num_drafts < 1 or num_nodes < 1:
-        raise InvalidInput(f"{num_drafts} drafts, {num_nodes} nodes: give at least 1 of both")
+    check_counts(num_drafts=num_drafts, num_nodes=num_nodes)
     places: dict[Place, int] = {}
     waiting: deque[Place] = deque([()])
     rest = num_nodes
@@ -222,8 +218,7 @@ def sparse(num_nodes: int | None = None) -> Topology:
     """
     if num_nodes is None:
         return Topology(_SPARSE, "sparse")
-    if num_nodes < 1:
-        raise InvalidInput(f"{num_nodes} nodes: give at least 1")
+    check_counts(num_nodes=num_nodes)
     places: dict[Place, int] = {}
     waiting: list[tuple[int, Place]] = [(1, (0,))]
     for _ in range(num_nodes):
@@ -244,8 +239,7 @@ def whole_paths(num_paths: int, depth: int) -> Topology:
 
     After a node that n of the paths go through, n drafts are drawn.
     """
-    if num_paths < 1 or depth < 1:
-        raise InvalidInput(f"{num_paths} paths, depth {depth}: give at least 1 of both")
+    check_counts(num_paths=num_paths, depth=depth)
     if num_paths * depth > 100_000 or depth > MAX_DEPTH:
         raise InvalidInput(
             f"{num_paths} paths of {depth} drafts are over 100,000 drafts or {MAX_DEPTH:,} levels: "
