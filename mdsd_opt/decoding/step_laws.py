@@ -135,7 +135,7 @@ class DeviceLaws:
         """Give every node its target law, and the root the tokens of its tree."""
         logits = self._target.tree_tensor(text, [node.tokens for node in nodes])
         self._vocab_size = logits.shape[-1]
-        weigh = partial(integer_weights, **self._sampling)
+        weigh: Any = partial(integer_weights, **self._sampling)
         tables = {}
         inner = [n for n, node in enumerate(nodes) if node.drafts is not None]
         if inner:  # but in a text's first step

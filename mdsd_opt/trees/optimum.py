@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -266,9 +267,8 @@ class _Programme:
     def _kept(self, used: Vector) -> list[bool]:
         """Whether each row is kept."""
         idle = [0 if use > 1e-12 else n + 1 for n, use in zip(self._idle, used, strict=True)]
-        flags = [n <= _PATIENCE for n in idle]
         self._idle = [n for n in idle if n <= _PATIENCE]
-        return flags
+        return [n <= _PATIENCE for n in idle]
 
 
 class FromAbove(_Programme):
@@ -303,11 +303,8 @@ class FromAbove(_Programme):
         if solution is None:
             return None
         duals = -solution.ineqlin.marginals[self._size :]
-        prices = np.concatenate([[0.0], duals @ matrix])
-        flags = self._kept(duals)
-        rows = zip(self._rows.items(), flags, strict=True)
-        self._rows = dict(row for row, keep in rows if keep)
-        return prices
+        self._rows = dict(compress(self._rows.items(), self._kept(duals)))
+        return np.concatenate([[0.0], duals @ matrix])
 
 
 class FromBelow(_Programme):
@@ -345,6 +342,5 @@ class FromBelow(_Programme):
             return None
         shares = np.maximum(solution.x[size:], 0.0)
         prices = np.concatenate([[0.0], -solution.ineqlin.marginals[size:]])
-        flags = self._kept(shares)
-        self._columns = [c for c, keep in zip(self._columns, flags, strict=True) if keep]
+        self._columns = list(compress(self._columns, self._kept(shares)))
         return shares @ reach / shares.sum(), prices

@@ -102,8 +102,8 @@ class RandomTrees:
     def __init__(self, texts: TextTree, draft: Laws, topology: Topology, make: SchemeMaker) -> None:
         self._texts, self._merges, counts = texts, topology.merges, topology.num_drafts
         if topology.merges:
-            draws = make(draft(()), 1).random_draws
-            if draws is None or not draws.is_replaced:
+            random = make(draft(()), 1).random_draws
+            if random is None or not random.is_replaced:
                 raise UnsupportedScheme(
                     f"{topology.name} merges draws that coincide: its bounds are for drafts "
                     "with_replacement"
