@@ -191,7 +191,6 @@ def _drawn(weights: Any, p: Any, coins: Any) -> Any:
 
 
 def _write(into: Any, places: Any, values: Any, where: Any) -> None:
-    """Write values at places where the condition holds."""
     import torch
 
     into[places] = torch.where(where, values.to(into.dtype), into[places])

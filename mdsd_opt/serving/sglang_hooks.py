@@ -177,14 +177,11 @@ def _drawn_children(draft_input: Any, below: Any, kept: Any, worker: Any) -> Dra
     import torch
 
     first = _first_level(draft_input, len(kept), worker.topk)
-    if below is None:
-        laws = first
-    elif first is None:
-        laws = torch.cat([torch.zeros_like(below[:, :1]), below], 1)
-    else:
-        laws = torch.cat([first, below], 1)
-    if laws is None:
+    if first is None and below is None:
         return None
+    if first is None:
+        first = torch.zeros_like(below[:, :1])
+    laws = first if below is None else torch.cat([first, below], 1)
     rows = rows_of_children(kept, worker.topk, laws.shape[1])
     laws = laws.flatten(0, 1)
     if worker.hot_token_id is not None:  # the draft knows some of the target's tokens

@@ -72,7 +72,6 @@ def sum_bins(
 
 @triton.jit
 def _at(values, n, place):
-    """Value at one place."""
     return tl.sum(tl.where(n == place, values, 0.0), axis=0)
 
 

@@ -265,7 +265,6 @@ class _Programme:
         return None
 
     def _kept(self, used: Vector) -> list[bool]:
-        """Whether each row is kept."""
         idle = [0 if use > 1e-12 else n + 1 for n, use in zip(self._idle, used, strict=True)]
         self._idle = [n for n in idle if n <= _PATIENCE]
         return [n <= _PATIENCE for n in idle]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -112,8 +112,7 @@ def plan_tree(
         )
     levels = _levels(rates, num_nodes, depth)
     if cost is None:
-        topology = _topology(rates, levels, num_nodes, depth)
-        return TreePlan(topology, float(levels[-1].best[-1]))
+        return _plan(rates, levels, num_nodes, depth)
     seconds, most = seconds_of(cost), len(levels)
 
     def speed(size: tuple[int, int]) -> float:
@@ -124,10 +123,9 @@ def plan_tree(
     else:
         pairs = [(n, most) for n in sizes]
     chosen, deepest = max(pairs, key=speed)
-    topology = _topology(rates, levels[:deepest], chosen, depth and deepest)
-    expected = float(levels[deepest - 1].best[chosen])
-    rate = (1.0 + expected) / seconds(topology.num_nodes, topology.depth)
-    return TreePlan(topology, expected, rate)
+    plan = _plan(rates, levels[:deepest], chosen, depth and deepest)
+    took = seconds(plan.topology.num_nodes, plan.topology.depth)
+    return replace(plan, tokens_per_second=(1.0 + plan.expected_accepted) / took)
 
 
 def plans_by_size(table: RateTable, sizes: Sequence[int], max_depth: int) -> Iterator[TreePlan]:
@@ -137,7 +135,7 @@ def plans_by_size(table: RateTable, sizes: Sequence[int], max_depth: int) -> Ite
     for size in sizes:
         depth = max_depth if max_depth < size else None
         levels = limited if depth else _levels(rates, size, None)
-        yield TreePlan(_topology(rates, levels, size, depth), float(levels[-1].best[size]))
+        yield _plan(rates, levels, size, depth)
 
 
 def _takes_levels(cost: Cost | CostByDepth | None) -> bool:
@@ -191,10 +189,8 @@ def _levels(rates: RateTable, num_nodes: int, depth: int | None) -> list[_Level]
     return levels
 
 
-def _topology(
-    rates: RateTable, levels: list[_Level], num_nodes: int, depth: int | None
-) -> Topology:
-    """Topology read from the choices, from the root down."""
+def _plan(rates: RateTable, levels: list[_Level], num_nodes: int, depth: int | None) -> TreePlan:
+    """Plan read from the choices, from the root down."""
     places: dict[Place, int] = {}
     waiting: list[tuple[Place, int]] = [((), num_nodes)]
     while waiting:
@@ -208,7 +204,8 @@ def _topology(
         waiting += [((*place, rank), share) for rank, share in enumerate(shares) if share]
     places = places or {(): 1}
     deepest = max(map(len, places)) + 1
-    return Topology(places, f"planned{num_nodes}" + (f"/{depth}" if deepest == depth else ""))
+    name = f"planned{num_nodes}" + (f"/{depth}" if deepest == depth else "")
+    return TreePlan(Topology(places, name), float(levels[-1].best[num_nodes]))
 
 
 def _sizes(num_nodes: int, cost: Cost | CostByDepth | None) -> range:

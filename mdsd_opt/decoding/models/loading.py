@@ -84,7 +84,10 @@ class LoadedModel:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, with the special tokens that the tokenizer puts around it."""
-        return [int(token) for token in self.tokenizer(text)["input_ids"]]
+        return self._ids(text)
+
+    def _ids(self, text: str, **options: bool) -> list[int]:
+        return [int(token) for token in self.tokenizer(text, **options)["input_ids"]]
 
     def encode_message(self, text: str) -> list[int]:
         """Token ids of a user's message, and the start of the answer, in the chat template.
@@ -104,9 +107,7 @@ class LoadedModel:
             raise InvalidInput(
                 f"the chat template of {self.name} fails: {error}. Leave --chat out"
             ) from error
-        return [
-            int(token) for token in self.tokenizer(whole, add_special_tokens=False)["input_ids"]
-        ]
+        return self._ids(whole, add_special_tokens=False)
 
     @property
     def is_on_device(self) -> bool:
@@ -267,8 +268,8 @@ def without_layers(loaded: LoadedModel, skip: Sequence[int]) -> LoadedModel:
     """
     import torch
 
-    *outer_names, layers_name = _where_layers_are(loaded.model).split(".")
-    layers = attrgetter(".".join((*outer_names, layers_name)))(loaded.model)
+    place, layers = _layers_of(loaded.model)
+    *outer_names, layers_name = place.split(".")
     skipped = sorted(set(skip))
     if not set(skipped) <= set(range(len(layers))) or len(skipped) == len(layers):
         raise InvalidInput(
@@ -421,13 +422,10 @@ def _weights_hash(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _where_layers_are(model: Any) -> str:
+def _layers_of(model: Any) -> tuple[str, Any]:
     for place in _LAYERS:
-        try:
-            attrgetter(place)(model)
-        except AttributeError:
-            continue
-        return place
+        with contextlib.suppress(AttributeError):
+            return place, attrgetter(place)(model)
     raise InvalidInput(
         f"{type(model).__name__} keeps its decoder layers where this package does not look, so "
         "none can be skipped: give a draft model instead"

@@ -272,7 +272,6 @@ READERS: tuple[type[TreeReader], ...] = (TreePass, CachedPaths, WholePaths)
 
 
 def _num_common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Number of tokens that two texts have in common at their beginning."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((n for n, (ours, theirs) in pairs if ours != theirs), min(len(one), len(other)))
 

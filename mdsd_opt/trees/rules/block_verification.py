@@ -61,7 +61,6 @@ def ends_along(nodes: Sequence[Node], laws: Sequence[Law]) -> list[Stop]:
 
 
 def _law_of_one(node: Node) -> Law:
-    """Law of the only draft after a node."""
     assert node.drafts is not None
     draws = node.drafts.random_draws
     if draws is None:
