@@ -74,12 +74,12 @@ class TreeArguments(NamedTuple):
         device = self.candidates.device
         wanted = f"{dtype} {list(shape)} on {device}"
         if not hasattr(tensor, "is_contiguous"):
-            told = type(tensor).__name__
-            raise InvalidInput(f"{name} is of {told}; pass a torch tensor: {wanted}")
-        given = str(tensor.dtype).removeprefix("torch.")
-        if tuple(tensor.shape) != shape or given != dtype or tensor.device != device:
+            kind = type(tensor).__name__
+            raise InvalidInput(f"{name} is of {kind}; pass a torch tensor: {wanted}")
+        kind = str(tensor.dtype).removeprefix("torch.")
+        if tuple(tensor.shape) != shape or kind != dtype or tensor.device != device:
             raise InvalidInput(
-                f"{name} is {given} {_shape(tensor)} on {tensor.device}; pass {wanted}, "
+                f"{name} is {kind} {_shape(tensor)} on {tensor.device}; pass {wanted}, "
                 "as candidates and target_probs have it"
             )
         if not tensor.is_contiguous():
@@ -89,12 +89,12 @@ class TreeArguments(NamedTuple):
         """Children of every node, [bs, N, C], with -1 after the last."""
         import torch
 
-        found, child = [], self.retrive_next_token
+        ranks, child = [], self.retrive_next_token
         for _ in range(max(self.candidates.shape[1] - 1, 1)):
-            found.append(child)
+            ranks.append(child)
             sibling = self.retrive_next_sibling.gather(1, child.clamp(min=0))
             child = torch.where(child >= 0, sibling, -1)
-        return torch.stack(found, -1)
+        return torch.stack(ranks, -1)
 
 
 def _size(tensor: Any, ndim: int, axis: int = -1) -> int:

@@ -135,18 +135,18 @@ def _usage(cubin: bytes, tools: Path) -> tuple[int, int, int]:
         file.flush()
         usage = _said(tools / "cuobjdump", "-res-usage", file.name)
         code = _said(tools / "nvdisasm", "-c", file.name)
-    found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
-    assert found, usage
-    return int(found[1]), int(found[2]), len(re.findall(r"\b(?:LDL|STL)\b", code))
+    match = re.search(r"REG:(\d+) STACK:(\d+)", usage)
+    assert match, usage
+    return int(match[1]), int(match[2]), len(re.findall(r"\b(?:LDL|STL)\b", code))
 
 
 def _usage_of_amd(code: str) -> tuple[int, int, int]:
     """Vector registers, bytes of scratch, and spilled registers, as the assembly declares them."""
 
     def declared(name: str) -> int:
-        found = re.search(rf"\.{name}:\s+(\d+)", code)
-        assert found, name
-        return int(found[1])
+        match = re.search(rf"\.{name}:\s+(\d+)", code)
+        assert match, name
+        return int(match[1])
 
     spills = declared("vgpr_spill_count") + declared("sgpr_spill_count")
     return declared("vgpr_count"), declared("private_segment_fixed_size"), spills

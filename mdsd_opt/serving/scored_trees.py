@@ -79,16 +79,16 @@ def draft_tree(model: ModelOfTexts, children: Children, depth: int, num_nodes: i
     drafted: list[_Drafted] = []
     laws, num_drafts = [], 1
     for _ in range(depth):
-        made = children(model([node.text for _, node in level]))
-        laws.append(made.laws)
-        num_drafts, first = made.tokens.shape[1], len(drafted)
+        drafts = children(model([node.text for _, node in level]))
+        laws.append(drafts.laws)
+        num_drafts, first = drafts.tokens.shape[1], len(drafted)
         # products in the precision of the scores, as an engine has them
-        parents = torch.tensor([node.score for _, node in level], dtype=made.scores.dtype)
-        scores = (parents[:, None] * made.scores.cpu()).tolist()
+        parents = torch.tensor([node.score for _, node in level], dtype=drafts.scores.dtype)
+        scores = (parents[:, None] * drafts.scores.cpu()).tolist()
         drafted += [
             _Drafted((*node.text, token), score, place)
             for (place, node), tokens, of_node in zip(
-                level, made.tokens.tolist(), scores, strict=True
+                level, drafts.tokens.tolist(), scores, strict=True
             )
             for token, score in zip(tokens, of_node, strict=True)
         ]

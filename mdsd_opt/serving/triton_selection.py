@@ -35,15 +35,15 @@ MOST_STEPS = tl.constexpr(32)
 def bins_of(p, q, NUM_BINS: tl.constexpr):
     """Bins of tokens: even in p / (p + 2 q), the last for q = 0."""
     t = tl.div_rn(p, tl.where(q > 0.0, p + HALF * q, 1.0))
-    found = tl.minimum(tl.maximum((t * (NUM_BINS - 1)).to(tl.int32), 0), NUM_BINS - 2)
-    return tl.where(q > 0.0, found, NUM_BINS - 1)
+    place = tl.minimum(tl.maximum((t * (NUM_BINS - 1)).to(tl.int32), 0), NUM_BINS - 2)
+    return tl.where(q > 0.0, place, NUM_BINS - 1)
 
 
 @triton.jit
-def _row_of_children(rows, node_row, child, num_nodes, BY_CHILD: tl.constexpr):
-    """Row of draft laws from which the children of a node were drawn, all as the first."""
+def row_of_child(rows, node_row, child, BY_CHILD: tl.constexpr):
+    """Row of draft laws from which a child was drawn: its own, or that of its parent."""
     if BY_CHILD:
-        return tl.load(rows + node_row // num_nodes * num_nodes + child)
+        return tl.load(rows + child)
     else:
         return node_row
 
@@ -57,7 +57,8 @@ def sum_bins(
     node_row = tl.program_id(0).to(tl.int64)
     child = tl.load(first_child + node_row)
     if child != -1:
-        q_row = _row_of_children(rows, node_row, child, num_nodes, BY_CHILD)
+        root_row = node_row // num_nodes * num_nodes
+        q_row = row_of_child(rows + root_row, node_row, child, BY_CHILD)
         if q_row >= 0:
             tokens = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
             inside = tokens < vocab_size
@@ -105,7 +106,7 @@ def plan_nodes(
     selected = first * 0 - 1
     q_row = first * 0 - 1
     if first != -1:
-        q_row = _row_of_children(rows, node_row, first, num_nodes, BY_CHILD)
+        q_row = row_of_child(rows + root_row, node_row, first, BY_CHILD)  # all as the first
     if q_row >= 0:
         n = tl.arange(0, NUM_BINS)
         sums_p = tl.load(sums + node_row * 2 * NUM_BINS + n)

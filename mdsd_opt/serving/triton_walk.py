@@ -13,7 +13,7 @@ import triton.language as tl
 
 from mdsd_opt.serving.arguments import TreeArguments
 from mdsd_opt.serving.selection import NUM_BINS, Selection
-from mdsd_opt.serving.triton_selection import bins_of
+from mdsd_opt.serving.triton_selection import bins_of, row_of_child
 
 #: Number of tokens that are processed together.
 BLOCK = 4096
@@ -120,15 +120,6 @@ def _draw(
 
 
 @triton.jit
-def _row_of_child(rows, node_row, child, BY_CHILD: tl.constexpr):
-    """Row of draft laws from which a child was drawn: its own, or that of its parent."""
-    if BY_CHILD:
-        return tl.load(rows + child)
-    else:
-        return node_row
-
-
-@triton.jit
 def _child_left(
     target, drafts, ratios, p_row, q_row, scale, candidates, next_sibling, first, child, vocab_size,
     NUM_BINS: tl.constexpr,
@@ -193,7 +184,7 @@ def walk_trees(
         if NUM_BINS > 0:
             other = tl.load(selected + p_row)
         while (other != -1) & (chosen == -1) & (tries < num_drawn):
-            row = _row_of_child(rows, p_row, other, BY_CHILD)
+            row = row_of_child(rows, p_row, other, BY_CHILD)
             token = tl.load(candidates + other)
             q_x = tl.load(drafts + row * vocab_size + token, mask=row >= 0, other=0.0)
             if q_x > 0.0:

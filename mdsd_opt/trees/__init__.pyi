@@ -28,7 +28,7 @@ from .rules.race import Race as Race
 from .rules.top_down import TopDown as TopDown
 from .topology import (
     MAX_DEPTH as MAX_DEPTH, AutoTree as AutoTree, DynamicTree as DynamicTree, Place as Place,
-    PlannedTree as PlannedTree, RateTable as RateTable, Rates as Rates, Topology as Topology,
+    PlannedTree as PlannedTree, RateTable as RateTable, Topology as Topology,
     Tree as Tree, ValuedTopology as ValuedTopology, balanced as balanced, chain as chain,
     expected_accepted as expected_accepted, initial_rates as initial_rates, k_ary as k_ary,
     parse_topology as parse_topology, place_values as place_values, rates_among as rates_among,

@@ -204,9 +204,12 @@ class TreePass(TreeReader):
         return {}
 
     def _forget(self, count: int) -> None:
-        """Remove so many tokens from the end of the cache."""
         if count > 0:
-            self.cache.crop(-count)
+            self._crop(count)
+
+    def _crop(self, count: int) -> None:
+        """Remove so many tokens from the end of the cache."""
+        self.cache.crop(-count)
 
 
 class CachedPaths(TreeReader):
@@ -334,7 +337,7 @@ class StaticTreePass(TreePass):
             return {}
         return {"cache_position": torch.arange(start, stop, device=self._device)}
 
-    def _forget(self, count: int) -> None:
+    def _crop(self, count: int) -> None:
         for layer in self.cache.layers:
             if hasattr(layer, "cumulative_length"):
                 layer.cumulative_length.sub_(count)
