@@ -155,9 +155,7 @@ class AutoGrowth(Growth):
     ) -> Node:
         return Node((), ()) if self._is_plain else super().grow(model, make, rng, depth)
 
-    def observe(
-        self, root: Node, accepted: Sequence[int], seconds: tuple[float, float] = (0.0, 0.0)
-    ) -> None:
+    def observe(self, root: Node, accepted: Sequence[int], seconds: tuple[float, float]) -> None:
         self._rates.observe(root, accepted)
         if self._begins:  # a text's first step reads the prompt
             self._begins = False

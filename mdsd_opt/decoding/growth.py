@@ -64,9 +64,7 @@ class Growth:
     def begin(self) -> None:
         """Begin a text."""
 
-    def observe(
-        self, root: Node, accepted: Sequence[int], seconds: tuple[float, float] = (0.0, 0.0)
-    ) -> None:
+    def observe(self, root: Node, accepted: Sequence[int], seconds: tuple[float, float]) -> None:
         """Learn from a finished step, and from the seconds of its draft and of the rest."""
 
 
@@ -79,9 +77,7 @@ class PlannedGrowth(Growth):
         self._tree, self._rates = tree, RunningRates(table)
         self._steps, self._due = 0, _FIRST_REPLAN
 
-    def observe(
-        self, root: Node, accepted: Sequence[int], seconds: tuple[float, float] = (0.0, 0.0)
-    ) -> None:
+    def observe(self, root: Node, accepted: Sequence[int], seconds: tuple[float, float]) -> None:
         self._rates.observe(root, accepted)
         self._steps += 1
         if self._steps == self._due:

@@ -46,10 +46,9 @@ _SPARSE: dict[Place, int] = {
 
 _FORMS = (
     "as drafts x depth (4x3), chain5 for one draft at a time, paths3x4 for three whole paths of "
-    "four drafts, sparse or sparse16, planned16 for "
-    "the plan that accepts most with 16 drafts, planned16/4 in 4 levels, dynamic24 for a tree of "
-    "at most 24 drafts grown "
-    "where acceptance is likeliest, or auto16 for what is fastest, with 16 drafts at most"
+    "four drafts, sparse or sparse16, planned16 for the plan that accepts most with 16 drafts, "
+    "planned16/4 in 4 levels, dynamic24 for a tree of at most 24 drafts grown where acceptance is "
+    "likeliest, or auto16 for what is fastest, with 16 drafts at most"
 )
 
 

@@ -195,5 +195,5 @@ def test_a_growth_begins_with_a_tree_and_plain_steps():
     for _ in range(7):
         root = growth.grow(model, mo.WithReplacement, np.random.default_rng(0))
         drawn.append(root.drafts is not None)
-        growth.observe(root, ())
+        growth.observe(root, (), (0.0, 0.0))
     assert drawn == [True] * 4 + [False] * 3  # the first reads the prompt, and is not timed

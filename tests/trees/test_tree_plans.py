@@ -335,7 +335,7 @@ def test_a_plan_follows_what_is_passed():
     rng = np.random.default_rng(0)
     for _ in range(64):
         root = growth.grow(lambda w: np.full((len(w), 9), 1 / 9), mo.WithReplacement, rng)
-        growth.observe(root, ())
+        growth.observe(root, (), (0.0, 0.0))
     assert growth.shape.topology.depth < deep
 
 
