@@ -3,8 +3,8 @@
 Data flows: draft model -> `grow` -> tree -> target model -> rule -> tokens; `generate` does it step
 after step. A way through the files: `generation` (the loop), `growth` (which trees are drawn) and
 `step_laws` (asking the models); trees and rules stand in the room below, `mdsd_opt.trees`. Beside
-it: `place_rates` and `automatic` (which shape is best), `language_models`, `models` and
-`huggingface` (whose logits), `comparison` (several rules in turn).
+it: `place_rates` (what places are worth), `language_models`, `models` and `huggingface` (whose
+logits), `comparison` (several rules in turn).
 """
 
 import lazy_loader

@@ -13,9 +13,8 @@ from typing import Any, Unpack
 from mdsd_opt.base.array_types import Text
 from mdsd_opt.base.sampling import Sampling, SamplingKeywords
 from mdsd_opt.base.seeds import Rng, drawn_seed, generator_of
-from mdsd_opt.decoding.automatic import growth_of
 from mdsd_opt.decoding.draft_objects import FeatureFeed
-from mdsd_opt.decoding.growth import Growth
+from mdsd_opt.decoding.growth import Growth, growth_of
 from mdsd_opt.decoding.step_laws import (
     DeviceLaws,
     HostLaws,

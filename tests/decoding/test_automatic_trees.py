@@ -20,8 +20,7 @@ from mdsd_opt.decoding import (
     k_ary,
     parse_topology,
 )
-from mdsd_opt.decoding.automatic import AutoGrowth, PooledRates, RunningCosts, growth_of
-from mdsd_opt.decoding.growth import Growth
+from mdsd_opt.decoding.growth import AutoGrowth, Growth, PooledRates, RunningCosts, growth_of
 from mdsd_opt.errors import InvalidInput
 
 Cost = Callable[[int, int], float]

@@ -56,9 +56,9 @@ class Race(TopDown):
             for (node, num_drafts), law in zip(inner, laws, strict=True):
                 drafts = WithoutReplacement(law, num_drafts)
                 order = np.argsort(self._arrivals(node, drafts.q))[:num_drafts]
-                draws = np.where(drafts.q[order] > 0, order, -1)
-                level += node.add_drafts(drafts, np.pad(draws, (0, num_drafts - draws.size),
-                                                        constant_values=-1))  # fmt: skip
+                draws = np.full(num_drafts, -1)
+                draws[: order.size] = np.where(drafts.q[order] > 0, order, -1)
+                level += node.add_drafts(drafts, draws)
         return root
 
     def verify(self, root: Node, rng: np.random.Generator) -> Accepted:
