@@ -84,7 +84,12 @@ def shared_law(
     """
     p, c, k = _opened(targets, weights, num_drafts)
     checked_tolerance("tolerance", tolerance)
-    return _barycentre(p, c) if k == 1 else _by_cuts(p, c, k, tolerance)
+    if k > 1:
+        return _by_cuts(p, c, k, tolerance)
+    q = worth_most(p, c, 1.0)
+    q /= q.sum()
+    rate = float(c @ np.minimum(p, q).sum(axis=1))
+    return SharedLaw(q, rate, rate)
 
 
 def blind_bound(
@@ -179,13 +184,6 @@ def worth_most(p: Floats, c: Floats, mass: float) -> Floats:
     taken[pieces] = np.clip(mass - before, 0.0, widths[pieces])
     masses: Floats = taken.reshape(p.shape).sum(axis=0)
     return masses
-
-
-def _barycentre(p: Floats, c: Floats) -> SharedLaw:
-    q = worth_most(p, c, 1.0)
-    q /= q.sum()
-    rate = float(c @ np.minimum(p, q).sum(axis=1))
-    return SharedLaw(q, rate, rate)
 
 
 def _by_cuts(p: Floats, c: Floats, k: int, tolerance: float) -> SharedLaw:

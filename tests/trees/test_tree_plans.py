@@ -214,8 +214,8 @@ def test_a_cost_is_interpolated_and_not_trusted_beyond_what_was_measured():
 @pytest.mark.parametrize(
     ("asked", "error", "says"),
     [
-        (lambda t: plan_tree(t, 0), InvalidInput, "0 drafts"),
-        (lambda t: plan_tree(t, 4, 0), InvalidInput, "0 levels"),
+        (lambda t: plan_tree(t, 0), InvalidInput, "num_nodes is 0"),
+        (lambda t: plan_tree(t, 4, 0), InvalidInput, "max_depth is 0"),
         (lambda t: plan_tree(t, 10**6), ProblemTooLarge, "1,000,000 drafts"),
         (lambda t: plan_tree(t[1:], 4), InvalidInput, r"\(K \+ 1, K\)"),
         (lambda t: plan_tree(3 * t, 4), InvalidInput, "at most one"),

@@ -11,6 +11,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import takewhile
+from operator import eq
 from typing import Any, ClassVar
 
 import numpy as np
@@ -115,7 +116,7 @@ class TreePass(TreeReader):
             return
         self._nodes = [settled(node) for node in self._nodes]
         self._logits = {settled(node): logits for node, logits in self._logits.items()}
-        known = _num_common(self._read, ids)
+        known = sum(takewhile(bool, map(eq, self._read, ids)))
         if known < len(self._read):
             known = min(known, len(ids) - 1)  # whose last token is read again for its logits
             self._forget(len(self._nodes) + len(self._read) - known)
@@ -272,11 +273,6 @@ class WholePaths(TreeReader):
 
 #: All ways, from the fastest to the one that needs least of a model.
 READERS: tuple[type[TreeReader], ...] = (TreePass, CachedPaths, WholePaths)
-
-
-def _num_common(one: Sequence[int], other: Sequence[int]) -> int:
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((n for n, (ours, theirs) in pairs if ours != theirs), min(len(one), len(other)))
 
 
 def with_ancestors(continuations: Sequence[Text]) -> list[Text]:

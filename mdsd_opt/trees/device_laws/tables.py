@@ -82,7 +82,9 @@ def bin_tables(
     """
     summed = summed_on_cpu if transfers.is_host(targets.device) else summed_on_device
     sums, ends, drawn, races, bins = summed(targets, drafts, draws, num_drafts, replaced, num_bins)
-    lowest, highest = _ratios(ends)
+    low, high = np.moveaxis(ends.astype(np.float64), -1, 0)  # of n/m; an empty bin has none
+    lowest = ratios_at(np.maximum(low - _ROUNDING, 0.0))
+    highest = ratios_at(np.minimum(high + _ROUNDING, 1.0))
     tables = []
     for i, count in enumerate(num_drafts):
         total = sums[i].sum(axis=0)
@@ -182,13 +184,6 @@ def summed_on_cpu(
         drawn[i] = tokens, n[tokens], m[tokens], bins[i, tokens]
         races.append(partial(race_sums_of_row, m, bins[i], num_drafts[i], num_bins))
     return sums, ends, drawn, races, torch.from_numpy(bins)
-
-
-def _ratios(ends: Vector) -> tuple[Vector, Vector]:
-    """Bounds of n/m in each bin, both [n, B]; an empty bin has none."""
-    low = np.maximum(ends[..., 0].astype(np.float64) - _ROUNDING, 0.0)
-    high = np.minimum(ends[..., 1].astype(np.float64) + _ROUNDING, 1.0)
-    return ratios_at(low), ratios_at(high)
 
 
 def race_sums_on_device(
