@@ -43,13 +43,7 @@ _BLOCK, _LANES = 1024, 256
 
 
 def token_ids_of(draft: Any) -> Integers | None:
-    """Part of the vocabulary that a draft has; None if it has the whole.
-
-    Raises
-    ------
-    InvalidInput
-        They are no different token ids.
-    """
+    """Ids of the tokens that a draft has, None for all; `InvalidInput` for what is no ids."""
     raw = getattr(draft, "token_ids", None)
     if raw is None:
         return None
@@ -64,14 +58,9 @@ def token_ids_of(draft: Any) -> Integers | None:
 
 
 def spread(own: Any, token_ids: Integers | None, vocab_size: int) -> Any:
-    """Logits of the whole vocabulary from a tensor of a draft's own, -inf elsewhere.
+    """Logits [n, V] from a tensor of a draft's own [n, len(token_ids)], -inf elsewhere.
 
-    [n, len(token_ids)] to [n, V].
-
-    Raises
-    ------
-    InvalidInput
-        Rows of another length than the ids, or ids that the target does not have.
+    `InvalidInput` for rows of another length than the ids, or ids that the target does not have.
     """
     if token_ids is None:
         return own

@@ -99,8 +99,11 @@ def plan_tree(
     rates = _checked(table)
     check_counts(num_nodes=num_nodes, max_depth=1 if max_depth is None else max_depth)
     by_levels = _takes_levels(cost)
-    sizes = _sizes(num_nodes, cost)
-    num_nodes = sizes[-1]
+    if cost is not None and not callable(cost):
+        measured = max(_measured(cost), default=0)
+        if measured < 1:
+            raise InvalidInput("the cost is of no number of drafts: give seconds for some")
+        num_nodes = min(num_nodes, measured)
     depth = None if max_depth is None or max_depth >= num_nodes else max_depth
     if by_levels and depth is None:
         depth = num_nodes
@@ -118,6 +121,7 @@ def plan_tree(
     def speed(size: tuple[int, int]) -> float:
         return (1.0 + float(levels[size[1] - 1].best[size[0]])) / seconds(*size)
 
+    sizes = range(1, num_nodes + 1)
     if by_levels:
         pairs = [(n, d) for n in sizes for d in range(1, min(n, most) + 1)]
     else:
@@ -206,16 +210,6 @@ def _plan(rates: RateTable, levels: list[_Level], num_nodes: int, depth: int | N
     deepest = max(map(len, places)) + 1
     name = f"planned{num_nodes}" + (f"/{depth}" if deepest == depth else "")
     return TreePlan(Topology(places, name), float(levels[-1].best[num_nodes]))
-
-
-def _sizes(num_nodes: int, cost: Cost | CostByDepth | None) -> range:
-    """Numbers of drafts to choose from: no more than were measured."""
-    if cost is None or callable(cost):
-        return range(1, num_nodes + 1)
-    measured = max(_measured(cost), default=0)
-    if measured < 1:
-        raise InvalidInput("the cost is of no number of drafts: give seconds for some")
-    return range(1, min(num_nodes, measured) + 1)
 
 
 def seconds_of(cost: Cost | CostByDepth) -> Callable[..., float]:

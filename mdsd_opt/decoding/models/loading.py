@@ -215,16 +215,14 @@ def load_model(
     if place_on is None:
         options["device_map"] = "auto"
     path = _local_path(name)
-    place: dict[str, Any] = {"pretrained_model_name_or_path": name}
-    if path is not None:
-        place["pretrained_model_name_or_path"] = path
-        if path.is_file():
-            place = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
-    else:
+    place: dict[str, Any] = {"pretrained_model_name_or_path": path or name}
+    place["trust_remote_code"] = False  # None: the library asks whoever sits there
+    if path is None:
         place |= {"revision": revision} if revision is not None else {}
         if not _hub_has_an_address():
             place["local_files_only"] = True
-    place["trust_remote_code"] = False  # None: the library asks whoever sits there
+    elif path.is_file():
+        place |= {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
     with _quiet(transformers), _told_in_a_line(name):
         tokenizer = transformers.AutoTokenizer.from_pretrained(**place)
         model, info = transformers.AutoModelForCausalLM.from_pretrained(
