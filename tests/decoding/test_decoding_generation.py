@@ -144,7 +144,7 @@ def test_trees_grown_by_acceptance_keep_to_their_budget(pair):
         for node in root.walk():
             node.target = target(node.tokens)
         assert get_rule("level_sequential").expected_accepted(root) >= 0.0
-    with pytest.raises(InvalidInput, match="num_nodes=0"):
+    with pytest.raises(InvalidInput, match="num_nodes is 0"):
         DynamicTree(0, 2, 3)
 
 
