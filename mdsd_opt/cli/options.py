@@ -143,18 +143,6 @@ class Printed:
     ] = None
 
 
-@dataclass(frozen=True)
-class Form(Printed, Picture):
-    """Requested forms of a view; those that cannot be written are refused beforehand."""
-
-    page: Page = None
-
-    def __post_init__(self) -> None:
-        from mdsd_opt.cli.view import check_form
-
-        check_form(self)
-
-
 @dataclass(frozen=True, slots=True)
 class Folder:
     """Settings by which the shards of a folder are scored."""

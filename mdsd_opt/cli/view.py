@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from mdsd_opt._version import __version__
 from mdsd_opt.base.files import atomic_write, check_writable
 from mdsd_opt.base.frames import as_csv, markdown_table
-from mdsd_opt.cli.options import Form
+from mdsd_opt.cli.options import Page, Picture, Printed
 from mdsd_opt.cli.output import (
     console_of,
     filled_down,
@@ -32,7 +32,6 @@ from mdsd_opt.cli.output import (
     to_results,
 )
 from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
-from mdsd_opt.plots import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -103,25 +102,30 @@ class View:
     rows: Sequence[Mapping[str, Any]] = ()  # lines of CSV
 
 
-def check_form(form: Form) -> None:
-    """Raise where forms of a view do not go together, or cannot be written."""
-    named = {"--json": form.as_json, "--csv": form.as_csv, "--latex": form.as_latex}
-    names = [name for name, on in {**named, "--markdown": form.as_markdown}.items() if on]
-    if len(names) > 1:
-        raise InvalidInput(f"{' and '.join(names)} both given: choose one")
-    if form.words is not None and names[:1] not in (["--latex"], ["--markdown"], ["--csv"]):
-        raise InvalidInput("--table goes with --latex, --markdown or --csv")
-    if form.style not in _STYLES:
-        raise UnknownName.among("style", form.style, _STYLES)
-    if form.width is not None and not 1 <= form.width <= 40:
-        raise InvalidInput(f"--width is {form.width}: give inches from 1 to 40")
-    changes = (form.width is not None, form.style != "screen", form.no_title)
-    if form.plot is None and any(changes):
-        raise InvalidInput("--width, --style and --no-title go with --plot")
-    if form.plot is not None:
-        check_plot_path(form.plot)
-    if form.page is not None:
-        check_page_path(form.page)
+@dataclass(frozen=True)
+class Form(Printed, Picture):
+    """Requested forms of a view; those that cannot be written are refused beforehand."""
+
+    page: Page = None
+
+    def __post_init__(self) -> None:
+        named = {"--json": self.as_json, "--csv": self.as_csv, "--latex": self.as_latex}
+        names = [name for name, on in {**named, "--markdown": self.as_markdown}.items() if on]
+        if len(names) > 1:
+            raise InvalidInput(f"{' and '.join(names)} both given: choose one")
+        if self.words is not None and names[:1] not in (["--latex"], ["--markdown"], ["--csv"]):
+            raise InvalidInput("--table goes with --latex, --markdown or --csv")
+        if self.style not in _STYLES:
+            raise UnknownName.among("style", self.style, _STYLES)
+        if self.width is not None and not 1 <= self.width <= 40:
+            raise InvalidInput(f"--width is {self.width}: give inches from 1 to 40")
+        changes = (self.width is not None, self.style != "screen", self.no_title)
+        if self.plot is None and any(changes):
+            raise InvalidInput("--width, --style and --no-title go with --plot")
+        if self.plot is not None:
+            check_plot_path(self.plot)
+        if self.page is not None:
+            check_page_path(self.page)
 
 
 @to_results()
@@ -335,6 +339,8 @@ def _show(part: str | Section) -> None:
 
 def check_plot_path(path: str | os.PathLike[str]) -> None:
     """Raise unless a picture can be drawn and written there."""
+    from mdsd_opt.plots import new_figure
+
     suffix = Path(path).suffix.lower()
     if suffix not in _FORMATS:
         raise InvalidInput(f"cannot draw {path}: give a name that ends in {', '.join(_FORMATS)}")
@@ -350,6 +356,8 @@ _PAGES = (".html", ".htm")
 
 def check_page_path(path: str | os.PathLike[str]) -> None:
     """Raise unless a page can be made, and written there."""
+    from mdsd_opt.plots import new_figure
+
     if Path(path).suffix.lower() not in _PAGES:
         raise InvalidInput(f"--report is {path}: give a name that ends in .html")
     check_writable(path)

@@ -30,7 +30,7 @@ from mdsd_opt.cli.audits import (
     verifier,
 )
 from mdsd_opt.cli.audits.common import Audited, VerdictOptions
-from mdsd_opt.cli.options import Form, gathered_as, options_of, read_by_typer
+from mdsd_opt.cli.options import gathered_as, options_of, read_by_typer
 from mdsd_opt.errors import InvalidInput
 
 #: Modules of the kinds by name, in the order of the help.
@@ -52,7 +52,7 @@ def told_of(kind: str) -> str:
 def run_kind(kind: str, values: Mapping[str, Any]) -> None:
     """Audit a subject of this kind, show what came of it, and exit with its code."""
     from mdsd_opt.cli.output import look_here_for_modules
-    from mdsd_opt.cli.view import present
+    from mdsd_opt.cli.view import Form, present
     from mdsd_opt.evidence import Bar
 
     module, verdict = KINDS[kind], gathered_as(VerdictOptions, values)

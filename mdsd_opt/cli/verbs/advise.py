@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mdsd_opt.cli import options
+from mdsd_opt.cli.view import Form
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def advise(
     sampling: options.SamplingOptions,
     kind: options.Kind = None,
     confidence: options.Confidence = 0.95,
-    form: options.Form,
+    form: Form,
     threads: options.Threads = None,
     progress: options.Progress = None,
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from mdsd_opt.cli import options
+from mdsd_opt.cli.view import Form
 from mdsd_opt.errors import InvalidInput, UnknownName
 
 #: Ends of names by the names of forms; ends of pictures are their own names.
@@ -57,7 +58,7 @@ def bench(
     formats: Annotated[
         str | None, "Of a folder --out: json, csv, markdown, latex, html, png, svg, pdf; several."
     ] = None,
-    form: options.Form,
+    form: Form,
     saved: Annotated[
         Path | None,
         typer.Option("--from", help="Measure nothing: show and draw a saved .json again."),

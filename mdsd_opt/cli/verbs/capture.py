@@ -70,7 +70,7 @@ def capture(
     filters given: mdsd-opt rates shows them as it does those of stored logits.
     """
     from mdsd_opt.cli.output import look_here_for_modules, remark
-    from mdsd_opt.cli.view import View, present
+    from mdsd_opt.cli.view import Form, View, present
     from mdsd_opt.corpora import RatesConfig
     from mdsd_opt.corpora import capture as capturing
     from mdsd_opt.decoding import ReadDraft, load_model
@@ -125,7 +125,7 @@ def capture(
         f"{out}: {'rates of ' if rates_only else ''}{count:,} positions of {len(ids)} prompts "
         f"in {len(manifest.shards)} shards, V = {manifest.settings['vocab_size']:,}"
     )
-    present(View(conclusion=[sentence], document=manifest.as_json()), options.Form(as_json=as_json))
+    present(View(conclusion=[sentence], document=manifest.as_json()), Form(as_json=as_json))
 
 
 def _skipped_layers(draft: str) -> list[int]:

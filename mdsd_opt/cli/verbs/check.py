@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from mdsd_opt.cli import options
+from mdsd_opt.cli.view import Form
 from mdsd_opt.errors import InvalidInput
 
 
@@ -121,7 +122,7 @@ def _settle(conjecture: str, settling: Settling, function: Callable[..., Any]) -
     if not 0 < settling.memory < math.inf:
         raise InvalidInput(f"--memory is {settling.memory}: give a positive number of GiB")
     from mdsd_opt import cddlib_checks
-    from mdsd_opt.cli.view import View, present
+    from mdsd_opt.cli.view import Form, View, present
 
     line = _ProgressLine(options.on_a_terminal(settling.progress))
     try:
@@ -135,7 +136,7 @@ def _settle(conjecture: str, settling: Settling, function: Callable[..., Any]) -
     proof = f"proof for every size: {known.proof}" if known and known.proof else None
     document = {**result.to_dict(), "proof": known.proof if known else ""}
     sentences = [str(result), *([proof] if proof else [])]
-    present(View(conclusion=sentences, document=document), options.Form(as_json=settling.as_json))
+    present(View(conclusion=sentences, document=document), Form(as_json=settling.as_json))
     if result.holds is not True:
         raise typer.Exit(3 if result.holds is None else 1)
 
@@ -158,7 +159,7 @@ def _list(as_json: bool) -> None:
     document = {"conjectures": [c.to_dict() for c in known]}
     present(
         View(tables=tables, conclusion=["", conclusion], document=document),
-        options.Form(as_json=as_json),
+        Form(as_json=as_json),
     )
 
 
@@ -209,7 +210,7 @@ def search(
     refuted, 3 if nothing was found, which proves nothing.
     """
     from mdsd_opt.cddlib_checks import TextClaim, search_laws
-    from mdsd_opt.cli.view import View, present
+    from mdsd_opt.cli.view import Form, View, present
 
     premise = None if given is None else TextClaim(given, vocab_size)
     odd = search_laws(TextClaim(claim, vocab_size, premise), vocab_size, trials=trials, rng=seed)
@@ -235,5 +236,5 @@ def search(
             f"  {x} = ({', '.join(map(str, law))})" for x, law in zip("pq", odd.laws, strict=True)
         )
         lines = [f"REFUTED: {claim}, by {odd.excess} = {float(odd.excess):.6f}, at", *laws]
-    present(View(conclusion=lines, document=document), options.Form(as_json=as_json))
+    present(View(conclusion=lines, document=document), Form(as_json=as_json))
     raise typer.Exit(3 if odd is None else 1)

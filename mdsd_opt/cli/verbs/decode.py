@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mdsd_opt.cli import options
+from mdsd_opt.cli.view import Form
 from mdsd_opt.errors import InvalidInput, MdsdError
 
 if TYPE_CHECKING:
@@ -247,7 +248,7 @@ def _print_document(
     facts: dict[str, Any],
 ) -> None:
     from mdsd_opt.cli.report.decoding import continuation
-    from mdsd_opt.cli.view import View, present
+    from mdsd_opt.cli.view import Form, View, present
 
     entries = [
         {
@@ -260,7 +261,7 @@ def _print_document(
         for text, before, output in zip(texts, ids, outputs, strict=False)
     ]
     facts |= {"observed_accepted": total.to_dict()["accepted_per_step"], "outputs": entries}
-    present(View(document=facts), options.Form(as_json=True))
+    present(View(document=facts), Form(as_json=True))
 
 
 def _sum_up(outputs: list[Generation], total: Metrics, facts: dict[str, Any]) -> None:
@@ -347,8 +348,6 @@ def _compare(
     if not interrupted:
         _require_some(done, rows)
     if done:  # not interrupted at once
-        present(
-            compared_view(rows, num_prompts, interrupted, forecast), options.Form(as_json=as_json)
-        )
+        present(compared_view(rows, num_prompts, interrupted, forecast), Form(as_json=as_json))
     if interrupted:
         raise KeyboardInterrupt

@@ -35,11 +35,11 @@ def plan(
     decode --tree planned16` makes such a plan on the models at hand, and tells what came of it.
     """
     from mdsd_opt.cli.report import plans
-    from mdsd_opt.cli.view import present
+    from mdsd_opt.cli.view import Form, present
     from mdsd_opt.decoding import place_rates
     from mdsd_opt.trees import plan_tree
 
-    form = options.Form(as_json=as_json, **asdict(picture))
+    form = Form(as_json=as_json, **asdict(picture))
     milliseconds = None if cost is None else parse_cost(cost)
     sample = options.given_sample(logits, kind)
     table = place_rates(

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from mdsd_opt.cli import options
+from mdsd_opt.cli.view import Form
 
 
 @options.gathers_options()
@@ -39,7 +40,7 @@ def rates(
     ] = options.VERIFIERS,
     num_drafts: Annotated[str, "Numbers of drafts, as 1-8 or 1,2,4."] = options.NUM_DRAFTS,
     others: options.RatesOptions,
-    form: options.Form,
+    form: Form,
     progress: options.Progress = None,
     folder: options.Folder,
 ) -> None:

@@ -36,14 +36,14 @@ def relax(
     import numpy as np
 
     from mdsd_opt.cli.report.frontiers import frontier_view
-    from mdsd_opt.cli.view import present
+    from mdsd_opt.cli.view import Form, present
     from mdsd_opt.problem import TransportProblem
     from mdsd_opt.solvers import NAMED_RULES, survey_frontier, survey_rules
 
     counts = options.parse_counts(num_drafts)
     if positions < 0:
         raise InvalidInput(f"--positions is {positions}: give a number, or 0 for all")
-    form = options.Form(as_json=as_json, **asdict(picture))
+    form = Form(as_json=as_json, **asdict(picture))
     sample = options.given_sample(logits, kind)
     target = sample.target.reshape(-1, sample.target.shape[-1])
     draft = sample.draft.reshape(-1, sample.draft.shape[-1])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mdsd_opt.cli import options
+from mdsd_opt.cli.view import Form
 
 if TYPE_CHECKING:
     from mdsd_opt.cli.view import View
@@ -30,7 +31,7 @@ def reproduce(
         Path | None, "Of a folder: where the rates of each shard are kept; inside it if left out."
     ] = None,
     save: Annotated[Path | None, "Write the tables as Markdown."] = None,
-    form: options.Form,
+    form: Form,
     verify: options.Verify = True,
     workers: options.Workers = None,
     threads: options.Threads = None,

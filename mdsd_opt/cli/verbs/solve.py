@@ -46,7 +46,7 @@ def solve(
     from mdsd_opt import plots
     from mdsd_opt.cli.output import look_here_for_modules
     from mdsd_opt.cli.report import methods
-    from mdsd_opt.cli.view import Drawing, Section, View, present
+    from mdsd_opt.cli.view import Drawing, Form, Section, View, present
     from mdsd_opt.problem import load_problem
     from mdsd_opt.solvers import get
 
@@ -56,7 +56,7 @@ def solve(
     if time_limit is not None and not time_limit > 0:
         raise InvalidInput(f"--time-limit is {time_limit}: give a positive number of seconds")
     sizes = [] if size is None else options.parse_numbers(size, "--size")
-    form = options.Form(as_json=as_json, **asdict(picture))
+    form = Form(as_json=as_json, **asdict(picture))
     loaded = load_problem(problem)
     rows = methods.method_rows(
         loaded, method, exact=exact, time_limit=time_limit, backend=backend, sizes=sizes

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mdsd_opt.cli import options
+from mdsd_opt.cli.view import Form
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def stability(
     ] = 0.0,
     kind: options.Kind = None,
     confidence: options.Confidence = 0.95,
-    form: options.Form,
+    form: Form,
 ) -> None:
     """How many tokens may change, and where a text may first, if no logit moves by more than delta.
 
