@@ -21,9 +21,6 @@ from mdsd_opt.base.foreign import ran
 from mdsd_opt.errors import InvalidInput, MissingExtra
 from mdsd_opt.trees import Node, Topology
 
-#: Maps p (n + 1, V), q (n, V) and n drafts to the accepted ones and one more token.
-Chain = Callable[[Matrix, Matrix, Text], Any]
-
 #: Splits an answer into those of so many rows.
 Split = Callable[[Any, int], Sequence[Any]]
 
@@ -114,8 +111,10 @@ def torch_needed() -> Any:
     return torch
 
 
-def of_chains(name: str, chain: Chain) -> Callable[[Node | DraftChain], Text]:
-    """Rule for trees of one branch, and for chains, made of a function for chains."""
+def of_chains(
+    name: str, chain: Callable[[Matrix, Matrix, Text], Any]
+) -> Callable[[Node | DraftChain], Text]:
+    """Rule for trees of one branch, and for chains, of a function (p, q, drafts) -> tokens."""
 
     def rule(root: Node | DraftChain) -> Text:
         laid = root if isinstance(root, DraftChain) else DraftChain.of(name, root)

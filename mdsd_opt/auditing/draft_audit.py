@@ -31,7 +31,7 @@ from mdsd_opt.auditing.output_checks import (
 )
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.sight import Sight, direction_check
-from mdsd_opt.auditing.subject import ViolationLog
+from mdsd_opt.auditing.subject import ViolationLog, checked_tuples
 from mdsd_opt.base.array_types import Flags, Tokens, Vector
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.foreign import foreign, ran
@@ -206,12 +206,7 @@ def drawn_tuples(sample: Any, drafts: DraftScheme, rng: np.random.Generator, siz
             else [to_numpy(sample(serving.rng), "drafts") for _ in range(size)]
         )
         tuples = to_numpy(raw, "the drafts returned by sample")
-    if tuples.shape != (size, drafts.num_drafts) or tuples.dtype.kind not in "iu":
-        raise InvalidInput(
-            f"sample returned shape {tuples.shape} and dtype {tuples.dtype}: give token ids of "
-            f"shape ({size}, {drafts.num_drafts}) in draw order, padded with -1"
-        )
-    return tuples.astype(np.int64)
+    return checked_tuples(tuples, (size, drafts.num_drafts), "sample")
 
 
 def _takes_size(sample: Callable[..., Any]) -> bool:

@@ -144,7 +144,7 @@ class DrivenLaw:
     """Law of a callable's output given a draft tuple, found when it is called with the tuple.
 
     Random runs, the options' for each tuple on average, have to be foretold: `num_checks` counts
-    them all, and `unseen` is what they miss with at most 1 - `power`. What is `found` must not
+    them all, and `unseen` is what they miss with at most 1 - `power`. What is `impossible` must not
     happen; `coarse` is as of `DrawTree`. Driving ends with `Undrivable` where the budget does not
     suffice, and where the callable draws raw bits (integers, exponentials) or too many uniforms, or
     compares them with each other.
@@ -159,7 +159,7 @@ class DrivenLaw:
     ) -> None:
         self._subject, self._options, self._budget = subject, options, budget
         self.unseen, self._rng = 1.0, rng
-        self.found: list[Impossible] = []
+        self.impossible: list[Impossible] = []
         self.num_checks = 0
         self.coarse = False
         self.restarting: tuple[str, ...] = ()
@@ -197,7 +197,7 @@ class DrivenLaw:
             where = f", with {leaf.where}" if leaf.where else ""
             if isinstance(outcome, Failure):
                 text = f"drafts {list(at)}{where}, {outcome.message}"
-                self.found.append(Impossible(at, outcome.kind, text, None, leaf.mass))
+                self.impossible.append(Impossible(at, outcome.kind, text, None, leaf.mass))
                 continue
             assert isinstance(outcome, int)
             law[outcome] += leaf.mass
@@ -205,7 +205,7 @@ class DrivenLaw:
                 where = where.replace(", with", " and")
                 text = f"token {outcome} has probability zero, yet comes out with drafts {list(at)}"
                 text += where
-                self.found.append(Impossible(at, "impossible token", text, outcome, leaf.mass))
+                self.impossible.append(Impossible(at, "impossible token", text, outcome, leaf.mass))
         return law
 
     def log_violations(self, law: EnumeratedLaw, log: ViolationLog) -> None:
@@ -215,8 +215,8 @@ class DrivenLaw:
         `Undrivable`.
         """
         log.restarting = self.restarting
-        if self.found and law.output.sum() < 1e-9:
-            raise Undrivable(self.found[0].message)
+        if self.impossible and law.output.sum() < 1e-9:
+            raise Undrivable(self.impossible[0].message)
         for one in self._by_mass():
             _add(one, log, None if one.token is None else law.output[one.token])
 
@@ -230,7 +230,7 @@ class DrivenLaw:
             _add(one, log if one.mass > COARSE else edges)
 
     def _by_mass(self) -> list[Impossible]:
-        return sorted(self.found, key=lambda one: -one.mass)
+        return sorted(self.impossible, key=lambda one: -one.mass)
 
 
 def _add(one: Impossible, log: ViolationLog, in_all: float | None = None) -> None:

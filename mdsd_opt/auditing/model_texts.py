@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mdsd_opt.auditing.randomness.sources import default_rng
 from mdsd_opt.base.array_types import Integers, Model, Text, Vector
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.sampling import Sampling
@@ -18,9 +19,6 @@ from mdsd_opt.trees import Node, Topology, hang, valued
 
 #: Scheme and values of the drafts after each text.
 Hung = dict[Text, tuple[DraftScheme, Integers]]
-
-#: NumPy's own function, kept here because a function under audit may run with another one.
-_default_rng = np.random.default_rng
 
 #: Most texts that an audit tells apart.
 MAX_TEXTS = 200_000
@@ -43,7 +41,7 @@ class TableModel:
         self.vocab_size, self.seed, self.concentration = vocab_size, seed, concentration
 
     def __call__(self, text: Text) -> Vector:
-        rng = _default_rng([self.seed, self.vocab_size, len(text), *text])
+        rng = default_rng([self.seed, self.vocab_size, len(text), *text])
         return rng.dirichlet(np.full(self.vocab_size, self.concentration))
 
 

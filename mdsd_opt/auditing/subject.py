@@ -12,6 +12,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mdsd_opt.auditing.randomness.interception import Serving, served
 from mdsd_opt.base.array_types import Text, Tokens
@@ -235,13 +236,18 @@ def simulated(
     with foreign("simulate", "simulate failed with"), served(rng) as serving:
         drafts, answer = simulate(problem, serving.rng, size)
         tuples = to_numpy(drafts, "the drafts")
-    if tuples.shape != (size, problem.num_drafts) or tuples.dtype.kind not in "iu":
-        raise InvalidInput(
-            f"simulate returned drafts of shape {tuples.shape} and dtype {tuples.dtype}: give "
-            f"token ids of shape ({size}, {problem.num_drafts}), and output tokens, shape ({size},)"
-        )
-    tuples = tuples.astype(np.int64)
+    tuples = checked_tuples(tuples, (size, problem.num_drafts), "simulate")
     return tuples, checked_tokens(answer, tuples, problem, log)
+
+
+def checked_tuples(tuples: NDArray[Any], shape: tuple[int, int], source: str) -> Tokens:
+    """Draft tuples of a shape (N, K) that a function under audit returned."""
+    if tuples.shape != shape or tuples.dtype.kind not in "iu":
+        raise InvalidInput(
+            f"{source} returned drafts of shape {tuples.shape} and dtype {tuples.dtype}: give "
+            f"token ids of shape {shape} in draw order, padded with -1"
+        )
+    return tuples.astype(np.int64)
 
 
 def judged(answer: Any, vocab_size: int) -> int | Failure:

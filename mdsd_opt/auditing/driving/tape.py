@@ -10,7 +10,15 @@ from functools import lru_cache
 
 import numpy as np
 
-from mdsd_opt.auditing.randomness.sources import DOUBLE, Clock, Grid, Shape, Source, categories_at
+from mdsd_opt.auditing.randomness.sources import (
+    DOUBLE,
+    Clock,
+    Grid,
+    Shape,
+    Source,
+    categories_at,
+    default_rng,
+)
 from mdsd_opt.base.array_types import Integers, Vector
 
 #: Most draws in one call that can be explored; a race counts as one.
@@ -74,10 +82,6 @@ class Tail:
         return _row(self.seed, place, width)
 
 
-#: NumPy's own function, kept here because the function under audit may run with another one.
-_default_rng = np.random.default_rng
-
-
 @lru_cache(maxsize=1 << 12)
 def _fraction(seed: int, place: int) -> float:
     digest = hashlib.blake2b(b"%d %d" % (seed, place), digest_size=8).digest()
@@ -86,7 +90,7 @@ def _fraction(seed: int, place: int) -> float:
 
 @lru_cache(maxsize=1 << 12)
 def _row(seed: int, place: int, width: int) -> tuple[float, ...]:
-    return tuple(_default_rng([seed, place]).standard_exponential(width).tolist())
+    return tuple(default_rng([seed, place]).standard_exponential(width).tolist())
 
 
 class Tape(Source):

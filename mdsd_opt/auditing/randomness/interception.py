@@ -31,10 +31,9 @@ from mdsd_opt.auditing.randomness.numpy_draws import (
     served_kind,
 )
 from mdsd_opt.auditing.randomness.python_draws import PythonRandom, answers
-from mdsd_opt.auditing.randomness.sources import ASKED, Source
+from mdsd_opt.auditing.randomness.sources import ASKED, Source, default_rng
 
 #: NumPy's own names, bound before any of them is replaced.
-_default_rng = np.random.default_rng
 _Generator, _RandomState = np.random.Generator, np.random.RandomState
 _python_init: Any = PythonRandom.__init__
 
@@ -127,7 +126,7 @@ class MadeInside:
 
 
 def _numpy_generator(seed: Any) -> Any:
-    return (ServedGenerator if isinstance(seed, ServedBits) else _default_rng)(seed)
+    return (ServedGenerator if isinstance(seed, ServedBits) else default_rng)(seed)
 
 
 def _random_state(seed: Any) -> Any:
@@ -282,7 +281,7 @@ def served(
     by a kernel.
     """
     is_source = isinstance(source, Source)
-    seeds = _default_rng(None if is_source else source)  # type: ignore[arg-type]
+    seeds = default_rng(None if is_source else source)  # type: ignore[arg-type]
     with _LOCK, ExitStack() as stack:
         serving = Serving(source if is_source else None, seeds, generators, stack)  # type: ignore[arg-type]
         yield serving

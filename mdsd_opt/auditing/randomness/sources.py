@@ -24,6 +24,9 @@ from mdsd_opt.base.array_types import Integers, Vector
 
 Shape = tuple[int, ...]
 
+#: NumPy's own function, kept here because a function under audit may run with another one.
+default_rng = np.random.default_rng
+
 #: Folders of code that is not the engine's own.
 _PACKAGES = Path(np.__file__).parents[1]
 _FOREIGN = (

@@ -19,9 +19,6 @@ from mdsd_opt.evidence import Promises
 #: Maps (target, draft) to the first tokens of a text.
 Generate = Callable[[Any, Any], Any]
 
-#: Receives a model's name and the text it was asked about.
-Listener = Callable[[str, Text], None]
-
 
 class Session:
     """Calls of a function with the toy models of a pair of tables.
@@ -62,8 +59,8 @@ class Session:
         assert isinstance(self.target, ModelLaws)
         return Texts(self.target, self.tables.length)
 
-    def outcome(self, listener: Listener) -> Hashable:
-        """First tokens of a text, as many as are compared, or a `Failure`."""
+    def outcome(self, listener: Callable[[str, Text], None]) -> Hashable:
+        """First tokens of a text, or a `Failure`; the listener hears which model was asked what."""
         self._listener = listener
         return outcome_of(lambda: self._tokens(ran(self._generate(*self._models))))
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from mdsd_opt.auditing.randomness.sources import default_rng
 from mdsd_opt.auditing.trial_laws import WideLaws, fixed_laws
 from mdsd_opt.base.array_types import Text, Vector
 from mdsd_opt.errors import InvalidInput
@@ -21,9 +22,6 @@ IMPOSSIBLE = -1e4
 
 #: Least weight of a possible token, beside exponential ones of mean 1.
 _LEAST = 0.05
-
-#: NumPy's own function, kept here because a function under audit may run with another one.
-_default_rng = np.random.default_rng
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class Tables:
             laws = fixed_laws(size)[(1 + sum(text) + len(text)) % 3]
             return (laws.target, laws.draft)[model](text)
         last = text if self.memory is None else text[len(text) - min(self.memory, len(text)) :]
-        rng = _default_rng([self.seed, model, size, len(last), *last])
+        rng = default_rng([self.seed, model, size, len(last), *last])
         weights = rng.exponential(size=size) + _LEAST
         if self.zeros:
             weights[rng.integers(size)] = 0.0
