@@ -81,7 +81,13 @@ def _texts(
 
 def _counts_of_texts(texts: list[tuple[str, str | None]], depth: int | None) -> AcceptedCounts:
     parts = [_counts(name, text, depth) for name, text in _joined_metrics(texts)]
-    whole = parts[0] if len(parts) == 1 else merged(parts, " and ".join(x for x, _ in texts))
+    names = " and ".join(name for name, _ in texts)
+    written = [text for _, text in texts if text and not is_json(text)]
+    logs = [x for x in formats() if x.name.endswith("log") and x.marker is not None
+            and any(map(x.marker.search, written))]  # fmt: skip
+    if logs:  # a run is one engine's
+        _only(logs, f"the run of {names}")
+    whole = parts[0] if len(parts) == 1 else merged(parts, names)
     return whole.deepened(depth)
 
 

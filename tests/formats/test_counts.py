@@ -176,6 +176,17 @@ def test_predictions_in_openais_style(tmp_path):
 VLLM, LLAMA = logs.vllm_log(RUN), logs.llamacpp_log(RUN)
 
 
+def test_logs_of_two_engines_are_no_run(tmp_path):
+    paths = [tmp_path / name for name in ("a.log", "b.log", "c.log")]
+    for path, text in zip(paths, (VLLM, LLAMA, VLLM), strict=True):
+        path.write_text(text)
+    with pytest.raises(UnreadableFile, match=r"mixes what llama.cpp's log and vLLM's log write"):
+        read_counts(paths[:2])
+    assert read_counts(paths[::2]).to_dict()["accepted"] == 2 * read_counts(paths[0]).sum(
+        "accepted"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
