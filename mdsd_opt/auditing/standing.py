@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from mdsd_opt.base.array_types import Vector
 from mdsd_opt.evidence import Interval, carried
 from mdsd_opt.solvers import CostCurve, distances
-
-if TYPE_CHECKING:
-    from mdsd_opt.auditing.audit_report import AuditReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +58,17 @@ class Standing:
 
 
 def standing_of(
-    report: AuditReport, costs: CostCurve, target: Vector, law: Vector | None = None
-) -> Standing | None:
-    """Place of a rule by its report and, where that is known, its output law.
+    tv: float,
+    rate: float,
+    intervals: tuple[Interval | None, Interval | None],
+    costs: CostCurve,
+    target: Vector,
+    law: Vector | None = None,
+) -> Standing:
+    """Place of a rule by its distance and rate, their intervals, and its law where that is known.
 
     The costs are those of the problem's frontier.
     """
-    tv, rate = report.total_variation, report.acceptance_rate
-    if rate is None:
-        return None
-    intervals = report.total_variation_interval, report.acceptance_interval
     tv_interval, rate_interval = intervals if law is None else (None, None)
     kl = None if law is None else distances(law, target).kl
 

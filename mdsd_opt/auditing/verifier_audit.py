@@ -300,9 +300,12 @@ class _Trials:
     def report(self, findings: Findings, law: Vector | None = None) -> AuditReport:
         """Report of findings and, of a rule that is lossy on purpose, where it stands."""
         report = AuditReport.of(findings, "verifier")
-        if self._costs is None:
+        rate = report.acceptance_rate
+        if self._costs is None or rate is None:
             return report
-        standing = standing_of(report, self._costs, self.problem.target, law)
+        intervals = report.total_variation_interval, report.acceptance_interval
+        place = report.total_variation, rate, intervals
+        standing = standing_of(*place, self._costs, self.problem.target, law)
         return replace(report, standing=standing)
 
     def sampled(self, options: Options, drafts_too: bool) -> Findings:
