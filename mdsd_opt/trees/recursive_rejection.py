@@ -71,7 +71,7 @@ def whole_support_masses(target: Numbers, q: Numbers, draws: Integers) -> Number
 
 
 def tried_one_by_one(
-    target: Numbers, demand: float, drafts: DraftScheme | None, values: Values
+    target: Numbers, demand: float, drafts: DraftScheme, values: Values
 ) -> list[int]:
     r"""Indices of the draws to be tried one by one, in this order; empty for other schemes.
 
@@ -86,7 +86,7 @@ def tried_one_by_one(
     the draws is lossless. The target t, shape (V,), has mass `demand` <= 1; `values` are those of
     the places.
     """
-    draws = None if drafts is None else drafts.random_draws
+    draws = drafts.random_draws
     if draws is None:
         return []
     if draws.is_replaced:

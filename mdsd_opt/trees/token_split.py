@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -52,19 +52,19 @@ class TokenSplit:
 
 
 def token_split(
-    target: Numbers, drafts: DraftScheme | None, draws: Integers, values: Values
+    target: Any, drafts: DraftScheme | BinnedDrafts, draws: Integers, values: Values
 ) -> TokenSplit:
     """Masses that go on to the drafts of a node from a target r p, shape (V,), of mass at most one.
 
-    Nothing does at a leaf, where drafts are None. `values`, shape (K,), is what each place is
-    worth, known before the draws. Raises `UnsupportedScheme` for drafts without a prefix order.
+    `values`, shape (K,), is what each place is worth, known before the draws. Raises
+    `UnsupportedScheme` for drafts without a prefix order.
     """
-    if drafts is None or not target.any():
+    if not target.any():
         return TokenSplit({}, 0 * target)
-    law, binned = cast(Any, target), cast(Any, drafts)
-    if isinstance(binned, BinnedDrafts):  # no scheme: weights on a device
-        passed, remains = binned.passed(law, draws, values)
-        return TokenSplit(_by_token(draws, passed), cast(Any, remains))
+    kept: Any
+    if isinstance(drafts, BinnedDrafts):  # no scheme: weights on a device
+        passed, kept = drafts.passed(target, draws, values)
+        return TokenSplit(_by_token(draws, passed), kept)
     if drafts.prefix_form is None:
         raise UnsupportedScheme(
             f"{drafts!r} has no prefix order, which this rule needs: take the name of a verifier "
@@ -111,7 +111,7 @@ def _by_token(draws: Integers, masses: Numbers) -> dict[int, float]:
 
 
 def split_with_tries(
-    target: Numbers, demand: float, drafts: DraftScheme | None, draws: Integers, values: Values
+    target: Numbers, demand: float, drafts: DraftScheme, draws: Integers, values: Values
 ) -> TokenSplit:
     """Result of `token_split` after `tried_one_by_one`, as one plan; with replacement only.
 
@@ -119,10 +119,10 @@ def split_with_tries(
     depends on the draw that was refused, and its mean has no closed form: no try is made.
     """
     tries = []
-    random = None if drafts is None or draws.size == 1 else drafts.random_draws
+    random = drafts.random_draws if draws.size > 1 else None
     if random is not None and random.is_replaced:
         tries = tried_one_by_one(target, demand, drafts, values)
-    if drafts is None or not tries:
+    if not tries:
         return token_split(target, drafts, draws, values)
     masses: defaultdict[int, float] = defaultdict(int)
     q, rest = draft_law(drafts, target), target

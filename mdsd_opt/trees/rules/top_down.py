@@ -48,12 +48,12 @@ class TopDown(TreeRule):
 
     def _decided(self, node: Node) -> tuple[dict[int, float], Stop]:
         """Probability of each draft to come out, and the rest of the token's law."""
+        assert node.drafts is not None
         if isinstance(node.target, BinnedLaw):
             # the extra token may be a draft again, by no more than the bins lose
             split = token_split(node.target, node.drafts, node.draws, node.values)
             left = max(1.0 - sum(split.masses.values()), 0.0)
             return split.masses, Stop(node, left, node.target - split.kept)
-        assert node.drafts is not None
         problem = TransportProblem(node.target, node.drafts)
         law = self._verifier.conditional_law(problem, node.draws)
         rest = law.copy()
