@@ -31,7 +31,6 @@ from mdsd_opt.trees import (
     BinnedDrafts,
     BinnedLaw,
     Node,
-    Place,
     TopDown,
     Topology,
     TreeRule,
@@ -227,13 +226,12 @@ def check_tree(tree: Any, rule: TreeRule) -> None:
 def _is_even(topology: Topology) -> bool:
     if topology.merges:  # as many drafts as paths have come to a node
         return False
-    level: list[Place] = [()]
-    while level:
-        counts = {topology.drafts_at(place) for place in level}
-        if len(counts) > 1:
+    size = 1
+    for depth in range(topology.depth):
+        counts = [k for place, k in topology.num_drafts.items() if len(place) == depth]
+        if len(counts) != size or len({*counts}) > 1:
             return False
-        (count,) = counts
-        level = [(*place, rank) for place in level for rank in range(count)]
+        size *= counts[0]
     return True
 
 

@@ -223,7 +223,7 @@ def load_model(
             place["local_files_only"] = True
     elif path.is_file():
         place |= {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
-    with _quiet(transformers), _told_in_a_line(name):
+    with _loading(name, transformers):
         tokenizer = transformers.AutoTokenizer.from_pretrained(**place)
         model, info = transformers.AutoModelForCausalLM.from_pretrained(
             **place, **options, dtype=getattr(torch, dtype), output_loading_info=True,
@@ -438,23 +438,8 @@ def _shallow(module: Any) -> Any:
 
 
 @contextmanager
-def _told_in_a_line(name: str) -> Iterator[None]:
-    """Raise `UnreadableFile` for any error of the library and its parsers over a file."""
-    try:
-        yield
-    except MemoryError:
-        raise
-    except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        reason = repr(error) if isinstance(error, KeyError) or not lines else lines[0]
-        if reason.endswith(":"):  # what it is comes on the next lines
-            reason = " ".join(lines)
-        raise UnreadableFile(f"cannot load the model {name}: {reason}") from error
-
-
-@contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """Show no progress bars and remarks while a model is loaded; errors still carry their text."""
+def _loading(name: str, transformers: Any) -> Iterator[None]:
+    """Show no progress bars and remarks; raise `UnreadableFile`, in a line, for any error."""
     from huggingface_hub import logging as of_the_hub
 
     logs = (transformers.utils.logging, of_the_hub)
@@ -464,6 +449,14 @@ def _quiet(transformers: Any) -> Iterator[None]:
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             yield
+    except MemoryError:
+        raise
+    except Exception as error:  # of the library and its parsers over a file
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = repr(error) if isinstance(error, KeyError) or not lines else lines[0]
+        if reason.endswith(":"):  # what it is comes on the next lines
+            reason = " ".join(lines)
+        raise UnreadableFile(f"cannot load the model {name}: {reason}") from error
     finally:
         for log, verbosity in zip(logs, verbosities, strict=True):
             log.set_verbosity(verbosity)
