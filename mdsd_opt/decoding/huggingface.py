@@ -148,10 +148,15 @@ def custom_generate(
 
 
 class _Processed:
-    """A model whose logits are processed at every node of a tree."""
+    """A model whose logits, spread over the vocabulary, are processed at every node of a tree."""
 
-    def __init__(self, inner: Any, processors: Any, input_ids: Any, row: int, padding: int) -> None:
+    token_ids = None  # scores are of all tokens
+
+    def __init__(
+        self, inner: Any, vocab_size: int, processors: Any, input_ids: Any, row: int, padding: int
+    ) -> None:
         self._inner, self._processors = inner, processors
+        self._own_ids, self._vocab_size = token_ids_of(inner), vocab_size
         self._row, self._num_rows = row, input_ids.shape[0]
         self._prompt, self._padding, self.device = input_ids[row], padding, input_ids.device
         self._at_once = all(_is_row_by_row(one) for one in processors)
@@ -166,12 +171,13 @@ class _Processed:
 
     def tree_tensor(self, ids: Sequence[int], continuations: Sequence[Text]) -> Any:
         """Tensor with the values of `tree_logits`."""
-        return self._scored(self._inner.tree_tensor(ids, continuations), ids, continuations)
-
-    def _scored(self, logits: Any, ids: Sequence[int], continuations: Sequence[Text]) -> Any:
         import torch
 
-        logits = logits.to(self.device, torch.float32)
+        if hasattr(self._inner, "tree_tensor"):
+            own = self._inner.tree_tensor(ids, continuations)
+        else:
+            own = torch.as_tensor(self._inner.tree_logits(ids, continuations))
+        logits = spread(own, self._own_ids, self._vocab_size).to(self.device, torch.float32)
         text = torch.cat([self._prompt[: self._padding], self._ids([ids])[0]])
         scores = torch.empty_like(logits)
         for length in {len(tokens) for tokens in continuations}:
@@ -214,23 +220,6 @@ def _is_row_by_row(processor: Any) -> bool:
     return type(processor).__name__ in _ROW_BY_ROW
 
 
-class _ProcessedObject(_Processed):
-    """A draft that is no language model, with logits spread over the model's vocabulary."""
-
-    token_ids = None
-
-    def __init__(self, draft: Any, vocab_size: int, *context: Any) -> None:
-        super().__init__(draft, *context)
-        self._token_ids, self._vocab_size = token_ids_of(draft), vocab_size
-
-    def tree_tensor(self, ids: Sequence[int], continuations: Sequence[Text]) -> Any:
-        import torch
-
-        own = torch.as_tensor(self._inner.tree_logits(ids, continuations))
-        logits = spread(own, self._token_ids, self._vocab_size)
-        return self._scored(logits, ids, continuations)
-
-
 class _Scores(NamedTuple):
     """Logits at one position, after and before the processors; [1, V]."""
 
@@ -269,16 +258,8 @@ class _Batch:
         """Results of each step after one of the prompts, see `generate_steps`."""
         import torch
 
-        from mdsd_opt.decoding.models.tree_pass import TreeModel
-
-        padding = self._paddings[row]
-        model, drafter = self._models
-        context = self._processors, self._ids, row, padding
-        self.target = _Processed(model, *context)
-        if isinstance(drafter, TreeModel):
-            draft = _Processed(drafter, *context)
-        else:
-            draft = _ProcessedObject(drafter, self._vocab_size, *context)
+        context = self._vocab_size, self._processors, self._ids, row, self._paddings[row]
+        self.target, draft = (_Processed(model, *context) for model in self._models)
         rng = np.random.default_rng(int(torch.randint(2**62, (1,))))
         return generate_steps(
             self.target, draft, self._prompts[row], rng=rng, max_new_tokens=room, **options
