@@ -192,9 +192,9 @@ class FeatureFeed:
     """Passes the target's hidden states of a text to a draft, as far as it has been read."""
 
     def __init__(self, target: Any, draft: Any) -> None:
-        self._reads = hasattr(draft, "read")
-        self.waits = self._reads or token_ids_of(draft) is not None
-        if not self._reads:
+        self.reads = hasattr(draft, "read")
+        self.waits = self.reads or token_ids_of(draft) is not None
+        if not self.reads:
             return
         if not hasattr(target, "hidden_states"):
             raise InvalidInput(
@@ -209,7 +209,7 @@ class FeatureFeed:
 
     def tell(self, text: Sequence[int]) -> None:
         """Let the draft read what is new, once a step, before it is asked for drafts."""
-        if not self._reads or self._told_of == len(text):
+        if not self.reads or self._told_of == len(text):
             return
         self._told_of = len(text)
         states = self._target.hidden_states(text, self._num_told)
@@ -237,28 +237,18 @@ class ReadDraft:
         """Logits after each of the prefixes that end at `rows`, ascending; [len(rows), V]."""
         import torch
 
-        draft, states, num_read = self._draft, self._states(ids), 0
-        if hasattr(draft, "begin"):
-            draft.begin()
-        logits = np.empty((len(rows), self.vocab_size), np.float32)
-        for n, row in enumerate(rows):
-            if states is not None and row > num_read:
-                draft.read(tuple(ids[num_read:row]), states[num_read:row])
-                num_read = row
-            if states is not None and not num_read:
-                own = torch.zeros(1, self._token_ids.size)
-            else:
-                own = torch.as_tensor(draft.tree_logits(ids[: row + 1], [()]))
-            logits[n] = to_numpy(spread(own, self._token_ids, self.vocab_size))[0]
-        return logits
-
-    def _states(self, ids: Sequence[int]) -> Any:
-        """Hidden states of all tokens, [len(ids), F]; None if the draft does not read them."""
-        if not hasattr(self._draft, "read"):
-            return None
         from mdsd_opt.decoding.models.tree_pass import TreeModel
 
         model = TreeModel(self._target)
-        model.keep_hidden_states(tuple(getattr(self._draft, "features", ())))
-        model.tree_tensor(list(ids), [()])
-        return model.hidden_states(list(ids))
+        feed = FeatureFeed(model, self._draft)
+        if feed.reads:
+            model.tree_tensor(list(ids), [()])
+        logits = np.empty((len(rows), self.vocab_size), np.float32)
+        for n, row in enumerate(rows):
+            feed.tell(ids[:row])
+            if feed.reads and row == 0:
+                own = torch.zeros(1, self._token_ids.size)
+            else:
+                own = torch.as_tensor(self._draft.tree_logits(ids[: row + 1], [()]))
+            logits[n] = to_numpy(spread(own, self._token_ids, self.vocab_size))[0]
+        return logits
