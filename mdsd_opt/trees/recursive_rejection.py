@@ -119,6 +119,12 @@ def best_number(target: Numbers, demand: float, q: Numbers, values: Values) -> i
     return values.size - 1  # to try the last one and to decide about it is the same
 
 
+def ratio_order(target: Numbers, q: Numbers) -> Integers:
+    """Drafted tokens in ascending order of t/q."""
+    drafted = np.flatnonzero(q > 0)
+    return drafted[np.argsort(target[drafted] / q[drafted], kind="stable")]
+
+
 def by_ratio(target: Numbers, q: Numbers) -> tuple[Numbers, Numbers]:
     """Masses of t and q over the drafted tokens, or over groups of similar t/q, in that order."""
     if q.size >= MANY_TOKENS:
@@ -128,8 +134,7 @@ def by_ratio(target: Numbers, q: Numbers) -> tuple[Numbers, Numbers]:
         groups = sums[:NEVER_DRAFTED].reshape(-1, _TOGETHER, 2).sum(axis=1)
         target, q = groups[groups[:, Q] > 0.0].T.copy()
         return target, q
-    drafted = np.flatnonzero(q > 0.0)
-    order = drafted[np.argsort(target[drafted] / q[drafted], kind="stable")]
+    order = ratio_order(target, q)
     return target[order], q[order]
 
 

@@ -24,6 +24,7 @@ from mdsd_opt.base.arrays import SUM_TOLERANCE
 from mdsd_opt.base.checked import floats
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, ProblemTooLarge
+from mdsd_opt.trees.recursive_rejection import ratio_order
 
 #: Most nested prefixes: they are many where the values are nearly the same.
 MAX_PREFIXES = 10_000
@@ -89,7 +90,9 @@ def value_bound(target: Vector, draft: Vector, values: Sequence[float]) -> Value
     prices = np.zeros_like(p)
     if best == 0.0:
         return ValueBound(0.0, prices)
-    order, a, masses = _lorenz(p, q)
+    order = ratio_order(p, q)
+    a = np.minimum(np.concatenate([[0.0], np.cumsum(q[order])]), 1.0)
+    masses = np.concatenate([[0.0], np.cumsum(p[order])])
     if best > MAX_PREFIXES * step:
         raise ProblemTooLarge(
             f"values {other} and {best} are so near that they take over {MAX_PREFIXES:,} prefixes: "
@@ -105,14 +108,6 @@ def value_bound(target: Vector, draft: Vector, values: Sequence[float]) -> Value
             for end in ends:
                 prices[order[:end]] += width
     return ValueBound(total, prices)
-
-
-def _lorenz(target: Vector, draft: Vector) -> tuple[Integers, Vector, Vector]:
-    """Drafted tokens by p/q, and the masses of their prefixes under q and p."""
-    drawn = np.flatnonzero(draft > 0.0)
-    order = drawn[np.argsort(target[drawn] / draft[drawn], kind="stable")]
-    a = np.concatenate([[0.0], np.cumsum(draft[order])])
-    return order, np.minimum(a, 1.0), np.concatenate([[0.0], np.cumsum(target[order])])
 
 
 def _shortest_chain(

@@ -20,7 +20,7 @@ import numpy as np
 from mdsd_opt.base.array_types import Law
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.trees.draft_tree import Node
-from mdsd_opt.trees.recursive_rejection import draft_law
+from mdsd_opt.trees.recursive_rejection import draft_law, ratio_order
 from mdsd_opt.trees.rules.base import Stop, TreeRule
 from mdsd_opt.trees.rules.block_verification import ends_along
 
@@ -49,8 +49,7 @@ def _foremost(root: Node) -> tuple[list[Node], list[Law]]:
     while nodes[-1].drafts is not None:
         node = nodes[-1]
         q = draft_law(node.drafts, node.target)
-        drafted = np.flatnonzero(q > 0)
-        order = drafted[np.argsort(node.target[drafted] / q[drafted], kind="stable")]
+        order = ratio_order(node.target, q)
         ends = np.cumsum(q[order])
         uppers, lowers = lower + (1 - lower) * ends, lower + (1 - lower) * (ends - q[order])
         law = np.zeros_like(q)
