@@ -13,6 +13,7 @@ from support.chain_verifiers import LOSSY, standard
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import chains, on_laws
+from mdsd_opt.auditing.looks import LOOKS
 from mdsd_opt.auditing.trial_laws import standard_laws
 from mdsd_opt.decoding import get_rule
 from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge, UnknownName
@@ -171,7 +172,9 @@ def test_a_limit_of_time_is_named_and_never_makes_a_verdict_better(method: str) 
     assert any(
         note.startswith("the time was up: 0 of 3 small laws were driven") for note in report.notes
     )
-    assert all(200 <= one.report.num_trials <= 400 for one in report.tried)
+    # Small laws have a tenth of a second each, in which a fast machine may look again.
+    counts = {200, *(400 * times for times, _ in LOOKS)}
+    assert {one.report.num_trials for one in report.tried[:3]} <= counts
     assert {one.report.num_trials for one in report.tried[3:]} == {200}  # the least there may be
     whole = mo.audit_chain(standard, seconds=600, **options)
     assert CLASSES.index(whole.verdict_class) <= CLASSES.index(report.verdict_class)
