@@ -146,7 +146,7 @@ def test_verdict_and_distance(name: str) -> None:
     report = report_of(FUNCTIONS[name])
     assert report.verdict_class == row.verdict, report.verdict
     if report.clean:
-        assert report.lossless  # no bias of .05 could have stayed hidden
+        assert report.detectable_bias < 0.07  # in any direction, by so few calls
         assert size_of(report) < 1e-6
         assert not row.size
     else:
