@@ -83,10 +83,10 @@ def _counts_of_texts(texts: list[tuple[str, str | None]], depth: int | None) -> 
     parts = [_counts(name, text, depth) for name, text in _joined_metrics(texts)]
     names = " and ".join(name for name, _ in texts)
     written = [text for _, text in texts if text and not is_json(text)]
-    logs = [x for x in formats() if x.name.endswith("log") and x.marker is not None
-            and any(map(x.marker.search, written))]  # fmt: skip
-    if logs:  # a run is one engine's
-        _only(logs, f"the run of {names}")
+    if len(written) > 1:  # a run is one engine's
+        marked = {x for text in written for x in _marked(text)}
+        if logs := [x for x in formats() if x.name.endswith("log") and x in marked]:
+            _only(logs, f"the run of {names}")
     whole = parts[0] if len(parts) == 1 else merged(parts, names)
     return whole.deepened(depth)
 
@@ -195,8 +195,7 @@ def _counts(name: str, text: str | None, depth: int | None) -> AcceptedCounts:
 
 def _of_content(text: str, name: str, depth: int | None) -> AcceptedCounts:
     if not is_json(text):
-        known = [x for x in formats() if x.marker is not None and x.marker.search(text)]
-        if known:
+        if known := _marked(text):
             reader = _only(known, name)
             more = [depth] if reader.takes_depth else []
             parts = _called(reader.of_text, reader.name, name, text, name, *more)
@@ -207,6 +206,11 @@ def _of_content(text: str, name: str, depth: int | None) -> AcceptedCounts:
     if any(steps.is_step(record) for _, record in records):
         return steps.counts_of_arrays(steps.in_arrays(records), name, depth)
     return _of_records(records, name)
+
+
+def _marked(text: str) -> list[Format]:
+    """Formats whose mark a text has."""
+    return [x for x in formats() if x.marker is not None and x.marker.search(text)]
 
 
 def _called(reader: Any, of: str, where: str, *arguments: Any) -> list[Any]:
