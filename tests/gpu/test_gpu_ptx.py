@@ -116,8 +116,15 @@ def barriers(device: Device, kernel: Kernel) -> Iterator[tuple[str, tuple[int, .
 
 
 #: Barriers that no case needs: of windows, which leave nothing open; where each of 128 threads has
-#: a group of its own, which 512 have not; and where nearly all of q is in few tokens.
-NOT_NEEDED = {"best_zoomed_prefix": 1, "race_tables": 2, "race_groups": 1}
+#: a group of its own, which 512 have not; where nearly all of q is in few tokens; and where a block
+#: that is alone with a row looks for both sides' filters.
+NOT_NEEDED = {
+    "best_zoomed_prefix": 1,
+    "binned_token_filters": 1,
+    "packed_fixed_drafts": 1,
+    "race_tables": 2,
+    "race_groups": 1,
+}
 
 #: Of all kernels, those that a first look needs.
 FIRST = (RATIO_TABLES, BEST_PREFIX, DRAFT_SELECTION)

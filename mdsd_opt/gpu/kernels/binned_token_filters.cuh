@@ -180,7 +180,6 @@ class FilterSearches {
     for (u32 i = threadIdx.x; !by_mass && i < search.num_listed; i += blockDim.x)
       if (ordered(search.listed[i]) >= search.least_listed)
         atomicAdd(&search.kept, units(search.listed[i]));
-    __syncthreads();
   }
 
   const Logits<P>& p_;
@@ -219,9 +218,9 @@ __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
     return;
   }
   Logits<P> p = logits_of(Rows<P>{target, target_outer, target_inner}, row, inner,
-                          {target_high, target_low, target_none});
+                          {target_high, target_low, nullptr});
   Logits<Q> q = logits_of(Rows<Q>{draft, draft_outer, draft_inner}, row, inner,
-                          {draft_high, draft_low, draft_none});
+                          {draft_high, draft_low, nullptr});
   Share share = share_of_block(vocab_size, kShareStep);
   memory.sums.clear();
   if (threadIdx.x < 2) {

@@ -55,14 +55,15 @@ __device__ inline float in_weights(float sum, float shift) {
 template <bool kFiltered, class P, class Q>
 class FixedDraftSearch {
  public:
-  __device__ FixedDraftSearch(const Logits<P>& p, const Logits<Q>& q, Share share,
+  __device__ FixedDraftSearch(const Logits<P>& p, const Logits<Q>& q, int vocab_size,
                               PackedFixedDraftsMemory& memory)
-      : p_(p), q_(q), share_(share), memory_(memory) {}
+      : p_(p), q_(q), vocab_size_(vocab_size), memory_(memory) {}
 
   // Find the `most` likeliest drafts, by weights relative to nothing; false if these do not do.
   __device__ bool find(int most) {
     PackedFixedDraftsMemory& first = *in_block(&memory_, 0);
-    FirstPass own = first_pass<kFiltered>(p_, q_, share_);
+    Share share = share_of_block(vocab_size_, kShareStep);
+    FirstPass own = first_pass<kFiltered>(p_, q_, share);
     float largest = own.largest;
     if (threadIdx.x == 0) memory_.num_listed = 0;
     float threshold = group_threshold<kShareStep / kPack<P, Q>>(largest, most, memory_.groups);
@@ -78,7 +79,7 @@ class FixedDraftSearch {
         if (place < kMostListed) first.listed[place] = rank_of(token, y);
       };
       for_each_kept_pack<kFiltered, 1>(
-          p_, q_, share_,
+          p_, q_, share,
           [&](int token, const auto&, const auto& y) {
             for (int i = 0; i < kPack<P, Q>; i++) list(token + i, y[i]);
           },
@@ -99,24 +100,34 @@ class FixedDraftSearch {
     return true;
   }
 
-  // What `num_fixed` drafts accept, and one from the rest unless all are fixed.
-  __device__ double rate(int num_fixed, bool last_is_drawn) {
-    float rest = rest_from(in_block(&memory_, 0)->likeliest[last_is_drawn ? num_fixed : 0]);
-    float shift = whole_unit_shift(rest), factor = memory_.p_sum / in_weights(rest, shift);
-    RowUnits units{{0.0f, memory_.p_shift}, {0.0f, shift}, kPackedRow};
-    LeastSums sums;
-    u32 fixed;
+  // What the drafts accept, one of them drawn from the rest unless all are fixed, for each K. That takes
+  // one pass over the row, and another one where the factor was off; a loop inside the other would keep
+  // more than there are registers for.
+  __device__ void tell(bool last_is_drawn, const int* counts, int num_counts, double* rates) {
+    float shift = 0.0f, factor = 0.0f;
 #pragma unroll 1
-    for (int round = 0; round < 2; round++) {
-      sums = sums_of(units, factor, num_fixed, fixed, round);
+    for (int pass = 0; pass < 2 * num_counts; pass++) {
+      int num_fixed = counts[pass / 2] - (last_is_drawn ? 1 : 0);
+      if (pass % 2 == 0) {
+        float rest = rest_from(in_block(&memory_, 0)->likeliest[last_is_drawn ? num_fixed : 0]);
+        shift = whole_unit_shift(rest);
+        factor = memory_.p_sum / in_weights(rest, shift);
+      }
+      u32 fixed;
+      RowUnits units{{0.0f, memory_.p_shift}, {0.0f, shift}, kPackedRow};
+      LeastSums sums = sums_of(units, factor, num_fixed, fixed, pass % 2);
       float p_sum = sums.p, q_sum = sums.q;
-      if (!last_is_drawn || fabsf(__fmaf_rn(factor, q_sum, -p_sum)) <= kFactorSlack * p_sum) break;
+      bool is_off = last_is_drawn && !(fabsf(__fmaf_rn(factor, q_sum, -p_sum)) <= kFactorSlack * p_sum);
       factor = p_sum / q_sum;
+      if (is_off && pass % 2 == 0) continue;
+      double all = sums.p, rate = fixed / all;
+      if (last_is_drawn) {
+        double least = static_cast<double>(fixed) + sums.least_p;
+        rate = fmin(least / all + sums.least_q / static_cast<double>(sums.q), 1.0);
+      }
+      if (cluster_rank() == 0 && threadIdx.x == 0) rates[pass / 2] = rate;
+      pass |= 1;
     }
-    double all = sums.p;
-    if (!last_is_drawn) return fixed / all;
-    double least = static_cast<double>(fixed) + sums.least_p;
-    return fmin(least / all + sums.least_q / static_cast<double>(sums.q), 1.0);
   }
 
  private:
@@ -143,8 +154,9 @@ class FixedDraftSearch {
       memory_.fixed[i] = own;
     }
     LeastSums sums{};
-    Share share = share_;
-    asm volatile("" : "+r"(share.begin), "+r"(share.end));  // or addresses would be kept from K to K
+    int vocab_size = vocab_size_;
+    asm volatile("" : "+r"(vocab_size));  // or the share and its addresses would be kept from K to K
+    Share share = share_of_block(vocab_size, kShareStep);
     for_each_weighed_pack<kFiltered>(p_, q_, share, units,
                                      [&](float p_weight, float q_weight, float, float, float dither) {
                                        sums.add(p_weight, q_weight, factor, dither);
@@ -164,25 +176,20 @@ class FixedDraftSearch {
 
   Logits<P> p_;
   Logits<Q> q_;
-  Share share_;
+  int vocab_size_;
   PackedFixedDraftsMemory& memory_;
 };
 
 template <bool kFiltered, class P, class Q>
-__device__ void rates_of_fixed_drafts(const Logits<P>& p, const Logits<Q>& q, Share share,
+__device__ void rates_of_fixed_drafts(const Logits<P>& p, const Logits<Q>& q, int vocab_size,
                                       bool last_is_drawn, const int* counts, int num_counts,
                                       double* rates, int* is_open, PackedFixedDraftsMemory& memory) {
-  bool is_first = cluster_rank() == 0 && threadIdx.x == 0;
   int most = 1;
   for (int j = 0; j < num_counts; j++) most = max(most, counts[j]);
-  FixedDraftSearch<kFiltered, P, Q> search(p, q, share, memory);
+  FixedDraftSearch<kFiltered, P, Q> search(p, q, vocab_size, memory);
   bool is_found = search.find(most);
-  if (is_first) *is_open = !is_found;
-#pragma unroll 1
-  for (int j = 0; is_found && j < num_counts; j++) {
-    double rate = search.rate(counts[j] - (last_is_drawn ? 1 : 0), last_is_drawn);
-    if (is_first) rates[j] = rate;
-  }
+  if (cluster_rank() == 0 && threadIdx.x == 0) *is_open = !is_found;
+  if (is_found) search.tell(last_is_drawn, counts, num_counts, rates);
   cluster_sync();  // shared memory goes with its block, and others may still be reading it
 }
 
@@ -202,7 +209,6 @@ __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
                           {target_high, target_low, target_filters});
   Logits<Q> q = logits_of(Rows<Q>{draft, draft_outer, draft_inner}, row, inner,
                           {draft_high, draft_low, draft_filters});
-  Share share = share_of_block(vocab_size, kShareStep);
   bool is_first = cluster_rank() == 0 && threadIdx.x == 0;
   if (is_first) is_bad[row] = 0;
   rates += row * num_counts;
@@ -210,8 +216,8 @@ __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
   if (!is_packed(p, q)) {
     if (is_first) *is_open = 1;
   } else if (is_filtered(p, q)) {
-    rates_of_fixed_drafts<true>(p, q, share, last_is_drawn, counts, num_counts, rates, is_open, memory);
+    rates_of_fixed_drafts<true>(p, q, vocab_size, last_is_drawn, counts, num_counts, rates, is_open, memory);
   } else {
-    rates_of_fixed_drafts<false>(p, q, share, last_is_drawn, counts, num_counts, rates, is_open, memory);
+    rates_of_fixed_drafts<false>(p, q, vocab_size, last_is_drawn, counts, num_counts, rates, is_open, memory);
   }
 }

@@ -52,6 +52,7 @@ __device__ u32 least_key_below(const T* row, Share share, u64 limit, TokenFilter
     int part = kDigits / MDSD_CLUSTER_SIZE, begin = cluster_rank() * part;
     for (int b = begin + threadIdx.x; b < begin + part; b += blockDim.x) {
       u64 sum = 0;
+#pragma unroll 1  // or the addresses in all blocks would be kept
       for (u32 rank = 0; rank < MDSD_CLUSTER_SIZE; rank++)
         sum += joined(in_block(memory.low, rank)[b], in_block(memory.high, rank)[b]);
       first[b] = sum;
@@ -127,10 +128,10 @@ __global__ void MDSD_CLUSTER __launch_bounds__(512, 2)
   Maxima maxima = row_maxima(p_row, q_row, share, memory.maxima);
   if (!maxima.is_bad) {
     ClusterSum cluster_sum(memory.cluster_sums);
-    Filter p = find_filter(p_row, share, bits, {target_high, target_low, target_none},
+    Filter p = find_filter(p_row, share, bits, {target_high, target_low, nullptr},
                            maxima.target, {target_one_hot, top_k, top_p, log2_min_p}, cluster_sum,
                            memory);
-    Filter q = find_filter(q_row, share, bits, {draft_high, draft_low, draft_none}, maxima.draft,
+    Filter q = find_filter(q_row, share, bits, {draft_high, draft_low, nullptr}, maxima.draft,
                            {draft_one_hot, top_k, top_p, log2_min_p}, cluster_sum, memory);
     if (cluster_rank() == 0 && threadIdx.x == 0) {
       target_filters[row] = p;
