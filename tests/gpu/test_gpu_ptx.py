@@ -116,9 +116,12 @@ def barriers(device: Device, kernel: Kernel) -> Iterator[tuple[str, tuple[int, .
 
 
 #: Barriers that no case needs: of windows, which leave nothing open; where each of 128 threads has
-#: a group of its own, which 512 have not; where nearly all of q is in few tokens; and where a block
-#: that is alone with a row looks for both sides' filters.
+#: a group of its own, which 512 have not; where nearly all of q is in few tokens; where a block that
+#: is alone with a row looks for both sides' filters; where threads that take places, and no nodes,
+#: read what each has found itself; and of windows with many heavy tokens.
 NOT_NEEDED = {
+    "best_race_prefix": 1,
+    "best_zoomed_race_prefix": 2,
     "best_zoomed_prefix": 1,
     "binned_token_filters": 1,
     "packed_fixed_drafts": 1,

@@ -39,10 +39,12 @@ def flat_rows(vocab_size: int) -> tuple[NDArray[np.float32], NDArray[np.float32]
     return target.astype(np.float32), draft.astype(np.float32)
 
 
-def flat_race_rows(vocab_size: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The same for three drafts without replacement: P = Q for all prefixes of equal tokens."""
-    n, size = np.arange(1.0, vocab_size + 1), float(vocab_size)
-    ends = n * (n - 1) * (n - 2) / (size * (size - 1) * (size - 2))
+def flat_race_rows(
+    vocab_size: int, num_drafts: int = 3
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The same for drafts without replacement: P = Q for all prefixes of equal tokens."""
+    inside = np.arange(1.0, vocab_size + 1)[:, None] - np.arange(num_drafts)
+    ends = (inside / inside[-1]).prod(axis=1)
     target = np.log(np.maximum(np.diff(ends, prepend=0.0), 1e-12))[None].astype(np.float32)
     return target, np.zeros_like(target)
 
@@ -128,6 +130,7 @@ def _race_in_all_passes(runtime: PtxRuntime) -> bytes:
         (crowded + rng.normal(size=crowded.shape) * 1e-5, crowded, (1, 2, 5)),
         (closer + rng.normal(size=closer.shape) * 1e-3, closer, (1,)),
         (*flat_race_rows(60), (3,)),
+        (*flat_race_rows(90, 20), (20,)),
         (near_rows(1, 4096)[0], np.arange(4096.0)[None] * -0.01, (32,)),
         (*near_rows(2, 4), (2, 4, 5)),
     ]
