@@ -28,9 +28,6 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 #: Largest shared memory of a block on sm_86, sm_89 and sm_120.
 SMALLEST_SHARED_BYTES = 99 * 1024
 
-#: Kernels that may neither use a stack nor spill registers.
-TIGHT = ("tables", "best_", "groups", "selection", "drafted", "residual")
-
 #: Instructions a token, at most: without what only heavy tokens go through, and with it; and those
 #: of the unit of exp2, reciprocals and conversions.
 MOST_INSTRUCTIONS = {
@@ -56,8 +53,9 @@ def check(kernel: Kernel, types: tuple[str, str] | None, architecture: str) -> N
     assert len(machine.code) > 1000
     assert "warning" not in machine.log
     assert 0 < machine.registers <= (MOST_REGISTERS if kernel.in_clusters else 128)
-    # For sm_80 the assembler spills a hundred bytes of `race_tables` with 16-bit logits.
-    if any(word in kernel.name for word in TIGHT) and architecture != "sm_80":
+    # For sm_80 the assembler spills 12 bytes of `ratio_tables` and 52 of `race_tables`; of
+    # `rejection` 64 for sm_90, between its passes.
+    if kernel.name != "rejection" and architecture != "sm_80":
         assert machine.stack_bytes == machine.spill_bytes == 0
 
 
