@@ -116,9 +116,9 @@ def barriers(device: Device, kernel: Kernel) -> Iterator[tuple[str, tuple[int, .
 
 
 #: Barriers that no case needs: of windows, which leave nothing open; where each of 128 threads has
-#: a group of its own, which 512 have not; where nearly all of q is in few tokens; where a block that
-#: is alone with a row looks for both sides' filters; where threads that take places, and no nodes,
-#: read what each has found itself; and of windows with many heavy tokens.
+#: a group of its own, which 512 have not; where nearly all of q is in few tokens; where a block
+#: that is alone with a row looks for both sides' filters; where threads that take places, and no
+#: nodes, read what each has found itself; and of windows with many heavy tokens.
 NOT_NEEDED = {
     "best_race_prefix": 1,
     "best_zoomed_race_prefix": 2,
