@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from mdsd_opt._version import __version__
-from mdsd_opt.cli.audits import KINDS, audit, command_of, told_of
+from mdsd_opt.cli.audits import KINDS, Kinds, audit, command_of, told_of
 from mdsd_opt.cli.config import Configured
 from mdsd_opt.cli.options import Panelled
 from mdsd_opt.cli.output import verb_running
@@ -76,14 +76,14 @@ _VERBS = {
     stability: "How far a text may change if its logits move a little.",
     reproduce: "A paper's experiment on your logits.",
 }
-_kinds = typer.Typer(rich_markup_mode=None, subcommand_metavar="KIND SUBJECT ...")
+_kinds = typer.Typer(cls=Kinds, rich_markup_mode=None, subcommand_metavar="KIND SUBJECT ...")
 for _kind in KINDS:
     _run = verb_running()(command_of(_kind))
     _kinds.command(_kind, cls=Panelled, short_help=told_of(_kind))(_run)
 
 for _verb, _told in _VERBS.items():
     if _verb is audit:
-        _kinds.callback(invoke_without_command=True)(verb_running()(audit))
+        _kinds.callback()(audit)
         app.add_typer(_kinds, name="audit", short_help=_told)
     else:
         app.command(cls=Configured, short_help=_told)(verb_running()(_verb))

@@ -188,4 +188,4 @@ class TestCommand:
     def test_goes_with_a_verifier(self, run_cli: Any, tmp_path: Any) -> None:
         done = run_cli("audit", "--trace", tmp_path / "x.npz", "--lossy")
         assert done.returncode == 2
-        assert "--lossy goes with --verifier" in done.stderr
+        assert "--lossy goes with verifier, not with trace" in done.stderr

@@ -475,8 +475,8 @@ class TestCommandLine:
     @pytest.mark.parametrize(
         ("arguments", "told"),
         [
-            (("--against", "x"), "--against goes with --server"),
-            (("--server", "x", "--recorded", "y"), "--server or --recorded alone"),
+            (("--against", "x"), "or the kind first"),
+            (("--server", "x", "--recorded", "y"), "--server, --recorded alone"),
             (("--server", "x", "--verifier", "rrs"), "alone"),
             (("--server", "x", "--key-variable", "NOT_SET_ANYWHERE"), "is not set"),
             (("--server", "http://127.0.0.1:9"), "no server answers"),

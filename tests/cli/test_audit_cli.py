@@ -233,14 +233,17 @@ def test_a_promise_may_be_a_function_of_the_text(audited: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--promise", "m:f"), "--promise goes with --chain, --text, --server and --recorded"),
-        (("--draft-promise", "m:f"), "and --draft-promise with --chain"),
+        (
+            ("--promise", "m:f"),
+            "--promise goes with chain, text, server, tokens, not",
+        ),
+        (("--draft-promise", "m:f"), "--draft-promise goes with chain, not"),
         (("--detect", "0"), "detect is 0.0: give a total variation above 0, up to 1"),
         (("--detect", "1.5"), "detect is 1.5"),
         (("--detect", "nan"), "detect is nan"),
         (("--tolerate-edge", "nan"), "tolerate_edge is nan: give a probability"),
-        (("--logits", "logits.npz"), "--logits and --vocab-sizes go with --chain and --text"),
-        (("--vocab-sizes", "40"), "--logits and --vocab-sizes go with --chain and --text"),
+        (("--logits", "logits.npz"), "--logits goes with chain, text, not"),
+        (("--vocab-sizes", "40"), "--vocab-sizes goes with chain, text, not"),
         (("--seconds", "-1"), "seconds is -1.0: give a positive number"),
         (("--trials", "0"), "num_trials is 0"),
         (("--method", "guess"), "guess"),

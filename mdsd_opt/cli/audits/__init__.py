@@ -1,21 +1,19 @@
 """mdsd-opt audit: is a verifier, or what an engine ships, lossless, and how far from optimal?
 
 Each kind of subject is one file with the dataclass of its `Options`, the first of which is the
-subject, and `run`. `audit`, without a kind, takes the options of all: ``audit --chain X`` is
-``audit chain X``.
+subject, and `run`. Without a kind, ``audit --chain X`` is ``audit chain X``.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
-from copy import copy
 from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from mdsd_opt.base.files import check_writable
 from mdsd_opt.cli.audits import (
@@ -31,7 +29,7 @@ from mdsd_opt.cli.audits import (
 )
 from mdsd_opt.cli.audits.common import Audited, VerdictOptions
 from mdsd_opt.cli.options import gathered_as, options_of, read_by_typer
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.errors import InvalidInput, UnknownName
 
 #: Modules of the kinds by name, in the order of the help.
 KINDS: dict[str, ModuleType] = {
@@ -112,7 +110,34 @@ def command_of(kind: str) -> Callable[..., None]:
     return read_by_typer(command, [first, *others, *options_of(VerdictOptions)])
 
 
-def audit(context: typer.Context, **values: Any) -> None:
+class Kinds(TyperGroup):
+    """All kinds; ``--chain X`` among the words stands for ``chain X``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        first = args[0] if args else "--"
+        if first not in {*KINDS, *ctx.help_option_names}:
+            subjects = {f"--{fields(KINDS[kind].Options)[0].name}": kind for kind in KINDS}
+            words = [word.partition("=") for word in args]
+            named = [n for n, (word, _, _) in enumerate(words) if word in subjects]
+            if not named and not first.startswith("-"):
+                raise UnknownName.among("kind of audit", first, KINDS)
+            if len(named) != 1:
+                raise InvalidInput(
+                    f"give one of {', '.join(subjects)} alone, or the kind first, as mdsd-opt "
+                    "audit chain module:function, and its options behind it"
+                )
+            (n,) = named
+            option, is_joined, subject = words[n]
+            args = [subjects[option], *args[:n], *[subject] * bool(is_joined), *args[n + 1 :]]
+        own = {kind: {x for y in self.commands[kind].params for x in y.opts} for kind in KINDS}
+        for option in (word.partition("=")[0] for word in args if word.startswith("--")):
+            takers = [kind for kind in KINDS if option in own[kind]]
+            if takers and option not in own.get(args[0], takers):
+                raise InvalidInput(f"{option} goes with {', '.join(takers)}, not with {args[0]}")
+        return super().parse_args(ctx, args)
+
+
+def audit() -> None:
     """Settle whether a verifier, or a recorded engine, is lossless.
 
     Each kind has options of its own, as mdsd-opt audit chain --help says. Without a kind,
@@ -120,72 +145,3 @@ def audit(context: typer.Context, **values: Any) -> None:
 
     Exit code 0 for PASS, 1 for FAIL, 3 where too little was seen to say so.
     """
-    asked = {name: value for name, value in values.items() if value is not None}
-    if context.invoked_subcommand is None:
-        run_kind(_kind_asked(asked), asked)
-    elif asked:
-        name = next(iter(asked)).replace("_", "-")
-        raise InvalidInput(f"--{name} goes behind the kind: {context.invoked_subcommand} ...")
-
-
-def _all_options() -> list[inspect.Parameter]:
-    """Options of all kinds, each once, hidden, and None where it is not given."""
-    parameters: dict[str, inspect.Parameter] = {}
-    for group in (*(module.Options for module in KINDS.values()), VerdictOptions):
-        for option in options_of(group):
-            argument = copy(option.annotation.__metadata__[0])
-            argument.hidden = True
-            origin: Any = option.annotation.__origin__
-            hint = Annotated[origin | None, argument]
-            parameters.setdefault(option.name, option.replace(annotation=hint, default=None))
-    return list(parameters.values())
-
-
-read_by_typer(
-    audit,
-    [
-        inspect.Parameter(
-            "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
-        ),
-        *_all_options(),
-    ],
-)
-
-_PROMISES = (
-    "--promise goes with --chain, --text, --server and --recorded, and --draft-promise with --chain"
-)
-_LAWS = "--logits and --vocab-sizes go with --chain and --text"
-
-#: Kinds that are about servers.
-_SERVERS = {"server", "tokens"}
-
-#: Options that are refused but by some kinds, with what is said; others ignore what they lack.
-_REFUSED: dict[str, tuple[set[str], str]] = {
-    "lossy": ({"verifier"}, "--lossy goes with --verifier"),
-    "promise": ({"chain", "text", *_SERVERS}, _PROMISES),
-    "draft_promise": ({"chain", *_SERVERS}, _PROMISES),
-    "logits": ({"chain", "text", "engine", *_SERVERS}, _LAWS),
-    "vocab_sizes": ({"chain", "text", "engine", *_SERVERS}, _LAWS),
-}
-
-
-def _kind_asked(asked: Mapping[str, Any]) -> str:
-    """Kind whose subject is among the options; raise where others do not go with it."""
-    kinds = [kind for kind in KINDS if fields(KINDS[kind].Options)[0].name in asked]
-    taken = {kind: options_of(KINDS[kind].Options) for kind in KINDS}
-    others = {x.name for kind in KINDS if kind not in _SERVERS for x in taken[kind]}
-    for option in (*taken["server"], *taken["tokens"]) if not {*kinds} & _SERVERS else ():
-        name, usual = option.name, option.default
-        if name not in others and asked.get(name, usual) != usual:
-            raise InvalidInput(f"--{name.replace('_', '-')} goes with --server or --recorded")
-    if len(kinds) > 1 and {*kinds} & _SERVERS:
-        raise InvalidInput("give --server or --recorded alone")
-    if len(kinds) != 1:
-        raise InvalidInput(
-            "give one of --verifier, --chain, --text, --tree, --trace, --streams and --engine, or "
-            "--server or --recorded"
-        )
-    for name, (takers, refusal) in _REFUSED.items():
-        if name in asked and kinds[0] not in takers:
-            raise InvalidInput(refusal)
-    return kinds[0]
