@@ -51,7 +51,7 @@ class Batch:
         """Whether to ask for a device: arrays of NumPy go there on request only."""
         if self.device is None:
             return {self.logits.target.library, self.logits.draft.library} != {"numpy"}
-        return self.device == "gpu"
+        return self.device != "cpu"
 
     def rates(self, keep_axis: bool = True) -> Any:
         """Rates by the CPU, shape (..., len(num_drafts)); without the last axis on request."""
@@ -69,9 +69,9 @@ def _dask_rates(batch: Batch, keep_axis: bool) -> Any:
 
     A row of logits must lie in one chunk, so the last axis is rechunked where it does not.
     """
-    if batch.device == "gpu":
+    if batch.device not in (None, "cpu"):
         raise InvalidInput(
-            'device="gpu" takes no Dask arrays: call acceptance_rates on their blocks'
+            f'device="{batch.device}" takes no Dask arrays: call acceptance_rates on their blocks'
         )
     import dask.array as da
 

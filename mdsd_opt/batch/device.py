@@ -55,7 +55,7 @@ def on_device(
 ) -> Any | None:
     """Results of the device, or None if the CPU should work on the batch.
 
-    Device None leaves arrays on the host to the CPU, and all that the kernels do not do; "gpu"
+    Device None leaves arrays on the host to the CPU, and all that the kernels do not do; another
     raises instead. ``in_place(runtime, stream, reference)`` is for logits of which a side is on the
     device, and hands results back in the library of `reference`; ``in_chunks(runtime, target,
     draft)`` is for arrays on the host. Text from them is what is in the way. Where a device was
@@ -63,8 +63,8 @@ def on_device(
     not do; always `InvalidDistribution` for a row that is none.
     """
     held = [side for side in (target, draft) if interop.is_on_device(side)]
-    if device == "gpu":
-        require_device()
+    if device is not None:
+        require_device(f'device="{device}"')
     elif not held or not is_available():
         return None
     interop.require_one_device(target, draft)
@@ -76,8 +76,10 @@ def on_device(
         answer = in_chunks(runtime, target.numpy(), draft.numpy())
     if not isinstance(answer, str):
         return answer
-    if device == "gpu":
-        raise UnsupportedScheme(f'device="gpu": {answer}. device=None computes on the CPU instead.')
+    if device is not None:
+        raise UnsupportedScheme(
+            f'device="{device}": {answer}. device=None computes on the CPU instead.'
+        )
     return None
 
 

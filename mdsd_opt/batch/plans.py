@@ -52,7 +52,7 @@ class _Plan:
         dtype: Any,
         decides: bool = False,
     ) -> None:
-        require_device()
+        require_device("a plan")
         size = checked_integer(vocab_size, "vocab_size")
         self._max_rows = checked_integer(max_rows, "max_rows")
         given = dtype if isinstance(dtype, tuple) else (dtype, dtype)

@@ -102,7 +102,7 @@ def acceptance_rates(
         There are so many drafts without replacement that a row would take more than about ten
         seconds.
     """
-    device = checked_device(device)
+    check_device(device)
     counts = checked_counts(num_drafts)
     threads = None if num_threads is None else checked_integer(num_threads, "num_threads")
     work = RowWork(drafts, verifier, counts, threads, progress, drawn_seed(rng))
@@ -119,11 +119,10 @@ def acceptance_rates(
     return batch.rates(keep_axis)
 
 
-def checked_device(device: str | None) -> str | None:
-    """Place to compute; "cuda" is another word for "gpu"."""
+def check_device(device: str | None) -> None:
+    """Raise `InvalidInput` unless this is a place to compute; "cuda" is another word for "gpu"."""
     if device not in (None, "cpu", "gpu", "cuda"):
         raise InvalidInput(f'device is {device!r}: give None, "cpu", "gpu" or "cuda"')
-    return "gpu" if device == "cuda" else device
 
 
 def checked_counts(num_drafts: int | Sequence[int]) -> tuple[int, ...]:

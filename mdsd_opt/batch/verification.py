@@ -15,7 +15,7 @@ from mdsd_opt.base.keywords import renamed
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.batch.batch import Batch, LogitRows, RowWork, paired_rows
-from mdsd_opt.batch.rates import checked_device
+from mdsd_opt.batch.rates import check_device
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, checked_scheme
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.gpu import Randomness, uniforms_of
@@ -117,7 +117,7 @@ def verify_batch(
     NoDevice
         A device was asked for, and there is none.
     """
-    device = checked_device(device)
+    check_device(device)
     checked_scheme(scheme)
     verifiers.get(verifier)  # an error of names comes before one of arrays
     randomness = randomness_of(rng, step)
@@ -170,7 +170,7 @@ def _decided(
 ) -> BatchVerdict:
     """Output tokens, see `verify_batch`; `uniforms` as rows, in place of `randomness`."""
     pair = batch.logits
-    if relax is not None and batch.device == "gpu":
+    if relax is not None and batch.device not in (None, "cpu"):
         raise UnsupportedScheme('there is no kernel for relaxed targets: give device="cpu"')
     if relax is None and batch.may_use_a_device:
         from mdsd_opt.batch.device import RatesRequest, VerificationRequest, verify_on_device

@@ -171,12 +171,12 @@ def is_available() -> bool:
     return why_unavailable() is None
 
 
-def require_device() -> None:
+def require_device(asker: str) -> None:
     """Raise `NoDevice` unless there is one; it says what is missing and what to install."""
     reason = why_unavailable()
     if reason is not None:
         raise NoDevice(
-            f'device="gpu" needs a CUDA device: {reason}. device=None computes on the CPU instead.'
+            f"{asker} needs a CUDA device: {reason}. device=None computes on the CPU instead."
         )
 
 

@@ -19,6 +19,7 @@ from support.ptx.runtime import Device, PtxRuntime
 import mdsd_opt as mo
 from mdsd_opt.base.arrays import Opened
 from mdsd_opt.batch import device as device_batch
+from mdsd_opt.batch import verify_batch
 from mdsd_opt.batch.device import VerificationRequest, rates_in_chunks, verify_in_chunks
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.gpu import DeviceLogits, Randomness, interop
@@ -163,31 +164,31 @@ class TestWithoutDevice:
     def test_no_driver(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pretend(monkeypatch, self.runtime(RuntimeError("cudaErrorInsufficientDriver")))
         with pytest.raises(gpu_runtime.NoDevice, match=r"cudaErrorInsufficientDriver.*driver"):
-            gpu_runtime.require_device()
+            gpu_runtime.require_device("a plan")
 
     def test_no_device(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pretend(monkeypatch, self.runtime(0))
         with pytest.raises(gpu_runtime.NoDevice, match="CUDA_VISIBLE_DEVICES"):
-            gpu_runtime.require_device()
+            gpu_runtime.require_device("a plan")
 
     def test_too_old(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pretend(monkeypatch, self.runtime(1, "75"))
         with pytest.raises(gpu_runtime.NoDevice, match=r"7\.5.*8\.0"):
-            gpu_runtime.require_device()
+            gpu_runtime.require_device("a plan")
 
     def test_too_little_shared_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pretend(monkeypatch, self.runtime(1, "86", memory=65_536))
         with pytest.raises(gpu_runtime.NoDevice, match="65536 bytes of shared memory"):
-            gpu_runtime.require_device()
+            gpu_runtime.require_device("a plan")
 
     def test_shared_memory_of_small_devices(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pretend(monkeypatch, self.runtime(1, "86", memory=101_376))
-        gpu_runtime.require_device()
+        gpu_runtime.require_device("a plan")
 
     def test_everything_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pretend(monkeypatch, self.runtime(1))
         assert gpu_runtime.is_available()
-        gpu_runtime.require_device()
+        gpu_runtime.require_device("a plan")
 
     @pytest.mark.parametrize("device", [None, "cpu"])
     def test_the_cpu_steps_in(self, monkeypatch: pytest.MonkeyPatch, device: str | None) -> None:
@@ -200,11 +201,27 @@ class TestWithoutDevice:
         with pytest.raises(mo.errors.InvalidInput, match="device is 'tpu'"):
             mo.acceptance_rates([0.0], [0.0], device="tpu")
 
-    def test_dask_arrays_stay_on_the_cpu(self) -> None:
+    @pytest.mark.parametrize("device", ["gpu", "cuda"])
+    def test_errors_name_the_device_as_it_was_given(
+        self, monkeypatch: pytest.MonkeyPatch, device: Any
+    ) -> None:
+        self.pretend(monkeypatch, None)
+        given, (target, draft) = f'^device="{device}"', near_rows(2, 10)
+        with pytest.raises(gpu_runtime.NoDevice, match=given):
+            mo.acceptance_rates(target, draft, device=device)
+        with pytest.raises(gpu_runtime.NoDevice, match=given):
+            verify_batch(target, draft, [[0], [1]], device=device)
+        with pytest.raises(mo.errors.UnsupportedScheme, match="no kernel for relaxed targets"):
+            verify_batch(target, draft, [[0], [1]], relax={"tv": 0.1}, device=device)
+        monkeypatch.setattr(device_batch, "require_device", lambda asker: None)
+        monkeypatch.setattr(device_batch, "runtime_of_device", lambda number: None)
+        monkeypatch.setattr(device_batch.interop, "current_device", lambda: 0)
+        in_the_way = [*map(Opened.of, (target, draft), ("target", "draft"))]
+        with pytest.raises(mo.errors.UnsupportedScheme, match=given):
+            device_batch.on_device(*in_the_way, device, None, lambda *_: "no kernel")
         dask = pytest.importorskip("dask.array")
-        logits = dask.from_array(near_rows(2, 10)[0])
-        with pytest.raises(mo.errors.InvalidInput, match="Dask"):
-            mo.acceptance_rates(logits, logits, device="gpu")
+        with pytest.raises(mo.errors.InvalidInput, match=f"{given} takes no Dask arrays"):
+            mo.acceptance_rates(dask.from_array(target), dask.from_array(draft), device=device)
 
 
 class TestDlpack:
@@ -248,7 +265,7 @@ def test_what_the_kernels_do_not_do_goes_to_the_cpu_unless_the_device_was_asked_
 ) -> None:
     monkeypatch.setattr(device_batch, "runtime_of_device", lambda number: f"runtime {number}")
     monkeypatch.setattr(device_batch, "is_available", lambda: True)
-    monkeypatch.setattr(device_batch, "require_device", lambda: None)
+    monkeypatch.setattr(device_batch, "require_device", lambda asker: None)
     monkeypatch.setattr(device_batch.interop, "is_on_device", lambda array: held)
     monkeypatch.setattr(device_batch.interop, "current_device", lambda: 3)
     monkeypatch.setattr(device_batch.interop, "on_stream_of", lambda array: nullcontext(7))
