@@ -10,12 +10,14 @@ from rich.console import Console
 
 import mdsd_opt as mo
 from mdsd_opt.bench import BenchReport, Record
-from mdsd_opt.cli.output import natural_width, parts_that_fit
+from mdsd_opt.cli.output import filled_down, natural_width, parts_that_fit
+from mdsd_opt.cli.report.advice import advice_view, count_advice_view
 from mdsd_opt.cli.report.bench import conclusion as bench_conclusion
 from mdsd_opt.cli.report.bench import records_tables
 from mdsd_opt.cli.report.decoding import compared_view
 from mdsd_opt.cli.report.rates import conclusion, rates_table
 from mdsd_opt.corpora import RateRow
+from mdsd_opt.data import sample_logits_path
 from mdsd_opt.decoding import ComparedRule, Metrics
 from mdsd_opt.evidence import MeanInterval
 
@@ -35,6 +37,23 @@ def row(verifier: str, half_width: float, scheme: str = "without_replacement") -
 def test_a_single_group_has_no_interval() -> None:
     alone = shown(rates_table([row("optimal", np.nan)], ""))
     assert "no interval where none is shown" in alone
+
+
+def test_the_options_of_an_advice_have_room_on_a_terminal_with_their_speed() -> None:
+    costs: Any = {"target_ms": 20.0, "draft_ms": 2.0}
+    sides = (np.load(sample_logits_path())[name][:4] for name in ("target", "draft"))
+    by_logits: Any = advice_view(mo.advise(*sides, **costs), "").tables[0]
+    assert "planned16/4" in by_logits.table.columns[1].cells
+    counted = mo.advise_from_counts(by_position=[720, 500, 340], steps=1000, **costs)
+    part: Any
+    for part in (by_logits, count_advice_view([counted], "").tables[0]):
+        part.table.title = None
+        assert parts_that_fit(part.table, 80, part.keys) == [part.table]
+    narrow = parts_that_fit(by_logits.table, 50, by_logits.keys)
+    assert len(narrow) > 1
+    for table in narrow:  # a scheme has several trees
+        names = [*zip(filled_down(table.columns[0].cells), table.columns[1].cells, strict=True)]
+        assert len({*names}) == len(names)
 
 
 def test_simulated_rates_are_marked() -> None:

@@ -25,7 +25,7 @@ _LEAST_WIDTH = 0.005
 
 def advice_view(advice: Advice, title: str, **known: Any) -> View:
     """View of an advice: the compared options, the assumptions and the decision."""
-    tables = [Section("Options", table=_options_table(advice, title))]
+    tables = [Section("Options", table=_options_table(advice, title), keys=2)]
     told = [(advice.tree.name, advice.best.in_words), ("costs", advice.costs.told)]
     tables.append(Section("The tree, and what it costs", values=told))
     if advice.batches:
@@ -113,7 +113,7 @@ def _assumed(advice: Advice | CountAdvice) -> Section:
 
 def _chains_table(advice: CountAdvice, title: str) -> Table:
     known = advice.costs is not None
-    of_costs = ("ms a\nstep", "tokens\na second") if known else ()
+    of_costs = ("ms a\nstep", "tokens\n/ s") if known else ()
     above = "speed-up over plain decoding" if known else "without costs: the most it can be"
     return make_table(
         f"{title}\n{above}",
@@ -133,7 +133,7 @@ def _chains_table(advice: CountAdvice, title: str) -> Table:
 def _options_table(advice: Advice, title: str) -> Table:
     return make_table(
         f"tokens a second, by the rates of these logits; higher is better\n{title}",
-        ("drafts", "tree", "accepted", "ms a\nstep", "tokens\na second", "speed-up"),
+        ("drafts", "tree", "accepted", "ms a\nstep", "tokens\n/ s", "speed-up"),
         ((*row.cells, *row.numbers, _speedup(row.speedup)) for row in advice.rows),
         words=("drafts", "tree"),
     )
