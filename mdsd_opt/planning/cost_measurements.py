@@ -254,7 +254,7 @@ def _seconds_of_batch(
             "temperature": 0.0,
             "ignore_eos": True,
         }
-        answer = connection.post("/v1/completions", body, tries=1)
+        answer = _posted(connection, "/v1/completions", body, context)
         drafts = next(iter(holders(answer, "draft_n")), {}).get("draft_n")
         if drafts:
             raise _speculates(connection, f"its answers have draft_n = {drafts}")
@@ -263,7 +263,8 @@ def _seconds_of_batch(
         if count != tokens:
             raise ServerError(
                 f"{connection.url} answered with {count} tokens where {tokens} were asked for: it "
-                "must take ignore_eos, and tell usage"
+                f"must take ignore_eos, tell usage, and have room for {context} words before them "
+                "(--context for fewer)"
             )
 
     began = time.perf_counter()
@@ -292,21 +293,41 @@ def _speculates(connection: Any, why: str) -> ServerError:
 
 
 def _step_ms(ask: Callable[[int, int], float], repeats: int) -> float:
-    """Median milliseconds of a step; `ask` gives the seconds of tokens in the n-th request."""
+    """Median milliseconds of a step; `ask` gives the seconds of tokens in the n-th request.
+
+    The longest that the server has room for is enough.
+    """
     ask(_SHORT, 0)
-    tokens = _LONG
-    while True:
-        taken = [ask(tokens, n) - ask(_SHORT, n) for n in range(1, repeats + 1)]
-        if float(np.median(taken)) > _ENOUGH or tokens >= _LONGEST:
-            return 1e3 * float(np.median(taken)) / (tokens - _SHORT)
-        tokens *= 2
+    tokens, seconds = _LONG, 0.0
+    while seconds <= _ENOUGH and tokens <= _LONGEST:
+        try:
+            taken = [ask(tokens, n) - ask(_SHORT, n) for n in range(1, repeats + 1)]
+        except ServerError:
+            if tokens == _LONG:
+                raise
+            break
+        seconds, tokens = float(np.median(taken)), 2 * tokens
+    return 1e3 * seconds / (tokens // 2 - _SHORT)
+
+
+def _posted(connection: Any, path: str, body: dict[str, Any], context: int) -> Any:
+    from mdsd_opt.servers import Refused
+
+    try:
+        return connection.post(path, body, tries=1)
+    except Refused as error:
+        if error.status not in (400, 413, 422, 500):
+            raise
+        raise ServerError(
+            f"{error}. If {context} tokens before a pass are too many for it, give --context fewer"
+        ) from error
 
 
 def _prompt_ms(connection: Any, prompt: Sequence[int]) -> tuple[int, float]:
     """Tokens of a prompt that llama.cpp's server read anew, and the milliseconds that took."""
     body = {"prompt": [*prompt], "n_predict": 1, "cache_prompt": True, "id_slot": 0}
     read, ms = _read(
-        connection.post("/completion", body, tries=1),
+        _posted(connection, "/completion", body, len(prompt)),
         lambda answer: (int(answer["timings"]["prompt_n"]), float(answer["timings"]["prompt_ms"])),
         f"{connection.url}/completion tells no timings of the prompt",
     )

@@ -1,4 +1,4 @@
-from .connection import Connection as Connection
+from .connection import Connection as Connection, Refused as Refused
 from .laws import Law as Law
 from .report import BetsOutcome as BetsOutcome, ServerReport as ServerReport
 from .server_audit import audit_server as audit_server

@@ -110,8 +110,9 @@ def test_contexts_are_named():
 class Server:
     """Answers as a server does that takes so long for each step, by the requests together."""
 
-    def __init__(self, step_ms=2.0, row_ms=0.5, short=False):
+    def __init__(self, step_ms=2.0, row_ms=0.5, short=False, room=9999, refuses=False):
         self.step, self.row, self.short = step_ms, row_ms, short
+        self.room, self.refuses = room, refuses
         self.kept = []
         self.together = 0
 
@@ -121,6 +122,13 @@ class Server:
         if request.method == "GET":
             return httpx.Response(200, json={"data": [{"id": "m", "meta": {"n_vocab": 300}}]})
         body = json.loads(request.content)
+        asked = body["prompt"]
+        asked = len(asked.split() if isinstance(asked, str) else asked)
+        wanted = body.get("max_tokens", 1)
+        count = min(wanted, self.room - asked) - self.short
+        if count <= 0 or (self.refuses and count < wanted):
+            why = f"{asked} tokens exceed the available context size ({self.room})"
+            return httpx.Response(400, json={"error": {"message": why}})
         if request.url.path == "/completion":
             same = 0
             while same < min(len(self.kept), len(body["prompt"])) and (
@@ -138,7 +146,6 @@ class Server:
         took = 1e-3 * (5.0 + self.step + self.row * self.together) * body["max_tokens"]
         time.sleep(took)
         self.together -= 1
-        count = body["max_tokens"] - self.short
         return httpx.Response(200, json={"usage": {"completion_tokens": count}})
 
 
@@ -151,6 +158,21 @@ def test_steps_of_a_server_by_batch():
     assert four.ms == pytest.approx(9.0, rel=0.25)
     with pytest.raises(ServerError, match=r"7 tokens where 8"):
         time_server("http://m", (1,), transport=httpx.MockTransport(Server(short=True)))
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_server_with_little_room_is_asked_for_less_or_the_error_says_how(refuses):
+    httpx = pytest.importorskip("httpx")
+
+    def given(room):
+        return httpx.MockTransport(Server(step_ms=-4.0, row_ms=0.0, room=room, refuses=refuses))
+
+    (one,) = time_server("http://m", (1,), (16,), repeats=1, transport=given(60))  # not for 80
+    assert one.ms > 0
+    with pytest.raises(ServerError, match=r"--context"):
+        time_server("http://m", (1,), (16,), repeats=1, transport=given(50))
+    with pytest.raises(ServerError, match=r"20 tokens exceed .* --context"):
+        time_llamacpp("http://m", (1, 4), (16,), transport=given(18))
 
 
 def test_rows_of_llamacpp_by_its_timings():
