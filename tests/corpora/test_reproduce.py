@@ -41,6 +41,15 @@ def few(tmp_path_factory):
     return path
 
 
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_one_text_has_no_intervals_and_no_nan(name, tmp_path):
+    sides = (np.random.default_rng(n).normal(size=(1, 6)) for n in range(2))
+    np.savez(tmp_path / "one.npz", **dict(zip(("target", "draft"), sides, strict=True)))
+    result = reproduce(name, CapturedLogits(tmp_path / "one.npz"), **SMALL[name])
+    assert "nan" not in json.dumps(result.to_dict(), allow_nan=False).lower()
+    assert all(published.outcome is Outcome.OPEN for published in result.published)
+
+
 @pytest.fixture
 def corpus(tmp_path):
     return write_corpus(tmp_path / "corpus", num_shards=2)

@@ -300,7 +300,7 @@ def measured_range(gains: Sequence[MeanInterval]) -> str:
 
 def _signed(gain: MeanInterval) -> str:
     mean, low, high = (round(x, 4) + 0.0 for x in (gain.mean, gain.low, gain.high))
-    return f"{mean:+.4f} [{low:+.4f}, {high:+.4f}]"
+    return f"{mean:+.4f}" + (f" [{low:+.4f}, {high:+.4f}]" if low == low else "")
 
 
 def shown(cell: Cell) -> str:

@@ -116,7 +116,7 @@ def _published(
             "abstract",
             "a gap",
             "gap to the optimum: "
-            + ", ".join(f"{x.mean:.4f} ± {x.half_width:.4f} ({who})" for who, x in gaps.items()),
+            + ", ".join(f"{x.shown} ({who})" for who, x in gaps.items()),
             compared(list(gaps.values())),
         ),
     )
