@@ -292,9 +292,9 @@ def _loaded(path: str | os.PathLike[str]) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # zip, pickle, and what PyTorch itself finds wrong
-        reason = str(error).partition("\n")[0][:200]
+        reason = str(error).partition("\n")[0].partition(". ")[0][:200]  # without ways around it
         raise UnreadableFile(
-            f"{path} is no file of tensors that torch.save wrote, or truncated: {reason}"
+            f"{path} is no file of tensors alone that torch.save wrote, or truncated: {reason}"
         ) from error
 
 
