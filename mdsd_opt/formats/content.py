@@ -30,6 +30,11 @@ _DATA = re.compile(r"^data:", re.MULTILINE)
 #: Colours of a terminal.
 _COLOURS = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 
+#: First bytes of a file that the shell of Windows writes for ``> run.log``.
+_MARKS_OF_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+
+_STDIN = "standard input"
+
 #: Names of counts, which grow from chunk to chunk.
 _COUNT = re.compile(r"_tokens$|^spec_(verify|num|accept\w*_|draft)\w*|^num_\w+|^\w+_n(_accepted)?$")
 
@@ -43,10 +48,10 @@ def text_of(path: str | os.PathLike[str], seconds: float = 10.0) -> str:
 
     An address is read twice, as many seconds apart.
     """
-    name = str(path)
+    name = name_of(path)
     if name.startswith(("http://", "https://")):
         return scraped_twice(name, seconds)
-    content = _all_of(sys.stdin.buffer) if is_stdin(path) else read_bytes(path, _MAX_BYTES)
+    content = _all_of(sys.stdin.buffer) if name == _STDIN else read_bytes(path, _MAX_BYTES)
     if content.startswith(b"\x1f\x8b"):
         try:
             with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
@@ -55,15 +60,16 @@ def text_of(path: str | os.PathLike[str], seconds: float = 10.0) -> str:
             raise UnreadableFile(f"{name} is compressed by gzip, and cut or changed") from error
         if len(content) > _MAX_BYTES:
             raise UnreadableFile(f"{name} unpacks to more than {_MAX_BYTES:,} bytes: is it a log?")
-    text = _COLOURS.sub("", content.decode("utf-8-sig", errors="replace"))
+    coding = "utf-16" if content.startswith(_MARKS_OF_UTF_16) else "utf-8-sig"
+    text = _COLOURS.sub("", content.decode(coding, errors="replace"))
     if not text.strip():
         raise UnreadableFile(f"{name} is empty")
     return text
 
 
-def is_stdin(path: str | os.PathLike[str]) -> bool:
-    """Whether a path stands for standard input."""
-    return str(path) in ("-", "/dev/stdin")
+def name_of(path: str | os.PathLike[str]) -> str:
+    """Name of a file, as messages have it."""
+    return _STDIN if str(path) in ("-", "/dev/stdin") else str(path)
 
 
 @functools.lru_cache(maxsize=1)

@@ -19,8 +19,8 @@ from mdsd_opt.formats.content import (
     counted,
     holders,
     is_json,
-    is_stdin,
     is_stream,
+    name_of,
     records_of,
     text_of,
 )
@@ -75,7 +75,7 @@ def _texts(
 ) -> Iterator[tuple[str, str | None]]:
     """Name of each file, as messages have it, and its text, or None if it has arrays."""
     for x in dict.fromkeys([path] if isinstance(path, (str, os.PathLike)) else path):
-        name = "standard input" if is_stdin(x) else str(x)
+        name = name_of(x)
         yield name, None if Path(name).suffix in steps.ARRAYS else text_of(x, seconds)
 
 
@@ -303,10 +303,10 @@ def read_answers(path: PathLike, top: int | None = None) -> Iterator[list[Answer
 
     Raises `UnreadableFile`, which names the line, if the file is missing, broken, or without lists.
     """
-    text = text_of(path)
+    text, name = text_of(path), name_of(path)
     if not (is_json(text) or is_stream(text)):
-        raise _no_lists(str(path))
-    for where, record in records_of(text, str(path)):
+        raise _no_lists(name)
+    for where, record in records_of(text, name):
         yield answers_of(record, where, top)
 
 

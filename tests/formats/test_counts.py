@@ -174,6 +174,10 @@ def test_predictions_in_openais_style(tmp_path):
 
 
 VLLM, LLAMA = logs.vllm_log(RUN), logs.llamacpp_log(RUN)
+STARTED = (
+    "server_args=ServerArgs(speculative_num_steps=3, speculative_eagle_topk=1, "
+    "decode_log_interval=40)\n"
+)
 
 
 def test_logs_of_two_engines_are_no_run(tmp_path):
@@ -204,6 +208,17 @@ def test_logs_of_two_engines_are_no_run(tmp_path):
             "is cut: vllm:spec_decode_num_accepted_tokens is missing",
         ),
         (logs.sglang_log(RUN).rsplit(", accept rate", 1)[0], "is cut or changed"),
+        *(
+            (
+                f"{STARTED}{logs.sglang_log(RUN)}{STARTED.replace(*change)}{logs.sglang_log(RUN)}",
+                told,
+            )
+            for change, told in (
+                (("steps=3", "steps=7"), "num_steps is 3, but .*_num_steps of another start is 7"),
+                (("topk=1", "topk=4"), "topk is 1, but speculative_eagle_topk of another start is"),
+                (("interval=40", "interval=1"), "interval is 40, but .* of another start is 1"),
+            )
+        ),
         (logs.vllm_answers(RUN)[:-9], "line 24 of .* is not JSON"),
         (logs.trtllm_stats(RUN)[:-9], "is not JSON"),
         ('{"timings": {"draft_n": "many"}}', "draft_n is 'many', not a count"),
@@ -224,6 +239,27 @@ def test_what_is_wrong_with_a_log_is_one_clear_error(tmp_path, text, told):
     with pytest.raises((UnreadableFile, InvalidInput), match=told) as caught:
         read_counts(written(tmp_path, text))
     assert "\n" not in str(caught.value)
+
+
+def test_a_log_of_the_shell_of_windows(tmp_path):
+    path = tmp_path / "run.log"
+    path.write_bytes(VLLM.replace("\n", "\r\n").encode("utf-16"))
+    assert read_counts(path).sum("accepted") == read_counts(written(tmp_path, VLLM)).sum("accepted")
+
+
+def test_llamacpp_that_went_back_to_checkpoints_may_count_too_many(tmp_path):
+    start = "0.01.042.457 W srv    load_model: speculative decoding will use checkpoints\n"
+    (note,) = read_counts(written(tmp_path, start + LLAMA)).notes
+    assert "too many may be counted" in note
+    assert not read_counts(written(tmp_path, LLAMA)).notes
+
+
+def test_statistics_of_llamacpp_once_had_no_durations(tmp_path):
+    old = "#calls = 15, #gen drafts = 5, #acc drafts = 5, #gen tokens = 187, #acc tokens = 73\n"
+    counts = read_counts(written(tmp_path, f"statistics ngram_simple: {old}"))
+    assert [counts.sum(x) for x in ("steps", "drafted", "accepted")] == [5, 187, 73]
+    with pytest.raises(UnreadableFile, match="is cut"):  # newer ones have them
+        read_counts(written(tmp_path, f"statistics draft: {old.replace('calls', 'calls(b,g,a)')}"))
 
 
 def test_a_file_that_is_not_there():

@@ -115,8 +115,7 @@ def _published(
             "without replacement and with replacement sampling",
             "abstract",
             "a gap",
-            "gap to the optimum: "
-            + ", ".join(f"{x.shown} ({who})" for who, x in gaps.items()),
+            "gap to the optimum: " + ", ".join(f"{x.shown} ({who})" for who, x in gaps.items()),
             compared(list(gaps.values())),
         ),
     )

@@ -23,7 +23,7 @@ from mdsd_opt.errors import UnreadableFile
 from mdsd_opt.formats.answer import Answer, answer_of
 from mdsd_opt.formats.checks import counts_of
 from mdsd_opt.formats.content import count, holders, lines_of
-from mdsd_opt.formats.counts import AcceptedCounts, Measured, Passes, Speed, passes_of
+from mdsd_opt.formats.counts import AcceptedCounts, Measured, Speed, passes_of
 from mdsd_opt.formats.format import Format
 from mdsd_opt.formats.told import Field, Told, agree, at_most, told_in, told_of
 
@@ -67,8 +67,21 @@ _END = {
 }  # fmt: skip
 
 
+#: Where a target cannot drop rejected drafts in place, and what that does to counts.
+_CHECKPOINTS = "speculative decoding will use checkpoints"
+_DECODED_AGAIN = (
+    "the target goes back to checkpoints: llama.cpp before August 2026 counts tokens that it then "
+    "decodes again as drafts that were accepted, so that too many may be counted"
+)
+
+
 def of_log(text: str, source: str) -> list[AcceptedCounts | None]:
     """Counts of the log, a group for each request."""
+    notes = (_DECODED_AGAIN,) if _CHECKPOINTS in text else ()
+    return [x and replace(x, notes=(*x.notes, *notes)) for x in _of_log(text, source)]
+
+
+def _of_log(text: str, source: str) -> list[AcceptedCounts | None]:
     if re.search(r"\bn_drafted\s*=", text) and not _ACCEPTANCE.search(text):
         return [_of_example(text, source)]
     requests: list[tuple[str, dict[str, Told]]] = []
@@ -86,7 +99,8 @@ def of_log(text: str, source: str) -> list[AcceptedCounts | None]:
             }
         if match := _STATISTICS.search(line):
             if "#gen drafts" in line:
-                numbers = told_in(line, _SUMS, where, "llama.cpp's statistics", [*_SUMS][:4])
+                needed = [*_SUMS][: 4 if "(b,g,a)" in line else 3]  # at first without durations
+                numbers = told_in(line, _SUMS, where, "llama.cpp's statistics", needed)
                 if match[1] in sums and _anew(where, numbers, sums[match[1]][1]):
                     ended.append(sums[match[1]])
                 sums[match[1]] = where, numbers
@@ -168,13 +182,13 @@ def _anew(where: str, numbers: dict[str, Told], before: dict[str, Told]) -> bool
 
 
 def _of_sums(where: str, numbers: dict[str, Told]) -> AcceptedCounts | None:
-    steps, shares, ms = numbers["steps"], numbers.get("shares"), numbers.pop("ms")
+    steps, shares, ms = numbers["steps"], numbers.get("shares"), numbers.pop("ms", None)
     hits = numbers.pop("hits", None)
     if shares is not None and shares.value and hits is not None and steps.value:
         agree(where, shares.at(0), hits / steps)
     return counts_of(
         where, **numbers, depth=_depth(shares, numbers["drafted"], steps), unit="runs",
-        measured=Measured(drafting=(Passes(None, steps.value, ms.value),)),
+        measured=Measured(drafting=passes_of(None, steps.value, ms and ms.value)),
     )  # fmt: skip
 
 

@@ -47,7 +47,11 @@ _PASSES = 40
 
 def of_log(text: str, source: str, depth_given: int | None = None) -> list[AcceptedCounts | None]:
     """Counts of the log, a group for each line."""
-    settings = {name: float(value) for name, value in _ARGUMENT.findall(text)}
+    settings: dict[str, float] = {}
+    for name, value in _ARGUMENT.findall(text):
+        if settings.setdefault(name, float(value)) != float(value):
+            other = Told(f"{name} of another start", float(value))
+            raise Contradiction(source, Told(name, settings[name]), other)
     if depth_given is not None and "speculative_num_draft_tokens" not in settings:
         settings.setdefault("speculative_num_steps", float(depth_given))
     depth = _depth(settings, source)
