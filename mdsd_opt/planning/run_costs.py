@@ -39,7 +39,8 @@ def run_costs(
         shared = {n for n in steps if _between(without, n) is not None} or {*steps}
         usual = max(shared, key=lambda n: often[n]) if shared else 1.0
         batch = max(round(usual), 1)
-    target, draft = _cost_at(target_ms, batch), _cost_at(draft_ms, batch)
+    target = None if target_ms is None else StepCosts(target_ms, 0.0, batch_size=batch).plain()
+    draft = None if draft_ms is None else StepCosts(1.0, draft_ms, batch_size=batch).draft_pass()
     length = counts.sum("drafted") / (counts.sum("steps") + counts.sum("undrafted"))
     num_passes = length if draft_passes is None else min(float(draft_passes), length)
     drafting = counts.measured.draft_ms if draft is None else draft * num_passes
@@ -139,8 +140,3 @@ def _between(table: dict[float, float], batch: float) -> float | None:
 def _range(table: dict[float, float]) -> str:
     low, high = min(table), max(table)
     return f"{low:.3g}" + (f" to {high:.3g}" if high > low else "") + " requests together"
-
-
-def _cost_at(cost: PassCost | None, batch: int) -> float | None:
-    """Milliseconds of a given cost at a batch; None where it is not given."""
-    return None if cost is None else StepCosts(1.0, cost, batch_size=batch).draft_pass()

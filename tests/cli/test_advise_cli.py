@@ -57,6 +57,7 @@ def test_a_picture_needs_no_costs_by_rows(run_cli, logits, tmp_path):
     ("wrong", "told"),
     [
         (("--rows-ms", "1-20"), "--rows-ms is '1-20': give rows and milliseconds"),
+        (("--rows-ms", "1:20,1:30"), "--rows-ms is '1:20,1:30': give rows and milliseconds"),
         (("--max-drafts", "0"), "max_drafts is 0"),
         (("--draft-ms", "-1"), "draft_ms is -1"),
         (("--schemes", "nothing"), "unknown draft scheme"),

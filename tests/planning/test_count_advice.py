@@ -321,6 +321,8 @@ def test_one_cost_alone_is_judged_in_one_place():
     run = Run(counts_given(**counts), (), ())
     with pytest.raises(InvalidInput, match="verify_ms goes with target_ms"):
         advice_of_run(run, verify_ms=1.0)
+    with pytest.raises(InvalidInput, match="target_ms is nan"):
+        advice_of_run(run, target_ms=float("nan"))
     with pytest.raises(InvalidInput, match="costs without target_ms"):
         advice_of_run(run, draft_ms=2.0)
     assert advice_of_run(run).costs is None

@@ -64,9 +64,10 @@ def parse_cost(text: str, option: str = "--cost", of: str = "drafts") -> dict[in
     table: dict[int, float] = {}
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,6})\s*:\s*(\d+\.?\d*|\.\d+)\s*", part)
-        if not match:
+        if not match or int(match[1]) in table:
             raise InvalidInput(
-                f"{option} is {text!r:.60}: give {of} and milliseconds, as 1:20,16:22,64:40"
+                f"{option} is {text!r:.60}: give {of} and milliseconds, as 1:20,16:22,64:40, and "
+                "each number once"
             )
         table[int(match[1])] = float(match[2])
     return table
