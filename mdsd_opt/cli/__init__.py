@@ -14,16 +14,17 @@ from contextlib import suppress
 def main() -> None:
     """Run the command line; errors that are the user's to mend end in one line, not a traceback."""
     _open_what_is_closed()
-    from mdsd_opt.base.long_runs import expect_kernels, waiting
-    from mdsd_opt.cli.app import app
-    from mdsd_opt.cli.kernels import KERNELS
-    from mdsd_opt.cli.output import warnings_as_remarks
     from mdsd_opt.errors import MdsdError
 
     for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show a sign shows a "?"
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
+        from mdsd_opt.base.long_runs import expect_kernels, waiting
+        from mdsd_opt.cli.app import app
+        from mdsd_opt.cli.kernels import KERNELS
+        from mdsd_opt.cli.output import warnings_as_remarks
+
         try:
             verb = " ".join(sys.argv[1:2])
             expect_kernels(KERNELS.get(verb, ()))

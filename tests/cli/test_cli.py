@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -355,6 +356,17 @@ def test_wrong_arrays(run, tmp_path):
     done = run("rates", path)
     assert done.returncode == 2
     assert "row 0" in done.stderr
+
+
+def test_an_interrupt_while_the_program_loads_is_one_line(run_cli, monkeypatch):
+    def interrupted(name, *_):
+        if name == "mdsd_opt.cli.app":
+            raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "mdsd_opt.cli.app")
+    monkeypatch.setattr(sys, "meta_path", [SimpleNamespace(find_spec=interrupted), *sys.meta_path])
+    done = run_cli("rates")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "mdsd-opt: interrupted\n")
 
 
 def test_interrupted_run_leaves_no_half_written_picture(tmp_path):
