@@ -21,5 +21,6 @@ from .stability import (
     text_stability as text_stability,
 )
 from .summary import (
-    CorpusSummary as CorpusSummary, corpus_rates as corpus_rates, score_corpus as score_corpus,
+    CorpusSummary as CorpusSummary, corpus_rates as corpus_rates, results_of as results_of,
+    score_corpus as score_corpus,
 )

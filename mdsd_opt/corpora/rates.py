@@ -14,7 +14,7 @@ from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.frames import data_frame
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.batch import acceptance_rates
-from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, checked_scheme
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.evidence import MeanInterval, mean_interval
 from mdsd_opt.verifiers import batch_verifiers, get
@@ -171,7 +171,7 @@ def combinations(
 ) -> list[tuple[str, str, list[int]]]:
     """Scheme, verifier and the numbers of drafts that go with them; an error if there are none."""
     choices = []
-    for scheme in schemes:
+    for scheme in map(checked_scheme, schemes):
         for verifier in verifiers:
             counts = [k for k in num_drafts if get(verifier).has_batch_rates(scheme, k)]
             if counts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from mdsd_opt.corpora.executors import (
     score_all,
 )
 from mdsd_opt.corpora.rates import RateRow, with_gaps
-from mdsd_opt.corpora.scoring import StoredShard
+from mdsd_opt.corpora.scoring import ShardRates, StoredShard
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import MeanInterval, interval_of_groups
 
@@ -261,6 +261,22 @@ def score_corpus(
     return tasks, finished
 
 
+def results_of(tasks: Sequence[Task | StoredShard]) -> Iterator[ShardRates]:
+    """Results in the order of the shards, which have to be of one pair of models."""
+    size = 0
+    for task in tasks:
+        shard = task.result()
+        if shard is None:
+            raise unreadable(task.path_in, RuntimeError("it changed while results were gathered"))
+        if size not in (0, shard.vocab_size):
+            raise InvalidInput(
+                f"{task.path_in} has {shard.vocab_size} tokens, and the shards before it have "
+                f"{size}: give a folder of one pair of models"
+            )
+        size = shard.vocab_size
+        yield shard
+
+
 def _stored(
     corpus: Corpus, config: RatesConfig, sums: Mapping[str, str], verified: VerifiedShards
 ) -> list[StoredShard]:
@@ -287,13 +303,8 @@ def _summed_up(
 ) -> CorpusSummary:
     """Summary of the results in the order of the shards, whatever order they were computed in."""
     summary = RunningSummary(len(config.columns))
-    vocab_size = 0
     over: set[str] = set()
-    for task in tasks:
-        shard = task.result()
-        if shard is None:
-            raise unreadable(task.path_in, RuntimeError("it changed while it was summed up"))
-        vocab_size = max(vocab_size, shard.vocab_size)
+    for task, shard in zip(tasks, results_of(tasks), strict=True):
         over.add("positions" if shard.sequence is None else "sequences")
         if len(over) > 1:
             raise InvalidInput(
@@ -321,5 +332,10 @@ def _summed_up(
         for column, interval, levels in zip(config.columns, intervals, quantiles, strict=True)
     ]
     return CorpusSummary(
-        tuple(with_gaps(rows)), summary.num_values, len(tasks), vocab_size, over.pop(), num_reused
+        tuple(with_gaps(rows)),
+        summary.num_values,
+        len(tasks),
+        shard.vocab_size,
+        over.pop(),
+        num_reused,
     )

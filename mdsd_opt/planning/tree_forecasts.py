@@ -23,7 +23,14 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.files.logits import LogitsSample, load_logits
-from mdsd_opt.corpora import RatesConfig, combinations, open_corpus, rates_by_position, score_corpus
+from mdsd_opt.corpora import (
+    RatesConfig,
+    combinations,
+    open_corpus,
+    rates_by_position,
+    results_of,
+    score_corpus,
+)
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees import Place, Topology, chain, k_ary, plans_by_size, rates_from_alphas
 
@@ -233,14 +240,12 @@ def rates_of_paths(
         return rates_of_sample(sample, config, kind, num_threads, progress)
     if kind not in (None, "logits"):
         raise InvalidInput(f"kind is {kind!r}, and {files[0]} is a folder: shards hold logits")
-    shards = [
-        shard.result()
-        for shard in score_corpus(files[0], config, num_threads=num_threads, progress=progress)[0]
-    ]
-    if any(shard is None or shard.sequence is None for shard in shards):
+    tasks, _ = score_corpus(files[0], config, num_threads=num_threads, progress=progress)
+    shards = [*results_of(tasks)]
+    if any(shard.sequence is None for shard in shards):
         raise InvalidInput(f"{files[0]} does not name the text of each position ('sequence')")
-    rates = np.concatenate([shard.rates for shard in shards if shard is not None])
-    texts = np.concatenate([shard.sequence for shard in shards if shard is not None])
+    rates = np.concatenate([shard.rates for shard in shards])
+    texts = np.concatenate([shard.sequence for shard in shards])
     names = [column.scheme for column in config.columns]
     by_scheme = {
         scheme: rates[:, [n for n, name in enumerate(names) if name == scheme]]

@@ -27,12 +27,14 @@ from support.corpora import (
     write_corpus,
 )
 
+import mdsd_opt as mo
 from mdsd_opt import errors
 from mdsd_opt.base.files.arrays import read_safetensors, write_safetensors
 from mdsd_opt.base.files.logits import LogitsSample, load_logits
 from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus, rate_rows, score_shard
 from mdsd_opt.corpora.corpus import Manifest, ShardEntry
 from mdsd_opt.corpora.executors import signs_of_life
+from mdsd_opt.corpora.reproduce import CapturedLogits
 from mdsd_opt.corpora.summary import NUM_BINS, RunningSummary
 from mdsd_opt.evidence import mean_interval, students_quantile
 
@@ -55,6 +57,20 @@ def as_one_sample(folder):
         np.concatenate([shard.draft for shard in shards]),
         sequence=np.concatenate([shard.sequence for shard in shards]),
     )
+
+
+def test_shards_of_other_models_are_no_corpus(corpus):
+    write_corpus(corpus / "other", num_shards=1, vocab_size=61)
+    (other,) = open_corpus(corpus / "other").shards
+    other.rename(corpus / f"z{other.suffix}")
+    told = r"z\.\w+ has 61 tokens, and the shards before it have 60"
+    config = RatesConfig(("greedy",), ("optimal",), (1,))
+    with pytest.raises(errors.InvalidInput, match=told):
+        corpus_rates(corpus, config)
+    with pytest.raises(errors.InvalidInput, match=told):
+        CapturedLogits(corpus).score(config)
+    with pytest.raises(errors.InvalidInput, match=told):
+        mo.advise(corpus, schemes=("greedy",), max_drafts=1)
 
 
 # --- numbers ------------------------------------------------------------------------------------

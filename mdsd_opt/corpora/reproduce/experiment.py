@@ -18,7 +18,7 @@ from mdsd_opt.base.frames import data_frame, markdown_table
 from mdsd_opt.corpora.corpus import Column, RatesConfig, VerifiedShards, open_corpus
 from mdsd_opt.corpora.executors import Placement, Task
 from mdsd_opt.corpora.scoring import StoredShard
-from mdsd_opt.corpora.summary import score_corpus
+from mdsd_opt.corpora.summary import results_of, score_corpus
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 from mdsd_opt.evidence import MeanInterval, interval_note, mean_interval
 
@@ -95,9 +95,7 @@ class CapturedLogits:
             return self._gathered([task], config)
 
     def _gathered(self, tasks: Sequence[Task | StoredShard], config: RatesConfig) -> Scored:
-        shards = [shard for task in tasks if (shard := task.result()) is not None]
-        if len(shards) < len(tasks):
-            raise UnreadableFile(f"{self.source} changed while its rates were gathered")
+        shards = [*results_of(tasks)]
         rates = np.concatenate([np.array(shard.rates) for shard in shards])
         if len(rates) == 0:
             raise InvalidInput(f"{self.source} holds no position: its arrays are empty")
