@@ -60,9 +60,12 @@ def test_the_verb_gets_one_value_and_its_own_option_twice(verb):
     assert runner.invoke(verb, []).stdout == f"1 0.5 {asdict(SamplingOptions(0.5))} 2\n"
 
 
-@pytest.mark.parametrize("name", ["rates", "relax", "plan", "decode", "audit", "capture"])
+@pytest.mark.parametrize("name", ["rates", "relax", "plan", "decode", "audit chain", "capture"])
 def test_all_verbs_that_take_logits_sample_alike(name):
-    options = [option for x in get_command(program).commands[name].params for option in x.opts]
+    command = get_command(program)
+    for word in name.split():
+        command = command.commands[word]
+    options = [option for x in command.params for option in x.opts]
     for field in asdict(SamplingOptions()):
         assert options.count(f"--{field.replace('_', '-')}") == 1
 
