@@ -293,6 +293,10 @@ def merged(parts: Iterable[AcceptedCounts], source: str) -> AcceptedCounts:
     counts = list(parts)
     if not counts:
         raise InvalidInput(f"{source}: {_NO_DRAFT}")
+    if len({*(float(x) for part in counts for x in part.accepted)}) > 1 and all(
+        part.assumed and part.unit == "runs" for part in counts
+    ):
+        raise InvalidInput(f"{source} has several means without their steps: give one of them")
     lengths = {part.depth for part in counts if part.depth is not None}
     notes = dict.fromkeys(note for part in counts for note in part.notes)
     if len(lengths) > 1:

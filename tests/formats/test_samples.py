@@ -111,6 +111,18 @@ def test_several_files_are_one_run() -> None:
         read_counts([one, two], 5)
 
 
+def test_means_of_several_runs_are_no_mean(tmp_path: Path) -> None:
+    text = (SAMPLES / "sglang-bench-01.txt").read_text()
+    other = tmp_path / "other.txt"
+    other.write_text(text.replace("2.47", "3.10"))
+    assert other.read_text() != text
+    with pytest.raises(InvalidInput, match="several means without their steps: give one"):
+        read_counts([SAMPLES / "sglang-bench-01.txt", other])
+    other.write_text(text + other.read_text())
+    with pytest.raises(InvalidInput, match="several means without their steps: give one"):
+        read_counts(other)
+
+
 def test_scrapes_of_one_server_in_two_files(tmp_path: Path) -> None:
     text = (SAMPLES / "vllm-metrics-01.prom").read_text()
     half = text.index("# TYPE vllm:spec_decode_num_drafts_total counter", len(text) // 2 - 99)

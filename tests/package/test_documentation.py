@@ -63,7 +63,15 @@ def unknown_options(text: str) -> list[str]:
         if verb not in verbs:
             unknown.append(verb)
             continue
-        known = {name for x in verbs[verb].params for name in (*x.opts, *x.secondary_opts)}
+        parts = getattr(verbs[verb], "commands", {verb: verbs[verb]})  # kinds of audits
+        named = [parts[word] for word in arguments.split()[:1] if word in parts]
+        subjects = {f"--{x.params[0].name}" for x in parts.values() if len(parts) > 1}
+        known = subjects.union(
+            name
+            for part in named or parts.values()
+            for x in part.params
+            for name in (*x.opts, *x.secondary_opts)
+        )
         asked = re.findall(r"(?<!\S)--?[a-z][\w-]*", arguments)
         unknown += [f"{verb} {option}" for option in asked if option not in known]
     return unknown

@@ -380,7 +380,10 @@ def test_every_verb_that_takes_a_scheme_is_asked() -> None:
     taking = {
         verb
         for verb, command in commands.commands.items()
-        if {"scheme", "schemes"} & {parameter.name for parameter in command.params}
+        if any(
+            {"scheme", "schemes"} & {parameter.name for parameter in part.params}
+            for part in (command, *getattr(command, "commands", {}).values())
+        )
     }
     assert taking == VERBS.keys(), "keep VERBS, here, in step with the command line"
 
