@@ -115,7 +115,7 @@ class Kinds(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         first = args[0] if args else "--"
-        if first not in {*KINDS, *ctx.help_option_names}:
+        if not ctx.resilient_parsing and first not in {*KINDS, *ctx.help_option_names}:
             subjects = {f"--{fields(KINDS[kind].Options)[0].name}": kind for kind in KINDS}
             words = [word.partition("=") for word in args]
             named = [n for n, (word, _, _) in enumerate(words) if word in subjects]

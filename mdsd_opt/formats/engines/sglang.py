@@ -27,7 +27,7 @@ from mdsd_opt.formats.engines import vllm
 from mdsd_opt.formats.format import Format
 from mdsd_opt.formats.told import Contradiction, Field, Told, agree, at_most, told_in, told_of
 
-_MARKER = re.compile(r"Decode batch.*accept len: ")
+_MARKER = re.compile(r"^(?=.*Decode batch).*accept len: ", re.MULTILINE)
 _TWO_PLACES = r"(\d+\.\d\d)\b"
 _LINE = {
     "running": Field("#running-req", r"(\d+)\b"),

@@ -286,7 +286,7 @@ FORMATS = (
     ),
     Format(
         "LMDeploy's log", f"lines with 'Engine (running/waiting)' and '{_METRICS}'",
-        of_text=of_log, marker=re.compile(rf"\(running/waiting\).*{_METRICS}"),
+        of_text=of_log, marker=re.compile(rf"^(?=.*\(running/waiting\)).*{_METRICS}", re.MULTILINE),
     ),
     Format(
         "vLLM's answers", "JSON with 'acceptance_histogram'", of_record=of_answer, answers=answers
