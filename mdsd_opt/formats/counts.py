@@ -257,7 +257,7 @@ class AcceptedCounts:
 def _faults(counts: AcceptedCounts) -> Iterator[str]:
     """What is wrong with counts, each sought where those before it are not wrong."""
     k, reached, room = counts.depth, counts.reached, 1.0 + _ROUNDED
-    if k is not None and not 1 <= k <= DEEPEST:
+    if k is not None and not (1 <= k <= DEEPEST and k % 1 == 0):
         yield f"depth is {k}: give 1 to {DEEPEST} drafts a step"
     every = (counts.accepted, counts.drafted, counts.steps, counts.undrafted)
     if not all(np.isfinite(x).all() and (x >= 0).all() for x in every if x is not None):
@@ -361,7 +361,8 @@ def of_steps(
     """
     counts = floats(accepted, "accepted").ravel()
     depths = np.broadcast_to(floats(depth, "depth").ravel(), counts.shape)
-    if counts.size == 0 or (counts < 0).any() or (counts % 1).any() or (counts > depths).any():
+    sound = (counts >= 0) & (counts % 1 == 0) & (counts <= depths) & (depths % 1 == 0)
+    if counts.size == 0 or not sound.all():
         longest = f"{depths.max():g}" if counts.size else depth
         raise InvalidInput(f"{source}: accepted must be integers from 0 to depth = {longest}")
     k = int(depths.max())

@@ -13,6 +13,7 @@ from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.frames import document
 from mdsd_opt.base.keywords import by_place
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
+from mdsd_opt.batch import checked_integer
 from mdsd_opt.drafts import title_of
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import MeanInterval, interval_note, mean_interval
@@ -339,7 +340,7 @@ def advise(
     """
     reading: dict[str, Any] = {**options}
     costs = StepCosts(**{name: reading.pop(name) for name in COST_NAMES if name in reading})
-    if not 1 <= max_drafts <= MAX_DRAFTS:
+    if checked_integer(max_drafts, "max_drafts") > MAX_DRAFTS:
         raise InvalidInput(f"max_drafts is {max_drafts}: give 1 to {MAX_DRAFTS}")
     names = list(dict.fromkeys(["with_replacement", *schemes]))
     rated = names, verifier, min(max_drafts, MAX_WIDTH)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import permutations
 from math import ceil, floor, inf, log
+from numbers import Real
 from typing import Any, TypedDict
 
 import numpy as np
@@ -77,10 +78,10 @@ class StepCosts:
                 _check_table(name, cost, "texts")
             elif not callable(cost) and checked_amount(name, cost) == inf:
                 raise InvalidInput(f"{name} is infinite: give milliseconds")
-        if self.batch_size < 1:
-            raise InvalidInput(f"batch_size is {self.batch_size}: give at least 1")
-        if self.draft_passes is not None and self.draft_passes < 0:
-            raise InvalidInput(f"draft_passes is {self.draft_passes}: give at least 0")
+        if self.batch_size < 1 or self.batch_size % 1:
+            raise InvalidInput(f"batch_size is {self.batch_size}: give an integer of at least 1")
+        if self.draft_passes is not None and (self.draft_passes < 0 or self.draft_passes % 1):
+            raise InvalidInput(f"draft_passes is {self.draft_passes}: give an integer from 0 on")
         if isinstance(self.rows_ms, Mapping):
             _check_table("rows_ms", self.rows_ms, "rows")
         self.target_pass(self.batch_size)
@@ -177,7 +178,7 @@ class StepCosts:
 
 
 def _check_table(name: str, table: Mapping[int, float], of: str) -> None:
-    if not table or min(table) < 1:
+    if not table or not all(isinstance(x, Real) and x >= 1 for x in table):
         raise InvalidInput(f"{name} is a table of {of} from 1 on: {{1: 20, 8: 21}}, say")
     for count, took in table.items():
         if not 0 < checked_amount(f"{name}[{count}]", took) < inf:

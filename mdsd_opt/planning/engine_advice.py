@@ -11,6 +11,7 @@ import numpy as np
 
 from mdsd_opt.base.checked import check_confidence
 from mdsd_opt.base.keywords import by_place, renamed
+from mdsd_opt.batch import checked_integer
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.formats import (
     DEEPEST,
@@ -164,7 +165,7 @@ def advice_of_run(
 
 def check_asked(max_drafts: int, confidence: float) -> None:
     """Raise `InvalidInput` for lengths or a confidence that cannot be."""
-    if not 1 <= max_drafts <= DEEPEST:
+    if checked_integer(max_drafts, "max_drafts") > DEEPEST:
         raise InvalidInput(f"max_drafts is {max_drafts}: give 1 to {DEEPEST}")
     check_confidence(confidence)
 
@@ -180,6 +181,8 @@ def counts_given(
     """Counts that the arguments of `advise_from_counts` describe."""
     if isinstance(accepted, AcceptedCounts):
         return accepted
+    if depth is not None and np.ndim(depth) == 0 and _number(depth, "depth") % 1:
+        raise InvalidInput(f"depth is {depth}: give an integer")
     if isinstance(accepted, (str, os.PathLike)):
         if any(x is not None for x in (drafted, by_position, steps, sequence)):
             raise InvalidInput(
@@ -265,8 +268,8 @@ def costs_given(
     if target_ms is None and isinstance(rows_ms, Mapping) and min(rows_ms, default=0) == 1:
         target_ms = rows_ms[1]
     if target_ms is None or draft_ms is None:
-        if batch < 1:
-            raise InvalidInput(f"batch_size is {batch}: give at least 1")
+        if batch < 1 or batch % 1:
+            raise InvalidInput(f"batch_size is {batch}: give an integer of at least 1")
         if not (target_ms is draft_ms is rows_ms is None):
             missing = "draft_ms" if target_ms is not None else "target_ms"
             raise InvalidInput(

@@ -75,6 +75,7 @@ def test_costs_that_fall_do_not_fall_beyond_what_was_measured():
         ({"max_drafts": 0}, "max_drafts is 0"),
         ({"schemes": "greedy"}, "unknown draft scheme 'g'"),
         ({"max_drafts": 65}, "max_drafts is 65"),
+        ({"max_drafts": 2.5}, "max_drafts is 2.5: give an integer"),
         ({"sequence": [0]}, "sequence has 1 entries"),
         ({"schemes": ("spechub",), "verifier": "nothing"}, "nothing"),
     ],

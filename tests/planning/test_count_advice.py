@@ -289,6 +289,16 @@ def test_the_confidence_to_go_on_is_what_a_draft_costs():
         ({"accepted": 5, "drafted": 9, "depth": 3, "speedup": 0, **KNOWN}, "speedup is 0"),
         ({"accepted": 5, "drafted": 9, "depth": 3, "max_drafts": 0}, "max_drafts is 0"),
         ({"accepted": 5, "drafted": 9, "depth": 3, "batch": 0}, "batch_size is 0"),
+        ({"accepted": 5, "drafted": 9, "depth": 2.5}, "depth is 2.5: give an integer"),
+        ({"accepted": 5, "drafted": 9, "depth": math.nan}, "depth is nan: give a number"),
+        ({"accepted": [1, 2], "depth": [3, 2.5]}, "integers from 0 to depth"),
+        ({"accepted": 5, "drafted": 9, "depth": 3, "max_drafts": 3.5}, "max_drafts is 3.5: give"),
+        ({"accepted": 5, "drafted": 9, "depth": 3, **KNOWN, "batch": 1.5}, "batch_size is 1.5"),
+        ({"accepted": 5, "drafted": 9, "depth": 3, **KNOWN, "draft_passes": 0.5}, "passes is 0.5"),
+        (
+            {"accepted": 5, "drafted": 9, "depth": 3, "draft_ms": 2, "target_ms": {1: 9, "a": 3}},
+            "target_ms is a table of texts from 1 on",
+        ),
         ({"accepted": 5, "drafted": 9, "depth": 3, "confidence": 1}, "confidence is 1"),
         (
             {"accepted": 5, "drafted": 9, "depth": 3, "target_ms": 20, "draft_ms": {0: 1}},
