@@ -9,13 +9,14 @@ from typing import Any
 from mdsd_opt.base.keywords import renamed
 from mdsd_opt.base.long_runs import available_threads
 from mdsd_opt.base.seeds import Rng, drawn_seed
+from mdsd_opt.batch import checked_integer
 from mdsd_opt.bench.record import (
     BenchReport,
     Record,
     Settings,
     circumstances,
 )
-from mdsd_opt.errors import InvalidInput, UnknownName
+from mdsd_opt.errors import UnknownName
 
 #: Subject of each benchmark, by name.
 SUITE = {
@@ -58,8 +59,9 @@ def run(
     for name in names:
         if name not in SUITE:
             raise UnknownName.among("benchmark", name, SUITE)
-    if rounds is not None and rounds < 1:
-        raise InvalidInput(f"rounds is {rounds}: give at least 1")
+    for option, number in (("rounds", rounds), ("threads", threads)):
+        if number is not None:
+            checked_integer(number, option)
     settings = Settings(quick, rounds, threads or available_threads(), drawn_seed(rng), **chosen)
     where = circumstances()  # before the load of the benchmarks themselves
     records: list[Record] = []

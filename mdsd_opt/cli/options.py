@@ -370,7 +370,7 @@ def parse_schemes(text: str) -> list[str]:
         except UnknownName:
             known = ["all", *SINGLE_MODEL_SCHEMES]
             raise UnknownName.among("draft scheme", name, known) from None
-    return names
+    return list(dict.fromkeys(names))
 
 
 def parse_verifiers(text: str) -> list[str]:

@@ -233,6 +233,8 @@ def test_bad_names_and_rounds():
         run(["solver"])
     with pytest.raises(InvalidInput, match="rounds is 0"):
         run(["solvers"], rounds=0)
+    with pytest.raises(InvalidInput, match="threads is 0"):
+        run(["solvers"], threads=0)
 
 
 def test_the_command(run_cli, tmp_path):

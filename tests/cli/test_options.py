@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import mdsd_opt as mo
 from mdsd_opt.cli.app import _VERBS
 from mdsd_opt.cli.app import app as program
-from mdsd_opt.cli.options import SamplingOptions, gathers_options
+from mdsd_opt.cli.options import SamplingOptions, gathers_options, parse_schemes, parse_verifiers
 
 runner = CliRunner()
 
@@ -68,6 +68,11 @@ def test_all_verbs_that_take_logits_sample_alike(name):
     options = [option for x in command.params for option in x.opts]
     for field in asdict(SamplingOptions()):
         assert options.count(f"--{field.replace('_', '-')}") == 1
+
+
+def test_a_name_that_is_given_twice_is_asked_once():
+    assert parse_schemes("top-k,greedy,top_k") == ["top_k", "greedy"]
+    assert parse_verifiers("rrs,rrs") == ["rrs"]
 
 
 def test_a_text_is_the_help_of_an_option_and_makes_a_bool_a_flag():
