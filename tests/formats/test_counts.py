@@ -263,6 +263,14 @@ def test_llamacpp_that_went_back_to_checkpoints_may_count_too_many(tmp_path):
     assert not read_counts(written(tmp_path, LLAMA)).notes
 
 
+def test_rounds_of_an_answer_are_its_steps(tmp_path):
+    timings = {"predicted_n": 111, "draft_n": 90, "draft_n_accepted": 81}
+    for more, steps in ({}, 29), ({"draft_rounds": 30}, 30):
+        counts = read_counts(written(tmp_path, json.dumps({"timings": timings | more})))
+        assert counts.sum("steps") == counts.measured.rounds == steps
+        assert bool(counts.notes) == (not more)
+
+
 def test_statistics_of_llamacpp_once_had_no_durations(tmp_path):
     old = "#calls = 15, #gen drafts = 5, #acc drafts = 5, #gen tokens = 187, #acc tokens = 73\n"
     counts = read_counts(written(tmp_path, f"statistics ngram_simple: {old}"))

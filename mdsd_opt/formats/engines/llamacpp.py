@@ -135,12 +135,13 @@ def _of_request(
 ) -> AcceptedCounts | None:
     """Counts of a request: a pass is a step that drafted, as far as the rounded means tell."""
     accepted, drafted, shares = numbers["accepted"], numbers["drafted"], numbers.get("shares")
-    tokens, ms, steps, passes = numbers.pop("tokens", None), numbers.pop("ms", None), None, None
+    tokens, ms, passes = numbers.pop("tokens", None), numbers.pop("ms", None), None
+    steps = told = numbers.pop("steps", None)
     means = [numbers["length"] - 1.0] if "length" in numbers else []
     means += [shares.total] if shares is not None and shares.value else []
     if tokens is not None:
         at_most(where, accepted, tokens - 1.0)
-        passes = tokens - 1.0 - accepted
+        passes = told or tokens - 1.0 - accepted
         if 0 < passes.value <= drafted.value and all(
             abs(accepted.value / passes.value - x.value) <= x.off for x in means
         ):
@@ -151,7 +152,7 @@ def _of_request(
     timed = passes_of(None, number, ms and ms.value)
     counts = counts_of(
         where, **numbers, steps=steps, depth=depth or _depth(shares, drafted, steps),
-        notes=() if means or steps is None else (note,),
+        notes=() if means or told or steps is None else (note,),
         measured=Measured(tokens and tokens.value, passes=timed) if is_log
         else Measured(rounds=number, passes=timed),
     )  # fmt: skip
@@ -216,6 +217,7 @@ _TIMINGS = {
     "accepted": "draft_n_accepted",
     "tokens": "predicted_n",
     "ms": "predicted_ms",
+    "steps": "draft_rounds",  # of mlx-vlm, which has the others' names
 }
 
 
