@@ -263,6 +263,19 @@ def test_llamacpp_that_went_back_to_checkpoints_may_count_too_many(tmp_path):
     assert not read_counts(written(tmp_path, LLAMA)).notes
 
 
+def test_drafts_that_no_request_counts_are_told(tmp_path):
+    """A log that others published: all drafts are accepted, and half of those that were made."""
+    log = (
+        "       eval time =    3165.00 ms /   200 tokens (   15.83 ms per token)\n"
+        "draft acceptance rate = 1.00000 (  115 accepted /   115 generated)\n"
+        "statistics draft: #calls(b,g,a) = 1 82 33, #gen drafts = 81, #acc drafts = 33, "
+        "#gen tokens = 214, #acc tokens = 115, dur(b,g,a) = 0.001, 999.634, 0.005 ms\n"
+    )
+    assert "99 drafts are in the statistics" in read_counts(written(tmp_path, log)).notes[-1]
+    log = log.replace("214", "115").replace("81", "33")
+    assert not any("statistics" in x for x in read_counts(written(tmp_path, log)).notes)
+
+
 def test_rounds_of_an_answer_are_its_steps(tmp_path):
     timings = {"predicted_n": 111, "draft_n": 90, "draft_n_accepted": 81}
     for more, steps in ({}, 29), ({"draft_rounds": 30}, 30):

@@ -115,12 +115,18 @@ def _of_log(text: str, source: str) -> list[AcceptedCounts | None]:
     parts = [x for at, row in requests if (x := _of_request(at, row)) is not None]
     if not parts:
         return [*whole]
+    more = {}
     for name in ("accepted", "drafted") if whole else ():
         one, other = (sum(x.sum(name) for x in side) for side in (parts, whole))
+        more[name] = other - one
         at_most(source, Told(f"{name} of all requests", one),
                 Told(f"{name} of the last statistics", other))  # fmt: skip
     drafting = Measured(drafting=sum((x.measured.drafting for x in whole), ()))
-    return [parts[0].with_measured(drafting), *parts[1:]]
+    first = parts[0].with_measured(drafting)
+    if more.get("drafted") and not more["accepted"]:  # of the same requests
+        of = "drafts are in the statistics and in no request: dropped, or refused and not counted"
+        first = replace(first, notes=(*first.notes, f"{more['drafted']:g} {of}"))
+    return [first, *parts[1:]]
 
 
 def speeds_of_log(text: str, source: str) -> Iterator[Speed]:
