@@ -263,6 +263,17 @@ def test_llamacpp_that_went_back_to_checkpoints_may_count_too_many(tmp_path):
     assert not read_counts(written(tmp_path, LLAMA)).notes
 
 
+def test_arguments_of_sglang_are_told_from_longer_names(tmp_path):
+    most = STARTED.replace("eagle_topk=1", "eagle_topk=1, max_speculative_num_draft_tokens=8")
+    row = (
+        "Decode batch, #running-req: 1, accept len: 2.50, accept rate: 0.50, "
+        "gen throughput (token/s): 9.00\n"
+    )
+    assert read_counts(written(tmp_path, most + row)).depth == 3
+    adaptive = f"speculative_adaptive=True\n{STARTED}{STARTED.replace('steps=3', 'steps=5')}{row}"
+    assert read_counts(written(tmp_path, adaptive)).depth is None
+
+
 def test_drafts_that_no_request_counts_are_told(tmp_path):
     """A log that others published: all drafts are accepted, and half of those that were made."""
     log = (

@@ -36,7 +36,7 @@ _LINE = {
     "speed": Field("gen throughput (token/s)", _TWO_PLACES),
 }
 _ARGUMENT = re.compile(
-    r"['\"]?(speculative_num_draft_tokens|speculative_num_steps|speculative_eagle_topk"
+    r"\b(speculative_num_draft_tokens|speculative_num_steps|speculative_eagle_topk"
     r"|decode_log_interval)['\"]?[=:] ?(\d+)"
 )
 _ADAPTIVE = re.compile(r"speculative_adaptive\w*['\"]?[=:] ?[Tt]rue")
@@ -48,8 +48,9 @@ _PASSES = 40
 def of_log(text: str, source: str, depth_given: int | None = None) -> list[AcceptedCounts | None]:
     """Counts of the log, a group for each line."""
     settings: dict[str, float] = {}
+    is_adaptive = _ADAPTIVE.search(text)
     for name, value in _ARGUMENT.findall(text):
-        if settings.setdefault(name, float(value)) != float(value):
+        if settings.setdefault(name, float(value)) != float(value) and not is_adaptive:
             other = Told(f"{name} of another start", float(value))
             raise Contradiction(source, Told(name, settings[name]), other)
     if depth_given is not None and "speculative_num_draft_tokens" not in settings:
@@ -61,7 +62,7 @@ def of_log(text: str, source: str, depth_given: int | None = None) -> list[Accep
         for where, line in lines_of(text, source) if _MARKER.search(line)
     ]  # fmt: skip
     rows = [(at, row) for at, row in rows if row["running"].value and row["length"].value >= 1]
-    if _ADAPTIVE.search(text):
+    if is_adaptive:
         depth = None
     elif rows:
         depth = _depth_by_rates(rows, depth, source)
