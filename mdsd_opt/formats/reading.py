@@ -140,7 +140,7 @@ def read_run(
 
 #: Settings of a server that drafts.
 _SPECULATES = re.compile(
-    r"num_speculative_tokens['\"]?[=:] ?[1-9]\d*|speculative_algorithm['\"]?[=:] ?['\"]\w+"
+    r"num_spec(?:ulative)?_tokens['\"]?[=:] ?[1-9]\d*|speculative_algorithm['\"]?[=:] ?['\"]\w+"
 )
 
 

@@ -220,6 +220,10 @@ def test_logs_of_two_engines_are_no_run(tmp_path):
                 (("interval=40", "interval=1"), "interval is 40, but .* of another start is 1"),
             )
         ),
+        (
+            f"INFO speculative_config=SpeculativeConfig(method='mtp', num_spec_tokens=1)\n{VLLM}",
+            "the number of Per-position acceptance rate is 3, but num_speculative_tokens is 1",
+        ),
         (logs.vllm_answers(RUN)[:-9], "line 24 of .* is not JSON"),
         (logs.trtllm_stats(RUN)[:-9], "is not JSON"),
         ('{"timings": {"draft_n": "many"}}', "draft_n is 'many', not a count"),

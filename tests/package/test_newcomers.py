@@ -135,6 +135,11 @@ def test_an_address_is_watched(metrics: str, run_cli: Any) -> None:
         ("PLAIN", ["bad.log"], "bad.log is of a run without drafts"),
         ("PLAIN", ["bad.log", "plain.log"], "is of a run without drafts"),
         ("INFO num_speculative_tokens=3\nPLAIN", ["run.log", "bad.log"], "its settings have"),
+        (
+            "SpeculativeConfig(num_spec_tokens=3)\nPLAIN",
+            ["run.log", "bad.log"],
+            "its settings have",
+        ),
         ("CUT", ["bad.log", "plain.log"], "bad.log"),
         ("nan", ["run.log", "plain.log", "--target-ms", "nan"], "nan"),
         ("x", ["run.log", "--batch", "1,,2"], "--batch is '1,,2'"),

@@ -28,7 +28,7 @@ from mdsd_opt.formats.told import Field, Told, agree, at_most, told_in, told_of
 
 _RUNNING = re.compile(r"Running: (\d+) reqs|\(running/waiting\): (\d+)")
 _ENGINE = re.compile(r"Engine (\d+):")
-_LENGTH = re.compile(r"num_speculative_tokens['\"]?[=:] ?(\d+)")
+_LENGTH = re.compile(r"num_spec(?:ulative)?_tokens['\"]?[=:] ?(\d+)")
 _SPEED = r"(\d+(?:\.\d+)?) tokens/s"
 _LINE = {
     "accepted": Field("Accepted", r"(\d+) tokens\b"),
