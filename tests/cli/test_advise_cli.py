@@ -61,6 +61,8 @@ def test_a_picture_needs_no_costs_by_rows(run_cli, logits, tmp_path):
         (("--max-drafts", "0"), "max_drafts is 0"),
         (("--draft-ms", "-1"), "draft_ms is -1"),
         (("--schemes", "nothing"), "unknown draft scheme"),
+        (("--verifier", "rrs,optimal"), "--verifier is 'rrs,optimal': give one"),
+        (("--draft-ms", "2/1"), "--draft-ms has 2 costs, and the number of drafts is 1"),
         (("--batch", "0"), "--batch is '0'"),
     ],
 )

@@ -195,9 +195,13 @@ def advise(
         present(model_advice_view(model_advice, title, source=[target, draft]), form)
         return
     each = (draft_ms or "2").split("/")
-    drafts = len(logits or ()) - 1
-    if len(each) not in (1, max(drafts, 1)):
-        raise InvalidInput(f"--draft-ms has {len(each)} costs, and there are {drafts} drafts")
+    drafts, (rule, *rules) = max(len(logits or ()) - 1, 1), options.parse_verifiers(verifier)
+    if rules:
+        raise InvalidInput(f"--verifier is {verifier!r:.60}: give one")
+    if len(each) not in (1, drafts):
+        raise InvalidInput(
+            f"--draft-ms has {len(each)} costs, and the number of drafts is {drafts}"
+        )
     by_hand = prices(target_ms, draft_ms and each[0], rows_ms, verify_ms, draft_passes)
     price = costs_of_file(costs, batches[0], context, by_hand) or StepCosts(
         **{name: x for name, x in by_hand.items() if x is not None}, batch_size=batches[0]
@@ -219,7 +223,7 @@ def advise(
     advice = advice_of_logits(
         files, target_ms=price.target_ms, draft_ms=price.draft_ms, rows_ms=price.rows_ms,
         verify_ms=price.verify_ms, batch_size=price.batch_size, draft_passes=price.draft_passes,
-        max_drafts=max_drafts, schemes=names, verifier=options.parse_verifiers(verifier)[0],
+        max_drafts=max_drafts, schemes=names, verifier=rule,
         confidence=confidence, kind=kind if logits else "logits", num_threads=threads,
         progress=bool(progress), **asdict(sampling),
     )  # fmt: skip
@@ -235,7 +239,11 @@ def _of_drafts(
     from mdsd_opt.cli.verbs.advice_of_counts import pass_cost
     from mdsd_opt.cli.verbs.rates_of_drafts import compared, drafts_view
 
-    scheme = "with_replacement" if schemes == options.SCHEMES.split(",") else schemes[0]
+    scheme, *more = ["with_replacement"] if schemes == options.SCHEMES.split(",") else schemes
+    if more:
+        raise InvalidInput(
+            f"--schemes has {1 + len(more)} names: several drafts are compared by one"
+        )
     costs = {
         "rows_ms": price.rows_ms, "verify_ms": price.verify_ms, "batch_size": price.batch_size,
         "draft_passes": price.draft_passes, "max_drafts": asked.pop("max_drafts"),
