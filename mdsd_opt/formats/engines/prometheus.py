@@ -46,22 +46,28 @@ def of_text(text: str, source: str) -> list[AcceptedCounts | None]:
     """Counts with a group for what each scrape adds."""
     if not text.endswith("\n"):
         raise UnreadableFile(f"{source} is cut: its last line has no end. Save all of GET /metrics")
-    known_before = text.startswith(BEFORE)
     parts: list[AcceptedCounts | None] = []
-    before: _Scrape = {}
-    for number, scrape in enumerate(_scrapes(text, source)):
-        added = _added(scrape, before, source)
-        before |= scrape
-        for marker, reader in _READERS.items() if number or not known_before else ():
+    for added, scrape in _counted(text, source):
+        for marker, reader in _READERS.items():
             names = [name for name, _ in added if marker in name]
             for prefix in dict.fromkeys(x.partition(marker)[0] for x in names):
                 parts.append(reader(added, scrape, prefix, source))
-    if known_before and not any(parts):
+    if text.startswith(BEFORE) and not any(parts):
         raise UnreadableFile(
             f"{source} counted no drafts between two scrapes: send requests meanwhile, or save its "
             "text to a file, which counts from the start of the server"
         )
     return parts
+
+
+def _counted(text: str, source: str) -> Iterator[tuple[_Scrape, _Scrape]]:
+    """What each scrape adds, and itself; but the first of an address."""
+    before: _Scrape = {}
+    for number, scrape in enumerate(_scrapes(text, source)):
+        added = _added(scrape, before, source)
+        before |= scrape
+        if number or not text.startswith(BEFORE):
+            yield added, scrape
 
 
 def _scrapes(text: str, source: str) -> list[_Scrape]:
@@ -199,12 +205,7 @@ def speeds_of(text: str, source: str) -> Iterator[Speed]:
     """Tokens and seconds that each scrape adds, of all engines of a server."""
     if not re.search(_SPEED.pattern, text, re.MULTILINE):
         return
-    before: _Scrape = {}
-    for number, scrape in enumerate(_scrapes(text, source)):
-        added = _added(scrape, before, source)
-        before |= scrape
-        if not number and text.startswith(BEFORE):
-            continue
+    for added, scrape in _counted(text, source):
         for prefix in dict.fromkeys(x[1] for name, _ in added if (x := _SPEED.match(name))):
             measured = _measured(added, scrape, prefix, source)
             running = sum(x.running or 0.0 for x in measured.passes)
