@@ -90,8 +90,9 @@ def scraped_twice(address: str, seconds: float) -> str:
             answer = httpx.get(address, timeout=30.0)
             answer.raise_for_status()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
+            told = str(error).partition("\n")[0]  # without the address of a page on it
             raise UnreadableFile(
-                f"cannot read {address} ({error}): give the address of a server's metrics, such as "
+                f"cannot read {address} ({told}): give the address of a server's metrics, such as "
                 "http://127.0.0.1:8000/metrics"
             ) from error
         texts.append(answer.text)

@@ -152,6 +152,15 @@ def test_an_address_counts_what_comes_between_two_scrapes(monkeypatch: Any) -> N
         read_counts("http://127.0.0.1:1/metrics")
 
 
+def test_an_address_that_refuses_is_told_in_a_line(monkeypatch: Any) -> None:
+    httpx = pytest.importorskip("httpx")
+    answer = httpx.Response(404, request=httpx.Request("GET", "http://m"))
+    monkeypatch.setattr(httpx, "get", lambda *_, **__: answer)
+    with pytest.raises(UnreadableFile, match=r"404 Not Found.*give the address") as caught:
+        read_counts("http://m")
+    assert "\n" not in str(caught.value)
+
+
 # --- K is never guessed, and shares are not counts ---
 
 
