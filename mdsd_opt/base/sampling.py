@@ -110,9 +110,9 @@ class Sampling:
             return 1.0
         return math.log2(math.e) / max(float(self.temperature), 1e-300)
 
-    def law(self, logits: Floats) -> Floats:
-        """Probabilities of every row of logits."""
-        law = _softmax_rows(*_checked_logits(logits), self.temperature)
+    def law(self, logits: Floats, name: str = "logits") -> Floats:
+        """Probabilities of every row of logits, which errors call by their name."""
+        law = _softmax_rows(*_checked_logits(logits, name), self.temperature)
         return filter_tokens(law, self.top_k, self.top_p, self.min_p, self.joint)
 
 
@@ -204,19 +204,19 @@ def check_sampling_parameters(
         raise InvalidInput(f"min_p is {min_p!r}: give a number in [0, 1], or None")
 
 
-def _checked_logits(logits: NDArray[Any]) -> tuple[Floats, Floats]:
+def _checked_logits(logits: NDArray[Any], name: str = "logits") -> tuple[Floats, Floats]:
     """Logits in float64 and the largest of each row, or an error that names the first bad row."""
-    refuse_bits(logits, "logits")
+    refuse_bits(logits, name)
     values = logits.astype(np.float64)
     if values.ndim == 0 or values.shape[-1] == 0:
-        raise InvalidInput(f"logits has shape {values.shape}: the last axis must hold the tokens")
+        raise InvalidInput(f"{name} has shape {values.shape}: the last axis must hold the tokens")
     if values.size == 0:
         return values, values[..., 0]
     best: Floats = values.max(axis=-1)  # NaN if the row holds one
     finite = np.isfinite(best)
     if not finite.all():
         row = np.argwhere(~finite)[0]
-        raise bad_row_error("logits", row, values[tuple(row)])
+        raise bad_row_error(name, row, values[tuple(row)])
     return values, best
 
 

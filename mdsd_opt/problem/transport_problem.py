@@ -84,7 +84,8 @@ class TransportProblem:
                     "acceptance_rates takes whole batches"
                 )
         target, draft = pair.placed()
-        p, q = pair.reading.target.law(target), pair.reading.draft.law(draft)
+        p = pair.reading.target.law(target, pair.target.name)
+        q = pair.reading.draft.law(draft, pair.draft.name)
         return TransportProblem(p, SINGLE_MODEL_SCHEMES[drafts](q, num_drafts))
 
     @property

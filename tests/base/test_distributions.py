@@ -298,6 +298,13 @@ class TestFromLogits:
         with pytest.raises(InvalidInput, match=r"shape \(1, 2\).*acceptance_rates"):
             TransportProblem.from_logits([[0.0, 2.0]], [[0.0, 2.0]], 2)
 
+    def test_a_row_that_is_none_is_called_by_its_side(self) -> None:
+        good, bad = [0.0, 2.0], [0.0, np.nan]
+        with pytest.raises(InvalidDistribution, match=r"^target_logits has a NaN"):
+            TransportProblem.from_logits(bad, good, 2)
+        with pytest.raises(InvalidDistribution, match=r"^draft_logits has a NaN"):
+            TransportProblem.from_logits(good, bad, 2)
+
 
 def test_infinities_of_both_signs_are_an_error_and_no_warning() -> None:
     with pytest.raises(InvalidDistribution, match=r"q\[0\] is inf"):
