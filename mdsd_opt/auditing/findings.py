@@ -251,15 +251,13 @@ class Findings:
         return law is not None and law.num_checks is not None and law.distance <= law.tolerance
 
     def _edge_mass(self) -> float | None:
-        """Probability, at most, of what can never be right, or what rounding has changed."""
+        """Probability, at most, of what can never be right."""
         masses = [v.mass for v in self.edges[0].listed if v.mass is not None]
         kinds = () if self.wrong_tokens is None else self.wrong_tokens.kinds
         if self.law is not None and self._fails_by_rounding and {*kinds} & {*NO_ANSWERS}:
             masses.append(2 * self.law.distance)
         if self.law is not None and self.law.impossible_mass:
             masses.append(self.law.impossible_mass)
-        if self.law is not None and self.law.tolerance < self.law.distance <= self.law.rounding:
-            masses.append(self.law.distance)
         return max(masses, default=None)
 
     def _example(self, drafts_alone: bool) -> Example | None:

@@ -302,8 +302,7 @@ class Report(Judged):
         Calls in which such a draw was made: 0 means that the edges were not probed, None that the
         driven law has them in it.
     edge_mass : float or None
-        Probability, at most, of outcomes that the target rules out, or what rounding has changed of
-        a driven law where that is more; None if neither was met.
+        Probability, at most, of outcomes that the target rules out; None if none was met.
     coverage : Coverage or None
         Counts of accepted and refused drafts; None if they were not kept.
     cause : str

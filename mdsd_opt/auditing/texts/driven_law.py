@@ -235,9 +235,6 @@ def driven_text(
     tolerance = options.rounding(tree.coarse)
     unseen = unseen_bias(options.driven_checks, options.power)
     impossible = float(law[texts.law == 0].sum())
-    edges = [impossible] if wrong.count else []
-    if tolerance < distance <= ROUNDING:
-        edges.append(distance)
     return DrivenText(
         tables=tables,
         texts=texts,
@@ -254,5 +251,5 @@ def driven_text(
         seconds=time.perf_counter() - began,
         wrong=wrong,
         failed=failed,
-        edge_mass=max(edges, default=None),
+        edge_mass=impossible if wrong.count else None,
     )
