@@ -30,7 +30,7 @@ from mdsd_opt.auditing.output_checks import (
 from mdsd_opt.auditing.sight import Sight, direction_check
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import WithReplacement
-from mdsd_opt.evidence import Check, Example, Interval, oddest, statistics
+from mdsd_opt.evidence import ANY, Check, Example, Interval, oddest, statistics
 
 #: Most classes of tokens in one order; fewer classes let fewer calls see the same bias.
 _CLASSES = 32
@@ -158,7 +158,8 @@ class ByPlace:
         estimate, interval, worst = max(distances, key=lambda one: (one[1].low, one[0]))
         first = max(one[0] for one in distances if one[2] == 0)
         scope = self.classes if any((p > 0).sum() > 1 for p in self.target) else ""
-        sight = Sight(self.size, max(cells), scope, self.target if self.sees_all else ())
+        laws = self.target if self.sees_all else ()
+        sight = Sight(self.size, max(cells), scope, laws, f"{ANY} of one place's law")
         return Seen(tuple(checks), sight, estimate, interval, first, worst)
 
     def _pairs(self, tokens: Integers, rng: np.random.Generator) -> list[Check]:

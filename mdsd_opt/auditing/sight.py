@@ -98,14 +98,15 @@ class Sight:
 
     The finest chi-square test compares so many `outcomes` in `cells`: `classes` in words, such as
     "between classes by p/q", where they are not single outcomes. Of the `laws` (V,) with a
-    `direction_check` the largest bias counts; without any, directions that the cells do not show
-    are not known.
+    `direction_check` the largest bias counts, and `direction` says of what it is one; without any,
+    directions that the cells do not show are not known.
     """
 
     outcomes: int
     cells: int
     classes: str = ""
     laws: Sequence[Vector] = ()
+    direction: str = ANY
 
     def hidden(self, level: float, power: float) -> Hidden:
         """Bias that could have stayed hidden: checks of this level find a larger one."""
@@ -115,4 +116,5 @@ class Sight:
         if not (self.classes and self.laws):
             return Hidden(between, self.classes or ANY)
         anywhere = max(any_bias(law, self.outcomes, level, power) for law in self.laws)
-        return Hidden(anywhere, ANY, *((between, self.classes) if between < anywhere else ()))
+        finer = (between, self.classes) if between < anywhere else ()
+        return Hidden(anywhere, self.direction, *finer)
