@@ -57,7 +57,7 @@ _REPEATED = 32
 _CALLS_UP_TO = ((64, WIDE_CALLS), (4_096, LONG_CALLS), (50_000, 12_000), (math.inf, 4_000))
 
 #: Most calls, as a multiple of the usual number, that examine a law with a suspected fault, and
-#: the number of calls left for the other laws.
+#: most calls on each of the other laws once that is found to be lossy.
 _MOST_SUSPECT, _BESIDE_SUSPECT = 16, 4_000
 
 #: After so many laws that cannot be driven, the others are sampled at once.
@@ -86,9 +86,10 @@ def audit_portfolio(
 
     They are random, peaked, sharp and nearly equal ones, one with ties, one of falling masses whose
     draft is reversed, one equal to its draft, some with zeros on either side, a certain target, a
-    random law of 32 tokens and one of 2,048 with a long tail; the report says
-    what each of them showed, how often drafts were accepted and refused, and, where K drafts of one
-    token are verified, what comes of drafts that are drawn in other ways.
+    certain draft where there is one draft at a time, a random law of 32 tokens and one of 2,048
+    with a long tail; the report says what each of them showed, how often drafts were accepted and
+    refused, and, where K drafts of one token are verified, what comes of drafts that are drawn in
+    other ways.
 
     Parameters
     ----------
@@ -260,7 +261,7 @@ class OnTrees:
     calls: int = 0
     driven: int = 0
     undriven: int = 0
-    sampled_suspects: bool = False
+    beside: int | None = None  # calls on each small law once a suspected fault was examined
 
     def _counting(self, root: Any, rng: np.random.Generator) -> Any:
         self.calls += 1
@@ -345,13 +346,15 @@ class OnTrees:
             self.driven += report.method == "driven"
             self.undriven += report.method != "driven"
             return report
-        if self.sampled_suspects:
-            rule = self.rule(one, num_trials=min(_BESIDE_SUSPECT, self.options.num_trials))
+        if self.beside is not None:
+            rule = self.rule(one, num_trials=self.beside)
             return TreeSample(rule, self.rng).settled(self.deadline)
-        self.sampled_suspects = True
-        many = min(replay.period, _MOST_SUSPECT)
-        rule = self.rule(one, num_trials=self.options.num_trials * many)
-        return TreeSample(rule, self.rng).settled(self.deadline, replay.is_suspect)
+        wanted = self.options.num_trials
+        rule = self.rule(one, num_trials=wanted * min(replay.period, _MOST_SUSPECT))
+        report = TreeSample(rule, self.rng).settled(self.deadline, replay.is_suspect)
+        is_lossy = report.verdict_class == LOSSY
+        self.beside = min(_BESIDE_SUSPECT, wanted) if is_lossy else wanted
+        return report
 
     def _replayed(self, laws: Sequence[SmallLaws | WideLaws]) -> Replay | None:
         if self.options.num_trials < _FIRST_CALLS:
@@ -380,8 +383,9 @@ class OnTrees:
     def _cause(self, laws: Sequence[SmallLaws | WideLaws], worst: Tried) -> str:
         """Cause whose signature fits, or the side of which the promise is not kept.
 
-        It is looked for until the deadline: on the first laws, and on those where the deviation is
-        worst; where one token is certain, signatures would say nothing.
+        It is looked for until the deadline, on the laws where the deviation is worst, as what holds
+        on others need not be why. Where tokens are impossible, signatures say little: then it is
+        looked for on the first laws.
         """
         place = worst.law, worst.vocab_size
         there = next(one for one in laws if (one.name, one.vocab_size) == place)
@@ -401,11 +405,8 @@ class OnTrees:
 
         if side := broken_side(is_right, self.promises):
             return side
-        for one in [laws[0], *([] if there is laws[0] or worst.certain else [there])]:
-            drawn = self.rule(one).drawn
-            if sign := behaviour(self.verify, drawn, one.vocab_size, self.rng, self.deadline):
-                return sign
-        return ""
+        one = laws[0] if there.has_zeros else there
+        return behaviour(self.verify, self.rule(one).drawn, one.vocab_size, self.rng, self.deadline)
 
 
 def _tried(laws: SmallLaws | WideLaws, num_drafts: int, judge: Callable[[], Any]) -> Tried:

@@ -89,11 +89,13 @@ def standard_laws(most_drafts: int) -> list[SmallLaws]:
     """Small laws on which every rule is audited if none are given.
 
     Random, peaked, sharp and nearly equal ones, those of `fixed_laws`, some with zeros on either
-    side, and a certain target, over three tokens more than there are drafts after a node.
+    side, a certain target and, of single drafts, a certain one, as those that are looked up in a
+    text, over three tokens more than there are drafts after a node.
     """
     size = max(4, most_drafts + 3)
     target, draft = TableModel(size, 47), TableModel(size, 48)  # telling, see `audit_tree`
     peaked, sure = TableModel(size, 3, 0.3), _certain(target)
+    looked_up = [SmallLaws("certain draft", size, target, sure, True)]
     return [
         SmallLaws("random", size, target, draft),
         *fixed_laws(size),
@@ -101,6 +103,7 @@ def standard_laws(most_drafts: int) -> list[SmallLaws]:
         SmallLaws("sharp", size, _mixed(sure, target, 0.9), _mixed(sure, draft, 0.99)),
         SmallLaws("nearly equal", size, target, _mixed(target, draft, 0.95)),
         SmallLaws("zeros", size, _without(target, 0), _without(draft, 1), True),
+        *looked_up[most_drafts - 1 :],
         SmallLaws(CERTAIN, size, sure, draft, True),
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.chain_verifiers import CORRECT, LOSSY, drawn, mistaken, residual, standard
+from support.text_sessions import pick
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import chains, on_laws
@@ -88,7 +90,7 @@ ON_ALL = ("block", "standard")
 @pytest.mark.parametrize("name", sorted({*CORRECT} - {*FORMS, "gumbel"}))
 def test_correct_code_passes(name: str, only_on: Callable[..., None]) -> None:
     laws = [one.name for one in standard_laws(1)]
-    assert len(laws) == 9
+    assert len(laws) == 10
     if name not in ON_ALL:
         laws = ["tied", "peaked", "zeros", "certain target"]
         only_on(*laws)
@@ -132,6 +134,55 @@ def test_a_cut_shows_only_where_there_are_more_tokens_than_it_keeps() -> None:
     assert found["random"].verdict_class == "lossless"
     assert found["wide"].verdict_class == "lossy"
     assert found["long tail"].verdict_class == "lossy"
+
+
+def test_a_draft_without_alternatives_is_tried(only_on: Callable[..., None]) -> None:
+    """One that is looked up, for which engines have code of their own: here wrong code."""
+    only_on("random", "certain draft")
+    verify = mistaken(left=lambda p, q, x: p if q[x] == 1 else residual(p, q))
+    found = {
+        one.law: one.verdict_class for one in audited(verify, num_drafts=1, num_trials=200).tried
+    }
+    assert (found["random"], found["certain draft"]) == ("lossless", "lossy")
+
+
+def test_rounding_of_float32_passes(only_on: Callable[..., None]) -> None:
+    only_on("peaked")
+
+    def rounds(p: Any, q: Any, drafts: Any) -> list[int]:
+        """PyTorch tells the audit of what type its numbers are, and NumPy does not."""
+        p, q = (law.astype(np.float32).astype(np.float64) for law in (p, q))
+        return CORRECT["block"](p, q, drafts)
+
+    report = audited(rounds, num_trials=200)
+    assert report.verdict_class == "edge"
+    assert (report.answer(detect=1.0), report.edge_mass) == ("EDGE", None)
+    assert 1e-9 < report.total_variation < 1e-6
+
+
+def test_numbers_from_elsewhere_are_sampled_on_every_law(
+    only_on: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They cannot be driven: without enough calls on each law, what is right would never pass."""
+    only_on("random", "tied")
+    for name in ("_FIRST_CALLS", "_BESIDE_SUSPECT"):
+        monkeypatch.setattr(on_laws, name, 100)
+    system = random.SystemRandom()
+
+    def verify(p: Any, q: Any, drafts: Any) -> list[int]:
+        tokens = [pick(row, system.random()) for row in p]
+        return tokens[: 1 + next((n for n, x in enumerate(drafts) if x != tokens[n]), len(drafts))]
+
+    report = audited(verify, num_drafts=1, num_trials=300)
+    assert report.verdict_class == "no deviation"
+    assert [one.report.num_trials for one in report.tried] == [300] * 4
+
+
+def test_what_ties_tokens_of_a_wide_law_is_not_said_to_be_seen() -> None:
+    target, draft = np.random.default_rng(0).normal(size=(2, 3, 40))
+    report = audited(CORRECT["standard"], laws=(target, draft))
+    assert report.direction == "in any direction of one place's law"
+    assert f"a bias of {report.detectable_bias:.2g} {report.direction} " in report.verdict
 
 
 def test_an_edge_is_no_bias_and_its_size_is_told(only_on: Callable[..., None]) -> None:

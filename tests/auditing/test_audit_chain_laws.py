@@ -274,6 +274,18 @@ def test_the_side_is_looked_for_where_the_deviation_is(monkeypatch: pytest.Monke
     assert "where a draft was refused, the target's likeliest token comes, always" in report.cause
 
 
+@pytest.mark.usefixtures("few_laws")
+def test_what_holds_on_other_laws_is_no_cause() -> None:
+    """Where V is small no draft is accepted, which is right."""
+
+    def wrong(p: Any, q: Any, drafts: Any) -> list[int]:
+        return [drawn(p[0])] if p.shape[1] < 40 else [*drafts, drawn(p[1])]
+
+    report = mo.audit_chain(wrong, num_drafts=1, num_trials=300, driven_checks=5)
+    assert (report.worst.law, report.worst.vocab_size) == ("long tail", 2_048)
+    assert report.cause.startswith("the draft's law is not used")
+
+
 def test_a_number_of_calls_that_is_asked_for_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_laws, "_FIRST_CALLS", 100)
     monkeypatch.setattr(on_laws, "_CALLS_UP_TO", ((64, 250),))
