@@ -72,7 +72,7 @@ def audit_chain(
         Whether a leading axis of one is expected: p of shape (1, n + 1, V), drafts (1, n). A number
         B of two or more: calls have B rows, each with laws of its own, p of shape (B, n + 1, V) and
         so on. Rows have different numbers of drafts, padded with -1, and their laws are NaN behind
-        the last one; each row is judged by its own law.
+        the last one; each row is judged by its own law, and must not depend on the next one.
     library : str
         "numpy" (float64) or "torch" (float32).
     num_drafts : int

@@ -15,6 +15,7 @@ from mdsd_opt.auditing.draft_chain import DraftChain
 from mdsd_opt.auditing.looks import settled
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
 from mdsd_opt.auditing.randomness.interception import served
+from mdsd_opt.auditing.seen_texts import pair_check
 from mdsd_opt.auditing.subject import Failure, answered, outcome_of
 from mdsd_opt.auditing.tree_rules.report import TreeAuditReport
 from mdsd_opt.auditing.tree_rules.rule import ChainRule, TreeSample
@@ -52,7 +53,7 @@ def audit_rows(
     def look(options: Options) -> list[TreeAuditReport]:
         nonlocal calls
         calls += batch.sample(options.num_trials - calls, rng, deadline)
-        return [part.report(options) for part in batch.parts]
+        return batch.reports(options, rng)
 
     reports = settled(look, replace(options, num_trials=wanted), deadline)
     tried = [
@@ -101,6 +102,7 @@ class _Batch:
             for n, row in enumerate(laws)
         ]  # fmt: skip
         self.parts = [TreeSample(rule, rng) for rule in self.rules]
+        self._firsts: list[list[int]] = []  # tokens of all rows of a call
         self._size = laws[0].vocab_size
         self._read = self._reading(rng)
         #: What a call of one row did, if it failed.
@@ -170,7 +172,21 @@ class _Batch:
                     serving.check()
                 for row, chain, outcome in zip(rows, chains, outcomes, strict=True):
                     self.parts[row].count(chain, outcome)
+                if rows == [*range(len(self.parts))] and Failure not in map(type, outcomes):
+                    self._firsts.append([tokens[0] for tokens in outcomes])
         return number
+
+    def reports(self, options: Options, rng: np.random.Generator) -> list[TreeAuditReport]:
+        """Report of each row, and whether its first token depends on that of the next one."""
+        tokens, reports = np.array(self._firsts, dtype=np.int64).reshape(-1, len(self.parts)), []
+        laws = [rule.target(()) for rule in self.rules]
+        possible = tokens[(np.take_along_axis(np.array(laws), tokens.T, 1) > 0).all(axis=0)].T
+        for row, part in enumerate(self.parts):
+            both = [row, (row + 1) % len(laws)]
+            name, looks_for = f"rows {both[0] + 1} and {both[1] + 1}", "rows that depend on others"
+            pair = [laws[n] for n in both], possible[both], name, looks_for, rng
+            reports.append(part.report(options, checks=[pair_check(*pair)]))
+        return reports
 
     def _rows(self, chains: Sequence[DraftChain], rng: np.random.Generator) -> tuple[Text, ...]:
         self._caller.rng = rng

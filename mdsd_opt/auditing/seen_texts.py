@@ -164,17 +164,17 @@ class ByPlace:
 
     def _pairs(self, tokens: Integers, rng: np.random.Generator) -> list[Check]:
         """Checks that no token depends on the one before it, nor a text on earlier ones."""
-        checks = []
-        quarters = [merged_cells(p, by_rank(p), self.size, 4) for p in self.target]
-        for n in range(len(quarters) - 1):
-            left, right = quarters[n], quarters[n + 1]
-            pairs = left.of_token[tokens[n]] * right.probabilities.size
-            pairs = pairs + right.of_token[tokens[n + 1]]
-            law = np.outer(left.probabilities, right.probabilities).ravel()
-            counts = np.bincount(pairs, minlength=law.size)
-            p_value = statistics.chi_square(statistics.split_scores(counts, law, rng)[0])
-            looks_for = "a token that depends on the one before it"
-            checks.append(Check(f"tokens {n + 1} and {n + 2}", looks_for, p_value))
+        looks_for = "a token that depends on the one before it"
+        checks = [
+            pair_check(
+                self.target[n : n + 2],
+                tokens[n : n + 2],
+                f"tokens {n + 1} and {n + 2}",
+                looks_for,
+                rng,
+            )
+            for n in range(len(tokens) - 1)
+        ]
         p = self.target[0]
         return [*checks, outcome_succession(p, by_rank(p), tokens[0], rng, TEXTS)]
 
@@ -191,6 +191,18 @@ class ByPlace:
         n = oddest(shares, law, max(self.size, 1))
         where = f"in place {place + 1} of a text"
         return Example(where, (n,), float(law[n]), float(shares[n]), self.size)
+
+
+def pair_check(
+    laws: Sequence[Vector], tokens: Integers, name: str, looks_for: str, rng: np.random.Generator
+) -> Check:
+    """Check that tokens (2, N) of two laws are independent, between quarters of each by rank."""
+    first, second = (merged_cells(p, by_rank(p), tokens.shape[1], 4) for p in laws)
+    pairs = first.of_token[tokens[0]] * second.probabilities.size + second.of_token[tokens[1]]
+    law = np.outer(first.probabilities, second.probabilities).ravel()
+    counts = np.bincount(pairs, minlength=law.size)
+    scores, _ = statistics.split_scores(counts, law, rng)
+    return Check(name, looks_for, statistics.chi_square(scores))
 
 
 class ByText(ByPlace):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from support.chain_verifiers import drawn, standard
+from support.text_sessions import pick
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import chains, on_laws
@@ -272,6 +274,16 @@ def test_the_side_is_looked_for_where_the_deviation_is(monkeypatch: pytest.Monke
     ]
     assert "promised" not in report.cause
     assert "where a draft was refused, the target's likeliest token comes, always" in report.cause
+
+
+def test_rows_that_share_their_numbers_are_found() -> None:
+    def shared(p: Any, q: Any, drafts: Any) -> list[list[int]]:
+        u = random.random()
+        return [[pick(law, u)] for law in p[:, 0]]
+
+    report = audited_rows(shared, num_trials=400)
+    assert report.verdict_class == "lossy"
+    assert "from the check of rows" in report.verdict
 
 
 @pytest.mark.usefixtures("few_laws")

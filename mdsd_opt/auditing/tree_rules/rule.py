@@ -309,7 +309,10 @@ class TreeSample:
         self._drafted += outcome[0] in root.children
 
     def report(
-        self, options: Options | None = None, notes: tuple[str, ...] = ()
+        self,
+        options: Options | None = None,
+        notes: tuple[str, ...] = (),
+        checks: Sequence[Check] = (),
     ) -> TreeAuditReport:
         rule, texts, options = self.rule, self.texts, options or self.rule.options
         rng, optimum = self._rng, rule.optimum()
@@ -317,7 +320,7 @@ class TreeSample:
         findings = Findings(
             options=options,
             num_trials=texts.size + self._log.count,
-            checks=(*seen.checks, *self._acceptance_checks(optimum)),
+            checks=(*seen.checks, *self._acceptance_checks(optimum), *checks),
             distance=(seen.distance, seen.interval),
             sight=seen.sight,
             coverage=self._met.coverage,
