@@ -183,9 +183,9 @@ class _Batch:
         possible = tokens[(np.take_along_axis(np.array(laws), tokens.T, 1) > 0).all(axis=0)].T
         for row, part in enumerate(self.parts):
             both = [row, (row + 1) % len(laws)]
-            name, looks_for = f"rows {both[0] + 1} and {both[1] + 1}", "rows that depend on others"
-            pair = [laws[n] for n in both], possible[both], name, looks_for, rng
-            reports.append(part.report(options, checks=[pair_check(*pair)]))
+            words = f"rows {both[0] + 1} and {both[1] + 1}", "rows that depend on each other"
+            check = pair_check([laws[n] for n in both], possible[both], *words, rng)
+            reports.append(part.report(options, checks=[check]))
         return reports
 
     def _rows(self, chains: Sequence[DraftChain], rng: np.random.Generator) -> tuple[Text, ...]:

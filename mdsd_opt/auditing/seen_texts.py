@@ -165,16 +165,10 @@ class ByPlace:
     def _pairs(self, tokens: Integers, rng: np.random.Generator) -> list[Check]:
         """Checks that no token depends on the one before it, nor a text on earlier ones."""
         looks_for = "a token that depends on the one before it"
-        checks = [
-            pair_check(
-                self.target[n : n + 2],
-                tokens[n : n + 2],
-                f"tokens {n + 1} and {n + 2}",
-                looks_for,
-                rng,
-            )
-            for n in range(len(tokens) - 1)
-        ]
+        checks = []
+        for n in range(len(tokens) - 1):
+            both, name = slice(n, n + 2), f"tokens {n + 1} and {n + 2}"
+            checks.append(pair_check(self.target[both], tokens[both], name, looks_for, rng))
         p = self.target[0]
         return [*checks, outcome_succession(p, by_rank(p), tokens[0], rng, TEXTS)]
 

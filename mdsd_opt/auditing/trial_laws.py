@@ -95,7 +95,7 @@ def standard_laws(most_drafts: int) -> list[SmallLaws]:
     size = max(4, most_drafts + 3)
     target, draft = TableModel(size, 47), TableModel(size, 48)  # telling, see `audit_tree`
     peaked, sure = TableModel(size, 3, 0.3), _certain(target)
-    looked_up = [SmallLaws("certain draft", size, target, sure, True)]
+    of_one = [SmallLaws("certain draft", size, target, sure, True)] if most_drafts == 1 else []
     return [
         SmallLaws("random", size, target, draft),
         *fixed_laws(size),
@@ -103,7 +103,7 @@ def standard_laws(most_drafts: int) -> list[SmallLaws]:
         SmallLaws("sharp", size, _mixed(sure, target, 0.9), _mixed(sure, draft, 0.99)),
         SmallLaws("nearly equal", size, target, _mixed(target, draft, 0.95)),
         SmallLaws("zeros", size, _without(target, 0), _without(draft, 1), True),
-        *looked_up[most_drafts - 1 :],
+        *of_one,
         SmallLaws(CERTAIN, size, sure, draft, True),
     ]
 

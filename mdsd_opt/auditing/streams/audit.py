@@ -80,7 +80,7 @@ _COUPLED = (
 )
 
 _NOT_SEEN = (
-    "draws of roles, positions and trees that were not asked for",
+    "draws of roles, positions, seeds and trees that were not asked for",
     "three draws or more that depend on each other where no two do",
     "whether an engine hands the sampler the seed, position and law that are meant",
     "ranks of one engine, which have to draw alike: processes here are two engines",
