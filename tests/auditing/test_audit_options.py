@@ -173,8 +173,8 @@ def test_a_limit_of_time_is_named_and_never_makes_a_verdict_better(method: str) 
         note.startswith("the time was up: 0 of 3 small laws were driven") for note in report.notes
     )
     # Small laws have a tenth of a second each, in which a fast machine may look again.
-    counts = {200, *(400 * times for times, _ in LOOKS)}
-    assert {one.report.num_trials for one in report.tried[:3]} <= counts
+    counts = [one.report.num_trials for one in report.tried[:3]]
+    assert all(200 <= calls <= 400 * max(times for times, _ in LOOKS) for calls in counts)
     assert {one.report.num_trials for one in report.tried[3:]} == {200}  # the least there may be
     whole = mo.audit_chain(standard, seconds=600, **options)
     assert CLASSES.index(whole.verdict_class) <= CLASSES.index(report.verdict_class)
