@@ -119,7 +119,7 @@ class Subject:
             return self.verifier.verify(self.problem, drafts, rng).token
         if self.batched:
             answer = self._callable(self.problem.target, self._draft, drafts[None].copy(), rng)
-            return to_numpy(ran(answer), "the tokens returned").reshape(-1)[0]
+            return to_numpy(ran(answer), "the answer").reshape(-1)[0]
         return ran(self._callable(self.problem.target, self._draft, drafts.copy(), rng))
 
     def token(self, drafts: Tokens, rng: np.random.Generator) -> int | Failure:
@@ -194,7 +194,7 @@ def checked_tokens(
     answer: Any, drafts: Tokens, problem: TransportProblem, log: ViolationLog
 ) -> Tokens:
     """Output tokens (N,) of many calls; `NO_TOKEN` where the answer is no token."""
-    outputs = to_numpy(answer, "the tokens returned")
+    outputs = to_numpy(answer, "the answer")
     if outputs.shape != (len(drafts),):
         raise InvalidInput(
             f"verify returned shape {outputs.shape} for drafts of shape {drafts.shape}: give one "

@@ -425,7 +425,8 @@ class Report(Judged):
             failed = [v for v in self.violations if v.kind in NO_ANSWERS]
             if not failed:
                 return f"NOT JUDGED:{self._unmet or f' {CERTAIN_LAWS}.'}"
-            return f"NOT JUDGED: {self.num_violations:,} calls failed, e.g. {failed[0].message}."
+            calls = "1 call" if self.num_violations == 1 else f"{self.num_violations:,} calls"
+            return f"NOT JUDGED: {calls} failed, e.g. {failed[0].message.removesuffix('.')}."
         return None
 
     def _outcomes_wrong(self, violations: Sequence[Violation]) -> str:

@@ -13,7 +13,7 @@ from scipy import stats
 from support import stream_toys as toys
 
 import mdsd_opt as mo
-from mdsd_opt.errors import InvalidInput, UnknownName
+from mdsd_opt.errors import ForeignFault, InvalidInput, UnknownName
 
 FEW = partial(mo.audit_streams, vocab_size=0, num_trials=2_000)
 
@@ -175,9 +175,20 @@ def test_calls_that_fail_are_not_judged() -> None:
     assert "no device" in FEW(broken, 0).verdict
     assert FEW(lambda requests: [0.5] * len(requests), 0).answer() == "NOT JUDGED"
     assert FEW(lambda requests: [0], 0).answer() == "NOT JUDGED"
+    none = FEW(lambda requests: None, 0).verdict
+    assert none.startswith("NOT JUDGED: 1 call failed, e.g. InvalidInput: the answer has dtype")
+    assert none.endswith("Give float or integer arrays.")
     never = FEW(lambda requests: [9] * len(requests), 0)
     assert never.answer() == "FAIL"
     assert "which its law rules out" in never.verdict
+
+
+def test_an_async_sampler_is_refused_as_by_every_audit() -> None:
+    async def later(requests: list[mo.StreamRequest]) -> list[int]:
+        return [0] * len(requests)
+
+    with pytest.raises(ForeignFault, match="later is an async function"):
+        FEW(later, 0)
 
 
 def test_budgets_are_counts_and_a_limit_of_time_is_named() -> None:

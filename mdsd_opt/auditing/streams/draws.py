@@ -12,7 +12,7 @@ import numpy as np
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.foreign import describe, ran
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.errors import ForeignFault, InvalidInput
 
 #: What a draw is for, in the order in which an engine asks for it at a position.
 ROLES = ("draft", "accept", "residual", "target")
@@ -74,7 +74,9 @@ def logits_of(law: Sequence[float] | Vector) -> Vector:
 def answered(sampler: Sampler, requests: list[StreamRequest]) -> Integers:
     """Tokens of one batch, checked."""
     try:
-        tokens = to_numpy(ran(sampler(requests)), "the tokens")
+        tokens = to_numpy(ran(sampler(requests)), "the answer")
+    except ForeignFault:
+        raise
     except Exception as error:  # it is not ours: anything may come
         raise CallFailed("exception", describe(error)) from error
     if tokens.shape != (len(requests),) or tokens.dtype.kind not in "iub":
