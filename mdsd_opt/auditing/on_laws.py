@@ -385,7 +385,7 @@ class OnTrees:
 
         It is looked for until the deadline, on the laws where the deviation is worst, as what holds
         on others need not be why. Where tokens are impossible, signatures say little: then it is
-        looked for on the first laws.
+        looked for on the first laws, unless there are such tokens, too.
         """
         place = worst.law, worst.vocab_size
         there = next(one for one in laws if (one.name, one.vocab_size) == place)
@@ -406,6 +406,8 @@ class OnTrees:
         if side := broken_side(is_right, self.promises):
             return side
         one = laws[0] if there.has_zeros else there
+        if one.has_zeros:
+            return ""
         return behaviour(self.verify, self.rule(one).drawn, one.vocab_size, self.rng, self.deadline)
 
 

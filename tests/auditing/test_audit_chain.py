@@ -14,7 +14,7 @@ from support.text_sessions import pick
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import chains, on_laws
-from mdsd_opt.auditing.trial_laws import standard_laws
+from mdsd_opt.auditing.trial_laws import edge_laws, standard_laws
 from mdsd_opt.errors import InvalidInput, UnknownName
 
 
@@ -144,6 +144,13 @@ def test_a_draft_without_alternatives_is_tried(only_on: Callable[..., None]) -> 
         one.law: one.verdict_class for one in audited(verify, num_drafts=1, num_trials=200).tried
     }
     assert (found["random"], found["certain draft"]) == ("lossless", "lossy")
+
+
+def test_where_one_token_is_possible_there_is_no_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chains, "standard_laws", lambda drafts: edge_laws()[:4])
+    verify = mistaken(left=lambda p, q, x: p if q[x] == 1 else residual(p, q))
+    report = audited(verify, num_drafts=1, num_trials=200)
+    assert (report.worst.law, report.cause) == ("certain draft", "")
 
 
 def test_rounding_of_float32_passes(only_on: Callable[..., None]) -> None:
