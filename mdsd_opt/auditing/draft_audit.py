@@ -36,7 +36,7 @@ from mdsd_opt.base.array_types import Flags, Tokens, Vector
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.foreign import foreign, ran
 from mdsd_opt.base.seeds import Rng, generator_of
-from mdsd_opt.drafts import DraftScheme
+from mdsd_opt.drafts import DraftScheme, checked_draft_scheme
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import (
     AuditOptions,
@@ -106,6 +106,7 @@ def audit_drafts(
     InvalidInput
         `sample` raises, or returns something else than token ids of the right shape.
     """
+    checked_draft_scheme(drafts)
     asked = options_of(options, keywords, RateKeywords)
     if num_trials is not None:
         asked = replace(asked, num_trials=num_trials)

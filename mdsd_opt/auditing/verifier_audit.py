@@ -68,7 +68,7 @@ from mdsd_opt.evidence import (
     statistics,
 )
 from mdsd_opt.evidence import AuditOptions as AuditOptions
-from mdsd_opt.problem import TransportProblem
+from mdsd_opt.problem import TransportProblem, checked_problem
 from mdsd_opt.solvers import CostCurve, frontier_of
 
 Sampler = Callable[[np.random.Generator, int], Any]
@@ -175,6 +175,7 @@ def audit(
     ProblemTooLarge
         The frontier of such drafts is out of reach (`lossy`).
     """
+    checked_problem(problem)
     asked = options_of(options, {**keywords, "num_trials": num_trials})
     is_limited = asked.seconds is not None and math.isfinite(asked.seconds)
     by_time, most = asked.num_trials is None and is_limited, _DEFAULT_TRIALS

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from math import inf
 from numbers import Real
+from operator import index
 from sys import float_info
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from mdsd_opt.base.array_types import Flags, Floats
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.errors import InvalidInput
+
+T = TypeVar("T")
 
 #: Most draft tokens of one sample, which takes up to 16 bytes for each.
 MAX_SAMPLED = 200_000_000
@@ -35,11 +38,28 @@ def checked_amount(name: str, value: Any) -> Any:
     raise InvalidInput(f"{name} is {value!r}: give a number of at least 0")
 
 
+def checked_integer(value: Any, name: str, least: int = 1) -> int:
+    """Value as an int; `InvalidInput` for anything else, truth values too, and below `least`."""
+    try:
+        number = least - 1 if isinstance(value, bool) else index(value)
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise InvalidInput(f"{name} is {value!r}: give an integer of at least {least}")
+    return number
+
+
 def check_counts(**counts: int) -> None:
-    """Raise `InvalidInput` unless each of some counts, by their names, is at least 1."""
-    if min(counts.values()) < 1:
-        values = ", ".join(f"{name} is {value}" for name, value in counts.items())
-        raise InvalidInput(f"{values}: give at least 1{' of each' if len(counts) > 1 else ''}")
+    """Raise `InvalidInput` unless each of some counts, by their names, is an integer from 1."""
+    for name, count in counts.items():
+        checked_integer(count, name)
+
+
+def of_kind(value: Any, kind: type[T], name: str, wanted: str) -> T:
+    """Value that is of a class; `InvalidInput`, which says what is wanted, for any other."""
+    if isinstance(value, kind):
+        return value
+    raise InvalidInput(f"{name} is a {type(value).__name__}: give {wanted}")
 
 
 def check_confidence(confidence: float, name: str = "confidence") -> None:

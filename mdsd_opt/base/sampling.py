@@ -194,7 +194,8 @@ def check_sampling_parameters(
     """Raise `InvalidInput` unless the sampling parameters are in range."""
     if not (isinstance(temperature, Real) and 0 <= temperature < np.inf):
         raise InvalidInput(f"temperature is {temperature!r}: give a finite number, 0 or larger")
-    if top_k is not None and not (isinstance(top_k, Real) and top_k >= -1 and top_k % 1 == 0):
+    whole = isinstance(top_k, Real) and not isinstance(top_k, bool) and top_k % 1 == 0
+    if top_k is not None and not (whole and top_k >= -1):
         raise InvalidInput(
             f"top_k is {top_k!r}: give an integer of at least 1; None, 0 or -1 for no such filter"
         )

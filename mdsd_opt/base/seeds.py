@@ -17,6 +17,16 @@ def generator_of(rng: Any) -> np.random.Generator:
     return rng if isinstance(rng, np.random.Generator) else np.random.default_rng(seed_of(rng))
 
 
+def drawn_from(rng: Any) -> np.random.Generator:
+    """The generator; `InvalidInput` for a seed, of which each call would draw the same numbers."""
+    if hasattr(rng, "standard_exponential"):
+        return rng
+    raise InvalidInput(
+        f"rng is {rng!r:.60}: give a generator, numpy.random.default_rng(seed), the same in all "
+        "calls, whose numbers go on"
+    )
+
+
 def seed_of(rng: Any) -> int | None:
     """The seed; None where a generator was given instead."""
     return None if isinstance(rng, np.random.Generator) else drawn_seed(rng)

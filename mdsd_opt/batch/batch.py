@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from mdsd_opt import verifiers
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import Opened, frozen, spread
+from mdsd_opt.base.checked import checked_integer
 from mdsd_opt.base.logits import Logits, Reading, batch_shape
 from mdsd_opt.base.long_runs import available_threads, progress_bar, threaded
 from mdsd_opt.base.sampling import Sampling, bad_row_error
@@ -120,6 +121,10 @@ class RowWork:
     num_threads: int | None = None
     progress: bool = False
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.num_threads is not None:
+            checked_integer(self.num_threads, "num_threads")
 
     @property
     def threads(self) -> int:

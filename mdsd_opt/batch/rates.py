@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, Unpack
 
@@ -104,8 +103,7 @@ def acceptance_rates(
     """
     check_device(device)
     counts = checked_counts(num_drafts)
-    threads = None if num_threads is None else checked_integer(num_threads, "num_threads")
-    work = RowWork(drafts, verifier, counts, threads, progress, drawn_seed(rng))
+    work = RowWork(drafts, verifier, counts, num_threads, progress, drawn_seed(rng))
     _ = work.declared  # an error of names comes before one of arrays
     batch = Batch(work, Logits.of(target_logits, draft_logits, options), device)
     keep_axis = isinstance(num_drafts, Iterable)
@@ -130,15 +128,4 @@ def checked_counts(num_drafts: int | Sequence[int]) -> tuple[int, ...]:
     counts = tuple(num_drafts) if isinstance(num_drafts, Iterable) else (num_drafts,)
     if not counts:
         raise InvalidInput("num_drafts is empty: give at least one number of drafts")
-    return tuple(checked_num_drafts(checked_integer(count, "num_drafts")) for count in counts)
-
-
-def checked_integer(value: Any, name: str, least: int = 1) -> int:
-    """Value as an int; `InvalidInput` for anything else, and below `least`."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least:
-        raise InvalidInput(f"{name} is {value!r}: give an integer of at least {least}")
-    return number
+    return tuple(checked_num_drafts(count) for count in counts)

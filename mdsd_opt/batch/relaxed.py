@@ -12,7 +12,7 @@ from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.checked import checked_amount
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.batch.batch import RowWork, paired_rows
-from mdsd_opt.batch.rates import checked_counts, checked_integer
+from mdsd_opt.batch.rates import checked_counts
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.solvers import ERROR, RelaxedRows, the_budget
 
@@ -120,8 +120,7 @@ def relaxed_rates(
     if spread == "best" and np.inf in amounts:
         raise InvalidInput(f"{name} is infinite: there is nothing to spread")
     counts = checked_counts(num_drafts)
-    threads = None if num_threads is None else checked_integer(num_threads, "num_threads")
-    work = RowWork(schemes[0], "optimal", counts, threads, progress)
+    work = RowWork(schemes[0], "optimal", counts, num_threads, progress)
     functions = tuple(
         replace(work, scheme=scheme).declared.row_function(work.seed) for scheme in schemes
     )

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats, Vector
+from mdsd_opt.base.checked import checked_integer
 from mdsd_opt.batch.listed_tokens import Listed, Subsets
 from mdsd_opt.batch.rates import acceptance_rates
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, checked_num_drafts, checked_scheme
@@ -112,7 +113,7 @@ def acceptance_interval(
     >>> round(found.lower, 3), round(found.upper, 3)
     (0.6, 0.95)
     """
-    if vocab_size is not None and vocab_size < 1:
+    if vocab_size is not None and checked_integer(vocab_size, "vocab_size") >= 1 << 31:
         raise InvalidInput(f"vocab_size is {vocab_size!r}: give the number of tokens, or None")
     ends, target, draft = interval_ends(
         target_top, draft_top, [checked_num_drafts(num_drafts)], drafts, vocab_size

@@ -11,6 +11,7 @@ import numpy as np
 from mdsd_opt import verifiers
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import Opened, to_numpy
+from mdsd_opt.base.checked import checked_integer
 from mdsd_opt.base.keywords import renamed
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.base.seeds import Rng, drawn_seed
@@ -131,7 +132,7 @@ def verify_batch(
 
 def randomness_of(rng: Rng, step: int) -> Randomness:
     """Random numbers by a seed of 64 bits and a step of 32; `InvalidInput` for larger ones."""
-    if not 0 <= step < 1 << 32:
+    if checked_integer(step, "step", 0) >= 1 << 32:
         raise InvalidInput(f"step is {step}: give 32 bits at most")
     return Randomness(drawn_seed(rng, bits=64), step)
 

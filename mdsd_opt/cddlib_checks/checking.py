@@ -11,9 +11,9 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from operator import index
 from typing import Any
 
+from mdsd_opt.base.checked import check_counts, checked_integer
 from mdsd_opt.base.keywords import renamed
 from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.cddlib_checks.child import DEFAULT_MEMORY, OutOfBudget, run_in_child
@@ -243,21 +243,13 @@ def _ticker(progress: Progress | None, subject: str) -> Callable[[float], None] 
 
 def checked_size(vocab_size: Any, num_drafts: Any) -> tuple[int, int]:
     """V and K as integers, or an error."""
-    sizes = []
-    for name, value in (("vocab_size", vocab_size), ("num_drafts", num_drafts)):
-        try:
-            number = index(value)
-        except TypeError:
-            number = 0
-        if number < 1:
-            raise InvalidInput(f"{name} is {value!r}: give an integer of at least 1")
-        sizes.append(number)
-    if sizes[0] > MAX_VOCAB_SIZE:
+    v = checked_integer(vocab_size, "vocab_size")
+    if v > MAX_VOCAB_SIZE:
         raise ProblemTooLarge(
-            f"vocab_size is {sizes[0]}: exact checks go through all 2^V sets of tokens and end at "
+            f"vocab_size is {v}: exact checks go through all 2^V sets of tokens and end at "
             f"V = {MAX_VOCAB_SIZE}"
         )
-    return sizes[0], sizes[1]
+    return v, checked_integer(num_drafts, "num_drafts")
 
 
 def _check_budget(timeout: Any, memory: Any) -> None:
@@ -314,9 +306,8 @@ def search(
         raise UnknownName.among("claim with a random search", conjecture.name, known)
     v, k = checked_size(vocab_size, num_drafts)
     seed = drawn_seed(rng)
-    for label, value, least in (("trials", trials, 1), ("start", start, 0)):
-        if index(value) < least:
-            raise InvalidInput(f"{label} is {value!r}: give an integer of at least {least}")
+    check_counts(trials=trials, workers=1 if workers is None else workers)
+    checked_integer(start, "start", 0)
     _check_budget(timeout, memory)
     count = max(1, min(workers or os.cpu_count() or 1, -(-trials // 100)))
 

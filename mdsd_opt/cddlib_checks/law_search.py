@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from mdsd_opt.base.checked import check_counts
 from mdsd_opt.base.keywords import renamed
 from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.cddlib_checks.draft_laws import require_written
 from mdsd_opt.cddlib_checks.subsets import best_cut, containment_table, exact_acceptance
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, SolverError
-from mdsd_opt.problem import TransportProblem
+from mdsd_opt.problem import TransportProblem, checked_problem
 
 Law = tuple[Fraction, ...]
 Weights = tuple[tuple[int, ...], ...]
@@ -73,7 +74,7 @@ def optimum(problem: TransportProblem) -> Fraction:
     ProblemTooLarge
         More than 12 tokens, or too many draft sets to list.
     """
-    if problem.vocab_size > _MOST_TOKENS:
+    if checked_problem(problem).vocab_size > _MOST_TOKENS:
         raise ProblemTooLarge(
             f"{problem.vocab_size} tokens have too many subsets: up to {_MOST_TOKENS} are gone "
             "through; certify(..., exact=True) takes more"
@@ -128,8 +129,7 @@ def search_laws(
     >>> print(cddlib_checks.search_laws(top_two_are_best, vocab_size=3))
     fails by 2/3 = 0.666667 at (0, 0, 1), (1/3, 1/3, 1/3)
     """
-    if min(vocab_size, num_laws, trials) < 1:
-        raise InvalidInput("vocab_size, num_laws and trials: give at least 1 of each")
+    check_counts(vocab_size=vocab_size, num_laws=num_laws, trials=trials)
     seed = drawn_seed(rng)
     for trial in range(1, trials + 1):
         chance = np.random.default_rng([seed, trial])

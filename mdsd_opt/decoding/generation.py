@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Unpack
 
 from mdsd_opt.base.array_types import Text
+from mdsd_opt.base.checked import checked_integer
 from mdsd_opt.base.sampling import Sampling, SamplingKeywords
 from mdsd_opt.base.seeds import Rng, drawn_seed, generator_of
 from mdsd_opt.decoding.draft_objects import FeatureFeed
@@ -319,8 +320,7 @@ def generate_steps(
     A `Growth` in place of the tree goes on where it was at the end of an earlier text.
     """
     require_room(target, draft, [prompt])
-    if max_new_tokens < 0:
-        raise InvalidInput(f"max_new_tokens is {max_new_tokens}: give at least 0")
+    checked_integer(max_new_tokens, "max_new_tokens", 0)
     tree = parse_topology(tree) if isinstance(tree, str) else tree
     growth = growth_of(tree)
     growth.begin()

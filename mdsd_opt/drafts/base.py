@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
-from mdsd_opt.base.checked import MAX_SAMPLED, mask
+from mdsd_opt.base.checked import MAX_SAMPLED, checked_integer, mask, of_kind
 from mdsd_opt.base.distributions import Distribution
+from mdsd_opt.base.seeds import drawn_from
 from mdsd_opt.drafts.counting import readable
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.drafts.uniform_intervals import UniformIntervals, masses_in_list
@@ -215,15 +216,13 @@ class DraftScheme(ABC):
         ndarray of int64, shape (K,) or (size, K)
             Token ids in draw order, padded with -1 where the law drafts fewer than K.
         """
-        if size is not None and size < 0:
-            raise InvalidInput(f"size is {size}: give the number of draft tuples, 0 or more")
-        rows = 1 if size is None else size
+        rows = 1 if size is None else checked_integer(size, "size", 0)
         if rows * self.num_drafts > MAX_SAMPLED:
             raise ProblemTooLarge(
                 f"{rows:,} tuples of K={self.num_drafts:,} drafts are over the limit of "
                 f"{MAX_SAMPLED:,} tokens: draw fewer at a time"
             )
-        drawn = self._sample(rng, rows)
+        drawn = self._sample(drawn_from(rng), rows)
         return drawn[0] if size is None else drawn
 
     @abstractmethod
@@ -451,19 +450,20 @@ MAX_NUM_DRAFTS = 2**31 - 1
 
 
 def checked_num_drafts(num_drafts: Any) -> int:
-    """Validate K."""
-    try:
-        valid = int(num_drafts) == num_drafts and num_drafts >= 1
-    except (TypeError, ValueError, OverflowError):
-        valid = False
-    if not valid:
-        raise InvalidInput(f"num_drafts is {num_drafts!r}: give an integer of at least 1")
-    if num_drafts > MAX_NUM_DRAFTS:
+    """Validate K, an integer or a float that is one."""
+    is_whole = isinstance(num_drafts, (float, np.floating)) and num_drafts.is_integer()
+    k = checked_integer(int(num_drafts) if is_whole else num_drafts, "num_drafts")
+    if k > MAX_NUM_DRAFTS:
         raise InvalidInput(
-            f"num_drafts is {Decimal(int(num_drafts)):.3g}: give an integer of at most "
-            f"{MAX_NUM_DRAFTS:,}"
+            f"num_drafts is {Decimal(k):.3g}: give an integer of at most {MAX_NUM_DRAFTS:,}"
         )
-    return int(num_drafts)
+    return k
+
+
+def checked_draft_scheme(drafts: Any, name: str = "drafts") -> DraftScheme:
+    """A draft scheme; `InvalidInput` for anything else, such as its law alone."""
+    wanted = "a draft scheme such as WithReplacement(q, num_drafts)"
+    return of_kind(drafts, DraftScheme, name, wanted)  # type: ignore[type-abstract]
 
 
 def inverse_cdf(q: Floats, rng: np.random.Generator, shape: tuple[int, ...]) -> Integers:

@@ -12,8 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers
+from mdsd_opt.base.checked import checked_integer
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.drafts.base import DraftScheme, Entry, EntryReader, ExactSupportLaw, PrefixDraftScheme
+from mdsd_opt.drafts.base import (
+    DraftScheme,
+    Entry,
+    EntryReader,
+    ExactSupportLaw,
+    PrefixDraftScheme,
+    checked_draft_scheme,
+)
 from mdsd_opt.drafts.set_law import DraftSetLaw
 from mdsd_opt.drafts.single_model import Composition, OneDraft
 from mdsd_opt.drafts.support_law import SupportLaw
@@ -283,18 +291,13 @@ class FixedPlusDrafts(HoldsFixed):
         return object.__new__(kind)
 
     def __init__(self, tokens: Sequence[int], drafts: DraftScheme) -> None:
-        if not isinstance(drafts, DraftScheme):
-            raise InvalidInput(
-                f"drafts is a {type(drafts).__name__}: give a draft scheme such as "
-                "WithReplacement(q, num_drafts)"
-            )
-        fixed = np.array(tokens, dtype=np.int64)
-        self.vocab_size = drafts.vocab_size
-        if fixed.ndim != 1 or np.unique(fixed).size != fixed.size:
-            raise InvalidInput(f"the fixed tokens {tokens} are not distinct")
-        if fixed.size and not (fixed.min() >= 0 and fixed.max() < self.vocab_size):
-            raise InvalidInput(f"the fixed tokens {tokens} are not all in 0..{self.vocab_size - 1}")
-        listed, self.drafts = _joined(fixed.tolist(), drafts)
+        self.vocab_size = checked_draft_scheme(drafts).vocab_size
+        fixed = [checked_integer(token, "a fixed token", 0) for token in tokens]
+        if len({*fixed}) < len(fixed):
+            raise InvalidInput(f"the fixed tokens {fixed} are not distinct")
+        if max(fixed, default=0) >= self.vocab_size:
+            raise InvalidInput(f"the fixed tokens {fixed} are not all in 0..{self.vocab_size - 1}")
+        listed, self.drafts = _joined(fixed, drafts)
         self._fixed = np.array(listed, dtype=np.int64)
         self.num_drafts = self._fixed.size + self.drafts.num_drafts
 

@@ -20,6 +20,7 @@ from mdsd_opt.drafts.base import (
     ExactSupportLaw,
     IndependentDraws,
     PrefixDraftScheme,
+    checked_draft_scheme,
 )
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.drafts.uniform_intervals import UniformIntervals, masses_in, successive_masses_in
@@ -51,16 +52,14 @@ class MixtureDrafts(DraftScheme):
         return object.__new__(SortedMixtureDrafts if sorts else cls)
 
     def __init__(self, components: Sequence[tuple[Any, DraftScheme]]) -> None:
-        if not components:
-            raise InvalidInput("no component given: give [(probability, scheme), ...]")
-        self._law = Distribution.of([mass for mass, _ in components], "the mixture weights")
-        self.components = tuple(scheme for _, scheme in components)
-        for component in self.components:
-            if not isinstance(component, DraftScheme):
-                raise InvalidInput(
-                    f"a component is a {type(component).__name__}: give draft schemes such as "
-                    "WithReplacement(q, num_drafts)"
-                )
+        try:
+            masses, schemes = zip(*((mass, scheme) for mass, scheme in components), strict=True)
+        except (TypeError, ValueError):
+            raise InvalidInput(
+                f"components is {components!r:.60}: give [(probability, scheme), ...]"
+            ) from None
+        self._law = Distribution.of(list(masses), "the mixture weights")
+        self.components = tuple(checked_draft_scheme(scheme, "a component") for scheme in schemes)
         sizes = sorted({component.vocab_size for component in self.components})
         if len(sizes) > 1:
             raise InvalidInput(f"the components have {sizes} tokens: they must share a vocabulary")

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers
+from mdsd_opt.base.checked import checked_integer
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import DraftScheme, Entry, EntryReader, ExactSupportLaw, inverse_cdf
 from mdsd_opt.drafts.support_law import SupportLaw
@@ -36,7 +37,7 @@ class DraftSetLaw(DraftScheme):
     entries: ClassVar[tuple[str, ...]] = ("vocab_size", "sets", "masses")
 
     def __init__(self, vocab_size: int, masses: Mapping[Any, Any]) -> None:
-        self.vocab_size = _checked_vocab_size(vocab_size)
+        self.vocab_size = checked_integer(vocab_size, "vocab_size")
         merged: dict[tuple[int, ...], Any] = {}
         for key, mass in _checked_masses(masses).items():
             members = _members(key)
@@ -143,12 +144,6 @@ class DraftSetLaw(DraftScheme):
     def exact_support_law(self) -> ExactSupportLaw:
         pairs = zip(self._sets, self.exact_masses, strict=True)
         return {members: mass for members, mass in pairs if mass > 0}
-
-
-def _checked_vocab_size(vocab_size: Any) -> int:
-    if isinstance(vocab_size, (int, np.integer)) and vocab_size >= 1:
-        return int(vocab_size)
-    raise InvalidDistribution(f"vocab_size is {vocab_size!r}: give an integer of at least 1")
 
 
 def _checked_masses(masses: Any) -> Mapping[Any, Any]:

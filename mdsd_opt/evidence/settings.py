@@ -19,7 +19,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from mdsd_opt.base.array_types import Vector
-from mdsd_opt.base.checked import MAX_SAMPLED, checked_tolerance
+from mdsd_opt.base.checked import MAX_SAMPLED, check_counts, checked_integer, checked_tolerance
 from mdsd_opt.base.seeds import seed_of
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
 from mdsd_opt.evidence.report import Check
@@ -125,18 +125,14 @@ class AuditOptions(ErrorRates):
     def __post_init__(self) -> None:
         ErrorRates.__post_init__(self)
         Bar(self.detect)
-        if self.num_trials is not None:
-            _need_count("num_trials", self.num_trials)
-        _need_count("max_calls", self.max_calls)
+        check_counts(max_calls=self.max_calls)
+        for name in ("num_trials", "max_tuples", "max_trees", "edge_probes", "driven_checks"):
+            if (value := getattr(self, name)) is not None:
+                checked_integer(value, name, 1 if name == "num_trials" else 0)
         if self.seconds is not None:
             _need_time(self.seconds)
         if self.tolerance is not None:
             checked_tolerance("tolerance", self.tolerance, or_zero=True)
-
-
-def _need_count(name: str, value: Any) -> None:
-    if not (isinstance(value, (int, np.integer)) and value >= 1):
-        raise InvalidInput(f"{name} is {value!r}: give an integer of at least 1")
 
 
 def _need_time(seconds: Any) -> None:
@@ -211,7 +207,7 @@ class Options(AuditOptions):
         if self.method not in self.methods:
             raise UnknownName.among("method", self.method, self.methods)
         AuditOptions.__post_init__(self)
-        _need_count("num_trials", self.num_trials)
+        check_counts(num_trials=self.num_trials)
         _need_time(self.seconds)
         if (self.num_trials + self.edge_probes) * self.num_drafts > MAX_SAMPLED:
             raise ProblemTooLarge(

@@ -9,6 +9,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from mdsd_opt.base.checked import checked_integer
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.frames import document
 from mdsd_opt.base.keywords import by_place

@@ -22,6 +22,7 @@ from mdsd_opt.drafts import (
     SchemeMaker,
     WithoutReplacement,
     WithReplacement,
+    checked_num_drafts,
     checked_scheme,
 )
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
@@ -266,7 +267,7 @@ def compare_draft_schemes(
     if best_temperature:
         require_no_filter(pair.reading.target)
     rows = DraftRows.of(pair, sequence, num_threads)
-    if schemes is None and num_drafts > MAX_DRAFTS:
+    if checked_num_drafts(num_drafts) > MAX_DRAFTS and schemes is None:
         raise ProblemTooLarge(
             f"num_drafts is {num_drafts}: all ways to draft are compared up to K = {MAX_DRAFTS}. "
             "Draft fewer tokens, or name some schemes."

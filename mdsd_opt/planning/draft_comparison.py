@@ -10,11 +10,11 @@ from typing import Any, Unpack
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.checked import checked_integer
 from mdsd_opt.base.frames import document
 from mdsd_opt.base.logits import Logits, LogitsKeywords
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.batch import checked_integer
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.planning.advice import Advice, advise
 from mdsd_opt.planning.draft_search import DraftRows, Rated

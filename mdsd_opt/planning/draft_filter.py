@@ -13,10 +13,9 @@ from itertools import pairwise
 from typing import Any, Unpack
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.checked import check_confidence
+from mdsd_opt.base.checked import check_confidence, checked_integer
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.batch import checked_integer
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import MeanInterval
 from mdsd_opt.planning.draft_search import DraftRows, Rated, ranking

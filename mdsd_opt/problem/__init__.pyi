@@ -15,5 +15,7 @@ from .transport_plans import (
     clip_to_marginals as clip_to_marginals, feasible_mass as feasible_mass,
     feasible_masses as feasible_masses,
 )
-from .transport_problem import TransportProblem as TransportProblem
+from .transport_problem import (
+    TransportProblem as TransportProblem, checked_problem as checked_problem,
+)
 from .water_filling import fill as fill, running_sums as running_sums, water_level as water_level

@@ -31,7 +31,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Floats, Numbers
 from mdsd_opt.base.arrays import SUM_TOLERANCE
-from mdsd_opt.base.checked import checked_tolerance, floats, mask
+from mdsd_opt.base.checked import checked_tolerance, floats, mask, of_kind
 from mdsd_opt.drafts import product_form, split_fixed
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.prefix_search import saves_sorting
@@ -43,7 +43,7 @@ from mdsd_opt.problem.transport_plans import (
     plan_violations,
     read_plan,
 )
-from mdsd_opt.problem.transport_problem import TransportProblem
+from mdsd_opt.problem.transport_problem import TransportProblem, checked_problem
 from mdsd_opt.problem.water_filling import running_sums, water_fill
 
 
@@ -105,7 +105,7 @@ def certify(
         Exact arithmetic would not end in good time; nothing has been computed.
     """
     tolerance = checked_tolerance("tolerance", tolerance, or_zero=True)
-    read, violations = read_solution(solution, problem.vocab_size)
+    read, violations = read_solution(solution, checked_problem(problem).vocab_size)
     upper: float | Fraction = Fraction(1) if exact else 1.0
     lower: float | Fraction = Fraction(0) if exact else 0.0
     if read is None:
@@ -305,8 +305,7 @@ _OPTIONAL = ("subset", "selection", "plan")
 
 def read_solution(solution: Any, vocab_size: int) -> tuple[Found | None, list[str]]:
     """Solution in these types, or None, and descriptions of what cannot be read."""
-    if not isinstance(solution, Found):
-        raise InvalidInput(f"solution is a {type(solution).__name__}: give what solve returns")
+    solution = of_kind(solution, Found, "solution", "what solve returns")
     readers: dict[str, Callable[[Any], Any]] = {
         "acceptance_rate": partial(read_rate, "acceptance_rate"),
         "lower_bound": partial(read_rate, "lower_bound"),

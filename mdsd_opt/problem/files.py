@@ -30,7 +30,7 @@ from mdsd_opt.base.files.arrays import (
 )
 from mdsd_opt.drafts import DraftScheme, all_schemes
 from mdsd_opt.errors import InvalidInput, UnknownName, UnreadableFile
-from mdsd_opt.problem.transport_problem import TransportProblem
+from mdsd_opt.problem.transport_problem import TransportProblem, checked_problem
 
 Document = dict[str, Any]
 
@@ -58,10 +58,10 @@ def save_problem(problem: TransportProblem, path: str | os.PathLike[str]) -> Non
     InvalidInput
         Unknown suffix, or the file cannot be written.
     """
-    suffix = checked_suffix(path, _FORMATS, InvalidInput)
+    suffix, law = checked_suffix(path, _FORMATS, InvalidInput), checked_problem(problem).target_law
     arrays: dict[str, Floats] = {}
     document = _with_plain_vectors(
-        {"target": problem._target.given, "drafts": problem.drafts.to_entry(lambda law: law.given)},
+        {"target": law.given, "drafts": problem.drafts.to_entry(lambda law: law.given)},
         None if suffix == ".json" else arrays,
     )
     text = json.dumps(document, indent=1 if suffix == ".json" else None)

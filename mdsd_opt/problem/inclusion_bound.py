@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from mdsd_opt.drafts import inclusion_probabilities
-from mdsd_opt.problem.transport_problem import TransportProblem
+from mdsd_opt.problem.transport_problem import TransportProblem, checked_problem
 
 
 def inclusion_bound(problem: TransportProblem) -> float:
@@ -40,5 +40,5 @@ def inclusion_bound(problem: TransportProblem) -> float:
     >>> round(mo.inclusion_bound(problem), 4), round(mo.solve(problem).acceptance_rate, 4)
     (0.8857, 0.8857)
     """
-    included = inclusion_probabilities(problem.drafts)
+    included = inclusion_probabilities(checked_problem(problem).drafts)
     return min(1.0, float(np.minimum(problem.target, included).sum()))

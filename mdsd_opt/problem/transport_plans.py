@@ -16,7 +16,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import weighted_count
-from mdsd_opt.base.checked import floats, integers, mask
+from mdsd_opt.base.checked import floats, integers, mask, of_kind
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem.solution import PlanBasis, TransportPlan
@@ -29,8 +29,7 @@ _UNFIT = "the plan's arrays do not fit together"
 
 def read_plan(plan: Any, vocab_size: int) -> TransportPlan:
     """Plan with integers in int64 and masses in float64; `InvalidInput` if parts do not fit."""
-    if not isinstance(plan, TransportPlan):
-        raise InvalidInput(f"the plan is a {type(plan).__name__}: give a TransportPlan")
+    plan = of_kind(plan, TransportPlan, "the plan", "a TransportPlan")
     tokens = integers(plan.tokens, f"{_UNFIT}: tokens")
     offsets = integers(plan.offsets, f"{_UNFIT}: offsets")
     mass = floats(plan.mass, f"{_UNFIT}: mass")
@@ -63,8 +62,7 @@ def read_plan(plan: Any, vocab_size: int) -> TransportPlan:
 def _read_basis(basis: Any, num_arcs: int, num_tokens: int, num_supports: int) -> PlanBasis | None:
     if basis is None:
         return None
-    if not isinstance(basis, PlanBasis):
-        raise InvalidInput(f"the plan's basis is a {type(basis).__name__}: give a PlanBasis")
+    basis = of_kind(basis, PlanBasis, "the plan's basis", "a PlanBasis")
     return PlanBasis(
         arcs=mask(basis.arcs, f"{_UNFIT}: basis", num_arcs, "arcs"),
         token_slacks=mask(basis.token_slacks, f"{_UNFIT}: basis", num_tokens, "tokens"),

@@ -9,10 +9,17 @@ from typing import Any, Unpack
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.checked import of_kind
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.keywords import by_place
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
-from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme, checked_scheme, require_exact
+from mdsd_opt.drafts import (
+    SINGLE_MODEL_SCHEMES,
+    DraftScheme,
+    checked_draft_scheme,
+    checked_scheme,
+    require_exact,
+)
 from mdsd_opt.errors import InvalidInput
 
 
@@ -35,13 +42,8 @@ class TransportProblem:
     """
 
     def __init__(self, target: Any, drafts: DraftScheme) -> None:
-        if not isinstance(drafts, DraftScheme):  # anything may be given
-            raise InvalidInput(
-                f"drafts is a {type(drafts).__name__}: give a draft scheme such as "
-                "WithReplacement(q, num_drafts)"
-            )
+        self.drafts = checked_draft_scheme(drafts)
         self._target = Distribution.of(target, "target")
-        self.drafts = drafts
         if self._target.vocab_size != drafts.vocab_size:
             raise InvalidInput(
                 f"the target has {self._target.vocab_size} tokens and the drafts have "
@@ -125,3 +127,9 @@ class TransportProblem:
 
     def __repr__(self) -> str:
         return f"TransportProblem(vocab_size={self.vocab_size}, drafts={self.drafts!r})"
+
+
+def checked_problem(problem: Any) -> TransportProblem:
+    """A problem; `InvalidInput` for anything else, such as its target alone."""
+    wanted = "mdsd_opt.TransportProblem(target, drafts)"
+    return of_kind(problem, TransportProblem, "problem", wanted)

@@ -14,6 +14,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from mdsd_opt.base.checked import checked_integer
 from mdsd_opt.base.files import read_bytes
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import working
@@ -79,8 +80,8 @@ class ServerOptions(TokenOptions):
                 raise InvalidInput(f"{name} is {value!r}: give a positive number of seconds")
         for name, least in (("max_tokens", 1), ("length", 2), ("concurrency", 1)):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, int) and value >= least):
-                raise InvalidInput(f"{name} is {value!r}: give an integer of at least {least}")
+            if value is not None:
+                checked_integer(value, name, least)
         if self.concurrency > 64:
             raise InvalidInput(f"concurrency is {self.concurrency}: no more than 64 at once")
 

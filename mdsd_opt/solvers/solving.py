@@ -15,7 +15,7 @@ from mdsd_opt.base.foreign import foreign
 from mdsd_opt.drafts import product_form
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import Found as Found
-from mdsd_opt.problem import Solution, TransportProblem
+from mdsd_opt.problem import Solution, TransportProblem, checked_problem
 from mdsd_opt.problem import Status as Status
 from mdsd_opt.solvers.method import LIMITS, Method
 from mdsd_opt.solvers.registry import METHODS, get
@@ -53,6 +53,7 @@ def solve(problem: TransportProblem, method: Any = "auto", **options: Any) -> So
         whole = name != "time_limit" and isinstance(limit, int)  # nothing fits one below 0
         if limit is not None and not whole:
             checked_amount(name, limit)
+    checked_problem(problem)
     if isinstance(method, str) and method == "auto":
         return _solve_automatically(problem, options)
     return _run(problem, get(method), options)

@@ -15,7 +15,7 @@ from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
 from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.prefix_search import FEW_TOKENS, RandomDraws, saves_sorting
-from mdsd_opt.problem import Found, Status, TransportProblem, running_sums
+from mdsd_opt.problem import Found, Status, TransportProblem, checked_problem, running_sums
 from mdsd_opt.solvers.method import Method
 
 
@@ -102,7 +102,7 @@ def exact_optimum(problem: TransportProblem) -> tuple[Fraction, Flags]:
     UnsupportedScheme
         The scheme has no prefix order.
     """
-    drafts = problem.drafts.prefix_form
+    drafts = checked_problem(problem).drafts.prefix_form
     if drafts is None:
         raise UnsupportedScheme(f"draft scheme {problem.drafts.scheme!r} has no prefix order")
     target = np.array(problem.exact_target, dtype=object)

@@ -20,6 +20,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Floats, Matrix, Tokens, Vector
 from mdsd_opt.base.arrays import frozen
+from mdsd_opt.base.checked import checked_integer
 from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
 from mdsd_opt.problem import Found, Status, TransportPlan, TransportProblem
 from mdsd_opt.solvers import highs_backend
@@ -302,10 +303,10 @@ def _checked_sizes(size: int | Sequence[int] | None, vocab_size: int) -> list[in
     sizes = [size] if np.ndim(size) == 0 else list(size)  # type: ignore[arg-type]
     if not sizes:
         raise InvalidInput(f"size is {size!r}: give at least one")
-    for one in sizes:
-        if one % 1 != 0 or not 1 <= one <= vocab_size:  # type: ignore[operator]
-            raise InvalidInput(f"size is {one!r}: give an integer from 1 to V={vocab_size}")
-    return sorted({int(one) for one in sizes})  # type: ignore[arg-type]
+    checked = sorted({checked_integer(one, "size") for one in sizes})
+    if checked[-1] > vocab_size:
+        raise InvalidInput(f"size is {checked[-1]}: give an integer from 1 to V={vocab_size}")
+    return checked
 
 
 def _truncated(

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.checked import check_counts
+from mdsd_opt.base.checked import check_counts, checked_integer
 from mdsd_opt.drafts import count_power
 from mdsd_opt.errors import InvalidInput
 
@@ -287,6 +287,9 @@ def initial_rates(max_drafts: int, first: float = 0.75) -> RateTable:
     ndarray, shape (max_drafts + 1, max_drafts)
         :math:`\alpha_{j+1} - \alpha_j` at [k, j], j < k; zero elsewhere.
     """
+    checked_integer(max_drafts, "max_drafts", 0)
+    if not 0 < first < 1:
+        raise InvalidInput(f"first is {first!r}: give a number between 0 and 1")
     return rates_from_alphas(-np.expm1(np.arange(1.0, max_drafts + 1) * np.log1p(-first)))
 
 

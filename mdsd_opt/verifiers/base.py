@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats, Integers, Numbers
 from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.checked import check_counts
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import available_threads, map_rows
+from mdsd_opt.base.seeds import drawn_from
 from mdsd_opt.drafts import (
     SINGLE_MODEL_SCHEMES,
     DraftScheme,
@@ -26,7 +28,7 @@ from mdsd_opt.drafts import (
 )
 from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge, UnsupportedScheme
 from mdsd_opt.prefix_search import BatchRates as BatchRates
-from mdsd_opt.problem import TransportProblem
+from mdsd_opt.problem import TransportProblem, checked_problem
 from mdsd_opt.solvers import relaxed_by
 from mdsd_opt.verifiers.rates import Estimate
 from mdsd_opt.verifiers.verdicts import (
@@ -169,7 +171,7 @@ class Verifier(ABC):
 
     def check(self, problem: TransportProblem) -> None:
         """Raise `UnsupportedScheme` unless the algorithm is lossless for the problem's drafts."""
-        if self.takes_kind(type(problem.drafts)):
+        if self.takes_kind(type(checked_problem(problem).drafts)):
             self.check_num_drafts(problem.drafts.num_drafts)
         if not self.supports(problem.drafts):
             valid = ", ".join(kind.scheme for kind in self.schemes)
@@ -332,7 +334,7 @@ class Verifier(ABC):
             A budget for each row, as ``{"kl": 0.01}``, see `verify`.
         """
         p, q, tokens = checked_batch(target, draft, drafts, scheme)
-        uniforms = rng if isinstance(rng, np.ndarray) else rng.random((len(tokens), 4))
+        uniforms = rng if isinstance(rng, np.ndarray) else drawn_from(rng).random((len(tokens), 4))
         if uniforms.shape != (len(tokens), 4):
             raise InvalidInput(
                 f"the uniforms have shape {uniforms.shape}: give four for each of the "
@@ -346,6 +348,7 @@ class Verifier(ABC):
             return TransportProblem(p[n], make(q[n], tokens.shape[1]))
 
         relaxed = RelaxedProblems(problem_of, len(tokens), relax)
+        check_counts(num_threads=num_threads)
         outputs = self.verify_rows(relaxed, list(tokens), uniforms, num_threads, str)
         return BatchVerdict(outputs, first_places(tokens, outputs), **relaxed.distances)
 

@@ -9,8 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.base.checked import checked_integer
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithReplacement
-from mdsd_opt.errors import InvalidInput, ProblemTooLarge
+from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.prefix_search import BatchRates
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers import PairRule, check_names, rounds, stages_in_reach, winners
@@ -64,9 +65,7 @@ class ImportanceSampling(Verifier):
 
     def __init__(self, size: int = 5, rule: str = "published", order: str = "surplus") -> None:
         check_names(rule, order)
-        if size % 1 != 0 or size < 1:
-            raise InvalidInput(f"size is {size!r}: give an integer of at least 1")
-        self._options = (int(size), rule, order)
+        self._options = (checked_integer(size, "size"), rule, order)
         self._tournament = Remembered(self._tournament_on)
 
     def _tournament_on(self, problem: TransportProblem) -> _Tournament:

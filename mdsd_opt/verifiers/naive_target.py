@@ -10,7 +10,7 @@ import numpy as np
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, TopKDrafts, inclusion_masses
 from mdsd_opt.prefix_search import BatchRates
-from mdsd_opt.problem import TransportProblem
+from mdsd_opt.problem import TransportProblem, checked_problem
 from mdsd_opt.verifiers.base import Verifier, target_of
 from mdsd_opt.verifiers.rates import optimal_rates
 from mdsd_opt.verifiers.rejection import nothing_accepted
@@ -45,7 +45,7 @@ class NaiveTarget(Verifier):
         return Decision(nothing_accepted(drafts, p), p)
 
     def acceptance_rate(self, problem: TransportProblem) -> float:
-        return min(problem.drafts.drafted_mass(problem.target), 1.0)
+        return min(checked_problem(problem).drafts.drafted_mass(problem.target), 1.0)
 
 
 def _mass_with_replacement(p: Vector, q: Vector, counts: list[int], seed: int) -> Sequence[float]:

@@ -76,5 +76,5 @@ def test_three_laws_and_bad_input() -> None:
     found = search_laws(lambda p, q, r: p[0] + q[0] + r[0] - 2, 2, num_laws=3)
     assert found is not None
     assert len(found.laws) == 3
-    with pytest.raises(InvalidInput, match="give at least 1 of each"):
+    with pytest.raises(InvalidInput, match="vocab_size is 0: give an integer of at least 1"):
         search_laws(lambda p, q: Fraction(0), 0)

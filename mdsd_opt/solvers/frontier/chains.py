@@ -16,7 +16,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Numbers
 from mdsd_opt.errors import ProblemTooLarge
-from mdsd_opt.problem import TransportProblem
+from mdsd_opt.problem import TransportProblem, checked_problem
 from mdsd_opt.solvers.frontier.curve import Frontier, Massless
 from mdsd_opt.solvers.subset_selection import best_prefix
 
@@ -32,7 +32,7 @@ MAX_EXACT_VOCAB = 12
 
 def frontier_of(problem: TransportProblem, exact: bool = False) -> Frontier:
     """Frontier of a problem, prepared for any number of laws."""
-    if problem.drafts.prefix_form is not None:
+    if checked_problem(problem).drafts.prefix_form is not None:
         return by_prefixes(problem, exact)
     return by_decomposition(problem, exact)
 
