@@ -1,5 +1,6 @@
 from .certificate import (
     Certificate as Certificate, assert_optimal as assert_optimal, certify as certify,
+    read_solution as read_solution,
 )
 from .files import load_problem as load_problem, save_problem as save_problem
 from .inclusion_bound import inclusion_bound as inclusion_bound

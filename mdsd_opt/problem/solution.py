@@ -295,7 +295,7 @@ class Solution(Found):
             values[name] = min(max(values[name], 0.0), 1.0)
         for name in ("subset", "selection"):
             if values[name] is not None:
-                frozen(values[name])
+                values[name] = frozen(np.asarray(values[name]))
         return cls(**values, method=method, solve_seconds=solve_seconds)
 
     @property
@@ -315,10 +315,13 @@ class Solution(Found):
 
     def __repr__(self) -> str:
         plan = "None (method='full_lp' has one)"
-        if self.plan is not None:
-            plan = f"{self.plan.mass.size} arcs"
-        return folded(
-            f"Solution(acceptance_rate={self.acceptance_rate:.9g}, status={self.status}, "
-            f"method={self.method!r}, gap={self.upper_bound - self.lower_bound:.1e}, "
-            f"plan={plan}, solve_seconds={self.solve_seconds:.3g})"
-        )
+        try:
+            if self.plan is not None:
+                plan = f"{self.plan.mass.size} arcs"
+            return folded(
+                f"Solution(acceptance_rate={self.acceptance_rate:.9g}, status={self.status}, "
+                f"method={self.method!r}, gap={self.upper_bound - self.lower_bound:.1e}, "
+                f"plan={plan}, solve_seconds={self.solve_seconds:.3g})"
+            )
+        except (ArithmeticError, AttributeError, TypeError, ValueError):  # a forged one
+            return object.__repr__(self)

@@ -15,10 +15,13 @@ from mdsd_opt.base.foreign import foreign
 from mdsd_opt.drafts import product_form
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import Found as Found
-from mdsd_opt.problem import Solution, TransportProblem, checked_problem
+from mdsd_opt.problem import Solution, TransportProblem, checked_problem, read_solution
 from mdsd_opt.problem import Status as Status
 from mdsd_opt.solvers.method import LIMITS, Method
 from mdsd_opt.solvers.registry import METHODS, get
+
+#: By how much an acceptance rate may exceed one.
+_ROUNDING = 1e-6
 
 
 def solve(problem: TransportProblem, method: Any = "auto", **options: Any) -> Solution:
@@ -75,6 +78,13 @@ def _run(problem: TransportProblem, method: Method, options: dict[str, Any]) -> 
             f"method {method.name!r} returned a {type(outcome).__name__}: return a "
             "mdsd_opt.solvers.Found"
         )
+    if not own:
+        _, unreadable = read_solution(outcome, problem.vocab_size)
+        if not unreadable and not 0 <= outcome.acceptance_rate <= 1 + _ROUNDING:
+            unreadable = [f"acceptance_rate is {outcome.acceptance_rate}"]
+        if unreadable:
+            told = "; ".join(unreadable)
+            raise InvalidInput(f"method {method.name!r} returned a Found that is none: {told}")
     return Solution.of(outcome, method.name, seconds)
 
 

@@ -188,6 +188,21 @@ class Verifier(ABC):
     def acceptance_rate(self, problem: TransportProblem) -> float:
         """Probability that the output is in the draft set, residual hits included."""
 
+    def _decision(
+        self, problem: TransportProblem, tokens: Integers, exact: bool = False
+    ) -> Decision:
+        """What is decided; `InvalidInput` unless a rule that is not ours returns a law."""
+        decision: Any = self.decide(problem, tokens, exact)
+        if type(self).__module__.startswith("mdsd_opt.") or (
+            isinstance(decision, Decision) and decision.is_law(tokens.size, problem.vocab_size)
+        ):
+            return decision
+        raise InvalidInput(
+            f"verifier {self.name!r} decides {' '.join(repr(decision).split())[:200]} with drafts "
+            f"{tokens.tolist()}: return a Decision, with the probabilities of the K drafts and, "
+            "where their sum is below one, a law of the V tokens, as NumPy arrays"
+        )
+
     def conditional_law(
         self, problem: TransportProblem, drafts: Any, exact: bool = False
     ) -> Numbers:
@@ -208,7 +223,7 @@ class Verifier(ABC):
         self.check(problem)
         self._check_exact(exact)
         tokens = checked_drafts(problem, drafts)
-        return self.decide(problem, tokens, exact).law(tokens, problem.vocab_size)
+        return self._decision(problem, tokens, exact).law(tokens, problem.vocab_size)
 
     def output_law(self, problem: TransportProblem, exact: bool = False) -> Numbers:
         """Law of the output token, by enumeration of all draft tuples, shape (V,).
@@ -222,7 +237,7 @@ class Verifier(ABC):
         """
         total: Numbers | None = None
         for weight, tokens in self._enumerated(problem, exact):
-            law = weight * self.decide(problem, tokens, exact).law(tokens, problem.vocab_size)
+            law = weight * self._decision(problem, tokens, exact).law(tokens, problem.vocab_size)
             total = law if total is None else total + law
         assert total is not None
         return total
@@ -231,7 +246,7 @@ class Verifier(ABC):
         """Acceptance rate by enumeration of all draft tuples."""
         total: Any = Fraction(0) if exact else 0.0
         for weight, tokens in self._enumerated(problem, exact):
-            law = self.decide(problem, tokens, exact).law(tokens, problem.vocab_size)
+            law = self._decision(problem, tokens, exact).law(tokens, problem.vocab_size)
             total += weight * law[np.unique(tokens[tokens >= 0])].sum()
         return total
 
@@ -246,7 +261,7 @@ class Verifier(ABC):
             return min(float(self.enumerated_acceptance_rate(problem)), 1.0)
         hit = np.zeros(num_samples)
         for n, drafts in enumerate(problem.drafts.sample(np.random.default_rng(seed), num_samples)):
-            decision = self.decide(problem, drafts)
+            decision = self._decision(problem, drafts)
             if decision.residual is not None:
                 rejected = max(1.0 - float(decision.accept.sum()), 0.0)
                 hit[n] = rejected * decision.residual[np.unique(drafts)].sum()
@@ -296,7 +311,7 @@ class Verifier(ABC):
         return RelaxedVerdict(*verdict, relaxation)
 
     def _verify(self, problem: TransportProblem, tokens: Integers, uniforms: Uniforms) -> Verdict:
-        decision = self.decide(problem, tokens)
+        decision = self._decision(problem, tokens)
         reached = np.cumsum(decision.accept)
         k = int(np.searchsorted(reached, uniforms.acceptance, side="right"))
         if k < tokens.size and decision.accept[k] > 0:

@@ -23,6 +23,9 @@ from mdsd_opt.solvers import Relaxation, checked_relax, relaxed_by
 #: Largest distance of a law from a distribution that rounding in float64 may cause.
 _ROUNDING = 1e-9
 
+#: The same where a rule that is not ours computes in float32.
+_ROUNDING_OF_OTHERS = 1e-5
+
 
 class Uniforms(NamedTuple):
     """Random numbers of one verification, each uniform on [0, 1) and used for one thing only.
@@ -146,6 +149,16 @@ class Decision:
     accept: Numbers
     residual: Numbers | None
 
+    def is_law(self, num_drafts: int, vocab_size: int) -> bool:
+        """Whether these are arrays of probabilities, up to the rounding of float32."""
+        if not _are_masses(self.accept, num_drafts):
+            return False
+        left = 1.0 - self.accept.sum()
+        if self.residual is None:
+            return bool(abs(left) <= _ROUNDING_OF_OTHERS)
+        fits = left >= -_ROUNDING_OF_OTHERS and _are_masses(self.residual, vocab_size)
+        return bool(fits and abs(1.0 - self.residual.sum()) <= _ROUNDING_OF_OTHERS)
+
     def law(self, drafts: Integers, vocab_size: int) -> Numbers:
         """Law of the output token, shape (V,); without the rounding of float64, see `proper`."""
         law = np.zeros(vocab_size, dtype=self.accept.dtype)
@@ -156,6 +169,11 @@ class Decision:
         if self.residual is not None:
             law = law + (1 - self.accept.sum()) * self.residual
         return proper(law)
+
+
+def _are_masses(values: Any, size: int) -> bool:
+    is_array = isinstance(values, np.ndarray) and values.dtype.kind in "biufO"
+    return is_array and values.shape == (size,) and bool((values >= -_ROUNDING_OF_OTHERS).all())
 
 
 def proper(law: Numbers) -> Numbers:

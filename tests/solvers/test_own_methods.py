@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +134,21 @@ def test_what_a_method_gets_and_returns_is_checked() -> None:
 
     with pytest.raises(InvalidInput, match="returned a float: return a mdsd_opt"):
         mo.solve(PROBLEM, returns_a_number)
+    for forged, told in (
+        ({"acceptance_rate": math.nan}, "acceptance_rate is nan"),
+        ({"acceptance_rate": 2.0}, r"acceptance_rate is 2\.0"),
+        ({"upper_bound": "1"}, "upper_bound is 1"),
+        ({"subset": "all"}, "subset has dtype"),
+        ({"plan": [0.5]}, "the plan is a list"),
+        ({"status": "fine"}, "not a Status"),
+    ):
+
+        def forges(problem: mo.TransportProblem, forged: Any = forged) -> Found:
+            return replace(constant(problem), **forged)
+
+        with pytest.raises(InvalidInput, match=f"'forges' returned a Found that is none: .*{told}"):
+            mo.solve(PROBLEM, forges)
+        assert repr(replace(mo.solve(PROBLEM), **forged))
     with pytest.raises(InvalidInput, match="no option 'speed'"):
         mo.solve(PROBLEM, constant, speed=3)
     with pytest.raises(UnknownName, match="subset_selection"):

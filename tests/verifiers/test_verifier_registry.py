@@ -20,7 +20,7 @@ from mdsd_opt.batch import verify_batch
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
 from mdsd_opt.trees import TopDown, get_rule, rule_names
-from mdsd_opt.verifiers import BatchRates, Verifier, registry
+from mdsd_opt.verifiers import BatchRates, Decision, Verifier, registry
 
 #: A verifier as a user writes it: the first draft alone is tested against the target.
 SOURCE = """
@@ -365,3 +365,55 @@ def test_positions_taken_one_by_one_show_how_far_they_are(
 ) -> None:
     mo.acceptance_rates(*(logits(n, 3, 5) for n in (0, 1)), 2, verifier=Custom(), progress=True)
     assert "3/3" in capsys.readouterr().err
+
+
+class Decides(Custom):
+    """Decides whatever it is given."""
+
+    def __init__(self, decision: Any) -> None:
+        self.decision = decision
+
+    def decide(self, problem: Any, drafts: Any, exact: bool = False) -> Any:
+        return self.decision
+
+
+TENTHS, P = np.array([0.1, 0.1]), np.array([0.5, 0.3, 0.2])
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        None,
+        (TENTHS, P),
+        Decision([0.1, 0.1], P),
+        Decision(np.array([0.1, np.nan]), P),
+        Decision(np.array([0.9, 0.9]), P),
+        Decision(np.array([-0.1, 0.1]), P),
+        Decision(np.array([0.1]), P),
+        Decision(TENTHS, None),  # and what of the rest?
+        Decision(TENTHS, np.array([0.5, 0.5])),
+        Decision(TENTHS, np.array([0.5, 0.5, 0.5])),
+        Decision(TENTHS, np.array([-0.5, 0.5, 1.0])),
+        Decision(TENTHS, np.full(3, np.nan)),
+    ],
+)
+def test_decisions_that_are_no_laws_are_refused(decision: Any) -> None:
+    problem, own = mo.TransportProblem(P, mo.WithReplacement([0.2, 0.3, 0.5], 2)), Decides(decision)
+    rng = np.random.default_rng(0)
+    for ask in (
+        lambda: own.verify(problem, [0, 2], rng),
+        lambda: own.conditional_law(problem, [0, 2]),
+        lambda: own.output_law(problem),
+        lambda: own.verify_batch([P], [problem.drafts.q], [[0, 2]], rng),
+        lambda: mo.audit(own, problem, num_trials=10),
+    ):
+        with pytest.raises(InvalidInput, match=r"'custom' decides .* return a Decision, with"):
+            ask()
+
+
+def test_decisions_in_single_precision_are_taken() -> None:
+    accept, left = np.float32([1 / 3, 2 / 3 + 1e-7]), np.float32([0.2, 0.3, 0.5])
+    problem = mo.TransportProblem(P, mo.WithReplacement([0.2, 0.3, 0.5], 2))
+    for residual in (None, left):
+        law = Decides(Decision(accept, residual)).conditional_law(problem, [0, 2])
+        assert law == pytest.approx([1 / 3, 0.0, 2 / 3], abs=1e-6)
