@@ -122,7 +122,7 @@ class RandomTrees:
                 f"{MAX_ALL_TUPLES:,}: take fewer drafts"
             )
         rows = {count: n for n, count in enumerate(sorted(set(counts.values())))}
-        self._places = _places(topology, texts, rows)
+        self._parts, self._below, self._num_misses = _parts(topology, texts, rows)
         self._starts = np.zeros((len(rows), texts.size), np.int64)
         self._counts = np.zeros((len(rows), texts.size), np.int64)
         tokens: list[NDArray[np.int32]] = []
@@ -145,26 +145,35 @@ class RandomTrees:
 
         texts = self._texts
         chances = np.zeros(texts.size)
-        size = int(self._places[-1, 3] + texts.vocab_size ** self._places[-1, 0])
         chances[0] = first_met(
-            order, texts.vocab_size, texts.levels, texts.level_of, self._places, self._starts,
-            self._counts, self._tokens, self._weights, np.ones(size),
+            order, texts.vocab_size, texts.levels, texts.level_of, self._parts, self._below,
+            self._starts, self._counts, self._tokens, self._weights, np.ones(self._num_misses),
             np.zeros(texts.size, np.bool_), chances, self._merges,
         )  # fmt: skip
         return chances
 
 
-def _places(topology: Topology, texts: TextTree, rows: dict[int, int]) -> Integers:
-    """Table of places that `first_met` takes, with the row of every number of drafts."""
+def _parts(
+    topology: Topology, texts: TextTree, rows: dict[int, int]
+) -> tuple[Integers, Integers, int]:
+    """Tables `parts` and `below` that `first_met` takes, and the number of misses."""
     places: list[Place] = [()]
-    table = []
-    start = 0
     for place in places:
+        places.extend((*place, rank) for rank in range(topology.drafts_at(place)))
+    known: dict[tuple[int, ...], int] = {}  # by the level and the parts after the drafts
+    part_of: dict[Place, int] = {}
+    table: list[list[int]] = []
+    below: list[int] = []
+    start = 0
+    for place in reversed(places):
         count = topology.drafts_at(place)
-        table.append([len(place), count, len(places), start, rows.get(count, 0)])
-        start += texts.vocab_size ** len(place)
-        places.extend((*place, rank) for rank in range(count))
-    return np.array(table)
+        after = [part_of[*place, rank] for rank in range(count)]
+        part_of[place] = known.setdefault((len(place), *after), len(table))
+        if part_of[place] == len(table):
+            table.append([len(place), count, len(below), start, rows.get(count, 0)])
+            below += after
+            start += texts.vocab_size ** len(place)
+    return np.array(table), np.array(below, np.int64), start
 
 
 def _tuples(law: tuple[Any, Vector], width: int) -> tuple[NDArray[np.int32], Vector]:

@@ -51,19 +51,19 @@ def best_below(rates: Any, below: Any, best: Any, counts: Any, sums: Any) -> Non
 
 @kernel
 def first_met(
-    order: Any, vocab_size: int, levels: Any, level_of: Any, places: Any, starts: Any, counts: Any,
-    tokens: Any, weights: Any, misses: Any, taken: Any, chances: Any, merges: bool
+    order: Any, vocab_size: int, levels: Any, level_of: Any, parts: Any, below: Any, starts: Any,
+    counts: Any, tokens: Any, weights: Any, misses: Any, taken: Any, chances: Any, merges: bool
 ) -> float:  # fmt: skip
     """Compute each text's chance to be the first of an order in the tree; return that of none.
 
     Texts are numbered level by level from the root, 0, those of a level in order of their tokens;
     `order` is without the root, `levels`, shape (L + 2,), has the first text of every level.
-    `places`, shape (P, 5), are of the topology: level, number of drafts, first child, where its
-    misses begin, its row in `starts`; parents before children, and the children of a place follow
-    one another. `starts` and `counts`, shape (R, N), say where draft tuples after every text are:
+    `parts`, shape (P, 5), are of the topology, the root last: level, number of drafts, where the
+    parts after them begin in `below`, where its misses begin, its row in `starts`; equal parts of a
+    level are one. `starts` and `counts`, shape (R, N), say where draft tuples after every text are:
     `tokens`, shape (T, K), -1 for a draft that was drawn before, and `weights`, shape (T,), their
     probabilities. `misses`, ones at first, are chances that nothing of the order so far is at or
-    below a text, drawn at a place. In: `taken`, shape (N,), all False; out: `chances`, shape (N,).
+    below a text, drawn at a part. In: `taken`, shape (N,), all False; out: `chances`, shape (N,).
     With `merges`, draws that coincide are one node, and the tuples are of one draft.
     """
     rest = 1.0
@@ -72,47 +72,49 @@ def first_met(
         level = level_of[text]
         inside = text - levels[level]
         taken[text] = True
-        below = False  # below a text that came earlier: met only if that one is
+        follows = False  # a text that came earlier: met only if that one is
         at = inside
         for above in range(level - 1, 0, -1):
             at //= vocab_size
-            below = below or taken[levels[above] + at]
-        if below:
+            follows = follows or taken[levels[above] + at]
+        if follows:
             chances[text] = 0.0
             continue
-        for c in range(places.shape[0]):
-            if places[c, 0] == level:
-                misses[places[c, 3] + inside] = 0.0
+        for c in range(parts.shape[0]):
+            if parts[c, 0] == level:
+                misses[parts[c, 3] + inside] = 0.0
         at = inside
         for above in range(level - 1, -1, -1):
             at //= vocab_size
-            for c in range(places.shape[0]):
-                if places[c, 0] != above or places[c, 1] == 0:
+            for c in range(parts.shape[0]):
+                if parts[c, 0] != above or parts[c, 1] == 0:
                     continue
-                row = places[c, 4]
+                row = parts[c, 4]
                 start = starts[row, levels[above] + at]
                 stop = start + counts[row, levels[above] + at]
+                after = below[parts[c, 2] : parts[c, 2] + parts[c, 1]]
                 if merges:
                     total = 1.0
-                    for k in range(places[c, 1]):
-                        child = places[places[c, 2] + k, 3] + at * vocab_size
-                        missed = 0.0
-                        for r in range(start, stop):
-                            missed += weights[r] * misses[child + tokens[r, 0]]
+                    missed = 1.0
+                    for k in range(after.size):
+                        if k == 0 or after[k] != after[k - 1]:
+                            child = parts[after[k], 3] + at * vocab_size
+                            missed = 0.0
+                            for r in range(start, stop):
+                                missed += weights[r] * misses[child + tokens[r, 0]]
                         total *= missed
                 else:
                     total = 0.0
                     for r in range(start, stop):
                         chance = weights[r]
-                        for k in range(places[c, 1]):
+                        for k in range(after.size):
                             token = tokens[r, k]
                             if token >= 0:
-                                child = places[places[c, 2] + k, 3] + at * vocab_size
-                                chance *= misses[child + token]
+                                chance *= misses[parts[after[k], 3] + at * vocab_size + token]
                         total += chance
-                misses[places[c, 3] + at] = total
-        chances[text] = max(rest - misses[0], 0.0)
-        rest = misses[0]
+                misses[parts[c, 3] + at] = total
+        chances[text] = max(rest - misses[-1], 0.0)
+        rest = misses[-1]
     return rest
 
 

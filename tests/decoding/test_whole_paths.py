@@ -144,6 +144,14 @@ def test_the_first_text_of_an_order_that_a_tree_holds(topology):
     np.testing.assert_allclose(found.first_met(order), chances, atol=1e-12)  # nothing is kept
 
 
+def test_equal_parts_of_a_tree_are_weighed_once():
+    target, draft = tables(5, 2, 3)
+    texts = TextTree(target, 3)
+    for topology in (whole_paths(500, 3), k_ary(2, 3)):
+        found = RandomTrees(texts, draft, topology, mo.WithReplacement)
+        assert found._num_misses == 1 + 2 + 4 + 8
+
+
 def test_one_path_is_a_chain_and_one_level_a_token():
     target, draft = tables(6, 3, 3)
     assert tree_optimum(target, draft, whole_paths(1, 3)) == pytest.approx(
