@@ -62,10 +62,10 @@ def of_kind(value: Any, kind: type[T], name: str, wanted: str) -> T:
     raise InvalidInput(f"{name} is a {type(value).__name__}: give {wanted}")
 
 
-def check_confidence(confidence: float, name: str = "confidence") -> None:
+def check_confidence(confidence: Any, name: str = "confidence") -> None:
     """Raise `InvalidInput` unless the confidence of an interval lies between 0 and 1."""
-    if not 0 < confidence < 1:
-        raise InvalidInput(f"{name} is {confidence}: give a number between 0 and 1")
+    if not (isinstance(confidence, Real) and 0 < float(confidence) < 1):
+        raise InvalidInput(f"{name} is {confidence!r}: give a number between 0 and 1")
 
 
 def floats(array: Any, name: str) -> Floats:

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.checked import check_counts
+from mdsd_opt.base.checked import check_counts, floats
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees import Cost, DraftModel, Place, Topology, seconds_of
 
@@ -52,10 +52,10 @@ def best_first(laws: Floats, num_nodes: int, cost: Cost | None = None) -> Topolo
     InvalidInput
         No draft allowed, no law, or a cost that is not positive.
     """
-    laws = np.asarray(laws, np.float64)
+    laws = floats(laws, "laws")
     check_counts(num_nodes=num_nodes)
-    if laws.ndim != 2 or not laws.size:
-        raise InvalidInput(f"laws have shape {laws.shape}: give laws of shape (L, V)")
+    if laws.ndim != 2 or not laws.size or not (laws >= 0.0).all():
+        raise InvalidInput(f"laws have shape {laws.shape}: give probabilities of shape (L, V)")
     falling = -np.sort(-laws, axis=1)
     chances: list[float] = []
     order: list[Place] = []

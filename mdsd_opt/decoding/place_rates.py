@@ -10,7 +10,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import to_numpy
-from mdsd_opt.base.checked import check_counts
+from mdsd_opt.base.checked import check_counts, floats
 from mdsd_opt.base.keywords import by_place
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.decoding.language_models import tree_logits
@@ -160,23 +160,24 @@ def confidence_rates(
     verifier, num_threads, **options
         As for `place_rates`.
     """
-    if list(edges) != sorted(set(edges)):
-        raise InvalidInput(f"edges are {list(edges)}: give them ascending, each once")
+    limits = floats(edges, "edges")
+    if limits.ndim != 1 or not (np.diff(limits, prepend=-np.inf) > 0.0).all():
+        raise InvalidInput(f"edges are {edges}: give numbers ascending, each once")
     pair = Logits.of(target_logits, draft_logits, options)
     reading = pair.reading
     common: dict[str, Any] = {"verifier": verifier, "num_threads": num_threads}
     target, draft = (side.reshape(-1, side.shape[-1]) for side in pair.placed())
-    bins = np.searchsorted(edges, reading.draft.law(draft).max(axis=-1), side="right")
+    bins = np.searchsorted(limits, reading.draft.law(draft).max(axis=-1), side="right")
     everywhere = place_rates(pair, max_drafts, scheme, **common)
     tables = []
-    for n in range(len(edges) + 1):
+    for n in range(limits.size + 1):
         rates = RunningRates(everywhere)
         inside = bins == n
         if inside.any():
             part = Logits(target[inside], draft[inside], **reading.options)
             rates.add(place_rates(part, max_drafts, scheme, **common), int(inside.sum()))
         tables.append(rates.table)
-    return ConfidenceRates(tuple(edges), tuple(tables))
+    return ConfidenceRates(tuple(limits.tolist()), tuple(tables))
 
 
 class RunningRates:

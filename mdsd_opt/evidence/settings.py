@@ -19,7 +19,13 @@ from typing import Any, TypedDict
 import numpy as np
 
 from mdsd_opt.base.array_types import Vector
-from mdsd_opt.base.checked import MAX_SAMPLED, check_counts, checked_integer, checked_tolerance
+from mdsd_opt.base.checked import (
+    MAX_SAMPLED,
+    check_confidence,
+    check_counts,
+    checked_integer,
+    checked_tolerance,
+)
 from mdsd_opt.base.seeds import seed_of
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
 from mdsd_opt.evidence.report import Check
@@ -49,9 +55,7 @@ class ErrorRates:
 
     def __post_init__(self) -> None:
         for name in ("false_alarm", "power", "confidence"):
-            value: Any = getattr(self, name)
-            if not (isinstance(value, Real) and 0 < float(value) < 1):
-                raise InvalidInput(f"{name} is {value!r}: give a number between 0 and 1")
+            check_confidence(getattr(self, name), name)
 
     @property
     def accused(self) -> float:

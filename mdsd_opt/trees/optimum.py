@@ -37,7 +37,7 @@ from mdsd_opt.drafts import SchemeMaker, scheme_maker
 from mdsd_opt.errors import SolverError
 from mdsd_opt.problem import Status
 from mdsd_opt.trees.text_tree import Laws, RandomTrees, TextTree
-from mdsd_opt.trees.topology import Topology
+from mdsd_opt.trees.topology import Topology, checked_topology
 
 #: Most level sets that one price adds, and most steps to the solution of one programme.
 _MOST_SETS, _MOST_STEPS = 40, 100_000
@@ -108,7 +108,7 @@ def tree_bound(
     limit = np.inf if time_limit is None else checked_amount("time_limit", time_limit)
     most = np.inf if max_stages is None else checked_amount("max_stages", max_stages)
     deadline = time.perf_counter() + limit
-    texts = TextTree(target, topology.depth)
+    texts = TextTree(target, checked_topology(topology).depth)
     trees = RandomTrees(texts, draft, topology, scheme_maker(scheme))
     search = _Search(texts, trees, deadline)
     while search.gap > tolerance and time.perf_counter() < deadline:

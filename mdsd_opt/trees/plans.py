@@ -11,7 +11,7 @@ likeliest to be passed.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ import numpy as np
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.checked import check_counts
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
-from mdsd_opt.trees.topology import Place, RateTable, Topology
+from mdsd_opt.trees.topology import Place, RateTable, Topology, checked_rates
 
 #: Seconds of a step by the number of drafts: a function, or a table measured at some numbers.
 Cost = Callable[[int], float] | Mapping[int, float] | Sequence[float]
@@ -218,6 +218,8 @@ def seconds_of(cost: Cost | CostByDepth) -> Callable[..., float]:
     of: Any = cost
     if not callable(cost):
         known = sorted(_measured(cost).items())
+        if not known:
+            raise InvalidInput(f"cost is {cost!r:.60}: give seconds by numbers of drafts")
         of = partial(np.interp, xp=[n for n, _ in known], fp=[t for _, t in known])
 
     def checked(drafts: int, levels: int = 0) -> float:
@@ -231,22 +233,15 @@ def seconds_of(cost: Cost | CostByDepth) -> Callable[..., float]:
     return checked
 
 
-def _measured(cost: Mapping[int, float] | Sequence[float]) -> Mapping[int, float]:
-    return cost if isinstance(cost, Mapping) else dict(enumerate(cost))
+def _measured(cost: Any) -> Mapping[int, float]:
+    if isinstance(cost, Mapping):
+        return cost
+    return dict(enumerate(cost if isinstance(cost, Iterable) else ()))
 
 
 def _checked(table: RateTable) -> RateTable:
     """Table with falling rows: the most valuable draft is the likeliest to be passed."""
-    rates = np.array(table, np.float64)
-    if rates.ndim != 2 or rates.shape[1] < 1 or rates.shape[0] != rates.shape[1] + 1:
-        raise InvalidInput(
-            f"a table of rates has shape {rates.shape}: give (K + 1, K), as place_rates does"
-        )
-    if not (rates >= 0.0).all() or (rates.sum(axis=1) > 1.0 + 1e-9).any():
-        raise InvalidInput(
-            "a row of the table of rates is not of chances that sum to at most one: give what "
-            "place_rates returns"
-        )
+    rates = checked_rates(table).copy()
     for k in range(len(rates)):
         rates[k, :k] = np.sort(rates[k, :k])[::-1]
     return rates

@@ -15,12 +15,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.checked import check_counts, checked_integer
+from mdsd_opt.base.checked import check_confidence, check_counts, checked_integer, floats, of_kind
 from mdsd_opt.drafts import count_power
 from mdsd_opt.errors import InvalidInput
 
@@ -288,8 +288,7 @@ def initial_rates(max_drafts: int, first: float = 0.75) -> RateTable:
         :math:`\alpha_{j+1} - \alpha_j` at [k, j], j < k; zero elsewhere.
     """
     checked_integer(max_drafts, "max_drafts", 0)
-    if not 0 < first < 1:
-        raise InvalidInput(f"first is {first!r}: give a number between 0 and 1")
+    check_confidence(first, "first")
     return rates_from_alphas(-np.expm1(np.arange(1.0, max_drafts + 1) * np.log1p(-first)))
 
 
@@ -297,6 +296,26 @@ def rates_from_alphas(alphas: Floats) -> RateTable:
     """Table whose places are passed in draw order, from the rates of 1, 2, ... drafts."""
     passed = np.maximum(np.diff(alphas, prepend=0.0), 0.0)  # rounding may leave less than nothing
     return np.tril(np.tile(passed, (alphas.size + 1, 1)), -1)
+
+
+def checked_topology(topology: Any) -> Topology:
+    """A topology; `InvalidInput` for anything else, such as its name."""
+    return of_kind(topology, Topology, "topology", "mdsd_opt.decoding.parse_topology(name)")
+
+
+def checked_rates(table: Any) -> RateTable:
+    """A table of rates in float64; `InvalidInput` for anything else."""
+    rates = floats(table, "the table of rates")
+    if rates.ndim != 2 or rates.shape[1] < 1 or rates.shape[0] != rates.shape[1] + 1:
+        raise InvalidInput(
+            f"a table of rates has shape {rates.shape}: give (K + 1, K), as place_rates does"
+        )
+    if not (rates >= 0.0).all() or (rates.sum(axis=1) > 1.0 + 1e-9).any():
+        raise InvalidInput(
+            "a row of the table of rates is not of chances that sum to at most one: give what "
+            "place_rates returns"
+        )
+    return rates
 
 
 def place_values(topology: Topology, table: RateTable | None = None) -> dict[Place, RateTable]:
@@ -318,8 +337,8 @@ def place_values(topology: Topology, table: RateTable | None = None) -> dict[Pla
     InvalidInput
         The table is for fewer drafts than a node has.
     """
-    widest = max(topology.num_drafts.values())
-    table = initial_rates(widest) if table is None else table
+    widest = max(checked_topology(topology).num_drafts.values())
+    table = initial_rates(widest) if table is None else checked_rates(table)
     rates_among(widest, table)
     values = {place: np.ones(count) for place, count in topology.num_drafts.items()}
     for place in sorted(values, key=len, reverse=True):
@@ -356,7 +375,7 @@ def valued(topology: Topology, table: RateTable | None = None) -> ValuedTopology
 def expected_accepted(topology: Topology, table: RateTable | None = None) -> float:
     """Forecast of the drafts that a step accepts: W of the root. Arguments as `place_values`."""
     values = place_values(topology, table)[()]
-    return _expected(values, initial_rates(values.size) if table is None else table)
+    return _expected(values, initial_rates(values.size) if table is None else checked_rates(table))
 
 
 def _expected(values: RateTable, table: RateTable) -> float:

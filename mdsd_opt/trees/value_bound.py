@@ -78,7 +78,7 @@ def value_bound(target: Vector, draft: Vector, values: Sequence[float]) -> Value
             f"target has shape {p.shape} and sum {p.sum():.6g}: give r p of the draft's {q.size} "
             "tokens, r from 0 to 1"
         )
-    worths, counts = np.unique(np.asarray(values, np.float64), return_counts=True)
+    worths, counts = np.unique(floats(values, "values"), return_counts=True)
     if not 1 <= worths.size <= 2 or not (worths[0] >= 0.0 and worths[-1] < np.inf):
         raise InvalidInput(
             f"the drafts have {worths.size} different values, from {worths.min(initial=0)} on: "

@@ -132,7 +132,7 @@ def test_sampled_trees_have_one_law_a_position():
 
 def test_what_is_refused():
     for laws, count in ((np.ones((1, 2)) / 2, 0), (np.ones(3) / 3, 2), (np.ones((0, 3)), 2)):
-        with pytest.raises(InvalidInput, match=r"integer of at least 1|laws of shape"):
+        with pytest.raises(InvalidInput, match=r"integer of at least 1|probabilities of shape"):
             best_first(laws, count)
     with pytest.raises(InvalidInput, match="seconds above 0"):
         best_first(np.ones((1, 2)) / 2, 2, lambda n: 0.0)

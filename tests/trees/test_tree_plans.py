@@ -17,6 +17,7 @@ from mdsd_opt.decoding import (
     RunningRates,
     Topology,
     balanced,
+    best_first,
     chain,
     confidence_rates,
     expected_accepted,
@@ -29,9 +30,12 @@ from mdsd_opt.decoding import (
     place_values,
     plan_tree,
     sparse,
+    tree_bound,
 )
 from mdsd_opt.decoding.growth import PlannedGrowth
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
+
+ROWS = np.zeros((2, 3)), np.ones((2, 3))
 
 
 def random_table(rng, max_drafts):
@@ -223,6 +227,16 @@ def test_a_cost_is_interpolated_and_not_trusted_beyond_what_was_measured():
         (lambda t: plan_tree(t, 4, cost=lambda n: 0.0), InvalidInput, "seconds above 0"),
         (lambda t: plan_tree(t, 4, cost=lambda n, d: d - 1.0), InvalidInput, "seconds above 0"),
         (lambda t: plan_tree(t, 4, cost={}), InvalidInput, "no number"),
+        (lambda t: plan_tree(t, 4, cost=3.0), InvalidInput, "no number"),
+        (lambda t: best_first(np.ones((1, 2)) / 2, 2, 3.0), InvalidInput, r"cost is 3\.0"),
+        (lambda t: best_first(np.array([[0.5, np.nan]]), 2), InvalidInput, "probabilities of"),
+        (lambda t: expected_accepted(k_ary(2, 1), np.nan * t), InvalidInput, "at most one"),
+        (lambda t: place_values(k_ary(2, 1), 3 * t), InvalidInput, "at most one"),
+        (lambda t: place_values("2x2", t), InvalidInput, "parse_topology"),
+        (lambda t: tree_bound(None, None, "2x2"), InvalidInput, "parse_topology"),
+        (lambda t: initial_rates(3, 2.0), InvalidInput, r"first is 2\.0"),
+        (lambda t: confidence_rates(*ROWS, 2, edges=[np.nan]), InvalidInput, "ascending"),
+        (lambda t: confidence_rates(*ROWS, 2, edges=0.5), InvalidInput, "ascending"),
         (lambda t: PlannedTree(0), InvalidInput, "at least 1"),
         (lambda t: sparse(0), InvalidInput, "at least 1"),
         (lambda t: balanced(0, 3), InvalidInput, "at least 1"),
