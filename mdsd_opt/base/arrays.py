@@ -121,10 +121,12 @@ def _checked(array: Any, name: str) -> NDArray[Any]:
         result = np.asarray(array)
     except (TypeError, ValueError, BufferError, RuntimeError) as error:
         raise InvalidInput(f"{name} is not an array of numbers: {error}") from error
-    if result.dtype == object or result.dtype.kind in "USMmc":
+    if result.dtype.kind in "OUSMmc" or issubclass(result.dtype.type, np.void):
+        wanted = "Give float or integer arrays"
+        if result.dtype == "V2":  # as NumPy reads what it wrote of bfloat16
+            wanted = "If it is bfloat16 that NumPy saved, give array.view(ml_dtypes.bfloat16)"
         raise InvalidInput(
-            f"{name} has dtype {result.dtype}, which holds no real numbers. "
-            "Give float or integer arrays."
+            f"{name} has dtype {result.dtype}, which holds no real numbers. {wanted}."
         )
     return result
 
@@ -236,10 +238,11 @@ def as_logits(source: Opened, kind: str | None) -> Opened:
         return Opened(source.name, checked, "dask")
     if "int" in str(source.array.dtype):
         refuse_bits(source.numpy(), source.name)
-    if kind is None:
-        _ask(source)
-    elif kind != "logits":
-        _check_sums(source, kind)
+    with np.errstate(over="ignore"):  # a sum that is infinite is not one, either
+        if kind is None:
+            _ask(source)
+        elif kind != "logits":
+            _check_sums(source, kind)
     return _log(source) if kind == "probs" else source
 
 

@@ -70,12 +70,8 @@ def check_confidence(confidence: Any, name: str = "confidence") -> None:
 
 def floats(array: Any, name: str) -> Floats:
     """Real numbers of any precision, in float64: those beyond its range become infinite."""
-    values = to_numpy(array, name)
-    try:
-        with np.errstate(over="ignore"):
-            return np.asarray(values, dtype=np.float64, order="C")
-    except (TypeError, ValueError) as error:  # records
-        raise InvalidInput(f"{name} has dtype {values.dtype}: give numbers") from error
+    with np.errstate(over="ignore"):
+        return np.asarray(to_numpy(array, name), dtype=np.float64, order="C")
 
 
 def integers(array: Any, name: str) -> NDArray[Any]:

@@ -108,11 +108,12 @@ def _checked_sum(values: Floats, name: str) -> float:
         raise InvalidDistribution(
             f"{name} has shape {values.shape}: give one probability for each token, shape (V,)"
         )
-    if not values.min() >= 0:  # NaN is neither; and what is left has a sum without a warning
+    if not values.min() >= 0:  # NaN is neither
         raise _bad_number(values, name)
-    total = float(values.sum())
-    if total == np.inf and values.max() == np.inf:
+    if values.max() == np.inf:
         raise _bad_number(values, name)
+    with np.errstate(over="ignore"):
+        total = float(values.sum())
     if abs(total - 1) > SUM_TOLERANCE:
         raise InvalidDistribution(
             f"{name} sums to {total:.6g}, not 1. Were these logits or counts? For logits use "

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
+from sys import float_info
 from typing import Any, TypedDict
 
 import numpy as np
@@ -56,6 +57,10 @@ class Sampling:
         check_sampling_parameters(self.temperature, self.top_k, self.top_p, self.min_p)
         if not isinstance(self.joint, (bool, np.bool_)):
             raise InvalidInput(f"joint is {self.joint!r}: give True or False")
+        for name in ("temperature", "top_p", "min_p"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float | None):  # Fractions, with which NumPy is slow
+                object.__setattr__(self, name, float(value))
         if self.top_k is not None and self.top_k <= 0:  # "off", as engines write it
             object.__setattr__(self, "top_k", None)
 
@@ -192,7 +197,7 @@ def check_sampling_parameters(
     min_p: float | None = None,
 ) -> None:
     """Raise `InvalidInput` unless the sampling parameters are in range."""
-    if not (isinstance(temperature, Real) and 0 <= temperature < np.inf):
+    if not (isinstance(temperature, Real) and 0 <= temperature <= float_info.max):
         raise InvalidInput(f"temperature is {temperature!r}: give a finite number, 0 or larger")
     whole = isinstance(top_k, Real) and not isinstance(top_k, bool) and top_k % 1 == 0
     if top_k is not None and not (whole and top_k >= -1):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -22,11 +24,28 @@ def test_dtypes_are_kept(dtype: type) -> None:
 
 @pytest.mark.parametrize(
     "bad",
-    ["abc", ["a"], [1j], [None], [[1], [1, 2]], object(), np.array("2020-01-01", "M8[D]"), [{}]],
+    [
+        "abc",
+        ["a"],
+        [1j],
+        [None],
+        [[1], [1, 2]],
+        object(),
+        np.array("2020-01-01", "M8[D]"),
+        [{}],
+        np.zeros(2, [("p", float)]),
+        np.zeros(2, [("p", float), ("q", float)]),
+    ],
 )
 def test_what_holds_no_real_numbers(bad: object) -> None:
     with pytest.raises(InvalidInput, match=r"^weights (has dtype|is not an array)"):
         to_numpy(bad, "weights")
+
+
+def test_bfloat16_that_numpy_saved_is_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "p.npy", np.ones(2, ml_dtypes.bfloat16))
+    with pytest.raises(InvalidInput, match=r"give array\.view\(ml_dtypes\.bfloat16\)"):
+        to_numpy(np.load(tmp_path / "p.npy"), "p")
 
 
 def test_plain_python_counts_as_numpy() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.strategies import distributions
 
+import mdsd_opt as mo
 from mdsd_opt import TransportProblem, WithReplacement, softmax
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName
@@ -53,6 +54,22 @@ def test_every_real_dtype_gives_float64(dtype: type) -> None:
     probabilities = softmax(logits)
     assert probabilities.dtype == np.float64
     np.testing.assert_array_equal(probabilities, softmax([1.0, 2.0, 5.0]))
+
+
+def test_parameters_may_be_any_real_numbers() -> None:
+    halves = mo.softmax([2.0, 1.0, 0.0], 0.5, top_p=0.75, min_p=0.25)
+    same = {"temperature": Fraction(1, 2), "top_p": Fraction(3, 4), "min_p": np.float32(0.25)}
+    np.testing.assert_array_equal(mo.softmax([2.0, 1.0, 0.0], **same), halves)
+    with pytest.raises(InvalidInput, match="temperature is 1000"):
+        mo.softmax([1.0], 10**400)
+
+
+def test_sums_beyond_the_largest_float_are_told_without_a_warning() -> None:
+    with pytest.raises(InvalidDistribution, match="sums to inf"):
+        mo.WithReplacement([1e308] * 3, 1)
+    with pytest.raises(InvalidDistribution, match="but to inf"):
+        mo.acceptance_rates([1e308] * 3, [1.0, 0.0, 0.0], kind="probs")
+    assert mo.acceptance_rates([1e308] * 3, [1e308] * 3, 1) == pytest.approx(1.0)
 
 
 def test_low_precision_logits_are_summed_in_double() -> None:
