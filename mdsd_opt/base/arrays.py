@@ -273,7 +273,7 @@ def _ask(source: Opened) -> None:
     first = _first_numbers(source)
     if source.shape[-1] == 1:  # of a single token the sum says nothing
         return
-    if (first >= 0).all() and _are_probabilities(_first_rows(source)):
+    if (first >= 0).all() and look_like_probabilities(_first_rows(source)):
         raise InvalidInput(
             f"the rows of {source.name} are not negative and sum to one, as probabilities do. "
             "Give the kind 'probs' if they are, or 'logits' if not"
@@ -299,7 +299,8 @@ def _first_rows(source: Opened) -> NDArray[np.float64]:
     return Opened(source.name, array, source.library).numpy().astype(np.float64)
 
 
-def _are_probabilities(rows: NDArray[np.float64]) -> bool:
+def look_like_probabilities(rows: NDArray[Any]) -> bool:
+    """Whether no number is negative, and all rows sum to about one."""
     return bool((rows >= 0).all() and (abs(rows.sum(-1) - 1.0) < _LOOKS_LIKE_ONE).all())
 
 

@@ -17,7 +17,7 @@ def generator_of(rng: Any) -> np.random.Generator:
     return rng if isinstance(rng, np.random.Generator) else np.random.default_rng(seed_of(rng))
 
 
-def drawn_from(rng: Any) -> np.random.Generator:
+def checked_generator(rng: Any) -> np.random.Generator:
     """The generator; `InvalidInput` for a seed, of which each call would draw the same numbers."""
     if hasattr(rng, "standard_exponential"):
         return rng

@@ -349,7 +349,7 @@ def generate_steps(
     else:
         laws = HostLaws(target, draft, make, *sides)
 
-    text = [int(token) for token in prompt]
+    text = [checked_integer(token, "a token of the prompt", 0) for token in prompt]
     start, metrics, context = len(text), Metrics(), _context_length(target, draft)
 
     def drafted_laws(continuations: Sequence[Text]) -> Any:

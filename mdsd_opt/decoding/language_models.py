@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,13 +38,20 @@ def tree_logits(model: Any) -> TreeLogits:
     if hasattr(model, "logits"):
         return lambda ids, continuations: _by_paths(model, ids, continuations)
     if callable(model):
-        return lambda ids, continuations: np.stack(
-            [to_numpy(model([*ids, *tokens]), "logits") for tokens in continuations]
-        )
+        return partial(_by_calls, model)
     raise InvalidInput(
         f"{type(model).__name__} is no model: give a function from token ids to logits, or an "
         "object with a method logits(ids, rows)"
     )
+
+
+def _by_calls(model: Any, ids: Sequence[int], continuations: Sequence[Text]) -> NDArray[Any]:
+    """Logits by one call for each continuation."""
+    rows = [to_numpy(model([*ids, *tokens]), "logits") for tokens in continuations]
+    shapes = sorted({row.shape for row in rows})
+    if len(shapes) > 1 or len(shapes[0]) != 1:
+        raise InvalidInput(f"the model gives logits of shapes {shapes}: give (V,) after each text")
+    return np.stack(rows)
 
 
 def _by_paths(model: Any, ids: Sequence[int], continuations: Sequence[Text]) -> NDArray[Any]:

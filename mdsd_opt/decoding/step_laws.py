@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats, Text
-from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.arrays import look_like_probabilities, to_numpy
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.sampling import Sampling, checked_softmax
 from mdsd_opt.decoding.draft_objects import OwnTokens, spread, token_ids_of
@@ -73,19 +73,38 @@ class HostLaws:
         """Draft laws after some continuations of a text, one per row."""
         logits = self._draft(text, [self._ids(tokens) for tokens in continuations])
         law = checked_softmax if self._own is None else self._own.draft_laws
-        return law(to_numpy(logits, "logits"), **self._drafting)
+        return law(self._logits(logits, "draft"), **self._drafting)
 
     def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
         """Give every node its target law, computed when a rule reads it."""
         answer = self._target(text, [self._ids(node.tokens) for node in nodes])
-        logits = to_numpy(answer, "logits")
+        logits, drafts = self._logits(answer, "target"), nodes[0].drafts
+        if self._own is None and drafts is not None and drafts.vocab_size > logits.shape[-1]:
+            raise InvalidInput(
+                f"the draft has {drafts.vocab_size} tokens, the target {logits.shape[-1]}: say in "
+                "token_ids of the draft which of the target's they are"
+            )
         self._rows = {node.tokens: row for node, row in zip(nodes, logits, strict=True)}
         for node in nodes:
             node.target_by(partial(self._law, node.tokens))
 
+    def _logits(self, answer: Any, model: str) -> NDArray[Any]:
+        """What a model answers; `InvalidInput` if in the first step these are probabilities."""
+        logits = to_numpy(answer, "logits")
+        if not self._rows and logits.shape[-1] > 1 and look_like_probabilities(logits):
+            raise InvalidInput(
+                f"what the {model} gives is not negative and sums to one, as probabilities do: "
+                "give their logarithms; or add a constant, if they are logits"
+            )
+        return logits
+
     def output(self, outcome: Accepted, rng: np.random.Generator) -> Text:
-        """Tokens of a step, as the target's ids."""
+        """Tokens of a step, as the target's ids; `InvalidInput` where a rule gave others."""
         if self._own is None:
+            given: Any = outcome
+            known = range(self._rows[()].size)
+            if not (isinstance(given, Accepted) and given[0] and all(x in known for x in given[0])):
+                raise InvalidInput(f"the rule returned {given!r:.60}: give an Accepted of tokens")
             return outcome.tokens
         *drafts, last = outcome.tokens
         if self._own.has(last):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
 from mdsd_opt.base.checked import MAX_SAMPLED, checked_integer, mask, of_kind
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.base.seeds import drawn_from
+from mdsd_opt.base.seeds import checked_generator
 from mdsd_opt.drafts.counting import readable
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.drafts.uniform_intervals import UniformIntervals, masses_in_list
@@ -222,7 +222,7 @@ class DraftScheme(ABC):
                 f"{rows:,} tuples of K={self.num_drafts:,} drafts are over the limit of "
                 f"{MAX_SAMPLED:,} tokens: draw fewer at a time"
             )
-        drawn = self._sample(drawn_from(rng), rows)
+        drawn = self._sample(checked_generator(rng), rows)
         return drawn[0] if size is None else drawn
 
     @abstractmethod

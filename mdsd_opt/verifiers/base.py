@@ -17,7 +17,7 @@ from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.checked import check_counts
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import available_threads, map_rows
-from mdsd_opt.base.seeds import drawn_from
+from mdsd_opt.base.seeds import checked_generator
 from mdsd_opt.drafts import (
     SINGLE_MODEL_SCHEMES,
     DraftScheme,
@@ -349,7 +349,9 @@ class Verifier(ABC):
             A budget for each row, as ``{"kl": 0.01}``, see `verify`.
         """
         p, q, tokens = checked_batch(target, draft, drafts, scheme)
-        uniforms = rng if isinstance(rng, np.ndarray) else drawn_from(rng).random((len(tokens), 4))
+        uniforms = (
+            rng if isinstance(rng, np.ndarray) else checked_generator(rng).random((len(tokens), 4))
+        )
         if uniforms.shape != (len(tokens), 4):
             raise InvalidInput(
                 f"the uniforms have shape {uniforms.shape}: give four for each of the "

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mdsd_opt.base.array_types import Integers, Numbers, Vector
-from mdsd_opt.base.seeds import drawn_from
+from mdsd_opt.base.seeds import checked_generator
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers import Relaxation, checked_relax, relaxed_by
@@ -51,7 +51,7 @@ class Uniforms(NamedTuple):
     def of(cls, rng: np.random.Generator | Uniforms) -> Uniforms:
         """Next four uniforms of a generator, or the given ones as they are."""
         if not isinstance(rng, Uniforms):
-            return cls(*drawn_from(rng).random(4).tolist())
+            return cls(*checked_generator(rng).random(4).tolist())
         if not all(0 <= x < 1 for x in rng):
             raise InvalidInput(f"the uniforms are {(*rng,)}: give numbers of [0, 1)")
         return rng

@@ -126,7 +126,7 @@ def planned(**given: Any) -> Any:
 
 
 def made(**given: Any) -> Any:
-    return decoding.generate(*tables(), [0], tree="1x1", **given)
+    return decoding.generate(*(lambda ids: np.zeros(2),) * 2, [0], tree="1x1", **given)
 
 
 #: How many of something: no halves of it, and not whether.

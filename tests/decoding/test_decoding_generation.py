@@ -9,8 +9,10 @@ from support.tables import Table, target_law
 
 from mdsd_opt.cli.verbs.decode import compared_rules
 from mdsd_opt.decoding import (
+    Accepted,
     DynamicTree,
     Metrics,
+    TreeRule,
     generate,
     generate_batch,
     get_rule,
@@ -216,3 +218,43 @@ def test_the_rules_that_are_compared_fit_the_drafts(pair, tree, scheme):
             max_new_tokens=4, rng=0,
         )  # fmt: skip
         assert len(output.tokens) == 4
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (lambda ids: np.array([0.5, 0.3, 0.2]), "as probabilities do"),
+        (lambda ids: np.zeros((1, 3)), r"shapes \[\(1, 3\)\]"),
+        (lambda ids: np.zeros(2 + len(ids)), r"shapes \[\(3,\), \(4,\)"),
+        (lambda ids: np.zeros(2), "draft has 3 tokens, the target 2"),
+    ],
+)
+def test_what_a_function_answers_is_looked_at(pair, answer, told):
+    with pytest.raises(InvalidInput, match=told):
+        generate(answer, logits_of(pair[1]), [0], tree="2x2")
+    assert generate(lambda ids: np.array([1.5, 1.3, 1.2]), logits_of(pair[1]), [0]).tokens
+
+
+@pytest.mark.parametrize("prompt", [[0.5], ["a"], [-1], [True], [[0]], "ab"])
+def test_a_prompt_is_of_token_ids(pair, prompt):
+    with pytest.raises(InvalidInput, match="a token of the prompt is"):
+        generate(*map(logits_of, pair), prompt)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [None, [0], ((0,), 0), Accepted((), 0), Accepted((3,), 0), Accepted((-1,), 0),
+     Accepted((0.5,), 0), Accepted("ab", 1)],
+)  # fmt: skip
+def test_what_a_rule_of_others_returns_is_looked_at(pair, given):
+    class Rule(TreeRule):
+        name = "own"
+
+        def stops(self, root):
+            return []
+
+        def verify(self, root, rng):
+            return given
+
+    with pytest.raises(InvalidInput, match="give an Accepted of tokens"):
+        generate(*map(logits_of, pair), [0], tree="2x2", rule=Rule())

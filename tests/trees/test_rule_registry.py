@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import mdsd_opt as mo
@@ -66,10 +67,10 @@ def test_every_way_to_name_a_rule_reaches_it(module: str, monkeypatch: pytest.Mo
     )
     mo.trees.register(Mine())
     assert rule_names()[-2:] == ("mine", "installed")
+    tables = TableModel(3, 6), TableModel(3, 7)
+    models = [lambda ids, table=table: np.log(table(ids)) for table in tables]
     tokens = {
-        name: generate(
-            TableModel(3, 6), TableModel(3, 7), [0], tree="2x2", rule=name, max_new_tokens=6, rng=0
-        ).tokens
+        name: generate(*models, [0], tree="2x2", rule=name, max_new_tokens=6, rng=0).tokens
         for name in ("traversal", "mine", "installed", f"{module}:RULE")
     }
     assert len({*map(tuple, tokens.values())}) == 1
