@@ -49,7 +49,7 @@ def acceptance_rates(
     drafts : {"with_replacement", "without_replacement", "greedy", "top_k"}
         Scheme by which the drafts come from q: K independent draws; K draws without replacement;
         the K - 1 likeliest tokens and one draw from the rest; the K likeliest tokens. Ties go to
-        the lowest token id.
+        the lowest token id. Or a name that was registered (`mdsd_opt.drafts.register`).
     verifier : str or Verifier
         Verification algorithm: a name of `mdsd_opt.verifiers.names`, ``"module:attribute"``, or a
         verifier. Of "importance_sampling" [Khisti25], "gumbel" [GLS] and "race" the rates are lower
@@ -81,7 +81,8 @@ def acceptance_rates(
     array, shape (...) or (..., len(num_drafts))
         float64, in the library of the input (float32 in JAX unless it has 64 bits enabled). The
         error is below 1e-12 (1e-9 for K > 64 without replacement); with replacement from logits of
-        16 or 32 bits it is below 1e-7. On a device it is below 2e-6.
+        16 or 32 bits it is below 1e-7. On a device it is below 2e-6. With drafts of a scheme of
+        yours "optimal" has the rates of its rule, up to 1e-6 below the optimum.
 
     Raises
     ------

@@ -59,7 +59,12 @@ class TextClaim:
     given: TextClaim | None = None
 
     def __post_init__(self) -> None:
-        self(*[tuple([Fraction(1, self.vocab_size)] * self.vocab_size)] * 2)  # reads all of it
+        weights = range(1, self.vocab_size + 1)  # different ones, which may be divided by
+        p, q = (tuple(Fraction(w**n, sum(x**n for x in weights)) for w in weights) for n in (1, 2))
+        try:
+            self._failures(_tree(self.text), p, q)  # reads all of it
+        except ZeroDivisionError:
+            raise InvalidInput(f"the claim {self.text!r} divides by zero") from None
 
     def __call__(self, p: Law, q: Law) -> Fraction:
         if self.given is not None and self.given(p, q) > 0:

@@ -49,6 +49,7 @@ def test_schemes_stand_for_their_optimum() -> None:
         "p0 >= q0 or p1 >= q1", "(lambda: 1)() >= 0", "p0 >= q0**1000", "p0 >= 2**p0",
         "open('x') >= 0", "min(p, key=p0) >= 0", "with_replacement(0) >= 0", "p0 % 2 >= 0",
         "p0 >= " + "1 + " * 400 + "1", "(((2**64)**64)**64) >= p0", "greedy(p0) >= 0",
+        "p0 >= 1/0", "p0 >= 1/(q0 - q0)",
     ],
 )  # fmt: skip
 def test_what_is_no_claim_is_refused(text: str) -> None:
@@ -64,6 +65,13 @@ def test_a_premise_excuses() -> None:
     p, q = found.laws
     assert q[0] >= F(1, 2) > p[0]
     assert search_laws(TextClaim("p0 / p0 == 1", 2), 2, trials=50) is None  # 0/0 says nothing
+
+
+def test_what_is_divided_by_may_be_zero_here_and_there() -> None:
+    claim = TextClaim("p0 >= 1/(q0 - q1) - 100", 3)  # at equal q it says nothing
+    assert claim((F(1, 2), F(1, 2), F(0)), (F(1), F(0), F(0))) == F(-199, 2)
+    with pytest.raises(InvalidInput, match="names token 9"):  # though the premise excuses it
+        TextClaim("p9 >= 0", 3, given=TextClaim("p0 >= 1", 3))
 
 
 def test_a_float_is_never_a_silent_fraction() -> None:
