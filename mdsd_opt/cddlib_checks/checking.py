@@ -255,8 +255,8 @@ def checked_size(vocab_size: Any, num_drafts: Any) -> tuple[int, int]:
 def _check_budget(timeout: Any, memory: Any) -> None:
     if not (isinstance(timeout, (int, float)) and 0 < timeout < float("inf")):
         raise InvalidInput(f"timeout is {timeout!r}: give a positive number of seconds")
-    if memory is not None and not (isinstance(memory, int) and memory > 0):
-        raise InvalidInput(f"memory is {memory!r}: give bytes, or None for no bound")
+    if memory is not None:
+        checked_integer(memory, "memory")
 
 
 @renamed("seed", "rng")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats, Integers
-from mdsd_opt.base.checked import floats
+from mdsd_opt.base.checked import checked_integer, floats
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 
 #: Most additions of the dynamic programme.
@@ -86,16 +86,14 @@ def allocate_rows(rates: Any, budget: int) -> RowAllocation:
             f"rates[{row}] falls from {table[row, column]:g} at {column + 1} drafts to "
             f"{table[row, column + 1]:g} at one more: of more drafts none can accept less"
         )
-    number: Any = budget
-    if not isinstance(number, (int, np.integer)) or isinstance(number, bool) or number < 0:
-        raise InvalidInput(f"budget is {budget!r}: give a number of drafts, 0 or more")
+    budget = checked_integer(budget, "budget", 0)
     table = np.maximum.accumulate(table, axis=1)
     n, most = table.shape
-    spent = min(int(budget), n * most)
+    spent = min(budget, n * most)
     gains = np.diff(table, axis=1, prepend=0.0)
     concave = (np.diff(gains, axis=1) <= 0).all()
     chosen = _by_gain(gains, spent) if concave else _by_programme(table, spent)
-    each = min(int(budget) // n, most)
+    each = min(budget // n, most)
     accepted = float(_value(table, chosen))
     uniform = float(table[:, each - 1].mean()) if each else 0.0
     return RowAllocation(chosen, accepted, accepted / n, uniform)

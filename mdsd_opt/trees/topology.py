@@ -75,8 +75,7 @@ class Topology:
 
     def __post_init__(self) -> None:
         for place, count in self.num_drafts.items():
-            if count < 1:
-                raise InvalidInput(f"{count} drafts at the node {place}: give at least 1")
+            checked_integer(count, f"the number of drafts at the node {place}")
             if place and self.num_drafts.get(place[:-1], 0) <= place[-1]:
                 raise InvalidInput(f"the node {place} is named, but its parent has no such draft")
         if () not in self.num_drafts:
