@@ -299,7 +299,7 @@ def rates_from_alphas(alphas: Floats) -> RateTable:
 
 def checked_topology(topology: Any) -> Topology:
     """A topology; `InvalidInput` for anything else, such as its name."""
-    return of_kind(topology, Topology, "topology", "mdsd_opt.decoding.parse_topology(name)")
+    return of_kind(topology, Topology, "topology", "parse_topology(name)")
 
 
 def checked_rates(table: Any) -> RateTable:
