@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, nan
 from numbers import Real
 from operator import index
-from sys import float_info
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,19 +20,27 @@ T = TypeVar("T")
 MAX_SAMPLED = 200_000_000
 
 
+def real(value: Any) -> float:
+    """A real number as a float, infinite beyond its range; NaN for anything else."""
+    try:
+        return float(value) if isinstance(value, Real) else nan
+    except OverflowError:
+        return inf if value > 0 else -inf
+
+
 def checked_tolerance(name: str, value: Any, *, or_zero: bool = False) -> float:
     """Finite number above 0, else `InvalidInput`: up to a NaN, everything would be as claimed."""
-    number: Any = value if isinstance(value, Real) else -1
-    if 0 <= number <= float_info.max and (number > 0 or or_zero):
-        return float(number)
+    number = real(value)
+    if 0 <= number < inf and (number > 0 or or_zero):
+        return number
     least = "of at least 0" if or_zero else "above 0"
     raise InvalidInput(f"{name} is {value!r}: give a finite number {least}, such as 1e-9")
 
 
 def checked_amount(name: str, value: Any) -> Any:
     """Number of at least 0, or infinity for no limit; `InvalidInput` for anything else."""
-    number: Any = value if isinstance(value, Real) else -1
-    if 0 <= number <= float_info.max or number == inf:
+    number = real(value)
+    if 0 <= number < inf or number == inf == value:
         return value
     raise InvalidInput(f"{name} is {value!r}: give a number of at least 0")
 
@@ -64,7 +71,7 @@ def of_kind(value: Any, kind: type[T], name: str, wanted: str) -> T:
 
 def check_confidence(confidence: Any, name: str = "confidence") -> None:
     """Raise `InvalidInput` unless the confidence of an interval lies between 0 and 1."""
-    if not (isinstance(confidence, Real) and 0 < float(confidence) < 1):
+    if not 0 < real(confidence) < 1:
         raise InvalidInput(f"{name} is {confidence!r}: give a number between 0 and 1")
 
 

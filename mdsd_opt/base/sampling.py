@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from sys import float_info
 from typing import Any, TypedDict
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import Opened, refuse_bits
+from mdsd_opt.base.checked import real
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
 
@@ -197,7 +197,7 @@ def check_sampling_parameters(
     min_p: float | None = None,
 ) -> None:
     """Raise `InvalidInput` unless the sampling parameters are in range."""
-    if not (isinstance(temperature, Real) and 0 <= temperature <= float_info.max):
+    if not 0 <= real(temperature) < np.inf:
         raise InvalidInput(f"temperature is {temperature!r}: give a finite number, 0 or larger")
     whole = isinstance(top_k, Real) and not isinstance(top_k, bool) and top_k % 1 == 0
     if top_k is not None and not (whole and top_k >= -1):

@@ -9,11 +9,9 @@ gives a bias that is found whatever its shape.
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from numbers import Real
 from typing import Any, TypedDict
 
 import numpy as np
@@ -25,6 +23,7 @@ from mdsd_opt.base.checked import (
     check_counts,
     checked_integer,
     checked_tolerance,
+    real,
 )
 from mdsd_opt.base.seeds import seed_of
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
@@ -140,8 +139,7 @@ class AuditOptions(ErrorRates):
 
 
 def _need_time(seconds: Any) -> None:
-    number: Any = seconds if isinstance(seconds, Real) else -1
-    if not (0 < number <= sys.float_info.max or number == math.inf):
+    if not (0 < real(seconds) < math.inf or real(seconds) == math.inf == seconds):
         raise InvalidInput(f"seconds is {seconds!r}: give a positive number")
 
 

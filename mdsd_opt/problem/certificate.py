@@ -24,14 +24,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Floats, Numbers
 from mdsd_opt.base.arrays import SUM_TOLERANCE
-from mdsd_opt.base.checked import checked_tolerance, floats, mask, of_kind
+from mdsd_opt.base.checked import checked_tolerance, floats, mask, of_kind, real
 from mdsd_opt.drafts import product_form, split_fixed
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.prefix_search import saves_sorting
@@ -328,10 +327,7 @@ def read_solution(solution: Any, vocab_size: int) -> tuple[Found | None, list[st
 
 def read_rate(name: str, value: Any) -> float:
     """Finite number; `InvalidInput` for anything else."""
-    try:
-        rate = float(value) if isinstance(value, Real) else np.nan
-    except OverflowError:  # of an integer
-        rate = np.inf
+    rate = real(value)
     if not np.isfinite(rate):
         raise InvalidInput(f"{name} is {value}")
     return rate

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.base.arrays import frozen, weighted_count
+from mdsd_opt.base.checked import checked_integer
 from mdsd_opt.base.frames import data_frame, folded
 from mdsd_opt.drafts import count_power
-from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnsupportedScheme
 from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture
-from mdsd_opt.problem.transport_problem import TransportProblem
+from mdsd_opt.problem.transport_problem import TransportProblem, checked_problem
 
 #: Most entries of a plan as one array: 80 MB.
 _MAX_DENSE = 10**7
@@ -126,7 +127,8 @@ class TransportPlan:
         ProblemTooLarge
             More than ten million entries.
         """
-        size = int(self.tokens.max(initial=-1)) + 1 if vocab_size is None else vocab_size
+        least = int(self.tokens.max(initial=-1)) + 1
+        size = least if vocab_size is None else checked_integer(vocab_size, "vocab_size", least)
         num_sets = self.offsets.size - 1
         if num_sets * size > _MAX_DENSE:
             raise ProblemTooLarge(
@@ -172,17 +174,23 @@ class TransportPlan:
 
         Raises
         ------
+        InvalidInput
+            The plan is not feasible for this problem.
         ProblemTooLarge
             More than ten million entries.
         UnsupportedScheme
             There may be fewer than K drafts.
         """
-        size, k = problem.vocab_size, problem.num_drafts
+        from mdsd_opt.problem.transport_plans import plan_violations, read_plan
+
+        size, k = checked_problem(problem).vocab_size, problem.num_drafts
         if count_power(size, k + 1) > _MAX_DENSE:
             raise ProblemTooLarge(
                 f"a plan of V = {size}, K = {k} has V^(K+1) entries, over {_MAX_DENSE:,}: go "
                 "through its items(), the masses above zero"
             )
+        if faults := plan_violations(problem, read_plan(self, size), 1e-6):
+            raise InvalidInput(f"the plan is none of this problem: {faults[0]}")
         tuples, chances = problem.drafts.tuple_law()
         if (tuples[chances > 0] < 0).any():
             raise UnsupportedScheme(

@@ -281,6 +281,9 @@ def test_what_is_fine() -> None:
     assert checked_tolerance("tolerance", 0, or_zero=True) == 0.0
     assert checked_amount("kl", math.inf) == math.inf
     assert checked_amount("max_bytes", 10) == 10
+    assert checked_amount("kl", np.float32(0.5)) == checked_tolerance("gap", np.float16(0.5)) == 0.5
+    assert audited(seconds=np.float32(60.0)).verdict_class
+    assert mo.softmax([1.0, 0.0], np.float32(2.0)).sum() == 1.0
     assert audited_tree(tolerance=0.0).tolerance == 0.0  # none is not zero
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from support.strategies import Case, cases
 
 import mdsd_opt as mo
-from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnsupportedScheme
 
 METHODS = ("full_lp", "dual_lp", "max_flow")
 
@@ -123,3 +123,22 @@ def test_a_matrix_too_large_for_memory_is_refused() -> None:
     assert plan.matrix()[:2].labels == ()
     with pytest.raises(ProblemTooLarge, match="items"):
         plan.matrix(vocab_size=10**7)
+
+
+def test_a_plan_is_of_its_problem() -> None:
+    drafts = mo.WithReplacement([0.2, 0.3, 0.5], 2)
+    plan = mo.solve(mo.TransportProblem([0.5, 0.3, 0.2], drafts), "full_lp").plan
+    assert plan is not None
+    others = (
+        mo.TransportProblem([0.2, 0.3, 0.5], drafts),
+        mo.TransportProblem([0.5, 0.3, 0.2], mo.WithReplacement([0.2, 0.3, 0.5], 1)),
+        mo.TransportProblem([0.25] * 4, mo.WithReplacement([0.25] * 4, 2)),
+        mo.TransportProblem([0.5, 0.5], mo.WithReplacement([0.5, 0.5], 2)),
+    )
+    for problem in others:
+        with pytest.raises(InvalidInput, match="the plan"):
+            plan.dense(problem)
+    for size in (2, -1, 3.5, "3", True):
+        with pytest.raises(InvalidInput, match=r"vocab_size is .* of at least 3"):
+            plan.matrix(size)  # type: ignore[arg-type]
+    assert plan.matrix(5).shape[1] == 5
