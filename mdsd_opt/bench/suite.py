@@ -6,10 +6,10 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mdsd_opt.base.checked import checked_integer
 from mdsd_opt.base.keywords import renamed
 from mdsd_opt.base.long_runs import available_threads
 from mdsd_opt.base.seeds import Rng, drawn_seed
-from mdsd_opt.batch import checked_integer
 from mdsd_opt.bench.record import (
     BenchReport,
     Record,

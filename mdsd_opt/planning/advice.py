@@ -14,7 +14,6 @@ from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.frames import document
 from mdsd_opt.base.keywords import by_place
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
-from mdsd_opt.batch import checked_integer
 from mdsd_opt.drafts import title_of
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import MeanInterval, interval_note, mean_interval

@@ -11,7 +11,6 @@ import numpy as np
 
 from mdsd_opt.base.checked import check_confidence, checked_integer
 from mdsd_opt.base.keywords import by_place, renamed
-from mdsd_opt.batch import checked_integer
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.formats import (
     DEEPEST,
