@@ -23,9 +23,6 @@ from mdsd_opt.auditing.texts.toys import Tables
 from mdsd_opt.base.array_types import Text, Vector
 from mdsd_opt.evidence import Example, Options, oddest, unseen_bias
 
-#: Total variation that rounding alone, or draws at an end of their range, may cause.
-ROUNDING = 1e-5
-
 #: Number of random runs that a known node must predict before another is taken to be the same.
 _MERGE_TRIALS = 8
 
@@ -243,7 +240,7 @@ def driven_text(
         excess=distance,
         impossible_mass=impossible,
         tolerance=tolerance,
-        rounding=max(tolerance, ROUNDING),
+        rounding=options.rounding(coarse=True),
         num_checks=tree.num_checks,
         num_merged=tree.num_merged,
         unseen=unseen,

@@ -16,7 +16,6 @@ from mdsd_opt.auditing.tree_rules.report import TreeAuditReport
 from mdsd_opt.auditing.tree_rules.rule import AuditedRule, Met, TreeSample
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.evidence import (
-    COARSE,
     LOSSY,
     NOT_DRIVEN,
     NOT_SETTLED,
@@ -112,7 +111,7 @@ def _driven(
         excess=float(np.maximum(law - texts.law, 0.0).sum()),
         impossible_mass=impossible,
         tolerance=options.rounding(coarse),
-        rounding=COARSE if options.tolerance is None else options.tolerance,
+        rounding=options.rounding(coarse=True),
         num_checks=num_checks,
         unseen=unseen,
         gap=options.gap(unseen),
