@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -16,7 +16,7 @@ from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.base.seeds import Rng
 from mdsd_opt.batch.batch import RowWork
 from mdsd_opt.batch.device import Prepared, RatesRequest
-from mdsd_opt.batch.rates import checked_counts
+from mdsd_opt.batch.rates import checked_counts, is_several
 from mdsd_opt.batch.verification import randomness_of
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.gpu import (
@@ -232,7 +232,7 @@ class RatesPlan(_Plan):
         work, reading = RowWork(drafts, verifier, counts), Reading(*Sampling.of_both(**sampling))
         _ = work.declared
         super().__init__(RatesRequest(work, reading), vocab_size, max_rows, dtype)
-        self._keeps_axis = isinstance(num_drafts, Iterable)
+        self._keeps_axis = is_several(num_drafts)
         self._rates = self._runtime.empty((self._max_rows, len(counts)), np.float64)
         result = self._prepared.work(self._pair_of_zeros(), self._rates)
         self._runtime.download(result.is_bad)  # whatever stream comes next: all this is done

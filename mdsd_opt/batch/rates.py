@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Unpack
+from typing import Any, TypeGuard, Unpack
 
 from mdsd_opt.base.keywords import by_place, renamed
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
@@ -107,7 +107,7 @@ def acceptance_rates(
     work = RowWork(drafts, verifier, counts, num_threads, progress, drawn_seed(rng))
     _ = work.declared  # an error of names comes before one of arrays
     batch = Batch(work, Logits.of(target_logits, draft_logits, options), device)
-    keep_axis = isinstance(num_drafts, Iterable)
+    keep_axis = is_several(num_drafts)
     if batch.may_use_a_device and not batch.logits.is_lazy:
         from mdsd_opt.batch.device import RatesRequest, device_rates
 
@@ -124,9 +124,14 @@ def check_device(device: str | None) -> None:
         raise InvalidInput(f'device is {device!r}: give None, "cpu", "gpu" or "cuda"')
 
 
+def is_several(num_drafts: Any) -> TypeGuard[Iterable[int]]:
+    """Whether these are several numbers of drafts; an array without axes is one."""
+    return isinstance(num_drafts, Iterable) and getattr(num_drafts, "ndim", 1) > 0
+
+
 def checked_counts(num_drafts: int | Sequence[int]) -> tuple[int, ...]:
     """Numbers of drafts K; `InvalidInput` unless there is one, and each is a number."""
-    counts = tuple(num_drafts) if isinstance(num_drafts, Iterable) else (num_drafts,)
+    counts = tuple(num_drafts) if is_several(num_drafts) else (num_drafts,)
     if not counts:
         raise InvalidInput("num_drafts is empty: give at least one number of drafts")
     return tuple(checked_num_drafts(count) for count in counts)

@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import os
 import pickle
+import re
 import selectors
 import signal
 import struct
@@ -30,6 +31,10 @@ DEFAULT_MEMORY = 4 * 2**30
 _START = "from mdsd_opt.cddlib_checks.child import main; main()"
 
 _HEADER = struct.Struct(">Q")
+
+#: How a lack of memory is told: GMP ends the process, PPL may make an error of it, and the system's
+#: loader has one of its own.
+_EXHAUSTED = re.compile("allocate memory|MemoryError|bad_alloc|failed to map segment")
 
 #: Seconds after its deadline at which a child that still runs exits by itself.
 _GRACE = 10
@@ -115,8 +120,6 @@ def _read_until(
 
 def _result(data: bytes, spoken: str, returncode: int, memory: int | None) -> Any:
     limit = "" if memory is None else f" (limit {memory / 2**30:.3g} GiB)"
-    # GMP ends the process when it cannot allocate; PPL may make an error of that.
-    exhausted = any(x in spoken for x in ("allocate memory", "MemoryError", "bad_alloc"))
     if len(data) >= _HEADER.size:
         (length,) = _HEADER.unpack(data[: _HEADER.size])
         if len(data) == _HEADER.size + length:
@@ -128,10 +131,10 @@ def _result(data: bytes, spoken: str, returncode: int, memory: int | None) -> An
             error, text = content
             if isinstance(error, MdsdError):
                 raise error
-            if exhausted:
+            if _EXHAUSTED.search(spoken + text):
                 raise OutOfBudget(f"memory ran out{limit}")
             raise SolverError(f"the check failed in its process:\n{text}")
-    if exhausted:
+    if _EXHAUSTED.search(spoken):
         raise OutOfBudget(f"memory ran out{limit}")
     raise SolverError(
         f"the process of the check ended with code {returncode}: {spoken.strip() or 'no message'}"

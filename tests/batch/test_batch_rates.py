@@ -226,3 +226,10 @@ def test_few_drafts_beside_many_where_q_spans_all_numbers() -> None:
     )
     expected = [sorted_rates.without_replacement(p, q, k) for k in counts]
     np.testing.assert_allclose(found[0], expected, rtol=0, atol=1e-12)
+
+
+def test_an_array_without_axes_is_one_number_of_drafts() -> None:
+    rows = 2 * np.eye(3)[None], np.zeros((1, 3, 3))
+    rates = mo.acceptance_rates(*rows, np.array(2))
+    assert rates.shape == (1, 3)
+    assert np.array_equal(rates, mo.acceptance_rates(*rows, 2))

@@ -64,6 +64,12 @@ def test_memory_runs_out():
         run_in_child(_fill_memory, {}, timeout=60, memory=2**30)
 
 
+def test_so_little_memory_that_no_library_is_loaded_is_told() -> None:
+    result = cddlib_checks.check("acceptance_one", vocab_size=3, num_drafts=2, memory=1000)
+    assert result.holds is None
+    assert "memory ran out" in result.reason
+
+
 def test_what_is_settled_for_all_drafts_does_not_wait_for_given_ones() -> None:
     result = cddlib_checks.check("acceptance_one", vocab_size=8, num_drafts=8, timeout=1000)
     assert result.holds
