@@ -11,6 +11,7 @@ import functools
 import gzip
 import importlib
 import io
+import json
 import os
 import re
 import sys
@@ -32,6 +33,9 @@ _COLOURS = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 
 #: First bytes of a file that the shell of Windows writes for ``> run.log``.
 _MARKS_OF_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+
+#: A line, or a part of one, in the files that Docker keeps of a container.
+_DOCKER = re.compile(r'^\{"log":("(?:[^"\\]|\\.)*"),"stream":"', re.MULTILINE)
 
 _STDIN = "standard input"
 
@@ -61,7 +65,10 @@ def text_of(path: str | os.PathLike[str], seconds: float = 10.0) -> str:
         if len(content) > _MAX_BYTES:
             raise UnreadableFile(f"{name} unpacks to more than {_MAX_BYTES:,} bytes: is it a log?")
     coding = "utf-16" if content.startswith(_MARKS_OF_UTF_16) else "utf-8-sig"
-    text = _COLOURS.sub("", content.decode(coding, errors="replace"))
+    text = content.decode(coding, errors="replace")
+    if text.startswith('{"log":'):
+        text = "".join(json.loads(line) for line in _DOCKER.findall(text))
+    text = _COLOURS.sub("", text)
     if not text.strip():
         raise UnreadableFile(f"{name} is empty")
     return text

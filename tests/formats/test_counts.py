@@ -260,6 +260,14 @@ def test_a_log_of_the_shell_of_windows(tmp_path):
     assert read_counts(path).sum("accepted") == read_counts(written(tmp_path, VLLM)).sum("accepted")
 
 
+def test_a_log_as_docker_keeps_it_and_cut(tmp_path):
+    row = {"stream": "stderr", "time": "2026-11-20T10:00:00.123456789Z"}
+    parts = [part for line in VLLM.splitlines(True) for part in (line[:40], line[40:])]
+    lines = [json.dumps({"log": f"\x1b[32m{part}", **row}, separators=(",", ":")) for part in parts]
+    path = written(tmp_path, "\n".join(lines) + '\n{"log":"(EngineCore')
+    assert read_counts(path).sum("accepted") == read_counts(written(tmp_path, VLLM)).sum("accepted")
+
+
 def test_llamacpp_that_went_back_to_checkpoints_may_count_too_many(tmp_path):
     start = "0.01.042.457 W srv    load_model: speculative decoding will use checkpoints\n"
     (note,) = read_counts(written(tmp_path, start + LLAMA)).notes
