@@ -419,7 +419,7 @@ class Report(Judged):
             wrong = (*self.violations, *self.edge_violations)
             if not wrong:
                 away = f"the law is {self.total_variation:.2g} away from the target's"
-                return f"EDGE ONLY: {away}, which rounding explains."
+                return f"EDGE ONLY: {away}, as float32 arithmetic can be."
             return f"EDGE ONLY{size}: right but for impossible values, e.g. {wrong[0].message}."
         if self.verdict_class == NOT_JUDGED:
             failed = [v for v in self.violations if v.kind in NO_ANSWERS]
