@@ -88,6 +88,19 @@ def test_a_seed_that_depends_on_its_batch_is_no_seed() -> None:
     assert "in a batch of" in report.verdict
 
 
+@pytest.mark.parametrize("bits", [16, 32, 64])
+def test_bits_of_a_seed_that_are_not_read_are_told(bits: int) -> None:
+    toy = toys.Toy(0)
+
+    def cut(requests: list[mo.StreamRequest]) -> Any:
+        return toy([replace(r, seed=r.seed and r.seed % 2**bits) for r in requests])
+
+    report = FEW(cut, 0, num_trials=500, requests="seeded")
+    told = [note for note in report.notes if "bits of a seed" in note]
+    assert [f"only the lowest {bits} bits" in note for note in told] == [True] * (bits < 64)
+    assert report.clean
+
+
 def test_states_that_a_seed_begins_are_as_good_as_keys() -> None:
     """A generator for each request, kept by its name, which goes on by draws."""
     states: dict[int, np.random.Generator] = {}

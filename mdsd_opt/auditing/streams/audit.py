@@ -7,6 +7,7 @@ import pickle
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import combinations, count, product
 from typing import Any, NamedTuple, Unpack
@@ -56,6 +57,9 @@ _TEXTS = np.outer(TARGET, TARGET).ravel()
 
 #: Positions of a request, of one without a seed, and of a text made of the draws.
 _POSITIONS, _UNSEEDED_POSITIONS, _LENGTH = 3, 2, 2
+
+#: Numbers of bits beyond which a seed may not be read.
+_SEED_BITS = (8, 16, 24, 32)
 
 #: Requests of a round, seeds that are asked for again, and batches in another process.
 _ROUND, _REPEATED, _BATCHES = 2 * BATCH, 32, 22
@@ -314,6 +318,15 @@ class _StreamAudit:
         if not self.log.count:
             where = f"in a batch of {len(mixed)} with another request of this seed"
             self._differ(where, seeds * 2, np.tile(alone, (2, 1, 1)), together[: 2 * _REPEATED])
+        for bits in _SEED_BITS:
+            with suppress(CallFailed):  # such a seed may be refused
+                other = self.asker.drawn([(seed or 0) + 2**bits for seed in seeds], alone.shape[1])
+                if np.array_equal(alone, other):
+                    told = f"only the lowest {bits} bits of a seed count"
+                    self.notes.append(
+                        f"{told}: {seeds[0]} and {seeds[0]} + 2**{bits} give the same"
+                    )
+                    break
 
     def _differ(self, where: str, seeds: Sequence[Any], alone: Integers, other: Integers) -> None:
         """Log the seeds whose tokens come out otherwise."""
