@@ -8,11 +8,9 @@ from .lower_bounds import (
     BoxCover as BoxCover, OrderMixture as OrderMixture, TileBound as TileBound,
     tile_bound as tile_bound,
 )
-from .solution import (
-    Found as Found, PlanBasis as PlanBasis, Solution as Solution, Status as Status,
-    TransportPlan as TransportPlan,
-)
+from .solution import Found as Found, Solution as Solution, Status as Status
 from .transport_plans import (
+    PlanBasis as PlanBasis, TransportPlan as TransportPlan,
     clip_to_marginals as clip_to_marginals, feasible_mass as feasible_mass,
     feasible_masses as feasible_masses,
 )

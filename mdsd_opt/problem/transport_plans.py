@@ -1,4 +1,4 @@
-"""Transport plans: checks of feasibility, feasible parts, and the exact plan.
+"""Transport plans: arrays of them, checks of feasibility, feasible parts, and the exact plan.
 
 The basic arcs of a vertex form a forest on tokens and draft sets. A node whose slack is not basic
 has its whole mass on its arcs, so peeling off such nodes with one arc left fixes the masses one by
@@ -7,24 +7,217 @@ one, in Fractions, whatever rounding the solver had.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from numbers import Integral
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.base.arrays import weighted_count
-from mdsd_opt.base.checked import floats, integers, mask, of_kind
-from mdsd_opt.drafts import SupportLaw
-from mdsd_opt.errors import InvalidInput
-from mdsd_opt.problem.solution import PlanBasis, TransportPlan
-from mdsd_opt.problem.transport_problem import TransportProblem
+from mdsd_opt.base.checked import checked_integer, floats, integers, mask, of_kind
+from mdsd_opt.base.frames import data_frame
+from mdsd_opt.drafts import SupportLaw, count_power
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnsupportedScheme
+from mdsd_opt.problem.transport_problem import TransportProblem, checked_problem
 
 Mass = TypeVar("Mass", float, Fraction)
 
 _UNFIT = "the plan's arrays do not fit together"
+
+#: Most entries of a plan as one array: 80 MB.
+_MAX_DENSE = 10**7
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanBasis:
+    """Basis of the transport LP: which arcs and which slacks are basic."""
+
+    arcs: Flags
+    token_slacks: Flags
+    support_slacks: Flags
+
+
+class PlanMatrix(np.ndarray[tuple[int, int], np.dtype[np.float64]]):
+    """Masses of a plan as an array, shape (num_supports, V), whose rows have labels.
+
+    Attributes
+    ----------
+    labels : tuple of tuples of int
+        Draft set of each row, tokens ascending; empty for a part of the matrix.
+    """
+
+    labels: tuple[tuple[int, ...], ...] = ()
+
+    def to_pandas(self) -> Any:
+        """Data frame of draft sets by tokens; `MissingExtra` without pandas."""
+        rows = [dict(enumerate(row)) for row in self.tolist()]
+        names = ["{" + ", ".join(map(str, drafts)) + "}" for drafts in self.labels]
+        return data_frame(rows, index=names or None)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class TransportPlan:
+    """Sparse transport plan C(i, S), one entry for each (token, draft set) arc.
+
+    Attributes
+    ----------
+    tokens : ndarray of int32, shape (num_arcs,)
+        Elements of the draft sets, one set after another.
+    offsets : ndarray of int64, shape (num_supports + 1,)
+        Set s is ``tokens[offsets[s]:offsets[s + 1]]``.
+    mass : ndarray of float64, shape (num_arcs,)
+        C(i, S) for each element i of each set S.
+    basis : PlanBasis, optional
+        Basis from which the plan can be recomputed exactly.
+    numerators : ndarray of int64, shape (num_arcs,), optional
+        The plan without rounding: C(i, S) is ``numerators / denominator``.
+    denominator : int
+        Denominator of the numerators.
+    """
+
+    tokens: NDArray[np.int32]
+    offsets: Integers
+    mass: Floats
+    basis: PlanBasis | None = None
+    numerators: Integers | None = None
+    denominator: int = 1
+
+    @property
+    def arc_support(self) -> Integers:
+        """Index of each arc's draft set, shape (num_arcs,)."""
+        return np.repeat(np.arange(self.offsets.size - 1), np.diff(self.offsets))
+
+    @property
+    def value(self) -> float:
+        """Sum of C: the acceptance rate if the plan is feasible."""
+        return float(self.mass.sum())
+
+    def __repr__(self) -> str:
+        arrays = (self.tokens, self.offsets, self.mass)
+        # A forged plan, which a certificate refuses, may hold anything.
+        if not all(type(x) is np.ndarray and x.dtype.kind in "iuf" for x in arrays):
+            return f"TransportPlan(tokens={self.tokens!r:.60}, mass={self.mass!r:.60})"
+        with np.errstate(all="ignore"):
+            value = self.value
+        return (
+            f"TransportPlan({self.offsets.size - 1:,} draft sets, {self.tokens.size:,} arcs, "
+            f"value={value:.9g})"
+        )
+
+    def matrix(self, vocab_size: int | None = None) -> PlanMatrix:
+        r"""Masses :math:`C(i, S)`, draft sets by tokens, with the sets as ``labels`` of the rows.
+
+        Row s sums to what is accepted from set ``labels[s]``, column i to the accepted mass of
+        token i, the whole to the acceptance rate; tokens that are not in the set have 0.
+
+        Parameters
+        ----------
+        vocab_size : int, optional
+            V; one more than the highest token that is drafted unless given.
+
+        Raises
+        ------
+        ProblemTooLarge
+            More than ten million entries.
+        """
+        least = int(self.tokens.max(initial=-1)) + 1
+        size = least if vocab_size is None else checked_integer(vocab_size, "vocab_size", least)
+        num_sets = self.offsets.size - 1
+        if num_sets * size > _MAX_DENSE:
+            raise ProblemTooLarge(
+                f"a plan of {num_sets:,} draft sets and {size:,} tokens has over {_MAX_DENSE:,} "
+                "entries: go through its items(), the masses above zero"
+            )
+        matrix = cast("PlanMatrix", np.zeros((num_sets, size)).view(PlanMatrix))
+        matrix[self.arc_support, self.tokens] = self.mass
+        matrix.labels = self.sets()
+        return matrix
+
+    def sets(self) -> tuple[tuple[int, ...], ...]:
+        """Draft sets, tokens ascending, in the order of the plan."""
+        tokens = self.tokens.tolist()
+        return tuple(tuple(tokens[i:j]) for i, j in pairwise(self.offsets.tolist()))
+
+    def items(self) -> Iterator[tuple[tuple[int, ...], int, float]]:
+        """Draft set, accepted token and its mass, for every mass above zero.
+
+        The tokens of a set ascend.
+        """
+        tokens, mass = self.tokens.tolist(), self.mass.tolist()
+        for start, stop in pairwise(self.offsets.tolist()):
+            drafts = tuple(tokens[start:stop])
+            yield from (
+                (drafts, token, x)
+                for token, x in zip(drafts, mass[start:stop], strict=True)
+                if x > 0
+            )
+
+    def dense(self, problem: TransportProblem) -> Floats:
+        r"""Joint law of drafts and output, shape (V,) * K + (V,).
+
+        Entry :math:`(x_1, \dots, x_K, y)` is the probability that these are the drafts, in draw
+        order, and y comes out: the mass of every draft set is spread over its tuples as the drafts
+        do, and what is left of a tuple follows what is left of the target. Sums over the last axis
+        are the law of the drafts, sums over all others the target.
+
+        Parameters
+        ----------
+        problem : TransportProblem
+            Problem of the plan, for which it is feasible.
+
+        Raises
+        ------
+        InvalidInput
+            The plan is not feasible for this problem.
+        ProblemTooLarge
+            More than ten million entries.
+        UnsupportedScheme
+            There may be fewer than K drafts.
+        """
+        size, k = checked_problem(problem).vocab_size, problem.num_drafts
+        if count_power(size, k + 1) > _MAX_DENSE:
+            raise ProblemTooLarge(
+                f"a plan of V = {size}, K = {k} has V^(K+1) entries, over {_MAX_DENSE:,}: go "
+                "through its items(), the masses above zero"
+            )
+        if faults := plan_violations(problem, read_plan(self, size), 1e-6):
+            raise InvalidInput(f"the plan is none of this problem: {faults[0]}")
+        tuples, chances = problem.drafts.tuple_law()
+        if (tuples[chances > 0] < 0).any():
+            raise UnsupportedScheme(
+                "there may be fewer drafts than K, which an array over K drafts cannot hold: go "
+                "through the items() of the plan"
+            )
+        sets = [tuple(sorted({*row})) for row in tuples.tolist()]
+        whole: dict[tuple[int, ...], float] = {}
+        for members, chance in zip(sets, chances.tolist(), strict=True):
+            whole[members] = whole.get(members, 0.0) + chance
+        moved: dict[tuple[int, ...], Floats] = {}
+        for members, token, mass in self.items():
+            moved.setdefault(members, np.zeros(size))[token] += mass
+        residual = np.maximum(problem.target - self.token_mass(size), 0.0)
+        residual /= residual.sum() if residual.any() else 1.0
+        joint = np.zeros((size,) * (k + 1))
+        for row, members, chance in zip(tuples.tolist(), sets, chances.tolist(), strict=True):
+            if chance > 0:
+                share = chance / whole[members]
+                accepted = share * moved.get(members, np.zeros(size))
+                joint[tuple(row)] = accepted + max(chance - accepted.sum(), 0.0) * residual
+        return joint
+
+    def token_mass(self, vocab_size: int) -> Floats:
+        """Sum over S of C(i, S), shape (V,); at most p_i in a feasible plan."""
+        return weighted_count(self.tokens, self.mass, vocab_size)
+
+    def support_mass(self) -> Floats:
+        """Sum over i of C(i, S), shape (num_supports,); at most W_S in a feasible plan."""
+        num_supports = self.offsets.size - 1
+        return weighted_count(self.arc_support, self.mass, num_supports)
 
 
 def read_plan(plan: Any, vocab_size: int) -> TransportPlan:
