@@ -110,10 +110,10 @@ def _checked_sum(values: Floats, name: str) -> float:
         )
     if not values.min() >= 0:  # NaN is neither
         raise _bad_number(values, name)
-    if values.max() == np.inf:
-        raise _bad_number(values, name)
     with np.errstate(over="ignore"):
         total = float(values.sum())
+    if total == np.inf and values.max() == np.inf:
+        raise _bad_number(values, name)
     if abs(total - 1) > SUM_TOLERANCE:
         raise InvalidDistribution(
             f"{name} sums to {total:.6g}, not 1. Were these logits or counts? For logits use "

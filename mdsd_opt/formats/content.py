@@ -11,7 +11,6 @@ import functools
 import gzip
 import importlib
 import io
-import json
 import os
 import re
 import sys
@@ -66,8 +65,8 @@ def text_of(path: str | os.PathLike[str], seconds: float = 10.0) -> str:
             raise UnreadableFile(f"{name} unpacks to more than {_MAX_BYTES:,} bytes: is it a log?")
     coding = "utf-16" if content.startswith(_MARKS_OF_UTF_16) else "utf-8-sig"
     text = content.decode(coding, errors="replace")
-    if text.startswith('{"log":'):
-        text = "".join(json.loads(line) for line in _DOCKER.findall(text))
+    if _DOCKER.match(text):
+        text = "".join(parse_json(line, name) for line in _DOCKER.findall(text))
     text = _COLOURS.sub("", text)
     if not text.strip():
         raise UnreadableFile(f"{name} is empty")

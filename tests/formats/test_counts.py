@@ -268,6 +268,13 @@ def test_a_log_as_docker_keeps_it_and_cut(tmp_path):
     assert read_counts(path).sum("accepted") == read_counts(written(tmp_path, VLLM)).sum("accepted")
 
 
+@pytest.mark.parametrize("text", ['{"log": {"a": 1}}', '{"log":"\\x","stream":"stderr"}\n'])
+def test_what_only_begins_as_docker_writes_is_refused_as_json(tmp_path, text):
+    with pytest.raises(UnreadableFile) as caught:
+        read_counts(written(tmp_path, text))
+    assert "is empty" not in str(caught.value)
+
+
 def test_llamacpp_that_went_back_to_checkpoints_may_count_too_many(tmp_path):
     start = "0.01.042.457 W srv    load_model: speculative decoding will use checkpoints\n"
     (note,) = read_counts(written(tmp_path, start + LLAMA)).notes
