@@ -176,7 +176,8 @@ def require_device(asker: str) -> None:
     reason = why_unavailable()
     if reason is not None:
         raise NoDevice(
-            f"{asker} needs a CUDA device: {reason}. device=None computes on the CPU instead."
+            f"{asker} needs a CUDA device: {reason}. With device=None acceptance_rates and "
+            "verify_batch compute on the CPU."
         )
 
 
