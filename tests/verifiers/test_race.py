@@ -178,6 +178,39 @@ DIGITS = {  # K: rrs, kseq, race, SpecTr-GBV against the optimum with replacemen
 }
 
 
+_FEW = Fraction(1, 10**6)
+_SHARE = Fraction(144, 377)  # of (3 - sqrt 5)/2
+_ODD = Fraction(169, 408)  # of sqrt 2 - 1
+
+
+@pytest.mark.parametrize(
+    ("p", "q", "scheme", "ahead"),
+    [
+        pytest.param(  # the race is ahead of rejection without replacement
+            [1 - _SHARE, _SHARE, 0], [1 - _FEW, _FEW * _SHARE, _FEW * (1 - _SHARE)],
+            WithoutReplacement, (5 * 5**0.5 - 11) / 2, id="above, without",
+        ),
+        pytest.param(  # behind it: a token without p is drafted first, then one draft races
+            [0, 1 - _ODD, _ODD, *[0] * 30],
+            [1 - _FEW, _FEW * (1 - _ODD), 0, *[_FEW * _ODD / 30] * 30],
+            WithoutReplacement, 2 * 2**0.5 - 3, id="below, without",
+        ),
+        pytest.param([0, 1], [1 - _FEW, _FEW], mo.WithReplacement, 1, id="above, with"),
+    ],
+)  # fmt: skip
+def test_race_and_rejection_are_far_apart_both_ways(
+    p: list[Any], q: list[Any], scheme: Any, ahead: float
+) -> None:
+    p, q = [list(map(Fraction, law)) for law in (p, q)]
+    rejection = verifiers.get("rrs").enumerated_acceptance_rate(
+        TransportProblem(p, scheme(q, 2)), exact=True
+    )
+    gap = rule_bounds.race_rate(p, q, 2) - rejection
+    assert isinstance(gap, Fraction)
+    assert float(gap) == pytest.approx(ahead, abs=2e-3 if ahead < 0 else 4e-6)
+    assert gap < ahead if ahead > 0 else gap > ahead  # both are limits
+
+
 @pytest.mark.parametrize("num_drafts", DIGITS)
 def test_worst_cases_have_the_known_digits(num_drafts: int) -> None:
     rules = ("rrs", "kseq", "race", "spectr_gbv")
