@@ -16,6 +16,7 @@ from mdsd_opt import (
     WithReplacement,
     verifiers,
 )
+from mdsd_opt.drafts import DraftScheme
 
 #: A problem for each scheme; token 4 is impossible under the target and often drafted.
 P = np.array([0.45, 0.25, 0.2, 0.1, 0.0])
@@ -33,16 +34,34 @@ EXAMPLES = {
     "fixed_beside_any": FixedPlusDrafts([1], DraftSetLaw(5, {(0, 4): 0.5, (1, 2): 0.5})),
 }
 
-#: As each declares it. Those for one number of drafts are left out, as `spechub` for two.
-TABLE = {
-    name: tuple(scheme for scheme in SCHEMES if verifiers.get(name).supports(EXAMPLES[scheme]))
-    for name in verifiers.names()
-    if verifiers.get(name).only_num_drafts is None
-}
-PAIRS = [(name, scheme) for name, schemes in TABLE.items() for scheme in schemes]
 SINGLE_MODEL = {
     "with_replacement": WithReplacement,
     "without_replacement": WithoutReplacement,
     "greedy": GreedyDrafts,
     "top_k": TopKDrafts,
 }
+
+
+def counts_for(verifier: verifiers.Verifier, *usual: int) -> tuple[int, ...]:
+    """Numbers of drafts to try a verifier with: those given, or the only one that it takes."""
+    only = verifier.only_num_drafts
+    return usual if only is None else (only,)
+
+
+def example(scheme: str, verifier: verifiers.Verifier) -> DraftScheme:
+    """The example of a scheme, with as many drafts as the verifier takes."""
+    usual = EXAMPLES[scheme]
+    (k,) = counts_for(verifier, usual.num_drafts)
+    if k == usual.num_drafts:
+        return usual
+    if scheme in SINGLE_MODEL:
+        return SINGLE_MODEL[scheme](Q, k)
+    return IndependentDrafts([Q, P, Q, P][:k]) if scheme == "independent" else usual
+
+
+#: As each declares it.
+TABLE = {
+    verifier.name: tuple(x for x in SCHEMES if verifier.supports(example(x, verifier)))
+    for verifier in map(verifiers.get, verifiers.names())
+}
+PAIRS = [(name, scheme) for name, schemes in TABLE.items() for scheme in schemes]
