@@ -5,12 +5,10 @@ from . import (
 )
 from .auditing import (
     AuditOptions as AuditOptions, AuditReport as AuditReport,
-    PortfolioReport as PortfolioReport, StreamReport as StreamReport,
-    StreamRequest as StreamRequest, TextAuditReport as TextAuditReport,
+    PortfolioReport as PortfolioReport, TextAuditReport as TextAuditReport,
     TreeAuditReport as TreeAuditReport, assert_lossless as assert_lossless, audit as audit,
     audit_chain as audit_chain, audit_drafts as audit_drafts,
-    audit_portfolio as audit_portfolio, audit_streams as audit_streams,
-    audit_text as audit_text, audit_trace as audit_trace,
+    audit_portfolio as audit_portfolio, audit_text as audit_text, audit_trace as audit_trace,
     audit_tree as audit_tree, check_tree_rule as check_tree_rule,
     check_verifier as check_verifier, engines as engines, load_trace as load_trace,
     parametrize_with_checks as parametrize_with_checks,

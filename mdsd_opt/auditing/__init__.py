@@ -3,8 +3,8 @@
 import lazy_loader
 
 __all__ = [
-    "AuditOptions", "AuditReport", "Check", "Coverage", "Interval", "Level", "SharedDraws",
-    "Standing", "TokenDeviation", "Trace", "Violation", "audit", "audit_drafts", "audit_trace",
+    "AuditOptions", "AuditReport", "Check", "Coverage", "Interval", "Level", "Standing",
+    "TokenDeviation", "Trace", "Violation", "audit", "audit_drafts", "audit_trace",
     "load_definitions", "load_trace", "load_verifier", "served",
 ]  # fmt: skip
 

@@ -15,9 +15,6 @@ from .engines.registry import EngineAudit as EngineAudit
 from .on_laws import audit_portfolio as audit_portfolio
 from .portfolio import PortfolioReport as PortfolioReport
 from .randomness.interception import served as served
-from .streams.audit import audit_streams as audit_streams
-from .streams.draws import StreamRequest as StreamRequest
-from .streams.report import SharedDraws as SharedDraws, StreamReport as StreamReport
 from .subject import load_verifier as load_verifier
 from .texts.audit import audit_text as audit_text
 from .texts.report import TextAuditReport as TextAuditReport

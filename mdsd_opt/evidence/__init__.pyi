@@ -13,7 +13,7 @@ from .report import (
     LARGEST_Z as LARGEST_Z, NOT_DRIVEN as NOT_DRIVEN, NO_ANSWERS as NO_ANSWERS,
     RESTART as RESTART, Check as Check, Coverage as Coverage, Example as Example,
     Interval as Interval, Level as Level, Report as Report, TokenDeviation as TokenDeviation,
-    Violation as Violation, above_zero as above_zero, carried as carried, p_text as p_text,
+    Violation as Violation, above_zero as above_zero, carried as carried,
     p_value_text as p_value_text, plain as plain, pointed as pointed,
 )
 from .settings import (

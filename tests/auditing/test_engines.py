@@ -148,7 +148,7 @@ def test_the_command_line_audits_one_or_all(
     assert run("--engine", "absent")[0] == 2
     code, _, err = run("--engine", "fake", "--verifier", "optimal")
     assert code == 2
-    assert "give one of --chain, --text, --tree, --trace, --verifier, --streams, --engine" in err
+    assert "give one of --chain, --text, --tree, --trace, --verifier, --engine" in err
 
 
 RULE = """

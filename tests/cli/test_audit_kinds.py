@@ -20,9 +20,6 @@ RULES = """
 def first(target, draft, drafts, rng):
     return int(drafts[0])
 
-def same(requests):
-    return [r.logits.size - 1 for r in requests]
-
 def of_root(root, rng):
     return [int(rng.choice(len(root.target), p=root.target))]
 """
@@ -73,7 +70,6 @@ CASES = [
     ("tokens", "--recorded", "nowhere.jsonl"),
     ("chain", "--chain", "rules:nothing"),
     ("text", "--text", "rules:nothing"),
-    ("streams", "--streams", "rules:same", "--trials", "300", "--wide", "0"),
 ]
 
 

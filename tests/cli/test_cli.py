@@ -504,7 +504,7 @@ def test_audit_of_a_trace(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "give one of --chain, --text, --tree, --trace, --verifier, --streams, --engine"),
+        ([], "give one of --chain, --text, --tree, --trace, --verifier, --engine"),
         (["--chain", "no_such_module:f"], "cannot load"),
         (["--chain", "math:sqrt", "--takes", "odds"], "takes"),
         (["--chain", "math:sqrt"], "fails on every call: it raised TypeError"),

@@ -20,7 +20,6 @@ from mdsd_opt.cli.audits import (
     chain,
     engine,
     server,
-    streams,
     text,
     tokens,
     trace,
@@ -34,7 +33,7 @@ from mdsd_opt.errors import InvalidInput, UnknownName
 #: Modules of the kinds by name, in the order of the help.
 KINDS: dict[str, ModuleType] = {
     module.__name__.rpartition(".")[2]: module
-    for module in (chain, text, tree, trace, verifier, streams, engine, server, tokens)
+    for module in (chain, text, tree, trace, verifier, engine, server, tokens)
 }
 
 #: What stands in the files of a run until there is a verdict.
