@@ -98,7 +98,7 @@ def losses_of(target: np.ndarray, draft: np.ndarray, temperatures: tuple[float, 
     optimum = mo.solve(problem, "submodular").acceptance_rate
     result = {}
     for size in SIZES:
-        published = mo.solve(problem, "truncated_lp", size=size)
+        published = mo.solve(problem, "truncated_lp", size=size, rule="published")
         ratio = mo.solve(problem, "truncated_lp", size=size, rule="ratio")
         result[f"loss_{size}"] = optimum - published.lower_bound
         result[f"bound_{size}"] = min(published.stats["loss_bound"], 1.0)

@@ -7,16 +7,18 @@ import signal
 import sys
 import sysconfig
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from math import inf
 from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, MethodType
 from typing import Any, NoReturn
 
-from mdsd_opt.errors import ForeignFault, InvalidInput
+from mdsd_opt.errors import ForeignFault, InvalidInput, SolverError
 
 _OURS, _PYTHON = str(Path(__file__).parents[1]), sysconfig.get_path("stdlib")
 
@@ -55,6 +57,41 @@ def foreign(subject: str, failed: str = "") -> Iterator[None]:
                 f"{' '.join(repr(end).split())[:200]}{_place(end)}. Let it return or raise an "
                 "Exception; what a script does belongs under if __name__ == '__main__'."
             ) from end
+
+
+class _OutOfTimeError(BaseException):
+    """Raised in code that is not ours, past its handlers of `Exception`."""
+
+
+@contextmanager
+def stopped_after(seconds: float | None, subject: str) -> Iterator[None]:
+    """Stop the block after so many seconds, with a `SolverError`; None for no limit.
+
+    By the alarm of POSIX, which only the main thread can be given: elsewhere there is no limit.
+    Python comes to it between two lines, so a call of compiled code is waited for.
+    """
+    in_main = threading.current_thread() is threading.main_thread()
+    if seconds is None or seconds == inf or not in_main or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def stop(number: int, frame: Any) -> NoReturn:
+        raise _OutOfTimeError
+
+    handler = signal.signal(signal.SIGALRM, stop)
+    began, (left, _) = time.monotonic(), signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6))
+    try:
+        yield
+    except _OutOfTimeError:
+        raise SolverError(
+            f"{subject} did not end within the limit of {seconds:.3g} s and was stopped, without "
+            "bounds: one that takes time_limit can return what it has, as Status.LIMIT"
+        ) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, handler)
+        if left:  # of an alarm that was set before
+            signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), 1e-6))
 
 
 def describe(error: BaseException) -> str:

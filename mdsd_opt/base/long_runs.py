@@ -195,6 +195,21 @@ def working(doing: str, wanted: bool | None = None) -> Iterator[Callable[[str], 
         yield lambda text: line.update(line.task_ids[0], description=text)
 
 
+@contextmanager
+def told_after(seconds: float | None, text: str) -> Iterator[None]:
+    """Write a line to stderr if the block takes longer than so many seconds; None for never."""
+    if seconds is None:
+        yield
+        return
+    timer = Timer(seconds, lambda: print(text, file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 #: Seconds of silence before the line comes, and between two checks.
 _SILENCE, _LOOK = 1.0, 0.25
 

@@ -20,12 +20,19 @@ from mdsd_opt.problem.transport_plans import TransportPlan
 class Status(enum.Enum):
     """Outcome of a solver's run."""
 
-    OPTIMAL = "optimal: the bounds meet up to the solver's tolerance"
+    OPTIMAL = "optimal: the bounds are as close as the tolerance"
+    CONVERGED = (
+        "ended by the method's own measure, but its bounds are further apart than the tolerance"
+    )
     LIMIT = "stopped at a limit: only the bounds hold; allow more time or take another method"
     BOUND = "the method gives a lower bound, not the optimum; its stats may bound what it loses"
 
     def __str__(self) -> str:
         return self.name.lower()
+
+
+#: Facts of a run that tell one variant of a method from another.
+_VARIANT = ("rule", "size", "stages")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +61,8 @@ class Found:
     Attributes
     ----------
     acceptance_rate : float
+        The optimum, where the status is OPTIMAL. Otherwise a rate that is reached, as far as the
+        method knows one: it is `lower_bound` in the package's own methods.
     lower_bound, upper_bound : float
         Bounds of alpha* that the solver claims.
     subset : ndarray of bool, shape (V,), optional
@@ -69,7 +78,8 @@ class Found:
     message : str
         Choices and their reasons, in words; a backend's own words included.
     stats : mapping
-        Sizes, iterations, bounds and other facts of the run, by name.
+        Sizes, iterations, bounds and other facts of the run, by name. Those called "rule", "size"
+        and "stages" stand beside the method's name in tables.
     """
 
     acceptance_rate: float
@@ -94,13 +104,16 @@ class Solution(Found):
     ----------
     method : str
     solve_seconds : float
+    plan_by : str
+        A method that finds a plan for a problem of this size; "" if there is none.
     """
 
     method: str
     solve_seconds: float
+    plan_by: str = ""
 
     @classmethod
-    def of(cls, found: Found, method: str, solve_seconds: float) -> Solution:
+    def of(cls, found: Found, method: str, solve_seconds: float, plan_by: str = "") -> Solution:
         """Solution with all rates clipped to [0, 1], which rounding may leave."""
         values = {x.name: getattr(found, x.name) for x in fields(Found)}
         for name in ("acceptance_rate", "lower_bound", "upper_bound"):
@@ -108,7 +121,29 @@ class Solution(Found):
         for name in ("subset", "selection"):
             if values[name] is not None:
                 values[name] = frozen(np.asarray(values[name]))
-        return cls(**values, method=method, solve_seconds=solve_seconds)
+        return cls(**values, method=method, solve_seconds=solve_seconds, plan_by=plan_by)
+
+    @property
+    def rule(self) -> str | None:
+        """Rule that decided where the method did not; None for methods without one."""
+        return self.stats.get("rule")
+
+    @property
+    def size(self) -> int | None:
+        """Number of tokens between which the method decided, if not between all."""
+        return self.stats.get("size")
+
+    @property
+    def stages(self) -> int | None:
+        """Number of programmes solved one after another, each on what the last one selects."""
+        return self.stats.get("stages")
+
+    @property
+    def variant(self) -> str:
+        """Rule, size and stages in words; "" for methods that have none of them."""
+        named = [f"{name} {self.stats[name]}" for name in _VARIANT if name in self.stats]
+        unused = self.stats.get("unused_drafts")
+        return ", ".join([*named, *([f"{unused:,} drafts unused"] if unused else [])])
 
     @property
     def dual(self) -> TransportDual | None:
@@ -126,13 +161,14 @@ class Solution(Found):
         return TransportDual(self.subset.astype(np.float64), sets)
 
     def __repr__(self) -> str:
-        plan = "None (method='full_lp' has one)"
+        plan = f"None (method={self.plan_by!r} has one)" if self.plan_by else "None"
         try:
+            variant = f"variant={self.variant!r}, " if self.variant else ""
             if self.plan is not None:
                 plan = f"{self.plan.mass.size} arcs"
             return folded(
                 f"Solution(acceptance_rate={self.acceptance_rate:.9g}, status={self.status}, "
-                f"method={self.method!r}, gap={self.upper_bound - self.lower_bound:.1e}, "
+                f"method={self.method!r}, {variant}gap={self.upper_bound - self.lower_bound:.1e}, "
                 f"plan={plan}, solve_seconds={self.solve_seconds:.3g})"
             )
         except (ArithmeticError, AttributeError, TypeError, ValueError):  # a forged one

@@ -76,9 +76,10 @@ def solve(
     price = np.clip(lp.point[: problem.vocab_size], 0.0, 1.0)
     upper, subset = rounded_subset(problem, law, price)
     plan = feasible_plan(problem, law, lp.row_duals)
+    lower = min(plan.value, upper)
     return Found(
-        acceptance_rate=upper,
-        lower_bound=min(plan.value, upper),
+        acceptance_rate=lower,
+        lower_bound=lower,
         upper_bound=upper,
         status=Status.OPTIMAL if lp.optimal else Status.LIMIT,
         subset=subset,

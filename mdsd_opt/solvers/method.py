@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 
 from mdsd_opt.drafts import product_form, readable
 from mdsd_opt.errors import ProblemTooLarge
@@ -97,12 +98,31 @@ class Needs:
             problem = self.problem
             raise ProblemTooLarge(
                 f"{self.method} at V={problem.vocab_size}, K={problem.num_drafts} needs about "
-                f"{readable(self.variables)} variables and {readable(self.num_bytes // 10**9)} GB; "
-                f"the budget is {self.max_variables:,} variables and {self.max_bytes / 1e9:.3g} GB "
+                f"{in_words(self.variables)} variables and {_memory(self.num_bytes)}; the budget "
+                f"is {in_words(self.max_variables)} variables and {_memory(self.max_bytes)} "
                 f"(max_variables, max_bytes). {_advice(problem)}."
             )
         if self.lists_draft_sets:
             self.problem.drafts.require_listable()
+
+
+def in_words(count: float) -> str:
+    """Count in three digits and a word, as "62.5 trillion"; small and countless ones in digits."""
+    return _scaled(count, ("million", "billion", "trillion"))
+
+
+def _memory(num_bytes: float) -> str:
+    return _scaled(num_bytes, ("MB", "GB", "TB", "PB", "EB"), " bytes")
+
+
+def _scaled(count: float, units: tuple[str, ...], small: str = "") -> str:
+    """Three digits of a count in millions or a multiple; `small` is the unit of one."""
+    if count == inf:
+        return f"unlimited{small}"
+    for n, unit in enumerate(units):
+        if 10 ** (3 * n + 6) <= count < 10 ** (3 * n + 9):
+            return f"{count / 10 ** (3 * n + 6):.3g} {unit}"
+    return readable(int(count)) + small
 
 
 def _advice(problem: TransportProblem) -> str:

@@ -6,16 +6,17 @@ import importlib
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mdsd_opt.base.checked import checked_amount
-from mdsd_opt.base.foreign import foreign
+from mdsd_opt.base.checked import checked_amount, checked_tolerance
+from mdsd_opt.base.foreign import foreign, stopped_after
+from mdsd_opt.base.long_runs import told_after
 from mdsd_opt.drafts import product_form
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge, SolverError
 from mdsd_opt.problem import Found as Found
-from mdsd_opt.problem import Solution, TransportProblem, checked_problem, read_solution
+from mdsd_opt.problem import Solution, TransportProblem, certify, checked_problem, read_solution
 from mdsd_opt.problem import Status as Status
 from mdsd_opt.solvers.method import LIMITS, Method
 from mdsd_opt.solvers.registry import METHODS, get
@@ -24,7 +25,22 @@ from mdsd_opt.solvers.registry import METHODS, get
 _ROUNDING = 1e-6
 
 
-def solve(problem: TransportProblem, method: Any = "auto", **options: Any) -> Solution:
+#: Bounds this close meet, unless the caller has another tolerance; and what rounding may add.
+_TOLERANCE, _ULPS = 1e-9, 1e-14
+
+#: Seconds of a solution without a limit after which a line tells of it.
+_LONG = 5.0
+
+
+def solve(
+    problem: TransportProblem,
+    method: Any = "auto",
+    *,
+    tolerance: float | None = None,
+    time_limit: float | None = None,
+    verbose: bool = False,
+    **options: Any,
+) -> Solution:
     """Solve a transport problem.
 
     Parameters
@@ -35,22 +51,42 @@ def solve(problem: TransportProblem, method: Any = "auto", **options: Any) -> So
         in ``solution.message`` what it took and why; or one of your own, by its registered name,
         as ``"module:attribute"``, as a `Method` or as a function ``(problem, **options)`` ->
         `Found`.
+    tolerance : float, optional
+        Distance of the bounds up to which a solution is OPTIMAL, 1e-9 by default. Methods that
+        approach the optimum step by step stop there; CVXPY's get it as their own tolerance.
+    time_limit : float, optional
+        Seconds, in which the programme is built, too; then the status is LIMIT, and the bounds are
+        the best that were proven. Without one, a line on stderr tells of a wait of more than five
+        seconds. A method of your own that takes no ``time_limit`` is stopped in the main thread of
+        a POSIX system, when it next runs a line of Python: a call of compiled code that does not
+        return, and other threads, cannot be interrupted.
+    verbose : bool
+        Show the log of HiGHS or CVXPY on stdout.
     **options
-        Options of that method, such as ``backend="cvxpy"`` or ``time_limit=10``.
+        Options of that method, such as ``backend="cvxpy"``.
 
     Returns
     -------
     Solution
+        Status OPTIMAL only if its bounds are as close as the tolerance. For a method of your own
+        they are those that its evidence proves, where these are closer than what it claims.
 
     Raises
     ------
     UnknownName
         No such method.
     InvalidInput
-        No such option, or a method of your own that returns something else than `Found`.
+        The method does not take an option, these three included, and the message lists those that
+        it takes; or a method of your own returns something else than `Found`.
     ProblemTooLarge
         An exponential method does not fit its budget; the message names one that would.
+    SolverError
+        A solver failed, or a method of your own was stopped at the limit.
     """
+    if tolerance is not None:
+        options["tolerance"] = checked_tolerance("tolerance", tolerance)
+    options |= {} if time_limit is None else {"time_limit": time_limit}
+    options |= {"verbose": True} if verbose else {}
     for name in LIMITS:
         limit = options.get(name)
         whole = name != "time_limit" and isinstance(limit, int)  # nothing fits one below 0
@@ -63,15 +99,25 @@ def solve(problem: TransportProblem, method: Any = "auto", **options: Any) -> So
 
 
 def _run(problem: TransportProblem, method: Method, options: dict[str, Any]) -> Solution:
+    own, limit = method.name in METHODS.own(), options.get("time_limit")
+    tolerance = options.get("tolerance", _TOLERANCE)
     if not method.takes_any:
+        ours = () if own else ("time_limit", "tolerance")  # hold for what a user wrote
+        options = {x: options[x] for x in options if x not in ours or x in method.options}
         _require_known(method.name, options, method.options)
     for module in method.loads:
         with suppress(ImportError):  # what is missing is named where it is needed
             importlib.import_module(module)
     start, compiled = time.perf_counter(), _seconds_compiled()
-    own = method.name in METHODS.own()
-    with nullcontext() if own else foreign(f"method {method.name!r}"):
-        outcome = method.solve(problem, **options)
+    subject = f"method {method.name!r}"
+    with told_after(_LONG if limit is None else None, _waits(problem, method.name)):
+        if own:
+            outcome = method.solve(problem, **options)
+        else:
+            told = 1.0 if "time_limit" in options else 0.0  # it may look at the clock itself
+            last = None if limit is None else limit + told
+            with foreign(subject), stopped_after(last, subject):
+                outcome = method.solve(problem, **options)
     seconds = time.perf_counter() - start - (_seconds_compiled() - compiled)
     if not isinstance(outcome, Found):
         raise InvalidInput(
@@ -85,7 +131,44 @@ def _run(problem: TransportProblem, method: Method, options: dict[str, Any]) -> 
         if unreadable:
             told = "; ".join(unreadable)
             raise InvalidInput(f"method {method.name!r} returned a Found that is none: {told}")
-    return Solution.of(outcome, method.name, seconds)
+        left = None if limit is None else max(0.0, limit - seconds)
+        outcome = _proven(problem, outcome, left)
+    gap = outcome.upper_bound - outcome.lower_bound
+    if outcome.status is Status.OPTIMAL and not gap <= tolerance * (1 + _ROUNDING) + _ULPS:
+        outcome = replace(outcome, status=Status.CONVERGED)
+    return Solution.of(outcome, method.name, seconds, _plan_by(problem, outcome))
+
+
+def _proven(problem: TransportProblem, found: Found, seconds: float | None) -> Found:
+    """What a user's method found, with the bounds that its evidence proves, if these are closer.
+
+    Claims that the evidence contradicts stay, for a certificate to find.
+    """
+    try:
+        with stopped_after(seconds, "the certificate"):
+            proof = certify(problem, Solution.of(found, "", 0.0))
+    except (SolverError, ProblemTooLarge):
+        return found
+    if not proof.valid and found.lower_bound > proof.lower:
+        return found
+    lower = max(found.lower_bound, min(float(proof.lower), found.upper_bound))
+    upper = min(found.upper_bound, max(float(proof.upper), found.lower_bound))
+    return replace(found, lower_bound=lower, upper_bound=max(lower, upper))
+
+
+def _plan_by(problem: TransportProblem, found: Found) -> str:
+    """Method that lists the draft sets, where these are few enough to be worth counting."""
+    from mdsd_opt.solvers import full_lp
+
+    few = problem.vocab_size <= 2500 and problem.num_drafts <= 64
+    return "full_lp" if found.plan is None and few and full_lp.needs(problem).fit else ""
+
+
+def _waits(problem: TransportProblem, method: str) -> str:
+    return (
+        f"mdsd_opt: {method} is solving V={problem.vocab_size:,}, K={problem.num_drafts:,} without "
+        "a time_limit, with which it would end with bounds"
+    )
 
 
 def _seconds_compiled() -> float:
@@ -96,9 +179,12 @@ def _seconds_compiled() -> float:
 
 
 def _solve_automatically(problem: TransportProblem, options: dict[str, Any]) -> Solution:
-    _require_known("auto", options, LIMITS, "; name a method to give it others")
-    choice = choose(problem, options)
-    solution = _run(problem, get(choice.method), dict(choice.limits))
+    known = (*LIMITS, "tolerance", "verbose")
+    _require_known("auto", options, known, "; name a method to give it others")
+    choice = choose(problem, {name: options[name] for name in LIMITS if name in options})
+    method = get(choice.method)
+    others = {x: options[x] for x in known[len(LIMITS) :] if x in options and x in method.options}
+    solution = _run(problem, method, {**choice.limits, **others})
     message = f"auto took {choice.method}: {choice.reason}. {solution.message}"
     return replace(solution, message=message)
 

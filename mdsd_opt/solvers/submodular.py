@@ -95,7 +95,7 @@ def solve(
     lower = min(1.0 + lower, upper)
     done = upper - lower <= tolerance * (1 + 1e-6) + 1e-14
     return Found(
-        acceptance_rate=upper,
+        acceptance_rate=upper if done else lower,
         lower_bound=lower,
         upper_bound=upper,
         status=Status.OPTIMAL if done else Status.LIMIT,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import signal
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt.base import installed
-from mdsd_opt.errors import InvalidInput, UnknownName
+from mdsd_opt.errors import InvalidInput, SolverError, UnknownName
 from mdsd_opt.solvers import Found, Method, Status, registry
 
 PROBLEM = mo.TransportProblem([0.5, 0.3, 0.2], mo.WithReplacement([0.2, 0.3, 0.5], 2))
@@ -153,6 +156,43 @@ def test_what_a_method_gets_and_returns_is_checked() -> None:
         mo.solve(PROBLEM, constant, speed=3)
     with pytest.raises(UnknownName, match="subset_selection"):
         mo.solve(PROBLEM, "subset_selektion")
+
+
+def test_bounds_that_the_evidence_proves_take_the_place_of_weaker_claims() -> None:
+    def bound_alone(problem: mo.TransportProblem, lower: float = 0.0) -> Found:
+        best = mo.solve(problem)
+        rate = best.acceptance_rate
+        return replace(constant(problem, rate), lower_bound=lower, subset=best.subset)
+
+    solution = mo.solve(PROBLEM, bound_alone)
+    certificate = mo.certify(PROBLEM, solution)
+    gap = solution.upper_bound - solution.lower_bound
+    assert gap == pytest.approx(float(certificate.gap), abs=1e-15)
+    assert f"gap={gap:.1e}" in repr(solution)
+    assert solution.status is Status.OPTIMAL
+    apart = mo.solve(mo.TransportProblem([0.5, 0.5], mo.DraftSetLaw(2, {(0,): 1})), bound_alone)
+    assert (apart.lower_bound, apart.status) == (0.0, Status.CONVERGED)  # nothing proves more
+    assert not mo.certify(PROBLEM, mo.solve(PROBLEM, bound_alone, lower=0.9)).valid
+
+
+def test_a_method_that_goes_on_is_stopped() -> None:
+    def goes_on(problem: mo.TransportProblem) -> Found:
+        while True:
+            with suppress(Exception):
+                time.sleep(0.01)
+
+    before = signal.getsignal(signal.SIGALRM)
+    began = time.process_time()
+    with pytest.raises(SolverError, match=r"'goes_on' did not end within the limit of 0\.2 s"):
+        mo.solve(PROBLEM, goes_on, time_limit=0.2)
+    assert time.process_time() - began < 5
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+    def looks(problem: mo.TransportProblem, time_limit: float = 1.0) -> Found:
+        return replace(constant(problem, time_limit), lower_bound=0.0, status=Status.LIMIT)
+
+    assert mo.solve(PROBLEM, looks, time_limit=0.5).acceptance_rate == 0.5
 
 
 def test_options_of_any_name_are_passed_on() -> None:

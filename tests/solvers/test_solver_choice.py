@@ -168,7 +168,7 @@ def test_the_choice_builds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_auto_takes_the_limits_and_no_other_option() -> None:
-    listed = ", ".join(LIMITS)
+    listed = ", ".join((*LIMITS, "tolerance", "verbose"))
     with pytest.raises(InvalidInput, match=f"'backend'. Its options: {listed}; name a method"):
         mo.solve(problem_of(SCHEMES["sets"]), backend="highs")
     shared = [o for o in mo.methods()["full_lp"].options if o in mo.methods()["max_flow"].options]

@@ -113,7 +113,7 @@ def test_published_rule_is_monotone_and_ends_at_the_optimum(
     optimum = float(oracles.optimum_over_subsets(models[0], oracles.independent(models[1:])))
     values = []
     for size in range(1, problem.vocab_size + 1):
-        solution = solve(problem, size=size, order=order)
+        solution = solve(problem, size=size, order=order, rule="published")
         assert optimum - solution.acceptance_rate <= solution.stats["loss_bound_tighter"] + 1e-12
         values.append(solution.acceptance_rate)
     assert all(b >= a - 1e-12 for a, b in pairwise(values))
@@ -123,13 +123,13 @@ def test_published_rule_is_monotone_and_ends_at_the_optimum(
 def test_loss_bounds_by_hand() -> None:
     # p - q1 q2 = (.38, .4, .1): token 1 is free
     p, q1, q2 = [F(1, 2), F(2, 5), F(1, 10)], [F(3, 10), F(7, 10), F(0)], [F(2, 5), F(0), F(3, 5)]
-    solution = solve(problem_of(p, q1, q2), size=1)
+    solution = solve(problem_of(p, q1, q2), size=1, rule="published")
     assert solution.stats["tokens"] == (1,)
     assert solution.stats["loss_bound"] == pytest.approx(0.38 + 0.1)
     # token 0 is in pairs with .3 + .4 - .24, token 2 with .6: more than they lack
     assert solution.stats["loss_bound_tighter"] == pytest.approx(0.38 + 0.1)
     q = [F(9, 10), F(1, 20), F(1, 20)]
-    solution = solve(problem_of([F(0), F(1, 2), F(1, 2)], q, q), size=1)
+    solution = solve(problem_of([F(0), F(1, 2), F(1, 2)], q, q), size=1, rule="published")
     assert solution.stats["loss_bound"] == pytest.approx(0.5 - 0.0025)
     assert solution.stats["loss_bound_tighter"] == pytest.approx(2 * 0.05 * 0.95)
 
@@ -138,7 +138,7 @@ def test_the_ratio_rule_has_no_such_bound() -> None:
     # Token 0 is full (25/49 against 21/49) and still wins the pair {0, 2}.
     p, q = [F(3, 7), F(3, 7), F(1, 7)], [F(5, 7), F(0), F(2, 7)]
     problem = problem_of(p, q, q)
-    published = solve(problem, size=2)
+    published = solve(problem, size=2, rule="published")
     assert published.stats["loss_bound"] == 0
     assert published.acceptance_rate == pytest.approx(4 / 7, abs=1e-14)
     ratio = solve(problem, size=2, rule="ratio")
@@ -205,14 +205,18 @@ def test_two_models_come_with_a_plan() -> None:
 def test_default_size_and_a_large_vocabulary() -> None:
     problem = random_problem(131_072, seed=1)
     solution = mo.solve(problem, method="truncated_lp")
-    assert solution.stats["size"] == 5
-    assert len(solution.stats["tokens"]) == 5
+    assert (solution.rule, solution.size, solution.stages) == ("ratio", 100, 1)
+    assert "variant='rule ratio, size 100, stages 1'" in repr(solution)
+    papers = solve(problem, rule="published", size=5)
+    assert "variant='rule published, size 5, stages 1'" in repr(papers)
+    assert papers.acceptance_rate < solution.acceptance_rate
+    assert len(papers.stats["tokens"]) == 5
     certificate = mo.certify(problem, solution)
     assert certificate.valid
     assert certificate.lower == pytest.approx(solution.lower_bound, abs=1e-11)
     optimum = mo.solve(problem).acceptance_rate
     assert solution.lower_bound <= optimum <= solution.upper_bound
-    assert optimum - solution.lower_bound <= solution.stats["loss_bound_tighter"]
+    assert optimum - papers.lower_bound <= papers.stats["loss_bound_tighter"]
     assert solve(random_problem(3)).stats["size"] == 3
 
 
@@ -346,7 +350,7 @@ def test_three_drafts_go_in_stages_that_reach_what_they_say(
     laws = [q1] * 3 if is_one else [q1, q2, q3]
     drafts = mo.WithReplacement(q1, 3) if is_one else mo.IndependentDrafts(laws)
     problem = mo.TransportProblem(p, drafts)
-    solution = solve(problem, size=size)
+    solution = solve(problem, size=size, rule="published")
     certificate = mo.certify(problem, solution)
     assert certificate.valid, certificate.violations
     assert certificate.lower == pytest.approx(solution.acceptance_rate, abs=1e-9)
@@ -355,10 +359,12 @@ def test_three_drafts_go_in_stages_that_reach_what_they_say(
     bound = mo.verifiers.get("importance_sampling", size=size).acceptance_bound(problem)
     assert solution.acceptance_rate == pytest.approx(bound, abs=1e-12)
     # each stage is the truncated LP of two drafts: what the first selects meets the third draft
-    first = solve(problem_of(p, *laws[:2]), size=size).selection
+    first = solve(problem_of(p, *laws[:2]), size=size, rule="published").selection
     assert first is not None
     last = mo.TransportProblem(p, mo.IndependentDrafts([first, np.array(laws[2], dtype=float)]))
-    assert solve(last, size=size).acceptance_rate == pytest.approx(bound, abs=1e-9)
+    assert solve(last, size=size, rule="published").acceptance_rate == pytest.approx(
+        bound, abs=1e-9
+    )
 
 
 def test_several_sizes_in_one_call() -> None:

@@ -44,8 +44,10 @@ class MethodRow:
 
     @property
     def label(self) -> str:
-        """Name of the method, with the options that choose an algorithm."""
-        return " ".join([self.method, *(f"{name}={x}" for name, x in self.options.items())])
+        """Name of the method, with the options and the variant that it took."""
+        variant = self.solution.variant if self.solution is not None else ""
+        given = [f"{name}={x}" for name, x in self.options.items() if f"{name} {x}" not in variant]
+        return " ".join([self.method, *given]) + (f" ({variant})" if variant else "")
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields; exact bounds are given as fractions too."""
@@ -58,6 +60,7 @@ class MethodRow:
             **named,
             "acceptance_rate": self.solution.acceptance_rate,
             "status": str(self.solution.status),
+            "variant": self.solution.variant,
             "lower": float(self.certificate.lower),
             "upper": float(self.certificate.upper),
             "gap": float(self.certificate.gap),

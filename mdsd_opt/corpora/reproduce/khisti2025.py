@@ -140,7 +140,7 @@ def _pair(
     p = np.pad(softmax(target), (0, width - target.size))
     laws = [np.pad(softmax(draft, t), (0, width - draft.size)) for t in (first, second)]
     problem = TransportProblem(p, IndependentDrafts(laws))
-    solution = solve(problem, method="truncated_lp", size=min(size, width))
+    solution = solve(problem, "truncated_lp", size=min(size, width), rule="published")
     rrs = verifiers.get("rrs").acceptance_rate(problem)
     optimum = solve(problem, method="submodular").acceptance_rate
     return np.array([solution.lower_bound, optimum, float(rrs)])
