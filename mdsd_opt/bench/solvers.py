@@ -198,7 +198,8 @@ def measure(
     else:
         problem = build(scheme, vocab_size, num_drafts, seed)
     known = get(method)
-    limit = {"time_limit": time_limit} if time_limit and "time_limit" in known.options else {}
+    limited = time_limit and "time_limit" in known.options
+    limit: dict[str, Any] = {"time_limit": time_limit} if limited else {}
     try:
         solution = solve(problem, method, **options, **limit)
     except MdsdError as error:

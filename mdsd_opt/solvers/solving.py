@@ -114,8 +114,8 @@ def _run(problem: TransportProblem, method: Method, options: dict[str, Any]) -> 
         if own:
             outcome = method.solve(problem, **options)
         else:
-            told = 1.0 if "time_limit" in options else 0.0  # it may look at the clock itself
-            last = None if limit is None else limit + told
+            grace = 1.0 if "time_limit" in options else 0.0  # it may look at the clock itself
+            last = None if limit is None else limit + grace
             with foreign(subject), stopped_after(last, subject):
                 outcome = method.solve(problem, **options)
     seconds = time.perf_counter() - start - (_seconds_compiled() - compiled)
