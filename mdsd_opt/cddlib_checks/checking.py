@@ -21,7 +21,7 @@ from mdsd_opt.cddlib_checks.condition import claimed_condition, parse_inequaliti
 from mdsd_opt.cddlib_checks.double_description import require, run_with
 from mdsd_opt.cddlib_checks.draft_laws import SCHEMES, drafts_for
 from mdsd_opt.cddlib_checks.random_trials import SliceResult, run_slice
-from mdsd_opt.cddlib_checks.registry import CONJECTURES, Conjecture, Job
+from mdsd_opt.cddlib_checks.registry import CONJECTURES, POLYTOPE, Conjecture, Job
 from mdsd_opt.cddlib_checks.result import CheckResult, Evidence
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
@@ -88,7 +88,8 @@ def check(
     Returns
     -------
     CheckResult
-        `holds` is True, False, or None where time or memory ran out.
+        `holds` is True, False, or None where time or memory ran out, or where the claim held on
+        instances, which are all that can be looked at.
 
     Raises
     ------
@@ -114,8 +115,9 @@ def check(
     jobs = conjecture.jobs(v, k, draft)
     require(engine)
     return _settle(
-        conjecture.name, conjecture.statement, v, k, jobs, engine, timeout, memory, progress
-    )
+        conjecture.name, conjecture.statement, conjecture.method, v, k, jobs, engine, timeout,
+        memory, progress,
+    )  # fmt: skip
 
 
 def check_condition(
@@ -165,12 +167,13 @@ def check_condition(
     require(engine)
     job = Job("claimed polytope", claimed_condition, {"drafts": drafts, "claimed": claimed})
     statement = "acceptance one iff " + ", ".join(map(str, claimed)) if claimed else "always one"
-    return _settle("condition", statement, v, k, [job], engine, timeout, memory, progress)
+    return _settle("condition", statement, POLYTOPE, v, k, [job], engine, timeout, memory, progress)
 
 
 def _settle(
     name: str,
     statement: str,
+    method: str,
     vocab_size: int,
     num_drafts: int,
     jobs: Sequence[Job],
@@ -209,6 +212,7 @@ def _settle(
     proved = [e for _, e in results if e.holds is True]
     holds = not refuted if refuted or proved else None
     telling = refuted or proved or [e for _, e in results]
+    instances = 0 if holds is not None else sum(e.instances for e in telling)
     remarks = [e.reason for e in telling if e.reason] + unfinished
     return CheckResult(
         name=name,
@@ -220,18 +224,19 @@ def _settle(
         facets=next((e.facets for e in telling if e.facets), ()),
         scope="; and ".join(e.scope for e in telling),
         reason="; ".join(remarks),
-        sizes=_labelled([(job, e) for job, e in results if e in telling]),
+        sizes=_labelled(telling),
         seconds=time.perf_counter() - start,
+        instances=instances,
+        method=method,
     )
 
 
-def _labelled(results: Sequence[tuple[Job, Evidence]]) -> dict[str, int]:
-    """Sizes of all provers; the first keeps an equal name, the others add their prover's."""
+def _labelled(results: Sequence[Evidence]) -> dict[str, int]:
+    """Sizes of all provers; the first keeps an equal name, the others add their number."""
     sizes: dict[str, int] = {}
-    for number, (job, evidence) in enumerate(results, start=1):
+    for number, evidence in enumerate(results, start=1):
         for key, value in evidence.sizes.items():
-            named = key if key not in sizes else f"{key} ({job.title})"
-            sizes[named if named not in sizes else f"{key} ({job.title} {number})"] = value
+            sizes[f"{key}_{number}" if key in sizes else key] = value
     return sizes
 
 
@@ -388,7 +393,9 @@ def _combined(
         counterexamples=tuple(c for _, c in counterexamples[:1]),
         facets=(),
         scope=f"V = {vocab_size}, K = {num_drafts}: {done} random instances of seed {seed}",
-        reason=blindness if counterexamples else f"a search proves nothing; {blindness}",
+        reason=blindness,
         sizes=sizes,
         seconds=time.perf_counter() - begun,
+        instances=0 if counterexamples else done,
+        method="random instances: floats propose, fractions decide",
     )

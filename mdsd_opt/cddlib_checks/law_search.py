@@ -19,6 +19,7 @@ from mdsd_opt.base.checked import check_counts
 from mdsd_opt.base.keywords import renamed
 from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.cddlib_checks.draft_laws import require_written
+from mdsd_opt.cddlib_checks.result import verdict_of
 from mdsd_opt.cddlib_checks.subsets import best_cut, containment_table, exact_acceptance
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, SolverError
 from mdsd_opt.problem import TransportProblem, checked_problem
@@ -31,6 +32,23 @@ _MOST_TOKENS = 12
 
 #: Largest weight that is drawn.
 _MOST_WEIGHT = 9
+
+
+@dataclass(frozen=True, slots=True)
+class LawSearch:
+    """Finding of a search among laws, and on how many of them the claim says something.
+
+    It says nothing where its premise is not met, and where it divides by zero.
+    """
+
+    counterexample: LawCounterexample | None
+    instances: int
+    trials: int
+
+    @property
+    def verdict(self) -> str:
+        """Refuted, held on `instances`, which is no proof, or open: nothing was tried."""
+        return verdict_of(False if self.counterexample else None, self.instances)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,29 +147,44 @@ def search_laws(
     >>> print(cddlib_checks.search_laws(top_two_are_best, vocab_size=3))
     fails by 2/3 = 0.666667 at (0, 0, 1), (1/3, 1/3, 1/3)
     """
+    return laws_tried(claim, vocab_size, num_laws, trials, rng).counterexample
+
+
+def laws_tried(
+    claim: Callable[..., Fraction], vocab_size: int, num_laws: int, trials: int, rng: Rng
+) -> LawSearch:
+    """Search of `search_laws`, with the number of laws that the claim says something of."""
     check_counts(vocab_size=vocab_size, num_laws=num_laws, trials=trials)
     seed = drawn_seed(rng)
+    instances = 0
     for trial in range(1, trials + 1):
         chance = np.random.default_rng([seed, trial])
         drawn = chance.integers(0, chance.integers(1, _MOST_WEIGHT, endpoint=True), endpoint=True,
                              size=(num_laws, vocab_size))  # fmt: skip
         weights = tuple(tuple(row) for row in drawn.tolist())
-        if all(map(any, weights)) and _excess(claim, weights) > 0:
+        excess = _excess(claim, weights) if all(map(any, weights)) else None
+        instances += excess is not None
+        if excess is not None and excess > 0:
             simple = _shrunk(claim, weights)
-            return LawCounterexample(_laws(simple), _excess(claim, simple), trial)
-    return None
+            found = LawCounterexample(_laws(simple), _excess(claim, simple) or excess, trial)
+            return LawSearch(found, instances, trial)
+    return LawSearch(None, instances, trials)
 
 
 def _laws(weights: Weights) -> tuple[Law, ...]:
     return tuple(tuple(Fraction(n, sum(row)) for n in row) for row in weights)
 
 
-def _excess(claim: Callable[..., Fraction], weights: Weights) -> Fraction:
-    """Amount by which the claim fails; zero where it divides by zero, of which it says nothing."""
+def _excess(claim: Callable[..., Fraction], weights: Weights) -> Fraction | None:
+    """Amount by which the claim fails; None where it says nothing."""
+    laws = _laws(weights)
+    premise = getattr(claim, "given", None)
     try:
-        excess: Any = claim(*_laws(weights))
+        if premise is not None and premise(*laws) > 0:
+            return None
+        excess: Any = claim(*laws)
     except ZeroDivisionError:
-        return Fraction(0)
+        return None
     if not isinstance(excess, Rational):
         raise InvalidInput(
             f"the claim returned {excess!r:.60}, a {type(excess).__name__}: return a Fraction, so "
@@ -163,7 +196,7 @@ def _excess(claim: Callable[..., Fraction], weights: Weights) -> Fraction:
 def _shrunk(claim: Callable[..., Fraction], weights: Weights) -> Weights:
     """Lower weights for which the claim fails as well, until none can be lowered further."""
     for simpler in _simpler(weights):
-        if _excess(claim, simpler) > 0:
+        if (_excess(claim, simpler) or 0) > 0:
             return _shrunk(claim, simpler)
     return weights
 

@@ -78,7 +78,7 @@ def convexity_falsifier(vocab_size: int, num_drafts: int, draws: int, seed: int 
     return Evidence(
         None,
         f"V = {vocab_size}, K = {num_drafts}",
-        sizes={"draws_of_drafts": draws},
+        instances=draws,
         reason=f"no counterexample for {draws} draws of the drafts",
     )
 
@@ -139,7 +139,8 @@ def prefix_falsifier(vocab_size: int, num_drafts: int, draws: int, seed: int = 0
     return Evidence(
         None,
         f"V = {vocab_size}, K = {num_drafts}",
-        sizes={"draws_of_drafts": draws, "programmes": solved},
+        sizes={"programmes": solved},
+        instances=draws,
         reason=f"no counterexample for {draws} draws of the drafts, every target tried for each"
         + (" in some of its orders" if vocab_size > 4 else ""),
     )

@@ -268,7 +268,7 @@ def hull_rule_evidence(drafts: DraftScheme, targets: int, seed: int = 0) -> Evid
             text = f"output law ({', '.join(map(str, output))})" if output != p else f"rate {rate}"
             odd = Counterexample(kind, text, document(drafts), p, best, None, FLOW)
             return Evidence(False, scope, (odd,))
-    return Evidence(True, scope, sizes={"targets": len(chosen)})
+    return Evidence(None, scope, instances=len(chosen))
 
 
 def varied_targets(
@@ -316,7 +316,7 @@ def threshold_sets(drafts: DraftScheme, targets: int, seed: int = 0) -> Evidence
                     "not a threshold set", text, document(drafts), p, 1 + best, members(mask)
                 )
                 return Evidence(False, scope, (odd,))
-    return Evidence(True, scope, sizes={"targets": len(chosen), "optimal_subsets": optimal})
+    return Evidence(None, scope, sizes={"optimal_subsets": optimal}, instances=len(chosen))
 
 
 def misplaced(

@@ -31,7 +31,7 @@ _DRAWS = 300
 _PROGRAMMES_UP_TO = 5
 
 _CONE = "double description of the cone over (p, W)"
-_POLYTOPE = "double description of the claimed polytope, vertex by vertex"
+POLYTOPE = "double description of the claimed polytope, vertex by vertex"
 _VERTICES = "double description, vertex by vertex"
 _INCLUSION = "inclusion of the acceptance-one polytopes, by inequalities and by vertices"
 
@@ -128,7 +128,7 @@ def _of_drafts(title: str, prover: Any, drafts: DraftScheme, **more: Any) -> Job
 
 @claim(
     "[Khisti25], Theorem 2 for K = 2, Remark 2 for every K",
-    f"{_CONE}; {_POLYTOPE}",
+    f"{_CONE}; {POLYTOPE}",
     search=random_trials.ACCEPTANCE_ONE,
     proof="docs/theory/min-cut.md#when-every-step-is-accepted",
 )
@@ -340,7 +340,7 @@ def hull_rule(v: int, k: int, draft: Any) -> list[Job]:
 
 @claim(
     "[Khisti25], Remark 2, with the formula of [Hu25]",
-    _POLYTOPE,
+    POLYTOPE,
     proof="docs/theory/min-cut.md#when-every-step-is-accepted",
 )
 def acceptance_one_non_identical(v: int, k: int, draft: Any) -> list[Job]:
@@ -460,7 +460,7 @@ for _name, _claimed in NEAR_MISSES.items():
         _claimed.statement,
         "a near miss of acceptance_one",
         "false",
-        _POLYTOPE,
+        POLYTOPE,
         _near_miss_jobs(_name, _claimed.scheme),
         smallest=(2, 2),
     )

@@ -129,7 +129,8 @@ def describe_drafts(drafts: Mapping[str, Any]) -> str:
 class Evidence:
     """Finding of one prover: proved within its scope (True), refuted, or not settled (None).
 
-    The scope says for which V, K, drafts and targets.
+    The scope says for which V, K, drafts and targets. `instances` counts those on which the claim
+    held, where they are all that was looked at.
     """
 
     holds: bool | None
@@ -138,6 +139,12 @@ class Evidence:
     facets: tuple[Inequality, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
+    instances: int = 0
+
+
+def verdict_of(holds: bool | None, instances: int) -> str:
+    """Word of evidence: proved, refuted, held (on all instances, which settle nothing) or open."""
+    return {True: "proved", False: "refuted", None: "held" if instances else "open"}[holds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +157,11 @@ class CheckResult:
     statement : str
     vocab_size, num_drafts : int
     holds : bool or None
-        True: proved, for what `scope` says. False: refuted by `counterexample`. None: undecided,
-        for the reason in `reason`.
+        True: proved, for what `scope` says. False: refuted by `counterexample`. None: not settled.
+    instances : int
+        Number of instances on which the claim held, where nothing but instances was tried.
+    method : str
+        How it was proved, or tried.
     counterexamples : tuple of Counterexample
         Each confirmed by a second exact computation.
     facets : tuple of Inequality
@@ -161,7 +171,7 @@ class CheckResult:
     scope : str
         Exact scope of the verdict.
     reason : str
-        Why undecided, or which prover ran out of time although another settled the claim.
+        Why nothing is settled, or which prover ran out of time although another settled the claim.
     sizes : dict of str to int
         Rows, rays, vertices and the like.
     seconds : float
@@ -178,6 +188,8 @@ class CheckResult:
     reason: str
     sizes: Mapping[str, int]
     seconds: float
+    instances: int = 0
+    method: str = ""
 
     @property
     def counterexample(self) -> Counterexample | None:
@@ -186,8 +198,8 @@ class CheckResult:
 
     @property
     def verdict(self) -> str:
-        """Verdict in a word: holds, refuted or undecided."""
-        return {True: "holds", False: "refuted", None: "undecided"}[self.holds]
+        """Verdict in a word: proved, refuted, held (on `instances`, which is no proof) or open."""
+        return verdict_of(self.holds, self.instances)
 
     def to_dict(self) -> dict[str, Any]:
         """All fields for JSON: fractions become strings."""
@@ -198,6 +210,8 @@ class CheckResult:
             "num_drafts": self.num_drafts,
             "holds": self.holds,
             "verdict": self.verdict,
+            "instances": self.instances,
+            "method": self.method,
             "counterexample": self.counterexample and self.counterexample.to_dict(),
             "counterexamples": [c.to_dict() for c in self.counterexamples],
             "facets": [str(facet) for facet in self.facets],
@@ -208,18 +222,23 @@ class CheckResult:
         }
 
     def __str__(self) -> str:
+        tried = ""
+        if self.verdict == "held":
+            tried = f" on {self.instances:,} instances, which settles nothing"
         lines = [
-            f"{self.name}, V = {self.vocab_size}, K = {self.num_drafts}: {self.verdict.upper()} "
-            f"({self.seconds:.2f} s)",
+            f"{self.name}, V = {self.vocab_size}, K = {self.num_drafts}: {self.verdict.upper()}"
+            f"{tried} ({self.seconds:.2f} s)",
             f"claim: {self.statement}",
         ]
+        if self.method:
+            lines.append(f"by: {self.method}")
         if self.scope:
             lines.append(f"scope: {self.scope}")
         if self.reason:
             lines.append(f"note: {self.reason}")
         lines += [str(c) for c in self.counterexamples]
         if self.sizes:
-            named = (f"{key.replace('_', ' ')} {value}" for key, value in self.sizes.items())
+            named = (f"{key.replace('_', ' ')}: {value}" for key, value in self.sizes.items())
             lines.append("sizes: " + ", ".join(named))
         if self.facets:
             lines.append("facets of the polytope of these drafts, in the target:")

@@ -175,7 +175,7 @@ def bounds_hold(schemes: Sequence[DraftScheme], name: str, targets: int, seed: i
                 return Evidence(False, scope_of(drafts, "this target"), (odd,))
     size = f"V = {schemes[0].vocab_size}, K = {schemes[0].num_drafts}"
     scope = f"{size}, {len(schemes)} laws of the drafts, {count} instances"
-    return Evidence(True, scope, sizes={"instances": count})
+    return Evidence(None, scope, instances=count)
 
 
 def _at_the_limit(q: Law, size: int, num_drafts: int) -> tuple[Fraction, ...]:

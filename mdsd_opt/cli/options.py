@@ -339,7 +339,7 @@ class Panelled(Configured):
 
 
 #: One-letter options, beside these of a word.
-_SHORT = {"num_drafts": "-k"}
+_SHORT = {"num_drafts": "-k", "vocab_size": "-V"}
 
 
 def _as_option(name: str, hint: Any) -> Any:

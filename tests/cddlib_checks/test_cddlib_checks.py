@@ -101,10 +101,25 @@ def test_claims_that_say_nothing_at_a_size_say_so(name, v, k):
         cddlib_checks.check(name, vocab_size=v, num_drafts=k)
 
 
+#: Claims that are put to instances alone.
+SAMPLED = {
+    "hull_rule", "threshold_sets_non_identical", "race_between_bounds", "race_loses_at_most",
+    "rrs_loses_at_most", "kseq_loses_at_most", "gains_of_drafts_fall",
+}  # fmt: skip
+
+
+def stands(result):
+    """Whether it is proved, or held on instances where nothing else is looked at; never both."""
+    if result.name not in SAMPLED:
+        return result.verdict == "proved" and result.holds is True and result.instances == 0
+    held = f"HELD on {result.instances} instances, which settles nothing"
+    return result.verdict == "held" and result.holds is None and held in str(result)
+
+
 @pytest.mark.parametrize(("name", "v", "k"), [case for case in ALL_SIZES if says_something(*case)])
 def test_true_claims_hold(name, v, k):
     result = cddlib_checks.check(name, vocab_size=v, num_drafts=k, timeout=120)
-    assert result.holds is True, str(result)
+    assert stands(result), str(result)
     assert result.counterexample is None
     assert f"V = {v}" in result.scope
     json.dumps(result.to_dict(), allow_nan=False)
@@ -113,7 +128,7 @@ def test_true_claims_hold(name, v, k):
 @pytest.mark.parametrize("name", [n for n in TRUE if n not in (*FEWER, "projection")])
 def test_six_tokens_four_drafts(name):
     result = cddlib_checks.check(name, vocab_size=6, num_drafts=4, timeout=120)
-    assert result.holds is True, str(result)
+    assert stands(result), str(result)
     if name == "acceptance_one":
         assert len(result.facets) == 2**6 - 2
         assert result.sizes["vertices"] == factorial(6)
@@ -547,7 +562,7 @@ def test_claims_for_given_different_drafts(zero):
         "mean_dominated_non_identical",
     ):
         result = cddlib_checks.check(name, vocab_size=3, num_drafts=2, draft=draft)
-        assert result.holds is True, str(result)
+        assert stands(result), str(result)
 
 
 def test_a_wrong_threshold_is_noticed():

@@ -48,7 +48,8 @@ def test_without_a_name_all_claims_are_listed(run):
 def test_a_claim_that_holds(run):
     done = run("acceptance_one", "--vocab-size", 3, "-k", 2, "--draft", "1/2,1/4,1/4")
     assert done.returncode == 0
-    assert "HOLDS" in done.stdout
+    assert "PROVED" in done.stdout
+    assert "by: double description" in done.stdout
     assert "p0 + p1 >= 9/16" in done.stdout
     assert done.stderr == ""
 
@@ -64,9 +65,25 @@ def test_a_claim_that_is_refuted(run):
 def test_a_claim_that_stays_undecided(run):
     done = run("projection", "--vocab-size", 8, "-k", 4, "--timeout", 1, "--progress")
     assert done.returncode == 3
-    assert "UNDECIDED" in done.stdout
+    assert "OPEN" in done.stdout
     assert "time ran out" in done.stdout
     assert "projection, elimination" in done.stderr
+
+
+def test_what_held_on_instances_is_not_proved(run):
+    done = run("rrs_loses_at_most", "-V", 3, "-k", 2)
+    assert done.returncode == 3
+    assert "HELD on 30 instances, which settles nothing" in done.stdout
+    assert "proof for every size: docs/theory/worst-cases.md" in done.stdout
+    found = json.loads(run("gains_of_drafts_fall", "-V", 2, "-k", 2, "--json").stdout)
+    assert (found["verdict"], found["holds"]) == ("held", None)
+    assert found["instances"] > 0
+
+
+def test_names_of_sizes_are_words(run):
+    found = json.loads(run("vertex_counts", "-V", 3, "-k", 2, "--json").stdout)
+    assert found["sizes"]["claimed_vertices_2"] > 0
+    assert all(name.replace("_", "").isalnum() for name in found["sizes"])
 
 
 def test_inequalities_of_ones_own(run):

@@ -67,9 +67,10 @@ def check(
     seed: Annotated[int, "With --search: seed of the instances."] = 0,
     start: Annotated[int, "With --search: first trial, to resume."] = 0,
 ) -> None:
-    """Prove or refute a claim at one size, by double description in exact arithmetic.
+    """Prove or refute a claim at one size, in exact arithmetic.
 
-    The exit code is 0 if it holds, 1 if it is refuted, 3 if it stays undecided.
+    The exit code is 0 if it is proved, 1 if it is refuted, 3 if it held on instances, which settle
+    nothing, or stays open.
     """
     if conjecture is None:
         _list(settling.as_json)
@@ -101,7 +102,7 @@ def condition(
 ) -> None:
     """Settle whether inequalities of your own are exactly the condition for acceptance one.
 
-    The exit code is 0 if they are, 1 if they are not, 3 if it stays undecided.
+    The exit code is 0 if they are, 1 if they are not, 3 if it stays open.
     """
     _settle_condition(settling, inequality, scheme)
 
@@ -207,20 +208,24 @@ def search(
 
     In the claim: p0, q0, numbers, + - * / **, min, max, abs, sum(p), the optimum of a scheme with K
     drafts, as greedy(2), and >=, <=, ==, joined by 'and'. The exit code is 1 if the claim is
-    refuted, 3 if nothing was found, which proves nothing.
+    refuted, 3 if it held on all laws, which settles nothing, or if none met the premise.
     """
-    from mdsd_opt.cddlib_checks import TextClaim, search_laws
+    from mdsd_opt.cddlib_checks import TextClaim
+    from mdsd_opt.cddlib_checks.law_search import laws_tried
     from mdsd_opt.cli.view import Form, View, present
 
     premise = None if given is None else TextClaim(given, vocab_size)
-    odd = search_laws(TextClaim(claim, vocab_size, premise), vocab_size, trials=trials, rng=seed)
+    found = laws_tried(TextClaim(claim, vocab_size, premise), vocab_size, 2, trials, seed)
+    odd = found.counterexample
     document = {
         "claim": claim,
         "given": given,
         "vocab_size": vocab_size,
         "trials": trials,
         "seed": seed,
-        "verdict": "undecided" if odd is None else "refuted",
+        "holds": None if odd is None else False,
+        "verdict": found.verdict,
+        "instances": found.instances,
         "counterexample": odd
         and {
             "p": [str(x) for x in odd.laws[0]],
@@ -229,8 +234,12 @@ def search(
             "trial": odd.trial,
         },
     }
-    if odd is None:
-        lines = [f"no counterexample in {trials:,} laws of {vocab_size} tokens, which is no proof"]
+    if not found.instances:
+        lines = [f"OPEN: nothing was tried: none of {trials:,} laws meets the premise"]
+    elif odd is None:
+        where = f" that meet the premise, of {trials:,}," if given else ","
+        told = f"on {found.instances:,} laws of {vocab_size} tokens{where} which settles nothing"
+        lines = [f"HELD: {claim}, {told}"]
     else:
         laws = (
             f"  {x} = ({', '.join(map(str, law))})" for x, law in zip("pq", odd.laws, strict=True)
