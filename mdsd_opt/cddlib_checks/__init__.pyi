@@ -9,7 +9,8 @@ from .double_description import WITNESSES as WITNESSES, available as available, 
 from .draft_laws import battery as battery, drafts_for as drafts_for
 from .expressions import TextClaim as TextClaim
 from .law_search import (
-    LawCounterexample as LawCounterexample, optimum as optimum, search_laws as search_laws,
+    LawCounterexample as LawCounterexample, laws_tried as laws_tried, optimum as optimum,
+    search_laws as search_laws,
 )
 from .registry import Conjecture as Conjecture
 from .result import (

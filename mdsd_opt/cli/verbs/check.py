@@ -210,8 +210,7 @@ def search(
     drafts, as greedy(2), and >=, <=, ==, joined by 'and'. The exit code is 1 if the claim is
     refuted, 3 if it held on all laws, which settles nothing, or if none met the premise.
     """
-    from mdsd_opt.cddlib_checks import TextClaim
-    from mdsd_opt.cddlib_checks.law_search import laws_tried
+    from mdsd_opt.cddlib_checks import TextClaim, laws_tried
     from mdsd_opt.cli.view import Form, View, present
 
     premise = None if given is None else TextClaim(given, vocab_size)
