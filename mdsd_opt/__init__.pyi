@@ -47,7 +47,9 @@ from .servers import (
     ServerReport as ServerReport, audit_server as audit_server, audit_tokens as audit_tokens,
 )
 from .solvers import Relaxation as Relaxation, methods as methods, relax as relax, solve as solve
-from .verifiers import WorstCase as WorstCase, worst_case as worst_case
+from .verifiers import (
+    WorstCase as WorstCase, WorstTree as WorstTree, worst_case as worst_case,
+)
 
 import mdsd_opt.auditing.trees as _trees
 __version__: str

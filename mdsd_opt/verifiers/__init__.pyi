@@ -28,3 +28,4 @@ from .verdicts import (
     first_places as first_places,
 )
 from .worst_case import WORST_CASES as WORST_CASES, WorstCase as WorstCase, worst_case as worst_case
+from .worst_trees import WorstTree as WorstTree

@@ -10,27 +10,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Vector
+from mdsd_opt.base.checked import checked_integer
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement, checked_num_drafts
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
+from mdsd_opt.verifiers.worst_trees import RULES_FOR_TREES, WorstTree, worst_tree
 
 #: Number of tokens of an instance that is reached in the limit of thin ones only.
 _THIN = 2000
 
 #: Mass that vanishes in the limit.
 _FEW = 1e-9
-
-#: Drafts that a rule for trees was found to lose at most, of two levels of two with
-#: replacement; nothing is proven of them. See docs/open-questions.md.
-_OF_TREES = {
-    "traversal": 0.360901, "traversal_hull": 0.122498, "level_sequential": 0.122498,
-    "greedy_multi_path": 0.566406,
-}  # fmt: skip
 
 #: A Gauss-Legendre rule on [-1, 1].
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
@@ -76,7 +71,17 @@ class _Case(NamedTuple):
     attained: bool = True
 
 
-def worst_case(rule: str, num_drafts: int, drafts: str | None = None) -> WorstCase:
+@overload
+def worst_case(
+    rule: str, num_drafts: int, drafts: str | None = None, *, levels: None = None
+) -> WorstCase: ...
+@overload
+def worst_case(
+    rule: str, num_drafts: int, drafts: str | None = None, *, levels: int
+) -> WorstTree: ...
+def worst_case(
+    rule: str, num_drafts: int, drafts: str | None = None, *, levels: int | None = None
+) -> WorstCase | WorstTree:
     r"""Supremum of :math:`\alpha^*_K - \alpha_K` of a rule, over all targets and drafts.
 
     With K i.i.d. drafts the constants are sharp and proven. Of rrs it is
@@ -87,37 +92,53 @@ def worst_case(rule: str, num_drafts: int, drafts: str | None = None) -> WorstCa
     y^{1/K-1})_+^K dy` over [0, 1], from .096574 at K = 2 towards .148496 as well. Without
     replacement 1/4 (rrs) and :math:`3 - 2\sqrt 2` (race) are reached, and no more was found.
 
+    Of several levels the supremum is bracketed, with K drafts with replacement after every node.
+    `traversal`, and any verifier from the root down, settle a draft before they know what is below
+    it, and lose up to almost all but one level; `traversal_hull` and `level_sequential` look down,
+    and no such loss of them is known.
+
     Parameters
     ----------
     rule : str
-        "optimal", "rrs", "kseq", "race", "naive_target" or "spectr_gbv".
+        "optimal", "rrs", "kseq", "race", "naive_target" or "spectr_gbv". Of several levels one of
+        the first three or "naive_target", which go down from the root, "traversal",
+        "traversal_hull", "level_sequential", "block_verification" or "greedy_multi_path".
     num_drafts : int
         K.
     drafts : str, optional
         "with_replacement" or "without_replacement"; what the rule takes, if it takes one of them.
         The race, whose drafts are distinct, is compared with either optimum.
+    levels : int, optional
+        Levels of a tree, two or more.
 
     Returns
     -------
     WorstCase
+        Or a `WorstTree`, with `levels`.
 
     Raises
     ------
     InvalidInput
-        Nothing is known of the rule with such drafts; of a rule for trees, the most that it was
-        found to lose.
+        Nothing is known of the rule with such drafts.
 
     Notes
     -----
     Source: this package.
     """
     k = checked_num_drafts(num_drafts)
-    if rule in _OF_TREES:
-        raise InvalidInput(
-            f"the worst case of {rule!r}, a rule for trees, is open: {_OF_TREES[rule]} accepted "
-            "drafts of two levels of two with replacement is the most that it was found to lose. "
-            "The instance is in docs/open-questions.md"
-        )
+    if levels is not None:
+        down = {name: make(k) for (name, kind), make in WORST_CASES.items()
+                if kind == "with_replacement" and name not in ("race", "spectr_gbv")}  # fmt: skip
+        shares = {name: case.least_share or 0.0 for name, case in down.items()}
+        if rule not in (*RULES_FOR_TREES, *shares) or drafts not in (None, "with_replacement"):
+            raise InvalidInput(
+                f"of several levels no worst case is known of the rule {rule!r} with "
+                f"drafts={drafts!r}: there are {', '.join((*shares, *RULES_FOR_TREES))}, with "
+                "replacement"
+            )
+        return worst_tree(rule, k, checked_integer(levels, "levels", 2), shares)
+    if rule in RULES_FOR_TREES:
+        raise InvalidInput(f"{rule!r} is a rule for trees: give levels=2 or more")
     known = [scheme for name, scheme in WORST_CASES if name == rule]
     scheme = next(iter(known), None) if drafts is None else drafts
     if scheme not in known:

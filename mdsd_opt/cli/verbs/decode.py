@@ -84,6 +84,10 @@ def decode(
     it follows the closest laws that the budget allows, and the summary says how far from the
     target it was.
 
+    Rules that look down (traversal_hull, the default, and level_sequential) are the safe ones.
+    traversal, and a verifier from the root down, settle a draft before they know what is below it,
+    and may lose nearly all levels of a tree but one.
+
     Text comes to stdout as it is accepted, on a terminal with a table that follows it; a summary
     goes to stderr, of several prompts with a line for each. After Ctrl-C it tells what is done.
     --compare prints a table: with intervals if there are several prompts, with the
