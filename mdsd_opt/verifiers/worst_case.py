@@ -17,12 +17,13 @@ import numpy as np
 from mdsd_opt.base.array_types import Vector
 from mdsd_opt.base.checked import checked_integer
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement, checked_num_drafts
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.worst_trees import RULES_FOR_TREES, WorstTree, worst_tree
 
-#: Number of tokens of an instance that is reached in the limit of thin ones only.
-_THIN = 2000
+#: Number of tokens, for each draft, of an instance that is reached in the limit of thin ones only,
+#: and the most of them that are made.
+_THIN, _MOST = 2000, 1 << 22
 
 #: Mass that vanishes in the limit.
 _FEW = 1e-9
@@ -120,6 +121,8 @@ def worst_case(
     ------
     InvalidInput
         Nothing is known of the rule with such drafts.
+    ProblemTooLarge
+        No instance of thin tokens is made for so many drafts.
 
     Notes
     -----
@@ -186,8 +189,18 @@ def _kseq(k: int) -> _Case:
     return _Case(gap, 1 - gap, *_two_tokens(k * high / (k - 1), k))
 
 
+def _thin(k: int) -> int:
+    """Number of tokens that are thin beside K drafts; `ProblemTooLarge` for too many."""
+    if k * _THIN <= _MOST:
+        return k * _THIN
+    raise ProblemTooLarge(
+        f"an instance that shows it with K = {k} takes more than {_MOST:,} tokens, {_THIN} for "
+        f"each draft: give num_drafts up to {_MOST // _THIN}"
+    )
+
+
 def _naive_target(k: int) -> _Case:
-    size = _THIN * min(k, 50)
+    size = _thin(k)
     flat = np.full(size, 1 / size)
     return _Case(1.0, 0.0, flat, flat, attained=False)
 
@@ -202,7 +215,8 @@ def _race_with(k: int) -> _Case:
         kept, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-9}
     )
     share = -math.expm1(k * math.log1p(-1 / (k + 1)))
-    return _Case(-float(least.fun), share, *_thin_tokens(float(least.x), k), attained=False)
+    thin = _thin_tokens(float(least.x), k, _thin(k))
+    return _Case(-float(least.fun), share, *thin, attained=False)
 
 
 def _spectr_gbv(k: int) -> _Case:
@@ -219,13 +233,17 @@ def _lost_on_thin(low: float, k: int, ratio: Callable[[Vector], Vector]) -> floa
     return float((1 - low) / 2 * (_WEIGHTS @ np.exp(k * np.log1p(-1 / ratio(y)))))
 
 
-def _thin_tokens(rejected: float, k: int) -> tuple[Vector, Vector]:
-    """Thin tokens whose prefixes have p(H) = (q(H)^K - rejected)_+: none is better than another."""
-    root = rejected ** (1 / k)
-    below = np.linspace(0, root, _THIN // 2 + 1)
-    x = np.concatenate([below, np.linspace(root, 1, _THIN // 2 + 1)[1:]])
-    p = np.append(np.diff(np.maximum(x**k - rejected, 0.0)), rejected)
-    return p, np.append(np.diff(x), 0.0)
+def _thin_tokens(rejected: float, k: int, refused: int = _THIN) -> tuple[Vector, Vector]:
+    """Thin tokens whose prefixes have p(H) = (q(H)^K - rejected)_+: none is better than another.
+
+    Those with p have as much of it each, whatever K; those without are `refused` in number.
+    """
+    p = np.full(_THIN // 2, (1 - rejected) / (_THIN // 2))
+    with np.errstate(divide="ignore"):
+        above = -np.expm1(np.log(rejected + np.append(0.0, np.cumsum(p))) / k)  # 1 - q(H)
+    below = np.full(refused if rejected else 0, (1 - above[0]) / refused)
+    q = np.concatenate([below, -np.diff(above), [0.0]])
+    return np.concatenate([np.zeros(below.size), p, [rejected]]), q
 
 
 def _race_without(k: int) -> _Case:
