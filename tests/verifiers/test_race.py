@@ -16,7 +16,7 @@ from support.strategies import problems
 import mdsd_opt as mo
 from mdsd_opt import ProblemTooLarge, TransportProblem, WithoutReplacement, solve, verifiers
 from mdsd_opt.cddlib_checks import rule_bounds
-from mdsd_opt.errors import InvalidInput, ProblemTooLarge
+from mdsd_opt.errors import InvalidInput
 from mdsd_opt.verifiers import gumbel
 from mdsd_opt.verifiers.race import VERIFIER, joint_masses
 from mdsd_opt.verifiers.rates import Estimate
