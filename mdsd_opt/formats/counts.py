@@ -143,6 +143,8 @@ class AcceptedCounts:
         Whether only the mean is told, and the number of steps is a weight.
     measured : Measured
         Tokens, time and batches.
+    forced : str
+        The setting by which acceptance was forced, whatever the drafts were; "" without one.
     """
 
     accepted: Floats
@@ -157,6 +159,7 @@ class AcceptedCounts:
     notes: tuple[str, ...] = ()
     assumed: bool = False
     measured: Measured = Measured()
+    forced: str = ""
 
     def __post_init__(self) -> None:
         count = self.accepted.size
@@ -212,6 +215,7 @@ class AcceptedCounts:
             "seconds": measured.seconds,
             "passes": [{"running": n, "ms": ms} for n, ms in measured.by_batch.items()],
             "draft_ms": measured.draft_ms,
+            "forced": self.forced or None,
         }
 
     def complete(self, how: str = "") -> AcceptedCounts:
@@ -221,7 +225,8 @@ class AcceptedCounts:
         """
         if self.depth is None:
             raise InvalidInput(
-                f"{self.source} does not say how many drafts a step has at most: give depth{how}"
+                f"{self.source} does not say how many drafts a step has at most: give depth{how} "
+                "(--depth; of llama-server it is --draft-max)"
             )
         if self.drafted is not None and self.steps is not None:
             return self
@@ -319,6 +324,7 @@ def merged(parts: Iterable[AcceptedCounts], source: str) -> AcceptedCounts:
         notes=tuple(notes),
         assumed=any(part.assumed for part in counts),
         measured=sum((part.measured for part in counts), Measured()),
+        forced=next((part.forced for part in counts if part.forced), ""),
     )
 
 

@@ -38,6 +38,8 @@ class Format:
     speeds : callable, optional
         Function of a text and its name that gives tokens and seconds of a run, which may have no
         drafts; none where the text is of another format.
+    forced : re.Pattern, optional
+        Pattern of a setting by which an engine accepts drafts whatever they are, for a benchmark.
     """
 
     name: str
@@ -49,3 +51,4 @@ class Format:
     takes_depth: bool = False
     beside: bool = False
     speeds: Callable[[str, str], Iterable[Speed]] | None = None
+    forced: re.Pattern[str] | None = None

@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,13 @@ def _counts_of_texts(texts: list[tuple[str, str | None]], depth: int | None) -> 
         if logs := [x for x in formats() if x.name.endswith("log") and x in marked]:
             _only(logs, f"the run of {names}")
     whole = parts[0] if len(parts) == 1 else merged(parts, names)
-    return whole.deepened(depth)
+    return replace(whole.deepened(depth), forced=_forced(" ".join(x for _, x in texts if x)))
+
+
+def _forced(text: str) -> str:
+    """Setting of a text by which drafts are accepted whatever they are; "" without one."""
+    found = (x.forced.search(text) for x in formats() if x.forced is not None)
+    return next((match[0] for match in found if match), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, NamedTuple, final
 
 from mdsd_opt.errors import UnreadableFile
@@ -21,8 +22,11 @@ _FLOATS = 1e-6
 #: Fields that have several numbers.
 _SEVERAL = {"histogram", "positions", "shares", "steps' accepted", "steps' drafted"}
 
-#: By how much a number of JSON is off by rounding, where engines round it.
-_ROUNDED = {"length": 0.0051, "rate": 0.00051, "percent": 0.051, "shares": 1e-6}
+
+def rounding_of(shown: str) -> float:
+    """Half of the last place that a number shows, and a little; 0 of a whole number."""
+    places = -int(Decimal(shown).as_tuple().exponent)
+    return 0.51 * 0.1**places if places > 0 else 0.0
 
 
 @final
@@ -123,11 +127,9 @@ def told_in(
         if not matches and (field in needed or re.search(head, text)):
             raise cut(where, of)
         for number, match in enumerate(matches):
-            parts = match.split(",") if match else []
-            places = len(parts[0].strip().partition(".")[2]) if parts else 0
+            parts = [x.strip() for x in match.split(",")] if match else []
             numbers: Any = [float(x) for x in parts]
-            off = 0.51 * 0.1**places if places else 0.0
-            off = off if own_off is None else own_off
+            off = max(map(rounding_of, parts), default=0.0) if own_off is None else own_off
             one = Told(name, numbers if field in _SEVERAL else numbers[0], off)
             if number and one != by_field[field]:
                 raise UnreadableFile(f"{where} has {name} twice, which {of} has once: {match}")
@@ -151,12 +153,18 @@ def told_of(
             if (raw := entry.get(name)) is not None:
                 several = field in _SEVERAL
                 value = _places(raw, name, where) if several else count(entry, name, where)
-                numbers[field] = Told(name, value, _ROUNDED.get(field, 0.0))
+                numbers[field] = Told(name, value, _rounding(raw))
                 break
         else:
             if field in needed:
                 count({}, choices if isinstance(choices, str) else choices[0], where)
     return numbers
+
+
+def _rounding(raw: Any) -> float:
+    """By how much the numbers of a value of JSON are off by rounding."""
+    each = raw.values() if isinstance(raw, dict) else raw if isinstance(raw, list) else [raw]
+    return max((rounding_of(repr(x)) for x in each if type(x) is float), default=0.0)
 
 
 def _places(values: Any, name: str, where: str) -> list[float]:

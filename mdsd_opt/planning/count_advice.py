@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mdsd_opt.base.frames import document
@@ -22,6 +22,10 @@ from mdsd_opt.planning.policies import Policy, acceptance_needed, lengths_by_bat
 
 #: Longest chain, in drafts, that is forecast.
 MAX_DRAFTS = 16
+
+#: Ratio from which a time that was told contradicts one that was given: lines of logs have prefills
+#: and idling in them.
+_SLOWEST = 1.25
 
 #: Difference up to which speed-ups are equal, so that the shorter chain is chosen.
 _EQUAL = 1e-9
@@ -83,6 +87,23 @@ class CountAdvice(Recommendation, OldWord):
     measured: MeanInterval | None = None
 
     @property
+    def contradiction(self) -> str:
+        """What the run tells of its time against what the costs say, in words, or ""."""
+        told = {n: ms for n, ms in self.counts.measured.by_batch.items() if ms is not None}
+        if self.costs is None or self.of_costs or not told:
+            return ""
+        running, ms = max(told.items(), key=lambda x: x[1])
+        batch = self.costs.batch_size if running is None else max(round(running), 1)
+        given = replace(self.costs, batch_size=batch).drafted(self.as_run.depth)
+        if _SLOWEST * given > ms > given / _SLOWEST:
+            return ""
+        return (
+            f"{self.counts.source} tells of {ms:.3g} ms a pass at batch {batch}, where the costs "
+            f"given make {given:.3g} ms: one of the two is wrong, or of another batch. Leave the "
+            "milliseconds out and give the log of a run without drafts, too"
+        )
+
+    @property
     def depth(self) -> int:
         """Number of drafts of a step to set in an engine; 0 where they do not pay."""
         if self.worth_it is False:
@@ -94,7 +115,7 @@ class CountAdvice(Recommendation, OldWord):
         return document(
             self, "best", "worth_it", "depth", "sentence", "settled_by", "wanted", "counts",
             "costs", "rows", "policies", "lengths_by_batch", "notes", "measured",
-            "better_verifier",
+            "better_verifier", "contradiction",
         )  # fmt: skip
 
     def is_counted(self, row: CountOption) -> bool:
@@ -107,6 +128,8 @@ class CountAdvice(Recommendation, OldWord):
     @property
     def conclusion(self) -> list[str]:
         """Sentences of the decision, and on what was measured and could be changed."""
+        if self.counts.forced:
+            return [self.sentence]
         sentences = [self.sentence, self.wanted]
         if self.measured is not None:
             sentences.append(
@@ -118,7 +141,7 @@ class CountAdvice(Recommendation, OldWord):
     @property
     def worth_it(self) -> bool | None:
         """Decision, None where it is not settled."""
-        if self.costs is None:
+        if self.costs is None or self.counts.forced:
             return None
         ends = [x.speedup for x in self.rows if x.kind != "none"]
         if max(x.mean if x.high != x.high else x.high for x in ends) < 1.0:
@@ -128,6 +151,16 @@ class CountAdvice(Recommendation, OldWord):
     @property
     def sentence(self) -> str:
         """Decision in words, with its conditions."""
+        if self.counts.forced:
+            return (
+                f"Not settled: acceptance was forced ({self.counts.forced}), so that these counts "
+                "say nothing of the drafts: give a run without that setting."
+            )
+        told = self.contradiction
+        return f"{told}. By the costs given: {self._decision}" if told else self._decision
+
+    @property
+    def _decision(self) -> str:
         best, costs = self.best, self.costs
         ends = ends_shown(1.0 + best.accepted.low, 1.0 + best.accepted.high)
         if costs is None:
@@ -188,6 +221,8 @@ class CountAdvice(Recommendation, OldWord):
     def settled_by(self) -> str:
         """Sentence on what to measure next, by what stands in the way first; "" if nothing does."""
         best, counts, costs, worth_it = self.best, self.counts, self.costs, self.worth_it
+        if counts.forced:
+            return ""
         if costs is None:
             return (
                 "To settle it: milliseconds of a pass of the target and of the draft at your "
@@ -305,6 +340,8 @@ def _notes(
             "intervals are at least what steps that are independent would tell: counts of each "
             "request would give wider ones"
         )
+    if counts.forced:
+        notes.insert(0, f"acceptance was forced, whatever the drafts were: {counts.forced}")
     notes += [f"{name}: {MEANING[name]}" for name in first.by_assumption]
     notes += counts.notes
     if costs is not None:

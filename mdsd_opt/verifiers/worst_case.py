@@ -131,8 +131,9 @@ def worst_case(
     k = checked_num_drafts(num_drafts)
     if levels is not None:
         down = {name: make(k) for (name, kind), make in WORST_CASES.items()
-                if kind == "with_replacement" and name not in ("race", "spectr_gbv")}  # fmt: skip
+                if kind == "with_replacement" and name in ("optimal", "rrs", "kseq")}  # fmt: skip
         shares = {name: case.least_share or 0.0 for name, case in down.items()}
+        shares["naive_target"] = 0.0
         if rule not in (*RULES_FOR_TREES, *shares) or drafts not in (None, "with_replacement"):
             raise InvalidInput(
                 f"of several levels no worst case is known of the rule {rule!r} with "

@@ -172,3 +172,18 @@ def test_bad_input_by_counts_is_one_line(run_cli, log, wrong, told):
     assert done.returncode == 2
     assert told in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_log_beside_one_without_drafts_and_given_times_both_work(run_cli, tmp_path):
+    served = logs.Served()
+    for name, drafts in (("run.log", True), ("plain.log", False)):
+        (tmp_path / name).write_text(served.log(drafts))
+    run, plain = tmp_path / "run.log", tmp_path / "plain.log"
+    measured = json.loads(run_cli("advise", run, plain, "--json").stdout)
+    assert measured["worth_it"] is True
+    assert measured["contradiction"] == ""
+    assert measured["measured"]["mean"] == pytest.approx(2.05, abs=0.02)
+    given = ("advise", "--accepted", run, "--target-ms", "2", "--draft-ms", ".2")
+    told = json.loads(run_cli(*given, "--json").stdout)["contradiction"]
+    assert "tells of 27.6 ms a pass at batch 8" in told
+    assert "tells of 27.6 ms a pass" in run_cli(*given).stdout.splitlines()[0]

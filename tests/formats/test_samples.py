@@ -235,3 +235,49 @@ def test_times_and_batches_stand_in_the_advice() -> None:
     advice = mo.advise_from_counts(SAMPLES / "vllm-log-01.log")
     assert any("8 requests together, 22.2 ms a pass" in note for note in advice.notes)
     assert advice.to_dict()["counts"]["passes"] == [{"running": 8.0, "ms": pytest.approx(200 / 9)}]
+
+
+# --- acceptance that was forced, and times that contradict those that were given ---
+
+FORCED = {
+    "vllm-log-01.log": "args: {'speculative_config': {'rejection_sample_method': 'synthetic'}}",
+    "sglang-log-06.log": "server_args=ServerArgs(simulate_acc_len=3)",
+    "sglang-log-01.log": "SGLANG_SIMULATE_ACC_LEN=2.5",
+    "llamacpp-log-01.log": "srv: using simulated acceptance, 0.70",
+}
+
+
+@pytest.mark.parametrize("name", FORCED)
+def test_forced_acceptance_never_pays(name: str, tmp_path: Path) -> None:
+    costs: dict[str, Any] = {"target_ms": 1000, "draft_ms": 0.001, "rows_ms": {1: 1000, 40: 1000}}
+    path, text = tmp_path / "run.log", (SAMPLES / name).read_text()
+    path.write_text(f"simulate_acc_len=0\n{text}")
+    assert "was forced" not in mo.advise_from_counts(path, **costs).notes[0]
+    path.write_text(f"{FORCED[name]}\n{text}")
+    advice = mo.advise_from_counts(path, **costs)
+    assert advice.worth_it is None
+    assert advice.notes[0].startswith("acceptance was forced")
+    assert advice.conclusion == [advice.sentence]
+    assert "acceptance was forced" in advice.sentence
+    assert advice.to_dict()["counts"]["forced"] in FORCED[name]
+
+
+def test_a_time_of_a_log_that_contradicts_the_one_given_comes_first() -> None:
+    path = SAMPLES / "vllm-log-01.log"  # 22.2 ms a pass at batch 8
+    for target_ms, contradicts in ((1.0, True), (20.0, False)):
+        advice = mo.advise_from_counts(path, target_ms=target_ms, draft_ms=0.5)
+        told = advice.to_dict()["contradiction"]
+        assert bool(told) == contradicts
+        assert ("22.2 ms a pass at batch 8" in advice.conclusion[0]) == contradicts
+
+
+def test_a_number_is_compared_at_the_digits_it_shows(tmp_path: Path) -> None:
+    text = (SAMPLES / "sglang-bench-04.jsonl").read_text()
+    path = tmp_path / "run.jsonl"
+    for shown, fits in (("823.3333333333334", True), ("823.3", True), ("826.34", False)):
+        path.write_text(text.replace("823.33", shown))
+        if fits:
+            assert summary(path)["tokens"] == 24700
+        else:
+            with pytest.raises(UnreadableFile, match=r"output_throughput is 826\.34"):
+                summary(path)

@@ -77,7 +77,8 @@ def count_advice_view(
     """
     advice = by_batch[0]
     title = source if advice.costs is None else f"{source}; {advice.costs.told}"
-    tables = [Section("Chains of drafts", table=_chains_table(advice, title))]
+    first = advice.contradiction and f"{advice.contradiction}.\n"
+    tables = [Section("Chains of drafts", table=_chains_table(advice, first + title))]
     policies = [(policy.name, f"{policy.rule} ({policy.lossless})") for policy in advice.policies]
     tables.append(_assumed(advice))
     if policies:
@@ -92,7 +93,7 @@ def count_advice_view(
         document["flags"] = {"engine": flags.engine, "lines": list(flags.lines)}
         conclusion += [*flags.remarks, *flags.lines]
     return View(
-        f"Do drafts pay?\n{title}",
+        f"Do drafts pay?\n{first}{title}",
         tables,
         conclusion,
         document,

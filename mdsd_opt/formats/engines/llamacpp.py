@@ -269,6 +269,7 @@ FORMATS = (
     Format(
         "llama.cpp's log", "lines with 'draft acceptance = ... accepted / ... generated'", _MARKER,
         of_log, speeds=speeds_of_log,
+        forced=re.compile(r"(?:simulated|synthetic|forced) (?:draft )?acceptance"),
     ),
     Format(
         "llama.cpp's answers", "JSON with 'draft_n' and 'draft_n_accepted'", of_record=of_record,

@@ -18,16 +18,19 @@ from typing import Any
 
 import numpy as np
 
+from mdsd_opt.base.files import parse_json
 from mdsd_opt.errors import UnreadableFile
 from mdsd_opt.formats.answer import Answer, answer_of
 from mdsd_opt.formats.checks import counts_by_names, counts_of
-from mdsd_opt.formats.content import count, holders, lines_of
+from mdsd_opt.formats.content import count, cut, holders, lines_of
 from mdsd_opt.formats.counts import AcceptedCounts, Measured, Speed, passes_of
 from mdsd_opt.formats.engines import vllm
 from mdsd_opt.formats.format import Format
 from mdsd_opt.formats.told import Contradiction, Field, Told, agree, at_most, told_in, told_of
 
 _MARKER = re.compile(r"^(?=.*Decode batch).*accept len: ", re.MULTILINE)
+#: A request's line of --log-requests, whose answer is written as Python writes it.
+_FINISHED = re.compile(r"\bFinish: .*\bout=(?=.*'spec_verify_ct': )", re.MULTILINE)
 _TWO_PLACES = r"(\d+\.\d\d)\b"
 _LINE = {
     "running": Field("#running-req", r"(\d+)\b"),
@@ -71,10 +74,18 @@ def of_log(text: str, source: str, depth_given: int | None = None) -> list[Accep
         f"a line of SGLang's log is taken for {passes or _PASSES:g} passes (--decode-log-interval) "
         "of the requests that ran"
     )
-    return [
+    lines = [
         _of_line(row, where, depth, passes or float(_PASSES), assumed=passes is None, notes=(note,))
         for where, row in rows
     ]
+    requests = [
+        x for where, line in lines_of(text, source) if _FINISHED.search(line)
+        if (x := _of_finished(line, where)) is not None
+    ]  # fmt: skip
+    if not requests:
+        return lines
+    times = Measured(passes=sum((x.measured.passes for x in lines if x is not None), ()))
+    return [requests[0].with_measured(times), *requests[1:]]  # the lines are of the same
 
 
 def _of_line(
@@ -230,6 +241,21 @@ def _of_answer(answer: dict[str, Any], where: str) -> AcceptedCounts | None:
     return counts_by_names(answer, where, names, dense=False, steps=steps, **known)
 
 
+def _of_finished(line: str, where: str) -> AcceptedCounts | None:
+    """Counts of a request by the line that ends it."""
+    names = [x for each in _ANSWER.values() for x in ([each] if isinstance(each, str) else each)]
+    content = _FINISHED.split(line)[-1]
+    answer = {
+        name: parse_json(found[1], where) for name in names
+        if (found := re.search(rf"'{name}': (-?\d[\d.e-]*(?=[,}}])|\[[\d, ]*\])", content))
+    }  # fmt: skip
+    unread = [x for x in names if f"'{x}': " in content and x not in answer]
+    if any(f"'{x}': None" not in content for x in unread):
+        raise cut(where, "SGLang's line of a request")
+    counts = _of_answer(answer, where)
+    return counts and counts.with_measured(Measured(answer.get("completion_tokens")))
+
+
 # --- means alone ---
 
 
@@ -308,8 +334,10 @@ def answers(record: Any, where: str, top: int | None) -> Iterator[Answer]:
 
 FORMATS = (
     Format(
-        "SGLang's log", "lines with 'Decode batch' and 'accept len:'", _MARKER, of_log,
+        "SGLang's log", "lines with 'Decode batch' and 'accept len:', or 'Finish:' of requests",
+        re.compile(f"{_MARKER.pattern}|{_FINISHED.pattern}", re.MULTILINE), of_log,
         takes_depth=True,
+        forced=re.compile(r"""(?i)simulate_acc_len['"]?[=:] ?['"]?(?=[\d.]*[1-9])[\d.]+"""),
     ),
     Format("SGLang's answers", "JSON with 'spec_verify_ct'", of_record=of_record, answers=answers),
     Format("SGLang's /server_info", "JSON with 'avg_spec_accept_length'", of_record=of_server_info),
