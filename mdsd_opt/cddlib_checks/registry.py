@@ -430,6 +430,42 @@ def kseq_loses_at_most(v: int, k: int, draft: Any) -> list[Job]:
     return _bound(v, k, draft, "kseq_loses_at_most")
 
 
+@claim("this package", _RATES, proof="docs/theory/worst-cases.md#k-seq")
+def kseq_gains_at_most(v: int, k: int, draft: Any) -> list[Job]:
+    """K-SEQ accepts at most max_u u [((K-1)/K)^(K-1) S_K^K / S_(K-1)^(K-1) / K - u^(K-1)] more
+    than rrs, S_K = 1 + u + .. + u^(K-1)
+    """
+    return _bound(v, k, draft, "kseq_gains_at_most")
+
+
+@claim("this package", _RATES, proof="docs/theory/worst-cases.md#the-plan-of-spectr-gbv")
+def spectr_gbv_loses_at_most(v: int, k: int, draft: Any) -> list[Job]:
+    """sum_x p_x (1 - (1 - min(q_x/p_x, 1))^K) is at most alpha*, at least (1 - (1 - 1/K)^K) alpha*
+    and below it by at most sigma_K < .148497
+    """
+    return _bound(v, k, draft, "spectr_gbv_loses_at_most")
+
+
+@claim("this package", _RATES, proof="docs/theory/worst-cases.md#without-replacement")
+def rrs_of_distinct_drafts_loses_a_quarter(v: int, k: int, draft: Any) -> list[Job]:
+    """without replacement rrs >= 3/4 alpha* and rrs >= alpha* - 1/4 where all tokens with p > q
+    have one ratio p/q
+    """
+    return _bound(v, k, draft, "rrs_of_distinct_drafts_loses_a_quarter")
+
+
+@claim(
+    "this package; bases are [Fujishige80], one draft is [Yin24]",
+    "relaxed laws in fractions, their level sets and all other sets",
+    proof="docs/theory/beyond-lossless.md#one-law-is-closest-in-every-divergence",
+)
+def closest_law_for_a_rate(v: int, k: int, draft: Any) -> list[Job]:
+    """p_a allows the rate a, is tight on the level sets of p_a / p, so that no law that allows a
+    is closer in any f-divergence, and has TV(p_a, p) = a - alpha*; with replacement
+    """
+    return _bound(v, k, draft, "closest_law_for_a_rate")
+
+
 @claim("a minimum of concave functions", _RATES, proof="docs/theory/worst-cases.md#rows-of-a-batch")
 def gains_of_drafts_fall(v: int, k: int, draft: Any) -> list[Job]:
     """alpha* with replacement is concave in K"""

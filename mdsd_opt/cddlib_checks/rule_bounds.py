@@ -12,12 +12,16 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from itertools import combinations
 
+import numpy as np
+
 from mdsd_opt.cddlib_checks.draft_laws import document, exact_models, scope_of
 from mdsd_opt.cddlib_checks.provers import varied_targets
 from mdsd_opt.cddlib_checks.result import Counterexample, Evidence, approximate
 from mdsd_opt.cddlib_checks.subsets import exact_acceptance
 from mdsd_opt.drafts import DraftScheme, WithoutReplacement, WithReplacement
-from mdsd_opt.verifiers import gumbel, race, worst_case
+from mdsd_opt.problem import TransportProblem
+from mdsd_opt.solvers import relax
+from mdsd_opt.verifiers import get, gumbel, race, worst_case
 
 Law = Sequence[Fraction]
 
@@ -127,6 +131,53 @@ def _kseq_loses_little(p: Law, q: Law, k: int) -> Iterator[str]:
     yield from _is_below("two tokens refuse more", max(least for least, _ in pairs), high)
 
 
+def _kseq_gains_little(p: Law, q: Law, k: int) -> Iterator[str]:
+    gain = rejected_by_rrs(p, q, k) - rejected_by_kseq(p, q, k)[1]
+    yield from _is_below("what K-SEQ accepts more", gain, _constant("kseq beside rrs", k))
+
+
+def _plan_loses_little(p: Law, q: Law, k: int) -> Iterator[str]:
+    refused = [x * max(1 - y / x, Fraction(0)) ** k for x, y in zip(p, q, strict=True) if x > 0]
+    best, rate = optimum(p, q, k), 1 - sum(refused, Fraction(0))
+    yield from _is_below("the plan below the optimum", rate, best)
+    yield from _is_below("the gap", best - rate, _constant("spectr_gbv", k))
+    share = 1 - Fraction(k - 1, k) ** k
+    yield from _is_below("the share of the optimum", share * best, rate)
+
+
+def _distinct_lose_a_quarter(p: Law, q: Law, k: int) -> Iterator[str]:
+    """Targets with one ratio of p to q wherever p > q: what p has more there is shared anew."""
+    above = sum((y for x, y in zip(p, q, strict=True) if x > y), Fraction(0))
+    ratio = 1 + surplus(p, q, Fraction(1)) / above if above else Fraction(1)
+    if above or surplus(p, q, Fraction(1)) == 0:  # else the ratio is infinite: p may stay
+        p = [y * ratio if x > y else x for x, y in zip(p, q, strict=True)]
+    problem = TransportProblem(list(p), WithoutReplacement(list(q), k))
+    rate = get("rrs").enumerated_acceptance_rate(problem, exact=True)
+    best, lost = optimum(p, q, k, WithoutReplacement), _constant("rrs", k, "without_replacement")
+    yield from _is_below("the gap", best - rate, lost)
+    yield from _is_below("the share of the optimum", (1 - lost) * best, rate)
+
+
+def _closest_law_is_tight(p: Law, q: Law, k: int) -> Iterator[str]:
+    """Level sets of p_a / p are tight, which no law that allows as much can be nearer than."""
+    p = [(x + Fraction(1, len(p))) / 2 for x in p]  # every token has mass
+    best, drafts = optimum(p, q, k), WithReplacement(list(q), k)
+    rate = (1 + best) / 2
+    found = relax(TransportProblem(list(p), drafts), acceptance_rate=rate, exact=True)
+    x = found.problem.exact_target
+    ratios = [a / b for a, b in zip(x, p, strict=True)]
+    levels = [tuple(i for i, y in enumerate(ratios) if y >= level) for level in set(ratios)]
+    for size in range(1, len(x)):
+        for subset in combinations(range(len(x)), size):
+            drafted = sum((q[i] for i in subset), Fraction(0)) ** k
+            forced, mass = max(drafted - 1 + rate, Fraction(0)), sum(x[i] for i in subset)
+            yield from _is_below("what is forced", forced, Fraction(mass))
+            if subset in levels:
+                yield from _is_below("a level set", Fraction(mass), forced)
+    yield from _is_below("the price", surplus(x, p, Fraction(1)), rate - best)
+    yield from _is_below("what is bought", rate - best, surplus(x, p, Fraction(1)))
+
+
 def _gains_fall(p: Law, q: Law, k: int) -> Iterator[str]:
     before, here, after = (optimum(p, q, n) if n else Fraction(0) for n in (k - 1, k, k + 1))
     yield from _is_below("the gain of one more draft", after - here, here - before)
@@ -143,8 +194,16 @@ def _merged(p: Law, q: Law, subset: Sequence[int]) -> tuple[Law, Law]:
     return (Fraction(mass), Fraction(1 - mass)), (Fraction(drafted), Fraction(1 - drafted))
 
 
-def _constant(rule: str, num_drafts: int) -> Fraction:
-    return Fraction(worst_case(rule, num_drafts, "with_replacement").gap) + _SLACK
+def _constant(rule: str, num_drafts: int, drafts: str = "with_replacement") -> Fraction:
+    if rule != "kseq beside rrs":
+        return Fraction(worst_case(rule, num_drafts, drafts).gap) + _SLACK
+    k, most = num_drafts, 0.0
+    for u in np.linspace(0, 1, 10_001) if k > 1 else ():
+        sums = [sum(u**i for i in range(n)) for n in (k, k - 1)]
+        most = max(
+            most, u * (((k - 1) / k * sums[0] / sums[1]) ** (k - 1) * sums[0] / k - u ** (k - 1))
+        )
+    return Fraction(most) + Fraction(1, 10**7)  # of the grid, at a smooth maximum
 
 
 #: Checks of one instance, by the name of the claim; they yield what fails.
@@ -154,6 +213,10 @@ CHECKS: dict[str, Callable[[Law, Law, int], Iterator[str]]] = {
     "rrs_loses_at_most": _rrs_loses_little,
     "kseq_loses_at_most": _kseq_loses_little,
     "gains_of_drafts_fall": _gains_fall,
+    "kseq_gains_at_most": _kseq_gains_little,
+    "spectr_gbv_loses_at_most": _plan_loses_little,
+    "rrs_of_distinct_drafts_loses_a_quarter": _distinct_lose_a_quarter,
+    "closest_law_for_a_rate": _closest_law_is_tight,
 }
 
 

@@ -104,7 +104,8 @@ def test_claims_that_say_nothing_at_a_size_say_so(name, v, k):
 #: Claims that are put to instances alone.
 SAMPLED = {
     "hull_rule", "threshold_sets_non_identical", "race_between_bounds", "race_loses_at_most",
-    "rrs_loses_at_most", "kseq_loses_at_most", "gains_of_drafts_fall",
+    "rrs_loses_at_most", "kseq_loses_at_most", "gains_of_drafts_fall", "kseq_gains_at_most",
+    "spectr_gbv_loses_at_most", "rrs_of_distinct_drafts_loses_a_quarter", "closest_law_for_a_rate",
 }  # fmt: skip
 
 
