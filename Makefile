@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check --no-co
 # Tests start some hundred programs, each of which would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo install test test-slow test-stress test-kernels test-gpu test-torch test-cluster test-models test-oldest test-engines test-servers test-shipped test-wheels lint bench draft docs clean
+.PHONY: demo install test test-slow test-stress test-kernels test-gpu test-torch test-cluster test-models test-oldest test-lowest test-engines test-servers test-shipped test-wheels lint bench draft docs clean
 
 # What advise and rates compile is compiled here, once.
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
@@ -26,12 +26,33 @@ SHARED := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 ROOM ?=
 TEST_OPTIONS ?= -m 'not exhaustive and not slow'
 
+LOWEST_ROOMS := problem drafts verifiers
+
 # What these ask for is the package and pytest; the others want libraries beside them.
 LEAN_ROOMS := decoding drafts planning prefix_search problem trees verifiers
-NEEDED := $(if $(ROOM),$(if $(filter-out $(LEAN_ROOMS),$(ROOM)),.test) $(if $(filter cddlib_checks,$(ROOM)),.cdd),.test .cdd)
+CDD_ROOMS := cddlib_checks cli
+NEEDED := $(if $(ROOM),$(if $(filter-out $(LEAN_ROOMS),$(ROOM)),.test) $(if $(filter $(CDD_ROOMS),$(ROOM)),.cdd),.test .cdd)
+# Folders that have a target of their own, which sets up what they need.
+BESIDE := $(patsubst %,test-%,$(subst pytorch,torch,$(filter pytorch models engines shipped servers cluster stress,$(ROOM))))
 
+# Clocks five times as fast and another order: make test SLOW=5 SEED=7
+SLOW ?=
+SEED ?=
+PYTEST_OPTIONS = $(SLOW:%=--slow %) $(SEED:%=--seed-order %) $(TEST_OPTIONS)
+
+ifneq ($(BESIDE),)
+test: $(BESIDE)
+else
 test: $(VENV)/.pytest $(NEEDED:%=$(VENV)/%)  ## the test suite, all but what is slow and what test-kernels runs
-	$(SHARED) $(ROOM:%=tests/%) $(KERNEL_TESTS:%=--ignore=%) $(TEST_OPTIONS)
+	$(SHARED) $(ROOM:%=tests/%) $(KERNEL_TESTS:%=--ignore=%) $(PYTEST_OPTIONS)
+endif
+
+# In an environment of its own; typer's own warnings of these versions are no errors.
+test-lowest:  ## the lean rooms and a table of rates with the lowest versions that are declared
+	PIP_CONSTRAINT=lowest.txt $(MAKE) VENV=.venv-lowest .venv-lowest/.pytest
+	.venv-lowest/bin/mdsd-opt rates -k 2 --no-progress > .venv-lowest/.rates
+	.venv-lowest/bin/python -m pytest --numprocesses auto --dist worksteal $(LOWEST_ROOMS:%=tests/%) \
+		$(PYTEST_OPTIONS)
 
 # Every fifth of them, from the third: make test-slow PART=2/5
 PART ?=
@@ -125,7 +146,7 @@ docs: $(VENV)/.docs  ## the documentation site, in docs/_build/html; warnings ar
 	@echo "the first page: docs/_build/html/index.html"
 
 clean:
-	rm -rf $(VENV) .venv-oldest
+	rm -rf $(VENV) .venv-oldest .venv-lowest
 
 $(BIN)/python:
 	./scripts/make-venv $(VENV)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import re
+import runpy
 import signal
 import sys
 import textwrap
@@ -17,16 +19,13 @@ from hypothesis import HealthCheck, settings
 from mdsd_opt.cli import main
 
 HERE = Path(__file__).parent
+SLOW_CLOCKS = HERE / "support" / "slow_clocks"
 BEGUN = pytest.StashKey[float]()
 
-settings.register_profile("dev", deadline=None, max_examples=40)
-settings.register_profile(
-    "ci",
-    deadline=None,
-    max_examples=40,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+#: Neither bound on time of hypothesis's own.
+UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("dev", max_examples=40, **UNTIMED)
+settings.register_profile("ci", max_examples=40, derandomize=True, **UNTIMED)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 #: Folders whose tests need more than the others, or much longer: collected where they are named.
@@ -48,9 +47,40 @@ RECORDED = {line.partition(" ")[2] for line in SLOW_TESTS.read_text().splitlines
 
 
 def pytest_addoption(parser):
-    """Options about what is slow."""
+    """Options about what is slow, and about the order."""
     parser.addoption("--record-slow", action="store_true", help=f"write {SLOW_TESTS.name} anew")
     parser.addoption("--part", metavar="I/N", help="of the tests chosen every N-th, from the I-th")
+    parser.addoption("--slow", type=float, metavar="N", help="clocks run N times as fast")
+    parser.addoption("--seed-order", type=int, metavar="N", help="shuffle tests by this seed")
+
+
+def pytest_configure(config):
+    """Slow this process and all that it starts, workers among them, which find it done."""
+    if (times := config.getoption("slow")) and "MDSD_OPT_SLOW" not in os.environ:
+        os.environ["MDSD_OPT_SLOW"] = str(times)
+        beside = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SLOW_CLOCKS), beside]))
+        runpy.run_path(str(SLOW_CLOCKS / "sitecustomize.py"))
+
+
+def pytest_report_header(config):
+    """What makes this run another one, as it is written to repeat it."""
+    names = ("slow", "seed_order")
+    asked = [(name, value) for name in names if (value := config.getoption(name)) is not None]
+    return " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in asked)
+
+
+def shuffled(items, seed):
+    """The items in another order; those of a file stay together, as what they share is costly."""
+    by_file = defaultdict(list)
+    for item in items:
+        by_file[item.path].append(item)
+    rng = random.Random(seed)
+    files = list(by_file.values())
+    rng.shuffle(files)
+    for each in files:
+        rng.shuffle(each)
+    return [item for each in files for item in each]
 
 
 def pytest_itemcollected(item):
@@ -64,10 +94,12 @@ def pytest_itemcollected(item):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
-    """Keep the part that `--part` names."""
+    """Keep the part that `--part` names, in the order of `--seed-order`."""
     if part := config.getoption("part"):
         first, number = map(int, part.split("/"))
         items[:] = items[first % number :: number]
+    if (seed := config.getoption("seed_order")) is not None:
+        items[:] = shuffled(items, seed)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -40,6 +40,7 @@ from numba.core.typed_passes import AnnotateTypes
 from mdsd_opt._version import __version__
 from mdsd_opt.base import long_runs
 from mdsd_opt.base.long_runs import working
+from mdsd_opt.errors import InvalidInput
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -92,6 +93,8 @@ def kernel(
         options["no_cpython_wrapper"] = True
         options["_nrt"] = False  # nothing is allocated, so there is nothing to count
         options["pipeline_class"] = InnerCompiler
+    if numba.config.DISABLE_JIT:
+        raise InvalidInput("NUMBA_DISABLE_JIT is set, and kernels run only compiled: unset it")
     dispatcher = numba.njit(**options)(function)
     if not inner:
         dispatcher._cache = KernelCache(function)
@@ -180,7 +183,10 @@ def _cache_root() -> Path:
         home = "~/Library/Caches"
     else:
         home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(home).expanduser() / "mdsd-opt"
+    try:
+        return Path(home).expanduser() / "mdsd-opt"
+    except RuntimeError:  # no HOME, and a user whom the system does not know
+        return Path(os.devnull)
 
 
 @functools.cache

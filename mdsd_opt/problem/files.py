@@ -70,7 +70,7 @@ def save_problem(problem: TransportProblem, path: str | os.PathLike[str]) -> Non
             file.write(text.encode() + b"\n")
         elif suffix == ".npz":
             named: dict[str, Any] = {"problem": np.array(text), **arrays}
-            np.savez_compressed(file, allow_pickle=False, **named)
+            np.savez_compressed(file, **named)
         else:
             from safetensors.numpy import save
 

@@ -296,7 +296,7 @@ def as_options(settings):
 def test_ctrl_c_and_a_kill_in_the_middle(tmp_path):
     code = (
         "import sys; from support.markov import *; from mdsd_opt.corpora.capture import *;"
-        "capture(prompts(), MarkovModel(seed=0, seconds=.03), MarkovModel(seed=1), sys.argv[1],"
+        "capture(prompts(), MarkovModel(seed=0, pause=.03), MarkovModel(seed=1), sys.argv[1],"
         "CaptureSettings(num_tokens=5, dtype='float32', shard_bytes=960))"
     )
     folder = tmp_path / "parts"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import numpy as np
 import pytest
@@ -248,10 +247,8 @@ def test_what_is_wrong_with_a_log_is_one_clear_error(tmp_path, text, told):
 
 @pytest.mark.parametrize("words", ["Decode batch ", "(running/waiting) "])
 def test_a_line_that_begins_again_and_again_is_looked_at_once(tmp_path, words):
-    path = written(tmp_path, VLLM + words * 30_000 + "\n")
-    began = time.process_time()
-    assert read_counts(path).num_groups == 12
-    assert time.process_time() - began < 2  # or as many looks as letters by words
+    path = written(tmp_path, VLLM + words * 300_000 + "\n")
+    assert read_counts(path).num_groups == 12  # as many looks as letters by words took hours
 
 
 def test_a_log_of_the_shell_of_windows(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import time
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from support.few_lines import few_lines
 
 import mdsd_opt as mo
 from mdsd_opt.base.files import parse_json
@@ -324,10 +324,8 @@ def test_verbs(verb: str, run_cli: Any, tmp_path: Any) -> None:
 
 def test_a_repeated_key_is_an_error_at_once() -> None:
     pairs = ",".join(f'"{n}":1' for n in range(60_000))
-    start = time.process_time()
-    with pytest.raises(UnreadableFile, match="'59999' appears twice"):
+    with few_lines(500_000), pytest.raises(UnreadableFile, match="'59999' appears twice"):
         parse_json(f'{{{pairs},"59999":1}}', "x")
-    assert time.process_time() - start < 5.0
 
 
 def test_every_row_is_looked_at() -> None:

@@ -45,15 +45,17 @@ def _run_python(code: str) -> str:
 
 
 class TestImport:
-    def test_takes_less_than_a_third_of_a_second(self) -> None:
+    def test_loads_little_beside_numpy(self) -> None:
+        """It takes as long as what is loaded; a third of a second on the slowest machine met."""
         code = """if True:
-            import time
-            start = time.process_time()
+            import json, sys, numpy
+            before = set(sys.modules)
             import mdsd_opt
-            print(time.process_time() - start)
+            print(json.dumps(sorted(set(sys.modules) - before)))
         """
-        # The quickest of several: the processor's time, too, grows on a busy machine.
-        assert min(float(_run_python(code)) for _ in range(7)) < 0.3
+        loaded = json.loads(_run_python(code))
+        assert "mdsd_opt" in loaded
+        assert len(loaded) < 20
 
     @pytest.mark.parametrize(
         "use",

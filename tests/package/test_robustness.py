@@ -5,11 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
-import resource
 import struct
 import subprocess
 import sys
-import time
+import tracemalloc
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save
+from support.few_lines import few_lines
 
 import mdsd_opt as mo
 from mdsd_opt.base.files.logits import load_logits
@@ -126,10 +126,13 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path):
                 file.write(header.getvalue())
                 for _ in range(64):
                     file.write(bytes(1 << 20))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(UnreadableFile):
-        load_logits(path)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # KiB
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnreadableFile):
+            load_logits(path)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 27
+    finally:
+        tracemalloc.stop()
 
 
 WORDS = st.sampled_from(
@@ -210,9 +213,8 @@ def test_what_the_system_refuses_is_one_line(arguments, run_cli, tmp_path, monke
     for name in ("folder.json", "folder.png"):
         (tmp_path / name).mkdir()
     before = sorted(path.name for path in tmp_path.iterdir())
-    start = time.process_time()
-    done = run_cli(*arguments)
-    assert time.process_time() - start < 10.0
+    with few_lines(100_000):
+        done = run_cli(*arguments)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert done.stderr.strip()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
+from types import SimpleNamespace
 
 import pytest
 
 import mdsd_opt as mo
 from mdsd_opt.errors import InvalidInput, ServerError, UnreadableFile
-from mdsd_opt.planning import Pass, StepCosts, read_costs
+from mdsd_opt.planning import Pass, StepCosts, cost_measurements, read_costs
 from mdsd_opt.planning.cost_measurements import time_llamacpp, time_server
 from mdsd_opt.planning.costs import MeasuredCosts
 from mdsd_opt.trees import chain
@@ -114,7 +114,15 @@ class Server:
         self.step, self.row, self.short = step_ms, row_ms, short
         self.room, self.refuses = room, refuses
         self.kept = []
-        self.together = 0
+        self.asked = []
+        self.now = 0.0
+
+    def clock(self):
+        """Seconds, moved by what has been asked since the last look: as many requests together."""
+        if self.asked:
+            self.now += 1e-3 * (5.0 + self.step + self.row * len(self.asked)) * max(self.asked)
+            self.asked.clear()
+        return self.now
 
     def __call__(self, request):
         import httpx
@@ -141,31 +149,38 @@ class Server:
             return httpx.Response(200, json={"timings": timings})
         assert body["ignore_eos"]
         assert body["temperature"] == 0.0
-        self.together += 1
-        time.sleep(0.05)  # until the others are there
-        took = 1e-3 * (5.0 + self.step + self.row * self.together) * body["max_tokens"]
-        time.sleep(took)
-        self.together -= 1
+        self.asked.append(body["max_tokens"])
         return httpx.Response(200, json={"usage": {"completion_tokens": count}})
 
 
-def test_steps_of_a_server_by_batch():
+@pytest.fixture
+def served(monkeypatch):
+    """Transport to a server whose clock is the one that measures."""
     httpx = pytest.importorskip("httpx")
-    transport = httpx.MockTransport(Server(step_ms=0.0, row_ms=1.0))
+
+    def transport(**options):
+        server = Server(**options)
+        clock = SimpleNamespace(perf_counter=server.clock)
+        monkeypatch.setattr(cost_measurements, "time", clock)
+        return httpx.MockTransport(server)
+
+    return transport
+
+
+def test_steps_of_a_server_by_batch(served):
+    transport = served(step_ms=0.0, row_ms=1.0)
     one, four = time_server("http://m", (1, 4), (16,), repeats=1, transport=transport)
     assert (one.batch, one.rows, one.context, four.batch) == (1, 1, 16, 4)
-    assert one.ms == pytest.approx(6.0, rel=0.25)
-    assert four.ms == pytest.approx(9.0, rel=0.25)
+    assert one.ms == pytest.approx(6.0)
+    assert four.ms == pytest.approx(9.0)
     with pytest.raises(ServerError, match=r"7 tokens where 8"):
-        time_server("http://m", (1,), transport=httpx.MockTransport(Server(short=True)))
+        time_server("http://m", (1,), transport=served(short=True))
 
 
 @pytest.mark.parametrize("refuses", [False, True])
-def test_a_server_with_little_room_is_asked_for_less_or_the_error_says_how(refuses):
-    httpx = pytest.importorskip("httpx")
-
+def test_a_server_with_little_room_is_asked_for_less_or_the_error_says_how(refuses, served):
     def given(room):
-        return httpx.MockTransport(Server(step_ms=-4.0, row_ms=0.0, room=room, refuses=refuses))
+        return served(step_ms=-4.0, row_ms=0.0, room=room, refuses=refuses)
 
     (one,) = time_server("http://m", (1,), (16,), repeats=1, transport=given(60))  # not for 80
     assert one.ms > 0

@@ -10,17 +10,17 @@ from mdsd_opt.corpora.capture import continue_by_logits
 
 
 class MarkovModel:
-    """Logits are a row of a matrix; `calls` counts passes, `seconds` makes each one slow."""
+    """Logits are a row of a matrix; `calls` counts passes, `pause` makes each one slow."""
 
-    def __init__(self, vocab_size=12, seed=0, seconds=0.0):
+    def __init__(self, vocab_size=12, seed=0, pause=0.0):
         self.table = np.random.default_rng(seed).standard_normal((vocab_size, vocab_size))
         self.vocab_size = vocab_size
-        self.seconds = seconds
+        self.pause = pause
         self.calls = 0
 
     def logits(self, ids, rows):
         self.calls += 1
-        time.sleep(self.seconds)
+        time.sleep(self.pause)
         return self.table[np.asarray(ids)[list(rows)]].astype(np.float32)
 
     def continuation(self, ids, count, choose):

@@ -43,7 +43,7 @@ _UNFINISHED = "No verdict: the run has not come to its end, and nothing can be s
 def told_of(kind: str) -> str:
     """Sentence on a kind: what its module says behind its name."""
     sentence = str(KINDS[kind].__doc__).partition(": ")[2]
-    return sentence[0].upper() + sentence[1:]
+    return sentence[:1].upper() + sentence[1:]
 
 
 def run_kind(kind: str, values: Mapping[str, Any]) -> None:
