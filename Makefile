@@ -26,12 +26,10 @@ SHARED := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 ROOM ?=
 TEST_OPTIONS ?= -m 'not exhaustive and not slow'
 
-LOWEST_ROOMS := problem drafts verifiers
-
-# What these ask for is the package and pytest; the others want libraries beside them.
-LEAN_ROOMS := decoding drafts planning prefix_search problem trees verifiers
-CDD_ROOMS := cddlib_checks cli
-NEEDED := $(if $(ROOM),$(if $(filter-out $(LEAN_ROOMS),$(ROOM)),.test) $(if $(filter $(CDD_ROOMS),$(ROOM)),.cdd),.test .cdd)
+# What these ask for is the package and pytest; the others want libraries beside them, and those with
+# files of cddlib's cddlib.
+LEAN_ROOMS := decoding drafts prefix_search problem trees verifiers
+NEEDED := $(if $(ROOM),$(if $(filter-out $(LEAN_ROOMS),$(ROOM)),.test) $(if $(wildcard tests/$(ROOM)/*cddlib*.py),.cdd),.test .cdd)
 # Folders that have a target of their own, which sets up what they need.
 BESIDE := $(patsubst %,test-%,$(subst pytorch,torch,$(filter pytorch models engines shipped servers cluster stress,$(ROOM))))
 
@@ -47,7 +45,9 @@ test: $(VENV)/.pytest $(NEEDED:%=$(VENV)/%)  ## the test suite, all but what is 
 	$(SHARED) $(ROOM:%=tests/%) $(KERNEL_TESTS:%=--ignore=%) $(PYTEST_OPTIONS)
 endif
 
-# In an environment of its own; typer's own warnings of these versions are no errors.
+# In an environment of its own.
+LOWEST_ROOMS := problem drafts verifiers
+
 test-lowest:  ## the lean rooms and a table of rates with the lowest versions that are declared
 	PIP_CONSTRAINT=lowest.txt $(MAKE) VENV=.venv-lowest .venv-lowest/.pytest
 	.venv-lowest/bin/mdsd-opt rates -k 2 --no-progress > .venv-lowest/.rates

@@ -256,3 +256,25 @@ def test_the_newest_numba_that_is_allowed_is_the_one_tested() -> None:
     assert bound is not None
     assert pinned is not None
     assert int(bound[1]) == int(pinned[1]) + 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no passwd")
+def test_a_user_without_a_home_compiles_anew(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import pwd
+
+    def unknown(uid: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    for name in ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    numba_cache.say_once.cache_clear()
+
+    @numba_cache.kernel
+    def one_more(x: float) -> float:
+        return x + 1.0
+
+    assert one_more(1.0) == 2.0
+    assert "found no folder to keep compiled kernels in" in caplog.text

@@ -107,8 +107,8 @@ TOO_LARGE: dict[str, Callable[[], Any]] = {
     "importance_sampling, size": rated("importance_sampling", replaced(5000, 2), size=5000),
     "gumbel": rated("gumbel", replaced(5000, MILLION)),
     "gumbel given drafts": verified("gumbel", replaced(50, 1000)),
-    "kseq exact": verified("kseq", replaced(50, MILLION), exact=True),
-    "optimal exact": verified("optimal", replaced(50, MILLION), exact=True),
+    "kseq exact": verified("kseq", replaced(50, MILLION // 10), exact=True),
+    "optimal exact": verified("optimal", replaced(50, MILLION // 10), exact=True),
     "potentials": rated(
         "optimal", mo.MixtureDrafts([(0.5, replaced(50, MILLION)), (0.5, different(50, 2))])
     ),

@@ -171,7 +171,8 @@ class TestSourceDistribution:
         (path,) = dist.glob("*.tar.gz")
         with tarfile.open(path) as archive:
             names = {name.partition("/")[2] for name in archive.getnames()}
-        assert {"README.md", "LICENSE", "Makefile", "pyproject.toml", "scripts/make-venv"} <= names
+        assert {"README.md", "LICENSE", "Makefile", "pyproject.toml"} <= names
+        assert {".ci/run", "constraints.txt", "lowest.txt", "scripts/make-venv"} <= names
         for folder in ("tests", "examples", "benchmarks", "docs"):
             sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).glob("*.py")}
             assert sources <= names

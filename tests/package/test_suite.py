@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import conftest
@@ -149,7 +150,7 @@ import pytest
 
 PROGRAM = "import time; print(time.monotonic() / time.clock_gettime(time.CLOCK_MONOTONIC))"
 
-@pytest.mark.parametrize("n", range(9))
+@pytest.mark.parametrize("n", range(5))
 def test_clocks(n):
     times = float(os.environ["MDSD_OPT_SLOW"])
     here = time.monotonic() / time.clock_gettime(time.CLOCK_MONOTONIC)
@@ -159,23 +160,23 @@ def test_clocks(n):
 """
 
 
-@pytest.mark.parametrize("processes", [(), ("-n", "1")], ids=["alone", "workers"])
 def test_clocks_of_all_processes_are_slowed_and_the_order_is_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: tuple[str, ...]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MDSD_OPT_SLOW", raising=False)
     for name in ("one", "two"):
         (tmp_path / f"test_{name}.py").write_text(CLOCKED)
 
-    def order(seed: int) -> list[str]:
-        told = run_of_tests(tmp_path, "--slow", "5", "--seed-order", str(seed), *processes)
+    def order(seed: int, *options: str) -> list[tuple[str, str]]:
+        told = run_of_tests(tmp_path, "--slow", "5", "--seed-order", str(seed), *options)
         assert f"--slow 5 --seed-order {seed}" in told
-        return re.findall(r"(test_\w+\.py)::test_clocks(\[\d\])", "\n".join(told))
+        found = re.findall(r"(test_\w+\.py)::test_clocks(\[\d\])", "\n".join(told))
+        return [*dict.fromkeys(found)]  # workers are told of twice
 
     first = order(1)
-    assert len({*first}) == 18
-    assert first == order(1) != order(2)
-    assert len({name for name, _ in first[: len(first) // 2]}) == 1
+    assert len({*first}) == 10
+    assert len({name for name, _ in first[:5]}) == 1
+    assert first == order(1, "-n", "1") != order(2)
 
 
 def test_what_is_skipped_without_a_module_runs_in_make_test_or_beside() -> None:
@@ -198,6 +199,51 @@ def test_all_that_asks_for_a_compiler_of_kernels_is_run_with_one() -> None:
         if re.search(r"kernel_device|kernel_budget\.nvrtc", path.read_text(encoding="utf-8"))
     }
     assert asking <= {*words}
+
+
+def imported(path: Path) -> set[str]:
+    """Modules that a file of tests imports, whether it can do without them or not."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("importorskip"):
+            names |= {str(x.value) for x in node.args[:1] if isinstance(x, ast.Constant)}
+    return names
+
+
+def needed_by(room: Path) -> set[str]:
+    """Packages that the room's tests import, and those that what they share with others imports."""
+    files, names = set[Path](), set[str]()
+    rest = [*room.rglob("*.py")]
+    while rest:
+        files.add(path := rest.pop())
+        found = imported(path)
+        names |= {name.partition(".")[0] for name in found}
+        shared = (TESTS.joinpath(*name.split(".")).with_suffix(".py") for name in found)
+        rest += [each for each in shared if each.exists() and each not in files]
+    return names
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="needs make")
+@pytest.mark.parametrize(
+    "room", sorted({path.relative_to(TESTS).parts[0] for path in TESTS.glob("*/test_*.py")})
+)
+def test_make_test_sets_up_what_a_room_needs(room: str) -> None:
+    """Each room alone, where nothing has been installed: the commands that make would run."""
+    command = ["make", "-n", "test", "VENV=.venv-none", f"ROOM={room}", "TEST_OPTIONS="]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert re.search(rf"-m pytest .*\btests/{room}\b", told)
+    if room in conftest.BESIDE:
+        return
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    names = (x for x in groups["dependency-groups"]["test"] if isinstance(x, str))
+    of_tests = {re.split(r"[^\w-]", name)[0].replace("-", "_") for name in names}
+    needed = needed_by(TESTS / room)
+    assert "--group test" in told or not needed & of_tests
+    assert ("[cdd,ppl]" in told) == ("cdd" in needed or room == "cli")
 
 
 def test_each_folder_beside_has_a_target() -> None:
@@ -233,17 +279,33 @@ def test_ci_begins_with_the_commands_of_the_readme_in_an_environment_of_their_ow
     of_readme = [call for call in calls if call.startswith("VENV=.venv-readme ")]
     assert calls[0] == of_readme[0] == "VENV=.venv-readme demo"
     assert [call.split()[1] for call in of_readme] == ["demo", "test"]
-    others = [call for call in calls if call not in of_readme]
+    assert re.search(r"SLOW=5 SEED=\d+ ", of_readme[1])
+    (lowest,) = [call for call in calls if call.startswith("test-lowest ")]
+    others = [call for call in calls if call not in (*of_readme, lowest)]
     assert all(call.startswith("VENV=.venv-more ") for call in others)
     for target in ("lint", "docs", "test-kernels", "test-stress", "test-slow", "test-torch"):
         assert re.search(rf" {target}\b", " ".join(others))
 
 
-@pytest.mark.parametrize("fails", ["readme demo", "readme test", "install", "lint", "test-torch"])
+@pytest.mark.parametrize(
+    "fails", ["readme demo", "readme test", "install", "lint", "test-lowest", "test-torch"]
+)
 def test_ci_fails_where_any_part_does_and_goes_on(tmp_path: Path, fails: str) -> None:
     code, calls, output = run_of_ci(tmp_path, f'"{fails}"')
     assert code != 0
     assert "test-torch" in calls[-1]
-    assert len(calls) == 8
+    assert len(calls) == 9
     if fails != "test-torch":
         assert "failed: " in output
+
+
+def test_the_lowest_versions_are_those_that_are_declared() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lowest = (ROOT / "lowest.txt").read_text(encoding="utf-8")
+    pinned = dict(re.findall(r"^([\w-]+)==([\d.]+)$", lowest, re.MULTILINE))
+    declared = dict(re.findall(r"([\w-]+)>=([\d.]+)", " ".join(project["dependencies"])))
+    assert len(declared) == len(project["dependencies"])
+    for name, version in declared.items():
+        assert pinned[name].removesuffix(".0") == version.removesuffix(".0"), name
+    recipe = (ROOT / "conda" / "meta.yaml").read_text(encoding="utf-8")
+    assert dict(re.findall(r"- ([\w-]+) >=([\d.]+)", recipe)).items() >= declared.items()
