@@ -182,10 +182,8 @@ def test_a_method_that_goes_on_is_stopped() -> None:
                 time.sleep(0.01)
 
     before = signal.getsignal(signal.SIGALRM)
-    began = time.process_time()
     with pytest.raises(SolverError, match=r"'goes_on' did not end within the limit of 0\.2 s"):
         mo.solve(PROBLEM, goes_on, time_limit=0.2)
-    assert time.process_time() - began < 5
     assert signal.getsignal(signal.SIGALRM) is before
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
