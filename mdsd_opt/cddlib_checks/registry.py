@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from mdsd_opt.cddlib_checks import prefixes, provers, random_trials, rule_bounds
+from mdsd_opt.cddlib_checks import blind_rules, prefixes, provers, random_trials, rule_bounds
 from mdsd_opt.cddlib_checks.condition import acceptance_polytope
 from mdsd_opt.cddlib_checks.draft_laws import (
     battery,
@@ -481,6 +481,19 @@ def gains_of_drafts_fall(v: int, k: int, draft: Any) -> list[Job]:
 def gains_of_distinct_drafts_fall(v: int, k: int, draft: Any) -> list[Job]:
     """alpha* without replacement is concave in K"""
     return [Job("exact rates", rule_bounds.gains_rise, _of_size(v, k))]
+
+
+@claim(
+    "this package",
+    "dimensions of all rules and of those named, for all q on a grid at once",
+    smallest=(3, 1),
+    proof="docs/theory/what-a-verifier-sees.md#k-drafts",
+)
+def rules_without_q_have_one_form(v: int, k: int, draft: Any) -> list[Job]:
+    """on V >= 2K + 1 tokens a rule that sees q at its drafts alone, lossless for every q, differs
+    from the target only by what it draws from the chance q(U) that the next draw repeats
+    """
+    return [Job("dimensions", blind_rules.form, _of_size(v, k), decides=True)]
 
 
 def _near_miss_jobs(name: str, scheme: str) -> Jobs:

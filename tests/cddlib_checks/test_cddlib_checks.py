@@ -17,6 +17,7 @@ import mdsd_opt as mo
 from mdsd_opt import cddlib_checks
 from mdsd_opt.cddlib_checks import (
     Inequality,
+    blind_rules,
     checking,
     cones,
     double_description,
@@ -89,7 +90,10 @@ def says_something(name, v, k):
 
 
 SIZES = [(2, 2), (3, 3), (4, 2), (5, 3)]
-FEWER = {"value_of_two_classes": SIZES[:2]}
+FEWER = {
+    "value_of_two_classes": SIZES[:2],
+    "rules_without_q_have_one_form": [(2, 1), (3, 1), (5, 1), (5, 2), (6, 2), (7, 3)],
+}
 ALL_SIZES = [(name, v, k) for name in TRUE for v, k in FEWER.get(name, SIZES)]
 
 
@@ -141,6 +145,13 @@ def test_six_tokens_four_drafts(name):
 def test_smallest_sizes(v, k):
     for name in ("acceptance_one", "optimal_value", "q_convexity", "vertex_counts", "projection"):
         assert cddlib_checks.check(name, vocab_size=v, num_drafts=k).holds is True
+
+
+@pytest.mark.parametrize(("v", "k", "others"), [(2, 1, 2), (4, 2, 5), (6, 3, 14)])
+def test_on_fewer_tokens_rules_without_q_have_other_forms(v, k, others):
+    found = blind_rules.form(v, k)
+    assert found.holds is None
+    assert found.reason.startswith(f"{others} dimensions are not named")
 
 
 def test_tokens_that_are_never_drafted():
