@@ -46,7 +46,10 @@ from .problem import (
 from .servers import (
     ServerReport as ServerReport, audit_server as audit_server, audit_tokens as audit_tokens,
 )
-from .solvers import Relaxation as Relaxation, methods as methods, relax as relax, solve as solve
+from .solvers import (
+    Relaxation as Relaxation, linear_programme as linear_programme, methods as methods,
+    relax as relax, solve as solve,
+)
 from .verifiers import (
     WorstCase as WorstCase, WorstTree as WorstTree, worst_case as worst_case,
 )

@@ -2,8 +2,8 @@
 
 - `method`: what a solver says of itself, and the budget over which it is refused
 - `subset_selection`: the best prefix of an order, at any size; exact arithmetic as well
-- `full_lp`, `dual_lp`, `truncated_lp`: linear programmes, stated in `formulations`, solved by
-  `highs_backend` or `cvxpy_backend`
+- `full_lp`, `dual_lp`, `truncated_lp`: linear programmes, stated in `linear_programmes`, solved by
+  `highs_backend` or `cvxpy_backend`, read in `rounding`; `export` gives them away
 - `max_flow`: the same network in integers, by `dinic_kernels`
 - `submodular`: no order of the tokens is needed; certified from below
 - `threshold_subset`: a good subset for different models in a few passes, with `scan_kernels`
@@ -15,7 +15,8 @@ To read one, begin with `subset_selection`: all have its shape, a `solve` and a 
 import lazy_loader
 
 __all__ = [
-    "Found", "Method", "Status", "exact_optimum", "get", "methods", "register", "solve",
+    "Found", "LinearProgramme", "Method", "Status", "exact_optimum", "get", "linear_programme",
+    "methods", "register", "solve",
 ]  # fmt: skip
 
 __getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,3 +1,4 @@
+from .export import FORMS as FORMS, linear_programme as linear_programme
 from .frontier.chains import frontier_of as frontier_of
 from .frontier.curve import CostCurve as CostCurve
 from .frontier.distances import distances as distances
@@ -10,6 +11,7 @@ from .frontier.rules import (
     NAMED_RULES as NAMED_RULES, FrontierPoint as FrontierPoint, RulePoint as RulePoint,
     survey_frontier as survey_frontier, survey_rules as survey_rules,
 )
+from .linear_programmes import LinearProgramme as LinearProgramme
 from .max_flow import IntegerMasses as IntegerMasses, integer_masses as integer_masses
 from .method import Method as Method
 from .registry import (

@@ -1,4 +1,4 @@
-"""Packing LPs through CVXPY, with any solver it finds installed."""
+"""Linear programmes through CVXPY, with any solver it finds installed."""
 
 from __future__ import annotations
 
@@ -9,87 +9,101 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Vector
 from mdsd_opt.errors import MissingExtra, SolverError, UnknownName
-from mdsd_opt.solvers.highs_backend import TOLERANCE, LpResult, SparseMatrix
+from mdsd_opt.solvers.highs_backend import TOLERANCE, LpResult, Programme
 
-#: Factors of the numbers: HiGHS has absolute tolerances, so it gets large ones; others scale.
-_SCALES = {"HIGHS": 1e6}
+#: Options of the solvers that stand for a tolerance, and for a limit in seconds.
 _TOLERANCES = {
-    "HIGHS": {"primal_feasibility_tolerance": TOLERANCE, "dual_feasibility_tolerance": TOLERANCE}
+    "HIGHS": ("primal_feasibility_tolerance", "dual_feasibility_tolerance"),
+    "CLARABEL": ("tol_gap_abs", "tol_gap_rel", "tol_feas"),
+    "SCS": ("eps_abs", "eps_rel"),
+    "OSQP": ("eps_abs", "eps_rel"),
 }
-_TIME_LIMITS = {"HIGHS": "time_limit", "CLARABEL": "time_limit", "SCS": "time_limit_secs"}
+_TIME_LIMITS = {"HIGHS": "time_limit", "CLARABEL": "time_limit", "SCS": "time_limit_secs",
+                "OSQP": "time_limit"}  # fmt: skip
 
 
-def maximise(
-    objective: Vector,
-    matrix: SparseMatrix,
-    row_upper: Vector,
-    column_upper: Vector,
-    solver: str = "HIGHS",
-    time_limit: float | None = None,
-    scale: float | None = None,
-) -> LpResult:
-    """Solve max c.x, A x <= b, 0 <= x <= u; the duals are those of A x <= b.
+def model(programme: Programme) -> tuple[Any, Any, Any]:
+    """Problem of CVXPY, its variable, and its constraint A_ub x <= b_ub.
 
-    Bounds are multiplied by `scale`, by default what suits the solver, and the point divided by it.
-    Raises `MissingExtra` where CVXPY is not installed, `UnknownName`, which lists those that are,
-    where the solver is not, and `SolverError`, with its own words, where it failed.
+    Raises `MissingExtra` where CVXPY is not installed.
     """
     try:
         import cvxpy as cp
     except ImportError as error:
         raise MissingExtra.of("CVXPY", "cvxpy", "backend 'cvxpy'") from error
-    from scipy.sparse import csr_array
+    lower, upper = programme.bounds.T
+    x = cp.Variable(programme.c.size, name="x", nonneg=not lower.any())
+    rows = programme.A_ub @ x <= programme.b_ub
+    bounded = np.flatnonzero(np.isfinite(upper))
+    limits = [x[bounded] <= upper[bounded]] if bounded.size else []
+    return cp.Problem(cp.Minimize(programme.c @ x), [rows, *limits]), x, rows
+
+
+def solve(
+    programme: Programme,
+    solver: str = "HIGHS",
+    time_limit: float | None = None,
+    tolerance: float | None = None,
+    verbose: bool = False,
+) -> LpResult:
+    """Solve a programme; HiGHS, whose tolerances are absolute, gets its masses scaled up.
+
+    Raises `MissingExtra` where CVXPY is not installed, `UnknownName`, which lists those that are,
+    where the solver is not, and `SolverError`, with its own words, where it failed.
+    """
+    solver = solver.upper()
+    factor, scaled = 1.0, programme
+    if solver == "HIGHS":
+        scaled, factor = programme.scaled()
+    shape = programme.A_ub.shape
+    if 0 in shape:
+        finite = np.where(np.isfinite(programme.bounds[:, 1]), programme.bounds[:, 1], 0.0)
+        return LpResult(finite * (programme.c < 0), np.zeros(shape[0]), True, 0, "nothing to do")
+    problem, x, rows = model(scaled)
+    import cvxpy as cp
 
     installed = cp.installed_solvers()
-    if solver.upper() not in installed:
+    if solver not in installed:
         raise UnknownName.among("cvxpy solver", solver, installed)
-    if 0 in matrix.shape:  # nothing to bound, or nothing to choose
-        finite = np.where(np.isfinite(column_upper), column_upper, 0.0)
-        return LpResult(finite, np.zeros(matrix.shape[0]), True, 0, "nothing to do")
-    solver = solver.upper()
-    scale = _SCALES.get(solver, 1.0) if scale is None else scale
-    a = csr_array((matrix.values, (matrix.rows, matrix.columns)), shape=matrix.shape)
-    x = cp.Variable(matrix.shape[1], nonneg=True)
-    rows = a @ x <= row_upper * scale
-    bounded = np.flatnonzero(np.isfinite(column_upper))
-    constraints = [rows]
-    if bounded.size:
-        constraints.append(x[bounded] <= column_upper[bounded] * scale)
-    problem = cp.Problem(cp.Maximize(objective @ x), constraints)
-    options = dict(_TOLERANCES.get(solver, {}))
+    options = dict.fromkeys(_TOLERANCES.get(solver, ()), tolerance) if tolerance else {}
+    if solver == "HIGHS":
+        options = dict.fromkeys(_TOLERANCES[solver], max(tolerance or 0.0, TOLERANCE))
     if time_limit is not None and solver in _TIME_LIMITS:
         options[_TIME_LIMITS[solver]] = float(time_limit)
+    silent = contextlib.nullcontext() if verbose else _silent_stdout()
     try:
-        with warnings.catch_warnings(), _silent_stdout():
-            warnings.simplefilter("ignore")  # inaccurate solutions are told by the certificate
-            problem.solve(solver=solver, **options)
+        with warnings.catch_warnings(), silent:
+            warnings.simplefilter("ignore")  # inaccurate solutions are told by their bounds
+            problem.solve(solver=solver, verbose=verbose, **options)
     except cp.SolverError as error:
         if time_limit is not None:
-            return _unsolved(matrix, f"{solver}: {error}")
+            return _unsolved(shape, f"{solver}: {error}")
         raise SolverError(f"cvxpy with {solver}: {error}") from error
     except ValueError as error:  # e.g. a solver for another class of problems
         raise SolverError(f"cvxpy with {solver}: {error}") from error
     if x.value is None:
         if problem.status == "user_limit":
-            return _unsolved(matrix, f"{solver}: {problem.status}")
+            return _unsolved(shape, f"{solver}: {problem.status}")
         raise SolverError(f"cvxpy with {solver} ended with {problem.status!r}")
     statistics = problem.solver_stats
+    point, duals = (np.asarray(y, dtype=np.float64) for y in (x.value, rows.dual_value))
+    point, duals = programme.unscaled(point, duals, factor)
     return LpResult(
-        point=np.clip(np.asarray(x.value, dtype=np.float64) / scale, 0.0, column_upper),
-        row_duals=np.asarray(rows.dual_value, dtype=np.float64),
+        point=point,
+        row_duals=duals,
         optimal=problem.status in ("optimal", "optimal_inaccurate"),
         iterations=int(getattr(statistics, "num_iters", None) or 0),
         message=f"cvxpy with {solver}: {problem.status}",
     )
 
 
-def _unsolved(matrix: SparseMatrix, message: str) -> LpResult:
-    return LpResult(np.zeros(matrix.shape[1]), np.zeros(matrix.shape[0]), False, 0, message)
+def _unsolved(shape: tuple[int, int], message: str) -> LpResult:
+    return LpResult(np.zeros(shape[1]), np.zeros(shape[0]), False, 0, message)
 
 
 @contextlib.contextmanager

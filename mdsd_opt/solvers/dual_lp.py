@@ -8,9 +8,10 @@ import numpy as np
 
 from mdsd_opt.errors import UnknownName
 from mdsd_opt.problem import Found, Status, TransportProblem
-from mdsd_opt.solvers.formulations import rounded_subset, support_network
-from mdsd_opt.solvers.full_lp import BACKENDS, Backend, feasible_plan
+from mdsd_opt.solvers.full_lp import BACKENDS, Backend, deadline_of
+from mdsd_opt.solvers.linear_programmes import support_network
 from mdsd_opt.solvers.method import DEFAULT_MAX_BYTES, Method, Needs
+from mdsd_opt.solvers.rounding import evidence
 
 #: Most arcs, which still solve in about a minute on one core.
 _MAX_VARIABLES = 1_000_000
@@ -22,6 +23,8 @@ def solve(
     *,
     backend: str = "highs",
     solver: str = "HIGHS",
+    tolerance: float | None = None,
+    verbose: bool = False,
     time_limit: float | None = None,
     max_variables: int = _MAX_VARIABLES,
     max_bytes: int = DEFAULT_MAX_BYTES,
@@ -40,8 +43,8 @@ def solve(
     backend : {"highs", "cvxpy"}
     solver : str
         Any installed solver, for backend "cvxpy".
-    time_limit : float, optional
-        Seconds.
+    tolerance, verbose, time_limit
+        As in `mdsd_opt.solvers.full_lp.solve`.
     max_variables, max_bytes : int
         Budget; variables are the arcs (rows).
 
@@ -67,15 +70,14 @@ def solve(
         max_variables=max_variables,
         max_bytes=max_bytes,
     ).require()
+    chosen = Backend(backend, "simplex", solver, deadline_of(time_limit), tolerance, verbose)
     start = time.perf_counter()
     law = problem.drafts.support_law()
-    network = support_network(problem, law)
+    programme = support_network(problem, law).programme("dual")
     build_seconds = time.perf_counter() - start
-    chosen = Backend(backend, solver=solver, time_limit=time_limit)
-    lp = chosen.cover(network)
+    lp = chosen.solve(programme)
     price = np.clip(lp.point[: problem.vocab_size], 0.0, 1.0)
-    upper, subset = rounded_subset(problem, law, price)
-    plan = feasible_plan(problem, law, lp.row_duals)
+    plan, upper, subset = evidence(problem, law, lp.row_duals, price, None, lp.optimal)
     lower = min(plan.value, upper)
     return Found(
         acceptance_rate=lower,
@@ -103,5 +105,5 @@ METHOD = Method(
     needs="any scheme; backend 'highs' or 'cvxpy'",
     exact=True,
     solve=solve,
-    loads=("highspy",),
+    loads=("highspy", "scipy.sparse"),
 )

@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Vector
-from mdsd_opt.base.arrays import frozen, weighted_count
+from mdsd_opt.base.arrays import weighted_count
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.errors import InvalidInput, UnknownName
-from mdsd_opt.problem import (
-    Found,
-    PlanBasis,
-    Status,
-    TransportPlan,
-    TransportProblem,
-    clip_to_marginals,
-)
+from mdsd_opt.problem import Found, PlanBasis, Status, TransportProblem
 from mdsd_opt.solvers import cvxpy_backend, highs_backend
-from mdsd_opt.solvers.formulations import (
+from mdsd_opt.solvers.highs_backend import LpResult
+from mdsd_opt.solvers.linear_programmes import (
+    LinearProgramme,
     TransportNetwork,
-    on_supports,
-    pair_lp,
-    rounded_subset,
+    pair_programme,
     support_network,
     tuple_network,
 )
-from mdsd_opt.solvers.highs_backend import LpResult, PackingLp
 from mdsd_opt.solvers.method import DEFAULT_MAX_BYTES, Method, Needs
+from mdsd_opt.solvers.rounding import evidence, on_supports
 
 FORMULATIONS = ("auto", "supports", "pair", "tuples")
 ALGORITHMS = ("auto", "simplex", "ipm")
@@ -43,32 +39,33 @@ _BYTES = {"highs": 1000, "cvxpy": 3000}
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """Backend that solves the LP: options of `solve`."""
+    """Backend that solves the LP: options of `solve`, and when its time is over."""
 
-    backend: str = "highs"
-    algorithm: str = "auto"
-    solver: str = "HIGHS"
-    time_limit: float | None = None
+    backend: str
+    algorithm: str
+    solver: str
+    deadline: float
+    tolerance: float | None
+    verbose: bool
 
-    def maximise(self, lp: PackingLp) -> LpResult:
-        """Solve a packing LP; the simplex goes without presolve, which here only costs time."""
+    def solve(self, programme: LinearProgramme) -> LpResult:
+        left = max(0.0, self.deadline - time.perf_counter())
+        options: Any = (None if left == inf else left, self.tolerance, self.verbose)
         if self.backend == "cvxpy":
-            return cvxpy_backend.maximise(*lp, self.solver, self.time_limit)
+            return cvxpy_backend.solve(programme, self.solver, *options)
         inner = self.algorithm == "ipm"
-        algorithm = "ipm" if inner else "simplex"
-        return highs_backend.maximise(*lp, algorithm, presolve=inner, time_limit=self.time_limit)
-
-    def cover(self, network: TransportNetwork) -> LpResult:
-        """Solve the dual form, min p.u + W.v, u_i + v_S >= 1 on every arc; row duals are masses."""
-        if self.backend == "cvxpy":
-            return _covered_by_cvxpy(network, self.solver, self.time_limit)
-        return _covered_by_highs(network, self.time_limit)
+        return highs_backend.solve(programme, "ipm" if inner else "simplex", *options)
 
     @property
     def version(self) -> str:
         from importlib.metadata import version
 
         return version("highspy" if self.backend == "highs" else "cvxpy")
+
+
+def deadline_of(time_limit: float | None) -> float:
+    """When a limit that begins now is over."""
+    return inf if time_limit is None else time.perf_counter() + time_limit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,6 +87,8 @@ def solve(
     formulation: str = "auto",
     algorithm: str = "auto",
     solver: str = "HIGHS",
+    tolerance: float | None = None,
+    verbose: bool = False,
     time_limit: float | None = None,
     max_variables: int | None = None,
     max_bytes: int = DEFAULT_MAX_BYTES,
@@ -116,15 +115,19 @@ def solve(
         primal form.
     solver : str
         Any installed solver, for backend "cvxpy".
+    tolerance : float, optional
+        Distance of the bounds that is enough; CVXPY's solvers have their own otherwise.
+    verbose : bool
+        Show the backend's log on stdout.
     time_limit : float, optional
-        Seconds.
+        Seconds for building and solving.
     max_variables, max_bytes : int, optional
         Budget.
 
     Returns
     -------
     Found
-        Status LIMIT with the bounds at hand if time ran out.
+        Status LIMIT if time ran out, with the better of the backend's bounds and those of one pass.
 
     Raises
     ------
@@ -136,9 +139,9 @@ def solve(
     _check_choices(backend, formulation, algorithm)
     formulation = _formulation(problem, formulation)
     needs(problem, formulation, backend, max_variables, max_bytes).require()
+    chosen = Backend(backend, algorithm, solver, deadline_of(time_limit), tolerance, verbose)
     start = time.perf_counter()
     law = problem.drafts.support_law()
-    chosen = Backend(backend, algorithm, solver, time_limit)
     build_seconds = time.perf_counter() - start
     if formulation == "supports":
         network = support_network(problem, law)
@@ -146,13 +149,15 @@ def solve(
         solution = _solve_network(network, chosen)
     else:
         solution = (_on_pairs if formulation == "pair" else _on_tuples)(problem, law, chosen)
-    plan = feasible_plan(problem, law, solution.mass, solution.basis)
-    upper, subset = rounded_subset(problem, law, solution.price)
+    optimal = solution.lp.optimal
+    plan, upper, subset = evidence(
+        problem, law, solution.mass, solution.price, solution.basis, optimal
+    )
     return Found(
         acceptance_rate=plan.value,
         lower_bound=plan.value,
         upper_bound=upper,
-        status=Status.OPTIMAL if solution.lp.optimal else Status.LIMIT,
+        status=Status.OPTIMAL if optimal else Status.LIMIT,
         subset=subset,
         plan=plan,
         message=f"{formulation} formulation. {solution.lp.message}",
@@ -176,16 +181,8 @@ METHOD = Method(
     needs="any scheme; backend 'highs' or 'cvxpy'",
     exact=True,
     solve=solve,
-    loads=("highspy",),
+    loads=("highspy", "scipy.sparse"),
 )
-
-
-def feasible_plan(
-    problem: TransportProblem, law: SupportLaw, mass: Vector, basis: PlanBasis | None = None
-) -> TransportPlan:
-    """Plan with the masses of the arcs, clipped to the marginals."""
-    plan = TransportPlan(law.tokens, law.offsets, mass, basis=basis)
-    return replace(plan, mass=frozen(clip_to_marginals(plan, problem.target, law.mass)))
 
 
 def needs(
@@ -238,72 +235,46 @@ def _on_tuples(problem: TransportProblem, law: SupportLaw, chosen: Backend) -> P
 
 
 def _solve_network(network: TransportNetwork, chosen: Backend) -> PrimalDual:
-    """Solve the packing LP of a network, or its dual form, for masses and prices."""
-    num_tokens = network.target.size
-    bounds = np.concatenate([network.target, network.mass])
+    """Solve the LP of a network, or its dual, for masses and prices."""
+    tokens = network.target.size
+    dual = chosen.backend == "highs" and chosen.algorithm != "ipm"
+    lp = chosen.solve(network.programme("dual" if dual else "primal"))
+    mass, price = (lp.row_duals, lp.point) if dual else (lp.point, lp.row_duals)
     basis = None
-    if chosen.backend == "highs" and chosen.algorithm != "ipm":
-        lp = chosen.cover(network)
-        mass, price = np.maximum(lp.row_duals, 0.0), lp.point[:num_tokens]
-        if lp.basic_rows is not None and lp.basic_columns is not None:
-            # A tight row of the dual form is a basic arc, a price at zero a basic slack.
-            slack = ~lp.basic_columns
-            basis = PlanBasis(~lp.basic_rows, slack[:num_tokens], slack[num_tokens:])
-    else:
-        free = np.full(network.num_arcs, np.inf)
-        ones = np.ones(network.num_arcs)
-        lp = chosen.maximise(PackingLp(ones, network.packing_matrix(), bounds, free))
-        mass, price = lp.point, lp.row_duals[:num_tokens]
-        if lp.basic_columns is not None and lp.basic_rows is not None:
-            slack = lp.basic_rows
-            basis = PlanBasis(lp.basic_columns, slack[:num_tokens], slack[num_tokens:])
-    return PrimalDual(mass, np.clip(price, 0.0, 1.0), basis, lp, network.num_arcs, bounds.size)
+    if lp.basic_rows is not None and lp.basic_columns is not None:
+        # A tight row of the dual is a basic arc, a price at zero a basic slack.
+        arcs, slack = lp.basic_columns, lp.basic_rows
+        if dual:
+            arcs, slack = ~lp.basic_rows, ~lp.basic_columns
+        basis = PlanBasis(arcs, slack[:tokens], slack[tokens:])
+    price = np.clip(price[:tokens], 0.0, 1.0)
+    num_rows = tokens + network.mass.size
+    return PrimalDual(mass, price, basis, lp, network.num_arcs, num_rows)
 
 
-def _covered_by_highs(network: TransportNetwork, time_limit: float | None) -> LpResult:
-    """Solve the dual form by the simplex; costs are scaled up, as tolerances are absolute."""
-    bounds = np.concatenate([network.target, network.mass])
-    scale = 1e6 / bounds.max()
-    result = highs_backend.solve_lp(
-        maximise=False,
-        objective=bounds * scale,
-        matrix=network.covering_matrix(),
-        row_lower=np.ones(network.num_arcs),
-        row_upper=np.full(network.num_arcs, np.inf),
-        column_upper=np.full(bounds.size, np.inf),
-        presolve=True,
-        time_limit=time_limit,
-    )
-    return replace(result, row_duals=result.row_duals / scale)
-
-
-def _covered_by_cvxpy(network: TransportNetwork, solver: str, time_limit: float | None) -> LpResult:
-    """Solve the dual form as the packing LP of its complement, y = 1 - (u, v) in [0, 1].
-
-    u_i + v_S >= 1 becomes y_i + y_S <= 1, and min b.(u, v) becomes max b.y.
-    """
-    bounds, ones = np.concatenate([network.target, network.mass]), np.ones(network.num_arcs)
-    result = cvxpy_backend.maximise(
-        bounds, network.covering_matrix(), ones, np.ones(bounds.size), solver, time_limit, scale=1.0
-    )
-    return replace(result, point=1.0 - result.point)
+def pairs_of(
+    problem: TransportProblem, law: SupportLaw
+) -> tuple[LinearProgramme, NDArray[np.intp], NDArray[np.intp]]:
+    """Programme on pairs, and the first arcs of the sets of one token and of two."""
+    sizes = np.diff(law.offsets)
+    single, pair = law.offsets[:-1][sizes == 1], law.offsets[:-1][sizes == 2]
+    fixed = weighted_count(law.tokens[single], law.mass[sizes == 1], problem.vocab_size)
+    ends = law.tokens[pair], law.tokens[pair + 1]
+    programme = pair_programme(problem.target, fixed, *ends, law.mass[sizes == 2])
+    return programme, single, pair
 
 
 def _on_pairs(problem: TransportProblem, law: SupportLaw, chosen: Backend) -> PrimalDual:
     p = problem.target
-    sizes = np.diff(law.offsets)
-    single = law.offsets[:-1][sizes == 1]
-    pair = law.offsets[:-1][sizes == 2]
-    fixed = weighted_count(law.tokens[single], law.mass[sizes == 1], p.size)
-    first, second, pair_mass = law.tokens[pair], law.tokens[pair + 1], law.mass[sizes == 2]
-    lp = chosen.maximise(pair_lp(p, fixed, first, second, pair_mass))
+    programme, single, pair = pairs_of(problem, law)
+    lp = chosen.solve(programme)
     # Masses that each set hands to its tokens, then the part that is accepted.
     handed = np.zeros(law.num_arcs)
-    handed[single] = law.mass[sizes == 1]
+    handed[single] = law.mass[np.diff(law.offsets) == 1]
     handed[pair] = lp.point[p.size :]
-    handed[pair + 1] = pair_mass - lp.point[p.size :]
+    handed[pair + 1] = programme.bounds[p.size :, 1] - lp.point[p.size :]
     selected = weighted_count(law.tokens, handed, p.size)
     share = np.minimum(1.0, np.divide(p, selected, out=np.ones_like(p), where=selected > 0))
     # The price of the target's mass is what the price of selected mass leaves of one.
     price = np.clip(1.0 - lp.row_duals, 0.0, 1.0)
-    return PrimalDual(handed * share[law.tokens], price, None, lp, p.size + first.size, p.size)
+    return PrimalDual(handed * share[law.tokens], price, None, lp, programme.c.size, p.size)

@@ -24,8 +24,8 @@ from mdsd_opt.base.checked import checked_integer
 from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
 from mdsd_opt.problem import Found, Status, TransportPlan, TransportProblem
 from mdsd_opt.solvers import highs_backend
-from mdsd_opt.solvers.formulations import pair_lp
 from mdsd_opt.solvers.highs_backend import LpResult
+from mdsd_opt.solvers.linear_programmes import LinearProgramme, pair_programme
 from mdsd_opt.solvers.method import DEFAULT_MAX_BYTES, Method, Needs
 
 #: Most variables, unless the caller sets another limit: about size 1,000.
@@ -193,7 +193,7 @@ METHOD = Method(
     needs="two independent drafts or more",
     exact=False,
     solve=solve,
-    loads=("highspy",),
+    loads=("highspy", "scipy.sparse"),
 )
 
 
@@ -325,25 +325,46 @@ def _truncated(
 def _choose(
     pairs: TruncatedPairs, fixed: Floats, time_limit: float | None
 ) -> tuple[Matrix, LpResult]:
-    r"""Maximise sum t over t_i <= p_i, t_i <= fixed_i + sum_j share_ij, share_ij + share_ji = w_ij.
+    """Shares, [a, b] the mass of the pair of the a-th and b-th free token that selects the a-th.
 
-    One column :math:`x_{ij} = share_{ij} \in [0, w_{ij}]` stands for each pair i < j, so that
-    :math:`t_i - \sum_{j>i} x_{ij} + \sum_{j<i} x_{ji} \le fixed_i + \sum_{j<i} w_{ji}`. Returns the
-    shares, [a, b] the mass of the pair of the a-th and b-th free token that selects the a-th, and
-    what HiGHS says; its row duals are the gain from one more unit of selected mass.
+    The row duals of what HiGHS says are the gain from one more unit of selected mass.
     """
-    mass = pairs.free_pair_mass
-    p = pairs.p[pairs.free]
-    size = p.size
-    first, second = np.triu_indices(size, 1)
-    pair_mass = mass[first, second]
-    result = highs_backend.maximise(
-        *pair_lp(p, fixed, first, second, pair_mass), time_limit=time_limit
-    )
+    programme = _programme(pairs, fixed)
+    result = highs_backend.solve(programme, time_limit=time_limit)
+    size = pairs.free.size
     share = np.zeros((size, size))
+    first, second = np.triu_indices(size, 1)
     share[first, second] = result.point[size:]
-    share[second, first] = pair_mass - share[first, second]
+    share[second, first] = programme.bounds[size:, 1] - share[first, second]
     return share, result
+
+
+def _programme(pairs: TruncatedPairs, fixed: Floats, others: float = 0.0) -> LinearProgramme:
+    """Programme of the free tokens, which are selected with `fixed` anyway."""
+    first, second = np.triu_indices(pairs.free.size, 1)
+    masses = pairs.free_pair_mass[first, second]
+    p = pairs.p[pairs.free]
+    return pair_programme(p, fixed, first, second, masses, "truncated", pairs.free, others)
+
+
+def programme_of(
+    problem: TransportProblem,
+    size: int | None = None,
+    rule: str = DEFAULT_RULE,
+    order: str = "surplus",
+) -> LinearProgramme:
+    """Programme of two drafts, or of the last stage; the stages before it are solved."""
+    check_names(rule, order)
+    *earlier, last = _independent_drafts(problem)
+    (one,) = _checked_sizes(size, problem.vocab_size)
+    selection = earlier[0]
+    for played in rounds(problem.target, earlier, one, rule, order):
+        selection = played.selection
+    pairs = _truncated(problem.target, selection, last, one, rule, order)
+    fixed = pairs.fixed_selection()
+    accepted = np.minimum(problem.target, fixed)
+    accepted[pairs.free] = 0.0
+    return _programme(pairs, fixed[pairs.free], float(accepted.sum()))
 
 
 def _suggested_subset(pairs: TruncatedPairs, selection: Floats, shadow_price: Floats) -> Flags:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from itertools import combinations, pairwise, product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,8 @@ from support.strategies import distributions
 
 import mdsd_opt as mo
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
-from mdsd_opt.solvers import exact_optimum
-from mdsd_opt.solvers.highs_backend import SparseMatrix, maximise
+from mdsd_opt.solvers import exact_optimum, highs_backend
+from mdsd_opt.solvers.highs_backend import Programme
 from mdsd_opt.solvers.truncated_lp import TruncatedPairs, stable_order
 
 F = Fraction
@@ -285,13 +286,17 @@ def test_options_are_checked(options: dict[str, Any], message: str) -> None:
 
 
 def test_a_model_that_highs_refuses_is_an_error() -> None:
+    entry = (np.ones(1), np.array([7]), np.array([0, 1]))  # there is no such row
+    programme = Programme(
+        c=-np.ones(1),
+        A_ub=SimpleNamespace(
+            shape=(1, 1), format="csc", data=entry[0], indices=entry[1], indptr=entry[2]
+        ),
+        b_ub=np.ones(1),
+        bounds=np.array([[0.0, 1.0]]),
+    )
     with pytest.raises(mo.MdsdError, match="HiGHS refused the model"):
-        maximise(
-            objective=np.ones(1),
-            matrix=SparseMatrix((1, 1), np.array([7]), np.array([0]), np.ones(1)),  # no such row
-            row_upper=np.ones(1),
-            column_upper=np.ones(1),
-        )
+        highs_backend.solve(programme)
 
 
 def test_every_choice_of_three_free_tokens_agrees_with_the_definition() -> None:

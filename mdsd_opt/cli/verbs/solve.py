@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,6 +31,10 @@ def solve(
     ] = None,
     backend: Annotated[str | None, "Of the linear programmes: highs or cvxpy."] = None,
     size: Annotated[str | None, "Of the truncated LP: numbers and ranges, as 5,20,100."] = None,
+    export: Annotated[
+        Path | None, "Also write the linear programme to this .mps or .lp file, before solving."
+    ] = None,
+    export_form: Annotated[str, "Of --export: primal, dual, truncated, pair or tuples."] = "primal",
     subset: Annotated[bool, "Show the tokens of the best subset."] = False,
     plan: Annotated[bool, "Show the transport plan."] = False,
     dual: Annotated[bool, "Show the prices that prove the upper bound."] = False,
@@ -48,7 +53,7 @@ def solve(
     from mdsd_opt.cli.report import methods
     from mdsd_opt.cli.view import Drawing, Form, Section, View, present
     from mdsd_opt.problem import load_problem
-    from mdsd_opt.solvers import get
+    from mdsd_opt.solvers import get, linear_programme
 
     look_here_for_modules()
     for name in method or []:
@@ -58,30 +63,35 @@ def solve(
     sizes = [] if size is None else options.parse_numbers(size, "--size")
     form = Form(as_json=as_json, **asdict(picture))
     loaded = load_problem(problem)
-    rows = methods.method_rows(
+    if export is not None:
+        programme = linear_programme(loaded, export_form)
+        programme.save(export)
+        rows, columns = programme.A_ub.shape
+        print(f"wrote {export}: {export_form}, {rows:,} rows, {columns:,} columns", file=sys.stderr)
+    found = methods.method_rows(
         loaded, method, exact=exact, time_limit=time_limit, backend=backend, sizes=sizes
     )
     title = (
         f"{problem}: V = {loaded.vocab_size:,}, K = {loaded.num_drafts}, "
         f"{loaded.drafts.scheme} drafts"
     )
-    refused = [(row.label, row.refusal) for row in rows if row.refusal]
+    refused = [(row.label, row.refusal) for row in found if row.refusal]
     wanted = [name for name, on in (("subset", subset), ("plan", plan), ("dual", dual)) if on]
     document = {
         "problem": str(problem),
         "scheme": loaded.drafts.scheme,
         "vocab_size": loaded.vocab_size,
         "num_drafts": loaded.num_drafts,
-        "methods": [{**row.to_dict(), **row.evidence(wanted)} for row in rows],
+        "methods": [{**row.to_dict(), **row.evidence(wanted)} for row in found],
     }
     tables = [
-        Section(table=methods.methods_table(rows, title)),
+        Section(table=methods.methods_table(found, title)),
         Section(values=refused, inline=True),
     ]
-    tables += [Section(table=table) for table in methods.evidence_tables(rows, wanted)]
+    tables += [Section(table=table) for table in methods.evidence_tables(found, wanted)]
     has_plan = picture.plot is not None and loaded.vocab_size != 3
-    drawn: Any = methods.with_plan(rows).solution if has_plan else loaded
+    drawn: Any = methods.with_plan(found).solution if has_plan else loaded
     drawing = Drawing(lambda: plots.plan(drawn).figure, title=title)
-    present(View(title, tables, [methods.conclusion(rows)], document, drawing), form)
-    if any(row.certificate is not None and not row.certificate.valid for row in rows):
+    present(View(title, tables, [methods.conclusion(found)], document, drawing), form)
+    if any(row.certificate is not None and not row.certificate.valid for row in found):
         raise typer.Exit(1)
