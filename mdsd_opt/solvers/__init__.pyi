@@ -1,4 +1,4 @@
-from .export import FORMS as FORMS, linear_programme as linear_programme
+from .export import linear_programme as linear_programme
 from .frontier.chains import frontier_of as frontier_of
 from .frontier.curve import CostCurve as CostCurve
 from .frontier.distances import distances as distances

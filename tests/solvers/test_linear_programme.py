@@ -19,7 +19,8 @@ from support.strategies import Case, cases
 
 import mdsd_opt as mo
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
-from mdsd_opt.solvers import FORMS, LinearProgramme, linear_programme
+from mdsd_opt.solvers import LinearProgramme, linear_programme
+from mdsd_opt.solvers.export import FORMS
 from mdsd_opt.solvers.linear_programmes import names_of
 
 linprog = pytest.importorskip("scipy.optimize").linprog
