@@ -27,6 +27,7 @@ from mdsd_opt.auditing.sight import Sight
 from mdsd_opt.auditing.trace_input import recorded_steps
 from mdsd_opt.auditing.trace_rows import FirstTokens, LaterTokens, first_tokens, later_tokens
 from mdsd_opt.base.array_types import Tokens, Vector
+from mdsd_opt.base.checked import check_truth
 from mdsd_opt.base.sampling import FilterKeywords, Sampling, softmax
 from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.errors import InvalidInput
@@ -132,6 +133,9 @@ def audit_trace(
     """
     rest: dict[str, Any] = {**keywords}
     rates = {name: rest.pop(name) for name in RateKeywords.__annotations__ if name in rest}
+    if unknown := rest.keys() - FilterKeywords.__annotations__.keys():
+        raise InvalidInput(f"audit_trace takes no {', '.join(sorted(unknown))}: leave it out")
+    check_truth(logits=logits)
     sides = Sampling.of_both(sampling=sampling, **rest)
     if not logits and sides != (Sampling(), Sampling()):
         raise InvalidInput(

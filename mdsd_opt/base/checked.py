@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf, nan
 from numbers import Real
 from operator import index
@@ -67,6 +68,21 @@ def of_kind(value: Any, kind: type[T], name: str, wanted: str) -> T:
     if isinstance(value, kind):
         return value
     raise InvalidInput(f"{name} is a {type(value).__name__}: give {wanted}")
+
+
+def check_truth(**options: Any) -> None:
+    """Raise `InvalidInput` unless each of some options, by their names, is True or False."""
+    for name, value in options.items():
+        if not isinstance(value, bool | np.bool_):
+            raise InvalidInput(f"{name} is {value!r:.60}: give True or False")
+
+
+def checked_names(values: Any, name: str) -> list[str]:
+    """One name or several as a list; `InvalidInput` for anything else."""
+    several = [values] if isinstance(values, str) else values
+    if not isinstance(several, Iterable) or not all(isinstance(x, str) for x in several):
+        raise InvalidInput(f"{name} is {values!r:.60}: give a name, or several in a list")
+    return [*several]
 
 
 def check_confidence(confidence: Any, name: str = "confidence") -> None:

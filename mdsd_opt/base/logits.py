@@ -20,7 +20,7 @@ from mdsd_opt.base.arrays import (
     require_broadcast,
     spread,
 )
-from mdsd_opt.base.checked import floats
+from mdsd_opt.base.checked import check_truth, floats
 from mdsd_opt.base.sampling import Sampling, SamplingKeywords
 from mdsd_opt.errors import InvalidInput
 
@@ -131,6 +131,7 @@ class Logits:
         min_p: float | None = None,
         joint: bool = False,
     ) -> None:
+        check_truth(pad=pad, mask_draft=mask_draft, joint=joint)
         sides = Sampling.of_both(
             temperature, draft_temperature, top_k, top_p, min_p, sampling, draft_sampling, joint
         )

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from threading import Timer
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
+from mdsd_opt.base.checked import check_truth
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -92,6 +94,8 @@ def token_progress_bar(
     Steps with 0 tokens were done in an earlier run: they count neither for the speed nor for the
     estimate of the end. None: tokens are not counted.
     """
+    if wanted is not None:
+        check_truth(progress=wanted)
     if wanted is False or (wanted is None and not sys.stderr.isatty()):
         yield lambda steps, tokens: None
         return

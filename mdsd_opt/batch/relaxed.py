@@ -9,7 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.checked import checked_amount
+from mdsd_opt.base.checked import checked_amount, checked_names
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.batch.batch import RowWork, paired_rows
 from mdsd_opt.batch.rates import checked_counts
@@ -106,7 +106,7 @@ def relaxed_rates(
     name, budget = the_budget({"tv": tv, "kl": kl, "chi2": chi2})
     listed = tuple(budget) if isinstance(budget, Iterable) else (budget,)
     amounts = tuple(float(checked_amount(name, amount)) for amount in listed)
-    schemes = (drafts,) if isinstance(drafts, str) else tuple(drafts)
+    schemes = checked_names(drafts, "drafts")
     for subject, values in ((name, amounts), ("drafts", schemes)):
         if not values:
             raise InvalidInput(f"{subject} is empty: give at least one")

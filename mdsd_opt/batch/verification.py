@@ -153,11 +153,10 @@ def _checked_uniforms(uniforms: Any, index_shape: tuple[int, ...]) -> Floats:
     """Random numbers as checked rows, shape (num_rows, 4)."""
     values = to_numpy(uniforms, "uniforms").astype(np.float64)
     width = len(Uniforms._fields)
-    if values.shape != (*index_shape, width) or not ((values >= 0) & (values < 1)).all():
-        raise InvalidInput(
-            f"uniforms have shape {values.shape}: give numbers of [0, 1), of shape "
-            f"{(*index_shape, width)}"
-        )
+    if values.shape != (*index_shape, width):
+        raise InvalidInput(f"uniforms have shape {values.shape}: give {(*index_shape, width)}")
+    if (wrong := values[~((values >= 0) & (values < 1))]).size:
+        raise InvalidInput(f"uniforms have a {wrong[0]}: give numbers of [0, 1)")
     return np.ascontiguousarray(values.reshape(-1, width))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mdsd_opt._version import __version__
-from mdsd_opt.base.files import atomic_write, file_sha256, file_size, read_json, unreadable
+from mdsd_opt.base.files import atomic_write, file_sha256, file_size, path_of, read_json, unreadable
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.corpora.rates import combinations
 from mdsd_opt.errors import InvalidInput, UnreadableFile
@@ -289,7 +289,7 @@ def open_corpus(folder: str | os.PathLike[str]) -> Corpus:
     UnreadableFile
         No such folder, no shard in it, or a shard of the manifest is missing.
     """
-    folder = Path(folder)
+    folder = path_of(folder, "folder")
     try:
         names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
     except OSError as error:

@@ -12,6 +12,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import to_numpy, weighted_count
+from mdsd_opt.base.checked import check_confidence
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.batch import interval_ends
 from mdsd_opt.errors import InvalidInput, MdsdError, UnreadableFile
@@ -92,6 +93,7 @@ def accepted_rates(
     counts = _integers(accepted, "accepted")
     if counts.ndim != 1 or counts.size == 0:
         raise InvalidInput(f"accepted has shape {counts.shape}: give one number for each step")
+    check_confidence(confidence)
     drafts, depths = (
         _for_each(value, name, counts.size)
         for value, name in ((num_drafts, "num_drafts"), (depth, "depth"))

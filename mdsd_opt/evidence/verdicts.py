@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from mdsd_opt.base.checked import real
 from mdsd_opt.errors import InvalidInput
 
 #: Answers of `Report.verdict_class`.
@@ -41,10 +42,12 @@ class Bar:
     tolerate_edge: float = 1e-12
 
     def __post_init__(self) -> None:
-        if not 0 < self.detect <= 1:
-            raise InvalidInput(f"detect is {self.detect}: give a total variation above 0, up to 1")
-        if not 0 <= self.tolerate_edge <= 1:
-            raise InvalidInput(f"tolerate_edge is {self.tolerate_edge}: give a probability")
+        if not 0 < real(self.detect) <= 1:
+            raise InvalidInput(
+                f"detect is {self.detect!r}: give a total variation above 0, up to 1"
+            )
+        if not 0 <= real(self.tolerate_edge) <= 1:
+            raise InvalidInput(f"tolerate_edge is {self.tolerate_edge!r}: give a probability")
 
     def answer(self, report: Any) -> str:
         """One of `ANSWERS`, for a report, or the audit of an engine."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mdsd_opt.base.files import path_of
 from mdsd_opt.base.installed import loaded
 from mdsd_opt.base.registry import files_that_declare
 from mdsd_opt.errors import InvalidInput, MdsdError, UnreadableFile
@@ -74,7 +75,10 @@ def _texts(
     path: PathLike | Sequence[PathLike], seconds: float = 10.0
 ) -> Iterator[tuple[str, str | None]]:
     """Name of each file, as messages have it, and its text, or None if it has arrays."""
-    for x in dict.fromkeys([path] if isinstance(path, (str, os.PathLike)) else path):
+    several = path if isinstance(path, list | tuple) else [path]
+    for x in dict.fromkeys(
+        str(path_of(each)) if not isinstance(each, str) else each for each in several
+    ):
         name = name_of(x)
         yield name, None if Path(name).suffix in steps.ARRAYS else text_of(x, seconds)
 

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from mdsd_opt.base.checked import checked_integer
+from mdsd_opt.base.checked import checked_integer, checked_names
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.frames import document
 from mdsd_opt.base.keywords import by_place
@@ -342,6 +342,7 @@ def advise(
     costs = StepCosts(**{name: reading.pop(name) for name in COST_NAMES if name in reading})
     if checked_integer(max_drafts, "max_drafts") > MAX_DRAFTS:
         raise InvalidInput(f"max_drafts is {max_drafts}: give 1 to {MAX_DRAFTS}")
+    schemes = checked_names(schemes, "schemes")
     names = list(dict.fromkeys(["with_replacement", *schemes]))
     rated = names, verifier, min(max_drafts, MAX_WIDTH)
     common: dict[str, Any] = {"num_threads": num_threads, "progress": progress}

@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from mdsd_opt.base.checked import checked_amount
+from mdsd_opt.base.checked import checked_amount, checked_integer
 from mdsd_opt.base.files import atomic_write, read_json
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 from mdsd_opt.trees import Topology
@@ -78,12 +78,13 @@ class StepCosts:
                 _check_table(name, cost, "texts")
             elif not callable(cost) and checked_amount(name, cost) == inf:
                 raise InvalidInput(f"{name} is infinite: give milliseconds")
-        if self.batch_size < 1 or self.batch_size % 1:
-            raise InvalidInput(f"batch_size is {self.batch_size}: give an integer of at least 1")
-        if self.draft_passes is not None and (self.draft_passes < 0 or self.draft_passes % 1):
-            raise InvalidInput(f"draft_passes is {self.draft_passes}: give an integer from 0 on")
+        checked_integer(self.batch_size, "batch_size")
+        if self.draft_passes is not None:
+            checked_integer(self.draft_passes, "draft_passes", 0)
         if isinstance(self.rows_ms, Mapping):
             _check_table("rows_ms", self.rows_ms, "rows")
+        elif self.rows_ms is not None and not callable(self.rows_ms):
+            raise InvalidInput(f"rows_ms is {self.rows_ms!r:.60}: give a table, {{1: 20, 8: 21}}")
         self.target_pass(self.batch_size)
         self.draft_pass()
 

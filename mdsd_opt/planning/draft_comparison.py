@@ -10,15 +10,19 @@ from typing import Any, Unpack
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.checked import checked_integer
+from mdsd_opt.base.checked import check_truth, checked_integer
 from mdsd_opt.base.frames import document
 from mdsd_opt.base.logits import Logits, LogitsKeywords
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.planning.advice import Advice, advise
+from mdsd_opt.planning.costs import COST_NAMES
 from mdsd_opt.planning.draft_search import DraftRows, Rated
 from mdsd_opt.planning.options import speedup_cell
+
+#: Keywords of `advise` that each draft has alike.
+_COSTS = ("max_drafts", *(x for x in COST_NAMES if x not in ("target_ms", "draft_ms")))
 
 #: Positions whose laws are mixed at once: some 80 MB at V = 150,000.
 _AT_ONCE = 64
@@ -193,8 +197,13 @@ def compare_drafts(
     >>> mo.compare_drafts([[2.0, 1.0, 0.0]], drafts).best[1]
     'a'
     """
-    if len(drafts) < 2:
-        raise InvalidInput("drafts: give logits of two or more drafts by their names")
+    named = isinstance(drafts, Mapping) and all(isinstance(name, str) for name in drafts)
+    if not named or len(drafts) < 2:
+        raise InvalidInput(
+            f"drafts is {'a mapping' if named else f'{drafts!r:.60}'}: give logits of two or more "
+            "drafts by their names, as {'a': ..., 'b': ...}"
+        )
+    check_truth(mixtures=mixtures)
     if any(" | " in name for name in drafts):
         raise InvalidInput('a name of a draft has " | " in it, which stands for two together')
     ks = [num_drafts] if isinstance(num_drafts, (int, np.integer)) else [*num_drafts]
@@ -203,6 +212,8 @@ def compare_drafts(
         raise InvalidInput("num_drafts is empty: give some K, such as (1, 2, 4)")
     if draft_ms is not None and target_ms is None:
         raise InvalidInput("draft_ms goes with target_ms")
+    if costs is not None and not (isinstance(costs, Mapping) and {*costs} <= {*_COSTS}):
+        raise InvalidInput(f"costs is {costs!r:.60}: give a mapping of {', '.join(_COSTS)}")
     pairs = {name: Logits(target_logits, of, **options) for name, of in drafts.items()}
     rows = {name: DraftRows.of(pair, sequence, num_threads) for name, pair in pairs.items()}
     shapes = {name: pair.draft.shape[:-1] for name, pair in pairs.items()}

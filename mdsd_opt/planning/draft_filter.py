@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, Unpack
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.checked import check_confidence, checked_integer
+from mdsd_opt.base.checked import check_confidence, checked_integer, floats, of_kind
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput
@@ -218,10 +218,13 @@ def _grid(
     target: Sampling, filters: Iterable[Sampling] | None, temperatures: Iterable[float] | None
 ) -> list[Sampling]:
     """Settings of every filter at every temperature, each once."""
-    choices = list(FILTERS if filters is None else filters)
+    choices = list(FILTERS if filters is None else of_kind(filters, Iterable, "filters", "a list"))
     if not all(isinstance(x, Sampling) for x in choices):
         raise InvalidInput(f"filters is {choices!r:.60}: give some of mdsd_opt.Sampling(top_k=...)")
-    warm = TEMPERATURES if temperatures is None else tuple(temperatures)
+    warm = of_kind(
+        TEMPERATURES if temperatures is None else temperatures, Iterable, "temperatures", "a list"
+    )
+    warm = floats([*warm], "temperatures").ravel().tolist()
     every = [Sampling(), target, *choices]
     return list(
         dict.fromkeys(

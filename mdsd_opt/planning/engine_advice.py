@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypedDict, Unpack
 
@@ -188,6 +188,8 @@ def counts_given(
                 "drafted, by_position, steps and sequence are in the file: leave them out"
             )
         return read_counts(accepted, depth)
+    if sequence is not None and (by_position is not None or np.ndim(accepted) == 0):
+        raise InvalidInput("sequence goes with accepted of single steps: leave it out with totals")
     if by_position is not None:
         return _of_positions(by_position, drafted, depth, steps)
     if accepted is None:
@@ -213,10 +215,11 @@ def _of_totals(
         raise InvalidInput("the totals say nothing of steps: give drafted, or the number of steps")
     source = "the totals" if by_position is None else "by_position"
     totals = {"accepted": accepted, "drafted": drafted, "steps": steps, "depth": depth}
+    told = {name: Told(name, _number(x, name)) for name, x in totals.items() if x is not None}
     try:
         counts = counts_of(
         source,
-        *(None if x is None else Told(name, float(x)) for name, x in totals.items()),
+        **told,
         positions=None if by_position is None else Told("by_position", by_position),
         unit="runs", assumed=steps is not None and steps <= 1,
         )  # fmt: skip
@@ -230,7 +233,9 @@ def _of_totals(
 def _of_positions(
     positions: Any, drafted: float | None, depth: int | None, steps: float | None
 ) -> AcceptedCounts:
-    if len(positions) == 2 and np.ndim(positions[0]) == 1:
+    if not isinstance(positions, Sequence | np.ndarray):
+        raise InvalidInput(f"by_position is {positions!r:.60}: give shares, or (counts, steps)")
+    if len(positions) == 2 and isinstance(positions[0], Sequence | np.ndarray):
         positions, steps = positions
     shares = [_number(x, "by_position") for x in positions]
     if depth is not None and depth != len(shares):

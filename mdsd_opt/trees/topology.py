@@ -36,6 +36,9 @@ Rates = RateTable | Callable[[Floats], RateTable]
 #: Most levels of a tree; no model reads its drafts as far ahead.
 MAX_DEPTH = 1000
 
+#: Most drafts of a tree that is built.
+_MOST_NODES = 200_000
+
 #: Number of drafts in the sparse default: more where acceptance is likely, as in EAGLE's tree.
 _SPARSE: dict[Place, int] = {
     (): 4, (0,): 3, (1,): 2, (2,): 1, (3,): 1,
@@ -193,7 +196,8 @@ def k_ary(num_drafts: int, depth: int) -> Topology:
 
 def balanced(num_drafts: int, num_nodes: int) -> Topology:
     """Topology of `num_drafts` after every node, level by level, up to `num_nodes` drafts."""
-    check_counts(num_drafts=num_drafts, num_nodes=num_nodes)
+    check_counts(num_drafts=num_drafts)
+    _check_size(num_nodes, num_drafts)
     places: dict[Place, int] = {}
     waiting: deque[Place] = deque([()])
     rest = num_nodes
@@ -203,6 +207,13 @@ def balanced(num_drafts: int, num_nodes: int) -> Topology:
         rest -= places[place]
         waiting.extend((*place, rank) for rank in range(places[place]))
     return Topology(places, f"{num_drafts}-ary{num_nodes}")
+
+
+def _check_size(num_nodes: int, num_drafts: int = 2) -> None:
+    """Raise `InvalidInput` for a tree that would take too long to build."""
+    most = MAX_DEPTH if num_drafts == 1 else _MOST_NODES
+    if checked_integer(num_nodes, "num_nodes") > most:
+        raise InvalidInput(f"num_nodes is {num_nodes}: give up to {most:,} drafts of a tree")
 
 
 def sparse(num_nodes: int | None = None) -> Topology:
@@ -216,7 +227,7 @@ def sparse(num_nodes: int | None = None) -> Topology:
     """
     if num_nodes is None:
         return Topology(_SPARSE, "sparse")
-    check_counts(num_nodes=num_nodes)
+    _check_size(num_nodes)
     places: dict[Place, int] = {}
     waiting: list[tuple[int, Place]] = [(1, (0,))]
     for _ in range(num_nodes):
@@ -251,7 +262,7 @@ def whole_paths(num_paths: int, depth: int) -> Topology:
 
 def parse_topology(text: str) -> Tree:
     """Tree by its name, such as "4x3", "chain5", "paths3x4", "sparse16", or "planned16/4"."""
-    if text == "sparse":
+    if of_kind(text, str, "tree", f"it {_FORMS}") == "sparse":
         return sparse()
     if match := re.fullmatch(r"(chain|sparse|planned|dynamic|auto)(\d{1,4})", text):
         return _SIZED[match[1]](int(match[2]))

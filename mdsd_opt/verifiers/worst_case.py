@@ -15,7 +15,7 @@ from typing import NamedTuple, overload
 import numpy as np
 
 from mdsd_opt.base.array_types import Vector
-from mdsd_opt.base.checked import checked_integer
+from mdsd_opt.base.checked import checked_integer, of_kind
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement, checked_num_drafts
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
@@ -128,7 +128,7 @@ def worst_case(
     -----
     Source: this package.
     """
-    k = checked_num_drafts(num_drafts)
+    k, rule = checked_num_drafts(num_drafts), of_kind(rule, str, "rule", "its name")
     if levels is not None:
         down = {name: make(k) for (name, kind), make in WORST_CASES.items()
                 if kind == "with_replacement" and name in ("optimal", "rrs", "kseq")}  # fmt: skip

@@ -27,6 +27,7 @@ __all__ = [
     "file_size",
     "json_lines",
     "parse_json",
+    "path_of",
     "read_bytes",
     "read_json",
     "unreadable",
@@ -37,6 +38,13 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 #: Largest text file that `read_json` takes, in bytes.
 MAX_JSON_BYTES = 1 << 30
+
+
+def path_of(path: Any, name: str = "path") -> Path:
+    """A path; `InvalidInput` for what is none, such as None."""
+    if isinstance(path, str | os.PathLike):
+        return Path(path)
+    raise InvalidInput(f"{name} is {path!r:.60}: give the name of a file")
 
 
 @contextmanager
@@ -82,7 +90,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 def _places(path: str | os.PathLike[str]) -> tuple[Path, Path]:
     """File to write, through a link instead of over it, and a temporary one beside it."""
     try:
-        target = Path(path).resolve()
+        target = path_of(path).resolve()
         if target.is_dir():
             raise InvalidInput(f"cannot write {path}: it is a folder. Give the name of a file.")
         if target.exists() and not target.is_file():
@@ -118,7 +126,7 @@ def read_bytes(path: str | os.PathLike[str], max_bytes: int) -> bytes:
 def file_size(path: str | os.PathLike[str]) -> int:
     """Size of a file in bytes; `UnreadableFile` if it is missing, or not a regular file."""
     try:
-        status = Path(path).stat()
+        status = path_of(path).stat()
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         raise unreadable(path, error) from error
     if stat.S_ISDIR(status.st_mode):

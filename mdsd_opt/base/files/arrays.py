@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import frozen, to_numpy
-from mdsd_opt.base.files import atomic_write, file_size, parse_json, unreadable
+from mdsd_opt.base.files import atomic_write, file_size, parse_json, path_of, unreadable
 from mdsd_opt.errors import MdsdError, MissingExtra, UnreadableFile
 
 Arrays = dict[str, NDArray[Any]]
@@ -256,7 +256,7 @@ def checked_suffix(
     path: str | os.PathLike[str], known: Mapping[str, str], error: type[MdsdError]
 ) -> str:
     """Suffix of `path` in lower case, or an error that lists the known ones."""
-    suffix = Path(path).suffix.lower()
+    suffix = path_of(path).suffix.lower()
     if suffix not in known:
         listed = ", ".join(f"{name} ({kind})" for name, kind in known.items())
         raise error(f"{path} has the suffix {suffix!r}. Known: {listed}.")

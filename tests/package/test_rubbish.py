@@ -1,0 +1,139 @@
+"""Rubbish at every public callable: a result or one clear error, and nothing that does not end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import rubbish
+
+import mdsd_opt as mo
+from mdsd_opt import batch, corpora, decoding, formats
+from mdsd_opt.errors import MdsdError
+from mdsd_opt.trees import balanced, sparse
+
+#: Doors that do not refuse all of it yet, or whose refusals take more work than a test may.
+OPEN = {
+    "mo.FixedPlusDrafts", "mo.Logits", "mo.acceptance_rates", "mo.advise_from_counts", "mo.audit",
+    "mo.audit_chain", "mo.audit_portfolio", "mo.audit_text", "mo.audit_tokens", "mo.audit_tree",
+    "mo.best_draft_filter", "mo.best_draft_temperature", "mo.check_tree_rule",
+    "mo.compare_draft_schemes", "mo.inclusion_bound", "mo.load_trace",
+    "mo.parametrize_with_checks", "mo.relaxed_rates", "mo.softmax", "mo.solve",
+    "mo.text_stability", "mo.worst_case", "batch.DecisionsPlan", "batch.verify_batch",
+    "cddlib_checks.TextClaim", "cddlib_checks.check", "cddlib_checks.check_condition",
+    "cddlib_checks.conjectures", "cddlib_checks.search", "cddlib_checks.search_laws",
+    "corpora.RatesConfig", "corpora.corpus_rates", "corpora.score_shard", "decoding.PromptLookup",
+    "decoding.RunningRates", "decoding.best_first", "decoding.blind_bound", "decoding.by_position",
+    "decoding.confidence_rates", "decoding.custom_generate", "decoding.generate",
+    "decoding.generate_batch", "decoding.generate_steps", "decoding.grow_by_acceptance",
+    "decoding.place_rates", "decoding.shared_law", "decoding.tree_logits", "decoding.Topology",
+    "decoding.get_rule", "decoding.initial_rates", "decoding.set_targets", "engines.audit_engine",
+    "engines.names", "plots.advice", "plots.bench", "plots.draft_filters", "plots.plan",
+    "plots.rates", "plots.stability", "serving.draft_tree", "serving.greedy_drafts",
+    "serving.rows_of_children", "serving.verify_tree", "serving.verify_tree_of_draws",
+    "solvers.Method", "tree_audit.TableModel",
+}  # fmt: skip
+
+#: Those that are asked with every run of the tests; all that are not open, with the slow ones.
+QUICK = ("decoding.parse_topology", "decoding.chain", "corpora.open_corpus", "solvers.get",
+         "verifiers.get")  # fmt: skip
+
+HELD = sorted(rubbish.doors().keys() - OPEN)
+
+
+def faults(doors: tuple[str, ...]) -> list[Any]:
+    """What a process of its own tells of some doors."""
+    tests = Path(rubbish.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, rubbish.__file__, *doors], capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tests), *sys.path])},
+    )  # fmt: skip
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert told[-1:] == [["ends", ""]], (done.stderr[-2000:], told[-2:])
+    assert [x[1] for x in told if x[0] == "tried"] == [*doors]
+    return [x for x in told if x[0] == "fault"]
+
+
+def test_what_is_open_exists() -> None:
+    assert rubbish.doors().keys() >= OPEN
+    assert {*HELD} >= {*QUICK}
+
+
+def test_rubbish_is_refused() -> None:
+    assert faults(QUICK) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", range(6))
+def test_rubbish_is_refused_everywhere(share: int) -> None:
+    assert faults(tuple(HELD[share::6])) == []
+
+
+def test_the_tester_sees_foreign_errors_and_what_does_not_end() -> None:
+    def endless(x: Any) -> None:
+        while True:
+            abs(0)
+
+    assert rubbish.fault(lambda x: x + 1, {"x": None}).startswith("TypeError")
+    assert rubbish.fault(endless, {"x": None}) == "does not end"
+    assert rubbish.fault(lambda x: x, {"x": None}) == ""
+
+
+ROWS = np.zeros((2, 3))
+LAW = [0.5, 0.5]
+
+#: What was taken, hung, or ended in an error that is not ours, and what each message has to name.
+REFUSED: dict[str, tuple[Any, str]] = {
+    "confidence above one": (
+        lambda: mo.accepted_rates([0, 1, 1], 3, confidence=1.5), "confidence is 1.5"),
+    "confidence of none": (
+        lambda: mo.accepted_rates([0, 1, 1], 3, confidence=0), "confidence is 0"),
+    "confidence in words": (
+        lambda: mo.accepted_rates([0, 1, 1], 3, confidence="x"), "confidence is 'x'"),
+    "a sparse tree": (lambda: sparse(2**30), "num_nodes is"),
+    "a balanced tree": (lambda: balanced(2**70, 2**70), "num_nodes is"),
+    "a long chain": (lambda: balanced(1, 10**5), "num_nodes is"),
+    "rules in a list": (lambda: mo.worst_case(["rrs"], 2), "rule is a list"),
+    "no drafts to compare": (lambda: mo.compare_drafts(ROWS, None, 2), "drafts is None"),
+    "a list of drafts": (lambda: mo.compare_drafts(ROWS, [ROWS] * 2, 2), "drafts is \\["),
+    "numbers for names": (lambda: mo.compare_drafts(ROWS, {1: ROWS, 2: ROWS}, 2), "drafts is"),
+    "unknown costs": (
+        lambda: mo.compare_drafts(ROWS, {"a": ROWS, "b": ROWS}, 2, costs={"x": 1}), "costs is"),
+    "detect in words": (lambda: mo.AuditOptions(detect="x"), "detect is 'x'"),
+    "no schemes to relax": (
+        lambda: mo.relaxed_rates(ROWS, ROWS, 2, None, kl=0.1), "drafts is None"),
+    "no schemes": (lambda: mo.advise(ROWS, ROWS, schemes=None), "schemes is None"),
+    "drafted in words": (lambda: mo.advise_from_counts(1, "x", depth=3), "drafted is 'x'"),
+    "sequence beside totals": (
+        lambda: mo.advise_from_counts(10, 30, depth=3, sequence="rubbish"), "sequence goes with"),
+    "no problem": (lambda: mo.load_problem(None), "path is None"),
+    "no trace": (lambda: mo.load_trace(None), "path is None"),
+    "no corpus": (lambda: corpora.open_corpus(None), "folder is None"),
+    "no prompts": (lambda: corpora.read_prompts(None), "path is None"),
+    "no log": (lambda: formats.summary(None), "path is None"),
+    "no tree": (lambda: decoding.parse_topology(None), "tree is a NoneType"),
+    "an unknown option": (
+        lambda: mo.audit_trace([LAW], [LAW], [[0]], [0], progress=False), "takes no progress"),
+    "truth in words": (
+        lambda: mo.acceptance_rates(ROWS, ROWS, 2, mask_draft="False"), "mask_draft is 'False'"),
+    "progress in words": (
+        lambda: mo.acceptance_rates(ROWS, ROWS, 2, progress="no"), "progress is 'no'"),
+    "a uniform of one": (
+        lambda: batch.verify_batch(ROWS, ROWS, [[0], [1]], uniforms=np.ones((2, 4))), "a 1.0"),
+    "a uniform of nan": (
+        lambda: batch.verify_batch(ROWS, ROWS, [[0], [1]], uniforms=np.full((2, 4), np.nan)),
+        "a nan"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_known_rubbish_is_named(name: str) -> None:
+    call, message = REFUSED[name]
+    with pytest.raises(MdsdError, match=message):
+        call()
