@@ -61,6 +61,7 @@ def check(
     timeout: float = 60.0,
     memory: int | None = DEFAULT_MEMORY,
     progress: Progress | None = None,
+    facets: bool = False,
 ) -> CheckResult:
     """Settle a claim at one size in exact rational arithmetic.
 
@@ -84,6 +85,9 @@ def check(
         Bound on the address space of a part, in bytes; None for no bound.
     progress : callable, optional
         Called about twice a second with a line that says what is going on.
+    facets : bool
+        Whether to wait, up to the timeout, for polyhedra that would only be a second look at a
+        claim that is settled: `polyhedra` then has all facets of cone and polytope.
 
     Returns
     -------
@@ -116,7 +120,7 @@ def check(
     require(engine)
     return _settle(
         conjecture.name, conjecture.statement, conjecture.method, v, k, jobs, engine, timeout,
-        memory, progress,
+        memory, progress, facets,
     )  # fmt: skip
 
 
@@ -167,7 +171,9 @@ def check_condition(
     require(engine)
     job = Job("claimed polytope", claimed_condition, {"drafts": drafts, "claimed": claimed})
     statement = "acceptance one iff " + ", ".join(map(str, claimed)) if claimed else "always one"
-    return _settle("condition", statement, POLYTOPE, v, k, [job], engine, timeout, memory, progress)
+    return _settle(
+        "condition", statement, POLYTOPE, v, k, [job], engine, timeout, memory, progress, True
+    )
 
 
 def _settle(
@@ -181,6 +187,7 @@ def _settle(
     timeout: float,
     memory: int | None,
     progress: Progress | None,
+    facets: bool,
 ) -> CheckResult:
     start = time.perf_counter()
     results: list[tuple[Job, Evidence]] = []
@@ -190,7 +197,7 @@ def _settle(
         # An equal share of what is left: a prover that takes forever must not starve the next.
         passed = time.perf_counter() - start
         seconds = (timeout - passed) / (len(jobs) - number)
-        if settled:
+        if settled and not facets:
             seconds = min(seconds, max(passed, _SECOND_LOOK))
         try:
             evidence = run_in_child(
@@ -201,7 +208,8 @@ def _settle(
                 tick=_ticker(progress, f"{name}, {job.title}"),
             )
         except OutOfBudget as end:
-            why = "not waited for, as this is settled" if settled else end
+            settles_nothing = settled and not facets
+            why = "not waited for, as this is settled" if settles_nothing else end
             unfinished.append(f"{job.title}: {why}")
             continue
         results.append((job, evidence))
@@ -228,6 +236,7 @@ def _settle(
         seconds=time.perf_counter() - start,
         instances=instances,
         method=method,
+        polyhedra=tuple(each for _, e in results for each in e.polyhedra),
     )
 
 

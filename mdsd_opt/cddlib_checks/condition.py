@@ -16,6 +16,7 @@ from typing import Any
 
 from mdsd_opt.cddlib_checks import double_description
 from mdsd_opt.cddlib_checks.draft_laws import document, exact_number, scope_of
+from mdsd_opt.cddlib_checks.polyhedra import Polyhedron
 from mdsd_opt.cddlib_checks.result import Counterexample, Evidence, Inequality, approximate
 from mdsd_opt.cddlib_checks.subsets import (
     SetLaw,
@@ -87,12 +88,20 @@ def claimed_condition(drafts: DraftScheme, claimed: Sequence[Inequality]) -> Evi
     flat = not is_full_dimensional(containment, size)
     facets = () if flat else facets_of(claimed, size)
     sizes["polytope_facets"] = len(facets)
+    polytope = Polyhedron(
+        title=f"targets with acceptance one: {scope_of(drafts)}",
+        variables=tuple(f"p{i}" for i in range(size)),
+        facets=tuple((-x.bound, *x.coefficients) for x in facets),
+        equalities=((-1, *[1] * size),),
+        generators=tuple((1, *point) for point in sorted(points)),
+    )
     if flat:
         del sizes["polytope_facets"]
     return Evidence(
         True,
         scope,
         facets=facets,
+        polyhedra=() if flat else (polytope,),
         sizes=sizes,
         reason="the polytope is not full-dimensional, so no facets are listed" if flat else "",
     )

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mdsd_opt.cddlib_checks.double_description import facets_of_cone
+from mdsd_opt.cddlib_checks.polyhedra import Polyhedron
 from mdsd_opt.cddlib_checks.subsets import Row, describe, draft_sets, mask_of, proper_subsets
 
 
@@ -29,6 +30,7 @@ class ConeFinding:
     unexpected: tuple[str, ...]
     violated: tuple[str, ...]
     redundant: tuple[str, ...]
+    cone: Polyhedron
 
     @property
     def describes_cone(self) -> bool:
@@ -57,6 +59,7 @@ def acceptance_cone(vocab_size: int, sizes: Sequence[int], smallest_subset: int 
     facets, equalities = facets_of_cone(rays)
 
     claimed: dict[Row, str] = {}
+    subsets: dict[Row, int] = {}  # rows of P(A) >= Q(A), by A
     if (
         len(drafted) > 1 or vocab_size == 1
     ):  # with one draft set, W = sum p says nothing beyond p >= 0
@@ -67,8 +70,33 @@ def acceptance_cone(vocab_size: int, sizes: Sequence[int], smallest_subset: int 
     for mask in proper_subsets(vocab_size):
         if mask.bit_count() == 1 or mask.bit_count() >= smallest_subset:
             row = _subset_row(mask, vocab_size, [mask_of(s) for s in drafted])
+            subsets[tuple(row)] = mask
             claimed[tuple(row)] = f"P({describe(mask)}) >= Q({describe(mask)})"
-    return _compare(facets, equalities, claimed, rays)
+
+    def whole(row: Sequence[int], last: int = 0) -> Row:
+        """Row or ray with the last token's coordinate as well, draft sets in their order."""
+        subset = subsets.get(tuple(row))
+        if subset is not None:
+            inside = (-int(mask_of(s) & ~subset == 0) for s in drafted[::-1])
+            return (0, *(subset >> i & 1 for i in range(vocab_size)), *inside)
+        return (*row[: 1 + free], last, *row[:free:-1])
+
+    total = (0, *[1] * vocab_size, *[-1] * len(drafted))
+    cone = Polyhedron(
+        title=f"laws of drafts of {vocab_size} tokens and targets with acceptance one",
+        variables=_variables(vocab_size, drafted[::-1]),
+        facets=tuple(map(whole, sorted(facets))),
+        equalities=(*map(whole, sorted(equalities)), total),
+        generators=tuple(whole((0, *ray), 1 - sum(ray[:free])) for ray in rays),
+        names=tuple(claimed.get(row, "") for row in sorted(facets)),
+    )
+    return _compare(facets, equalities, claimed, rays, cone)
+
+
+def _variables(vocab_size: int, drafted: Sequence[Sequence[int]]) -> tuple[str, ...]:
+    """Names of coordinates, without spaces: p0 of a token, W{0,1} of a draft set."""
+    sets = (f"W{describe(mask_of(s))}".replace(" ", "") for s in drafted)
+    return (*(f"p{i}" for i in range(vocab_size)), *sets)
 
 
 def _subset_row(mask: int, vocab_size: int, drafted: Sequence[int]) -> list[int]:
@@ -106,11 +134,23 @@ def hypograph_cone(vocab_size: int, sizes: Sequence[int]) -> ConeFinding:
         outside = [int(mask_of(s) & ~mask != 0) for s in drafted]
         row = (0, *(mask >> i & 1 for i in range(vocab_size)), *outside, -1)
         claimed[row] = f"a <= P({describe(mask)}) + 1 - Q({describe(mask)})"
-    return _compare(facets, equalities, claimed, rays)
+    cone = Polyhedron(
+        title=f"laws of drafts of {vocab_size} tokens, targets and rates a up to the optimum",
+        variables=(*_variables(vocab_size, drafted), "a"),
+        facets=tuple(sorted(facets)),
+        equalities=tuple(sorted(equalities)),
+        generators=tuple((0, *ray) for ray in rays),
+        names=tuple(claimed.get(row, "") for row in sorted(facets)),
+    )
+    return _compare(facets, equalities, claimed, rays, cone)
 
 
 def _compare(
-    facets: set[Row], equalities: set[Row], claimed: dict[Row, str], rays: Sequence[Sequence[int]]
+    facets: set[Row],
+    equalities: set[Row],
+    claimed: dict[Row, str],
+    rays: Sequence[Sequence[int]],
+    cone: Polyhedron,
 ) -> ConeFinding:
     unexpected = [f"facet {list(row)}" for row in sorted(facets - claimed.keys())]
     unexpected += [f"equality {list(row)}" for row in sorted(equalities)]
@@ -128,6 +168,7 @@ def _compare(
             if row not in facets and any(_product(row, ray) < 0 for ray in rays)
         ),
         redundant=tuple(text for row, text in claimed.items() if row not in facets),
+        cone=cone,
     )
 
 

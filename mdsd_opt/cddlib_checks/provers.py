@@ -54,10 +54,11 @@ def _every_law(vocab_size: int, sizes: Sequence[int]) -> str:
 
 def _cone_evidence(finding: cones.ConeFinding, scope: str) -> Evidence:
     if finding.describes_cone:
-        return Evidence(True, scope, sizes=finding.sizes)
+        return Evidence(True, scope, sizes=finding.sizes, polyhedra=(finding.cone,))
     # A cone has no one instance to show; the polytope of given drafts has.
     wrong = (*finding.unexpected, *finding.violated)
-    return Evidence(None, scope, sizes=finding.sizes, reason=f"the cone differs: {wrong[0]}")
+    reason = f"the cone differs: {wrong[0]}"
+    return Evidence(None, scope, sizes=finding.sizes, reason=reason, polyhedra=(finding.cone,))
 
 
 def acceptance_cone(vocab_size: int, num_drafts: int) -> Evidence:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from mdsd_opt.cddlib_checks.polyhedra import Polyhedron
 from mdsd_opt.cddlib_checks.subsets import mask_of
 
 
@@ -139,6 +140,7 @@ class Evidence:
     facets: tuple[Inequality, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
+    polyhedra: tuple[Polyhedron, ...] = ()
     instances: int = 0
 
 
@@ -165,9 +167,10 @@ class CheckResult:
     counterexamples : tuple of Counterexample
         Each confirmed by a second exact computation.
     facets : tuple of Inequality
-        The facets of the polytope of targets of the drafts in question, if there is one. Those of
-        a cone over all targets and laws of the drafts are only counted, as
-        ``sizes["cone_facets"]``.
+        The facets of the polytope of targets of the drafts in question, if there is one.
+    polyhedra : tuple of Polyhedron
+        The cones over all targets and laws of the drafts, and that polytope: facets, vertices and
+        rays of each, to be printed or saved for other tools.
     scope : str
         Exact scope of the verdict.
     reason : str
@@ -190,6 +193,7 @@ class CheckResult:
     seconds: float
     instances: int = 0
     method: str = ""
+    polyhedra: tuple[Polyhedron, ...] = ()
 
     @property
     def counterexample(self) -> Counterexample | None:
