@@ -10,8 +10,9 @@ from .draft_laws import battery as battery, drafts_for as drafts_for
 from .expressions import TextClaim as TextClaim
 from .law_search import (
     LawCounterexample as LawCounterexample, laws_tried as laws_tried, optimum as optimum,
-    search_laws as search_laws,
+    search_laws as search_laws, search_tables as search_tables,
 )
+from .polyhedra import Polyhedron as Polyhedron
 from .registry import Conjecture as Conjecture
 from .result import (
     CheckResult as CheckResult, Counterexample as Counterexample, Inequality as Inequality,

@@ -89,6 +89,7 @@ def claimed_condition(drafts: DraftScheme, claimed: Sequence[Inequality]) -> Evi
     facets = () if flat else facets_of(claimed, size)
     sizes["polytope_facets"] = len(facets)
     polytope = Polyhedron(
+        kind="polytope",
         title=f"targets with acceptance one: {scope_of(drafts)}",
         variables=tuple(f"p{i}" for i in range(size)),
         facets=tuple((-x.bound, *x.coefficients) for x in facets),

@@ -83,6 +83,7 @@ def acceptance_cone(vocab_size: int, sizes: Sequence[int], smallest_subset: int 
 
     total = (0, *[1] * vocab_size, *[-1] * len(drafted))
     cone = Polyhedron(
+        kind="cone",
         title=f"laws of drafts of {vocab_size} tokens and targets with acceptance one",
         variables=_variables(vocab_size, drafted[::-1]),
         facets=tuple(map(whole, sorted(facets))),
@@ -135,6 +136,7 @@ def hypograph_cone(vocab_size: int, sizes: Sequence[int]) -> ConeFinding:
         row = (0, *(mask >> i & 1 for i in range(vocab_size)), *outside, -1)
         claimed[row] = f"a <= P({describe(mask)}) + 1 - Q({describe(mask)})"
     cone = Polyhedron(
+        kind="cone",
         title=f"laws of drafts of {vocab_size} tokens, targets and rates a up to the optimum",
         variables=(*_variables(vocab_size, drafted), "a"),
         facets=tuple(sorted(facets)),

@@ -1,4 +1,4 @@
-"""Claims about exact optima: a search over laws with small integer weights, shrunk where one fails.
+"""Claims about exact optima: a search over laws of integer weights, shrunk where one fails.
 
 A claim is a function of some laws to a Fraction that is positive where it fails. Nothing is rounded
 on the way, so what is found is a counterexample; that the optima it is about are optima is shown
@@ -7,9 +7,11 @@ twice, by the best of all cuts and by a flow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import permutations, product
 from numbers import Rational
 from typing import Any
 
@@ -27,11 +29,28 @@ from mdsd_opt.problem import TransportProblem, checked_problem
 Law = tuple[Fraction, ...]
 Weights = tuple[tuple[int, ...], ...]
 
+#: Lots of weight that move together: each a law, the tokens from and to which it goes, and units.
+_Move = tuple[tuple[int, int, int, int], ...]
+
+#: Text that a law follows, for claims about tables of laws.
+Text = tuple[int, ...]
+
 #: Most tokens, all of whose subsets are gone through: 4,096 of them.
 _MOST_TOKENS = 12
 
 #: Largest weight that is drawn.
 _MOST_WEIGHT = 9
+
+#: Number of random laws from which an ascent begins, how often each doubles its denominators, and
+#: how many laws all of them try for each random one.
+_STARTS, _DOUBLINGS, _ASCENTS = 4, 20, 4
+
+#: Random moves of two lots of weight at once, for each of one: optima lie on ridges, along which no
+#: single lot leads.
+_JOINT = 8
+
+#: Most laws that are tried to make one that fails simpler.
+_MOST_SHRINKING = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +58,20 @@ class LawSearch:
     """Finding of a search among laws, and on how many of them the claim says something.
 
     It says nothing where its premise is not met, and where it divides by zero.
+
+    Attributes
+    ----------
+    counterexample : LawCounterexample or None
+    nearest : LawCounterexample or None
+        Laws on which the claim came nearest to failing, if it never did: its excess is at most 0.
+    instances : int
+        Number of laws on which the claim says something, those of the ascents among them.
+    trials : int
+        Number of random laws.
     """
 
     counterexample: LawCounterexample | None
+    nearest: LawCounterexample | None
     instances: int
     trials: int
 
@@ -62,7 +92,7 @@ class LawCounterexample:
     excess : Fraction
         Value of the claim, above zero.
     trial : int
-        Number of the trial that found it, from 1, before it was shrunk.
+        Number of the random laws that it comes from, from 1, by an ascent or directly.
     """
 
     laws: tuple[Law, ...]
@@ -115,7 +145,12 @@ def search_laws(
     trials: int = 1000,
     rng: Rng = 0,
 ) -> LawCounterexample | None:
-    """Laws for which a claim fails, as simple as can be; None if no trial found any.
+    """Laws for which a claim fails, as simple as can be; None if none were found.
+
+    Random laws come first. From those on which the claim comes nearest to failing ascents begin,
+    which move one unit of weight from a token to another where the claim then comes nearer, and
+    double all weights where no move does. They try up to four laws for each random one, and reach
+    claims that fail at thin tokens or near one point alone.
 
     Parameters
     ----------
@@ -150,13 +185,51 @@ def search_laws(
     return laws_tried(claim, vocab_size, num_laws, trials, rng).counterexample
 
 
+def search_tables(
+    claim: Callable[[dict[Text, Law], dict[Text, Law]], Fraction],
+    vocab_size: int,
+    depth: int,
+    *,
+    trials: int = 1000,
+    rng: Rng = 0,
+) -> tuple[dict[Text, Law], dict[Text, Law]] | None:
+    """Tables of laws for which a claim about trees of drafts fails; None if none were found.
+
+    Parameters
+    ----------
+    claim : callable
+        Takes p and q, each a law of V Fractions by the text that it follows, texts of up to
+        ``depth - 1`` tokens, and returns a Fraction: how much the claim fails by.
+    vocab_size, depth : int
+        V and the number of levels.
+    trials, rng : optional
+        As for `search_laws`.
+
+    Returns
+    -------
+    tuple of dict or None
+        Tables p and q, as simple as can be.
+    """
+    check_counts(depth=depth)
+    texts = [text for n in range(depth) for text in product(range(vocab_size), repeat=n)]
+
+    def tables(laws: Sequence[Law]) -> tuple[dict[Text, Law], dict[Text, Law]]:
+        p, q = laws[: len(texts)], laws[len(texts) :]
+        return dict(zip(texts, p, strict=True)), dict(zip(texts, q, strict=True))
+
+    found = search_laws(
+        lambda *laws: claim(*tables(laws)), vocab_size, 2 * len(texts), trials=trials, rng=rng
+    )
+    return None if found is None else tables(found.laws)
+
+
 def laws_tried(
     claim: Callable[..., Fraction], vocab_size: int, num_laws: int, trials: int, rng: Rng
 ) -> LawSearch:
     """Search of `search_laws`, with the number of laws that the claim says something of."""
     check_counts(vocab_size=vocab_size, num_laws=num_laws, trials=trials)
     seed = drawn_seed(rng)
-    instances = 0
+    instances, nearest = 0, list[tuple[Fraction, int, Weights]]()
     for trial in range(1, trials + 1):
         chance = np.random.default_rng([seed, trial])
         drawn = chance.integers(0, chance.integers(1, _MOST_WEIGHT, endpoint=True), endpoint=True,
@@ -165,10 +238,83 @@ def laws_tried(
         excess = _excess(claim, weights) if all(map(any, weights)) else None
         instances += excess is not None
         if excess is not None and excess > 0:
-            simple = _shrunk(claim, weights)
-            found = LawCounterexample(_laws(simple), _excess(claim, simple) or excess, trial)
-            return LawSearch(found, instances, trial)
-    return LawSearch(None, instances, trials)
+            return LawSearch(_simple(claim, weights, trial), None, instances, trial)
+        if excess is not None:
+            nearest = sorted([*nearest, (excess, trial, weights)], reverse=True)[:_STARTS]
+    left = _ASCENTS * trials
+    for n, (excess, trial, weights) in enumerate(nearest):
+        share = left - left // 2 if n + 1 < len(nearest) else left  # most to the nearest
+        chance = np.random.default_rng([seed, trial, 1])
+        excess, weights, tried, said = _climbed(claim, weights, excess, share, chance)
+        left, instances = left - tried, instances + said
+        if excess > 0:
+            return LawSearch(_simple(claim, weights, trial), None, instances, trials)
+        nearest[n] = excess, trial, weights
+    best = max(nearest, default=None)
+    near = best and LawCounterexample(_laws(best[2]), best[0], best[1])
+    return LawSearch(None, near, instances, trials)
+
+
+def _climbed(
+    claim: Callable[..., Fraction],
+    weights: Weights,
+    excess: Fraction,
+    most: int,
+    chance: np.random.Generator,
+) -> tuple[Fraction, Weights, int, int]:
+    """Weights on which a claim comes nearer to failing, or fails.
+
+    Returns its value there, how many were tried, and on how many of them the claim says something.
+    """
+    tried, said, helped = 0, 0, list[_Move]()
+    size = len(weights[0])
+    if size == 1:  # there is one law
+        return excess, weights, tried, said
+    single = [(i, a, b) for i in range(len(weights)) for a, b in permutations(range(size), 2)]
+    for _ in range(_DOUBLINGS):
+        weights = tuple(tuple(2 * n for n in row) for row in weights)
+        lots = chance.integers(len(single), size=(_JOINT * len(single), 2)).tolist()
+        units = chance.integers(1, 8, size=(len(lots), 2), endpoint=True).tolist()
+        joint = [((*single[x], m), (*single[y], n))
+                 for (x, y), (m, n) in zip(lots, units, strict=True)]  # fmt: skip
+        moves = deque([*helped, *(((*x, 1),) for x in single), *joint])
+        since, times = 0, 1  # moves that were tried since the last that helped; how far to go
+        while since < len(moves):
+            moved = _moved(weights, moves[0], times)
+            nearer = None
+            if moved is not None:
+                if tried == most:
+                    return excess, weights, tried, said
+                nearer, tried = _excess(claim, moved), tried + 1
+                said += nearer is not None
+            if moved is not None and nearer is not None and nearer > excess:
+                excess, weights, since = nearer, moved, 0
+                if excess > 0:
+                    return excess, weights, tried, said
+                times *= 2  # the same way again, and further
+            elif times > 1:
+                times = 1
+                helped = [moves[0], *(x for x in helped if x != moves[0])][:_JOINT]
+            else:
+                since += 1
+                moves.rotate(-1)
+    return excess, weights, tried, said
+
+
+def _moved(weights: Weights, move: _Move, times: int) -> Weights | None:
+    """Weights after a move, some times over; None where a token has not as much."""
+    rows = [list(row) for row in weights]
+    for i, a, b, units in move:
+        rows[i][a], rows[i][b] = rows[i][a] - times * units, rows[i][b] + times * units
+    return tuple(map(tuple, rows)) if all(min(row) >= 0 for row in rows) else None
+
+
+def _simple(claim: Callable[..., Fraction], weights: Weights, trial: int) -> LawCounterexample:
+    """Simple laws for which a claim fails as it does for these weights."""
+    simple = _shrunk(claim, weights)
+    excess = _excess(claim, simple)
+    assert excess is not None
+    return LawCounterexample(_laws(simple), excess, trial)
 
 
 def _laws(weights: Weights) -> tuple[Law, ...]:
@@ -195,14 +341,20 @@ def _excess(claim: Callable[..., Fraction], weights: Weights) -> Fraction | None
 
 def _shrunk(claim: Callable[..., Fraction], weights: Weights) -> Weights:
     """Lower weights for which the claim fails as well, until none can be lowered further."""
-    for simpler in _simpler(weights):
+    left, ways = _MOST_SHRINKING, _simpler(weights)
+    while left and (simpler := next(ways, None)) is not None:
+        left -= 1
         if (_excess(claim, simpler) or 0) > 0:
-            return _shrunk(claim, simpler)
+            weights, ways = simpler, _simpler(simpler)
     return weights
 
 
 def _simpler(weights: Weights) -> Iterator[Weights]:
-    """Same weights with one removed, halved or lowered by one, the simplest first."""
+    """Same weights with a law's halved, or one removed, halved or lowered, the simplest first."""
+    for i, row in enumerate(weights):
+        half = tuple(n // 2 for n in row)
+        if any(half):
+            yield (*weights[:i], half, *weights[i + 1 :])
     for lowered in (lambda n: 0, lambda n: n // 2, lambda n: n - 1):
         for i, row in enumerate(weights):
             for j, n in enumerate(row):

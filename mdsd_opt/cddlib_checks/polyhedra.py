@@ -1,8 +1,8 @@
-"""Polyhedra of a check as a result: inequalities, vertices and rays, and the files of other tools.
+r"""Polyhedra of a check as a result: inequalities, vertices and rays, and the files of other tools.
 
-The files are those of cddlib, lrs, polymake and Normaliz: a ``.ine`` file holds inequalities, each
-row ``b a_1 .. a_n`` for :math:`b + a x \\ge 0`, a ``.ext`` file holds generators, each row ``1 x``
-for a vertex and ``0 x`` for a ray.
+The files are those of cddlib, which lrs and others read as well: a ``.ine`` file holds
+inequalities, each row ``b a_1 .. a_n`` for :math:`b + a x \ge 0`, a ``.ext`` file holds generators,
+each row ``1 x`` for a vertex and ``0 x`` for a ray.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from mdsd_opt.base.files import atomic_write
 from mdsd_opt.errors import InvalidInput
@@ -21,16 +22,18 @@ Numbers = tuple[Fraction | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Polyhedron:
-    """A polyhedron in exact arithmetic, by its facets and by its vertices and rays.
+    r"""A polyhedron in exact arithmetic, by its facets and by its vertices and rays.
 
     Attributes
     ----------
+    kind : str
+        "cone", over all laws of the drafts and targets, or "polytope", of the targets of one law.
     title : str
         What it holds, in words.
     variables : tuple of str, shape (n,)
         Names of the coordinates: p0, p1, ... are the target's, W{0,1} the mass of that draft set.
     facets : tuple of tuple of Fraction, each of shape (n + 1,)
-        Rows (b, a) of :math:`b + a x \\ge 0`, none implied by the others.
+        Rows (b, a) of :math:`b + a x \ge 0`, none implied by the others.
     equalities : tuple of tuple of Fraction, each of shape (n + 1,)
         Rows (b, a) of :math:`b + a x = 0`.
     generators : tuple of tuple of Fraction, each of shape (n + 1,)
@@ -39,6 +42,7 @@ class Polyhedron:
         Each facet in words of the theory, as ``P({0,1}) >= Q({0,1})``.
     """
 
+    kind: str
     title: str
     variables: tuple[str, ...]
     facets: tuple[Numbers, ...]
@@ -60,6 +64,16 @@ class Polyhedron:
         """All facets, then all equalities, each as a sentence about the variables."""
         facets = [self.written(row) for row in self.facets]
         return facets + [self.written(row, "=") for row in self.equalities]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Description for JSON: inequalities as sentences, vertices and rays as fractions."""
+        return {
+            "kind": self.kind,
+            "title": self.title,
+            "variables": list(self.variables),
+            "inequalities": self.sentences,
+            "generators": [[str(x) for x in row] for row in self.generators],
+        }
 
     def ine(self) -> str:
         """Inequalities and equalities as the text of a ``.ine`` file."""

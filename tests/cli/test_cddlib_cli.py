@@ -125,3 +125,34 @@ def test_bad_input_is_one_line(run, arguments):
     assert done.returncode == 2
     assert done.stderr.startswith("mdsd-opt: error: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_facets_are_printed_and_leave_as_files(run_cli, tmp_path):
+    pytest.importorskip("cdd")
+    size = ("--vocab-size", 2, "--num-drafts", 2, "--timeout", 600)
+    done = run_cli("check", "acceptance_one", *size, "--facets", "--export", tmp_path / "out")
+    assert done.returncode == 0
+    assert "P({0}) >= Q({0})" in done.stdout
+    assert "p0 >= 1/9" in done.stdout
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == ["cone.ext", "cone.ine", "polytope.ext", "polytope.ine"]
+    document = json.loads(run_cli("check", "acceptance_one", *size, "--facets", "--json").stdout)
+    cone, polytope = document["polyhedra"]
+    assert "p0 + p1 = 1" in polytope["inequalities"]
+    assert cone["variables"] == ["p0", "p1", "W{0}", "W{1}", "W{0,1}"]
+    (tmp_path / "file").touch()
+    refused = run_cli("check", "acceptance_one", *size, "--export", tmp_path / "file")
+    assert refused.returncode == 2
+    assert refused.stderr.count("\n") == 1
+
+
+def test_checks_and_searches_have_tables_for_papers(run_cli):
+    pytest.importorskip("cdd")
+    size = ("--vocab-size", 2, "--num-drafts", 2, "--timeout", 600)
+    latex = run_cli("check", "acceptance_one", *size, "--facets", "--latex").stdout
+    assert r"acceptance\_one & proved" in latex
+    assert r"\bottomrule" in latex
+    claim = "with_replacement(2) >= with_replacement(1)"
+    searched = run_cli("search", claim, "--vocab-size", 2, "--trials", 20, "--csv").stdout
+    assert searched.splitlines()[0] == "claim,verdict,instances,p,q,fails by"
+    assert searched.splitlines()[1].startswith(f"{claim},held,")

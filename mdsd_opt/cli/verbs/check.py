@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mdsd_opt.base.files import check_writable
 from mdsd_opt.cli import options
-from mdsd_opt.cli.view import Form
+from mdsd_opt.cli.output import make_table, remark
+from mdsd_opt.cli.view import Form, Section
 from mdsd_opt.errors import InvalidInput
 
+if TYPE_CHECKING:
+    from mdsd_opt.cddlib_checks import CheckResult, LawCounterexample, Polyhedron
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settling:
     """Size, drafts and limits by which a claim is settled."""
 
@@ -32,8 +38,13 @@ class Settling:
     )
     timeout: Annotated[float, "Seconds."] = 60.0
     memory: Annotated[float, "GiB each engine may take."] = 4.0
-    as_json: options.AsJson = False
+    printed: options.Printed
     progress: Annotated[bool | None, "Progress line on stderr."] = None
+    facets: Annotated[bool, "Wait for all facets of cone and polytope, and print them."] = False
+    export: Annotated[
+        Path | None,
+        "Folder for cone and polytope as .ine and .ext files, which cddlib and lrs read.",
+    ] = None
 
     def laws(self, several: bool = False) -> list[str] | list[list[str]] | None:
         """Lists of the numbers in each --draft; a single one is q itself."""
@@ -73,7 +84,7 @@ def check(
     nothing, or stays open.
     """
     if conjecture is None:
-        _list(settling.as_json)
+        _list(settling.printed)
         return
     from mdsd_opt import cddlib_checks
 
@@ -88,7 +99,10 @@ def check(
         if inequality:
             raise InvalidInput("--inequality belongs to: mdsd-opt check condition --inequality ...")
         laws = settling.laws()
-        claim = partial(cddlib_checks.check, conjecture, draft=laws, engine=settling.engine)
+        claim = partial(
+            cddlib_checks.check, conjecture, draft=laws, engine=settling.engine,
+            facets=settling.facets or settling.export is not None,
+        )  # fmt: skip
         _settle(conjecture, settling, claim)
 
 
@@ -123,8 +137,11 @@ def _settle(conjecture: str, settling: Settling, function: Callable[..., Any]) -
     if not 0 < settling.memory < math.inf:
         raise InvalidInput(f"--memory is {settling.memory}: give a positive number of GiB")
     from mdsd_opt import cddlib_checks
-    from mdsd_opt.cli.view import Form, View, present
+    from mdsd_opt.cli.view import View, present
 
+    if settling.export is not None:
+        settling.export.mkdir(parents=True, exist_ok=True)
+        check_writable(settling.export / "cone.ine")
     line = _ProgressLine(options.on_a_terminal(settling.progress))
     try:
         result = function(
@@ -136,15 +153,65 @@ def _settle(conjecture: str, settling: Settling, function: Callable[..., Any]) -
     known = cddlib_checks.conjectures().get(conjecture)
     proof = f"proof for every size: {known.proof}" if known and known.proof else None
     document = {**result.to_dict(), "proof": known.proof if known else ""}
+    if settling.facets:
+        document["polyhedra"] = [each.to_dict() for each in result.polyhedra]
     sentences = [str(result), *([proof] if proof else [])]
-    present(View(conclusion=sentences, document=document), Form(as_json=settling.as_json))
+    form = Form(**asdict(settling.printed))
+    tables: list[Section] = []
+    if form.as_csv or form.as_latex or form.as_markdown:
+        tables = [*_verdict_tables(result), *_facet_tables(result)]
+    elif settling.facets:
+        tables = _facet_tables(result)
+    present(View(tables=tables, conclusion=sentences, document=document), form)
+    if settling.export is not None:
+        for name in _saved(result.polyhedra, settling.export):
+            remark(f"saved as {name}")
     if result.holds is not True:
         raise typer.Exit(3 if result.holds is None else 1)
 
 
-def _list(as_json: bool) -> None:
+def _verdict_tables(result: CheckResult) -> list[Section]:
+    """Verdict and counterexamples as tables."""
+    size = f"V = {result.vocab_size}, K = {result.num_drafts}"
+    rows = [(result.name, result.verdict, str(result.instances or ""), result.scope)]
+    headings = ["claim", "verdict", "instances", "scope"]
+    tables = [make_table(f"verdict, {size}", headings, rows, words=["claim", "verdict", "scope"])]
+    if result.counterexamples:
+        headings = ["kind", "p", "acceptance rate"]
+        rows = [
+            (x.kind, ", ".join(map(str, x.target or ())), str(x.acceptance_rate or ""))
+            for x in result.counterexamples
+        ]
+        tables.append(make_table(f"counterexamples, {size}", headings, rows, words=headings))
+    return [Section(table=table) for table in tables]
+
+
+def _facet_tables(result: CheckResult) -> list[Section]:
+    """Facets of each polyhedron as a table."""
+    tables = []
+    for each in result.polyhedra:
+        told = [*each.names, *[""] * len(each.sentences)]
+        rows = list(zip(each.sentences, told, strict=False))
+        headings = ["inequality", "in words"] if each.names else ["inequality"]
+        rows = [row[: len(headings)] for row in rows]
+        title = f"facets of the {each.kind}: {each.title}"
+        tables.append(make_table(title, headings, rows, words=headings))
+    return [Section(table=table) for table in tables]
+
+
+def _saved(polyhedra: Sequence[Polyhedron], folder: Path) -> Iterator[Path]:
+    """Files of polyhedra, cone.ine, cone.ext and so on, as they are written."""
+    for n, each in enumerate(polyhedra):
+        earlier = sum(other.kind == each.kind for other in polyhedra[:n])
+        for suffix in (".ine", ".ext"):
+            path = folder / f"{each.kind}{earlier + 1 if earlier else ''}{suffix}"
+            each.save(path)
+            yield path
+
+
+def _list(printed: options.Printed) -> None:
     from mdsd_opt.cddlib_checks import conjectures
-    from mdsd_opt.cli.view import Section, View, present
+    from mdsd_opt.cli.view import View, present
 
     known = conjectures().values()
     tables = []
@@ -160,7 +227,7 @@ def _list(as_json: bool) -> None:
     document = {"conjectures": [c.to_dict() for c in known]}
     present(
         View(tables=tables, conclusion=["", conclusion], document=document),
-        Form(as_json=as_json),
+        Form(**asdict(printed)),
     )
 
 
@@ -202,7 +269,8 @@ def search(
     given: Annotated[str | None, "Where this does not hold, the claim need not."] = None,
     trials: Annotated[int, "Random laws that are tried."] = 1000,
     seed: Annotated[int, "Of the laws."] = 0,
-    as_json: options.AsJson = False,
+    *,
+    printed: options.Printed,
 ) -> None:
     """Search for laws that refute a claim, in exact arithmetic, and shrink what is found.
 
@@ -211,11 +279,11 @@ def search(
     refuted, 3 if it held on all laws, which settles nothing, or if none met the premise.
     """
     from mdsd_opt.cddlib_checks import TextClaim, laws_tried
-    from mdsd_opt.cli.view import Form, View, present
+    from mdsd_opt.cli.view import View, present
 
     premise = None if given is None else TextClaim(given, vocab_size)
     found = laws_tried(TextClaim(claim, vocab_size, premise), vocab_size, 2, trials, seed)
-    odd = found.counterexample
+    odd, near = found.counterexample, found.nearest
     document = {
         "claim": claim,
         "given": given,
@@ -225,24 +293,36 @@ def search(
         "holds": None if odd is None else False,
         "verdict": found.verdict,
         "instances": found.instances,
-        "counterexample": odd
-        and {
-            "p": [str(x) for x in odd.laws[0]],
-            "q": [str(x) for x in odd.laws[1]],
-            "fails_by": str(odd.excess),
-            "trial": odd.trial,
-        },
+        "counterexample": odd and _as_dict(odd),
+        "nearest": near and _as_dict(near),
     }
     if not found.instances:
         lines = [f"OPEN: nothing was tried: none of {trials:,} laws meets the premise"]
     elif odd is None:
-        where = f" that meet the premise, of {trials:,}," if given else ","
-        told = f"on {found.instances:,} laws of {vocab_size} tokens{where} which settles nothing"
+        where = f"{vocab_size} tokens{' that meet the premise' if given else ''}"
+        told = f"on {found.instances:,} laws of {where}, which settles nothing"
         lines = [f"HELD: {claim}, {told}"]
+        if near is not None:
+            lines += [f"nearest to failing, with {float(-near.excess):.6g} left, at", *_shown(near)]
     else:
-        laws = (
-            f"  {x} = ({', '.join(map(str, law))})" for x, law in zip("pq", odd.laws, strict=True)
-        )
-        lines = [f"REFUTED: {claim}, by {odd.excess} = {float(odd.excess):.6f}, at", *laws]
-    present(View(conclusion=lines, document=document), Form(as_json=as_json))
+        lines = [f"REFUTED: {claim}, by {odd.excess} = {float(odd.excess):.6f}, at", *_shown(odd)]
+    told = _as_dict(odd or near) if odd or near else {}
+    laws = (", ".join(told.get(x, ())) for x in "pq")
+    rows = [(claim, found.verdict, f"{found.instances:,}", *laws, told.get("fails_by", ""))]
+    headings = ["claim", "verdict", "instances", "p", "q", "fails by"]
+    table = make_table(f"search, V = {vocab_size}", headings, rows, words=headings)
+    form = Form(**asdict(printed))
+    tables = [Section(table=table)] if form.as_csv or form.as_latex or form.as_markdown else ()
+    present(View(tables=tables, conclusion=lines, document=document), form)
     raise typer.Exit(3 if odd is None else 1)
+
+
+def _as_dict(found: LawCounterexample) -> dict[str, Any]:
+    """Laws and by how much the claim fails there, for JSON; a number below zero is what is left."""
+    p, q = ([str(x) for x in law] for law in found.laws)
+    return {"p": p, "q": q, "fails_by": str(found.excess), "trial": found.trial}
+
+
+def _shown(found: LawCounterexample) -> list[str]:
+    """Both laws, a line each."""
+    return [f"  {x} = ({', '.join(_as_dict(found)[x])})" for x in "pq"]
