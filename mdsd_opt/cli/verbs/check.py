@@ -178,11 +178,11 @@ def _verdict_tables(result: CheckResult) -> list[Section]:
     tables = [make_table(f"verdict, {size}", headings, rows, words=["claim", "verdict", "scope"])]
     if result.counterexamples:
         headings = ["kind", "p", "acceptance rate"]
-        rows = [
+        odd = (
             (x.kind, ", ".join(map(str, x.target or ())), str(x.acceptance_rate or ""))
             for x in result.counterexamples
-        ]
-        tables.append(make_table(f"counterexamples, {size}", headings, rows, words=headings))
+        )
+        tables.append(make_table(f"counterexamples, {size}", headings, odd, words=headings))
     return [Section(table=table) for table in tables]
 
 
@@ -190,10 +190,9 @@ def _facet_tables(result: CheckResult) -> list[Section]:
     """Facets of each polyhedron as a table."""
     tables = []
     for each in result.polyhedra:
-        told = [*each.names, *[""] * len(each.sentences)]
-        rows = list(zip(each.sentences, told, strict=False))
-        headings = ["inequality", "in words"] if each.names else ["inequality"]
-        rows = [row[: len(headings)] for row in rows]
+        names = [*each.names, *[""] * len(each.sentences)]
+        headings = ["inequality", "in words"][: 2 if each.names else 1]
+        rows = [row[: len(headings)] for row in zip(each.sentences, names, strict=False)]
         title = f"facets of the {each.kind}: {each.title}"
         tables.append(make_table(title, headings, rows, words=headings))
     return [Section(table=table) for table in tables]
@@ -306,9 +305,10 @@ def search(
             lines += [f"nearest to failing, with {float(-near.excess):.6g} left, at", *_shown(near)]
     else:
         lines = [f"REFUTED: {claim}, by {odd.excess} = {float(odd.excess):.6f}, at", *_shown(odd)]
-    told = _as_dict(odd or near) if odd or near else {}
-    laws = (", ".join(told.get(x, ())) for x in "pq")
-    rows = [(claim, found.verdict, f"{found.instances:,}", *laws, told.get("fails_by", ""))]
+    of = odd or near
+    numbers = _as_dict(of) if of else {"p": [], "q": [], "fails_by": ""}
+    laws = (", ".join(numbers[x]) for x in "pq")
+    rows = [(claim, found.verdict, f"{found.instances:,}", *laws, numbers["fails_by"])]
     headings = ["claim", "verdict", "instances", "p", "q", "fails by"]
     table = make_table(f"search, V = {vocab_size}", headings, rows, words=headings)
     form = Form(**asdict(printed))
