@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.auditing.draft_chain import DraftChain
 from mdsd_opt.auditing.randomness.interception import served
-from mdsd_opt.auditing.subject import AlwaysFails, Failure, outcome_of, tokens_of
+from mdsd_opt.auditing.subject import (
+    AlwaysFails,
+    Failure,
+    Unread,
+    check_arguments,
+    outcome_of,
+    tokens_of,
+)
 from mdsd_opt.base.array_types import Matrix, Text
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.foreign import ran
@@ -24,8 +31,13 @@ from mdsd_opt.trees import Node, Topology
 #: Splits an answer into those of so many rows.
 Split = Callable[[Any, int], Sequence[Any]]
 
-#: Reads an answer as tokens, given the drafts.
-Reading = Callable[[Any, Text], Sequence[int]]
+
+class Reading(NamedTuple):
+    """A form of answers in words, and what reads one as tokens, given the drafts."""
+
+    form: str
+    read: Callable[[Any, Text], Sequence[int]]
+
 
 #: Reads an answer as the tokens of each row, given the drafts of the rows.
 Read = Callable[[Any, Sequence[Text]], list[Text]]
@@ -45,8 +57,9 @@ def chain_of(num_drafts: int) -> Topology:
 class Caller:
     """Call the function with arrays of its library, and return its answer unchanged.
 
-    `float_type` is that of the laws; `given` and `handed` are the arrays of the last call, before
-    and after they were converted.
+    Without a `library` these are NumPy's, and tensors where `tries_tensors` finds that they are
+    what it takes. `float_type` is that of the laws; `given` and `handed` are the arrays of the last
+    call, before and after they were converted; `notes` say how it is called, and read.
     """
 
     given: Sequence[NDArray[Any]] = ()
@@ -56,15 +69,34 @@ class Caller:
         self,
         verify: Callable[..., Any],
         takes: str,
-        library: str,
+        library: str | None,
         rng: np.random.Generator,
         batch: bool = False,
     ) -> None:
         self._verify, self._logarithms = verify, takes != "probabilities"
-        self._is_batch = batch
-        self.float_type = "float32" if library == "torch" else "float64"
-        self._torch = torch_needed() if library == "torch" else None
+        self._is_batch, self._is_open = batch, library is None
         self.rng, self._takes_rng = rng, "rng" in _parameters(verify)
+        check_arguments(verify, "p, q, drafts", rng=self._takes_rng)
+        self.notes: list[str] = []
+        self._call_with("numpy" if library is None else library)
+
+    def _call_with(self, library: str) -> None:
+        self.library, self.float_type = library, "float32" if library == "torch" else "float64"
+        self._torch = torch_needed() if library == "torch" else None
+
+    def tries_tensors(self, call: Callable[[], Any], failure: Failure) -> Failure | None:
+        """Failure of the first call, with tensors as well; None if these are what it takes."""
+        if not self._is_open or "torch" not in sys.modules:
+            return failure
+        self._is_open = False
+        self._call_with("torch")
+        again = outcome_of(call)
+        if not isinstance(again, Failure):
+            self.notes.append(f"called with PyTorch tensors, as arrays raised {failure.name}")
+            return None
+        self._call_with("numpy")
+        told = f"{failure.message}, and with PyTorch tensors {again.message}"
+        return Failure("exception", failure.name, told)
 
     def __call__(self, p: Matrix, q: Matrix, drafts: Text) -> Any:
         ids = np.array(drafts, dtype=np.int64)
@@ -132,10 +164,7 @@ def chain_rule(
     vocab_size: int = READ_TOKENS,
     calls: int = READ_CALLS,
 ) -> Callable[[Any, np.random.Generator], Text]:
-    """Rule for trees that are chains, of a function whose answers are read as fits most calls.
-
-    `AlwaysFails` where every call raises, `InvalidInput` where no way fits any answer.
-    """
+    """Rule for trees that are chains, of a function whose answers are read, see `reading`."""
 
     def drawn() -> tuple[Callable[[], Any], list[Text]]:
         laws = rng.dirichlet(np.ones(vocab_size), 2 * num_drafts + 1)
@@ -150,7 +179,8 @@ def chain_rule(
             "nor (accepted, last token), nor (tokens, how many): return one of these"
         )
 
-    read = reading(drawn, [lambda answer, rows: [answer]], vocab_size, rng, how, wrong, calls)
+    splits: list[Split] = [lambda answer, rows: [answer]]
+    read = reading(drawn, splits, vocab_size, caller, rng, how, wrong, calls)
     rule = of_chains(name, lambda p, q, drafts: read(caller(p, q, drafts), [drafts])[0])
 
     def drawing_from(root: Node | DraftChain, rng: np.random.Generator) -> Text:
@@ -164,15 +194,17 @@ def reading(
     drawn: Callable[[], tuple[Callable[[], Any], list[Text]]],
     splits: Sequence[Split],
     vocab_size: int,
+    caller: Caller,
     rng: np.random.Generator,
     how: str,
     wrong: Callable[[list[Text]], str],
     calls: int = READ_CALLS,
 ) -> Read:
-    """Way to read answers that fits most rows of some calls.
+    """Way to read answers that fits all rows of some calls, by their form alone.
 
     `drawn` gives a call, with the drafts of its rows. The errors say `how` the function is called,
-    where all calls raise (`AlwaysFails`), and what is `wrong` with an answer for so many rows.
+    where all calls raise (`AlwaysFails`), and what is `wrong` with an answer for so many rows, if
+    no row can be read. `Unread` where some can, whichever way.
     """
     answers: list[tuple[Any, list[Text]]] = []
     failure: Failure | None = None
@@ -182,46 +214,52 @@ def reading(
 
     with served(rng) as serving:
         for _ in range(calls):
-            outcome = outcome_of(partial(kept, *drawn()))
-            if isinstance(outcome, Failure):
-                failure = outcome
+            call = partial(kept, *drawn())
+            outcome = outcome_of(call)
+            if isinstance(outcome, Failure) and failure is None:
+                failure = outcome if answers else caller.tries_tensors(call, outcome)
             serving.check()
     if not answers:
         assert failure is not None
         raise AlwaysFails(failure, how)
-    best, reader = 0, None
-    for split, read in product(splits, READINGS):
-        fits = 0
-        for answer, rows in answers:
-            with suppress(TypeError, IndexError, KeyError):
-                pairs = zip(split(answer, len(rows)), rows, strict=False)
-                fits += sum(_is_read(read, row, drafts, vocab_size) for row, drafts in pairs)
-        if fits > best:
-            best, reader = fits, partial(_read, split, read)
-    if reader is None:
-        answer, rows = answers[0]
+
+    def misses(split: Split, way: Reading) -> list[tuple[Any, list[Text]]]:
+        return [one for one in answers if not _fits(split, way, *one, vocab_size)]
+
+    found = ((misses(*ways), *ways) for ways in product(splits, READINGS))
+    missed, split, way = min(found, key=lambda one: len(one[0]))
+    if not missed:
+        caller.notes.append(f"answers are read as {way.form}")
+        return partial(_read, split, way)
+    answer, rows = missed[0]
+    if len(missed) == len(answers):
         raise InvalidInput(f"verify gave {answer!r} for {wrong(rows)}")
-    return reader
+    are = f"{len(answers) - len(missed)} of {len(answers)} answers are {way.form}"
+    given = f"gave {answer!r} for the drafts {', '.join(str(list(row)) for row in rows)}"
+    raise Unread(f"{given}, which no way to read it fits that fits the others: {are}")
 
 
-def _read(split: Split, read: Reading, answer: Any, rows: Sequence[Text]) -> list[Text]:
+def _read(split: Split, way: Reading, answer: Any, rows: Sequence[Text]) -> list[Text]:
     parts = split(answer, len(rows))
-    return [tuple(read(row, drafts)) for row, drafts in zip(parts, rows, strict=True)]
+    return [tuple(way.read(row, drafts)) for row, drafts in zip(parts, rows, strict=True)]
 
 
-def _is_read(read: Reading, answer: Any, drafts: Text, vocab_size: int) -> bool:
-    """Whether this way of reading gives accepted drafts and one more token."""
+def _fits(split: Split, way: Reading, answer: Any, rows: Sequence[Text], vocab_size: int) -> bool:
+    """Whether this way of reading gives, in each row, accepted drafts and one more token."""
     try:
-        tokens = list(read(answer, drafts))
-    except (TypeError, ValueError, IndexError, RuntimeError, InvalidInput):  # of tensors, too
+        texts = _read(split, way, answer, rows)
+    except (TypeError, ValueError, LookupError, RuntimeError, InvalidInput):  # of tensors, too
         return False
-    if not 1 <= len(tokens) <= len(drafts) + 1 or tuple(tokens[:-1]) != drafts[: len(tokens) - 1]:
-        return False
-    return not isinstance(tokens_of(tokens, vocab_size, ""), Failure)
+    return all(
+        1 <= len(tokens) <= len(drafts) + 1
+        and tokens[:-1] == drafts[: len(tokens) - 1]
+        and not isinstance(tokens_of(tokens, vocab_size, ""), Failure)
+        for tokens, drafts in zip(texts, rows, strict=True)
+    )
 
 
-def _items(answer: Any) -> Iterator[Any]:
-    """Items of a list, an array, or one with a leading axis of one, without padding."""
+def _items(answer: Any, padded: bool = True) -> Iterator[Any]:
+    """Items of a list, an array, or one with a leading axis of one, but for padding below zero."""
     row = answer
     if hasattr(row, "shape") or hasattr(row, "__array__"):
         row = to_numpy(row, "the answer").reshape(-1).tolist()
@@ -230,7 +268,7 @@ def _items(answer: Any) -> Iterator[Any]:
         row = to_numpy(row[0], "the answer").reshape(-1).tolist()
     for item in row:
         value = item.item() if hasattr(item, "item") else item
-        if isinstance(value, (int, np.integer)) and value < 0:
+        if padded and isinstance(value, (int, np.integer)) and value < 0:
             continue
         yield value
 
@@ -239,9 +277,12 @@ def _number(value: Any) -> int:
     return int(to_numpy(value, "the answer").reshape(-1).item())
 
 
-def _count_and_last(answer: Any, drafts: Text) -> list[int]:
+def _count_and_last(bonus: int, answer: Any, drafts: Text) -> list[int]:
     count, last = answer[0] if getattr(answer, "shape", None) == (1, 2) else answer
-    return [*drafts[: _number(count)], _number(last)]
+    number = _number(count) - bonus
+    if not 0 <= number <= len(drafts):
+        raise ValueError
+    return [*drafts[:number], _number(last)]
 
 
 def _accepted_and_last(answer: Any, drafts: Text) -> list[int]:
@@ -249,17 +290,40 @@ def _accepted_and_last(answer: Any, drafts: Text) -> list[int]:
     return [*_items(accepted), _number(last)]
 
 
-def _tokens_and_count(answer: Any, drafts: Text) -> list[int]:
-    tokens, count = answer
-    return list(_items(tokens))[: _number(count) + 1]
+def _tokens_and_count(count: int, bonus: int, answer: Any, drafts: Text) -> list[int]:
+    """The first of a row, whatever it is padded by; `count` is the place of their number."""
+    first, last = answer
+    number = _number((first, last)[count]) + 1 - bonus
+    row = [*_items((last, first)[count], padded=False)]
+    if not 0 < number <= len(row):
+        raise ValueError
+    return row[:number]
 
 
-#: Ways to read an answer; of several that fit equally well, the first is taken.
-READINGS: tuple[Reading, ...] = (
-    _count_and_last,
-    lambda answer, drafts: list(_items(answer)),
-    _accepted_and_last,
-    _tokens_and_count,
-    lambda answer, drafts: list(_items(answer[0])),
-    lambda answer, drafts: list(_items(answer[-1])),
+def _tokens_at(place: int, answer: Any, drafts: Text) -> list[int]:
+    if not getattr(answer[place], "ndim", 1) or np.isscalar(answer[place]):
+        raise TypeError  # a row is not its first token
+    return list(_items(answer[place]))
+
+
+_ACCEPTED = "how many drafts were accepted", "how many tokens, the last one included"
+
+#: Ways to read an answer; of several that fit all calls, the first is taken.
+READINGS = (
+    *(
+        Reading(f"({told}, last token)", partial(_count_and_last, bonus))
+        for bonus, told in enumerate(_ACCEPTED)
+    ),
+    Reading("tokens", lambda answer, drafts: list(_items(answer))),
+    Reading("(accepted drafts, last token)", _accepted_and_last),
+    *(
+        Reading(f"(tokens, {told})", partial(_tokens_and_count, 1, bonus))
+        for bonus, told in enumerate(_ACCEPTED)
+    ),
+    *(
+        Reading(f"({told}, tokens)", partial(_tokens_and_count, 0, bonus))
+        for bonus, told in enumerate(_ACCEPTED)
+    ),
+    Reading("(tokens, ...)", partial(_tokens_at, 0)),
+    Reading("(..., tokens)", partial(_tokens_at, -1)),
 )

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
 import numpy as np
 
-from mdsd_opt.auditing.chain_calls import LIBRARIES, READ_TOKENS, Caller, chain_of, chain_rule
+from mdsd_opt.auditing.chain_calls import (
+    LIBRARIES,
+    READ_CALLS,
+    READ_TOKENS,
+    Caller,
+    chain_of,
+    chain_rule,
+)
+from mdsd_opt.auditing.findings import Findings
 from mdsd_opt.auditing.on_laws import CALLS, WIDE_CALLS, OnTrees
-from mdsd_opt.auditing.portfolio import PortfolioReport
+from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
 from mdsd_opt.auditing.rows import audit_rows
+from mdsd_opt.auditing.subject import Unread, ViolationLog
 from mdsd_opt.auditing.tree_rules.rule import ChainRule
 from mdsd_opt.auditing.trial_laws import given_laws, standard_laws, wide_laws
 from mdsd_opt.base.foreign import foreign
@@ -20,6 +30,7 @@ from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.evidence import (
     AuditOptions,
     OptionKeywords,
+    Options,
     Promise,
     both_sides,
     budgeted,
@@ -38,7 +49,7 @@ def audit_chain(
     *,
     takes: str = "probabilities",
     batch: bool | int = False,
-    library: str = "numpy",
+    library: str | None = None,
     num_drafts: int = 2,
     laws: tuple[Any, Any] | None = None,
     vocab_sizes: Sequence[int] | None = None,
@@ -62,8 +73,10 @@ def audit_chain(
         ``verify(p, q, drafts)`` with p of shape (n + 1, V), q (n, V), drafts (n,). It may draw from
         PyTorch, `random` or `numpy.random`, which the audit answers, or take an argument ``rng``.
         Its answer may be the tokens (accepted drafts and one more; ids below zero are padding), how
-        many were accepted and the last token, the accepted drafts and the last token, or padded
-        tokens and their number: what fits most of 64 calls is taken.
+        many were accepted and the last token, the accepted drafts and the last token, or tokens
+        padded by whatever it is and how many drafts were accepted, or how many tokens there are,
+        before them or behind: the form that fits all of 64 calls is taken, and told; if none does,
+        nothing is judged.
     rng : numpy.random.Generator or int, optional
         Generator, or its seed, 0 by default.
     takes : str
@@ -73,8 +86,9 @@ def audit_chain(
         B of two or more: calls have B rows, each with laws of its own, p of shape (B, n + 1, V) and
         so on. Rows have different numbers of drafts, padded with -1, and their laws are NaN behind
         the last one; each row is judged by its own law, and must not depend on the next one.
-    library : str
-        "numpy" (float64) or "torch" (float32).
+    library : str, optional
+        "numpy" (float64) or "torch" (float32). Else arrays are NumPy's, and PyTorch's where the
+        first call raises with these and not with tensors, which the report says.
     num_drafts : int
         n.
     laws : tuple of two array_like, shape (..., V), optional
@@ -111,7 +125,7 @@ def audit_chain(
         The function fails on every call, or its answers cannot be read.
     """
     for value, name, known in ((takes, "takes", TAKES), (library, "library", LIBRARIES)):
-        if value not in known:
+        if value is not None and value not in known:
             raise UnknownName.among(name, value, known)
     if not callable(verify):
         raise InvalidInput(
@@ -133,13 +147,30 @@ def audit_chain(
                 "their own"
             )
         caller, wanted = Caller(verify, takes, library, rng), asked.num_trials or WIDE_CALLS
-        return audit_rows(caller, batch, num_drafts, settings, rng, wanted, promises)
+        try:
+            return audit_rows(caller, batch, num_drafts, settings, rng, wanted, promises)
+        except Unread as unread:
+            return _unread(unread, caller, num_drafts, settings)
     caller = Caller(verify, takes, library, rng, bool(batch))
     own_laws = None if laws is None else given_laws(*laws, num_drafts + 1)
     read_at = READ_TOKENS if own_laws is None else own_laws[0].vocab_size
-    rule = chain_rule("verify", caller, num_drafts, rng, read_at)
+    try:
+        rule = chain_rule("verify", caller, num_drafts, rng, read_at)
+    except Unread as unread:
+        return _unread(unread, caller, num_drafts, settings)
     small = standard_laws(1) if own_laws is None else []
     wide = wide_laws(num_drafts + 1, vocab_sizes) if own_laws is None else own_laws
     tree, drawn = chain_of(num_drafts), WithReplacement
     on_chains = OnTrees(rule, tree, drawn, settings, promises, ChainRule, asked.num_trials)
-    return on_chains.report(small, wide, rng)
+    return on_chains.report(small, wide, rng, tuple(caller.notes))
+
+
+def _unread(unread: Unread, caller: Caller, num_drafts: int, settings: Options) -> PortfolioReport:
+    """Report that nothing can be judged, as answers have several forms."""
+    began, laws, log = time.perf_counter(), standard_laws(1)[0], ViolationLog()
+    log.add("not tokens", (), str(unread))
+    tree, models = chain_of(num_drafts), (laws.target, laws.draft)
+    rule = ChainRule(lambda root, rng: (), *models, tree, WithReplacement, settings)
+    report = rule.report(Findings(options=settings, num_trials=READ_CALLS, wrong_tokens=log), 0.0)
+    one = Tried.of(laws, f"{num_drafts} drafts", report)
+    return PortfolioReport.of([one], began, tuple(caller.notes))

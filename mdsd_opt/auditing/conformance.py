@@ -188,8 +188,12 @@ class _Check(NamedTuple):
         __tracebackhide__ = True
         if self.run is _lossless:
             return _lossless(subject, **self.options)
-        for what, example in self.run(_Calls.of(subject, self.options)):
-            raise AssertionError(f"{what}\nexample: {example}")
+        try:
+            fault = next(self.run(_Calls.of(subject, self.options)), None)
+        except MdsdError as error:
+            raise error.with_traceback(None) from None
+        if fault is not None:
+            raise AssertionError("{}\nexample: {}".format(*fault))
         return None
 
     def __repr__(self) -> str:
@@ -281,7 +285,7 @@ class _Calls:
             tree = parse_topology(f"{num_drafts}x1")
             return cls(subject, options, OnTrees(decided, tree, make, settings))
         rng, num_drafts = np.random.default_rng(0), options.get("num_drafts", 2)
-        how = options.get("takes", "probabilities"), options.get("library", "numpy")
+        how = options.get("takes", "probabilities"), options.get("library")
         caller = Caller(subject, *how, rng, bool(options.get("batch", False)))
         chain = chain_rule("verify", caller, num_drafts, rng), chain_of(num_drafts)
         rule = OnTrees(*chain, WithReplacement, settings, promises, ChainRule)
@@ -359,7 +363,7 @@ def _inputs_kept(calls: _Calls) -> _Faults:
 def _precision(calls: _Calls) -> _Faults:
     """Laws in lower precision are taken in every call or refused in every call."""
     caller: Any = calls.caller
-    for kind in ("float32", "bfloat16" if calls.options.get("library") == "torch" else "float16"):
+    for kind in ("float32", "bfloat16" if caller.library == "torch" else "float16"):
         caller.float_type = kind
         answers = [(outcome(), root) for root, outcome in calls]
         failed = [(x, root) for x, root in answers if isinstance(x, Failure)]

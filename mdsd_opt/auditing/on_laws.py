@@ -15,7 +15,13 @@ import numpy as np
 from mdsd_opt.auditing.causes import behaviour, broken_side
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
 from mdsd_opt.auditing.replay import Case, Replay
-from mdsd_opt.auditing.subject import AlwaysFails, Subject, TreeVerify, as_verifier
+from mdsd_opt.auditing.subject import (
+    AlwaysFails,
+    Subject,
+    TreeVerify,
+    as_verifier,
+    check_arguments,
+)
 from mdsd_opt.auditing.tree_rules.judging import report_of
 from mdsd_opt.auditing.tree_rules.report import TreeAuditReport
 from mdsd_opt.auditing.tree_rules.rule import AuditedRule, TreeSample
@@ -126,6 +132,7 @@ def audit_portfolio(
     settings = budgeted(asked, rng, methods=METHODS, num_drafts=num_drafts, **own)
     rng = generator_of(rng)
     if tree is not None:
+        check_arguments(verify, "root, rng")
         topology = fixed_tree(tree)
         small = standard_laws(max(topology.num_drafts.values()))
         wide = wide_laws(topology.depth + 1)
@@ -268,7 +275,11 @@ class OnTrees:
         return self.verify(root, rng)
 
     def report(
-        self, small: Sequence[SmallLaws], wide: Sequence[WideLaws], rng: np.random.Generator
+        self,
+        small: Sequence[SmallLaws],
+        wide: Sequence[WideLaws],
+        rng: np.random.Generator,
+        notes: tuple[str, ...] = (),
     ) -> PortfolioReport:
         """Report of all laws; together they share the rate of false alarms."""
         shares = len(small) + len(wide)
@@ -305,7 +316,7 @@ class OnTrees:
                 judge = partial(finished, first, laws)
                 tried.append(_tried(laws, self.tree.num_nodes, judge))
                 advance(1)
-        notes = self._notes(replay, len(small))
+        notes += self._notes(replay, len(small))
         report = PortfolioReport.of(tried, began, notes=notes)
         if report.verdict_class == LOSSLESS and replay is not None and replay.differing:
             return replace(report, verdict_class=NO_DEVIATION, detectable_bias=1.0)

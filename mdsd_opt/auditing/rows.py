@@ -67,7 +67,7 @@ def audit_rows(
     ]
     if calls < wanted:
         notes.append(options.up(f"{calls:,} of {wanted:,} calls were made"))
-    return PortfolioReport.of(tried, began, tuple(notes))
+    return PortfolioReport.of(tried, began, (*caller.notes, *notes))
 
 
 def _laws(row: int, length: int) -> WideLaws:
@@ -154,7 +154,7 @@ class _Batch:
                 "(accepted, last token)"
             )
 
-        return reading(drawn, [_by_row, _by_part], self._size, rng, how, wrong)
+        return reading(drawn, [_by_row, _by_part], self._size, self._caller, rng, how, wrong)
 
     def sample(self, number: int, rng: np.random.Generator, deadline: float) -> int:
         """Make calls while there is time, count the results of each row, and return the number."""

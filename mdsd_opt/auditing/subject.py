@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import time
 from collections import Counter
@@ -61,6 +62,27 @@ class AlwaysFails(InvalidInput):
         self.deliberate = failure.name in REFUSALS
 
 
+class Unread(InvalidInput):
+    """Answers of which no form fits all: nothing can be said of their law."""
+
+
+def check_arguments(function: Any, expected: str, rng: bool = False, name: str = "verify") -> None:
+    """`InvalidInput` if the function cannot be called with these arguments, in the same order.
+
+    `rng` is one of its own, by name. What tells no signature is not looked at.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some built-in functions have none
+        return
+    try:
+        signature.bind(*expected.split(", "), **({"rng": None} if rng else {}))
+    except TypeError as error:
+        raise InvalidInput(
+            f"{name} is called with ({expected}), and takes {signature}: {error}"
+        ) from error
+
+
 @dataclass(slots=True)
 class ViolationLog:
     """First few violations, and the number of all; generators that began anew in every call."""
@@ -112,6 +134,8 @@ class Subject:
                 f"verify is a {type(verify).__name__}: give a callable (target, draft, drafts, rng)"
                 " -> token, a verifier of mdsd_opt, or the name of one"
             )
+        else:
+            check_arguments(verify, "target, draft, drafts, rng")
 
     def call(self, drafts: Tokens, rng: np.random.Generator) -> Any:
         """Raw answer to one draft tuple (a batch of one if the callable is batched)."""
@@ -336,6 +360,8 @@ def outcome_of(answer: Callable[[], Hashable]) -> Hashable:
             return answer()
     except ForeignFault:
         raise
+    except Unread as unread:
+        return Failure.of("not tokens", str(unread))
     except Warning as error:
         raise ForeignFault(
             f"the function under audit warned ({describe(error)}), and warnings are errors here: "

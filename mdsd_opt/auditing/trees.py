@@ -12,7 +12,7 @@ from mdsd_opt import trees
 from mdsd_opt.auditing.model_texts import TableModel
 from mdsd_opt.auditing.on_laws import audit_portfolio, fixed_tree
 from mdsd_opt.auditing.portfolio import PortfolioReport
-from mdsd_opt.auditing.subject import TreeVerify
+from mdsd_opt.auditing.subject import TreeVerify, check_arguments
 from mdsd_opt.auditing.tree_rules.judging import report_of
 from mdsd_opt.auditing.tree_rules.report import TreeAuditReport
 from mdsd_opt.auditing.tree_rules.rule import AuditedRule
@@ -175,6 +175,7 @@ def audit_tree(
         raise InvalidInput(
             f"verify is a {type(verify).__name__}: give a callable (root, rng) -> tokens"
         )
+    check_arguments(verify, "root, rng")
     topology = fixed_tree(tree)
     settings = budgeted(asked, rng, num_trials=_TRIALS, edge_probes=512, driven_checks=100)
     make = scheme_maker(scheme)

@@ -174,7 +174,7 @@ def test_numbers_from_elsewhere_are_sampled_on_every_law(
     only_on("random", "tied")
     for name in ("_FIRST_CALLS", "_BESIDE_SUSPECT"):
         monkeypatch.setattr(on_laws, name, 100)
-    system = random.SystemRandom()
+    system = random.Random(7)  # made before the audit, which does not answer it
 
     def verify(p: Any, q: Any, drafts: Any) -> list[int]:
         tokens = [pick(row, system.random()) for row in p]
@@ -293,7 +293,7 @@ def test_wrong_use_is_said() -> None:
         audited(standard, num_drafts=0)
     with pytest.raises(InvalidInput, match="neither tokens"):
         audited(lambda p, q, drafts: "yes")
-    with pytest.raises(InvalidInput, match="it raised TypeError"):
+    with pytest.raises(InvalidInput, match=r"called with \(p, q, drafts\), and takes \(p\): too"):
         audited(lambda p: p)
     with pytest.raises(InvalidInput, match="is a int"):
         audited(3)

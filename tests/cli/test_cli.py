@@ -520,7 +520,7 @@ def test_audit_of_a_trace(run, tmp_path):
         ([], "give one of --chain, --text, --tree, --trace, --verifier, --engine"),
         (["--chain", "no_such_module:f"], "cannot load"),
         (["--chain", "math:sqrt", "--takes", "odds"], "takes"),
-        (["--chain", "math:sqrt"], "fails on every call: it raised TypeError"),
+        (["--chain", "math:sqrt"], "is called with (p, q, drafts), and takes (x, /)"),
         (["--verifier", "optimum"], "no verifier is called"),
         (["--verifier", "no_such_module:f"], "cannot load"),
         (["--verifier", "kseq", "--scheme", "greedy"], "not lossless for"),

@@ -20,6 +20,7 @@ from mdsd_opt.auditing.looks import settled
 from mdsd_opt.auditing.replay import Replay
 from mdsd_opt.auditing.seen_texts import Numbered
 from mdsd_opt.auditing.sight import Hidden, Sight
+from mdsd_opt.auditing.subject import check_arguments
 from mdsd_opt.auditing.texts.driven_law import DrivenText, driven_text
 from mdsd_opt.auditing.texts.report import TextAuditReport, Trial
 from mdsd_opt.auditing.texts.rounds import counted
@@ -152,6 +153,7 @@ def audit_text(
         raise InvalidInput(
             f"generate is a {type(generate).__name__}: give a callable (target, draft) -> tokens"
         )
+    check_arguments(generate, "target, draft", name="generate")
     if length not in range(1, _LONGEST + 1):
         raise InvalidInput(f"length is {length!r}: give an integer from 1 to {_LONGEST}")
     if library not in LIBRARIES:

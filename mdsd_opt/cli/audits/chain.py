@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from mdsd_opt.base.installed import loaded
-from mdsd_opt.cli.audits.common import Audited, Laws, Library, Limits
+from mdsd_opt.cli.audits.common import Audited, Laws, Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,9 @@ class Options:
         "Rows of a batch; 1 for a leading axis of one, from 2 on rows of different laws and "
         "lengths, 0 for no such axis.",
     ] = 0
-    library: Library = "numpy"
+    library: Annotated[
+        str | None, "numpy or torch; else PyTorch tensors are tried where arrays raise."
+    ] = None
     num_drafts: Annotated[int, "Drafts of a chain."] = 2
     laws: Laws
     draft_promise: Annotated[str | None, "As --promise, of the draft's logits."] = None
