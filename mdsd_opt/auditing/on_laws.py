@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -25,9 +26,9 @@ from mdsd_opt.auditing.subject import (
 from mdsd_opt.auditing.tree_rules.judging import report_of
 from mdsd_opt.auditing.tree_rules.report import TreeAuditReport
 from mdsd_opt.auditing.tree_rules.rule import AuditedRule, TreeSample
-from mdsd_opt.auditing.trial_laws import SmallLaws, WideLaws, standard_laws, wide_laws
+from mdsd_opt.auditing.trial_laws import SmallLaws, WideLaws, standard_laws, telling_laws, wide_laws
 from mdsd_opt.auditing.verifier_audit import METHODS, audit
-from mdsd_opt.base.foreign import foreign
+from mdsd_opt.base.foreign import foreign, stoppable
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, SchemeMaker, scheme_maker
@@ -36,6 +37,7 @@ from mdsd_opt.evidence import (
     LOSSLESS,
     LOSSY,
     NO_DEVIATION,
+    TIME_UP,
     AuditOptions,
     NoTokenLeft,
     OptionKeywords,
@@ -71,6 +73,16 @@ _HOPELESS = 2
 
 #: Calls that find whose filters are missing, if the law is not driven.
 _SIDE_CALLS = 4_000
+
+#: Calls that tell how long one takes; on the law where faults show first; the fewest on a law.
+_TIMED, _LOOK, _FEWEST = 16, 100, 32
+
+#: Calls that drive a small law, about, and that look for answers that depend on earlier ones.
+_DRIVEN, _REPLAYED = 7_000, 9_216
+
+#: Seconds that an audit takes without a limit if it is known to end; else its limit; seconds until
+#: it says how far it is, where there is no terminal, and then after twice as many each time.
+_PATIENCE, _SECONDS, _SILENT = 180.0, 20.0, 15.0
 
 #: Trials of each law under schemes other than the one asked for.
 _OTHER_TRIALS = 4_000
@@ -269,10 +281,33 @@ class OnTrees:
     driven: int = 0
     undriven: int = 0
     beside: int | None = None  # calls on each small law once a suspected fault was examined
+    began: float = field(default_factory=time.perf_counter)
+    tried: list[Tried] = field(default_factory=list)
+    begun: dict[int, TreeSample | InvalidInput] = field(default_factory=dict)
+    silent_until: float = _SILENT
 
     def _counting(self, root: Any, rng: np.random.Generator) -> Any:
         self.calls += 1
+        passed = time.perf_counter() - self.began
+        if passed > self.silent_until:
+            self.silent_until = 2 * passed
+            if self.options.progress is None and not sys.stderr.isatty():
+                print(f"audit: {self.calls:,} calls in {passed:,.0f} s", file=sys.stderr)
         return self.verify(root, rng)
+
+    @property
+    def pace(self) -> float:
+        """Seconds that a call takes, with what is done between two of them."""
+        return (time.perf_counter() - self.began) / max(self.calls, 1)
+
+    def _affordable(self, share: float, most: int) -> int:
+        """Calls for a share of the time that is left, at the function's speed."""
+        rest = max(self.deadline - time.perf_counter(), 0.0)
+        calls = share * rest / max(self.pace, 1e-9)
+        return most if calls >= most else max(int(calls), min(most, _FEWEST))
+
+    def _late(self) -> bool:
+        return time.perf_counter() > self.deadline
 
     def report(
         self,
@@ -284,49 +319,116 @@ class OnTrees:
         """Report of all laws; together they share the rate of false alarms."""
         shares = len(small) + len(wide)
         self.options = replace(self.options, false_alarm=self.options.false_alarm / shares)
-        began, self.rng, self.deadline = time.perf_counter(), rng, self.options.deadline()
+        self.began, self.rng, self.deadline = time.perf_counter(), rng, self.options.deadline()
+        needed = sum(map(self._wide_calls, wide)) + _DRIVEN * len(small) + _REPLAYED
+        with stoppable() as stopped:
+            try:
+                replay = self._on_all(small, wide, needed)
+            except KeyboardInterrupt:
+                if not stopped:
+                    raise
+                replay = None
+                self._add_begun(wide)
+                if not self.tried:
+                    raise
+        if stopped:
+            notes += (f"stopped by you after {self.calls:,} calls",)
+        elif replay is not None:
+            notes += replay.note_after(self.deadline)
+        laws: dict[tuple[str, int], SmallLaws | WideLaws] = {
+            (one.name, one.vocab_size): one for one in (*small, *wide, telling_laws(1))
+        }
+        met = {(one.law, one.vocab_size) for one in self.tried}
+        left = [one.name for one in (*small, *wide) if (one.name, one.vocab_size) not in met]
+        is_lossy = any(one.verdict_class == LOSSY for one in self.tried)
+        if self._late() and not (stopped or (is_lossy and left)):
+            notes += (self._time_up(len(small), needed),)
+        if left:
+            notes += (f"not tried: {', '.join(left)}",)
+        report = PortfolioReport.of(self.tried, self.began, notes=notes)
+        is_unsure = left or (replay is not None and replay.differing)
+        if report.clean and left:
+            report = replace(report, detectable_bias=1.0)
+        if report.verdict_class == LOSSLESS and is_unsure:
+            return replace(report, verdict_class=NO_DEVIATION, detectable_bias=1.0)
+        if report.verdict_class != LOSSY or stopped:
+            return report
+        judged = [laws[one.law, one.vocab_size] for one in self.tried if one.report is not None]
+        cause = self._cause(judged, report.worst)
+        seconds = time.perf_counter() - self.began
+        return replace(report, cause=cause or report.cause, seconds=seconds)
+
+    def _on_all(
+        self, small: Sequence[SmallLaws], wide: Sequence[WideLaws], needed: int
+    ) -> Replay | None:
+        """Try the rule on all laws, or on those for which there is time."""
         total = len(small) + 2 * len(wide) + 1
         with progress_bar("laws", total, self.options.progress) as advance:
-            begun: list[TreeSample | InvalidInput] = []
-            for laws in wide:
+            self._time_calls([*small[:1], *wide[:1]], needed)
+            if small and wide and math.isfinite(self.deadline) and self._looks_wrong():
+                return None
+            for n, laws in enumerate(wide):
                 try:
                     sample = TreeSample(self.rule(laws), self.rng)
-                    sample.sample(min(_FIRST_CALLS, self.options.num_trials), self.deadline)
-                    begun.append(sample)
+                    first = min(_FIRST_CALLS, self.options.num_trials)
+                    sample.sample(self._affordable(0.2, first), self.deadline)
+                    self.begun[n] = sample
                 except (AlwaysFails, NoTokenLeft) as error:
-                    begun.append(error)
+                    self.begun[n] = error
                 advance(1)
-            replay = self._replayed([*small[:1], *wide[:1]])
+            replay = None
+            if self._affordable(0.2, _REPLAYED) == _REPLAYED:
+                replay = self._replayed([*small[:1], *wide[:1]])
             advance(1)
-            tried = []
             for one in small:
+                if self.tried and self._late():
+                    break
                 judge = partial(self._on_small, one, replay)
-                tried.append(_tried(one, one.fitting(self.tree).num_nodes, judge))
+                self.tried.append(_tried(one, one.fitting(self.tree).num_nodes, judge))
                 advance(1)
-            is_lossy = any(one.verdict_class == LOSSY for one in tried)
+            self._add_begun(wide, advance)
+        return replay
 
-            def finished(sample: TreeSample | InvalidInput, laws: WideLaws) -> TreeAuditReport:
-                if isinstance(sample, InvalidInput):
-                    raise sample
-                if is_lossy:
-                    return sample.report()
-                return sample.settled(self.deadline, number=self._wide_calls(laws))
+    def _time_calls(self, laws: Sequence[SmallLaws | WideLaws], needed: int) -> None:
+        """See how long calls take, and set a limit where all of them would take minutes."""
+        rng = np.random.default_rng(0)
+        with suppress(AlwaysFails, NoTokenLeft):
+            for one in laws:
+                TreeSample(self.rule(one), rng).sample(_TIMED)
+        if math.isinf(self.options.seconds) and self.pace * needed > _PATIENCE:
+            self.deadline = self.began + _SECONDS
 
-            for laws, first in zip(wide, begun, strict=True):
-                judge = partial(finished, first, laws)
-                tried.append(_tried(laws, self.tree.num_nodes, judge))
-                advance(1)
-        notes += self._notes(replay, len(small))
-        report = PortfolioReport.of(tried, began, notes=notes)
-        if report.verdict_class == LOSSLESS and replay is not None and replay.differing:
-            return replace(report, verdict_class=NO_DEVIATION, detectable_bias=1.0)
-        if report.verdict_class != LOSSY:
-            return report
-        every: list[SmallLaws | WideLaws] = [*small, *wide]
-        judged = [laws for laws, one in zip(every, tried, strict=True) if one.report is not None]
-        cause = self._cause(judged, report.worst)
-        seconds = time.perf_counter() - began
-        return replace(report, cause=cause or report.cause, seconds=seconds)
+    def _looks_wrong(self) -> bool:
+        """Whether some dozens of calls on telling laws show a fault, which is then kept."""
+        laws = telling_laws(self.tree.depth + 1)
+
+        def judge() -> TreeAuditReport:
+            sample = TreeSample(self.rule(laws), np.random.default_rng(1))
+            sample.sample(_LOOK)
+            return sample.report(replace(self.options, edge_probes=0))
+
+        one = _tried(laws, self.tree.num_nodes, judge)
+        if one.verdict_class == LOSSY:
+            self.tried.append(one)
+        return bool(self.tried)
+
+    def _add_begun(
+        self, wide: Sequence[WideLaws], advance: Callable[[int], None] = lambda n: None
+    ) -> None:
+        """Add what wide laws show: after more calls, if no fault was found, and there is time."""
+        is_lossy = any(one.verdict_class == LOSSY for one in self.tried)
+
+        def finished(sample: TreeSample | InvalidInput, laws: WideLaws) -> TreeAuditReport:
+            if isinstance(sample, InvalidInput):
+                raise sample
+            if is_lossy or self._late():
+                return sample.report()
+            return sample.settled(self.deadline, number=self._wide_calls(laws))
+
+        for n, first in self.begun.items():
+            judge = partial(finished, first, wide[n])
+            self.tried.append(_tried(wide[n], self.tree.num_nodes, judge))
+            advance(1)
 
     def _wide_calls(self, laws: WideLaws) -> int:
         if self.asked is not None:
@@ -340,20 +442,24 @@ class OnTrees:
         **changes: Any,
     ) -> AuditedRule:
         by_place = isinstance(laws, WideLaws)
-        options = replace(self.options, progress=False)
+        probes = min(self.options.edge_probes, self._affordable(0.02, 512))
+        options = replace(self.options, progress=False, edge_probes=probes)
         if not by_place:
-            options = replace(options, edge_probes=64, **changes)
+            options = replace(options, edge_probes=min(probes, 64), **changes)
         return self.kind(
             self._counting, laws.target, laws.draft, laws.fitting(self.tree), self.make, options,
             self.promises, by_place=by_place, applied=applied,
         )  # fmt: skip
 
     def _on_small(self, one: SmallLaws, replay: Replay | None) -> TreeAuditReport:
-        seconds = max(self.deadline - time.perf_counter(), 0.1)
+        seconds = max(self.deadline - time.perf_counter(), 0.1) / 2  # to drive, then to sample
         if replay is None or not replay.differing:
             hopeless = self.undriven >= _HOPELESS and not self.driven
+            hopeless |= self._affordable(0.5, _DRIVEN) < _DRIVEN
             method = "sampling" if hopeless else self.options.method
-            report = report_of(self.rule(one, seconds=seconds, method=method), self.rng)
+            calls = self._affordable(0.2, self.options.num_trials)
+            rule = self.rule(one, seconds=seconds, method=method, num_trials=calls)
+            report = report_of(rule, self.rng)
             self.driven += report.method == "driven"
             self.undriven += report.method != "driven"
             return report
@@ -382,14 +488,13 @@ class OnTrees:
         replay.run(deadline=self.deadline)
         return replay
 
-    def _notes(self, replay: Replay | None, num_small: int) -> tuple[str, ...]:
-        notes = () if replay is None else replay.note_after(self.deadline)
-        if time.perf_counter() <= self.deadline:
-            return notes
-        needed = self.options.seconds * (2 + (num_small - self.driven) / max(self.driven, 1))
+    def _time_up(self, num_small: int, needed: int) -> str:
         driven = f"{self.driven} of {num_small} small laws were driven; " if num_small else ""
-        rest = math.ceil(needed / 10) * 10
-        return (*notes, f"the time was up: {driven}give seconds={rest} for the rest")
+        seconds = math.ceil(1.2 * max(needed, self.calls) * self.pace / 10) * 10
+        return (
+            f"{TIME_UP}: {driven}all of it needs about {max(needed, self.calls):,} calls, "
+            f"{seconds / 60:,.1f} minutes at the speed of this function: give seconds={seconds}"
+        )
 
     def _cause(self, laws: Sequence[SmallLaws | WideLaws], worst: Tried) -> str:
         """Cause whose signature fits, or the side of which the promise is not kept.

@@ -94,6 +94,18 @@ def stopped_after(seconds: float | None, subject: str) -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), 1e-6))
 
 
+@contextmanager
+def stoppable() -> Iterator[list[int]]:
+    """Yield a list that is empty until the user presses Ctrl-C, which still raises."""
+    signals: list[int] = []
+    handler = signal.getsignal(signal.SIGINT)
+    with ExitStack() as stack:
+        if threading.current_thread() is threading.main_thread() and _is_of_python(handler):
+            stack.callback(signal.signal, signal.SIGINT, handler)
+            signal.signal(signal.SIGINT, partial(_handled, handler, signals))
+        yield signals
+
+
 def describe(error: BaseException) -> str:
     """Text of an exception in one short line."""
     text = str(error).partition("\n")[0]

@@ -27,5 +27,6 @@ from .statistics import oddest as oddest, rate_interval as rate_interval
 from .verdicts import (
     ANSWERS as ANSWERS, CLASSES as CLASSES, CLEAN as CLEAN, EDGE as EDGE, LOSSLESS as LOSSLESS,
     LOSSY as LOSSY, NOT_JUDGED as NOT_JUDGED, NOT_SETTLED as NOT_SETTLED,
-    NO_DEVIATION as NO_DEVIATION, Bar as Bar, Judged as Judged, worst_class as worst_class,
+    NO_DEVIATION as NO_DEVIATION, TIME_UP as TIME_UP, Bar as Bar, Judged as Judged,
+    worst_class as worst_class,
 )

@@ -19,6 +19,9 @@ CLASSES = (LOSSLESS, NO_DEVIATION, EDGE, NOT_JUDGED, NOT_SETTLED, LOSSY)
 #: Classes in which nothing was found wrong.
 CLEAN = (LOSSLESS, NO_DEVIATION)
 
+#: Beginning of a note about a limit of time that was reached before the work was done.
+TIME_UP = "the time was up"
+
 #: A report is `lossless` only where no larger bias could have stayed hidden.
 HIDDEN_AT_MOST = 0.05
 
@@ -69,6 +72,7 @@ class Bar:
             # it falls with the root of the number of calls or tokens
             more = (report.detectable_bias / self.detect) ** 2
             takes = f": it takes {more:,.1f} times as long" if report.detectable_bias < 1 else ""
+            takes = next((f": {note}" for note in report.notes if note.startswith(TIME_UP)), takes)
             return (
                 f"{answer}: {hidden}, where {self.detect:g} is allowed (detect){takes}; {verdict}"
             )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -70,7 +70,7 @@ class Limits:
         return {
             "method": self.method,
             "false_alarm": self.false_alarm,
-            "progress": sys.stderr.isatty(),
+            "progress": None,
             **{name: value for name, value in wanted.items() if value is not None},
         }
 
@@ -178,4 +178,6 @@ class Audited:
         """Of one subject."""
         from mdsd_opt.cli.report.audits import audit_view
 
+        spelled = (re.sub(r"\bseconds=([\d.e+]+)", r"--seconds \1", note) for note in report.notes)
+        report = replace(report, notes=tuple(spelled))
         return cls([(subject, report)], lambda bar: audit_view(report, subject, bar))

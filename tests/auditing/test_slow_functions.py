@@ -1,0 +1,118 @@
+"""Functions that take milliseconds a call: a fault comes first, and what is right is not in doubt.
+
+The clock moves by the calls alone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import numpy as np
+import pytest
+from support.chain_verifiers import drawn, mistaken, residual, standard
+from support.moved_clock import Clock
+
+import mdsd_opt as mo
+from mdsd_opt.auditing import chains
+from mdsd_opt.auditing.trial_laws import standard_laws
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def bonus_from_q(p: Any, q: Any, drafts: Any) -> list[int]:
+    tokens = standard(p, q, drafts)
+    return tokens if len(tokens) <= len(drafts) else [*tokens[:-1], drawn(q[-1])]
+
+
+WRONG = {
+    "residual clamped at 1e-4": mistaken(left=lambda p, q, x: np.maximum(p - q, 1e-4)),
+    "argmax of the residual": mistaken(
+        left=lambda p, q, x: np.eye(p.size)[np.argmax(residual(p, q))]
+    ),
+    "bonus from q": bonus_from_q,
+}
+
+
+@pytest.mark.parametrize("milliseconds", [10, 50])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_fault_of_a_slow_function_is_found_at_once(
+    wrong: str, milliseconds: int, clock: Clock
+) -> None:
+    began = clock.now
+    report = mo.audit_chain(clock.slow(WRONG[wrong], milliseconds / 1_000))
+    assert report.verdict_class == "lossy", report.verdict
+    assert clock.now < began + 30.0
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_fault_is_found_where_the_limit_is_given(wrong: str, clock: Clock) -> None:
+    began = clock.now
+    report = mo.audit_chain(clock.slow(WRONG[wrong], 0.001), seconds=20)
+    assert report.verdict_class == "lossy", report.verdict
+    assert clock.now < began + 30.0
+
+
+@pytest.mark.parametrize("milliseconds", [10, 50])
+def test_what_is_right_is_told_what_it_needs(milliseconds: int, clock: Clock) -> None:
+    began = clock.now
+    report = mo.audit_chain(clock.slow(standard, milliseconds / 1_000))
+    assert report.answer() == "TOO WEAK", report.verdict
+    assert clock.now < began + 60.0
+    (told,) = [note for note in report.notes if note.startswith("the time was up")]
+    assert "minutes at the speed of this function: give seconds=" in told
+    needed = float(told.rpartition("seconds=")[2])
+    assert needed > 50_000 * milliseconds / 1_000
+    said = mo.evidence.Bar().told(report)
+    assert told in said
+    assert "times as long" not in said
+
+
+def test_a_limit_leaves_laws_out_and_says_which(clock: Clock) -> None:
+    report = mo.audit_chain(clock.slow(standard, 0.05), seconds=30)
+    assert report.clean
+    assert not report.lossless
+    assert report.detectable_bias == 1.0
+    tried = {one.law for one in report.tried}
+    (told,) = [note for note in report.notes if note.startswith("not tried: ")]
+    left = told.removeprefix("not tried: ").split(", ")
+    assert left
+    assert not tried.intersection(left)
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_ctrl_c_gives_the_verdict_so_far(wrong: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        chains, "standard_laws", lambda drafts: [standard_laws(drafts)[n] for n in (0, 2)]
+    )
+    verify, calls = WRONG["argmax of the residual"] if wrong else standard, [0]
+
+    def stopped(p: Any, q: Any, drafts: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 5_000:
+            os.kill(os.getpid(), signal.SIGINT)
+        return verify(p, q, drafts)
+
+    report = mo.audit_chain(stopped, num_trials=1_000, driven_checks=5)
+    assert report.answer() == ("FAIL" if wrong else "TOO WEAK"), report.verdict
+    assert any(note.startswith("stopped by you after ") for note in report.notes)
+    assert calls[0] < 6_000
+
+    calls[0] = 4_999
+    with pytest.raises(KeyboardInterrupt):  # nothing was seen
+        mo.audit_chain(stopped, num_trials=1_000)
+
+
+def test_a_line_off_a_terminal_says_how_far_it_is(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mo.audit_chain(clock.slow(standard, 0.05), seconds=40)
+    lines = capsys.readouterr().err.splitlines()
+    assert 1 <= len(lines) <= 4
+    assert all(line.startswith("audit: ") and " calls in " in line for line in lines)
+    mo.audit_chain(clock.slow(standard, 0.05), seconds=20, progress=False)
+    assert not capsys.readouterr().err

@@ -1,0 +1,26 @@
+"""A clock that only the test moves, in place of the one that budgets look at."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+class Clock:
+    """Time that passes while a function is called, and at no other time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1_000.0
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
+
+    def slow(self, function: Callable[..., Any], seconds: float) -> Callable[..., Any]:
+        """The function of p, q and drafts, each call of which takes so long."""
+
+        def taking(p: Any, q: Any, drafts: Any) -> Any:
+            self.now += seconds
+            return function(p, q, drafts)
+
+        return taking
