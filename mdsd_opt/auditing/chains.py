@@ -109,8 +109,9 @@ def audit_chain(
     options : AuditOptions
         Its budgets are, for each law that is sampled, 20,000 calls, 14,000 of a wide one or of a
         batch, 21,000 of one with a long tail, fewer above 4,096 tokens; 65 checks of each tuple of
-        drafts, and 64 probes of edges. There is no limit of time unless one is given, which is for
-        all laws together. The method "driven" is the same as "auto": what cannot be driven is
+        drafts, and 64 probes of edges. Where all calls would take minutes, and no limit of time
+        is given, it is 20 seconds, in which faults are looked for first; it is for all laws
+        together. The method "driven" is the same as "auto": what cannot be driven is
         sampled.
     **keywords
         The same by their names, such as ``num_trials=2_000``.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -75,14 +76,14 @@ _HOPELESS = 2
 _SIDE_CALLS = 4_000
 
 #: Calls that tell how long one takes; on the law where faults show first; the fewest on a law.
-_TIMED, _LOOK, _FEWEST = 16, 100, 32
+_TIMED, _LOOK, _FEWEST = 32, 100, 32
 
 #: Calls that drive a small law, about, and that look for answers that depend on earlier ones.
 _DRIVEN, _REPLAYED = 7_000, 9_216
 
 #: Seconds that an audit takes without a limit if it is known to end; else its limit; seconds until
 #: it says how far it is, where there is no terminal, and then after twice as many each time.
-_PATIENCE, _SECONDS, _SILENT = 180.0, 20.0, 15.0
+_PATIENCE, _SECONDS, _SILENT = 60.0, 20.0, 15.0
 
 #: Trials of each law under schemes other than the one asked for.
 _OTHER_TRIALS = 4_000
@@ -285,6 +286,7 @@ class OnTrees:
     tried: list[Tried] = field(default_factory=list)
     begun: dict[int, TreeSample | InvalidInput] = field(default_factory=dict)
     silent_until: float = _SILENT
+    spent: list[float] = field(default_factory=list)  # seconds of the first calls
 
     def _counting(self, root: Any, rng: np.random.Generator) -> Any:
         self.calls += 1
@@ -293,12 +295,15 @@ class OnTrees:
             self.silent_until = 2 * passed
             if self.options.progress is None and not sys.stderr.isatty():
                 print(f"audit: {self.calls:,} calls in {passed:,.0f} s", file=sys.stderr)
-        return self.verify(root, rng)
+        answer = self.verify(root, rng)
+        if len(self.spent) < _TIMED:
+            self.spent.append(time.perf_counter() - self.began - passed)
+        return answer
 
     @property
     def pace(self) -> float:
-        """Seconds that a call takes, with what is done between two of them."""
-        return (time.perf_counter() - self.began) / max(self.calls, 1)
+        """Seconds that a call takes: the median, as the first ones may import and compile."""
+        return statistics.median(self.spent) if self.spent else 0.0
 
     def _affordable(self, share: float, most: int) -> int:
         """Calls for a share of the time that is left, at the function's speed."""
@@ -335,11 +340,10 @@ class OnTrees:
             notes += (f"stopped by you after {self.calls:,} calls",)
         elif replay is not None:
             notes += replay.note_after(self.deadline)
-        laws: dict[tuple[str, int], SmallLaws | WideLaws] = {
-            (one.name, one.vocab_size): one for one in (*small, *wide, telling_laws(1))
-        }
-        met = {(one.law, one.vocab_size) for one in self.tried}
-        left = [one.name for one in (*small, *wide) if (one.name, one.vocab_size) not in met]
+        every: list[SmallLaws | WideLaws] = [*small, *wide]
+        met = [(one.law, one.vocab_size) for one in self.tried if one.report is not None]
+        tried = {(one.law, one.vocab_size) for one in self.tried}
+        left = [one.name for one in every if (one.name, one.vocab_size) not in tried]
         is_lossy = any(one.verdict_class == LOSSY for one in self.tried)
         if self._late() and not (stopped or (is_lossy and left)):
             notes += (self._time_up(len(small), needed),)
@@ -353,7 +357,8 @@ class OnTrees:
             return replace(report, verdict_class=NO_DEVIATION, detectable_bias=1.0)
         if report.verdict_class != LOSSY or stopped:
             return report
-        judged = [laws[one.law, one.vocab_size] for one in self.tried if one.report is not None]
+        every.append(telling_laws(self.tree.depth + 1))
+        judged = [one for one in every if (one.name, one.vocab_size) in met]
         cause = self._cause(judged, report.worst)
         seconds = time.perf_counter() - self.began
         return replace(report, cause=cause or report.cause, seconds=seconds)
@@ -365,7 +370,8 @@ class OnTrees:
         total = len(small) + 2 * len(wide) + 1
         with progress_bar("laws", total, self.options.progress) as advance:
             self._time_calls([*small[:1], *wide[:1]], needed)
-            if small and wide and math.isfinite(self.deadline) and self._looks_wrong():
+            is_slow = math.isfinite(self.deadline) or self.pace * needed > _SECONDS
+            if small and wide and is_slow and self._looks_wrong():
                 return None
             for n, laws in enumerate(wide):
                 try:
@@ -394,7 +400,7 @@ class OnTrees:
         rng = np.random.default_rng(0)
         with suppress(AlwaysFails, NoTokenLeft):
             for one in laws:
-                TreeSample(self.rule(one), rng).sample(_TIMED)
+                TreeSample(self.rule(one), rng).sample(_TIMED // len(laws))
         if math.isinf(self.options.seconds) and self.pace * needed > _PATIENCE:
             self.deadline = self.began + _SECONDS
 
@@ -490,7 +496,8 @@ class OnTrees:
 
     def _time_up(self, num_small: int, needed: int) -> str:
         driven = f"{self.driven} of {num_small} small laws were driven; " if num_small else ""
-        seconds = math.ceil(1.2 * max(needed, self.calls) * self.pace / 10) * 10
+        pace = (time.perf_counter() - self.began) / max(self.calls, 1)
+        seconds = math.ceil(1.2 * max(needed, self.calls) * pace / 10) * 10
         return (
             f"{TIME_UP}: {driven}all of it needs about {max(needed, self.calls):,} calls, "
             f"{seconds / 60:,.1f} minutes at the speed of this function: give seconds={seconds}"

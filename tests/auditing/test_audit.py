@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import numpy as np
 import pytest
+from support.moved_clock import Clock, moved_clock  # noqa: F401
 from wrong_verifiers import faultless
 
 import mdsd_opt as mo
@@ -538,13 +538,10 @@ def test_false_alarms_come_as_rarely_as_stated() -> None:
     assert alarms <= 30  # Pr(more | 5 %) < 1e-4
 
 
-def test_a_time_budget_instead_of_a_number() -> None:
-    def slow(target: Any, draft: Any, drafts: Any, rng: np.random.Generator) -> int:
-        time.sleep(0.002)
-        return samples_target(target, draft, drafts, rng)
-
-    report = mo.audit(slow, PROBLEM, 0, seconds=0.8, edge_probes=0, method="sampling")
-    assert 200 <= report.num_trials <= 400
+def test_a_time_budget_instead_of_a_number(clock: Clock) -> None:
+    slow = clock.slow(samples_target, 0.05)
+    report = mo.audit(slow, PROBLEM, 0, seconds=20, edge_probes=0, method="sampling")
+    assert 399 <= report.num_trials <= 401
     assert report.clean
     expected = mo.audit(
         samples_target, PROBLEM, 0, report.num_trials, edge_probes=0, method="sampling"
@@ -554,10 +551,10 @@ def test_a_time_budget_instead_of_a_number() -> None:
     ended = mo.audit(slow, PROBLEM, 0, 40, seconds=60, edge_probes=0, method="sampling")
     assert ended.num_trials == 40
     assert ended.notes == ()
-    stopped = mo.audit(slow, PROBLEM, 0, 4_000, seconds=0.1, edge_probes=0, method="sampling")
+    stopped = mo.audit(slow, PROBLEM, 0, 4_000, seconds=6, edge_probes=0, method="sampling")
     assert stopped.num_trials == 200  # the least there may be
     assert stopped.notes == (
-        "the time was up: 200 of 4,000 calls were made. Give more than seconds=0.1",
+        "the time was up: 200 of 4,000 calls were made. Give more than seconds=6",
     )
     assert stopped.verdict_class == "no deviation"
     assert not stopped.lossless
@@ -565,23 +562,21 @@ def test_a_time_budget_instead_of_a_number() -> None:
     def batch(target: Any, draft: Any, drafts: Any, rng: np.random.Generator) -> Any:
         return rng.choice(5, size=len(drafts), p=target)
 
-    report = mo.audit(batch, PROBLEM, 0, seconds=0.2, batched=True, edge_probes=0)
-    assert report.num_trials % 65_536 == 0
+    slow = clock.slow(batch, 4.0)
+    report = mo.audit(slow, PROBLEM, 0, seconds=10, batched=True, edge_probes=0)
+    assert report.num_trials == 3 * 65_536
     assert report.clean
 
 
 def test_by_default_calls_are_counted_whatever_time_they_take(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     from mdsd_opt.auditing import verifier_audit
 
     assert verifier_audit._DEFAULT_TRIALS == 100_000
     monkeypatch.setattr(verifier_audit, "_DEFAULT_TRIALS", 400)
 
-    def slow(target: Any, draft: Any, drafts: Any, rng: np.random.Generator) -> int:
-        time.sleep(0.0005)
-        return samples_target(target, draft, drafts, rng)
-
+    slow = clock.slow(samples_target, 60.0)
     report, fast = (mo.audit(v, PROBLEM, 0, edge_probes=64) for v in (slow, samples_target))
     assert report.num_trials == 400
     assert report.to_dict() == fast.to_dict()

@@ -19,7 +19,11 @@ from mdsd_opt.errors import InvalidInput, UnknownName
 
 
 def audited(verify: Any, **options: Any) -> Any:
-    settings = {"num_drafts": 2, "num_trials": 500, "driven_checks": 5, "seconds": 900.0} | options
+    settings = {
+        "num_drafts": 2,
+        "num_trials": 500,
+        "driven_checks": 5,
+    } | options
     return mo.audit_chain(verify, rng=0, **settings)
 
 
@@ -300,7 +304,7 @@ def test_wrong_use_is_said() -> None:
 
 
 def test_verifiers_of_the_package_on_laws_of_all_kinds() -> None:
-    report = mo.audit_portfolio("rrs", num_drafts=2, num_trials=1000, seconds=900.0)
+    report = mo.audit_portfolio("rrs", num_drafts=2, num_trials=1000)
     assert report.verdict_class == "no deviation", report.verdict
     assert len(report.tried) == 11
     for one in report.tried:  # it states its law, but calls need not follow what is stated
@@ -310,7 +314,6 @@ def test_verifiers_of_the_package_on_laws_of_all_kinds() -> None:
         lambda target, draft, drafts, rng: int(drafts[0]),
         num_drafts=2,
         num_trials=1000,
-        seconds=900.0,
     )
     assert wrong.verdict_class == "lossy"
 
@@ -321,7 +324,7 @@ def test_trees_on_laws_of_all_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(rule, "_OPTIMUM_WORK", 1_000)  # a bound in place of the optimum is enough
     report = mo.audit_portfolio(
-        get_rule("traversal").verify, tree="2x2", num_trials=400, driven_checks=3, seconds=400.0
+        get_rule("traversal").verify, tree="2x2", num_trials=400, driven_checks=3
     )
     assert report.verdict_class == "no deviation", report.verdict
     assert {len(one.report.coverage.levels) for one in report.tried} == {2}

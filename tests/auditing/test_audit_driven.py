@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
 import pytest
+from support.moved_clock import Clock, moved_clock  # noqa: F401
 from wrong_verifiers import faultless
 
 import mdsd_opt as mo
@@ -159,20 +159,20 @@ def test_what_fails_on_every_call_is_refused() -> None:
         mo.audit(lambda p, q, x, rng: 1 // 0, PROBLEM, 0, 100, method="driven")
 
 
-def test_what_takes_too_long_to_drive_is_sampled_and_a_note_says_so() -> None:
+def test_what_takes_too_long_to_drive_is_sampled_and_a_note_says_so(clock: Clock) -> None:
     calls = []
 
     def slow(p: Any, q: Any, drafts: Any, rng: np.random.Generator) -> int:
         calls.append(0)
-        time.sleep(0.001)
+        clock.now += 1.0
         return inverted(p, rng.random())
 
-    report = mo.audit(slow, PROBLEM, 0, 100, method="driven", seconds=0.1, edge_probes=0)
+    report = mo.audit(slow, PROBLEM, 0, 100, method="driven", seconds=20, edge_probes=0)
     assert report.verdict_class == "no deviation"
     assert report.method == "sampling"
     assert len(calls) < 400
     assert report.notes[0] == (
-        "the time was up: its law was not driven, and is sampled. Give more than seconds=0.1"
+        "the time was up: its law was not driven, and is sampled. Give more than seconds=20"
     )
     assert not report.lossless
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.moved_clock import Clock, moved_clock  # noqa: F401
 from support.tables import Table, target_law
 from support.tables import trees as oracle_trees
 from support.text_sessions import by_alias
@@ -254,7 +255,7 @@ def test_more_accepted_than_the_optimum_is_a_check_of_its_own() -> None:
     assert report.accept_length == 3.0
 
 
-def test_many_trees_are_sampled() -> None:
+def test_many_trees_are_sampled(clock: Clock) -> None:
     verify = get_rule("traversal").verify
     for method in ("auto", "driven"):
         report = mo.audit_tree(verify, *tables(3), "2x2", 0, 300, method=method)
@@ -264,8 +265,9 @@ def test_many_trees_are_sampled() -> None:
         assert report.num_trials == 300
         assert report.num_checks is None
         assert not report.lossless
-    stopped = mo.audit_tree(verify, *tables(3), "2x2", 0, 10**6, seconds=0.2)
-    assert 0 < stopped.num_trials < 10**5
+    slow = clock.slow(verify, 0.1)
+    stopped = mo.audit_tree(slow, *tables(3), "2x2", 0, 10**6, seconds=30)
+    assert 299 <= stopped.num_trials <= 301
 
 
 def test_what_cannot_be_driven_is_sampled() -> None:

@@ -11,7 +11,7 @@ import mdsd_opt as mo
 from mdsd_opt.trees import TreeRule, get_rule, rule_names
 from tests.package.test_newcomers import TakesAll, takes_the_chain
 
-FEW: dict[str, Any] = {"num_trials": 400, "seconds": 20.0, "detect": 1.0}
+FEW: dict[str, Any] = {"num_trials": 400, "detect": 1.0}
 AUDITS = ["lossless", *(f"lossless_{scheme}" for scheme in mo.drafts.SINGLE_MODEL_SCHEMES)]
 SingleDraft: Any = type(mo.verifiers.get("single_draft"))
 

@@ -43,7 +43,7 @@ def test_there_are_enough_kinds():
 
 @pytest.mark.parametrize("kind", SOME)
 def test_what_is_wrong_is_found(kind):
-    report = mo.audit_chain(WRONG[kind](), rng=0, seconds=600.0)
+    report = mo.audit_chain(WRONG[kind](), rng=0)
     assert report.verdict_class == "lossy", report.verdict
     assert not report.lossless
 
@@ -60,7 +60,7 @@ def test_the_oracle_knows_what_is_right():
 @pytest.mark.exhaustive
 def test_a_fault_that_no_law_shows_is_not_called_lossless():
     hidden = Parts(accept=lambda p, q, x: 1.0 if x == 777 else min(1.0, p[x] / q[x]))
-    report = mo.audit_chain(hidden.made(), rng=0, seconds=600.0)
+    report = mo.audit_chain(hidden.made(), rng=0)
     assert report.verdict_class == "no deviation"
     wide = wide_laws(3)[-1]
     distance = hidden.distance(np.array(wide.rows), np.array(wide.draft_rows))
@@ -69,9 +69,7 @@ def test_a_fault_that_no_law_shows_is_not_called_lossless():
 
 @pytest.mark.exhaustive
 def test_a_fault_in_every_so_many_calls_is_told_by_its_period():
-    report = mo.audit_chain(
-        WRONG["the argmax in every 50th call"](), rng=0, num_trials=4_000, seconds=600.0
-    )
+    report = mo.audit_chain(WRONG["the argmax in every 50th call"](), rng=0, num_trials=4_000)
     assert report.verdict_class == "lossy"
     assert any("a multiple of 50 calls apart" in note for note in report.notes)
 
@@ -79,7 +77,7 @@ def test_a_fault_in_every_so_many_calls_is_told_by_its_period():
 @pytest.mark.exhaustive
 def test_what_rounds_is_an_edge():
     verify, options = right_ones()["block, by_choice, numpy float32"]
-    report = mo.audit_chain(verify, rng=0, seconds=600.0, **options)
+    report = mo.audit_chain(verify, rng=0, **options)
     assert report.verdict_class == "edge"
     assert report.total_variation < 1e-6
     assert "as float32 arithmetic can be" in report.verdict
@@ -88,7 +86,7 @@ def test_what_rounds_is_an_edge():
 @pytest.mark.parametrize("kind", ["exact_match, by_sum, numpy", "standard, by_choice, numpy"])
 def test_what_is_right_passes(kind):
     verify, options = right_ones()[kind]
-    report = mo.audit_chain(verify, rng=0, seconds=600.0, **options)
+    report = mo.audit_chain(verify, rng=0, **options)
     assert report.verdict_class == "no deviation", report.verdict
     assert report.lossless
     assert 0 < report.detectable_bias < 0.05
@@ -111,5 +109,5 @@ def test_rows_that_are_right_pass():
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["residual cut at 200", "ratio 1 % too high"])
 def test_sessions_that_are_wrong_are_found(kind):
-    report = mo.audit_text(as_text(BY_LAW[kind].made()), rng=0, num_texts=1_500, seconds=600.0)
+    report = mo.audit_text(as_text(BY_LAW[kind].made()), rng=0, num_texts=1_500)
     assert report.verdict_class == "lossy"

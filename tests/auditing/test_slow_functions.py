@@ -12,16 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from support.chain_verifiers import drawn, mistaken, residual, standard
-from support.moved_clock import Clock
+from support.moved_clock import Clock, moved_clock  # noqa: F401
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import chains
 from mdsd_opt.auditing.trial_laws import standard_laws
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
 
 
 def bonus_from_q(p: Any, q: Any, drafts: Any) -> list[int]:

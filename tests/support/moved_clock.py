@@ -17,10 +17,15 @@ class Clock:
         monkeypatch.setattr(time, "perf_counter", lambda: self.now)
 
     def slow(self, function: Callable[..., Any], seconds: float) -> Callable[..., Any]:
-        """The function of p, q and drafts, each call of which takes so long."""
+        """The function, each call of which takes so long."""
 
-        def taking(p: Any, q: Any, drafts: Any) -> Any:
+        def taking(*given: Any) -> Any:
             self.now += seconds
-            return function(p, q, drafts)
+            return function(*given)
 
         return taking
+
+
+@pytest.fixture(name="clock")
+def moved_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
