@@ -85,7 +85,7 @@ class LinearProgramme(Programme):
 
     def acceptance_rate(self, value: float) -> float:
         """Acceptance rate that a value of c.x means."""
-        return self.constant + (value if self.masses_are_costs else -value)
+        return float(self.constant + (value if self.masses_are_costs else -value))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write an MPS or LP file, by HiGHS; its numbers have 15 digits.

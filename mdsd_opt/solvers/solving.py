@@ -39,6 +39,7 @@ def solve(
     tolerance: float | None = None,
     time_limit: float | None = None,
     verbose: bool = False,
+    warm_start: Solution | None = None,
     **options: Any,
 ) -> Solution:
     """Solve a transport problem.
@@ -62,6 +63,9 @@ def solve(
         return, and other threads, cannot be interrupted.
     verbose : bool
         Show the log of HiGHS or CVXPY on stdout.
+    warm_start : Solution, optional
+        Solution of a neighbouring problem, for a method of your own that takes one; those of the
+        package do not.
     **options
         Options of that method, such as ``backend="cvxpy"``.
 
@@ -76,7 +80,7 @@ def solve(
     UnknownName
         No such method.
     InvalidInput
-        The method does not take an option, these three included, and the message lists those that
+        The method does not take an option, those above included, and the message lists those that
         it takes; or a method of your own returns something else than `Found`.
     ProblemTooLarge
         An exponential method does not fit its budget; the message names one that would.
@@ -87,6 +91,7 @@ def solve(
         options["tolerance"] = checked_tolerance("tolerance", tolerance)
     options |= {} if time_limit is None else {"time_limit": time_limit}
     options |= {"verbose": True} if verbose else {}
+    options |= {} if warm_start is None else {"warm_start": warm_start}
     for name in LIMITS:
         limit = options.get(name)
         whole = name != "time_limit" and isinstance(limit, int)  # nothing fits one below 0
