@@ -68,8 +68,9 @@ def worst_tree(rule: str, k: int, levels: int, shares: Mapping[str, float]) -> W
     """Bracket for one rule; `shares` of verifiers, and of `rrs`, are those of one token."""
     if rule == "block_verification" and k != 1:
         raise InvalidInput(f"block_verification takes one path: give num_drafts=1, not {k}")
+    same = _by_length(np.full(2, 0.5))
     if k == 1 and rule in RULES_FOR_TREES:  # all of them are block verification
-        return WorstTree(rule, k, levels, 0.0, 0.0, 1.0, *_same(2))
+        return WorstTree(rule, k, levels, 0.0, 0.0, 1.0, same, same)
     if rule == "traversal":
         most, share = levels - _kappa(1 - shares["rrs"]), shares["rrs"] / levels
     elif rule == "greedy_multi_path":
@@ -77,7 +78,7 @@ def worst_tree(rule: str, k: int, levels: int, shares: Mapping[str, float]) -> W
     else:
         first = 1.0 if rule in _FOUND else shares[rule]  # of the optimum at the root
         most, share = levels - first, first / levels
-    found = [(0.0, *_same(2))]
+    found = [(0.0, same, same)]
     if k == 2 and rule in _FOUND:
         loss, p, q = _FOUND[rule]
         found.append((loss, _heads(p, 0), _heads(q, 1)))
@@ -100,15 +101,13 @@ def _kappa(lost: float) -> float:
     return float(found.fun)
 
 
-def _same(size: int) -> tuple[Laws, Laws]:
-    law = np.full(size, 1 / size)
-    return lambda text: law, lambda text: law
+def _by_length(*laws: Vector) -> Laws:
+    """One law after all texts of a length, the last one after longer ones."""
+    return lambda text: laws[min(len(text), len(laws) - 1)]
 
 
 def _one(size: int, token: int) -> Vector:
-    law = np.zeros(size)
-    law[token] = 1.0
-    return law
+    return np.eye(1, size, token)[0]
 
 
 def _heads(first: tuple[float, ...], beyond: int) -> Laws:
@@ -139,15 +138,13 @@ def _rare_child(k: int, levels: int) -> tuple[float, Laws, Laws]:
     flat, one = np.full(_TOKENS, 1 / _TOKENS), _one(_TOKENS, 0)
     drafted = -np.expm1(np.log1p(-chance) / k)
     rare = _one(_TOKENS, 1) * (1 - drafted) + drafted * one
-    return (
-        (levels - 1) * max(lost(chance), 0.0),
-        lambda text: one if text else flat,
-        lambda text: flat if not text else rare if len(text) == 1 else one,
-    )
+    loss = (levels - 1) * max(lost(chance), 0.0)
+    return loss, _by_length(flat, one), _by_length(flat, rare, one)
 
 
 def _foremost(k: int) -> tuple[float, Laws, Laws]:
     """First p = q, of which the foremost of K drafts is another law; then nothing is right."""
     kept = np.minimum(np.diff((np.arange(_TOKENS + 1) / _TOKENS) ** k), 1 / _TOKENS)
-    flat, right, wrong = np.full(_TOKENS, 1 / _TOKENS), _one(_TOKENS, 0), _one(_TOKENS, 1)
-    return 1 - float(kept.sum()), lambda t: right if t else flat, lambda t: wrong if t else flat
+    flat = np.full(_TOKENS, 1 / _TOKENS)
+    right, wrong = (_by_length(flat, _one(_TOKENS, token)) for token in (0, 1))
+    return 1 - float(kept.sum()), right, wrong
