@@ -307,8 +307,8 @@ def search(
         lines = [f"REFUTED: {claim}, by {odd.excess} = {float(odd.excess):.6f}, at", *_shown(odd)]
     of = odd or near
     numbers = _as_dict(of) if of else {"p": [], "q": [], "fails_by": ""}
-    laws = (", ".join(numbers[x]) for x in "pq")
-    rows = [(claim, found.verdict, f"{found.instances:,}", *laws, numbers["fails_by"])]
+    laws = [", ".join(numbers[x]) for x in "pq"]
+    rows = [[claim, found.verdict, f"{found.instances:,}", *laws, str(numbers["fails_by"])]]
     headings = ["claim", "verdict", "instances", "p", "q", "fails by"]
     table = make_table(f"search, V = {vocab_size}", headings, rows, words=headings)
     form = Form(**asdict(printed))
