@@ -414,9 +414,9 @@ def test_without_docstrings_there_are_tables_and_help(tmp_path):
 
 
 def test_kernels_that_may_not_be_compiled_are_one_line(tmp_path):
-    (tmp_path / "problem.json").write_bytes(PROBLEM)
-    done = shell(tmp_path, "NUMBA_DISABLE_JIT=1 mdsd-opt solve problem.json")
+    (tmp_path / "own.npz").write_bytes(logits_npz())
+    done = shell(tmp_path, "NUMBA_DISABLE_JIT=1 mdsd-opt rates own.npz")
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        "mdsd-opt: NUMBA_DISABLE_JIT is set, and kernels run only compiled: unset it"
+        "mdsd-opt: error: NUMBA_DISABLE_JIT is set, and kernels run only compiled: unset it"
     ]
