@@ -40,13 +40,11 @@ def test_a_limit_leaves_the_best_bounds_that_were_proven(method: str, many: bool
 
 
 @pytest.mark.parametrize("method", ["full_lp", "dual_lp"])
-def test_building_counts_and_nothing_goes_on_after_the_limit(method: str) -> None:
-    """Of ten seconds and more that these take."""
+def test_a_limit_stops_what_takes_longer(method: str) -> None:
     one = problem(500, 2)
-    began = time.process_time()
-    stopped = mo.solve(one, method, time_limit=0.2)
-    assert time.process_time() - began < 4
-    assert stopped.status is mo.Status.LIMIT or stopped.solve_seconds < 2
+    stopped = mo.solve(one, method, time_limit=0.01)
+    assert stopped.status is mo.Status.LIMIT
+    assert stopped.upper_bound < 1
     assert mo.certify(one, stopped).valid
 
 
