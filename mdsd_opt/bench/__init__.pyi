@@ -1,8 +1,13 @@
-from .problem_sets import SETS as SETS
-from .record import (
-    SHIFT as SHIFT, BenchReport as BenchReport, Change as Change, Record as Record,
-    Scaling as Scaling, changes as changes, geometric_means as geometric_means,
-    load_report as load_report, load_warning as load_warning,
-    performance_profile as performance_profile, scaling as scaling,
+from .problem_sets import FAMILIES as FAMILIES, SETS as SETS
+from .record import Outcome as Outcome, Record as Record
+from .report import (
+    BenchReport as BenchReport, Change as Change, changes as changes, load_report as load_report,
+    load_warning as load_warning,
 )
-from .suite import LEFT_OUT as LEFT_OUT, SUITE as SUITE, run as run
+from .solvers import route_of as route_of
+from .suite import LEFT_OUT as LEFT_OUT, SUITE as SUITE, not_installed as not_installed, run as run
+from .summary import (
+    SHIFT as SHIFT, UNSOLVED as UNSOLVED, Mean as Mean, Scaling as Scaling, by_size as by_size,
+    means as means, of_all as of_all, performance_profile as performance_profile,
+    scaling as scaling,
+)

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.bench.problem_sets import build
 from mdsd_opt.bench.record import Record, Settings, in_own_process
-from mdsd_opt.bench.solvers import build
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.problem import certify
 from mdsd_opt.solvers import IntegerMasses, integer_masses, solve

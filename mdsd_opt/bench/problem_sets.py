@@ -1,20 +1,32 @@
-"""Named sets of transport problems that solvers are set beside each other on."""
+"""Transport problems that solvers are set beside each other on: families, sets and files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.files.logits import load_logits
 from mdsd_opt.base.sampling import softmax
 from mdsd_opt.data import sample_logits_path
-from mdsd_opt.drafts import IndependentDrafts
-from mdsd_opt.problem import TransportProblem
+from mdsd_opt.drafts import IndependentDrafts, has_many_models
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.problem import TransportProblem, load_problem
 
 Build = Callable[[], TransportProblem]
+
+#: What a family of random problems is, by name; each has any size.
+FAMILIES = {
+    "random": "target logits 2.5 N(0, 1), the draft's the target's plus N(0, 1)",
+    "peaked": "four times these logits: few tokens hold nearly all mass",
+    "ties": "random logits rounded to integers",
+    "real": "bundled positions of a real model, their likeliest V tokens",
+}
 
 #: What a set holds, by name.
 SETS = {
@@ -22,6 +34,95 @@ SETS = {
     "hard": "ties, zeros, p = q, one token that holds nearly all, masses of 1e-15: 12 to 60 tokens",
     "real": "bundled positions of a real model, 49,152 tokens, K = 2 and 4, two schemes",
 }
+
+#: Ends of names of files that hold a problem.
+SUFFIXES = (".json", ".npz", ".safetensors")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A problem by what makes it, for another process: a family and a seed, a set, or a file."""
+
+    problem: str  # family, set, or scheme of a file
+    scheme: str
+    vocab_size: int
+    num_drafts: int
+    seed: int
+    instance: str = ""  # which of a set, or the file's name
+    path: str = ""  # folder of a file
+
+    def build(self) -> TransportProblem:
+        """Problem, as an object of its own: no answer has been kept for it."""
+        if self.path:
+            return load_problem(Path(self.path) / self.instance)
+        if self.instance:
+            return problem_set(self.problem)[int(self.instance.partition(" ")[0])][1]()
+        return build(self.scheme, self.vocab_size, self.num_drafts, self.seed, self.problem)
+
+    def small(self) -> TransportProblem:
+        """Small problem, on which what is loaded and compiled at a first call does not count."""
+        drafts = min(self.num_drafts, 2)
+        many = self.scheme if has_many_models(self.scheme) else "with_replacement"
+        scheme = self.scheme if self.problem in FAMILIES else many
+        return build(scheme, max(4, drafts), drafts, self.seed + 1)
+
+
+def build(
+    scheme: str, vocab_size: int, num_drafts: int, seed: int, family: str = "random"
+) -> TransportProblem:
+    """Problem of a family."""
+    rng = np.random.default_rng(seed)
+    if family == "real":
+        target, *drafts = _real_row(vocab_size, seed)
+    else:
+        target = 2.5 * rng.standard_normal(vocab_size)
+        count = num_drafts if has_many_models(scheme) else 1
+        drafts = [target + rng.standard_normal(vocab_size) for _ in range(count)]
+    shape = {"peaked": lambda x: 4.0 * x, "ties": np.round}.get(family, lambda x: x)
+    target, drafts = shape(target), [shape(draft) for draft in drafts]
+    if not has_many_models(scheme):
+        return TransportProblem.from_logits(target, drafts[0], num_drafts, drafts=scheme)
+    while len(drafts) < num_drafts:
+        drafts.append(drafts[0] + rng.standard_normal(vocab_size))
+    return TransportProblem(softmax(target), IndependentDrafts([softmax(x) for x in drafts]))
+
+
+def _real_row(vocab_size: int, seed: int) -> tuple[Floats, Floats]:
+    """Logits of one position, of the tokens that one of the models finds likeliest."""
+    sample = load_logits(sample_logits_path())
+    sides = [x.reshape(-1, x.shape[-1]) for x in (sample.target, sample.draft)]
+    count, size = sides[0].shape
+    if vocab_size > size:
+        raise InvalidInput(
+            f"the bundled logits have {size:,} tokens, not {vocab_size:,}: leave the family real "
+            "out"
+        )
+    place = np.random.default_rng(0).permutation(count)[seed % count]
+    target, draft = (side[place].astype(np.float64) for side in sides)
+    likeliest = np.argsort(-np.maximum(softmax(target), softmax(draft)), kind="stable")[:vocab_size]
+    return target[likeliest], draft[likeliest]
+
+
+def places_of_set(name: str) -> list[Place]:
+    """Problems of a set."""
+    problems = enumerate(problem_set(name))
+    return [_place_of(one(), name, f"{n} {kind}") for n, (kind, one) in problems]
+
+
+def places_in(folder: Path) -> list[Place]:
+    """Problems in the files of a folder, by draft scheme."""
+    files = [x for x in sorted(folder.iterdir()) if x.suffix in SUFFIXES]
+    if not files:
+        raise InvalidInput(f"{folder} holds no problem: {', '.join(SUFFIXES)}")
+    loaded = ((x, load_problem(x)) for x in files)
+    return [_place_of(one, one.drafts.scheme, x.name, str(folder)) for x, one in loaded]
+
+
+def _place_of(problem: TransportProblem, name: str, instance: str, path: str = "") -> Place:
+    scheme = problem.drafts.scheme
+    return Place(name, scheme, problem.vocab_size, problem.num_drafts, 0, instance, path)
+
+
 _SCHEMES = ("with_replacement", "without_replacement")
 
 

@@ -1,94 +1,80 @@
-"""Size of the transport problems that each method solves: seconds, memory, proven gap.
+"""Time that each method takes on transport problems, and the gap that its certificate leaves.
 
-Every case runs in a process of its own, so that the peak memory is that of the case. Target logits
-are 2.5 N(0, 1), the draft's are the target's plus N(0, 1), each draft model of `independent` its
-own. Every case is solved once before a clock runs, so that what it loads and compiles lies on its
-own path. Listing the draft sets and stating the programme (setup) is told apart from solving, where
-a method says how long it took.
+A method has a process of its own for the problems of one size, which is stopped where it exceeds
+the limit of time. Every call gets the problem as a new object, so that no answer kept from an
+earlier one helps; what is loaded and compiled at a method's first call is paid on a small problem
+before. Times are of the whole call: listing the draft sets and stating the programme (setup)
+are in it. What became of it says the certificate, not the method.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import json
-import statistics
+import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout, suppress
+from dataclasses import asdict
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
-import numpy as np
+from mdsd_opt.bench.problem_sets import FAMILIES, SETS, Place, places_in, places_of_set
+from mdsd_opt.bench.record import CLOSED, Outcome, Record, Settings
+from mdsd_opt.bench.summary import SHIFT
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
+from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge, UnsupportedScheme
+from mdsd_opt.problem import Certificate, Solution, Status, certify
+from mdsd_opt.solvers import METHODS, Method, get, methods, solve
 
-from mdsd_opt.base.sampling import softmax
-from mdsd_opt.bench.problem_sets import SETS, problem_set
-from mdsd_opt.bench.record import Record, Settings, in_own_process
-from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, IndependentDrafts, has_many_models
-from mdsd_opt.errors import InvalidInput, MdsdError
-from mdsd_opt.problem import TransportProblem, certify, load_problem
-from mdsd_opt.solvers import METHODS, get, methods, solve
-
-#: Cases as (method, options, scheme, V, K).
-CASES: list[tuple[str, dict[str, Any], str, int, int]] = [
-    ("subset_selection", {}, "with_replacement", 262_144, 8),
-    ("subset_selection", {}, "without_replacement", 262_144, 2),
-    ("subset_selection", {}, "without_replacement", 262_144, 8),
-    ("full_lp", {}, "with_replacement", 500, 2),
-    ("full_lp", {"formulation": "supports"}, "with_replacement", 500, 2),
-    ("full_lp", {"formulation": "tuples"}, "with_replacement", 200, 2),
-    ("full_lp", {"backend": "cvxpy"}, "with_replacement", 200, 2),
-    ("full_lp", {}, "with_replacement", 1000, 2),
-    ("full_lp", {}, "with_replacement", 2000, 2),
-    ("full_lp", {}, "with_replacement", 60, 3),
-    ("full_lp", {"algorithm": "ipm"}, "with_replacement", 60, 3),
-    ("full_lp", {}, "with_replacement", 100, 3),
-    ("full_lp", {}, "independent", 60, 3),
-    ("full_lp", {}, "with_replacement", 40, 4),
-    ("dual_lp", {}, "with_replacement", 100, 3),
-    ("truncated_lp", {}, "with_replacement", 131_072, 2),
-    ("truncated_lp", {"size": 100, "rule": "ratio"}, "with_replacement", 131_072, 2),
-    ("max_flow", {}, "with_replacement", 1000, 2),
-    ("max_flow", {}, "with_replacement", 2000, 2),
-    ("max_flow", {}, "with_replacement", 4000, 2),
-    ("max_flow", {}, "with_replacement", 8000, 2),
-    ("max_flow", {}, "without_replacement", 4000, 2),
-    ("max_flow", {}, "independent", 4000, 2),
-    ("max_flow", {}, "with_replacement", 100, 3),
-    ("max_flow", {}, "with_replacement", 300, 3),
-    ("max_flow", {}, "with_replacement", 500, 3),
-    ("max_flow", {}, "without_replacement", 300, 3),
-    ("max_flow", {}, "independent", 300, 3),
-    ("max_flow", {}, "with_replacement", 40, 4),
-    ("max_flow", {}, "with_replacement", 100, 4),
-    ("max_flow", {}, "with_replacement", 140, 4),
-    ("max_flow", {}, "without_replacement", 100, 4),
-    ("max_flow", {}, "with_replacement", 40, 5),
-    ("max_flow", {}, "with_replacement", 30, 6),
-]
+#: Routes, by what they are measured on: scheme, K, and each V, from the smallest.
+CASES: dict[tuple[str, int], dict[str, tuple[int, ...]]] = {
+    ("with_replacement", 2): {
+        "subset_selection": (1000, 131_072, 262_144),
+        "full_lp": (200, 500, 1000, 2000),
+        "full_lp formulation=supports": (200, 500),
+        "full_lp formulation=tuples": (200,),
+        "full_lp backend=cvxpy": (200,),
+        "dual_lp": (200, 500),
+        "max_flow": (1000, 2000, 4000, 8000),
+        "truncated_lp": (1000, 131_072),
+        "truncated_lp size=100 rule=ratio": (1000, 131_072),
+    },
+    ("with_replacement", 3): {
+        "full_lp": (60, 100), "full_lp algorithm=ipm": (60,), "dual_lp": (60, 100),
+        "max_flow": (100, 300, 500),
+    },
+    ("with_replacement", 4): {"full_lp": (40,), "max_flow": (40, 100, 140)},
+    ("with_replacement", 5): {"max_flow": (40,)},
+    ("with_replacement", 6): {"max_flow": (30,)},
+    ("with_replacement", 8): {"subset_selection": (262_144,)},
+    ("without_replacement", 2): {"subset_selection": (262_144,), "max_flow": (4000,)},
+    ("without_replacement", 3): {"max_flow": (300,)},
+    ("without_replacement", 4): {"max_flow": (100,)},
+    ("without_replacement", 8): {"subset_selection": (262_144,)},
+    ("independent", 2): {"submodular": (4000,), "max_flow": (4000,)},
+    ("independent", 3): {"full_lp": (60,), "submodular": (60, 300), "max_flow": (60, 300)},
+}  # fmt: skip
 
 #: Cases that a quick run measures.
-QUICK_CASES: list[tuple[str, dict[str, Any], str, int, int]] = [
-    ("full_lp", {}, "with_replacement", 12, 2),
-    ("dual_lp", {}, "with_replacement", 12, 2),
-    ("max_flow", {}, "with_replacement", 12, 2),
-    ("truncated_lp", {}, "with_replacement", 12, 2),
-    ("subset_selection", {}, "with_replacement", 12, 2),
-    ("subset_selection", {}, "with_replacement", 2048, 2),
-]
+QUICK_CASES: dict[tuple[str, int], dict[str, tuple[int, ...]]] = {
+    ("with_replacement", 2): {
+        "full_lp": (12,), "dual_lp": (12,), "max_flow": (12,), "truncated_lp": (12,),
+        "subset_selection": (12, 2048),
+    },
+}  # fmt: skip
 
 #: Method that ratios are measured against, if it has solved the same problem.
-_AGAINST = "full_lp"
+AGAINST = "full_lp"
 
+#: Vocabulary sizes and numbers of drafts of cases that a user chooses by methods alone.
+_SIZES, _COUNTS = (12, 100, 1000), (2,)
 
-def build(scheme: str, vocab_size: int, num_drafts: int, seed: int) -> TransportProblem:
-    """Problem of a case, of random logits."""
-    rng = np.random.default_rng(seed)
-    logits = 2.5 * rng.standard_normal(vocab_size)
-    if has_many_models(scheme):
-        models = [softmax(logits + rng.standard_normal(vocab_size)) for _ in range(num_drafts)]
-        return TransportProblem(softmax(logits), IndependentDrafts(models))
-    draft_logits = logits + rng.standard_normal(vocab_size)
-    return TransportProblem.from_logits(logits, draft_logits, num_drafts, drafts=scheme)
+#: Seconds of a solution that is not timed again.
+_LONG = 20.0
+
+#: Seconds of a solution, unless a limit is given, and seconds to build and to certify a problem.
+_LIMIT, _GRACE = 60.0, 60.0
 
 
 def peak_megabytes() -> float:
@@ -100,138 +86,229 @@ def peak_megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-#: Vocabulary sizes and numbers of drafts of cases that a user chooses by methods alone.
-_SIZES, _COUNTS = (12, 100, 1000), (2,)
-
-#: Seconds of a solution that is not timed again: what it loaded does not show.
-_LONG = 20.0
-
-#: Seconds beyond the limits of all rounds after which a case is killed: it starts, it certifies.
-_GRACE = 60.0
-
-
-def cases_of(settings: Settings) -> list[tuple[str, dict[str, Any], str, int, int]]:
-    """Cases of a run: the usual ones, or the grid of what is asked for."""
-    asked = (settings.vocab_sizes, settings.num_drafts, settings.methods, settings.problems)
-    if not any(asked) and settings.backend is None:
-        return QUICK_CASES if settings.quick else CASES
-    names = settings.methods or tuple(methods())
-    takes = {name: get(name).options for name in names}
-    backend = settings.backend
-    if backend and not any("backend" in options for options in takes.values()):
-        raise InvalidInput(f"none of {', '.join(names)} has a backend: leave --backend out")
-    options = {n: {"backend": backend} if backend and "backend" in takes[n] else {} for n in names}
-    if str(settings.problems) in SETS:
-        places = [
-            (f"{_SET}{settings.problems}/{n}/{kind}", problem.vocab_size, problem.num_drafts)
-            for n, (kind, build_one) in enumerate(problem_set(str(settings.problems)))
-            for problem in [build_one()]
-        ]
-    elif settings.problems is not None:
-        files = [x for x in sorted(settings.problems.iterdir()) if x.suffix in _PROBLEM_SUFFIXES]
-        if not files:
+def route_of(text: str) -> tuple[Method, dict[str, Any]]:
+    """Method and options of a route such as ``truncated_lp size=40 rule=ratio``."""
+    name, *words = text.split()
+    method, options = get(name), {}
+    for word in words:
+        option, equals, value = word.partition("=")
+        if not equals or not (method.takes_any or option in method.options):
+            known = ", ".join(method.options) or "none"
             raise InvalidInput(
-                f"{settings.problems} holds no problem: {', '.join(_PROBLEM_SUFFIXES)}"
+                f"{text!r}: {word!r} is no option of {method.name} with its value, as size=40. "
+                f"Its options: {known}"
             )
-        places = [(str(x), p.vocab_size, p.num_drafts) for x in files for p in [load_problem(x)]]
+        with suppress(ValueError):
+            value = json.loads(value)
+        options[option] = value
+    return method, options
+
+
+def cases_of(settings: Settings) -> list[tuple[str, list[Place]]]:
+    """Routes with problems of one size, the sizes in turn: usual ones, or what is asked for."""
+    asked = (settings.vocab_sizes, settings.num_drafts, settings.methods, settings.problems)
+    more = (settings.families, settings.instances, settings.backend)
+    if not any((*asked, *more)):
+        chosen = QUICK_CASES if settings.quick else CASES
+        return [
+            (route, [Place("random", scheme, v, k, settings.seed)])
+            for (scheme, k), routes in chosen.items()
+            for v in sorted({v for sizes in routes.values() for v in sizes})
+            for route, sizes in routes.items()
+            if v in sizes
+        ]
+    routes = settings.methods or tuple(methods())
+    if settings.backend:
+        having = [x for x in routes if "backend" in route_of(x)[0].options]
+        if not having:
+            raise InvalidInput(f"none of {', '.join(routes)} has a backend: leave --backend out")
+        routes = tuple(f"{x} backend={settings.backend}" if x in having else x for x in routes)
+    if str(settings.problems) in SETS:
+        places = places_of_set(str(settings.problems))
+    elif settings.problems is not None:
+        places = places_in(settings.problems)
     else:
-        sizes, counts = settings.vocab_sizes or _SIZES, settings.num_drafts or _COUNTS
-        places = [(settings.scheme, v, k) for v in sizes for k in counts]
-    return [(name, options[name], *place) for place in places for name in names]
-
-
-#: Before the name of a set, which a folder may have, too.
-_SET = "set:"
-
-_PROBLEM_SUFFIXES = (".json", ".npz", ".safetensors")
+        places = [
+            Place(family, settings.scheme, v, k, settings.seed + n)
+            for v in settings.vocab_sizes or _SIZES
+            for k in settings.num_drafts or _COUNTS
+            for family in settings.families or FAMILIES
+            for n in range(settings.instances or 5)
+        ]
+    sizes: dict[tuple[int, int], list[Place]] = {}
+    for place in places:
+        sizes.setdefault((place.vocab_size, place.num_drafts), []).append(place)
+    return [(route, group) for group in sizes.values() for route in routes]
 
 
 def records(settings: Settings) -> Iterator[Record]:
     """Records of all cases in turn; a method that takes over 20 s is measured once."""
-    repeats = settings.rounds or 3
-    rivals: dict[tuple[str, int, int], float] = {}
-    for method, options, scheme, vocab_size, num_drafts in cases_of(settings):
-        if options.get("backend") == "cvxpy" and find_spec("cvxpy") is None:
+    limit = settings.time_limit or _LIMIT
+    kept = {(r.route, r.num_drafts, r.place): r for r in settings.kept}
+    for route, places in cases_of(settings):
+        if "backend=cvxpy" in route and find_spec("cvxpy") is None:
             continue  # as rivals are, it is measured where it is installed
-        case: list[Any] = [method, options, scheme, vocab_size, num_drafts, settings.seed, repeats]
-        if method in METHODS.registered or _is_registered(scheme):  # unknown to another process
-            result = measure(*[*case, settings.time_limit])
-        else:
-            limit = settings.time_limit
-            timeout = None if limit is None else (repeats + 1) * limit + _GRACE
-            result = in_own_process("mdsd_opt.bench.solvers", [*case, limit], timeout)
-        place = (scheme, vocab_size, num_drafts)
-        if method == _AGAINST and not options and result["milliseconds"]:
-            rivals[place] = statistics.median(result["milliseconds"])
-        words = ", ".join(f"{name}={value}" for name, value in options.items())
-        problem = Path(scheme).name if settings.problems is not None else scheme
-        yield Record.timed(
-            result["milliseconds"], _AGAINST, rivals.get(place), benchmark="solvers",
-            route=f"{get(method).name} {words}".rstrip(), problem=problem, vocab_size=vocab_size,
-            num_drafts=num_drafts, seed=settings.seed, gap=result["gap"],
-            gap_kind="" if result["gap"] is None else "certificate", note=result["note"],
-            setup_ms=result["setup"],
-        )  # fmt: skip
+        method, _ = route_of(route)
+        label = " ".join([method.name, *route.split()[1:]])
+        empty = [_record(place, label, {}, limit) for place in places]
+        known = [kept.get((r.route, r.num_drafts, r.place)) for r in empty]
+        yield from (record for record in known if record is not None)
+        rest = [place for place, record in zip(places, known, strict=True) if record is None]
+        in_process = method.name in METHODS.registered or any(_is_registered(x) for x in rest)
+        task = {
+            "route": route, "repeats": settings.rounds or 3, "limit": limit,
+            "tolerance": settings.tolerance or CLOSED,
+        }  # fmt: skip
+        found = measured(**task, places=rest, watch=False) if in_process else _beside(task, rest)
+        for place, result in zip(rest, found, strict=True):
+            yield _record(place, label, result, limit)
 
 
-def _is_registered(scheme: str) -> bool:
-    """Whether a draft scheme was registered in this process."""
+def _record(place: Place, route: str, result: dict[str, Any], limit: float) -> Record:
+    many = place.problem in FAMILIES and place.scheme != "with_replacement"
+    fields = {**asdict(place), **result}
+    del fields["scheme"], fields["path"]
+    if many:
+        fields["problem"] += f", {place.scheme}"
+    gap_kind = "certificate" if fields.get("gap") is not None else ""
+    return Record.timed(
+        fields.pop("milliseconds", []), benchmark="solvers", route=route, gap_kind=gap_kind,
+        limit_ms=1e3 * limit, **fields,
+    )  # fmt: skip
+
+
+def _is_registered(place: Place) -> bool:
+    """Whether the draft scheme was registered in this process, and another does not know it."""
+    scheme = place.scheme
     return hasattr(SINGLE_MODEL_SCHEMES.get(scheme), "rule") and ":" not in scheme
 
 
-def measure(
-    method: str,
-    options: dict[str, Any],
-    scheme: str,
-    vocab_size: int,
-    num_drafts: int,
-    seed: int,
+def _beside(task: dict[str, Any], places: Sequence[Place]) -> Iterator[dict[str, Any]]:
+    """Results of `measured` in a process of its own, and in a new one where that has ended."""
+    while places:
+        case = json.dumps({**task, "places": [asdict(place) for place in places]})
+        command = [sys.executable, "-m", "mdsd_opt.bench.solvers", case]
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                yield json.loads(line)
+                places = places[1:]
+            _, told = process.communicate()
+        finally:
+            process.kill()
+            process.wait()
+        if places:  # it ended on this one
+            yield _ended(told, task["limit"])
+            places = places[1:]
+
+
+def _ended(told: str, limit: float) -> dict[str, Any]:
+    """Result of a problem on which the process ended."""
+    if "Timeout (" in told:
+        return {"outcome": Outcome.LIMIT, "note": f"did not finish within {limit:g} s"}
+    last = (told.strip().splitlines() or ["without a word"])[-1]
+    return {"outcome": Outcome.FAILED, "note": f"its process ended: {last[:200]}"}
+
+
+def measured(
+    route: str,
+    places: Sequence[Place],
     repeats: int,
-    time_limit: float | None = None,
-) -> dict[str, Any]:
-    """Time one case, in this process; `scheme` may be the file of a problem, or one of a set."""
-    if scheme.startswith(_SET):
-        name, place, _ = scheme.removeprefix(_SET).split("/", 2)
-        problem = problem_set(name)[int(place)][1]()
-    elif Path(scheme).suffix in _PROBLEM_SUFFIXES:
-        problem = load_problem(Path(scheme))
-    else:
-        problem = build(scheme, vocab_size, num_drafts, seed)
-    known = get(method)
-    limited = time_limit and "time_limit" in known.options
-    limit: dict[str, Any] = {"time_limit": time_limit} if limited else {}
-    try:
-        solution = solve(problem, method, **options, **limit)
-    except MdsdError as error:
-        note = f"refused: {error}".partition(". ")[0]
-        return {"milliseconds": [], "gap": None, "note": note, "setup": None}
-    milliseconds: list[float] = []
-    setup: list[float] = []
-    first = solution
-    while len(milliseconds) < repeats:
-        if first.solve_seconds <= _LONG or milliseconds:
-            del solution  # or two plans would be counted
-            solution = solve(problem, method, **options, **limit)
-        whole = 1e3 * solution.solve_seconds
-        setup.append(1e3 * float(solution.stats.get("build_seconds", 0.0)))
-        milliseconds.append(whole - setup[-1])
-        if whole > 1e3 * _LONG:
-            break
-    peak = peak_megabytes()
-    certificate = certify(problem, solution)
-    validity = "" if certificate.valid else ", CLAIMS VIOLATED"
+    limit: float,
+    tolerance: float,
+    watch: bool = True,
+) -> Iterator[dict[str, Any]]:
+    """Time a route on each problem, in this process, which ends where that takes too long."""
+    method, options = route_of(route)
+    if "time_limit" in method.options:
+        options.setdefault("time_limit", limit)
+    patience = 1.2 * limit + 1.0
+    for n, place in enumerate(places):
+        if watch:
+            faulthandler.dump_traceback_later(_GRACE + patience, exit=True)
+        if n == 0:
+            with suppress(MdsdError):
+                solve(place.small(), method, **options)
+        seconds: list[float] = []
+        solution = None
+        try:
+            while len(seconds) < repeats and max(seconds, default=0.0) <= min(_LONG, limit):
+                problem, solution = place.build(), None  # or two plans would be counted
+                if watch:
+                    faulthandler.dump_traceback_later(patience, exit=True)
+                solution = solve(problem, method, **options)
+                seconds.append(solution.solve_seconds)
+        except MdsdError as error:
+            is_refused = isinstance(error, (InvalidInput, ProblemTooLarge, UnsupportedScheme))
+            outcome = Outcome.REFUSED if is_refused else Outcome.FAILED
+            yield {"outcome": outcome, "note": f"{outcome}: {error}".partition(". ")[0]}
+            continue
+        assert solution is not None
+        peak = peak_megabytes()
+        if watch:
+            faulthandler.dump_traceback_later(_GRACE, exit=True)
+        certificate = certify(problem, solution)
+        in_time = max(seconds) <= limit
+        yield {
+            **_times(seconds),
+            "gap": float(certificate.gap),
+            "outcome": _outcome(method, solution, certificate, in_time, tolerance),
+            "note": _note(solution, certificate, peak),
+            "setup_ms": 1e3 * float(solution.stats.get("build_seconds", 0.0)) or None,
+            "form": _form(solution),
+        }
+    if watch:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _times(seconds: Sequence[float]) -> dict[str, Any]:
+    """Milliseconds of the calls; the first apart where it took twice as long as any other."""
+    milliseconds = [1e3 * x for x in seconds]
+    first, *others = milliseconds
+    if others and first > 2 * max(others) + SHIFT:
+        return {"milliseconds": others, "first_ms": first}
+    return {"milliseconds": milliseconds}
+
+
+def _outcome(
+    method: Method, solution: Solution, certificate: Certificate, in_time: bool, tolerance: float
+) -> Outcome:
+    if not certificate.valid:
+        return Outcome.FALSE
+    if not in_time:
+        return Outcome.LIMIT
+    if certificate.gap <= tolerance:
+        return Outcome.SOLVED
+    if solution.status == Status.LIMIT:
+        return Outcome.LIMIT
+    is_bound = not method.exact or solution.status == Status.BOUND
+    return Outcome.BOUND if is_bound else Outcome.INEXACT
+
+
+def _note(solution: Solution, certificate: Certificate, peak: float) -> str:
     sizes = ("num_variables", "arcs", "variables", "prefixes")
     size = next((solution.stats[name] for name in sizes if name in solution.stats), None)
-    remark = "" if size is None else f", size {size:,}"
-    return {
-        "milliseconds": milliseconds,
-        "gap": certificate.gap,
-        "note": f"{solution.status}{remark}, peak {peak:.0f} MB{validity}",
-        "setup": statistics.median(setup) if any(setup) else None,
-    }
+    parts = [str(solution.status), "" if size is None else f"size {size:,}", f"peak {peak:.0f} MB"]
+    return ", ".join([*filter(None, parts), *certificate.violations[:1]])
+
+
+def _form(solution: Solution) -> str:
+    """Choices that the time of the truncated LP depends on."""
+    stats = solution.stats
+    if not {"size", "rule", "stages"} <= {*stats}:
+        return ""
+    stages = "1 stage" if stats["stages"] == 1 else f"{stats['stages']} stages"
+    plan = "" if solution.plan is None else ", with a plan"
+    return f"size {stats['size']}, {stats['rule']} rule, {stages}{plan}"
 
 
 if __name__ == "__main__":
+    asked = json.loads(sys.argv[1])
+    asked["places"] = [Place(**place) for place in asked["places"]]
+    results = sys.stdout
     with redirect_stdout(sys.stderr):  # a method of the user's may print
-        measured = measure(*json.loads(sys.argv[1]))
-    print(json.dumps(measured))
+        for result in measured(**asked):
+            print(json.dumps(result), file=results, flush=True)

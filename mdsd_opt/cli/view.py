@@ -76,6 +76,8 @@ class Section:
     table: Table | Tree | None = None
     keys: int = 1  # columns that all parts of a table have which is too wide for a terminal
     in_parts: bool = True  # else only the columns that fit are shown there
+    shows: str = ""  # caption of the table in a paper; its title unless given
+    beside: Sequence[str] = ()  # headings of columns that a paper has no room for
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -230,10 +232,10 @@ _PGF_HEAD = r"""% In the preamble: \usepackage{pgf}. Here: \input{THIS FILE}.
 
 def _as_text(
     view: View,
-    written: Callable[[str, list[str], list[list[str]]], str],
+    written: Callable[[str, list[str], list[list[str]], Section], str],
     words: str | None = None,
 ) -> str:
-    """Tables of a view, one below another, each written from title, headings and rows.
+    """Tables of a view, one below another, each written from title, headings, rows and section.
 
     Of several, `words` choose the first whose title has all of them.
     """
@@ -249,7 +251,7 @@ def _as_text(
             if lines:
                 rows = [[first, *line[1:]] for first, line in zip(firsts, lines, strict=True)]
                 title = " ".join(cells["title"].split())
-                texts[title] = texts.get(title, "") + written(title, headings, rows)
+                texts[title] = texts.get(title, "") + written(title, headings, rows, part)
     if words is None:
         return "\n".join(texts.values())
     for title, text in texts.items():
@@ -259,11 +261,11 @@ def _as_text(
     raise InvalidInput(f"--table is {words!r}, which no table's title has. There are: {there}")
 
 
-def _csv_table(title: str, headings: list[str], rows: list[list[str]]) -> str:
+def _csv_table(title: str, headings: list[str], rows: list[list[str]], part: Section) -> str:
     return as_csv([dict(zip(headings, row, strict=True)) for row in rows])
 
 
-def _markdown_table(title: str, headings: list[str], rows: list[list[str]]) -> str:
+def _markdown_table(title: str, headings: list[str], rows: list[list[str]], part: Section) -> str:
     return f"{title}\n\n{markdown_table(headings, rows)}"
 
 
@@ -275,26 +277,40 @@ _LATEX = {
     "<": r"$<$", ">": r"$>$",
 }  # fmt: skip
 
+#: Cells that are mathematics: numbers with their intervals, powers, and the paper's letters.
+_NUMBERS = re.compile(r"[-+]?[\d.,]+(e[-+]\d+)?\*?( ?± ?[\d.,]+)?|\[[^]a-z]+\]|[VKpq]")
+_POWER = re.compile(r"V\^[-\d.]+|[\d.,]+\^K")
 
-def _latex_table(title: str, headings: list[str], rows: list[list[str]]) -> str:
-    """Table in LaTeX, with the rules of the package booktabs; the title is its caption."""
 
-    def escaped(text: str) -> str:
+def _latex_cell(text: str) -> str:
+    if _POWER.fullmatch(text):
+        text = re.sub(r"\^(.*)", r"^{\1}", text)
+    elif not _NUMBERS.fullmatch(text):
         return "".join(_LATEX.get(x, x) for x in text)
+    text = re.sub(r"e([-+])0*(\d+)", lambda x: rf"\times10^{{{x[1].strip('+')}{x[2]}}}", text)
+    text = re.sub(r"(?<=\d),(?=\d)", "{,}", text)
+    return f"${text.replace('±', chr(92) + 'pm').replace('*', '^*')}$"
+
+
+def _latex_table(title: str, headings: list[str], rows: list[list[str]], part: Section) -> str:
+    """Table in LaTeX, with the rules of the package booktabs, in the width of a column."""
+    kept = [n for n, heading in enumerate(headings) if heading not in part.beside]
+    columns = part.table.columns  # type: ignore[union-attr]
+    sides = "".join("r" if columns[n].justify == "right" else "l" for n in kept)
 
     def line(cells: list[str]) -> str:
-        return " & ".join(map(escaped, cells)) + r" \\"
+        return " & ".join(_latex_cell(cells[n]) for n in kept) + r" \\"
 
+    caption = part.shows or title[:1].upper() + title[1:]
     label = "-".join(re.findall(r"[a-z0-9]+", title.lower())[:_WORDS_OF_A_LABEL])
-    columns = "l" + "r" * (len(headings) - 1)
     return "\n".join(
         [
             f"% {title}",
             r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{escaped(title)}}}",
+            r"\centering\footnotesize\setlength{\tabcolsep}{4pt}",
+            rf"\caption{{{''.join(_LATEX.get(x, x) for x in caption)}.}}",
             rf"\label{{tab:{label}}}",
-            rf"\begin{{tabular}}{{{columns}}}",
+            rf"\begin{{tabular}}{{{sides}}}",
             r"\toprule",
             line(headings),
             r"\midrule",

@@ -10,7 +10,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mdsd_opt.bench import BenchReport, Record, load_report, performance_profile
+import numpy as np
+
+from mdsd_opt.bench import BenchReport, Record, load_report, performance_profile, scaling
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.plots.drawing import COLUMN, SMALL, finish, new_axes, new_figure
 
@@ -22,15 +24,16 @@ _STYLES = ("-", "--", ":", "-.")
 _MARKERS = ("o", "s", "^", "D", "v", "x")
 
 
-def _lines(records: Sequence[Record]) -> dict[tuple[str, str, int], list[tuple[int, float]]]:
-    """Points of V and time; of several with the same V, the fastest is kept."""
-    best: dict[tuple[str, str, int], dict[int, float]] = {}
-    for record in records:
-        if record.median_ms is not None:
-            points = best.setdefault((record.route, record.problem, record.num_drafts), {})
-            known = points.get(record.vocab_size, record.median_ms)
-            points[record.vocab_size] = min(known, record.median_ms)
-    return {key: list(points.items()) for key, points in best.items()}
+def _lines(records: Sequence[Record]) -> dict[tuple[str, str, int], dict[int, list[float]]]:
+    """Times at each V, in rising order, where a route did what it promises."""
+    lines: dict[tuple[str, str, int], dict[int, list[float]]] = {}
+    for record in sorted(records, key=lambda record: record.vocab_size):
+        if record.finished and record.counted_ms:
+            line = record.route, record.problem, record.num_drafts
+            sizes = lines.setdefault(line, {})
+            sizes.setdefault(record.vocab_size, []).append(record.counted_ms)
+    kept = dict.fromkeys((r.route, r.problem, r.num_drafts) for r in records)
+    return {line: lines[line] for line in kept if line in lines}
 
 
 def bench(
@@ -79,14 +82,20 @@ def bench_figure(report: BenchReport) -> Figure:
     """
     done = [record for record in report.records if record.median_ms is not None]
     panels = [[*records] for _, records in groupby(done, key=lambda record: record.benchmark)]
-    profiled = [x for x in panels if x[0].benchmark == "solvers" and _num_solved(x) >= _MANY]
-    panels = [x for x in panels if x not in profiled or max(map(len, _lines(x).values())) > 2]
+    solving = [record for record in report.records if record.benchmark == "solvers"]
+    profiled = [solving] if _num_solved(solving) >= _MANY else []
+    several = len(panels) > 1
+    panels = [
+        x for x in panels
+        if not (profiled and x[0].benchmark == "solvers")
+        or max(map(len, _lines(x).values()), default=0) > 2
+    ]  # fmt: skip
     count = len(panels) + len(profiled)
     figure = new_figure(figsize=(1.5 * COLUMN, 3.8 * count or 1.0))
     all_axes = figure.subplots(max(count, 1), 1, squeeze=False)[:, 0]
     for axes, records in zip(all_axes, panels, strict=False):
         _draw_times(axes, records)
-        if count > 1:
+        if several:
             axes.set_title(records[0].benchmark, fontsize=SMALL + 1)
     for axes, records in zip(all_axes[len(panels) :], profiled, strict=True):
         _draw_profiles(axes, records)
@@ -112,8 +121,7 @@ def _draw_profiles(axes: Axes, records: Sequence[Record]) -> None:
         look: dict[str, Any] = {"color": f"C{n % 10}", "linestyle": _STYLES[n // 10 % len(_STYLES)]}
         axes.plot(factors, shares, drawstyle="steps-post", label=route, **look)
     axes.set(xscale="log", ylim=(-0.02, 1.02))
-    title = f"performance profiles, {total} problems"
-    finish(axes, "times as long as the quickest", "share of problems", title=title)
+    finish(axes, "times as long as the quickest", f"share of {total} problems")
     _put_legend_below(axes)
 
 
@@ -125,6 +133,7 @@ def _put_legend_below(axes: Axes, **options: Any) -> None:
 def _draw_times(axes: Axes, records: Sequence[Record]) -> None:
     """Draw time against V, a line for each route, problem and K, for one benchmark.
 
+    Points are geometric means over problems with the range of their times; a broad line is a fit.
     Colours, line styles and markers have entries of their own in the legend, so that it stays short
     where there are many lines; of more than twelve the rest are counted.
     """
@@ -141,6 +150,7 @@ def _draw_times(axes: Axes, records: Sequence[Record]) -> None:
         routes = list(dict.fromkeys(map(shared, routes)))
     by_problem = len(problems) > len(routes)  # colours, of which there are most
     colours, styles = (problems, routes) if by_problem else (routes, problems)
+    fits = [fit for fit in scaling(records) if fit.axis == "V"]
     looks: dict[str, dict[str, Any]] = {
         name: {"color": f"C{n % 10}"} for n, name in enumerate(colours)
     }
@@ -150,8 +160,29 @@ def _draw_times(axes: Axes, records: Sequence[Record]) -> None:
         route = shared(route)
         colour, style = (problem, route) if by_problem else (route, problem)
         look: dict[str, Any] = {**looks[colour], **dashes[style], **marks[num_drafts]}
-        axes.plot(*zip(*sorted(points), strict=True), markersize=4, **look)
+        means = np.exp([np.mean(np.log(times)) for times in points.values()])
+        axes.plot([*points], means, markersize=4, **look)
+        ranges = [(min(times), max(times)) for times in points.values()]
+        axes.vlines([*points], *zip(*ranges, strict=True), linewidth=0.7, **looks[colour])
+    for fit in fits:
+        record = fit.record
+        points = lines[(record.route, record.problem, record.num_drafts)]
+        logs = [(np.log(v), np.log(ms)) for v, times in points.items() for ms in times]
+        v, ms = np.exp(np.mean(logs, axis=0))
+        ends = np.array([fit.smallest, fit.largest])
+        colour = record.problem if by_problem else shared(record.route)
+        fitted = {"color": looks[colour]["color"], "linewidth": 3, "alpha": 0.25}
+        axes.plot(ends, ms * (ends / v) ** fit.rate, **fitted)
     keys: list[tuple[str, dict[str, Any]]] = list(looks.items())
+    exponents = {
+        name: {fit.shown for fit in fits if name in (fit.record.problem, shared(fit.record.route))}
+        for name in looks
+    }
+    keys = [
+        (f"{name}, ${'^{'.join(told.split('^'))}}}$" if told else name, look)
+        for name, look in keys
+        for told in [min(exponents[name]) if len(exponents[name]) == 1 else ""]
+    ]
     keys += [(name, {"color": "0.3", **look}) for name, look in dashes.items() if len(dashes) > 1]
     keys += [
         (f"K = {k or 'any'}", {"color": "0.3", "linestyle": "", **look})
@@ -163,7 +194,7 @@ def _draw_times(axes: Axes, records: Sequence[Record]) -> None:
     if len(shown) < len(keys):
         entries.append(Line2D([], [], linestyle="", label=f"and {len(keys) - len(shown)} more"))
     axes.set(xscale="log", yscale="log")
-    finish(axes, "V", "milliseconds")
+    finish(axes, "vocabulary size V", "milliseconds")
     _put_legend_below(axes, handles=entries)
     sizes = sorted({record.vocab_size for record in records})
     if len(sizes) <= _MOST_TICKS:

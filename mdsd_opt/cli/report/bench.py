@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mdsd_opt.base.files import atomic_write
 from mdsd_opt.base.frames import markdown_table
 from mdsd_opt.bench import (
     SHIFT,
+    UNSOLVED,
     BenchReport,
     Change,
+    Mean,
+    Outcome,
     Record,
     Scaling,
-    geometric_means,
+    by_size,
     load_warning,
+    means,
+    not_installed,
+    of_all,
     performance_profile,
     scaling,
 )
@@ -32,39 +39,49 @@ if TYPE_CHECKING:
 
 def bench_view(report: BenchReport, changes: Sequence[Change] = ()) -> View:
     """View of the measurements of a run, and their differences from those of an earlier one."""
-    tables = [
-        Section("" if n else "Measurements", None if n else MEANING, table=table, keys=NUM_KEYS)
+    solving = [record for record in report.records if record.benchmark == "solvers"]
+    tables = [_solvers_section(solving), *_overall_sections(solving)] if solving else []
+    tables += [
+        Section("" if n else "Measurements", None if n else MEANING, table=table, keys=NUM_KEYS,
+                beside=BESIDE)
         for n, table in enumerate(records_tables(report))
-    ]
-    tables += [Section("Over all problems", table=table) for table in means_tables(report)]
+    ]  # fmt: skip
     fitted = scaling_table(report.records)
     if fitted.row_count:
-        tables.append(Section("Growth", table=fitted))
+        tables.append(Section("Growth", table=fitted, shows=GROWTH, beside=("form",)))
     where = report.circumstances
     names = (name for name in _TOLD if name in where)
     circumstances = ", ".join(f"{name.replace('_', ' ')} {where[name]}" for name in names)
-    warned = load_warning(where)
+    warned = [x for x in (load_warning(where),) if x]
+    if not report.finished:
+        warned.append("this run was not finished: the same command goes on with it")
     earlier = [Section("Earlier run", table=changes_table(changes))] if changes else []
     return View(
         f"Speed\n{circumstances}",
         [*tables, Section(text=circumstances)],
-        [*conclusion(report), *([warned] if warned else []), *earlier],
+        [*conclusion(report), *not_installed(report), *warned, *earlier],
         report.as_json().rstrip(),
         Drawing(
             partial(bench_figure, report),
-            "Time of one call against the vocabulary, both on logarithmic axes; lower is better.",
-            ", ".join(dict.fromkeys(record.benchmark for record in report.records)),
+            "Time of one call against the vocabulary, logarithmic axes, with the range over "
+            "problems; a broad line is the fit that the legend has. Lower is better.",
         ),
-        rows=[asdict(record) for record in report.records],
+        rows=report.csv_rows(),
     )
 
 
 #: Meaning of the numbers in `records_tables`.
 MEANING = (
     "milliseconds of one call, median and 90th percentile of the rounds where there are several; "
-    "lower is better. Setup, where a method tells it, is left out of them. Empty: there is no "
-    "rival, or nothing to compare the answer with; -: did not finish."
+    "lower is better. Empty: there is no rival, or nothing to compare the answer with; -: did not "
+    "finish."
 )
+
+#: Columns that a column of a paper has no room for.
+BESIDE = ("note", "p90 ms", "setup ms", "threads")
+
+#: Caption of the growth in a paper.
+GROWTH = "Growth of the time with V at fixed K, and with K at fixed V, with 95 % intervals"
 
 #: Circumstances that stand below the tables.
 _TOLD = ("processor", "cpus", "load_average", "python", "numpy", "numba", "mdsd_opt")
@@ -74,8 +91,9 @@ NUM_KEYS = 3
 
 
 def records_tables(report: BenchReport) -> list[Table]:
-    """Tables for each problem of each benchmark, one line per measurement."""
-    groups = groupby(report.records, key=lambda record: (record.benchmark, record.problem))
+    """Tables for each problem of each benchmark but solvers, one line per measurement."""
+    rest = [record for record in report.records if record.benchmark != "solvers"]
+    groups = groupby(rest, key=lambda record: (record.benchmark, record.problem))
     return [_records_table(list(records)) for _, records in groups]
 
 
@@ -88,7 +106,7 @@ def _columns(records: Sequence[Record], any_number: str = "") -> dict[str, list[
         "V": lambda record: f"{record.vocab_size:,}",
         "K": lambda record: str(record.num_drafts or any_number),
         "threads": lambda record: str(record.threads),
-        "median ms" if several else "ms": lambda record: _milliseconds(record.median_ms),
+        "median ms" if several else "ms": lambda record: _milliseconds(record.counted_ms),
         "p90 ms": lambda record: _milliseconds(record.p90_ms) if several else "",
         "setup ms": lambda record: _digits(record.setup_ms),
         f"{_FASTER} than {_each(records, 'against', ', ')}": lambda x: _digits(x.times_faster),
@@ -142,28 +160,36 @@ def conclusion(report: BenchReport) -> list[str]:
     for benchmark, group in groupby(report.records, key=lambda record: record.benchmark):
         records = list(group)
         done = [record for record in records if record.median_ms is not None]
+        if any(record.outcome for record in done):  # what is not solved is not quick
+            done = [record for record in done if record.solved]
         if not done:
-            lines.append(f"{benchmark}: nothing finished")
+            word = "solved" if records[0].outcome else "finished"
+            lines.append(f"{benchmark}: nothing {word}")
             continue
         largest = max(record.vocab_size for record in done)
         here = [record for record in done if record.vocab_size == largest]
         if any(record.gap_kind == "error" for record in here):  # others give no answer
             here = [record for record in here if record.gap is not None]
         here = [record for record in here if record.solved] or here
-        quickest = min(here, key=lambda record: record.median_ms or 0.0)
+        quickest = min(here, key=lambda record: record.counted_ms or 0.0)
         line = f"{benchmark}: at V = {largest:,}, {quickest.route} takes "
-        line += f"{_milliseconds(quickest.median_ms)} ms"
+        line += f"{_milliseconds(quickest.counted_ms)} ms"
         if quickest.times_faster is not None and quickest.route != quickest.against:
             line += f", {_digits(quickest.times_faster)} times as fast as {quickest.against}"
         worst = max(records, key=lambda record: record.gap or 0.0)
         if worst.gap:
             line += f"; largest gap of all {_gap(worst)} ({worst.gap_kind}, {worst.route})"
         lines.append(line)
-    return lines
+    false = dict.fromkeys(r.route for r in report.records if r.outcome == UNSOLVED[0])
+    return [*lines, *(f"{route} claims what its certificate refutes" for route in false)]
 
 
 def _gap(record: Record) -> str:
-    return "" if record.gap is None else f"{record.gap:.0e}"
+    return "" if record.gap is None else _power(record.gap)
+
+
+def _power(gap: float) -> str:
+    return f"{gap:.0e}"
 
 
 def _milliseconds(time: float | None) -> str:
@@ -180,51 +206,157 @@ def _digits(value: float | None) -> str:
 _FACTORS = (1, 2, 5, 10, 100)
 
 
-def means_tables(report: BenchReport) -> list[Table]:
-    """Tables of the solvers over all problems, if there are two or more: means, and profiles."""
-    records = [record for record in report.records if record.benchmark == "solvers"]
-    means = geometric_means(records)
-    if len(means) < 2:
+def _solvers_section(records: Sequence[Record]) -> Section:
+    """Section with a mean of every route over the problems of one kind and size."""
+    rows = [
+        (problem.replace("_", " "), f"{v:,}", str(k), *_mean_cells(mean, rivals))
+        for (problem, v, k), group in by_size(records).items()
+        for found in [means(group)]
+        for rivals in [{mean.route: mean for mean in found}]
+        for mean in found
+    ]
+    headings = ["problems", "V", "K", "route", "solved", "ms", "95 %", "x faster", "gap", "else"]
+    columns = dict(zip(headings, zip(*rows, strict=True), strict=True))
+    shown = {name: cells for name, cells in columns.items() if any(cells)}
+    same = {
+        name: cells[0] for name, cells in columns.items()
+        if name in ("problems", "K") and len(set(cells)) == 1
+    }  # fmt: skip
+    words = "".join(f", {x if name == 'problems' else f'K = {x}'}" for name, x in same.items())
+    for name in (*same, *(["solved"] if set(columns["solved"]) == {"1 of 1"} else [])):
+        del shown[name]
+    starts = [n for n, row in enumerate(rows) if row[:3] != rows[n - 1][:3]]
+    table = make_table(
+        f"solvers{words}: {_method_words(records)}; lower is better",
+        [*shown],
+        zip(*shown.values(), strict=True),
+        words=("problems", "route", "else"),
+        caption=_solvers_caption(records),
+    )
+    for start in starts[1:]:
+        table.rows[start - 1].end_section = True
+    return Section(
+        "Measurements", table=table, keys=4 - len(same), beside=("x faster", "gap", "else"),
+        shows=f"Milliseconds to solve the transport problem{words}: {_method_words(records)}",
+    )  # fmt: skip
+
+
+def _method_words(records: Sequence[Record]) -> str:
+    most = max(len(group) for group in by_size(records).values()) // len({r.route for r in records})
+    limits = sorted({f"{r.limit_ms / 1e3:g} s" for r in records if r.limit_ms})
+    text = "time of one problem"
+    if most > 1:
+        text = f"geometric mean of the times, shifted by {SHIFT:g} ms, and its 95 % interval"
+    return text + (f"; what is not solved counts as {' or '.join(limits)}" if limits else "")
+
+
+#: Outcomes other than solved of which the time tells something.
+_ENDED = (Outcome.FALSE, Outcome.INEXACT, Outcome.BOUND)
+
+
+def _mean_cells(mean: Mean, rivals: dict[str, Mean]) -> tuple[str, ...]:
+    against = next((r.against for r in mean.records if r.against), "")
+    rival = rivals.get(against or "")
+    both = rival is not None and mean.solved == mean.total == rival.solved
+    gaps = [record.gap for record in mean.records if record.gap is not None]
+    unsolved = [
+        f"{len(times)} {word}" + (f" in {_digits(float(np.median(done)))} ms" if done else "")
+        for word in UNSOLVED
+        if (times := [r.counted_ms for r in mean.records if r.outcome == word])
+        for done in [[ms for ms in times if ms is not None and word in _ENDED]]
+    ]
+    slow = any(record.first_ms is not None for record in mean.records)
+    return (
+        mean.route,
+        f"{mean.solved} of {mean.total}",
+        _digits(mean.milliseconds) + ("*" if slow else ""),
+        "" if mean.low is None else f"[{_digits(mean.low)}, {_digits(mean.high)}]",
+        _digits(rival.milliseconds / mean.milliseconds) if both and rival else "",
+        _power(max(gaps)) if gaps else "",
+        ", ".join(unsolved),
+    )
+
+
+def _solvers_caption(records: Sequence[Record]) -> str | None:
+    """Choices that methods made, and first calls that took longer than the next ones."""
+    parts, forms = [], {}
+    for record in records:
+        if record.form:
+            sizes = forms.setdefault(record.route, {}).setdefault(record.form, [])
+            sizes.append(f"V = {record.vocab_size:,}, K = {record.num_drafts}")
+    for route, sizes_of in forms.items():
+        where = len(sizes_of) > 1
+        parts += [
+            f"{route}: {form}" + (f" ({'; '.join(dict.fromkeys(sizes))})" if where else "")
+            for form, sizes in sizes_of.items()
+        ]
+    if any(record.against for record in records):
+        parts.append(f"x faster: than {_each(records, 'against', ', ')}, where both solved all")
+    slow = [r for r in records if r.first_ms is not None and r.median_ms]
+    if slow:
+        worst = max(slow, key=lambda r: (r.first_ms or 0.0) / (r.median_ms or 1.0))
+        factor = (worst.first_ms or 0.0) / (worst.median_ms or 1.0)
+        parts.append(f"*: the first call of a problem counts, up to {_digits(factor)} times as "
+                     f"long as the next ones ({worst.route})")  # fmt: skip
+    return ". ".join(parts) or None
+
+
+def _overall_sections(records: Sequence[Record]) -> list[Section]:
+    """Sections on the problems that all routes were tried on, if there are several of both."""
+    common = of_all(records)
+    found = sorted(means(common), key=lambda mean: (-mean.solved, mean.milliseconds))
+    if len(found) < 2 or found[0].total < 2:
         return []
-    order = sorted(means, key=lambda route: (-means[route][0], means[route][2] or 0.0))
-    of_means = make_table(
-        f"over all problems: geometric mean of the times, shifted by {SHIFT:g} ms, on the "
-        "problems that all of these routes solved; lower is better",
-        ("route", "solved", "ms"),
-        [
-            (route, f"{solved} of {total}", _milliseconds(mean))
-            for route, (solved, total, mean) in ((x, means[x]) for x in order)
-        ],
-    )
+    limit = "; what is not solved counts at the limit" if found[-1].solved < found[-1].total else ""
+    title = f"over all problems: geometric mean of the times, shifted by {SHIFT:g} ms{limit}"
+    rows = [_mean_cells(mean, {})[:3] for mean in found]
+    of_means = make_table(f"{title}; lower is better", ("route", "solved", "ms"), rows)
+    sections = [
+        Section("Over all problems", table=of_means,
+                shows=f"Shifted geometric mean of the time over all {found[0].total} problems in "
+                f"milliseconds{limit}")
+    ]  # fmt: skip
     total, ratios = performance_profile(records)
-    if not total:
-        return [of_means]
-    of_profiles = make_table(
-        f"performance profiles: share of {total} problems on which a route took at most so many "
-        "times as long as the quickest; higher is better",
-        ("route", *(f"x {factor}" for factor in _FACTORS)),
-        [
-            (x, *(f"{sum(y <= factor for y in ratios[x]) / total:.2f}" for factor in _FACTORS))
-            for x in order
-        ],
-    )
-    return [of_means, of_profiles]
+    if total:
+        of_profiles = make_table(
+            f"performance profiles: share of {total} problems on which a route took at most so "
+            "many times as long as the quickest; higher is better",
+            ("route", *(f"x {factor}" for factor in _FACTORS)),
+            [
+                (x.route, *(f"{sum(y <= factor for y in ratios[x.route]) / total:.2f}"
+                            for factor in _FACTORS))
+                for x in found
+            ],
+        )  # fmt: skip
+        shows = f"Performance profiles: share of {total} problems on which a method takes at most "
+        shows += "so many times as long as the quickest one"
+        sections.append(Section("Over all problems", table=of_profiles, shows=shows))
+    return sections
+
+
+_GROWTH = ("route", "form", "problems", "at", "grows as", "95 %", "from", "to")
 
 
 def scaling_table(records: Sequence[Record]) -> Table:
-    """Table of the exponents of V."""
+    """Table of the growth with V and with K."""
+    rows = [_fit_cells(fit) for fit in scaling(records)]
+    kept = [n for n, name in enumerate(_GROWTH) if name != "form" or any(row[n] for row in rows)]
     return make_table(
-        "how time grows: V to the power of the exponent; lower is better",
-        ("route", "problem", "K", "threads", "V from", "to", "exponent"),
-        map(_fit_cells, scaling(records)),
-        words=("route", "problem"),
+        "how time grows, over the sizes where all was solved; lower is better",
+        [_GROWTH[n] for n in kept],
+        ([row[n] for n in kept] for row in rows),
+        words=("route", "form", "problems"),
     )
 
 
 def _fit_cells(fit: Scaling) -> tuple[str, ...]:
+    record, is_v = fit.record, fit.axis == "V"
+    fixed = f"K = {record.num_drafts or 'any'}" if is_v else f"V = {record.vocab_size:,}"
+    if record.threads > 1:
+        fixed += f", {record.threads} threads"
     return (
-        fit.record.route, fit.record.problem, str(fit.record.num_drafts), str(fit.record.threads),
-        f"{fit.smallest:,}", f"{fit.largest:,}", f"{fit.exponent:.2f}",
+        record.route, record.form, record.problem.replace("_", " "), fixed, fit.shown,
+        f"[{fit.low:.3g}, {fit.high:.3g}]", f"{fit.smallest:,}", f"{fit.largest:,}",
     )  # fmt: skip
 
 
@@ -276,10 +408,7 @@ def markdown(report: BenchReport) -> str:
     for benchmark, records in groupby(report.records, key=lambda record: record.benchmark):
         parts.append(_records_as_markdown(benchmark, list(records)))
     if fits := scaling(report.records):
-        headings = ("route", "problem", "K", "threads", "V from", "to", "time ~ V to the power")
-        lines = map(_fit_cells, fits)
-        rows = [(route, problem.replace("_", " "), *rest) for route, problem, *rest in lines]
-        parts.append(markdown_table(headings, rows))
+        parts.append(markdown_table(_GROWTH, map(_fit_cells, fits)))
     return "\n".join(parts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,7 +36,8 @@ def bench(
     scheme: Annotated[str, "Of solvers: draft scheme of the problems."] = "with_replacement",
     methods: Annotated[
         str | None,
-        "Of solvers: methods, separated by commas: names, or module:METHOD for one of your own.",
+        "Of solvers: methods, separated by commas: names, or module:METHOD for one of your own, "
+        "each with options, as 'truncated_lp size=40 rule=ratio'.",
     ] = None,
     backend: Annotated[str | None, "Of solvers: highs or cvxpy, where a method has one."] = None,
     problems: Annotated[
@@ -43,7 +45,19 @@ def bench(
         "Of solvers: small, hard or real, or a folder with files of problems, in place of random "
         "logits.",
     ] = None,
-    time_limit: Annotated[float | None, "Of solvers: seconds of one solution."] = None,
+    families: Annotated[
+        str | None, "Of solvers: random, peaked, ties, real, separated by commas; all by default."
+    ] = None,
+    instances: Annotated[
+        int | None, "Of solvers: problems of each family and size, of seeds in a row; 5 by default."
+    ] = None,
+    tolerance: Annotated[
+        float | None, "Of solvers: certified gap up to which a problem is solved; 1e-6 by default."
+    ] = None,
+    time_limit: Annotated[
+        float | None,
+        "Of solvers: seconds of one solution, at which a method is stopped; 60 by default.",
+    ] = None,
     verifiers: Annotated[
         str | None,
         "Of decisions: verifiers beside the usual ones, or module:VERIFIER for one of your own.",
@@ -53,7 +67,8 @@ def bench(
     out: Annotated[
         list[Path] | None,
         "Save as .json, .csv, .md, .tex, .html or a picture, by the end of the name, or in a "
-        "folder; may be given again.",
+        "folder; may be given again. The .json is written as results come, and the same command "
+        "goes on from it after a kill.",
     ] = None,
     formats: Annotated[
         str | None, "Of a folder --out: json, csv, markdown, latex, html, png, svg, pdf; several."
@@ -72,12 +87,20 @@ def bench(
     Every line holds its circumstances; ratios are to a rival on the same problem in the same run.
     """
     paths = _files(out or [], formats)
-    from mdsd_opt.bench import LEFT_OUT, Record, changes, load_report, run
+    from mdsd_opt.bench import (
+        FAMILIES,
+        LEFT_OUT,
+        BenchReport,
+        Record,
+        changes,
+        load_report,
+        route_of,
+        run,
+    )
     from mdsd_opt.cli.output import look_here_for_modules, remark
     from mdsd_opt.cli.report.bench import bench_view, save_report
     from mdsd_opt.cli.view import present
     from mdsd_opt.drafts import all_schemes, checked_scheme
-    from mdsd_opt.solvers import get as get_method
     from mdsd_opt.verifiers import get as get_verifier
 
     look_here_for_modules()
@@ -86,20 +109,30 @@ def bench(
     old = None if compare is None else load_report(compare)
 
     def tell(record: Record) -> None:
-        took = "did not finish" if record.median_ms is None else f"{record.median_ms:.3g} ms"
+        took = "did not finish" if record.median_ms is None else f"{record.counted_ms:.3g} ms"
+        which = f" {record.instance or f'seed {record.seed}'}" if record.outcome else ""
         drafts = f", K = {record.num_drafts}" if record.num_drafts else ""
-        remark(f"{record.benchmark}: {record.route}, {record.problem}, "
-               f"V = {record.vocab_size:,}{drafts}: {took}")  # fmt: skip
+        outcome = f", {record.outcome}" if record.outcome else ""
+        remark(f"{record.benchmark}: {record.route}, {record.problem}{which}, "
+               f"V = {record.vocab_size:,}{drafts}: {took}{outcome}")  # fmt: skip
+
+    def keep(report: BenchReport) -> None:
+        for path in paths:
+            if path.suffix == ".json":
+                save_report(report, path)
 
     chosen = {
         "vocab_sizes": tuple(options.parse_numbers(vocab_size, "--vocab-size"))
         if vocab_size
         else (),
         "num_drafts": tuple(options.parse_counts(num_drafts)) if num_drafts else (),
-        "methods": _names(methods, get_method),
+        "methods": _names(methods, route_of),
         "scheme": scheme,
         "backend": backend,
         "problems": problems,
+        "families": _names(families, lambda name: _known_family(name, FAMILIES)),
+        "instances": instances,
+        "tolerance": tolerance,
         "time_limit": time_limit,
         "verifiers": _names(verifiers, get_verifier),
     }
@@ -109,7 +142,7 @@ def bench(
     else:
         report = run(
             names or (), quick=quick, rounds=rounds, threads=threads, rng=seed, progress=tell,
-            **chosen,
+            save=keep, unfinished=_unfinished(paths, load_report), **chosen,
         )  # fmt: skip
     rows = [] if old is None else changes(old, report)
     view = bench_view(report, rows)
@@ -153,11 +186,30 @@ def _files(out: Sequence[Path], formats: str | None) -> list[Path]:
     return paths
 
 
+def _known_family(name: str, known: Mapping[str, str]) -> None:
+    if name not in known:
+        raise UnknownName.among("family", name, known)
+
+
+def _unfinished(paths: Sequence[Path], load: Callable[[Path], Any]) -> Any:
+    """Report of a run that was ended before it was done, if one of the files holds that."""
+    from mdsd_opt.errors import UnreadableFile
+
+    for path in paths:
+        if path.suffix == ".json" and path.exists() and path.stat().st_size:
+            with suppress(UnreadableFile):
+                report = load(path)
+                if not report.finished:
+                    return report
+    return None
+
+
 #: Options that belong to one benchmark each, by the name of their setting.
 _OF_DECISIONS = {"verifiers": "--verifiers"}
 _OF_SOLVERS = {
     "vocab_sizes": "--vocab-size", "num_drafts": "--num-drafts", "methods": "--methods",
     "scheme": "--scheme", "backend": "--backend", "problems": "--problems",
+    "families": "--families", "instances": "--instances", "tolerance": "--tolerance",
     "time_limit": "--time-limit",
 }  # fmt: skip
 
@@ -179,10 +231,13 @@ def _check(names: Sequence[str], chosen: Mapping[str, Any], saved: Path | None) 
             )
         if not path.is_dir() and not is_set:
             raise InvalidInput(f"--problems is {path}: give {', '.join(SETS)}, or a folder")
-        if chosen["vocab_sizes"] or chosen["num_drafts"] or chosen["scheme"]:
-            raise InvalidInput("--problems has sizes and schemes: leave -V, -k and --scheme out")
-    if chosen["time_limit"] is not None and not 0 < chosen["time_limit"] < math.inf:
-        raise InvalidInput(f"--time-limit is {chosen['time_limit']}: give seconds above 0")
+        makes = ("vocab_sizes", "num_drafts", "scheme", "families", "instances")
+        given = [_OF_SOLVERS[name] for name in makes if chosen[name]]
+        if given:
+            raise InvalidInput(f"--problems has problems of its own: leave {given[0]} out")
+    for name, unit in (("time_limit", "seconds"), ("tolerance", "a gap"), ("instances", "a count")):
+        if chosen[name] is not None and not 0 < chosen[name] < math.inf:
+            raise InvalidInput(f"{_OF_SOLVERS[name]} is {chosen[name]}: give {unit} above 0")
 
 
 def _names(text: str | None, get: Callable[[str], Any]) -> tuple[str, ...]:
