@@ -23,7 +23,13 @@ from mdsd_opt.bench.problem_sets import FAMILIES, SETS, Place, places_in, places
 from mdsd_opt.bench.record import CLOSED, Outcome, Record, Settings
 from mdsd_opt.bench.summary import SHIFT
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
-from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge, UnsupportedScheme
+from mdsd_opt.errors import (
+    ForeignFault,
+    InvalidInput,
+    MdsdError,
+    ProblemTooLarge,
+    UnsupportedScheme,
+)
 from mdsd_opt.problem import Certificate, Solution, Status, certify
 from mdsd_opt.solvers import METHODS, Method, get, methods, solve
 
@@ -242,7 +248,8 @@ def measured(
                 solution = solve(problem, method, **options)
                 seconds.append(solution.solve_seconds)
         except MdsdError as error:
-            is_refused = isinstance(error, (InvalidInput, ProblemTooLarge, UnsupportedScheme))
+            refusals = (InvalidInput, ProblemTooLarge, UnsupportedScheme)
+            is_refused = isinstance(error, refusals) and not isinstance(error, ForeignFault)
             outcome = Outcome.REFUSED if is_refused else Outcome.FAILED
             yield {"outcome": outcome, "note": f"{outcome}: {error}".partition(". ")[0]}
             continue
@@ -296,13 +303,12 @@ def _note(solution: Solution, certificate: Certificate, peak: float) -> str:
 
 
 def _form(solution: Solution) -> str:
-    """Choices that the time of the truncated LP depends on."""
-    stats = solution.stats
-    if not {"size", "rule", "stages"} <= {*stats}:
+    """Variant that a method took, and whether it made a plan: its time depends on both."""
+    if not solution.variant:
         return ""
-    stages = "1 stage" if stats["stages"] == 1 else f"{stats['stages']} stages"
-    plan = "" if solution.plan is None else ", with a plan"
-    return f"size {stats['size']}, {stats['rule']} rule, {stages}{plan}"
+    whole = solution.subset is not None and solution.size == solution.subset.size
+    variant = solution.variant.replace(f"size {solution.size}", "size V") if whole else solution.variant
+    return variant if solution.plan is None else f"{variant}, with a plan"
 
 
 if __name__ == "__main__":

@@ -24,16 +24,25 @@ _STYLES = ("-", "--", ":", "-.")
 _MARKERS = ("o", "s", "^", "D", "v", "x")
 
 
-def _lines(records: Sequence[Record]) -> dict[tuple[str, str, int], dict[int, list[float]]]:
-    """Times at each V, in rising order, where a route did what it promises."""
-    lines: dict[tuple[str, str, int], dict[int, list[float]]] = {}
-    for record in sorted(records, key=lambda record: record.vocab_size):
+def _quickest(records: Sequence[Record]) -> list[Record]:
+    """Records of what a route did on a problem as it promises, with the threads that are best."""
+    best: dict[tuple[Any, ...], Record] = {}
+    for record in records:
         if record.finished and record.counted_ms:
-            line = record.route, record.problem, record.num_drafts
-            sizes = lines.setdefault(line, {})
-            sizes.setdefault(record.vocab_size, []).append(record.counted_ms)
-    kept = dict.fromkeys((r.route, r.problem, r.num_drafts) for r in records)
-    return {line: lines[line] for line in kept if line in lines}
+            key = replace(record, threads=0).key
+            known = best.setdefault(key, record)
+            best[key] = min(known, record, key=lambda record: record.counted_ms or 0.0)
+    return list(best.values())
+
+
+def _lines(records: Sequence[Record]) -> dict[tuple[str, str, int], dict[int, list[float]]]:
+    """Times at each V, in rising order."""
+    lines: dict[tuple[str, str, int], dict[int, list[float]]] = {}
+    for record in records:
+        line = record.route, record.problem, record.num_drafts
+        times = lines.setdefault(line, {}).setdefault(record.vocab_size, [])
+        times.append(record.counted_ms or 0.0)
+    return {line: dict(sorted(sizes.items())) for line, sizes in lines.items()}
 
 
 def bench(
@@ -140,7 +149,9 @@ def _draw_times(axes: Axes, records: Sequence[Record]) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.ticker import NullLocator
 
-    records = [replace(record, problem=record.problem.replace("_", " ")) for record in records]
+    records = [
+        replace(record, problem=record.problem.replace("_", " ")) for record in _quickest(records)
+    ]
     lines = _lines(records)
     routes, problems, drafts = (list(dict.fromkeys(part)) for part in zip(*lines, strict=True))
     drafts = sorted(drafts)

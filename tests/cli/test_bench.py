@@ -13,23 +13,23 @@ import pytest
 import mdsd_opt as mo
 from mdsd_opt import plots
 from mdsd_opt.bench import (
+    FAMILIES,
     LEFT_OUT,
     SETS,
     BenchReport,
     Record,
     changes,
     flows,
-    geometric_means,
     load_report,
     load_warning,
+    means,
     performance_profile,
     run,
     scaling,
 )
-from mdsd_opt.bench.problem_sets import problem_set
-from mdsd_opt.bench.record import in_own_process
-from mdsd_opt.bench.solvers import build
-from mdsd_opt.cli.report.bench import markdown, save_report
+from mdsd_opt.bench.problem_sets import build, problem_set
+from mdsd_opt.bench.suite import RIVALS, not_installed
+from mdsd_opt.cli.report.bench import bench_view, markdown, save_report
 from mdsd_opt.errors import InvalidInput, UnknownName, UnreadableFile
 from mdsd_opt.solvers import integer_masses
 
@@ -91,6 +91,7 @@ def test_reports_survive_their_file(tmp_path):
     rows = list(csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text())))
     assert [row["processor"] for row in rows] == ["some", "some"]
     assert rows[1]["median_ms"] == ""
+    assert all(any(row[name] for row in rows) for name in rows[0])  # no empty column
     save_report(first, tmp_path / "a.md")
     assert (tmp_path / "a.md").read_text() == markdown(first)
 
@@ -111,6 +112,7 @@ def test_markdown_shows_every_measurement_and_where_it_was_made():
         "| full_lp | with replacement | 40,000 | 2 | 1 | 12,346 | - |  |  |  |",
         "| full_lp | with replacement | 100 | 1 | 2 | 3 |",
     ]
+    assert "grows as" not in page
     assert "times faster than x" in page
     assert page.count("**") == 4
 
@@ -128,12 +130,39 @@ def test_what_is_no_report_is_one_clear_error(tmp_path, text):
 def test_exponents_are_those_of_the_times():
     rows = [record(vocab_size=v, median_ms=1e-3 * v**1.5) for v in (100, 200, 800)]
     (fit,) = scaling([*rows, record(route="alone"), record(route="none", median_ms=None)])
-    assert fit.exponent == pytest.approx(1.5)
+    assert fit.rate == pytest.approx(1.5)
+    assert fit.low == pytest.approx(1.5) == pytest.approx(fit.high)
+    assert fit.shown == "V^1.50"
     assert (fit.smallest, fit.largest, fit.num_sizes) == (100, 800, 3)
 
 
 def test_two_sizes_give_no_exponent():
     assert scaling([record(vocab_size=v, median_ms=v) for v in (100, 800)]) == []
+
+
+def test_growth_is_over_instances_of_one_form_and_of_sizes_that_were_all_solved():
+    def rows(**more):
+        return [
+            record(vocab_size=v, seed=seed, median_ms=v**2 * factor, outcome="solved", **more)
+            for v in (10, 20, 40, 80)
+            for seed, factor in enumerate((0.5, 1.0, 2.0))
+        ]
+
+    (fit,) = scaling(rows())
+    assert fit.rate == pytest.approx(2.0)
+    assert fit.low < 1.9 < 2.1 < fit.high
+    open_at_80 = [
+        replace(r, outcome="limit") if (r.vocab_size, r.seed) == (80, 1) else r for r in rows()
+    ]
+    assert [x.largest for x in scaling(open_at_80)] == [40]
+    forms = [replace(r, form="2 stages" if r.vocab_size < 40 else "1 stage") for r in rows()]
+    assert scaling(forms) == []
+
+
+def test_growth_in_the_number_of_drafts_is_a_factor():
+    rows = [record(num_drafts=k, median_ms=3.0**k) for k in (1, 2, 4)]
+    (fit,) = scaling(rows)
+    assert (fit.axis, fit.shown) == ("K", "3^K")
 
 
 def test_performance_profiles_are_of_problems_that_all_were_tried_on():
@@ -174,7 +203,7 @@ def test_a_set_is_measured_and_saved_in_several_forms(tmp_path, run_cli):
     assert rb"\caption{performance profiles" in saved[".tex"]
     assert b"performance profiles" in saved[".html"]
     assert len(json.loads(saved[".json"])["records"]) == 30
-    assert saved[".csv"].count(b",independent,") == 10
+    assert saved[".csv"].count(b" independent,") == 10
     for bad, told in (
         (("--out", tmp_path / "folder"), "go together"),
         (("--formats", "pdf"), "go together"),
@@ -196,11 +225,11 @@ def test_a_folder_that_is_named_like_a_set(tmp_path, run_cli, monkeypatch):
     assert refused.returncode == 2
     assert "a named set and a folder here" in refused.stderr
     done = run_cli(*asked, "--problems", tmp_path / "small")
-    assert [x["problem"] for x in json.loads(done.stdout)["records"]] == ["one.json"]
+    assert [x["instance"] for x in json.loads(done.stdout)["records"]] == ["one.json"]
     (tmp_path / "small" / "deep").mkdir()
     mo.save_problem(problem, tmp_path / "small" / "deep" / "two.json")
     done = run_cli(*asked, "--problems", "small/deep")
-    assert [x["problem"] for x in json.loads(done.stdout)["records"]] == ["two.json"]
+    assert [x["instance"] for x in json.loads(done.stdout)["records"]] == ["two.json"]
 
 
 def test_regressions_are_flagged_against_the_rival():
@@ -299,25 +328,33 @@ def test_methods_of_one_s_own_are_measured_on_files(folder, run_cli):
     done = run_cli("bench", "solvers", "--problems", folder / "problems", *asked)
     assert done.returncode == 0, done.stderr
     records = json.loads(done.stdout)["records"]
-    assert [(r["route"], r["problem"]) for r in records] == [
-        (route, problem) for problem in ("a.json", "b.json") for route in ("full_lp", "guess")
+    assert [(r["route"], r["instance"]) for r in records] == [
+        (route, name) for route in ("full_lp", "guess") for name in ("a.json", "b.json")
     ]
-    assert all(r["rounds"] == 4 and r["setup_ms"] != 0 for r in records)
+    assert all(r["rounds"] in (3, 4) and r["setup_ms"] != 0 for r in records)
+    (table,) = [x for x in bench_view(load_text(done.stdout)).tables if x.heading == "Measurements"]
+    assert len(table.table.rows) == 2  # a mean of each route over the files of a size
     by_route = {r["route"]: r for r in records}
     assert by_route["full_lp"]["gap"] == pytest.approx(0, abs=1e-9)
     assert by_route["full_lp"]["setup_ms"] > 0
     assert by_route["guess"]["gap"] > 0.4  # what nobody proves
+    assert {r["outcome"] for r in records if r["route"] == "guess"} == {"FALSE CLAIM"}
+    assert by_route["guess"]["times_faster"] is None
 
 
 def test_sizes_counts_and_backend_make_a_grid(run_cli):
-    asked = ("-V", "6,9", "-k", "1-2", "--methods", "full_lp,max_flow", "--backend", "highs")
+    asked = ("-V", "6,9", "-k", "1-2", "--methods", "full_lp,max_flow", "--backend", "highs",
+             "--families", "random,real", "--instances", "2")  # fmt: skip
     done = run_cli("bench", "solvers", *asked, "--time-limit", "30", "--quick", "--json")
     assert done.returncode == 0, done.stderr
     records = json.loads(done.stdout)["records"]
     places = {(r["route"], r["vocab_size"], r["num_drafts"]) for r in records}
     routes = ("full_lp backend=highs", "max_flow")
     assert places == {(r, v, k) for r in routes for v in (6, 9) for k in (1, 2)}
-    assert {r["rounds"] for r in records} == {3}  # also where it is quick
+    assert {(r["problem"], r["seed"]) for r in records} == {
+        (family, seed) for family in ("random", "real") for seed in (0, 1)
+    }
+    assert {r["rounds"] for r in records} <= {2, 3}  # also where it is quick
 
 
 def test_a_verifier_of_one_s_own_is_timed_beside_the_others(folder):
@@ -331,37 +368,113 @@ def test_a_registered_method_is_measured_in_this_process(monkeypatch):
 
     monkeypatch.setattr(registry.METHODS, "registered", {})
     mo.solvers.register(mo.solvers.Method(name="mine", solve=lambda p: mo.solve(p)))
-    found = run(["solvers"], methods=("mine",), vocab_sizes=(5,), num_drafts=(1,), rounds=3)
+    asked = {"methods": ("mine",), "vocab_sizes": (5,), "num_drafts": (1,)}
+    found = run(["solvers"], families=("ties",), instances=1, rounds=3, **asked)
     (r,) = found.records
     assert r.route == "mine"
     assert r.solved
 
 
 def test_what_is_refused_or_too_slow_is_said(folder):
-    found = run(["solvers"], methods=("full_lp",), vocab_sizes=(5000,), num_drafts=(3,))
-    (r,) = found.records
-    assert r.median_ms is None
-    assert "refused: full_lp at V=5000" in r.note
-    (folder / "slow_of_bench.py").write_text("import time\ndef slow(p):\n    time.sleep(9)\n")
-    done = in_own_process(
-        "mdsd_opt.bench.solvers", ["slow_of_bench:slow", {}, "greedy", 4, 1, 0, 1], 2.0
-    )
-    assert done["milliseconds"] == []
-    assert done["note"] == "did not finish within 2 s"
+    found = run(
+        ["solvers"], methods=("full_lp", "slow_of_bench:slow"), vocab_sizes=(5000,),
+        num_drafts=(3,), families=("random",), instances=1, time_limit=0.5,
+    )  # fmt: skip
+    refused, slow = found.records
+    assert refused.median_ms is None
+    assert refused.outcome == "refused"
+    assert "refused: full_lp at V=5000" in refused.note
+    assert (slow.outcome, slow.note) == ("limit", "did not finish within 0.5 s")
+    assert [x.milliseconds for x in means([slow])] == [pytest.approx(500)]
 
 
-def test_means_are_over_what_all_have_solved():
+def load_text(text):
+    document = json.loads(text)
+    return BenchReport(tuple(Record(**x) for x in document["records"]), document["circumstances"])
+
+
+def test_what_is_not_solved_counts_at_the_limit():
     records = [
-        record(route=route, vocab_size=v, median_ms=ms, gap=gap)
-        for route, times in (("a", (10.0, 90.0, 7.0)), ("b", (40.0, 40.0, None)))
-        for v, ms, gap in zip((1, 2, 3), times, (0.0, 0.0, 0.0), strict=True)
+        record(route=route, vocab_size=v, median_ms=ms, outcome=outcome, limit_ms=1990.0)
+        for route, times in (
+            ("a", ((10.0, "solved"), (90.0, "solved"), (7.0, "solved"))),
+            ("b", ((40.0, "solved"), (40.0, "bound"), (None, "limit"))),
+        )
+        for v, (ms, outcome) in zip((1, 2, 3), times, strict=True)
     ]
-    found = geometric_means([*records, record(route="alone")])
-    assert found["a"] == (3, 3, pytest.approx((20 * 100) ** 0.5 - 10))
-    assert found["b"] == (2, 3, pytest.approx(40.0))
-    assert "alone" not in found
-    open_gap = [replace(r, gap=1e-3) if r.route == "b" else r for r in records]
-    assert geometric_means(open_gap)["b"] == (0, 3, None)
+    a, b = means(records)
+    assert (a.solved, a.total) == (3, 3)
+    assert a.milliseconds == pytest.approx((20 * 100 * 17) ** (1 / 3) - 10)
+    assert a.low < a.milliseconds < a.high
+    assert (b.solved, b.total, b.low) == (1, 3, None)
+    assert b.milliseconds == pytest.approx((50 * 2000 * 2000) ** (1 / 3) - 10)
+    text = "".join(str(cell) for x in bench_view(report(*records)).tables if x.table
+                   for column in x.table.columns for cell in column.cells)  # fmt: skip
+    assert "1 of 3" in text
+    assert "1 limit" in text
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families_have_instances_of_every_size(family):
+    one, other = (build("with_replacement", 30, 2, seed, family) for seed in (0, 1))
+    again = build("with_replacement", 30, 2, 0, family)
+    assert one.vocab_size == other.vocab_size == 30
+    assert (one.target == again.target).all()
+    assert not (one.target == other.target).all()
+    assert build("independent", 7, 3, 0, family).num_drafts == 3
+    if family in ("random", "ties"):
+        assert (len({*one.target.tolist()}) < 30) == (family == "ties")
+    if family == "peaked":
+        assert one.target.max() > build("with_replacement", 30, 2, 0).target.max()
+
+
+def test_bundled_logits_have_no_more_tokens_than_they_have():
+    with pytest.raises(InvalidInput, match="leave the family real out"):
+        build("with_replacement", 100_000, 2, 0, "real")
+
+
+def test_rivals_that_are_not_installed_have_a_line_with_their_command():
+    for benchmark, rivals in RIVALS.items():
+        where = dict.fromkeys(rivals, "not installed")
+        (line,) = not_installed(BenchReport((record(benchmark=benchmark),), where))
+        assert all(name in line for name in rivals)
+        assert f"pip install '.[{next(iter(rivals.values()))}" in line
+    assert not_installed(report(record())) == []
+    shown = bench_view(BenchReport((record(benchmark="flows"),), {"igraph": "not installed"}))
+    assert any("pip install '.[rivals]'" in str(line) for line in shown.conclusion)
+
+
+def test_a_run_that_was_killed_goes_on_from_its_file(tmp_path, run_cli):
+    out = tmp_path / "r.json"
+    asked = ("bench", "solvers", "-V", "5,6", "-k", "2", "--methods", "submodular",
+             "--families", "ties", "--instances", "2", "--rounds", "1")  # fmt: skip
+    whole = run_cli(*asked, "--out", out)
+    assert whole.returncode == 0, whole.stderr
+    document = json.loads(out.read_text())
+    assert document["finished"]
+    document["finished"] = False
+    document["records"] = [{**r, "note": "kept"} for r in document["records"][:3]]
+    out.write_text(json.dumps(document))
+    other = run_cli(*asked, "--seed", "1", "--out", out)
+    assert other.returncode == 2
+    assert "other settings (seed 0, now 1)" in other.stderr
+    done = run_cli(*asked, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("ties seed") == 1  # the others were there
+    records = json.loads(out.read_text())["records"]
+    assert [r["note"] == "kept" for r in records] == [True, True, True, False]
+
+
+def test_results_are_saved_as_they_come(tmp_path):
+    saved = []
+    found = run(["solvers"], methods=("subset_selection",), vocab_sizes=(5,), families=("ties",),
+                instances=2, rounds=1, save=saved.append)  # fmt: skip
+    assert [(len(x.records), x.finished) for x in saved] == [(1, False), (2, False)]
+    assert found.finished
+    again = run(["solvers"], methods=("subset_selection",), vocab_sizes=(5,), families=("ties",),
+                instances=2, rounds=1, unfinished=saved[0])  # fmt: skip
+    assert again.records[0] == saved[0].records[0]
+    assert len(again.records) == 2
 
 
 def test_a_load_above_the_cores_is_a_warning():

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -40,13 +41,39 @@ def asked_args(*more: str) -> tuple[str, ...]:
     return ("--num-drafts", "1-2", *ASKED[2:], *more)
 
 
+def assert_compiles(latex: str, folder: Path) -> None:
+    """Tables that pdfLaTeX takes in a column of a paper, or without it what it asks for."""
+    for table in latex.split(r"\begin{table}")[1:]:
+        sides = re.search(r"\\begin{tabular}{([lr]+)}", table)
+        assert sides is not None
+        rows = [line for line in table.splitlines() if line.endswith(r"\\")]
+        assert {row.count(" & ") + 1 for row in rows} == {len(sides[1])}
+        assert len(sides[1]) <= 7
+        assert table.count("$") % 2 == 0
+        assert table.count("{") - table.count(r"\{") == table.count("}") - table.count(r"\}")
+        assert not re.search(r"(?<!\\)[%#]|e[-+]\d\d", table)
+        for name in ("caption", "label", "toprule", "midrule", "bottomrule", "end{tabular}"):
+            assert table.count(f"\\{name}") == 1
+        caption = re.search(r"\\caption{(.*)}", table)
+        assert caption is not None
+        assert caption[1][0].isupper()
+        assert "lower is better" not in caption[1]
+    if shutil.which("pdflatex"):
+        page = r"\documentclass[twocolumn]{article}\usepackage{booktabs}\begin{document}"
+        (folder / "t.tex").write_text(f"{page}\n{latex}\n\\end{{document}}\n")
+        read = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
+        done = subprocess.run(read, cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-2000:]
+        assert "Overfull" not in done.stdout
+
+
 def test_a_table_goes_into_latex_and_markdown(run_cli: Any, logits: Path) -> None:
     found = json.loads(run_cli("rates", logits, *asked_args("--json")).stdout)["rows"]
     mean = f"{found[0]['mean']:.4f}"
     latex = run_cli("rates", logits, *asked_args("--latex")).stdout
     assert latex.startswith("% ")
     assert r"\begin{tabular}{l" in latex
-    assert f"{mean} $\\pm$" in latex or f"{mean} [" in latex
+    assert f"${mean} \\pm" in latex or f"{mean} [" in latex
     assert "±" not in latex
     assert not re.search(r"(?<!\\)[_&](?=\w)", latex.partition("\n")[2].replace(" & ", " "))
     body = [line for line in latex.splitlines() if line.endswith(r"\\")]
@@ -69,7 +96,9 @@ def test_measurements_and_papers_have_these_forms_too(run_cli: Any, tmp_path: Pa
     rows = list(csv.DictReader(io.StringIO(run_cli("bench", "--from", tmp_path / "r.json",
                                                    "--csv").stdout)))  # fmt: skip
     assert rows[0]["median_ms"] == "2.0"
-    assert r"full\_lp & 100" in run_cli("bench", "--from", tmp_path / "r.json", "--latex").stdout
+    latex = run_cli("bench", "--from", tmp_path / "r.json", "--latex").stdout
+    assert r"$100$ & full\_lp & $2$" in latex
+    assert_compiles(latex, tmp_path)
     drawn = ("--plot", tmp_path / "s.pdf", "--width", "3.4", "--report", tmp_path / "s.html")
     paper = run_cli("reproduce", "spechub", "--latex", *drawn)
     assert paper.returncode == 0, paper.stderr
@@ -89,7 +118,7 @@ def test_one_table_is_chosen_by_its_words(run_cli: Any, tmp_path: Path) -> None:
     asked = ("bench", "--from", tmp_path / "r.json")
     latex = run_cli(*asked, "--latex", "--table", "performance profile").stdout
     assert latex.count(r"\begin{table}") == 1
-    assert r"max\_flow & 1.00" in latex
+    assert r"max\_flow & $1.00$" in latex
     for form in ("--csv", "--markdown"):
         text = run_cli(*asked, form, "--table", "performance profile").stdout
         assert "max_flow" in text
@@ -159,8 +188,6 @@ _DOCUMENT = r"""\documentclass{article}\usepackage{pgf}\begin{document}
 
 def test_pgf_is_commands_or_a_word_on_latex(run_cli: Any, logits: Path) -> None:
     pytest.importorskip("matplotlib")
-    import shutil
-
     path = logits.with_suffix(".pgf")
     done = run_cli("rates", logits, *asked_args("--plot", str(path)))
     if shutil.which("xelatex"):
