@@ -307,7 +307,9 @@ def _form(solution: Solution) -> str:
     if not solution.variant:
         return ""
     whole = solution.subset is not None and solution.size == solution.subset.size
-    variant = solution.variant.replace(f"size {solution.size}", "size V") if whole else solution.variant
+    variant = (
+        solution.variant.replace(f"size {solution.size}", "size V") if whole else solution.variant
+    )
     return variant if solution.plan is None else f"{variant}, with a plan"
 
 

@@ -103,7 +103,7 @@ def test_measurements_and_papers_have_these_forms_too(run_cli: Any, tmp_path: Pa
     paper = run_cli("reproduce", "spechub", "--latex", *drawn)
     assert paper.returncode == 0, paper.stderr
     assert paper.stdout.count(r"\toprule") == paper.stdout.count(r"\end{tabular}") > 0
-    assert r"\label{tab:acceptance-rate-of-two-drafts-the}" in paper.stdout
+    assert r"\label{tab:acceptance-rate-of-two-drafts}" in paper.stdout
     assert (tmp_path / "s.pdf").read_bytes().startswith(b"%PDF")
     assert "Beside the published results" in (tmp_path / "s.html").read_text()
 
@@ -143,7 +143,7 @@ def test_curves_of_an_experiment_are_drawn() -> None:
     result = Reproduction("x", "y", "z", 2, 2, (table, replace(table, is_drawn=False)), ())
     figure = plots.reproduction_figure(result)
     panels = [axes for axes in figure.axes if axes.lines]
-    assert [axes.get_title() for axes in panels] == ["rates; K = 2", "rates; K = 3"]
+    assert [axes.get_title() for axes in panels] == ["K = 2", "K = 3"]
     assert panels[0].lines[0].get_xdata().tolist() == [0.5, 1.0]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["optimal"]
 

@@ -11,10 +11,10 @@ import pytest
 from support.corpora import RUN, write_corpus
 
 import mdsd_opt as mo
-from mdsd_opt import errors
+from mdsd_opt import errors, plots
 from mdsd_opt.base.files.logits import load_logits
 from mdsd_opt.corpora import Outcome, RatesConfig
-from mdsd_opt.corpora.reproduce import EXPERIMENTS, CapturedLogits, reproduce
+from mdsd_opt.corpora.reproduce import EXPERIMENTS, CapturedLogits, khisti2025, reproduce
 from mdsd_opt.corpora.reproduce.experiment import compared, measured_range
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.evidence import MeanInterval, mean_interval
@@ -47,7 +47,8 @@ def test_one_text_has_no_intervals_and_no_nan(name, tmp_path):
     np.savez(tmp_path / "one.npz", **dict(zip(("target", "draft"), sides, strict=True)))
     result = reproduce(name, CapturedLogits(tmp_path / "one.npz"), **SMALL[name])
     assert "nan" not in json.dumps(result.to_dict(), allow_nan=False).lower()
-    assert all(published.outcome is Outcome.OPEN for published in result.published)
+    measured = [published for published in result.published if published.quote]
+    assert all(published.outcome is Outcome.OPEN for published in measured)
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_on_real_logits(few, name):
             for cell in row:
                 assert not isinstance(cell, MeanInterval) or -0.5 < cell.mean <= 1 + 1e-9
     text = result.to_markdown()
-    assert all(f'"{item.quote}"' in text for item in result.published)
+    assert all((f'"{item.quote}"' if item.quote else "values") in text for item in result.published)
 
 
 def test_hu2025_is_what_acceptance_rates_gives(few):
@@ -91,13 +92,45 @@ def test_hu2025_is_what_acceptance_rates_gives(few):
 
 def test_khisti2025_encloses_the_optimum_of_equal_temperatures(few):
     result = reproduce("khisti2025", CapturedLogits(few), **SMALL["khisti2025"])
-    one_model, two_models = result.tables
+    one_model, two_models, *_ = result.tables
     lower, upper = two_models.rows[0][1], two_models.rows[0][2]  # 1.2 and 1.2: the same draft
     optimum = next(row[2] for row in one_model.rows if row[:2] == (1.2, "2"))
     assert lower.mean <= optimum.mean + 1e-9
     assert optimum.mean <= upper.mean + 1e-9
     for row in one_model.rows:
         assert all(cell.mean <= row[2].mean + 1e-9 for cell in row[3:])
+
+
+def test_figures_stand_beside_the_values_read_off_them(few, monkeypatch):
+    result = reproduce("khisti2025", CapturedLogits(few), **SMALL["khisti2025"])
+    *_, left, right = result.published
+    assert left.outcome is right.outcome is Outcome.AGREES
+    assert "15 differences" in left.here
+    assert "x = 1/50: 0.9089, 0.8258, 0.7911" in left.stated
+    table = result.tables[-2]
+    for name, points in table.points.items():
+        rates = {row[0]: row[table.columns.index(name)].mean for row in table.rows}
+        assert all(rates[x] == pytest.approx(y, abs=5.001e-5) for x, y in points)
+    quoted = {"3/5": ("0.9556", "0.8589", "0.8222")}
+    monkeypatch.setitem(khisti2025.FIGURE_2, "left", (khisti2025.FIGURE_2["left"][0], quoted))
+    other = khisti2025._held_against_figure_2("left")
+    assert other.outcome is Outcome.DISAGREES
+
+
+def test_a_quantity_has_one_colour_and_a_short_title(few):
+    pytest.importorskip("matplotlib")
+    for name in EXPERIMENTS:
+        result = reproduce(name, CapturedLogits(few), **SMALL[name])
+        figure = plots.reproduction_figure(result)
+        entries = [text.get_text() for text in figure.legends[0].get_texts()]
+        assert len(entries) == len(set(entries))
+        assert "optimum" not in entries
+        for axes in figure.axes:
+            assert len(axes.get_title()) <= 30
+            heights = [y for line in axes.lines for y in line.get_ydata()]
+            if heights and not axes.patches:
+                low, high = axes.get_ylim()
+                assert max(heights) - min(heights) > 0.25 * (high - low)
 
 
 def test_a_corpus_is_scored_once_and_kept(corpus, tmp_path):

@@ -13,6 +13,7 @@ from fractions import Fraction
 from functools import cache
 from types import MappingProxyType
 
+from mdsd_opt.corpora.reproduce.khisti2025 import FIGURE_2
 from mdsd_opt.drafts import (
     DraftScheme,
     DraftSetLaw,
@@ -94,8 +95,8 @@ def _published() -> Iterator[KnownProblem]:
         _ENUMERATED,
         {"rrs": Fraction(207227133, 250000000)},
     )
-    yield from _uniform_draft("left", Fraction(1, 3), _KHISTI_LEFT)
-    yield from _uniform_draft("right", Fraction(1, 6), _KHISTI_RIGHT)
+    for side, (first, quoted) in FIGURE_2.items():
+        yield from _uniform_draft(side, first, quoted)
 
     p, q = _fractions(".25", ".25", ".2", ".3"), _fractions(".5", ".3", ".15", ".05")
     # K=2: the three likeliest drafts hold .95^2 of the drafts and .7 of the target
@@ -113,21 +114,6 @@ def _published() -> Iterator[KnownProblem]:
         "worked example of [GLS]; optimum " + _ENUMERATED,
         {"rrs": Decimal("0.8274"), "kseq": Decimal("0.8862")},
     )
-
-
-#: x: (alpha*, K-SEQ, recursive rejection sampling), as read off the figure.
-_KHISTI_LEFT = {
-    "1/50": ("0.9089", "0.8258", "0.7911"),
-    "1/10": ("0.9889", "0.8814", "0.8444"),
-    "1/9": ("1", "0.8889", "0.8519"),
-    "3/10": ("1", "0.9935", "0.9778"),
-    "3/5": ("0.9556", "0.8587", "0.8222"),
-}
-_KHISTI_RIGHT = {
-    "1/50": ("0.7422", "0.7020", "0.6800"),
-    "1/5": ("0.9222", "0.8353", "0.8000"),
-    "3/10": ("1", "0.9035", "0.8667"),
-}
 
 
 def _uniform_draft(

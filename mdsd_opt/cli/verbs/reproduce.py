@@ -92,5 +92,5 @@ def _view(result: Reproduction) -> View:
     counts = {outcome: sum(x.outcome == outcome for x in result.published) for outcome in Outcome}
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
     conclusion = f"of {len(result.published)} published statements: {outcomes}"
-    drawing = Drawing(partial(reproduction_figure, result), meaning, title)
+    drawing = Drawing(partial(reproduction_figure, result), meaning, result.name)
     return View(title, tables, [conclusion], result.to_dict(), drawing)

@@ -138,7 +138,8 @@ class ResultTable:
     """A table of means with intervals; other cells are text or numbers.
 
     It is drawn against its first column, for each value of `by`, if `is_drawn`: the rates, not the
-    differences of two, whose names have a minus.
+    differences of two, whose names have a minus. A paper's own numbers are drawn beside: `points`
+    (x, y) of a column, and `ranges` that a column is said to lie in.
     """
 
     title: str
@@ -146,6 +147,10 @@ class ResultTable:
     rows: tuple[Row, ...]
     is_drawn: bool = True
     by: str | None = None
+    panel: str = ""  # title in a picture
+    quantity: str = "acceptance rate"
+    points: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def curves(self) -> dict[str, dict[str, list[tuple[str | float, MeanInterval]]]]:
         """Points of every rate, by the value of `by` and the name of the rate."""
@@ -185,9 +190,9 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A statement of the paper beside what was measured here."""
+    """A statement of the paper, or numbers of a figure, beside what was computed here."""
 
-    quote: str
+    quote: str  # "" of a figure's numbers
     where: str
     stated: str  # the figure or range; "a gain" and the like where it gives no figure
     here: str  # the same quantity on the logits at hand, with its intervals
@@ -239,6 +244,8 @@ class Reproduction:
                     [cell.to_dict() if isinstance(cell, MeanInterval) else cell for cell in row]
                     for row in table.rows
                 ],
+                "points": {name: [list(x) for x in xs] for name, xs in table.points.items()},
+                "ranges": {name: list(ends) for name, ends in table.ranges.items()},
             }
             for table in self.tables
         ]
@@ -262,7 +269,13 @@ PUBLISHED_COLUMNS = ("published", "where", "stated", "here", "outcome")
 
 def published_row(item: Published) -> tuple[str, ...]:
     """Cells of a row as text."""
-    return (f'"{item.quote}"', item.where, item.stated, item.here, str(item.outcome))
+    return (
+        f'"{item.quote}"' if item.quote else "values",
+        item.where,
+        item.stated,
+        item.here,
+        str(item.outcome),
+    )
 
 
 def compared(gains: Sequence[MeanInterval], stated: tuple[float, float] | None = None) -> Outcome:

@@ -58,11 +58,13 @@ def run(
         f"Acceptance rate against temperature, {num_drafts} drafts",
         ("temperature", *map(_curve_title, _CURVES)),
         tuple((t, *_curves(scored, num_drafts)) for t, scored in swept.items()),
+        panel=f"{num_drafts} drafts",
     )
     by_number = ResultTable(
         f"Acceptance rate against the number of drafts, temperature {temperature:g}",
         ("drafts", *map(_curve_title, _CURVES)),
         tuple((str(k), *_curves(main, k)) for k in counts),
+        panel=f"temperature {temperature:g}",
     )
     first = next(iter(main.columns.values()))
     return Reproduction(

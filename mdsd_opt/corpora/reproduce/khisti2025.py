@@ -7,6 +7,7 @@ two drafts at different temperatures, where the truncated LP of the paper gives 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -26,12 +27,39 @@ from mdsd_opt.corpora.reproduce.experiment import (
     measured_range,
     per_position,
 )
-from mdsd_opt.drafts import IndependentDrafts
+from mdsd_opt.drafts import IndependentDrafts, WithReplacement
 from mdsd_opt.evidence import MeanInterval, mean_interval
 from mdsd_opt.problem import TransportProblem
 
 _SCHEME = "with_replacement"
 _VERIFIERS = ("optimal", "importance_sampling", "kseq", "rrs")
+
+#: Fig. 2, two uniform drafts of three tokens against (first, x, 1 - first - x): by its side the
+#: first, and by x the optimum, K-SEQ and recursive rejection, as read off the figure.
+FIGURE_2: dict[str, tuple[Fraction, dict[str, tuple[str, str, str]]]] = {
+    "left": (
+        Fraction(1, 3),
+        {
+            "1/50": ("0.9089", "0.8258", "0.7911"),
+            "1/10": ("0.9889", "0.8814", "0.8444"),
+            "1/9": ("1", "0.8889", "0.8519"),
+            "3/10": ("1", "0.9935", "0.9778"),
+            "3/5": ("0.9556", "0.8587", "0.8222"),
+        },
+    ),
+    "right": (
+        Fraction(1, 6),
+        {
+            "1/50": ("0.7422", "0.7020", "0.6800"),
+            "1/5": ("0.9222", "0.8353", "0.8000"),
+            "3/10": ("1", "0.9035", "0.8667"),
+        },
+    ),
+}
+_OF_FIGURE_2 = ("optimal", "kseq", "rrs")
+
+#: Points of a curve of Fig. 2 besides those that are quoted.
+_BETWEEN = 12
 
 
 def run(
@@ -79,6 +107,7 @@ def run(
                 by="K",
             ),
             pairs,
+            *(_figure_2(side) for side in FIGURE_2),
         ),
         tuple(
             Published(
@@ -97,7 +126,8 @@ def run(
                     compared(lead),
                 ),
             )
-        ),
+        )
+        + tuple(_held_against_figure_2(side) for side in FIGURE_2),
         (
             "Other models and texts; the paper's target has 13 billion parameters.",
             "One level of drafts: the acceptance rate of a step, not the block efficiency of "
@@ -106,6 +136,51 @@ def run(
             "counted. Beyond K = 2 it selects by a tournament of pairs.",
         ),
     )
+
+
+def _rates_of_figure_2(first: Fraction, x: Fraction) -> list[float]:
+    from mdsd_opt import verifiers
+
+    third = [Fraction(1, 3)] * 3
+    problem = TransportProblem([first, x, 1 - first - x], WithReplacement(third, 2))
+    return [float(verifiers.get(name).acceptance_rate(problem)) for name in _OF_FIGURE_2]
+
+
+def _figure_2(side: str) -> ResultTable:
+    """Curves of Fig. 2, which need no logits, with the values quoted."""
+    first, quoted = FIGURE_2[side]
+    places = {(1 - first) * n / _BETWEEN for n in range(_BETWEEN + 1)}
+    rows = [
+        (float(x), *(MeanInterval(y, np.nan, np.nan, 1) for y in _rates_of_figure_2(first, x)))
+        for x in sorted(places.union(map(Fraction, quoted)))
+    ]
+    points = {
+        name: tuple((float(Fraction(x)), float(values[n])) for x, values in quoted.items())
+        for n, name in enumerate(_OF_FIGURE_2)
+    }
+    title = f"Fig. 2, {side}: two uniform drafts of three tokens, target ({first}, x, rest)"
+    panel = f"Fig. 2, {side}"
+    return ResultTable(title, ("x", *_OF_FIGURE_2), tuple(rows), panel=panel, points=points)
+
+
+def _held_against_figure_2(side: str) -> Published:
+    first, quoted = FIGURE_2[side]
+    off = [
+        abs(rate - float(value))
+        for x, values in quoted.items()
+        for rate, value in zip(_rates_of_figure_2(first, Fraction(x)), values, strict=True)
+    ]
+    return Published(
+        "",
+        f"Fig. 2, {side}",
+        "; ".join(f"x = {x}: {', '.join(values)}" for x, values in quoted.items()),
+        f"the largest of {len(off)} differences ({', '.join(_OF_FIGURE_2)}) is {max(off):.1e}",
+        Outcome.AGREES if max(off) <= _ROUNDED else Outcome.DISAGREES,
+    )
+
+
+#: How far a value with four digits may be from what was rounded.
+_ROUNDED = 5.001e-5
 
 
 def _two_models(
@@ -120,11 +195,12 @@ def _two_models(
             mean_interval(column, groups, logits.confidence).within(0.0, 1.0) for column in values.T
         ]
         lead.append(mean_interval(values[:, 0] - values[:, 2], groups, logits.confidence))
-        rows.append((f"{first:g}, {t:g}", *means))
+        rows.append((t, *means))
     table = ResultTable(
-        f"Acceptance rate of two drafts at different temperatures; truncated LP of size {size}",
-        ("draft temperatures", "truncated LP ≥", "optimum", "rrs"),
+        f"Acceptance rate of two drafts, one at {first:g}; truncated LP of size {size}",
+        ("draft temperature", "truncated LP ≥", "optimal", "rrs"),
         tuple(rows),
+        panel=f"two drafts, one at {first:g}",
     )
     return table, lead
 

@@ -19,6 +19,9 @@ from mdsd_opt.evidence import MeanInterval
 _SPECHUB = ("greedy", "spechub", 2)
 _RRS = ("with_replacement", "rrs", 2)
 _RRS_WITHOUT = ("without_replacement", "rrs", 2)
+
+#: Ranges that the abstract states of the tokens gained against each.
+_STATED = {"with replacement, rrs": (0.05, 0.27), "without replacement, rrs": (0.02, 0.16)}
 _BEST = (("with_replacement", "optimal", 2), ("without_replacement", "optimal", 2))
 
 
@@ -31,11 +34,9 @@ def run(logits: CapturedLogits, temperatures: Sequence[float] = (0.3, 0.6, 1.0))
         scored = logits.score(
             RatesConfig(schemes, ("optimal", "rrs", "spechub"), (2,), temperature=t)
         )
-        gains = {other: scored.gain(_SPECHUB, other) for other in ranges}
-        for other, gain in gains.items():
-            ranges[other].append(gain)
-        shown = [scored.mean(*column) for column in (_SPECHUB, _RRS, _RRS_WITHOUT, *_BEST)]
-        rows.append((t, *shown, *gains.values()))
+        for other, gains in ranges.items():
+            gains.append(scored.gain(_SPECHUB, other))
+        rows.append((t, *(scored.mean(*x) for x in (_SPECHUB, _RRS, _RRS_WITHOUT, *_BEST))))
     first = next(iter(scored.columns.values()))
     return Reproduction(
         "spechub",
@@ -46,18 +47,27 @@ def run(logits: CapturedLogits, temperatures: Sequence[float] = (0.3, 0.6, 1.0))
         scored.of(first).num_groups,
         (
             ResultTable(
-                "Acceptance rate of two drafts; the last two columns are tokens gained a step",
+                "Acceptance rate of two drafts",
                 (
                     "temperature",
-                    "spechub",
-                    "rrs, with replacement",
-                    "rrs, without replacement",
-                    "optimal, with replacement",
-                    "optimal, without replacement",
-                    "spechub - rrs with",
-                    "spechub - rrs without",
+                    "greedy, spechub",
+                    "with replacement, rrs",
+                    "without replacement, rrs",
+                    "with replacement, optimal",
+                    "without replacement, optimal",
                 ),
                 tuple(rows),
+                panel="two drafts",
+            ),
+            ResultTable(
+                "Tokens that spechub gains a step",
+                ("temperature", *_STATED),
+                tuple(
+                    (t, *gains) for t, *gains in zip(temperatures, *ranges.values(), strict=True)
+                ),
+                panel="gain of spechub",
+                quantity="tokens a step",
+                ranges=_STATED,
             ),
         ),
         tuple(
@@ -69,9 +79,11 @@ def run(logits: CapturedLogits, temperatures: Sequence[float] = (0.3, 0.6, 1.0))
                 f"{measured_range(gains)} tokens, one level of drafts",
                 compared(gains, stated),
             )
-            for which, gains, stated in (
-                ("against RRS", ranges[_RRS], (0.05, 0.27)),
-                ("against RRS without replacement", ranges[_RRS_WITHOUT], (0.02, 0.16)),
+            for which, gains, stated in zip(
+                ("against RRS", "against RRS without replacement"),
+                ranges.values(),
+                _STATED.values(),
+                strict=True,
             )
         ),
         (
