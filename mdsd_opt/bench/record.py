@@ -80,6 +80,7 @@ class Outcome(StrEnum):
     INEXACT = "inexact"  # what it claims holds, and leaves more open than the tolerance
     LIMIT = "limit"  # of time
     FALSE = "FALSE CLAIM"  # the certificate refutes it
+    UNPROVED = "unproved"  # it claims what its evidence does not show, nor anything refute
     REFUSED = "refused"
     FAILED = "failed"
 

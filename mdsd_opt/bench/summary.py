@@ -187,5 +187,7 @@ def document(records: Sequence[Record]) -> dict[str, Any]:
 
 
 #: Words for what was not solved, in the order in which they are told.
-UNSOLVED = (Outcome.FALSE, Outcome.INEXACT, Outcome.BOUND, Outcome.LIMIT, Outcome.REFUSED,
-            Outcome.FAILED)  # fmt: skip
+UNSOLVED = (
+    Outcome.FALSE, Outcome.UNPROVED, Outcome.INEXACT, Outcome.BOUND, Outcome.LIMIT,
+    Outcome.REFUSED, Outcome.FAILED,
+)  # fmt: skip

@@ -44,8 +44,15 @@ def sinkhorn(problem, *, rounds=30, strength=8.0):
 
 
 def lying(problem):
-    return Found(acceptance_rate=0.999, lower_bound=0.999, upper_bound=0.999,
-                 status=Status.OPTIMAL, subset=np.zeros(problem.vocab_size, bool))
+    found = mo.solve(problem, "subset_selection")
+    rate = found.upper_bound + 0.01
+    return Found(acceptance_rate=rate, lower_bound=rate, upper_bound=rate,
+                 status=Status.OPTIMAL, subset=found.subset)
+
+
+def silent(problem):
+    rate = mo.solve(problem, "subset_selection").acceptance_rate
+    return Found(acceptance_rate=rate, lower_bound=rate, upper_bound=rate, status=Status.OPTIMAL)
 
 
 KEPT = {}
@@ -137,7 +144,8 @@ def text(report: BenchReport) -> str:
 
 
 def test_one_that_rounds_is_inexact_and_one_that_lies_is_told() -> None:
-    report = measured("sinkhorn,lying")
+    report = measured("sinkhorn,lying,silent")
+    assert {record.outcome for record in of(report, "silent")} <= {"unproved", "solved"}
     for record in of(report, "sinkhorn"):
         assert record.outcome == "inexact"
         assert 1e-6 < (record.gap or 0.0) < 1.0
@@ -191,5 +199,7 @@ def test_pdlp_is_solved_or_inexact_by_what_it_leaves_open() -> None:
     assert by_route["pdlp accuracy=1e-9"].outcome == "solved"
     rough = by_route["pdlp accuracy=1e-3"]
     assert rough.outcome == ("solved" if (rough.gap or 0.0) <= 1e-5 else "inexact")
-    strict = measured("pdlp accuracy=1e-3", tolerance=1e-15)
-    assert {r.outcome for r in of(strict, "pdlp")} == {"inexact"}
+    strict = of(measured("pdlp accuracy=1e-3", tolerance=1e-15), "pdlp")
+    assert [r.solved for r in strict] == [(r.gap or 0.0) <= 1e-15 for r in strict]
+    assert {r.outcome for r in strict} <= {"inexact", "solved"}
+    assert "inexact" in {r.outcome for r in strict}

@@ -251,7 +251,7 @@ def _method_words(records: Sequence[Record]) -> str:
 
 
 #: Outcomes other than solved of which the time tells something.
-_ENDED = (Outcome.FALSE, Outcome.INEXACT, Outcome.BOUND)
+_ENDED = (Outcome.FALSE, Outcome.UNPROVED, Outcome.INEXACT, Outcome.BOUND)
 
 
 def _mean_cells(mean: Mean, rivals: dict[str, Mean]) -> tuple[str, ...]:
