@@ -75,7 +75,13 @@ def document_of(command: str, folder: Path) -> Any:
 
 
 #: Fields whose names belong to what was read, solved or run.
-FREE = ("metadata", "stats", "circumstances", "options")
+FREE = ("metadata", "stats", "circumstances", "options", "settings", "summary")
+
+#: Numbers that a run may lack, whether or not these commands had them.
+NUMBERS = (
+    *("median_ms", "p90_ms", "setup_ms", "first_ms", "limit_ms"),
+    *("gap", "times_faster"),
+)
 
 
 def freed(schema: Any) -> Any:
@@ -84,8 +90,11 @@ def freed(schema: Any) -> Any:
         return [freed(x) for x in schema]
     if not isinstance(schema, dict):
         return schema
+    known = dict.fromkeys(FREE, "object") | (
+        dict.fromkeys(NUMBERS, "number") if "rounds" in schema else {}
+    )
     return {
-        name: {"type": ["object", "null"]} if name in FREE else freed(part)
+        name: {"type": [known[name], "null"]} if name in known else freed(part)
         for name, part in schema.items()
     }
 
