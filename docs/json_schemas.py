@@ -75,7 +75,16 @@ def document_of(command: str, folder: Path) -> Any:
 
 
 #: Fields whose names belong to what was read, solved or run.
-FREE = ("metadata", "stats", "circumstances", "options", "settings", "summary")
+FREE = (
+    "metadata",
+    "stats",
+    "circumstances",
+    "options",
+    "settings",
+    "summary",
+    "points",
+    "ranges",
+)
 
 #: Numbers that a run may lack, whether or not these commands had them.
 NUMBERS = (
