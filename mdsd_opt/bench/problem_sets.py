@@ -78,8 +78,10 @@ def build(
         target = 2.5 * rng.standard_normal(vocab_size)
         count = num_drafts if has_many_models(scheme) else 1
         drafts = [target + rng.standard_normal(vocab_size) for _ in range(count)]
-    shape = {"peaked": lambda x: 4.0 * x, "ties": np.round}.get(family, lambda x: x)
-    target, drafts = shape(target), [shape(draft) for draft in drafts]
+    if family == "peaked":
+        target, drafts = 4.0 * target, [4.0 * draft for draft in drafts]
+    elif family == "ties":
+        target, drafts = np.round(target), [np.round(draft) for draft in drafts]
     if not has_many_models(scheme):
         return TransportProblem.from_logits(target, drafts[0], num_drafts, drafts=scheme)
     while len(drafts) < num_drafts:

@@ -161,7 +161,7 @@ def records(settings: Settings) -> Iterator[Record]:
         yield from (record for record in known if record is not None)
         rest = [place for place, record in zip(places, known, strict=True) if record is None]
         in_process = method.name in METHODS.registered or any(_is_registered(x) for x in rest)
-        task = {
+        task: dict[str, Any] = {
             "route": route, "repeats": settings.rounds or 3, "limit": limit,
             "tolerance": settings.tolerance or CLOSED,
         }  # fmt: skip

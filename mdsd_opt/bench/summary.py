@@ -75,7 +75,8 @@ def by_size(records: Iterable[Record]) -> dict[tuple[str, int, int], list[Record
 
 def of_all(records: Sequence[Record]) -> list[Record]:
     """Records of the problems that every route was tried on."""
-    routes, tried = {record.route for record in records}, {}
+    routes = {record.route for record in records}
+    tried: dict[tuple[Any, ...], set[str]] = {}
     for record in records:
         tried.setdefault(record.place, set()).add(record.route)
     return [record for record in records if tried[record.place] == routes]
@@ -131,9 +132,9 @@ def scaling(records: Sequence[Record]) -> list[Scaling]:
 def _fits(records: Sequence[Record], axis: str) -> Iterable[Scaling]:
     groups: dict[tuple[Any, ...], dict[int, list[Record]]] = {}
     for record in records:
-        alike = replace(record, **{axis: 0, "seed": 0, "instance": ""})
-        sizes = groups.setdefault((*alike.key, record.form), {})
-        sizes.setdefault(getattr(record, axis), []).append(record)
+        fixed: dict[str, Any] = {axis: 0, "seed": 0, "instance": ""}
+        by_value = groups.setdefault((*replace(record, **fixed).key, record.form), {})
+        by_value.setdefault(getattr(record, axis), []).append(record)
     for by_value in groups.values():
         done = {n: rows for n, rows in by_value.items() if all(r.finished for r in rows)}
         least, most = min(done, default=0), max(done, default=0)
@@ -151,7 +152,7 @@ def _fit(sizes: Any, times: Any, is_power: bool, record: Record, told: Any) -> S
     half = float(t.ppf(0.975, sizes.size - 2) * found.stderr)
     ends = [float(found.slope + x) for x in (0.0, -half, half)]
     rates = ends if is_power else [float(np.exp(x)) for x in ends]
-    return Scaling(record, "V" if is_power else "K", *rates, *told)
+    return Scaling(record, "V" if is_power else "K", rates[0], rates[1], rates[2], *told)
 
 
 def compared(records: Sequence[Record], against: str) -> list[Record]:

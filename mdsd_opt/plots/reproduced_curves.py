@@ -43,7 +43,9 @@ def reproduction_figure(result: Reproduction) -> Figure:
     names = list(dict.fromkeys(name for *_, lines in panels for name in lines))
     colours, dashes = (list(dict.fromkeys(part)) for part in zip(*map(_parts, names), strict=True))
     looks: dict[str, dict[str, Any]] = {x: {"color": f"C{n % 10}"} for n, x in enumerate(colours)}
-    styles = {x: {"linestyle": _DASHES[n % 4], "marker": MARKERS[n]} for n, x in enumerate(dashes)}
+    styles: dict[str, dict[str, Any]] = {
+        x: {"linestyle": _DASHES[n % 4], "marker": MARKERS[n]} for n, x in enumerate(dashes)
+    }
     for axes, (table, part, lines) in zip(places, panels, strict=False):
         values = [x for points in lines.values() for x, _ in points]
         numbers = [float(x) for x in values]
@@ -63,11 +65,16 @@ def reproduction_figure(result: Reproduction) -> Figure:
     for axes in list(places):
         axes.set_axis_off()
     entries = [Line2D([], [], label=name, **look) for name, look in looks.items()]
-    grey = {"color": "0.3", "markersize": 3}
+    grey: dict[str, Any] = {"color": "0.3", "markersize": 3}
     if len(styles) > 1:
         entries += [Line2D([], [], label=x, **look, **grey) for x, look in styles.items() if x]
     if any(table.points for table in result.tables):
-        ring = {"linestyle": "", "marker": "o", "markersize": 7, "fillstyle": "none"}
+        ring: dict[str, Any] = {
+            "linestyle": "",
+            "marker": "o",
+            "markersize": 7,
+            "fillstyle": "none",
+        }
         entries.append(Line2D([], [], label="read off the paper", color="0.3", **ring))
     if any(table.ranges for table in result.tables):
         entries.append(Line2D([], [], label="stated range", color="0.3", linewidth=6, alpha=0.2))

@@ -279,7 +279,8 @@ def _mean_cells(mean: Mean, rivals: dict[str, Mean]) -> tuple[str, ...]:
 
 def _solvers_caption(records: Sequence[Record]) -> str | None:
     """Choices that methods made, and first calls that took longer than the next ones."""
-    parts, forms = [], {}
+    parts: list[str] = []
+    forms: dict[str, dict[str, list[str]]] = {}
     for record in records:
         if record.form:
             sizes = forms.setdefault(record.route, {}).setdefault(record.form, [])

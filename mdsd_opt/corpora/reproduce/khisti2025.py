@@ -150,7 +150,7 @@ def _figure_2(side: str) -> ResultTable:
     """Curves of Fig. 2, which need no logits, with the values quoted."""
     first, quoted = FIGURE_2[side]
     places = {(1 - first) * n / _BETWEEN for n in range(_BETWEEN + 1)}
-    rows = [
+    rows: list[Row] = [
         (float(x), *(MeanInterval(y, np.nan, np.nan, 1) for y in _rates_of_figure_2(first, x)))
         for x in sorted(places.union(map(Fraction, quoted)))
     ]
