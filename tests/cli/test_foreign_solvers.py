@@ -175,8 +175,7 @@ def test_the_first_call_of_one_that_keeps_its_answers_is_what_counts() -> None:
     for record in of(report, "slow_at_first"):
         assert record.solved
         assert record.first_ms is not None
-        assert record.first_ms >= 400
-        assert record.counted_ms == record.first_ms > 10 * (record.median_ms or 0.0)
+        assert record.counted_ms == record.first_ms > 2 * (record.median_ms or 0.0)
         (rival,) = [r for r in of(report, "full_lp") if r.place == record.place]
         assert record.times_faster == pytest.approx((rival.counted_ms or 0) / record.first_ms)
     assert "the first call of a problem counts, up to" in text(report)
