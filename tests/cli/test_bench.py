@@ -23,12 +23,13 @@ from mdsd_opt.bench import (
     load_report,
     load_warning,
     means,
+    not_installed,
     performance_profile,
     run,
     scaling,
 )
 from mdsd_opt.bench.problem_sets import build, problem_set
-from mdsd_opt.bench.suite import RIVALS, not_installed
+from mdsd_opt.bench.suite import RIVALS
 from mdsd_opt.cli.report.bench import bench_view, markdown, save_report
 from mdsd_opt.errors import InvalidInput, UnknownName, UnreadableFile
 from mdsd_opt.solvers import integer_masses
