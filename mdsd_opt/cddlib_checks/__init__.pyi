@@ -8,6 +8,7 @@ from .condition import acceptance_polytope as acceptance_polytope
 from .double_description import WITNESSES as WITNESSES, available as available, run_with as run_with
 from .draft_laws import battery as battery, drafts_for as drafts_for
 from .expressions import TextClaim as TextClaim
+from .law_proofs import LawProof as LawProof, prove_laws as prove_laws
 from .law_search import (
     LawCounterexample as LawCounterexample, laws_tried as laws_tried, optimum as optimum,
     search_laws as search_laws, search_tables as search_tables,

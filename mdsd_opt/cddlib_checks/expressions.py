@@ -1,24 +1,25 @@
-"""Claims as text, such as ``p0 >= q0**3``, read by a grammar of their own, in fractions.
+"""Claims as text, such as ``p0 >= q0**3``: one grammar, read in fractions or in other algebras.
 
 Nothing is evaluated but what stands here: tokens' probabilities, numbers as they are written,
-arithmetic, a few functions, and the optimum of a draft scheme.
+arithmetic, a few functions, the optimum of a draft scheme, and the rates of two rules.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
-import operator
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol
 
+from mdsd_opt.cddlib_checks import rule_bounds
 from mdsd_opt.cddlib_checks.draft_laws import exact_number
 from mdsd_opt.cddlib_checks.law_search import Law, optimum
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.problem import TransportProblem
 
 #: Most letters of a claim, and the largest exponent in it.
@@ -27,23 +28,76 @@ _MOST_LETTERS, _MOST_EXPONENT = 1000, 64
 #: Most bits of a numerator or a denominator that is raised to a power.
 _MOST_BITS = 2**16
 
-_ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-}  # fmt: skip
+#: Rules whose rates with replacement a claim may name, beside the optima of schemes.
+RULES = ("rrs", "kseq")
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {"min": min, "max": max, "abs": abs}
+#: Bracket of K-SEQ, both of whose ends are asked for.
+_refused_by_kseq = functools.lru_cache(16)(rule_bounds.rejected_by_kseq)
 
-#: Amount by which each comparison fails, from its left and its right side.
-_FAILURES: dict[type, Callable[[Fraction, Fraction], Fraction]] = {
-    ast.GtE: lambda a, b: b - a,
-    ast.LtE: lambda a, b: a - b,
-    ast.Eq: lambda a, b: abs(a - b),
-}
+_RATES = (*SINGLE_MODEL_SCHEMES, *RULES)
+_OVER_TOKENS = ("sum", "prod", "min", "max")
 
 _GRAMMAR = (
-    "write p0, q0, numbers such as 1/3 or 0.25, + - * / **, min, max, abs, sum(p), the optimum of "
-    "a scheme as with_replacement(2), and between them >=, <= or =="
+    "write p0, q0, numbers such as 1/3 or 0.25, + - * / **, abs, sum, prod, min, max, over all "
+    "tokens i of pi and qi as in sum(min(pi, qi)), an acceptance rate of K drafts, the optimum "
+    f"{', '.join(f'{name}(K)' for name in SINGLE_MODEL_SCHEMES)} or of a rule rrs(K), kseq(K), and "
+    "between them >=, <= or ==, joined by 'and'"
 )
+
+
+class Algebra(Protocol):
+    """Values of claims, and what is done with them."""
+
+    def number(self, x: Fraction) -> Any: ...
+    def law(self, name: str) -> Sequence[Any]: ...
+    def rate(self, name: str, num_drafts: int) -> Any: ...
+    def add(self, x: Any, y: Any) -> Any: ...
+    def mul(self, x: Any, y: Any) -> Any: ...
+    def div(self, x: Any, y: Any) -> Any: ...
+    def least(self, values: Iterable[Any]) -> Any: ...
+    def most(self, values: Iterable[Any]) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fractions:
+    """Algebra at one pair of laws, where optima are certified ones.
+
+    K-SEQ has the low end of its bracket, or the high one.
+    """
+
+    p: Law
+    q: Law
+    end: int = 0
+    number = Fraction
+
+    def law(self, name: str) -> Law:
+        return self.p if name == "p" else self.q
+
+    def rate(self, name: str, num_drafts: int) -> Fraction:
+        if name == "rrs":
+            return 1 - rule_bounds.rejected_by_rrs(self.p, self.q, num_drafts)
+        if name == "kseq":
+            return 1 - _refused_by_kseq(self.p, self.q, num_drafts)[self.end]
+        drafts = SINGLE_MODEL_SCHEMES[name](self.q, num_drafts)
+        return optimum(TransportProblem(self.p, drafts))
+
+    def add(self, x: Fraction, y: Fraction) -> Fraction:
+        return x + y
+
+    def mul(self, x: Fraction, y: Fraction) -> Fraction:
+        bits = [max(z.numerator.bit_length(), z.denominator.bit_length()) for z in (x, y)]
+        if sum(bits) > _MOST_BITS:
+            raise InvalidInput(f"the claim has numbers beyond {_MOST_BITS} bits")
+        return x * y
+
+    def div(self, x: Fraction, y: Fraction) -> Fraction:
+        return x / y
+
+    def least(self, values: Iterable[Fraction]) -> Fraction:
+        return min(values)
+
+    def most(self, values: Iterable[Fraction]) -> Fraction:
+        return max(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,109 +105,168 @@ class TextClaim:
     """Claim about a target p and a draft q, read from text; called with both it returns a Fraction.
 
     The value is how much the claim fails by, at most zero where it holds, or where `given`, another
-    claim, does not. With several comparisons it is the most that one of them fails by.
+    claim, does not. With several comparisons it is the most that one of them fails by. What stands
+    before ``implies`` is a premise as `given` is.
     """
 
     text: str
     vocab_size: int
     given: TextClaim | None = None
+    conclusion: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        premise, implies, conclusion = self.text.rpartition(" implies ")
+        object.__setattr__(self, "conclusion", conclusion)
+        if implies:
+            also = f"({premise}) and ({self.given.text})" if self.given else premise
+            object.__setattr__(self, "given", TextClaim(also, self.vocab_size))
+        if self.given is not None and (self.given.given or "kseq" in self.given.text):
+            raise InvalidInput(
+                f"the premise {self.given.text!r} has one of its own, or K-SEQ's rate, which is "
+                "known within a bracket alone: give comparisons of other numbers"
+            )
         weights = range(1, self.vocab_size + 1)  # different ones, which may be divided by
         p, q = (tuple(Fraction(w**n, sum(x**n for x in weights)) for w in weights) for n in (1, 2))
         try:
-            self._failures(_tree(self.text), p, q)  # reads all of it
+            self.slacks(Fractions(p, q))  # reads all of it
         except ZeroDivisionError:
             raise InvalidInput(f"the claim {self.text!r} divides by zero") from None
+        for node in ast.walk(_tree(conclusion)):
+            if _is_call(node, "sum", "prod") and not _over_tokens(node):
+                warnings.warn(
+                    f"{ast.unparse(node)} is over one number: pi and qi stand for those of all "
+                    "tokens, as in sum(min(pi, qi))",
+                    stacklevel=3,
+                )
 
     def __call__(self, p: Law, q: Law) -> Fraction:
         if self.given is not None and self.given(p, q) > 0:
             return Fraction(0)
-        return max(self._failures(_tree(self.text), p, q))
+        ends = (0, 1) if "kseq" in self.conclusion else (0,)
+        return min(-min(self.slacks(Fractions(p, q, end))) for end in ends)
 
-    def _failures(self, node: ast.expr, p: Law, q: Law) -> Sequence[Fraction]:
+    def slacks(self, algebra: Algebra) -> list[Any]:
+        """Values that must all be at least zero, of the conclusion alone."""
+        return self._slacks(_tree(self.conclusion), algebra)
+
+    def rates(self) -> set[tuple[str, int]]:
+        """Names and numbers of drafts of the rates in the claim and its premise."""
+        trees = [_tree(x.conclusion) for x in (self, self.given) if x is not None]
+        return {
+            (node.func.id, self._count(node))  # type: ignore[attr-defined, arg-type]
+            for tree in trees
+            for node in ast.walk(tree)
+            if _is_call(node, *_RATES)
+        }
+
+    @property
+    def names_a_token(self) -> bool:
+        """Whether the claim or its premise speaks of a token by its number."""
+        trees = [_tree(x.conclusion) for x in (self, self.given) if x is not None]
+        return any(re.fullmatch(r"[pq]_?\d+", name) for tree in trees for name in _names(tree))
+
+    def _slacks(self, node: ast.expr, a: Algebra) -> list[Any]:
         if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
-            return [x for value in node.values for x in self._failures(value, p, q)]
+            return [x for value in node.values for x in self._slacks(value, a)]
         if not isinstance(node, ast.Compare):
             raise self._unreadable(node)
-        sides = [self._value(side, p, q) for side in (node.left, *node.comparators)]
-        if any(type(op) not in _FAILURES for op in node.ops):
-            raise self._unreadable(node)
-        return [_FAILURES[type(op)](sides[i], sides[i + 1]) for i, op in enumerate(node.ops)]
+        sides = [self._value(side, a, None) for side in (node.left, *node.comparators)]
+        slacks = []
+        for op, left, right in zip(node.ops, sides, sides[1:], strict=False):
+            if not isinstance(op, ast.GtE | ast.LtE | ast.Eq):
+                raise self._unreadable(node)
+            if not isinstance(op, ast.LtE):
+                slacks.append(a.add(left, _negative(a, right)))
+            if not isinstance(op, ast.GtE):
+                slacks.append(a.add(right, _negative(a, left)))
+        return slacks
 
-    def _value(self, node: ast.expr, p: Law, q: Law) -> Fraction:
+    def _value(self, node: ast.expr, a: Algebra, token: int | None) -> Any:
+        """Value of a node; `token` is what pi and qi stand for."""
         if isinstance(node, ast.Constant):
-            return self._number(node)
+            if isinstance(node.value, bool) or not isinstance(node.value, int | float):
+                raise self._unreadable(node)
+            return a.number(exact_number(ast.unparse(node)))  # 0.1 is a tenth, no float's bits
         if isinstance(node, ast.Name):
-            return self._probability(node, p, q)
+            return self._probability(node, a, token)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-            value = self._value(node.operand, p, q)
-            return -value if isinstance(node.op, ast.USub) else value
+            value = self._value(node.operand, a, token)
+            return _negative(a, value) if isinstance(node.op, ast.USub) else value
         if isinstance(node, ast.BinOp):
-            left, right = self._value(node.left, p, q), self._value(node.right, p, q)
-            return self._combined(node, left, right)
+            return self._combined(node, a, token)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
-            return self._called(node, node.func.id, p, q)
+            return self._called(node, node.func.id, a, token)
         raise self._unreadable(node)
 
-    def _number(self, node: ast.Constant) -> Fraction:
-        text = ast.unparse(node)
-        if isinstance(node.value, bool) or not isinstance(node.value, int | float):
+    def _probability(self, node: ast.Name, a: Algebra, token: int | None) -> Any:
+        match = re.fullmatch(r"([pq])(?:_?(\d{1,4})|i)", node.id)
+        if match is None or (match[2] is None and token is None):
             raise self._unreadable(node)
-        return exact_number(text)  # 0.1 is a tenth, not what a float makes of it
-
-    def _probability(self, node: ast.Name, p: Law, q: Law) -> Fraction:
-        match = re.fullmatch(r"([pq])_?(\d{1,4})", node.id)
-        if match is None:
-            raise self._unreadable(node)
-        token = int(match[2])
-        if token >= self.vocab_size:
+        named = int(match[2]) if match[2] else token
+        assert named is not None
+        if named >= self.vocab_size:
             raise InvalidInput(
-                f"the claim {self.text!r} names token {token}: tokens are 0 to "
+                f"the claim {self.text!r} names token {named}: tokens are 0 to "
                 f"{self.vocab_size - 1}"
             )
-        return (p if match[1] == "p" else q)[token]
+        return a.law(match[1])[named]
 
-    def _combined(self, node: ast.BinOp, left: Fraction, right: Fraction) -> Fraction:
+    def _combined(self, node: ast.BinOp, a: Algebra, token: int | None) -> Any:
+        left = self._value(node.left, a, token)
         if isinstance(node.op, ast.Pow):
-            whole = right.denominator == 1 and 0 <= right <= _MOST_EXPONENT
-            if not whole:
-                raise InvalidInput(
-                    f"the claim {self.text!r} has the exponent {right}: give a whole number up to "
-                    f"{_MOST_EXPONENT}"
-                )
-            size = max(left.numerator.bit_length(), left.denominator.bit_length())
-            if size * right > _MOST_BITS:
-                raise InvalidInput(f"the claim {self.text!r} has numbers beyond {_MOST_BITS} bits")
-            return left ** int(right)
-        if type(node.op) not in _ARITHMETIC:
-            raise self._unreadable(node)
-        if isinstance(node.op, ast.Div) and right == 0:
-            raise ZeroDivisionError
-        return Fraction(_ARITHMETIC[type(node.op)](left, right))
-
-    def _called(self, node: ast.Call, name: str, p: Law, q: Law) -> Fraction:
-        if name == "sum" and len(node.args) == 1:
-            return sum(self._values(node.args, p, q), Fraction(0))
-        if name in SINGLE_MODEL_SCHEMES and len(node.args) == 1:
-            count = self._value(node.args[0], p, q)
-            if count.denominator != 1 or not 1 <= count <= self.vocab_size + 8:
-                raise InvalidInput(f"the claim {self.text!r} asks for {count} drafts")
-            drafts = SINGLE_MODEL_SCHEMES[name](q, int(count))
-            return optimum(TransportProblem(p, drafts))
-        if name in _FUNCTIONS and node.args:
-            return Fraction(_FUNCTIONS[name](*self._values(node.args, p, q)))
+            exponent = self._whole(node.right, 0, _MOST_EXPONENT, "the exponent")
+            return functools.reduce(a.mul, [left] * exponent, a.number(Fraction(1)))
+        right = self._value(node.right, a, token)
+        if isinstance(node.op, ast.Sub):
+            return a.add(left, _negative(a, right))
+        for kind, combine in ((ast.Add, a.add), (ast.Mult, a.mul), (ast.Div, a.div)):
+            if isinstance(node.op, kind):
+                return combine(left, right)
         raise self._unreadable(node)
 
-    def _values(self, nodes: Sequence[ast.expr], p: Law, q: Law) -> list[Fraction]:
-        """Values of arguments, of which p and q alone stand for all their numbers."""
-        values: list[Fraction] = []
-        for node in nodes:
-            if isinstance(node, ast.Name) and node.id in ("p", "q"):
-                values += p if node.id == "p" else q
+    def _called(self, node: ast.Call, name: str, a: Algebra, token: int | None) -> Any:
+        if name in _RATES:
+            return a.rate(name, self._count(node))
+        if name == "abs" and len(node.args) == 1:
+            value = self._value(node.args[0], a, token)
+            return a.most([value, _negative(a, value)])
+        if name in _OVER_TOKENS and (len(node.args) == 1 or (name in ("min", "max") and node.args)):
+            values = self._values(node, a, None if name in ("sum", "prod") else token)
+            if name in ("min", "max"):
+                return a.least(values) if name == "min" else a.most(values)
+            return functools.reduce(a.add if name == "sum" else a.mul, values)
+        if name not in (*_OVER_TOKENS, "abs"):
+            raise UnknownName(
+                f"unknown name {name!r} in the claim {self.text!r}. Known: abs, "
+                f"{', '.join((*_OVER_TOKENS, *_RATES))}."
+            )
+        raise self._unreadable(node)
+
+    def _values(self, node: ast.Call, a: Algebra, token: int | None) -> list[Any]:
+        """Values of arguments, of all tokens where pi and qi stand for none yet."""
+        values: list[Any] = []
+        for arg in node.args:
+            if isinstance(arg, ast.Name) and arg.id in ("p", "q"):
+                values += a.law(arg.id)
+            elif token is None and _free(arg):
+                values += [self._value(arg, a, i) for i in range(self.vocab_size)]
             else:
-                values.append(self._value(node, p, q))
+                values.append(self._value(arg, a, token))
         return values
+
+    def _count(self, node: ast.Call) -> int:
+        if len(node.args) != 1:
+            raise self._unreadable(node)
+        return self._whole(node.args[0], 1, self.vocab_size + 8, "the number of drafts")
+
+    def _whole(self, node: ast.expr, low: int, high: int, what: str) -> int:
+        value = self._value(node, Fractions((), ()), None) if not _names(node) else None
+        if value is None or value.denominator != 1 or not low <= value <= high:
+            raise InvalidInput(
+                f"the claim {self.text!r} has {ast.unparse(node)} as {what}: give a whole number "
+                f"from {low} to {high}"
+            )
+        return int(value)
 
     def _unreadable(self, node: ast.expr) -> InvalidInput:
         return InvalidInput(
@@ -161,11 +274,38 @@ class TextClaim:
         )
 
 
+def _negative(a: Algebra, x: Any) -> Any:
+    return a.mul(a.number(Fraction(-1)), x)
+
+
+def _is_call(node: ast.AST, *names: str) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
+
+
+def _names(node: ast.expr) -> set[str]:
+    return {x.id for x in ast.walk(node) if isinstance(x, ast.Name)}
+
+
+def _free(node: ast.expr) -> bool:
+    """Whether pi or qi stands in it outside a sum or product, which would say of which token."""
+    if _is_call(node, "sum", "prod"):
+        return False
+    if isinstance(node, ast.Name):
+        return node.id in ("pi", "qi")
+    return any(_free(x) for x in ast.iter_child_nodes(node) if isinstance(x, ast.expr))
+
+
+def _over_tokens(node: Any) -> bool:
+    return any(_free(x) or (isinstance(x, ast.Name) and x.id in ("p", "q")) for x in node.args)
+
+
 @functools.lru_cache
 def _tree(claim: str) -> ast.expr:
     """Syntax tree of a claim, made once for all the laws that it is put to."""
     text = re.sub(r"(?<![<>=!])=(?!=)", "==", claim.replace("≥", ">=").replace("≤", "<="))
     text = text.replace("^", "**")
+    # 2 p1 and 3/4 p1, as inequalities are written
+    text = re.sub(r"(?<![\w.])(\d+(?:\.\d+)?)\s*(?=[pq]_?\d)", r"\1*", text)
     if len(text) > _MOST_LETTERS:
         raise InvalidInput(f"the claim has {len(text):,} letters: give up to {_MOST_LETTERS:,}")
     try:

@@ -99,6 +99,11 @@ class LawCounterexample:
     excess: Fraction
     trial: int
 
+    def to_dict(self) -> dict[str, Any]:
+        """The laws p and q, as the first two are called, and the excess; fractions as strings."""
+        laws = {name: [str(x) for x in law] for name, law in zip("pq", self.laws, strict=False)}
+        return {**laws, "fails_by": str(self.excess), "trial": self.trial}
+
     def __str__(self) -> str:
         written = ", ".join(f"({', '.join(map(str, law))})" for law in self.laws)
         return f"fails by {self.excess} = {float(self.excess):.6f} at {written}"

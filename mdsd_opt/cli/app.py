@@ -15,7 +15,7 @@ from mdsd_opt.cli.output import verb_running
 from mdsd_opt.cli.verbs.advise import advise
 from mdsd_opt.cli.verbs.bench import bench
 from mdsd_opt.cli.verbs.capture import capture
-from mdsd_opt.cli.verbs.check import check, condition, search
+from mdsd_opt.cli.verbs.check import check, condition, prove, search
 from mdsd_opt.cli.verbs.decode import decode
 from mdsd_opt.cli.verbs.plan import plan
 from mdsd_opt.cli.verbs.rates import rates
@@ -67,6 +67,7 @@ _VERBS = {
     audit: "Settle whether a verifier or an engine is lossless.",
     check: "Prove or refute a claim of the theory at one size.",
     search: "Search for laws that refute a claim of your own.",
+    prove: "Prove a claim of your own for all laws of V tokens.",
     condition: "Whether inequalities are the condition for acceptance one.",
     bench: "Measure speed beside the alternatives, in one run.",
     capture: "Store the logits of a pair of models on prompts.",

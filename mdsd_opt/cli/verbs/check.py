@@ -292,8 +292,8 @@ def search(
         "holds": None if odd is None else False,
         "verdict": found.verdict,
         "instances": found.instances,
-        "counterexample": odd and _as_dict(odd),
-        "nearest": near and _as_dict(near),
+        "counterexample": odd and odd.to_dict(),
+        "nearest": near and near.to_dict(),
     }
     if not found.instances:
         lines = [f"OPEN: nothing was tried: none of {trials:,} laws meets the premise"]
@@ -306,7 +306,7 @@ def search(
     else:
         lines = [f"REFUTED: {claim}, by {odd.excess} = {float(odd.excess):.6f}, at", *_shown(odd)]
     of = odd or near
-    numbers = _as_dict(of) if of else {"p": [], "q": [], "fails_by": ""}
+    numbers = of.to_dict() if of else {"p": [], "q": [], "fails_by": ""}
     laws = [", ".join(numbers[x]) for x in "pq"]
     rows = [[claim, found.verdict, f"{found.instances:,}", *laws, str(numbers["fails_by"])]]
     headings = ["claim", "verdict", "instances", "p", "q", "fails by"]
@@ -317,12 +317,36 @@ def search(
     raise typer.Exit(3 if odd is None else 1)
 
 
-def _as_dict(found: LawCounterexample) -> dict[str, Any]:
-    """Laws and by how much the claim fails there, for JSON; a number below zero is what is left."""
-    p, q = ([str(x) for x in law] for law in found.laws)
-    return {"p": p, "q": q, "fails_by": str(found.excess), "trial": found.trial}
-
-
 def _shown(found: LawCounterexample) -> list[str]:
     """Both laws, a line each."""
-    return [f"  {x} = ({', '.join(_as_dict(found)[x])})" for x in "pq"]
+    return [f"  {x} = ({', '.join(found.to_dict()[x])})" for x in "pq"]
+
+
+@options.gathers_options()
+def prove(
+    claim: Annotated[
+        str,
+        typer.Argument(help="A claim about p and q, as 'with_replacement(2) - rrs(2) <= 4/27'."),
+    ],
+    vocab_size: Annotated[int, "V."] = 3,
+    given: Annotated[str | None, "Where this does not hold, the claim need not."] = None,
+    timeout: Annotated[float, "Seconds."] = 60.0,
+    proof: Annotated[
+        Path | None, "JSON file for the proof, which examples/check_proof.py checks."
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Prove a claim for all laws p and q of V tokens, or refute it, in exact arithmetic.
+
+    The claim is written as for search; its rates are with_replacement(2), without_replacement(2),
+    rrs(2) and kseq(2). The exit code is 0 if it is proved, 1 if it is refuted, 3 if it stays open.
+    """
+    from mdsd_opt.cddlib_checks import prove_laws
+    from mdsd_opt.cli.view import Form, View, present
+
+    result = prove_laws(claim, vocab_size, given, timeout)
+    if proof is not None and result.holds:
+        result.save(proof)
+    present(View(conclusion=[str(result)], document=result.to_dict()), Form(as_json=as_json))
+    if result.holds is not True:
+        raise typer.Exit(3 if result.holds is None else 1)
