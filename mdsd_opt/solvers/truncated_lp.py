@@ -82,7 +82,7 @@ def solve(
         Order in which tokens become free: largest :math:`p - q_1 q_2` [Khisti25], or largest
         :math:`\max(p, (q_1 + q_2)/2)`.
     time_limit : float, optional
-        Seconds for each LP.
+        Seconds for all programmes together.
     max_variables, max_bytes : int
         Budget of the LP.
 
@@ -120,7 +120,8 @@ def solve(
         lists_draft_sets=False,
     ).require()
     used = list(islice(laws, 1 + max(1, stages_in_reach(problem.vocab_size, largest))))
-    solutions = [_solved(problem, used, s, rule, order, time_limit) for s in sizes]
+    deadline = None if time_limit is None else time.perf_counter() + time_limit
+    solutions = [_solved(problem, used, s, rule, order, deadline) for s in sizes]
     best = max(solutions, key=lambda x: x.acceptance_rate)  # the first of equal ones
     if len(solutions) == 1:
         return best
@@ -134,10 +135,10 @@ def _solved(
     size: int,
     rule: str,
     order: str,
-    time_limit: float | None,
+    deadline: float | None,
 ) -> Found:
     start = time.perf_counter()
-    played = list(rounds(problem.target, laws, size, rule, order, time_limit))
+    played = list(rounds(problem.target, laws, size, rule, order, deadline))
     lp_seconds = time.perf_counter() - start
     last = played[-1]
     pairs, selection = last.pairs, last.selection
@@ -266,13 +267,17 @@ def rounds(
     size: int,
     rule: str,
     order: str,
-    time_limit: float | None = None,
+    deadline: float | None = None,
 ) -> Iterator[PairRule]:
-    """Pair rules of the winner so far against the next draft, again and again."""
+    """Pair rules of the winner so far against the next draft, again and again.
+
+    After the deadline, of `time.perf_counter`, each is what its programme begins with.
+    """
     laws = iter(laws)
     selection = next(laws)
     for q in laws:
-        played = pair_rule(p, selection, q, size, rule, order, time_limit)
+        left = None if deadline is None else max(deadline - time.perf_counter(), 0.0)
+        played = pair_rule(p, selection, q, size, rule, order, left)
         selection = played.selection
         yield played
 

@@ -109,3 +109,23 @@ def test_a_heat_map_shows_the_masses_of_the_plan() -> None:
         plots.plan(mo.solve(mo.TransportProblem(P, mo.WithReplacement(Q, 2))))
     with pytest.raises(mo.MdsdError, match="three tokens, not 2"):
         plots.plan(mo.TransportProblem([0.5, 0.5], mo.WithReplacement([0.5, 0.5], 2)))
+
+
+def test_a_tolerance_goes_to_those_that_take_one(run_cli, three):
+    done = run_cli("solve", three, "--tolerance", "1e-5", "--json")
+    assert done.returncode == 0
+    by_name = {row["method"]: row for row in json.loads(done.stdout)["methods"]}
+    assert by_name["full_lp"]["status"] == "optimal"
+    refused = run_cli("solve", three, "--tolerance", "3")
+    assert refused.returncode == 2
+    assert "--tolerance is 3.0" in refused.stderr
+
+
+def test_what_the_published_rule_loses_at_most_stands_in_the_table(run_cli, three):
+    chosen = ("--method", "truncated_lp", "--size", "2")
+    published = run_cli("solve", three, *chosen, "--rule", "published").stdout
+    assert "loses at most" in published
+    assert "rule published" in published
+    assert "loses at most" not in run_cli("solve", three, *chosen).stdout
+    refused = run_cli("solve", three, *chosen, "--rule", "other")
+    assert "unknown rule 'other'" in refused.stdout + refused.stderr

@@ -104,18 +104,23 @@ def method_rows(
     names: Sequence[str] | None = None,
     exact: bool = False,
     time_limit: float | None = None,
-    backend: str | None = None,
+    tolerance: float | None = None,
     sizes: Sequence[int] = (),
+    **asked: str | None,
 ) -> list[MethodRow]:
     """Run the methods (all of them unless named) and certify each result.
 
-    `backend` goes to those that have one, each of the `sizes` to truncated_lp. What is refused, or
-    fails, is a row with the reason. Seconds of less than five are those of a second run. Without a
-    `time_limit` no method may take longer than those before it together, or ten seconds.
+    `tolerance` and what is `asked`, as a backend, go to those that take it, as does each of the
+    `sizes`. What is refused, or fails, is a row with the reason. Seconds of less than five are
+    those of a second run. Without a `time_limit` no method may take longer than those before it
+    together, or ten seconds.
     """
-    began, limit_of = time.perf_counter(), {"time_limit": time_limit or _PATIENCE}
+    began = time.perf_counter()
+    limit_of = {"time_limit": time_limit or _PATIENCE}
+    if tolerance is not None:
+        limit_of["tolerance"] = tolerance
     try:
-        chosen = choose(problem, limit_of).method
+        chosen = choose(problem, {"time_limit": limit_of["time_limit"]}).method
     except MdsdError:  # so do the methods that it has tried, in rows of their own
         chosen = ""
     rows = []
@@ -124,9 +129,9 @@ def method_rows(
         if time_limit is None:
             limit_of["time_limit"] = max(_PATIENCE, time.perf_counter() - began)
         limits = {limit: limit_of[limit] for limit in limit_of if limit in known}
-        backends = {"backend": backend} if backend and "backend" in known else {}
+        given = {key: x for key, x in asked.items() if x is not None and key in known}
         for size in sizes if sizes and "size" in known else [None]:
-            options = {**backends, **({} if size is None else {"size": size})}
+            options = {**given, **({} if size is None else {"size": size})}
             rows.append(_row(problem, name, name == chosen, options, limits, exact))
     return rows
 
@@ -164,6 +169,8 @@ def methods_table(rows: Sequence[MethodRow], title: str) -> Table:
         if row.solution is None or row.certificate is None:
             return (name, "-", "-", "-", "not used", "")
         status = str(row.solution.status)
+        if (loss := row.solution.stats.get("loss_bound_tighter")) is not None:
+            status += f", loses at most {loss:.3g}"
         if not row.certificate.valid:
             status += "; NOT VALID: " + "; ".join(row.certificate.violations)
         return (

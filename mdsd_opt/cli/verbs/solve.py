@@ -29,8 +29,12 @@ def solve(
         float | None,
         "Seconds for each method that can take long; ten, or what the rows above took, by default.",
     ] = None,
+    tolerance: Annotated[
+        float | None, "Of the methods that take one: how close bounds have to be to be optimal."
+    ] = None,
     backend: Annotated[str | None, "Of the linear programmes: highs or cvxpy."] = None,
     size: Annotated[str | None, "Of the truncated LP: numbers and ranges, as 5,20,100."] = None,
+    rule: Annotated[str | None, "Of the truncated LP: ratio, or published, the paper's."] = None,
     export: Annotated[
         Path | None, "Also write the linear programme to this .mps or .lp file, before solving."
     ] = None,
@@ -60,6 +64,8 @@ def solve(
         get(name)
     if time_limit is not None and not time_limit > 0:
         raise InvalidInput(f"--time-limit is {time_limit}: give a positive number of seconds")
+    if tolerance is not None and not 0 < tolerance < 1:
+        raise InvalidInput(f"--tolerance is {tolerance}: give a number above 0 and below 1")
     sizes = [] if size is None else options.parse_numbers(size, "--size")
     form = Form(as_json=as_json, **asdict(picture))
     loaded = load_problem(problem)
@@ -69,8 +75,9 @@ def solve(
         rows, columns = programme.A_ub.shape
         print(f"wrote {export}: {export_form}, {rows:,} rows, {columns:,} columns", file=sys.stderr)
     found = methods.method_rows(
-        loaded, method, exact=exact, time_limit=time_limit, backend=backend, sizes=sizes
-    )
+        loaded, method, exact=exact, time_limit=time_limit, tolerance=tolerance, sizes=sizes,
+        backend=backend, rule=rule,
+    )  # fmt: skip
     title = (
         f"{problem}: V = {loaded.vocab_size:,}, K = {loaded.num_drafts}, "
         f"{loaded.drafts.scheme} drafts"
