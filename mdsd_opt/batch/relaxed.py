@@ -106,7 +106,7 @@ def relaxed_rates(
     name, budget = the_budget({"tv": tv, "kl": kl, "chi2": chi2})
     listed = tuple(budget) if isinstance(budget, Iterable) else (budget,)
     amounts = tuple(float(checked_amount(name, amount)) for amount in listed)
-    schemes = checked_names(drafts, "drafts")
+    schemes = tuple(checked_names(drafts, "drafts"))
     for subject, values in ((name, amounts), ("drafts", schemes)):
         if not values:
             raise InvalidInput(f"{subject} is empty: give at least one")

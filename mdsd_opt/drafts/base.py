@@ -463,7 +463,7 @@ def checked_num_drafts(num_drafts: Any) -> int:
 def checked_draft_scheme(drafts: Any, name: str = "drafts") -> DraftScheme:
     """A draft scheme; `InvalidInput` for anything else, such as its law alone."""
     wanted = "a draft scheme such as WithReplacement(q, num_drafts)"
-    return of_kind(drafts, DraftScheme, name, wanted)  # type: ignore[type-abstract]
+    return of_kind(drafts, DraftScheme, name, wanted)
 
 
 def inverse_cdf(q: Floats, rng: np.random.Generator, shape: tuple[int, ...]) -> Integers:

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.checked import check_truth, checked_integer
+from mdsd_opt.base.checked import check_truth, checked_integer, checked_names, of_kind
 from mdsd_opt.base.frames import document
 from mdsd_opt.base.logits import Logits, LogitsKeywords
 from mdsd_opt.base.long_runs import progress_bar
@@ -197,12 +197,9 @@ def compare_drafts(
     >>> mo.compare_drafts([[2.0, 1.0, 0.0]], drafts).best[1]
     'a'
     """
-    named = isinstance(drafts, Mapping) and all(isinstance(name, str) for name in drafts)
-    if not named or len(drafts) < 2:
-        raise InvalidInput(
-            f"drafts is {'a mapping' if named else f'{drafts!r:.60}'}: give logits of two or more "
-            "drafts by their names, as {'a': ..., 'b': ...}"
-        )
+    wanted = "logits of two or more drafts by their names, as {'a': ..., 'b': ...}"
+    if len(checked_names([*of_kind(drafts, Mapping, "drafts", wanted)], "drafts")) < 2:
+        raise InvalidInput(f"drafts has {len(drafts)}: give {wanted}")
     check_truth(mixtures=mixtures)
     if any(" | " in name for name in drafts):
         raise InvalidInput('a name of a draft has " | " in it, which stands for two together')
@@ -212,8 +209,9 @@ def compare_drafts(
         raise InvalidInput("num_drafts is empty: give some K, such as (1, 2, 4)")
     if draft_ms is not None and target_ms is None:
         raise InvalidInput("draft_ms goes with target_ms")
-    if costs is not None and not (isinstance(costs, Mapping) and {*costs} <= {*_COSTS}):
-        raise InvalidInput(f"costs is {costs!r:.60}: give a mapping of {', '.join(_COSTS)}")
+    further = of_kind({} if costs is None else costs, Mapping, "costs", "a mapping")
+    if not {*further} <= {*_COSTS}:
+        raise InvalidInput(f"costs has {[*further]!r:.60}: give some of {', '.join(_COSTS)}")
     pairs = {name: Logits(target_logits, of, **options) for name, of in drafts.items()}
     rows = {name: DraftRows.of(pair, sequence, num_threads) for name, pair in pairs.items()}
     shapes = {name: pair.draft.shape[:-1] for name, pair in pairs.items()}
@@ -244,7 +242,7 @@ def compare_drafts(
         own = draft_ms[name] if isinstance(draft_ms, Mapping) and name in draft_ms else draft_ms
         advice[name] = advise(
             pair, target_ms=target_ms, draft_ms=2.0 if own is None else own, sequence=sequence,
-            schemes=[scheme], confidence=confidence, num_threads=num_threads, **(costs or {}),
+            schemes=[scheme], confidence=confidence, num_threads=num_threads, **further,
         )  # fmt: skip
     return DraftComparison(scheme, len(first), tuple(rates), advice)
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, Unpack
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.checked import check_confidence, checked_integer, floats
+from mdsd_opt.base.checked import check_confidence, checked_integer, floats, of_kind
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput
@@ -218,14 +218,11 @@ def _grid(
     target: Sampling, filters: Iterable[Sampling] | None, temperatures: Iterable[float] | None
 ) -> list[Sampling]:
     """Settings of every filter at every temperature, each once."""
-    for name, given in (("filters", filters), ("temperatures", temperatures)):
-        if given is not None and not isinstance(given, Iterable):
-            raise InvalidInput(f"{name} is {given!r:.60}: give several in a list")
-    choices = list(FILTERS if filters is None else filters)
+    choices = [*of_kind(FILTERS if filters is None else filters, Iterable, "filters", "a list")]
     if not all(isinstance(x, Sampling) for x in choices):
         raise InvalidInput(f"filters is {choices!r:.60}: give some of mdsd_opt.Sampling(top_k=...)")
-    asked = [*(TEMPERATURES if temperatures is None else temperatures)]
-    warm = floats(asked, "temperatures").ravel().tolist()
+    asked = TEMPERATURES if temperatures is None else temperatures
+    warm = floats([*of_kind(asked, Iterable, "temperatures", "a list")], "temperatures").ravel()
     every = [Sampling(), target, *choices]
     return list(
         dict.fromkeys(

@@ -61,7 +61,12 @@ def rates(**given: Any) -> Any:
 TOLERANCES: dict[str, tuple[Callable[..., Any], str]] = {
     "certify": (lambda **given: mo.certify(ONE, mo.solve(ONE), **given), "tolerance"),
     "assert_optimal": (lambda **given: mo.assert_optimal(ONE, mo.solve(ONE), **given), "tolerance"),
-    "submodular": (by("submodular"), "tolerance"),
+    **{
+        name: (by(name), "tolerance")
+        for name, method in mo.methods().items()
+        if "tolerance" in method.options
+    },
+    "solve": (by("auto"), "tolerance"),
     "tree_bound": (bound, "tolerance"),
     "audit": (audited, "tolerance"),
     "audit_tree": (audited_tree, "tolerance"),
@@ -73,14 +78,13 @@ TOLERANCES: dict[str, tuple[Callable[..., Any], str]] = {
     "optimal": (lambda **given: mo.verifiers.get("optimal", **given), "gap"),
 }
 
+LIMITS = "time_limit", "max_variables", "max_bytes", "max_tiles"
+
 #: Infinite ones are no limit.
 AMOUNTS: dict[str, tuple[Callable[..., Any], str]] = {
     **{f"{name}, {limit}": (by(name), limit)
-       for name in ("full_lp", "dual_lp", "max_flow", "submodular")
-       for limit in ("time_limit", "max_variables", "max_bytes")},
-    "auto": (lambda **given: mo.solve(TWO, **given), "time_limit"),
-    "truncated_lp": (by("truncated_lp"), "time_limit"),
-    "submodular, tiles": (by("submodular"), "max_tiles"),
+       for name, method in mo.methods().items() for limit in LIMITS if limit in method.options},
+    "solve": (by("auto"), "time_limit"),
     "tree_bound": (bound, "time_limit"),
     "audit_tree": (audited_tree, "seconds"),
     "audit_text": (audited_text, "seconds"),
@@ -301,8 +305,7 @@ def test_none_is_forgotten() -> None:
             member = getattr(room, name)
             if inspect.isfunction(member):
                 found |= {(name, given) for given in inspect.signature(member).parameters}
-    found |= {(name, given) for name, method in mo.methods().items() for given in method.options}
     names = ("tolerance", "gap", "time_limit", "tv", "kl", "chi2")
     missing = {pair for pair in found if pair[1] in names} - tried
     assert not missing, f"put {sorted(missing)} into a table of tests/base/test_checked.py"
-    assert {("certify", "tolerance"), ("relax", "kl"), ("full_lp", "time_limit")} <= found
+    assert {("certify", "tolerance"), ("relax", "kl"), ("solve", "time_limit")} <= found
