@@ -75,7 +75,7 @@ class Caller:
     ) -> None:
         self._verify, self._logarithms = verify, takes != "probabilities"
         self._is_batch, self._is_open = batch, library is None
-        self.rng, self._takes_rng = rng, "rng" in _parameters(verify)
+        self.rng, self._takes_rng = rng, "rng" in parameters_of(verify)
         check_arguments(verify, "p, q, drafts", rng=self._takes_rng)
         self.notes: list[str] = []
         self._call_with("numpy" if library is None else library)
@@ -127,7 +127,8 @@ class Caller:
         return [row if row.dtype == torch.int64 else row.to(kind) for row in tensors]
 
 
-def _parameters(function: Callable[..., Any]) -> Sequence[str]:
+def parameters_of(function: Callable[..., Any]) -> Sequence[str]:
+    """Names of what a function takes; none where it does not tell."""
     try:
         return list(inspect.signature(function).parameters)
     except (TypeError, ValueError):  # some built-in functions have none

@@ -32,9 +32,9 @@ from mdsd_opt.evidence import (
     OptionKeywords,
     Options,
     Promise,
-    both_sides,
     budgeted,
     options_of,
+    row_promises,
 )
 
 TAKES = ("probabilities", "logits", "log_probabilities")
@@ -53,8 +53,8 @@ def audit_chain(
     num_drafts: int = 2,
     laws: tuple[Any, Any] | None = None,
     vocab_sizes: Sequence[int] | None = None,
-    promise: Promise | None = None,
-    draft_promise: Promise | None = None,
+    promise: Promise | Sequence[Promise | None] | None = None,
+    draft_promise: Promise | Sequence[Promise | None] | None = None,
     options: AuditOptions = AuditOptions(),  # noqa: B008  # it is frozen
     **keywords: Unpack[OptionKeywords],
 ) -> PortfolioReport:
@@ -103,7 +103,8 @@ def audit_chain(
         penalties, a grammar, logit biases, least lengths. Of row i it is given the text
         ``drafts[:i]``, a tuple without any prompt, and the logarithms of p's row, shape (V,), -inf
         where p is zero; it returns the probabilities that the token in place i is to follow, shape
-        (V,). Laws on which it leaves no token are left out.
+        (V,). Laws on which it leaves no token are left out. With ``batch=B``, a list of B promises
+        is one for each row, as of greedy and sampled requests together: None promises nothing.
     draft_promise : Sampling or callable, optional
         The same for the draft: its laws under it are those that drafts are drawn from.
     options : AuditOptions
@@ -138,7 +139,8 @@ def audit_chain(
     asked = options_of(options, keywords)
     own = {"num_trials": CALLS, "edge_probes": 64, "driven_checks": 65}
     settings = budgeted(asked, rng, **own)
-    rng, promises = generator_of(rng), both_sides(promise, draft_promise)
+    rng, by_row = generator_of(rng), row_promises(promise, draft_promise)
+    promises = by_row[0]
     if not isinstance(batch, (bool, int, np.integer)):
         raise InvalidInput(f"batch is {batch!r}: give True, False or a number of rows")
     if not isinstance(batch, bool) and batch != 1:
@@ -149,9 +151,11 @@ def audit_chain(
             )
         caller, wanted = Caller(verify, takes, library, rng), asked.num_trials or WIDE_CALLS
         try:
-            return audit_rows(caller, batch, num_drafts, settings, rng, wanted, promises)
+            return audit_rows(caller, batch, num_drafts, settings, rng, wanted, by_row)
         except Unread as unread:
             return _unread(unread, caller, num_drafts, settings)
+    if len(by_row) > 1:
+        raise InvalidInput("a promise for each row goes with batch=B, for B rows")
     caller = Caller(verify, takes, library, rng, bool(batch))
     own_laws = None if laws is None else given_laws(*laws, num_drafts + 1)
     read_at = READ_TOKENS if own_laws is None else own_laws[0].vocab_size

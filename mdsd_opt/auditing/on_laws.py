@@ -85,6 +85,9 @@ _DRIVEN, _REPLAYED = 7_000, 9_216
 #: it says how far it is, where there is no terminal, and then after twice as many each time.
 _PATIENCE, _SECONDS, _SILENT = 60.0, 20.0, 15.0
 
+#: Seconds of a law after the time is up: its least number of calls is made.
+_LEAST_SECONDS = 1e-3
+
 #: Trials of each law under schemes other than the one asked for.
 _OTHER_TRIALS = 4_000
 
@@ -182,15 +185,20 @@ def _on_single_tokens(
 
     def judge(p: Any, q: Any, make: SchemeMaker, trials: int, rest: float) -> Any:
         method = "driven" if is_plain else options.method
-        if method == "driven" and (p.size > small[0].vocab_size or (is_plain and not drives)):
+        is_late = rest <= _LEAST_SECONDS
+        if method == "driven" and (
+            p.size > small[0].vocab_size or (is_plain and (is_late or not drives))
+        ):
             method = "sampling"
         return audit(
             verify,
             TransportProblem(p, make(q, num_drafts)),
             rng,
             trials,
-            options=each,
-            seconds=rest if math.isfinite(options.seconds) and not _draws_itself(verify) else None,
+            # after the time is up each law has the fewest calls, and no probes beside them
+            options=replace(each, edge_probes=0) if is_late else each,
+            # where driving takes all of its time, sampling has as much again
+            seconds=rest / 2 if math.isfinite(rest) and not _draws_itself(verify) else None,
             method=method,
         )
 
@@ -204,7 +212,7 @@ def _on_single_tokens(
         p, q = one.target(()), one.draft(())
         if p.size < num_drafts:
             continue
-        rest = max(deadline - time.perf_counter(), 0.5)
+        rest = max(deadline - time.perf_counter(), _LEAST_SECONDS)
         tried.append(_tried(one, num_drafts, partial(judge, p, q, make, options.num_trials, rest)))
     notes = () if replay is None else replay.note_after(deadline)
     if time.perf_counter() > deadline:
@@ -217,16 +225,18 @@ def _on_single_tokens(
     others = []
     p, q = small[0].target(()), small[0].draft(())
     for other in SINGLE_MODEL_SCHEMES:
-        if other == scheme:
+        rest = deadline - time.perf_counter()
+        if other == scheme or rest <= 0:
             continue
         try:
-            beside = judge(p, q, scheme_maker(other), _OTHER_TRIALS, options.seconds)
+            beside = judge(p, q, scheme_maker(other), _OTHER_TRIALS, rest)
             others.append(f"{other.replace('_', ' ')}: {beside.verdict_class}")
         except ForeignFault:
             raise
         except (InvalidInput, UnsupportedScheme):
             others.append(f"{other.replace('_', ' ')}: refused")
-    note = f"on drafts that are drawn in other ways: {', '.join(others)}"
+    told = ", ".join(others) or "not tried, as the time was up"
+    note = f"on drafts that are drawn in other ways: {told}"
     return replace(report, notes=(*report.notes, note))
 
 

@@ -161,6 +161,7 @@ class PortfolioReport(Report):
             "num_checks": sum(checks) if checks else None,
             "edge_mass": max(masses, default=None),
             "coverage": coverage,
+            "longest_text": max(one.report.longest_text or 0 for one in judged) or None,
             "example": worst.example,
             "acceptance_rate": judged[0].report.acceptance_rate,
             "optimal_acceptance_rate": judged[0].report.optimal_acceptance_rate,
@@ -178,7 +179,7 @@ class PortfolioReport(Report):
         kinds = "1 kind" if len(self.tried) == 1 else f"{len(self.tried)} kinds"
         on = f"on {kinds} of laws, V up to {self.largest_vocab_size:,}"
         if self.clean:
-            return f"{self._clean_verdict(on)}{self._unmet}{beside}"
+            return f"{self._clean_verdict(on)}{self._longest}{self._unmet}{beside}"
         if self.worst.verdict_class in (*CLEAN, EDGE) and self.verdict_class == NOT_JUDGED:
             is_idle = self.coverage is not None and self.coverage.idle
             return f"NOT JUDGED {on}:{self._unmet if is_idle else beside}"

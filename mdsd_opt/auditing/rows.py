@@ -39,11 +39,16 @@ def audit_rows(
     options: Options,
     rng: np.random.Generator,
     wanted: int,
-    promises: Promises = (None, None),
+    promises: Sequence[Promises],
 ) -> PortfolioReport:
-    """Audit by `wanted` calls of a function for batches of chains, see `mdsd_opt.audit_chain`."""
+    """Audit by `wanted` calls of a function for batches of chains, see `mdsd_opt.audit_chain`.
+
+    There is one pair of promises for all rows, or one for each.
+    """
     if not 2 <= num_rows <= _MOST_ROWS:
         raise InvalidInput(f"batch is {num_rows!r}: give True, or 2 to {_MOST_ROWS} rows")
+    if len(promises) not in (1, num_rows):
+        raise InvalidInput(f"there are {len(promises)} promises and {num_rows} rows: give one each")
     began, deadline = time.perf_counter(), options.deadline()
     options = replace(options, false_alarm=options.false_alarm / num_rows)
     laws = [_laws(row, num_drafts + 1) for row in range(num_rows)]
@@ -61,9 +66,10 @@ def audit_rows(
         for row, report in zip(laws, reports, strict=True)
     ]
     one_row = f"not tried, as it {batch.refusal}" if batch.refusal else "in others"
+    alike = f"all have {num_drafts}" + ("" if len(promises) > 1 else ", or all have one law")
     notes = [
         f"rows have 0 to {num_drafts} drafts, padded with -1, and NaN behind their ends; in some "
-        f"calls none has drafts, all have {num_drafts}, or all have one law; one row: {one_row}"
+        f"calls none has drafts, {alike}; one row: {one_row}"
     ]
     if calls < wanted:
         notes.append(options.up(f"{calls:,} of {wanted:,} calls were made"))
@@ -90,23 +96,25 @@ class _Batch:
         num_drafts: int,
         options: Options,
         rng: np.random.Generator,
-        promises: Promises,
+        promises: Sequence[Promises],
     ) -> None:
         self._caller, self._num_drafts = caller, num_drafts
         tree = chain_of(num_drafts)
         self.rules = [
             ChainRule(
                 partial(self._of_row, n), row.target, row.draft, tree, WithReplacement, options,
-                promises, by_place=True,
+                promises[n % len(promises)], by_place=True,
             )
             for n, row in enumerate(laws)
         ]  # fmt: skip
         self.parts = [TreeSample(rule, rng) for rule in self.rules]
         self._firsts: list[list[int]] = []  # tokens of all rows of a call
         self._size = laws[0].vocab_size
+        # rows that keep promises of their own stay in their places
+        self._in_place = len(promises) > 1
         self._read = self._reading(rng)
         #: What a call of one row did, if it failed.
-        self.refusal = self._refusal(rng)
+        self.refusal = "has a promise of its own" if self._in_place else self._refusal(rng)
 
     def _drawn(self, rng: np.random.Generator) -> tuple[list[int], list[DraftChain]]:
         """Draw a chain for each row, of its own length, and the number of its law.
@@ -114,7 +122,7 @@ class _Batch:
         One call in eight each: rows without drafts, with all of them, of one law.
         """
         rows, kind = list(range(len(self.rules))), int(rng.integers(8))
-        if kind == _OF_ONE_LAW:
+        if kind == _OF_ONE_LAW and not self._in_place:
             rows = [int(rng.integers(len(rows)))] * len(rows)
         chains = [self.rules[row].drawn(rng) for row in rows]
         lengths = rng.integers(0, self._num_drafts + 1, len(chains))

@@ -61,6 +61,7 @@ class WideLaws:
     draft_rows: Sequence[Vector]
     length: int
     has_zeros: ClassVar[bool] = False
+    begin: ClassVar[tuple[int, ...]] = ()
 
     @property
     def vocab_size(self) -> int:

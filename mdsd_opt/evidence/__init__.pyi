@@ -6,7 +6,10 @@ from .intervals import (
 )
 from .promises import (
     NoTokenLeft as NoTokenLeft, Promise as Promise, Promises as Promises,
-    both_sides as both_sides, promised as promised,
+    TextSoFar as TextSoFar,
+    both_sides as both_sides, changes_with_text as changes_with_text,
+    leaves_one_token as leaves_one_token, promised as promised,
+    row_promises as row_promises,
 )
 from .report import (
     ACCEPTANCE_WEIGHT as ACCEPTANCE_WEIGHT, ANY as ANY, CERTAIN_LAWS as CERTAIN_LAWS,

@@ -43,6 +43,33 @@ def both_sides(promise: Any, draft_promise: Any = None) -> Promises:
     return promise, draft_promise
 
 
+def row_promises(promise: Any, draft_promise: Any) -> list[Promises]:
+    """Promises of each row where either is a list of as many, else one pair for all rows."""
+    sides = [list(x) if isinstance(x, (list, tuple)) else [x] for x in (promise, draft_promise)]
+    rows = max(map(len, sides))
+    if any(len(side) not in (1, rows) for side in sides) or not all(sides):
+        raise InvalidInput(
+            f"promise has {len(sides[0])} rows and draft_promise {len(sides[1])}: give one for "
+            "each row of the batch, or one for all"
+        )
+    return [both_sides(*(side[n % len(side)] for side in sides)) for n in range(rows)]
+
+
+def changes_with_text(promise: Promise | None) -> bool:
+    """Whether a promise may be another one after each text."""
+    return promise is not None and not isinstance(promise, Sampling)
+
+
+def leaves_one_token(promise: Promise | None) -> bool:
+    """Whether a promise makes a law certain that is not: texts then follow one path."""
+    if promise is None:
+        return False
+    try:
+        return np.count_nonzero(promised(promise, (), np.array([0.4, 0.3, 0.2, 0.1]))) == 1
+    except NoTokenLeft:
+        return False
+
+
 def promised(
     promise: Promise, text: Sequence[int], law: Vector, prompt: Sequence[int] = ()
 ) -> Vector:

@@ -305,6 +305,9 @@ class Report(Judged):
         Probability, at most, of outcomes that the target rules out; None if none was met.
     coverage : Coverage or None
         Counts of accepted and refused drafts; None if they were not kept.
+    longest_text : int or None
+        Tokens of the longest text tried, where a promise that is a callable may change with it;
+        else None.
     cause : str
         The shape of the deviation, where it has one that was tested; empty if not.
     example : Example or None
@@ -342,6 +345,7 @@ class Report(Judged):
     num_edge_probes: int | None = None
     edge_mass: float | None = None
     coverage: Coverage | None = None
+    longest_text: int | None = None
     cause: str = ""
     example: Example | None = None
     notes: tuple[str, ...] = ()
@@ -386,6 +390,13 @@ class Report(Judged):
     def _exact(self, hidden: float) -> str:
         """Words about driven laws that fit, and the probability of what their checks may miss."""
         return f"{self._up_to} (below {hidden:.2g} may be hidden)"
+
+    @property
+    def _longest(self) -> str:
+        """Sentence about the texts after which a promise was looked at, or ""."""
+        if self.longest_text is None:
+            return ""
+        return f" The promise was tried on texts of up to {self.longest_text} tokens."
 
     def _none_found(self, trials: str) -> str:
         """Sentence for an audit that sampled and found no deviation."""

@@ -11,6 +11,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from mdsd_opt.base.checked import checked_integer
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.errors import InvalidInput
@@ -93,7 +94,8 @@ def audit_tokens(
     Raises
     ------
     InvalidInput
-        Shapes that do not fit, or no tokens.
+        Shapes that do not fit, no tokens, counts that are no integers from 0, or more accepted
+        tokens than drafted ones.
     UnreadableFile
         A file that is missing, or holds no laws.
 
@@ -111,10 +113,16 @@ def audit_tokens(
     began = time.perf_counter()
     options = TokenOptions(**keywords)
     request = Request(sampling=sampling or Sampling(), logprobs=options.logprobs, promise=promise)
-    if num_first < 0:
-        raise InvalidInput(f"num_first is {num_first}: give the number of tokens before any draft")
+    num_first = checked_integer(num_first, "num_first", 0)
+    counts = {"drafted": drafted, "accepted": accepted}
+    given = {name: checked_integer(x, name, 0) for name, x in counts.items() if x is not None}
+    if given.get("accepted", 0) > given.get("drafted", 0):
+        raise InvalidInput(
+            f"accepted is {accepted} and drafted is {drafted}: give the number of drafted tokens, "
+            "and how many of them were accepted"
+        )
     tally = Tally(options, drawn_seed(rng), num_first, options.tolerance)
-    tally.acceptance.count(drafted, accepted)
+    tally.acceptance.count(given.get("drafted"), given.get("accepted"))
     if promise is not None and not (isinstance(laws, _FILES) and not is_log(laws)):
         raise InvalidInput("promise goes with files of log-probabilities: give laws as promised")
     if isinstance(laws, _FILES) and is_log(laws):

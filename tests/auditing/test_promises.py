@@ -17,7 +17,7 @@ from mdsd_opt.auditing.model_texts import PlaceLaws
 from mdsd_opt.auditing.seen_texts import ByText
 from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.evidence.promises import TextSoFar
+from mdsd_opt.evidence import TextSoFar
 from mdsd_opt.formats import Answer
 from mdsd_opt.servers import Law, audit_tokens
 from mdsd_opt.servers.request import Request, laws_of

@@ -13,10 +13,11 @@ from typing import Any, Unpack
 import numpy as np
 
 from mdsd_opt.auditing.causes import broken_side
-from mdsd_opt.auditing.chain_calls import LIBRARIES
+from mdsd_opt.auditing.chain_calls import LIBRARIES, parameters_of
 from mdsd_opt.auditing.driving import Undrivable
 from mdsd_opt.auditing.findings import doubt_of
 from mdsd_opt.auditing.looks import settled
+from mdsd_opt.auditing.model_texts import drawn_from
 from mdsd_opt.auditing.replay import Replay
 from mdsd_opt.auditing.seen_texts import Numbered
 from mdsd_opt.auditing.sight import Hidden, Sight
@@ -51,11 +52,17 @@ from mdsd_opt.evidence import (
     above_zero,
     both_sides,
     budgeted,
+    changes_with_text,
+    leaves_one_token,
     options_of,
+    promised,
 )
 
 #: Least and greatest length of the sampled texts at V = 3.
 _LONG, _LONGEST = 5, 11
+
+#: Tokens of the beginnings of texts, one of each range: a promise may change after any of them.
+_BEGUN = ((1, 4), (5, 8), (9, 12), (13, 16))
 
 #: Most different texts of a law that is driven.
 _MAX_DRIVEN = 100
@@ -100,14 +107,16 @@ def audit_text(
     ----------
     generate : callable
         ``(target, draft) -> tokens``: at least one token of a text, from the empty one on, as a
-        list, an array or a tensor. Random numbers may come from `numpy.random`, `random`, PyTorch,
-        or from generators that it makes, see `mdsd_opt.auditing.served`. The models are tables of
-        random laws. With ``library="numpy"``: ``model(ids) -> logits`` of shape (len(ids) + 1, V),
-        of what follows each beginning of the text, the empty one included. With
-        ``library="torch"``: modules, ``model(ids) -> output`` with ``output.logits`` of shape
-        (1, n, V) for ids of shape (1, n), where a first token of id 0, which is not returned,
-        stands before the text; ``past_key_values`` (or ``cache``, as transformers 5.24 calls it) is
-        taken, as tuples or as an object with `update` and `crop`, and handed back.
+        list, an array or a tensor. If it has an argument `text`, it is handed the tokens that the
+        text begins with, which are none but under a `promise` that is a callable. Random numbers
+        may come from `numpy.random`, `random`, PyTorch, or from generators that it makes, see
+        `mdsd_opt.auditing.served`. The models are tables of random laws. With
+        ``library="numpy"``: ``model(ids) -> logits`` of shape (len(ids) + 1, V), of what follows
+        each beginning of the text, the empty one included. With ``library="torch"``: modules,
+        ``model(ids) -> output`` with ``output.logits`` of shape (1, n, V) for ids of shape (1, n),
+        where a first token of id 0, which is not returned, stands before the text;
+        ``past_key_values`` (or ``cache``, as transformers 5.24 calls it) is taken, as tuples or as
+        an object with `update` and `crop`, and handed back.
     rng : numpy.random.Generator or int, optional
         Generator, or its seed, 0 by default.
     length : int
@@ -121,8 +130,8 @@ def audit_text(
         One wide law with a long tail of each size, instead of one of 2,048 tokens.
     promise : Sampling or callable, optional
         What the function itself makes of the target's logits, as in `mdsd_opt.audit_chain`: its
-        texts are to follow the target's law under the promise. A callable is given the tokens that
-        are returned, without the first token of id 0 that PyTorch's models read.
+        texts are to follow the target's law under the promise. A callable is given the `text` and
+        the tokens that are returned, without the first token of id 0 that PyTorch's models read.
     num_texts : int, optional
         Texts that are sampled of each pair of models, another name of `num_trials`.
     options : AuditOptions
@@ -174,16 +183,21 @@ def _long_tables(length: int) -> Tables:
     return Tables(3, max(length, _LONG), 36)
 
 
-def _fixed_tables(length: int) -> Tables:
-    """Fixed laws over four tokens, which are driven, or sampled if nothing can be."""
-    return Tables(4, min(length, 2), 0, fixed=True)
+def _fixed_tables(length: int, promise: Promise | None) -> list[Tables]:
+    """Fixed laws over four tokens, which are driven, or sampled if nothing can be.
+
+    Each has tables of its own where texts follow one path, on which no other law would be met.
+    """
+    is_one_path = length == 1 or leaves_one_token(promise)
+    turns: list[tuple[int, ...]] = [(0,), (1,), (2,)] if is_one_path else [(0, 1, 2)]
+    return [Tables(4, min(length, 2), 0, fixed=turn) for turn in turns]
 
 
-def _driven_tables(length: int) -> Iterator[Tables]:
+def _driven_tables(length: int, promise: Promise | None) -> Iterator[Tables]:
     """Small tables with all that can go wrong: residuals of several tokens, ties, zeros."""
     every = (
         Tables(2, length, 6),
-        _fixed_tables(length),
+        *_fixed_tables(length, promise),
         Tables(3, length, 26, memory=1, zeros=True),
         Tables(2, length, 56, memory=1),
     )
@@ -225,7 +239,7 @@ class _TextAudit:
     def _try(self, wide: Sequence[WideLaws]) -> None:
         options = self.options
         drives, samples = options.method != "sampling", options.method != "driven"
-        small = list(_driven_tables(self.length)) if drives else []
+        small = list(_driven_tables(self.length, self.promises[0])) if drives else []
         if drives and not small:
             self.notes.append(
                 f"{NOT_DRIVEN}: there are more than {_MAX_DRIVEN} texts of {self.length} tokens"
@@ -240,8 +254,10 @@ class _TextAudit:
             if not any(sample.is_hopeless for sample in self.samples):
                 self._drive(small, advance)
                 known = {law.tables for law in self.laws} | set(self.left_out)
-                rest: list[AnyTables] = [_fixed_tables(self.length), *small]
-                rest = [tables for tables in rest if tables not in known][:1]
+                fixed = _fixed_tables(self.length, self.promises[0])
+                rest: list[AnyTables] = [tables for tables in fixed if tables not in known]
+                rest = rest or [tables for tables in small if tables not in known][:1]
+                rest += self._begun() if samples else []
                 for tables in (*rest, *(wide if samples else ())):
                     if not self._is_wrong:
                         self._sample(tables)
@@ -253,6 +269,28 @@ class _TextAudit:
         self.notes += replay.note_after(self.deadline)
         if time.perf_counter() > self.deadline:
             self.notes.append(options.up("not everything was tried"))
+
+    def _begun(self) -> Iterator[Tables]:
+        """Tables of texts that begin with tokens drawn as promised, where both can be."""
+        if not changes_with_text(self.promises[0]) or "text" not in parameters_of(self.generate):
+            return
+        tables, promise = _long_tables(self.length), self.promises[0]
+        assert promise is not None
+        for least, most in _BEGUN:
+            begin: tuple[int, ...] = ()
+            with suppress(NoTokenLeft):
+                for _ in range(self.rng.integers(least, most + 1)):
+                    law = promised(promise, begin, tables.target(begin[-1:]))
+                    begin = (*begin, drawn_from(law.cumsum(), self.rng))
+            yield replace(tables, begin=begin)
+
+    @property
+    def longest_text(self) -> int | None:
+        """Tokens of the longest text that was tried where a promise may change with it."""
+        if not changes_with_text(self.promises[0]):
+            return None
+        tried = [one.tables for one in (*self.laws, *self.samples)]
+        return max((len(one.begin) + one.length for one in tried), default=1)
 
     def _repeated(self) -> Replay:
         """Repeated calls for some texts, with the same random numbers."""
@@ -391,6 +429,7 @@ class _TextAudit:
             method=shown.method,
             vocab_size=shown.tables.vocab_size,
             length=shown.tables.length,
+            longest_text=self.longest_text,
             total_variation=shown.distance,
             total_variation_interval=above_zero(shown.interval, kind),
             first_token_variation=shown.first_token_variation,

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mdsd_opt.auditing.texts.rounds import ACCEPTED, EXTRA, REFUSED
+from mdsd_opt.auditing.texts.rounds import ACCEPTED, EXTRA, REFUSED, UNKNOWN
 from mdsd_opt.auditing.texts.text_law import After
 from mdsd_opt.evidence import Report
 
-#: Sentences for tokens of a kind that never came.
-_NEVER = {
-    ACCEPTED: "no draft was accepted",
-    REFUSED: "no draft was refused",
-    EXTRA: "no token came after drafts that were all accepted",
+#: What tokens of a kind show, in words.
+_MEETINGS = {
+    ACCEPTED: "a draft that was accepted",
+    REFUSED: "a draft that was refused",
+    EXTRA: "a token after drafts that were all accepted",
 }
 
 
@@ -114,8 +114,14 @@ class TextAuditReport(Report):
             law = f"the law of up to {most} tokens is the target's at V = {_listed(sizes)}"
             exact = f"{law}, {self._up_to if sentence else self._exact(self.detectable_bias)}"
             sentence = f"no deviation: {exact}; {sentence}" if sentence else f"lossless: {exact}."
-        missing = [text for kind, text in _NEVER.items() if not self.met.get(kind)]
-        return sentence + (f" Not seen: {'; '.join(missing)}." if missing else "")
+        missing = [text for kind, text in _MEETINGS.items() if not self.met.get(kind)]
+        sentence += self._longest
+        return sentence + (f" {self._unmet_as}: {'; '.join(missing)}." if missing else "")
+
+    @property
+    def _unmet_as(self) -> str:
+        """Whether kinds that were not met did not come, or the questions do not tell."""
+        return "Not known, by the questions to the models" if self.met.get(UNKNOWN) else "Not seen"
 
     def _reason(self) -> str:
         if self.method == "sampling" and (outcomes := self._outcomes_wrong(self.violations)):

@@ -24,6 +24,18 @@ class Round:
     start: int = 0
     asked: list[tuple[str, Text, int]] = field(default_factory=list)
 
+    @property
+    def fits(self) -> bool:
+        """Whether the draft was asked for each token before the last of what the target weighed.
+
+        Else its questions are about other texts, as those of a context that is too short are, and
+        nothing tells which tokens were drafted.
+        """
+        drafted = {text for who, text, _ in self.asked if who == DRAFT}
+        begin = len(self.asked[0][1])
+        weighed = [text[:-1] for who, text, _ in self.asked if who == TARGET and len(text) > begin]
+        return all(any(own[: len(text)] == text for own in drafted) for text in weighed)
+
     def longest(self, model: str) -> int:
         return max((len(text) for who, text, _ in self.asked if who == model), default=0)
 
@@ -56,6 +68,8 @@ class Rounds:
         for n, one in enumerate(rounds):
             begin = len(one.asked[0][1])
             end = len(rounds[n + 1].asked[0][1]) if n + 1 < len(rounds) else len(text)
+            if not one.fits:
+                continue
             for place in range(begin, min(end, len(text))):
                 kinds[place] = _event(one, text[: place + 1])
                 if kinds[place] != ACCEPTED:

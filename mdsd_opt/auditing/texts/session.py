@@ -6,15 +6,16 @@ from collections.abc import Callable, Hashable
 from functools import cached_property, partial
 from typing import Any
 
-from mdsd_opt.auditing.chain_calls import torch_needed
+from mdsd_opt.auditing.chain_calls import parameters_of, torch_needed
 from mdsd_opt.auditing.model_texts import ModelLaws, PlaceLaws, Texts, under
 from mdsd_opt.auditing.subject import Failure, ViolationLog, outcome_of, tokens_of
 from mdsd_opt.auditing.texts.rounds import DRAFT, TARGET
 from mdsd_opt.auditing.texts.toys import AnyTables, Toy
 from mdsd_opt.auditing.trial_laws import WideLaws
-from mdsd_opt.base.array_types import Text
+from mdsd_opt.base.array_types import Model, Text
 from mdsd_opt.base.foreign import ran
-from mdsd_opt.evidence import Promises
+from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.evidence import Promise, Promises, TextSoFar
 
 #: Maps (target, draft) to the first tokens of a text.
 Generate = Callable[[Any, Any], Any]
@@ -24,7 +25,8 @@ class Session:
     """Calls of a function with the toy models of a pair of tables.
 
     Texts are to follow the target's law under its promise; the models show their own laws, or
-    those under the promises on the sides that are `applied`.
+    those under the promises on the sides that are `applied`. Texts stand behind the beginning of
+    the tables, which the function is handed as its argument `text`, if it has one.
     """
 
     def __init__(
@@ -35,7 +37,9 @@ class Session:
         promises: Promises = (None, None),
         applied: tuple[bool, bool] = (False, False),
     ) -> None:
-        self._generate, self.tables = generate, tables
+        self._generate, self.tables, self._begin = generate, tables, tables.begin
+        self._more = {"text": list(self._begin)} if "text" in parameters_of(generate) else {}
+        promises = _behind(self._begin, promises[0]), _behind(self._begin, promises[1])
         self._promise = promises[0]
         sides = zip((tables.target, tables.draft), promises, applied, strict=True)
         shown = [
@@ -44,7 +48,10 @@ class Session:
         ]
         by_place = isinstance(tables, WideLaws)
         self._models = [
-            _model(Toy(law, tables.vocab_size, partial(self._heard, name), by_place), library)
+            _model(
+                Toy(self._own(law), tables.vocab_size, partial(self._heard, name), by_place),
+                library,
+            )
             for name, law in zip((TARGET, DRAFT), shown, strict=True)
         ]
 
@@ -62,15 +69,27 @@ class Session:
     def outcome(self, listener: Callable[[str, Text], None]) -> Hashable:
         """First tokens of a text, or a `Failure`; the listener hears which model was asked what."""
         self._listener = listener
-        return outcome_of(lambda: self._tokens(ran(self._generate(*self._models))))
+        call = partial(self._generate, *self._models, **self._more)
+        return outcome_of(lambda: self._tokens(ran(call())))
+
+    def _own(self, law: Model) -> Model:
+        """Law of what stands behind the beginning."""
+        return lambda text: law(text[len(self._begin) :])
 
     def _heard(self, model: str, text: Text) -> None:
-        self._listener(model, text)
+        self._listener(model, text[len(self._begin) :])
 
     def _tokens(self, answer: Any) -> Text | Failure:
         items = answer.reshape(-1).tolist() if hasattr(answer, "reshape") else answer
         least = "it is to give at least one"
         return tokens_of(items, self.tables.vocab_size, least, self.tables.length)
+
+
+def _behind(begin: Text, promise: Promise | None) -> Promise | None:
+    """The promise for texts behind a beginning."""
+    if not begin or promise is None or isinstance(promise, Sampling):
+        return promise
+    return lambda text, logits: promise(TextSoFar((*begin, *text)), logits)
 
 
 def _model(toy: Toy, library: str) -> Any:

@@ -28,7 +28,8 @@ _LEAST = 0.05
 class Tables:
     """A pair of random tables, and the texts to compare on them.
 
-    The laws are random ones, each pair with a seed of its own, or those of `fixed_laws`, in turn.
+    The laws are random ones, each pair with a seed of its own, or those of `fixed_laws` with these
+    numbers, in turn.
     """
 
     vocab_size: int
@@ -36,7 +37,8 @@ class Tables:
     seed: int
     memory: int | None = None  # tokens at the end of a text that the laws depend on; None for all
     zeros: bool = False  # whether one token in each law is impossible
-    fixed: bool = False
+    fixed: tuple[int, ...] = ()
+    begin: Text = ()  # tokens before those that are compared, which the laws are not asked about
 
     def target(self, text: Text) -> Vector:
         return self._law(text, 0)
@@ -49,7 +51,8 @@ class Tables:
         if len(text) >= self.length:
             return np.eye(size)[0]
         if self.fixed:
-            laws = fixed_laws(size)[(1 + sum(text) + len(text)) % 3]
+            turn = self.fixed[(1 + sum(text) + len(text)) % len(self.fixed)]
+            laws = fixed_laws(size)[turn]
             return (laws.target, laws.draft)[model](text)
         last = text if self.memory is None else text[len(text) - min(self.memory, len(text)) :]
         rng = default_rng([self.seed, model, size, len(last), *last])
@@ -61,10 +64,12 @@ class Tables:
 
     def __str__(self) -> str:
         if self.fixed:
-            return f"V = {self.vocab_size}, {self.length} tokens, tied, reversed, equal laws"
+            names = ", ".join(fixed_laws(self.vocab_size)[n].name for n in self.fixed)
+            return f"V = {self.vocab_size}, {self.length} tokens, {names} laws"
         after = "the whole text" if self.memory is None else "the last token"
         zeros = ", one token impossible" if self.zeros else ""
-        return f"V = {self.vocab_size}, {self.length} tokens, laws after {after}{zeros}"
+        begun = f" behind {len(self.begin)} given ones" if self.begin else ""
+        return f"V = {self.vocab_size}, {self.length} tokens{begun}, laws after {after}{zeros}"
 
 
 AnyTables = Tables | WideLaws

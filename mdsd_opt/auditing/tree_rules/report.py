@@ -48,7 +48,7 @@ class TreeAuditReport(Report):
             if self._too_few:
                 return sentence
         seen = f" Not seen: {'; '.join(self.blind_spots)}." if self.blind_spots else ""
-        return sentence + seen + self._unmet
+        return sentence + self._longest + seen + self._unmet
 
     def _reason(self) -> str:
         tolerance = self.tolerance or 0.0

@@ -35,7 +35,16 @@ from mdsd_opt.base.array_types import Text, Vector
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts import DraftScheme, SchemeMaker, WithReplacement
 from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
-from mdsd_opt.evidence import LEAST_CALLS, Check, Coverage, Level, Options, Promises, statistics
+from mdsd_opt.evidence import (
+    LEAST_CALLS,
+    Check,
+    Coverage,
+    Level,
+    Options,
+    Promises,
+    changes_with_text,
+    statistics,
+)
 from mdsd_opt.trees import Node, Topology, ValuedTopology, set_targets, tree_bound, valued
 from mdsd_opt.trees import drawn as drawn_tree
 
@@ -143,6 +152,7 @@ class AuditedRule:
         return findings.report(
             TreeAuditReport,
             length=depth + 1,
+            longest_text=depth + 1 if changes_with_text(self.promises[0]) else None,
             first_token_variation=first,
             num_trees=num_trees,
             blind_spots=spots,
