@@ -76,7 +76,7 @@ class Caller:
         self._verify, self._logarithms = verify, takes != "probabilities"
         self._is_batch, self._is_open = batch, library is None
         self.rng, self._takes_rng = rng, "rng" in parameters_of(verify)
-        check_arguments(verify, "p, q, drafts", rng=self._takes_rng)
+        check_arguments(verify, "p, q, drafts", "rng")
         self.notes: list[str] = []
         self._call_with("numpy" if library is None else library)
 

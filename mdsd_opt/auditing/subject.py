@@ -66,17 +66,19 @@ class Unread(InvalidInput):
     """Answers of which no form fits all: nothing can be said of their law."""
 
 
-def check_arguments(function: Any, expected: str, rng: bool = False, name: str = "verify") -> None:
+def check_arguments(function: Any, expected: str, also: str = "", name: str = "verify") -> None:
     """`InvalidInput` if the function cannot be called with these arguments, in the same order.
 
-    `rng` is one of its own, by name. What tells no signature is not looked at.
+    The one named `also` is given by its name, if it takes such a one. What tells no
+    signature is not looked at.
     """
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some built-in functions have none
         return
     try:
-        signature.bind(*expected.split(", "), **({"rng": None} if rng else {}))
+        more = {also: None} if also in signature.parameters else {}
+        signature.bind(*expected.split(", "), **more)
     except TypeError as error:
         raise InvalidInput(
             f"{name} is called with ({expected}), and takes {signature}: {error}"

@@ -162,7 +162,7 @@ def audit_text(
         raise InvalidInput(
             f"generate is a {type(generate).__name__}: give a callable (target, draft) -> tokens"
         )
-    check_arguments(generate, "target, draft", name="generate")
+    check_arguments(generate, "target, draft", "text", "generate")
     if length not in range(1, _LONGEST + 1):
         raise InvalidInput(f"length is {length!r}: give an integer from 1 to {_LONGEST}")
     if library not in LIBRARIES:
@@ -256,7 +256,8 @@ class _TextAudit:
                 known = {law.tables for law in self.laws} | set(self.left_out)
                 fixed = _fixed_tables(self.length, self.promises[0])
                 rest: list[AnyTables] = [tables for tables in fixed if tables not in known]
-                rest = rest or [tables for tables in small if tables not in known][:1]
+                if not rest:
+                    rest += [tables for tables in small if tables not in known][:1]
                 rest += self._begun() if samples else []
                 for tables in (*rest, *(wide if samples else ())):
                     if not self._is_wrong:
@@ -289,7 +290,8 @@ class _TextAudit:
         """Tokens of the longest text that was tried where a promise may change with it."""
         if not changes_with_text(self.promises[0]):
             return None
-        tried = [one.tables for one in (*self.laws, *self.samples)]
+        tried: list[AnyTables] = [law.tables for law in self.laws]
+        tried += [sample.tables for sample in self.samples]
         return max((len(one.begin) + one.length for one in tried), default=1)
 
     def _repeated(self) -> Replay:
