@@ -131,12 +131,11 @@ def audit_trace(
     InvalidInput
         Shapes do not fit, or a row is no distribution; the message names it.
     """
-    rest: dict[str, Any] = {**keywords}
-    rates = {name: rest.pop(name) for name in RateKeywords.__annotations__ if name in rest}
-    if unknown := rest.keys() - FilterKeywords.__annotations__.keys():
-        raise InvalidInput(f"audit_trace takes no {', '.join(sorted(unknown))}: leave it out")
+    filters: dict[str, Any] = {**keywords}
+    others = keywords.keys() - FilterKeywords.__annotations__.keys()
+    options = options_of(options, {name: filters.pop(name) for name in others}, RateKeywords)
     check_truth(logits=logits)
-    sides = Sampling.of_both(sampling=sampling, **rest)
+    sides = Sampling.of_both(sampling=sampling, **filters)
     if not logits and sides != (Sampling(), Sampling()):
         raise InvalidInput(
             "temperature and filters apply to logits: pass logits=True, or leave them"
@@ -146,8 +145,7 @@ def audit_trace(
     )
     steps = recorded_steps(target, draft_law, drafts, tokens, parents, scheme, of_target, of_draft)
     size = len(steps.tokens)
-    asked = replace(options_of(options, rates, RateKeywords), num_trials=size)
-    settings = budgeted(asked, rng)
+    settings = budgeted(replace(options, num_trials=size), rng)
     rng = generator_of(rng)
     with_drafts = steps.draft_law is not None
     first = first_tokens(steps, rng)

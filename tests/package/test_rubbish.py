@@ -118,8 +118,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "no prompts": (lambda: corpora.read_prompts(None), "path is None"),
     "no log": (lambda: formats.summary(None), "path is None"),
     "no tree": (lambda: decoding.parse_topology(None), "tree is a NoneType"),
-    "an unknown option": (
-        lambda: mo.audit_trace([LAW], [LAW], [[0]], [0], progress=False), "takes no progress"),
     "truth in words": (
         lambda: mo.acceptance_rates(ROWS, ROWS, 2, mask_draft="False"), "mask_draft is 'False'"),
     "progress in words": (
