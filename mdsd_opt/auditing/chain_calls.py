@@ -224,18 +224,18 @@ def reading(
         assert failure is not None
         raise AlwaysFails(failure, how)
 
-    def misses(split: Split, way: Reading) -> list[tuple[Any, list[Text]]]:
-        return [one for one in answers if not _fits(split, way, *one, vocab_size)]
+    def missed(split: Split, way: Reading) -> list[int]:
+        return [_misses(split, way, *one, vocab_size) for one in answers]
 
-    found = ((misses(*ways), *ways) for ways in product(splits, READINGS))
-    missed, split, way = min(found, key=lambda one: len(one[0]))
-    if not missed:
+    found = ((missed(*ways), *ways) for ways in product(splits, READINGS))
+    each, split, way = min(found, key=lambda one: (np.count_nonzero(one[0]), sum(one[0])))
+    if not any(each):
         caller.notes.append(f"answers are read as {way.form}")
         return partial(_read, split, way)
-    answer, rows = missed[0]
-    if len(missed) == len(answers):
+    answer, rows = answers[np.flatnonzero(each)[0]]
+    if sum(each) == sum(len(rows) for _, rows in answers):
         raise InvalidInput(f"verify gave {answer!r} for {wrong(rows)}")
-    are = f"{len(answers) - len(missed)} of {len(answers)} answers are {way.form}"
+    are = f"{each.count(0)} of {len(answers)} answers are {way.form}"
     given = f"gave {answer!r} for the drafts {', '.join(str(list(row)) for row in rows)}"
     raise Unread(f"{given}, which no way to read it fits that fits the others: {are}")
 
@@ -245,16 +245,16 @@ def _read(split: Split, way: Reading, answer: Any, rows: Sequence[Text]) -> list
     return [tuple(way.read(row, drafts)) for row, drafts in zip(parts, rows, strict=True)]
 
 
-def _fits(split: Split, way: Reading, answer: Any, rows: Sequence[Text], vocab_size: int) -> bool:
-    """Whether this way of reading gives, in each row, accepted drafts and one more token."""
+def _misses(split: Split, way: Reading, answer: Any, rows: Sequence[Text], size: int) -> int:
+    """Rows of which this way of reading does not give accepted drafts and one more token."""
     try:
         texts = _read(split, way, answer, rows)
     except (TypeError, ValueError, LookupError, RuntimeError, InvalidInput):  # of tensors, too
-        return False
-    return all(
-        1 <= len(tokens) <= len(drafts) + 1
-        and tokens[:-1] == drafts[: len(tokens) - 1]
-        and not isinstance(tokens_of(tokens, vocab_size, ""), Failure)
+        return len(rows)
+    return sum(
+        not 1 <= len(tokens) <= len(drafts) + 1
+        or tokens[:-1] != drafts[: len(tokens) - 1]
+        or isinstance(tokens_of(tokens, size, ""), Failure)
         for tokens, drafts in zip(texts, rows, strict=True)
     )
 

@@ -286,8 +286,8 @@ class OnTrees:
     promises: Promises = (None, None)
     kind: type[AuditedRule] = AuditedRule
     asked: int | None = None  # calls on each law, where their number was given
-    rng: np.random.Generator = field(init=False)
-    deadline: float = field(init=False)
+    rng: np.random.Generator = field(init=False, repr=False)
+    deadline: float = math.inf
     calls: int = 0
     driven: int = 0
     undriven: int = 0
