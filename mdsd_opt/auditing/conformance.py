@@ -226,12 +226,13 @@ def _all_passed(subject: Any, options: dict[str, Any]) -> Any:
 def _lossless(subject: Any, **options: Any) -> Any:
     """Report of the audit that fits a subject, if that is passed."""
     __tracebackhide__ = True
+    if isinstance(subject, Engine):
+        return _passed(partial(engines.audit_engine, subject), **options)
+    options = {"progress": False, **options}
     if isinstance(subject, verifiers.Verifier):
         scheme = options.pop("scheme", _schemes_of(subject)[0])
         make = _maker_of(scheme) if scheme == IndependentDrafts.scheme else scheme
         return _passed(partial(audit_portfolio, subject, scheme=make), **options)
-    if isinstance(subject, Engine):
-        return _passed(partial(engines.audit_engine, subject), **options)
     if isinstance(subject, TreeRule):
         options = {"tree": subject.tried_on, **options}
         return _passed(partial(audit_portfolio, subject.verify), **options)
@@ -267,7 +268,7 @@ class _Calls:
     def of(cls, subject: Any, options: dict[str, Any]) -> _Calls:
         known = {n: x for n, x in options.items() if n in OptionKeywords.__annotations__}
         own = {"num_trials": CALLS, "edge_probes": 64, "driven_checks": 65}
-        settings = budgeted(options_of(AuditOptions(), known), 0, **own)
+        settings = budgeted(options_of(AuditOptions(progress=False), known), 0, **own)
         promises = both_sides(options.get("promise"), options.get("draft_promise"))
         if isinstance(subject, TreeRule):
             tree: Any = options.get("tree", subject.tried_on)

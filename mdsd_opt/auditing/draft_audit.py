@@ -31,7 +31,7 @@ from mdsd_opt.auditing.output_checks import (
 )
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.sight import Sight, direction_check
-from mdsd_opt.auditing.subject import ViolationLog, checked_tuples
+from mdsd_opt.auditing.subject import ViolationLog, check_arguments, checked_tuples
 from mdsd_opt.base.array_types import Flags, Tokens, Vector
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.foreign import foreign, ran
@@ -200,10 +200,12 @@ def drawn_tuples(sample: Any, drafts: DraftScheme, rng: np.random.Generator, siz
         raise InvalidInput(
             f"sample is a {type(sample).__name__}: give a callable or a draft scheme"
         )
+    by_size = _takes_size(sample)
+    check_arguments(sample, "rng, size" if by_size else "rng", name="sample")
     with foreign("sample", "sample failed with"), served(rng) as serving:
         raw = (
             ran(sample(serving.rng, size))
-            if _takes_size(sample)
+            if by_size
             else [to_numpy(sample(serving.rng), "drafts") for _ in range(size)]
         )
         tuples = to_numpy(raw, "the drafts returned by sample")

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mdsd_opt.errors import MdsdError, SolverError
+from mdsd_opt.errors import InvalidInput, MdsdError, SolverError
 
 #: Address space of a child, in bytes, unless the caller gives another.
 DEFAULT_MEMORY = 4 * 2**30
@@ -41,6 +41,16 @@ _GRACE = 10
 
 #: Longest wait between two calls of the progress callback, in seconds.
 _TICK = 0.5
+
+
+#: How it shows that a job or an argument is of the script that was run, and what to do.
+_OF_SCRIPT = "__main__"
+_TO_IMPORT = (
+    "its process does not know what a script defines: put it into a module, and import that"
+)
+
+#: Modules that a child imports for its job, which are to begin no other one.
+_importing: list[str] = []
 
 
 class OutOfBudget(Exception):
@@ -64,6 +74,11 @@ def run_in_child(
     died for another reason.
     """
     start = time.perf_counter()
+    if _importing:
+        raise InvalidInput(
+            "a module that a check needs begins a check as it is imported: put the call under "
+            "if __name__ == '__main__'"
+        )
     if timeout <= 0:
         raise OutOfBudget("no time was left")
     with tempfile.TemporaryFile() as spoken:  # a pipe that nobody reads would fill up
@@ -133,7 +148,8 @@ def _result(data: bytes, spoken: str, returncode: int, memory: int | None) -> An
                 raise error
             if _EXHAUSTED.search(spoken + text):
                 raise OutOfBudget(f"memory ran out{limit}")
-            raise SolverError(f"the check failed in its process:\n{text}")
+            told = f": {_TO_IMPORT}" if _OF_SCRIPT in text else ""
+            raise SolverError(f"the check failed in its process{told}:\n{text}")
     if _EXHAUSTED.search(spoken):
         raise OutOfBudget(f"memory ran out{limit}")
     raise SolverError(
@@ -172,14 +188,16 @@ def main() -> None:
     stream = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
-    module, function, arguments, seconds, memory = pickle.load(sys.stdin.buffer)
-    if hasattr(signal, "alarm"):
-        # Only the default action ends a process inside cddlib, and only this reaches an orphan.
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(int(min(seconds, 1e9)) + _GRACE)
     try:
         # Import first: the limit is for the computation.
+        _importing.append("of the job")
+        module, function, arguments, seconds, memory = pickle.load(sys.stdin.buffer)
         job = getattr(importlib.import_module(module), function)
+        _importing.clear()
+        if hasattr(signal, "alarm"):
+            # Only the default action ends a process inside cddlib, and only this reaches an orphan.
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(int(min(seconds, 1e9)) + _GRACE)
         if memory is not None:
             _limit_memory(memory)
         _send(stream, "result", job(**arguments))

@@ -130,7 +130,8 @@ def score_all(
                     future.cancel()
     except BrokenExecutor as error:
         raise WorkerDied(
-            "a worker process died (was it killed, out of memory, or ended by code of yours?) "
+            "a worker process died (was it killed, out of memory, ended by code of yours, or does "
+            "a script begin this outside of if __name__ == '__main__'?) "
             f"after {finished} of {len(tasks)} shards. They are kept: run the same command "
             "again for the rest."
         ) from error

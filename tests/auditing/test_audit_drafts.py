@@ -208,3 +208,17 @@ def test_tokens_outside_the_vocabulary_are_impossible() -> None:
     report = mo.audit_drafts(lambda rng, size: drafts, SCHEMES["with_replacement"], 0, 50)
     assert report.num_violations == 50
     assert not report.clean
+
+
+@pytest.mark.parametrize(
+    ("sample", "expected"),
+    [
+        (lambda: [0, 1, 2], "sample is called with (rng), and takes ()"),
+        (lambda rng, size, law: [0] * 3, "sample is called with (rng, size), and takes (rng, size"),
+        (lambda *, rng: [0] * 3, "sample is called with (rng), and takes (*, rng)"),
+    ],
+)
+def test_a_sampler_of_another_signature_ends_before_the_first_call(sample: Any, expected: str):
+    with pytest.raises(InvalidInput) as told:
+        mo.audit_drafts(sample, SCHEMES["with_replacement"])
+    assert str(told.value).startswith(expected)

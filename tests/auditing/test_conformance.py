@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -164,3 +169,42 @@ def test_one_call_runs_all_checks() -> None:
         mo.check_verifier(Boasts(), **FEW)
     with pytest.raises(AssertionError, match="writes to"):
         mo.check_tree_rule(Writes(), **FEW)
+
+
+TESTS = """
+import pytest
+import mdsd_opt as mo
+
+def takes_all(p, q, drafts):
+    p[0] *= 1.0
+    return [*map(int, drafts), 0]
+
+def fails(p, q, drafts):
+    raise RuntimeError("out of order")
+
+FUNCTIONS = [takes_all, fails, lambda p, q, drafts: None, lambda p: [0]]
+
+@mo.parametrize_with_checks(FUNCTIONS, num_trials=400)
+def test_checks(subject, check):
+    check(subject)
+
+@pytest.mark.parametrize("verify", FUNCTIONS)
+def test_lossless(verify):
+    mo.assert_lossless(verify, num_trials=400)
+"""
+
+
+def test_a_failure_in_pytest_takes_two_lines(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text(TESTS)
+    code = "import pytest, sys; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', '-rN']))"
+    environment = {**os.environ, "PYTHONPATH": str(Path(mo.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    (_, *failures) = re.split(r"^_+ (test_\S+) _+$", done.stdout, flags=re.MULTILINE)
+    assert len(failures[::2]) >= 20
+    for name, told in zip(failures[::2], failures[1::2], strict=True):
+        lines = [line for line in told.splitlines() if line.startswith("E  ")]
+        assert 1 <= len(lines) <= 2, (name, told)
+    assert "mdsd_opt/" not in done.stdout, done.stdout
+    assert "Captured" not in done.stdout

@@ -137,6 +137,35 @@ def test_interrupt_ends_the_child_too():
             os.kill(child, 0)
 
 
+#: A script without a guard, with a job of its own, which a module may hold as well.
+SCRIPT = """
+from mdsd_opt.cddlib_checks import run_in_child
+def job(n):
+    return n + 1
+class Text(str):
+    pass
+import unguarded
+run_in_child(WHAT, timeout=60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ("job, {'n': 1}", "does not know what a script defines: put it into a module"),
+        ("len, {'obj': Text('V')}", "does not know what a script defines: put it into a module"),
+        ("unguarded.job, {'n': 1}", "put the call under if __name__ == '__main__'"),
+    ],
+)
+def test_a_script_without_a_guard_is_told_what_to_do(tmp_path, what, expected):
+    script = tmp_path / "unguarded.py"
+    call = SCRIPT.replace("WHAT", what)
+    script.write_text(call if "unguarded." in what else call.replace("import unguarded", ""))
+    done = subprocess.run([sys.executable, script], env=_environment(), stderr=subprocess.PIPE)
+    assert expected in done.stderr.decode()
+    assert "ended with code" not in done.stderr.decode()
+
+
 def _wait_for_children(pid):
     for _ in range(100):
         found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

@@ -293,6 +293,7 @@ def test_a_killed_worker_costs_its_shard_only(slow, tmp_path):
     output, message = process.communicate(timeout=60)
     assert (process.returncode, output) == (2, "")
     assert "a worker process died" in message
+    assert "outside of if __name__ == '__main__'" in message
     assert "Traceback" not in message
     before = results(tmp_path)
     assert 2 <= len(before) < 12
