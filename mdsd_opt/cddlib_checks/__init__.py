@@ -13,8 +13,8 @@ import lazy_loader
 
 __all__ = [
     "CheckResult", "Conjecture", "Counterexample", "Inequality", "LawCounterexample", "LawProof",
-    "Polyhedron", "TextClaim", "check", "check_condition", "conjectures", "optimum", "prove_laws",
-    "search", "search_laws", "search_tables",
+    "Polyhedron", "TextClaim", "check", "check_condition", "conjectures", "optimum",
+    "optimum_proof", "prove_laws", "search", "search_laws", "search_tables",
 ]  # fmt: skip
 
 __getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

@@ -303,7 +303,9 @@ class _Proving:
 
     def run(self) -> str:
         """Why the claim is open, or nothing if it is settled."""
-        self.odd = laws_tried(self.claim, self.claim.vocab_size, 2, _TRIALS, 0).counterexample
+        self.odd = laws_tried(
+            self.claim, self.claim.vocab_size, 2, _TRIALS, 0, ascents=0
+        ).counterexample
         if self.odd is not None:
             return ""
         try:

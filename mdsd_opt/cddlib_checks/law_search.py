@@ -7,11 +7,13 @@ twice, by the best of all cuts and by a flow.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import permutations, product
+from math import lcm
 from numbers import Rational
 from typing import Any
 
@@ -22,7 +24,13 @@ from mdsd_opt.base.keywords import renamed
 from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.cddlib_checks.draft_laws import require_written
 from mdsd_opt.cddlib_checks.result import verdict_of
-from mdsd_opt.cddlib_checks.subsets import best_cut, containment_table, exact_acceptance
+from mdsd_opt.cddlib_checks.subsets import (
+    SetLaw,
+    best_cut,
+    containment_table,
+    exact_plan,
+    members,
+)
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, SolverError
 from mdsd_opt.problem import TransportProblem, checked_problem
 
@@ -48,6 +56,9 @@ _STARTS, _DOUBLINGS, _ASCENTS = 4, 20, 4
 #: Random moves of two lots of weight at once, for each of one: optima lie on ridges, along which no
 #: single lot leads.
 _JOINT = 8
+
+#: Largest sum of weights with which an ascent to a premise begins, and most laws that it tries.
+_MOST_TOTAL, _MOST_MEETING = 2**40, 5000
 
 #: Most laws that are tried to make one that fails simpler.
 _MOST_SHRINKING = 2000
@@ -127,6 +138,39 @@ def optimum(problem: TransportProblem) -> Fraction:
     ProblemTooLarge
         More than 12 tokens, or too many draft sets to list.
     """
+    return _settled(problem)[0]
+
+
+def optimum_proof(problem: TransportProblem) -> dict[str, Any]:
+    """Proof of `optimum` as a document for JSON, which ``examples/check_optimum.py`` checks.
+
+    Parameters
+    ----------
+    problem : TransportProblem
+        As for `optimum`, which says what is refused.
+
+    Returns
+    -------
+    dict
+        The problem and the law of its draft sets, "acceptance_rate", a "plan" of (draft set, token,
+        mass), which proves it from below, and a "subset" H, which does from above:
+        :math:`1 + P(H) - Q(H)`. Numbers are strings of fractions.
+    """
+    rate, subset, plan, law = _settled(problem)
+    return {
+        "target": [str(x) for x in problem.exact_target],
+        "drafts": problem.drafts.to_entry(lambda q: [str(x) for x in q.exact()]),
+        "draft_sets": [[list(s), str(mass)] for s, mass in law.items()],
+        "acceptance_rate": str(rate),
+        "plan": [[list(s), token, str(mass)] for s, token, mass in plan],
+        "subset": list(members(subset)),
+    }
+
+
+def _settled(
+    problem: TransportProblem,
+) -> tuple[Fraction, int, list[tuple[tuple[int, ...], int, Fraction]], SetLaw]:
+    """Optimum, mask of the best cut, best plan and law of the draft sets."""
     if checked_problem(problem).vocab_size > _MOST_TOKENS:
         raise ProblemTooLarge(
             f"{problem.vocab_size} tokens have too many subsets: up to {_MOST_TOKENS} are gone "
@@ -134,11 +178,12 @@ def optimum(problem: TransportProblem) -> Fraction:
         )
     require_written(problem.target_law, problem.drafts)
     law = problem.drafts.exact_support_law()
-    above, _ = best_cut(problem.exact_target, containment_table(law, problem.vocab_size))
-    below = exact_acceptance(problem.exact_target, law)
+    above, subset = best_cut(problem.exact_target, containment_table(law, problem.vocab_size))
+    plan = exact_plan(problem.exact_target, law)
+    below = sum((mass for *_, mass in plan), Fraction(0))
     if above != below:
         raise SolverError(f"cut {above} and flow {below} differ: please report this problem")
-    return above
+    return above, subset, plan, law
 
 
 @renamed("seed", "rng")
@@ -229,9 +274,17 @@ def search_tables(
 
 
 def laws_tried(
-    claim: Callable[..., Fraction], vocab_size: int, num_laws: int, trials: int, rng: Rng
+    claim: Callable[..., Fraction],
+    vocab_size: int,
+    num_laws: int,
+    trials: int,
+    rng: Rng,
+    ascents: int = _ASCENTS,
 ) -> LawSearch:
-    """Search of `search_laws`, with the number of laws that the claim says something of."""
+    """Search of `search_laws`, with the number of laws that the claim says something of.
+
+    Its ascents try up to so many laws for each random one.
+    """
     check_counts(vocab_size=vocab_size, num_laws=num_laws, trials=trials)
     seed = drawn_seed(rng)
     instances, nearest = 0, list[tuple[Fraction, int, Weights]]()
@@ -246,7 +299,14 @@ def laws_tried(
             return LawSearch(_simple(claim, weights, trial), None, instances, trial)
         if excess is not None:
             nearest = sorted([*nearest, (excess, trial, weights)], reverse=True)[:_STARTS]
-    left = _ASCENTS * trials
+    left = ascents * trials
+    if left and not instances and (premise := getattr(claim, "given", None)) is not None:
+        for trial, weights in _meeting(premise, (num_laws, vocab_size), seed):
+            excess = _excess(claim, weights)
+            instances += excess is not None
+            if excess is not None and excess > 0:
+                return LawSearch(_simple(claim, weights, trial), None, instances, trials)
+            nearest += [] if excess is None else [(excess, trial, weights)]
     for n, (excess, trial, weights) in enumerate(nearest):
         share = left - left // 2 if n + 1 < len(nearest) else left  # most to the nearest
         chance = np.random.default_rng([seed, trial, 1])
@@ -258,6 +318,29 @@ def laws_tried(
     best = max(nearest, default=None)
     near = best and LawCounterexample(_laws(best[2]), best[0], best[1])
     return LawSearch(None, near, instances, trials)
+
+
+def _meeting(
+    premise: Callable[..., Fraction], shape: tuple[int, int], seed: int
+) -> Iterator[tuple[int, Weights]]:
+    """Weights that meet a premise which no random ones met, by ascents that look for it alone.
+
+    Their sum is a multiple of the denominators that are written in it, so that it can hold exactly.
+    """
+
+    def met(*laws: Law) -> Fraction:
+        return Fraction(1) if (missing := premise(*laws)) <= 0 else -Fraction(missing)
+
+    written = re.findall(r"/\s*(\d+)|\.(\d+)", getattr(premise, "text", ""))
+    total = lcm(*(int(a) if a else 10 ** len(b) for a, b in written)) or 1
+    for trial in range(1, _STARTS + 1):
+        chance = np.random.default_rng([seed, trial, 2])
+        even = np.full(shape[1], 1 / shape[1])
+        drawn = chance.multinomial(min(total, _MOST_TOTAL), even, size=shape[0])
+        weights: Weights = tuple(map(tuple, drawn.tolist()))
+        found, weights, _, _ = _climbed(met, weights, Fraction(-2), _MOST_MEETING, chance)
+        if found > 0:
+            yield trial, weights
 
 
 def _climbed(

@@ -153,8 +153,16 @@ def exact_acceptance(p: Sequence[Fraction], law: SetLaw) -> Fraction:
     """Optimum alpha* of target p and a law of draft sets, by augmenting paths on integers.
 
     Shares nothing with double description or with the subset formula, so it can confirm what they
-    find. The flow is a plan, which proves the value from below; the tokens that residual paths
-    reach are a cut, which proves it from above.
+    find.
+    """
+    return sum((mass for *_, mass in exact_plan(p, law)), Fraction(0))
+
+
+def exact_plan(p: Sequence[Fraction], law: SetLaw) -> list[tuple[tuple[int, ...], int, Fraction]]:
+    """Best transport plan as (draft set, token, mass), by augmenting paths on integers.
+
+    It proves its value from below; the tokens that residual paths reach are a cut, which proves it
+    from above.
     """
     sets = [s for s, mass in law.items() if mass and s]
     scale = lcm(*(x.denominator for x in p), *(law[s].denominator for s in sets))
@@ -178,7 +186,12 @@ def exact_acceptance(p: Sequence[Fraction], law: SetLaw) -> Fraction:
             flow[s][i] += amount
         for s, i in zip(through, tokens[1:], strict=False):
             flow[s][i] -= amount
-    return Fraction(sum(sum(into.values()) for into in flow), scale)
+    return [
+        (s, i, Fraction(mass, scale))
+        for s, into in zip(sets, flow, strict=True)
+        for i, mass in into.items()
+        if mass
+    ]
 
 
 def _shortest_path(

@@ -8,7 +8,7 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt import cddlib_checks
-from mdsd_opt.cddlib_checks import laws_tried
+from mdsd_opt.cddlib_checks import TextClaim, laws_tried
 from mdsd_opt.cddlib_checks.rule_bounds import rejected_by_rrs
 
 
@@ -97,6 +97,24 @@ def test_one_token_has_one_law() -> None:
     found = laws_tried(lambda p, q: p[0] - q[0], 1, 2, 5, 0)
     assert found.verdict == "held"
     assert 0 < found.instances <= 5
+
+
+@pytest.mark.parametrize(
+    "premise", ["q0 == 1/7", "q0 == 1/7 and p0 == 3/11 and p1 == 5/13", "p1 == 0.37"]
+)
+def test_premises_of_equalities_are_met_on_purpose(premise: str) -> None:
+    claim = TextClaim("with_replacement(2) <= 1", 3, TextClaim(premise, 3))
+    found = laws_tried(claim, 3, 2, 30, 0)
+    assert found.verdict == "held"
+    assert found.instances > 0
+    assert found.nearest is not None
+    assert TextClaim(premise, 3)(*found.nearest.laws) <= 0
+
+
+def test_premises_that_no_law_meets_are_told() -> None:
+    nowhere = TextClaim("q0 >= 1/2 and q1 >= 1/2 and q2 >= 1/2", 3)
+    found = laws_tried(TextClaim("p0 >= 2", 3, nowhere), 3, 2, 30, 0)
+    assert (found.verdict, found.instances, found.counterexample) == ("open", 0, None)
 
 
 @pytest.mark.parametrize("depth", [0, 1.5])

@@ -334,7 +334,8 @@ def prove(
     proof: Annotated[
         Path | None, "JSON file for the proof, which examples/check_proof.py checks."
     ] = None,
-    as_json: options.AsJson = False,
+    *,
+    printed: options.Printed,
 ) -> None:
     """Prove a claim for all laws p and q of V tokens, or refute it, in exact arithmetic.
 
@@ -342,11 +343,22 @@ def prove(
     rrs(2) and kseq(2). The exit code is 0 if it is proved, 1 if it is refuted, 3 if it stays open.
     """
     from mdsd_opt.cddlib_checks import prove_laws
-    from mdsd_opt.cli.view import Form, View, present
+    from mdsd_opt.cli.view import View, present
 
+    if proof is not None:
+        check_writable(proof)
     result = prove_laws(claim, vocab_size, given, timeout)
-    if proof is not None and result.holds:
-        result.save(proof)
-    present(View(conclusion=[str(result)], document=result.to_dict()), Form(as_json=as_json))
+    odd, form = result.counterexample, Form(**asdict(printed))
+    laws = [", ".join(map(str, law)) for law in odd.laws] if odd else ["", ""]
+    margin = "" if result.margin is None else str(result.margin)
+    rows = [[claim, result.verdict, *laws, str(odd.excess) if odd else "", margin, result.scope]]
+    headings = ["claim", "verdict", "p", "q", "fails by", "margin", "scope"]
+    table = Section(table=make_table(f"proof, V = {vocab_size}", headings, rows, words=headings))
+    tables = [table] if form.as_csv or form.as_latex or form.as_markdown else ()
+    present(View(tables=tables, conclusion=[str(result)], document=result.to_dict()), form)
+    if proof is not None:
+        if result.holds:
+            result.save(proof)
+        remark(f"proof saved as {proof}" if result.holds else "no proof to save")
     if result.holds is not True:
         raise typer.Exit(3 if result.holds is None else 1)

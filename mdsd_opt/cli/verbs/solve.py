@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -39,6 +40,11 @@ def solve(
         Path | None, "Also write the linear programme to this .mps or .lp file, before solving."
     ] = None,
     export_form: Annotated[str, "Of --export: primal, dual, truncated, pair or tuples."] = "primal",
+    proof: Annotated[
+        Path | None,
+        "JSON file for a proof of the optimum in fractions, of up to 12 tokens, which "
+        "examples/check_optimum.py checks.",
+    ] = None,
     subset: Annotated[bool, "Show the tokens of the best subset."] = False,
     plan: Annotated[bool, "Show the transport plan."] = False,
     dual: Annotated[bool, "Show the prices that prove the upper bound."] = False,
@@ -74,6 +80,14 @@ def solve(
         programme.save(export)
         rows, columns = programme.A_ub.shape
         print(f"wrote {export}: {export_form}, {rows:,} rows, {columns:,} columns", file=sys.stderr)
+    if proof is not None:
+        from mdsd_opt.base.files import atomic_write
+        from mdsd_opt.cddlib_checks import optimum_proof
+
+        text = json.dumps(optimum_proof(loaded), indent=1)
+        with atomic_write(proof) as file:
+            file.write(text.encode())
+        print(f"wrote {proof}: the optimum, proven from both sides", file=sys.stderr)
     found = methods.method_rows(
         loaded, method, exact=exact, time_limit=time_limit, tolerance=tolerance, sizes=sizes,
         backend=backend, rule=rule,
