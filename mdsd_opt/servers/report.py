@@ -15,6 +15,15 @@ NOTHING_DRAFTED, NO_LAW = "nothing drafted", "no law"
 DRAFTS_UNSEEN, ENDED_EARLY = "drafts not seen", "ended early"
 TOO_MUCH_ACCEPTED, NO_CHOICE = "acceptance above the optimum", "no choice"
 
+#: Causes by which the laws, moved by a position, fit tokens that deviate from them as stated.
+MOVED = {
+    1: "the probabilities stated are those of the position before",
+    -1: (
+        "the probabilities stated are those of the position after, or tokens are drawn from the "
+        "law of the position before"
+    ),
+}
+
 #: Direction of the bias that is found: that of any other one cannot be known.
 BETS = "towards one of the laws bet on"
 
@@ -64,10 +73,10 @@ class ServerReport(Report):
     ----------
     finding : str
         Why a report is lossy or not judged: "tokens deviate", "another law", "law misread" (the
-        control deviates as well: what was read is not the law, or sampling itself is wrong), "no
-        control", "nothing drafted", "no law", "no choice" (every law is certain), "drafts not seen"
-        (nobody counts them, so that there may be none), "ended early" (by an error), "acceptance
-        above the optimum"; else empty.
+        control deviates as well, or the tokens fit the laws moved by a position: what was read is
+        not the law, or sampling itself is wrong), "no control", "nothing drafted", "no law", "no
+        choice" (every law is certain), "drafts not seen" (nobody counts them, so that there may be
+        none), "ended early" (by an error), "acceptance above the optimum"; else empty.
     later, first, control : BetsOutcome
         Tokens that may come from drafts; first tokens after a prompt; tokens without speculation.
     temperature : float
@@ -142,6 +151,8 @@ class ServerReport(Report):
     def verdict(self) -> str:
         """Verdict in one sentence."""
         evidence = self.later.said
+        if self.finding == LAW_MISREAD and self.cause:
+            return f"LAW MISREAD, nothing is said of drafts: {self._most} ({evidence})."
         if self.finding == LAW_MISREAD:
             without = max(self.first, self.control, key=lambda side: side.log10_e)
             return (
@@ -204,7 +215,10 @@ class ServerReport(Report):
 
     @property
     def _most(self) -> str:
-        return f"best seen by the bet on {self.later.bets[0][0]}" if self.later.bets else "no bet"
+        name = self.later.bets[0][0] if self.later.bets else ""
+        if self.cause not in ("", name):
+            return f"{self.cause}: moved by one, they fit"
+        return f"best seen by the bet on {name}" if name else "no bet"
 
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of everything worth a line in a table."""

@@ -44,6 +44,9 @@ LAWS_DIFFER, FEWEST_LAWS = 0.02, 8
 #: Difference of the square roots of two counts by which a token is an example: twice its noise.
 _TELLING = 1.0
 
+#: Later tokens that are held against the laws of their neighbours.
+_MOST_KEPT = 1_000
+
 #: Number of bets that a report names.
 _MOST_BETS = 3
 
@@ -195,6 +198,7 @@ class Tally:
         self._accused_at = 0.0
         self._begun: dict[int, tuple[tuple[int, ...], tuple[int, ...], Law]] = {}
         self._places: dict[bool, dict[int, float | None]] = {False: {}, True: {}}
+        self._kept: list[tuple[int, tuple[Law, ...]]] = []
 
     @property
     def tau(self) -> float:
@@ -222,6 +226,10 @@ class Tally:
         last, places = self._places[is_control], {}
         for evidence in (self.control,) if is_control else (self.first, self.later):
             evidence.new_text()
+        for n in () if is_control else range(self.num_first + 1, len(laws) - 1):
+            near = tuple(x for x in laws[n - 1 : n + 2] if x is not None)
+            if len(near) == 3 and len(self._kept) < _MOST_KEPT:
+                self._kept.append((tokens[n], near))
         for position, (token, law) in enumerate(zip(tokens, laws, strict=True)):
             judged = self.first if position < self.num_first else self.later
             evidence = self.control if is_control else judged
@@ -283,6 +291,18 @@ class Tally:
             return False
         mean = sum(self.differences) / len(self.differences)
         return mean > max(LAWS_DIFFER, 2.0 * self.tau)
+
+    def _fitting(self) -> list[int]:
+        """Moves of the laws, by 1 or -1, that fit tokens which deviate from the laws as stated."""
+
+        def log_e(move: int) -> float:
+            evidence = Bets(self.seed)
+            for n, (token, near) in enumerate(self._kept):
+                evidence.add(token, near[1 + move], Shown(n))
+            return evidence.log_e(self.tau) if evidence.num_tokens else math.inf
+
+        is_accused = self._kept and log_e(0) >= self.wanted.accused
+        return [move for move in (1, -1) if log_e(move) < POINTING] if is_accused else []
 
     def judged(self) -> tuple[str, str]:
         """Class of the verdict, and finding."""
@@ -350,6 +370,15 @@ class Tally:
 
         self.look()
         verdict_class, finding = self.judged()
+        accused = finding in (reports.DEVIATES, reports.NO_CONTROL, reports.LAW_MISREAD)
+        moves, best = self._fitting() if accused else [], self._measured(self.later).bets[:1]
+        cause = best[0][0] if finding == reports.DEVIATES else ""
+        if moves:
+            cause = " or ".join(reports.MOVED[move] for move in moves)
+        if moves == [1]:  # no engine draws a token from a law that follows it
+            verdict_class, finding = NOT_JUDGED, reports.LAW_MISREAD
+        elif moves:
+            cause = f"possibly {cause}"
         wanted, later, tau = self.wanted, self.later, self.tau
         z, alpha = NormalDist().inv_cdf((1 + wanted.confidence) / 2), 1 - wanted.confidence
         temperature, temperature_interval = later.temperature(z)
@@ -385,7 +414,7 @@ class Tally:
             acceptance_rate=counted.rate,
             optimal_acceptance_rate=counted.optimum,
             num_violations=later.num_impossible,
-            cause=self._measured(later).bets[0][0] if finding == reports.DEVIATES else "",
+            cause=cause,
             notes=tuple(notes),
             later=self._measured(later),
             first=self._measured(self.first),
