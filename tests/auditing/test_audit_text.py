@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
+from support.moved_clock import Clock, moved_clock  # noqa: F401
 from support.text_sessions import CORRECT, WRONG, block, chain, of_numpy, pick, restarted, softmax
 
 import mdsd_opt as mo
@@ -306,7 +306,7 @@ def test_a_law_that_only_a_merged_tree_finds_wrong_is_driven_again(
             rounding=1e-5,
             num_checks=options.driven_checks,
             num_merged=int(merges),
-            seconds=0.0,
+            seconds=9.0,
             unseen=0.01,
         )
 
@@ -318,15 +318,14 @@ def test_a_law_that_only_a_merged_tree_finds_wrong_is_driven_again(
     ]  # fmt: skip
 
 
-def test_a_slow_function_ends_in_time_and_a_bar_is_drawn(capsys: pytest.CaptureFixture) -> None:
-    def generate(target: Any, draft: Any) -> list[int]:
-        time.sleep(0.01)
-        return chain()(target, draft)
-
-    report = mo.audit_text(generate, 0, seconds=2, progress=True)
+def test_a_slow_function_ends_in_time_and_a_bar_is_drawn(
+    capsys: pytest.CaptureFixture, clock: Clock
+) -> None:
+    generate = clock.slow(chain(), 0.02)
+    report = mo.audit_text(generate, 0, seconds=5, progress=True)
     assert report.num_trials == 600  # the least on each of three pairs of models
     assert report.verdict_class == "no deviation"
-    assert report.notes[-1] == "the time was up: not everything was tried. Give more than seconds=2"
+    assert report.notes[-1] == "the time was up: not everything was tried. Give more than seconds=5"
     assert not report.lossless
     assert "pairs of models" in capsys.readouterr().err
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.fake_server import FakeServer, served
+from support.moved_clock import moved_clock  # noqa: F401
 from support.toy_engines import RIGHT, WRONG, Chain, Pair, plain
 
 import mdsd_opt as mo
@@ -28,6 +29,11 @@ APIS = ("llamacpp", "openai-completions", "openai-chat")
 OF_API = dict(zip(APIS, ("llamacpp", "completions", "chat"), strict=True))
 
 
+@pytest.fixture(autouse=True)
+def _no_time_passes(clock):
+    """Tokens are counted: no limit of seconds ends an audit of this process."""
+
+
 def draft_server():
     """A server of the draft model."""
     pair = Pair()
@@ -36,9 +42,9 @@ def draft_server():
 
 
 def audited(server, with_draft=False, **options):
-    """Audit a fake server, for some seconds at most."""
+    """Audit a fake server, for some tokens at most."""
     beside = [draft_server()] if with_draft else []
-    options = {"seconds": 60.0, "max_tokens": 200, "timeout": 5.0, **options}
+    options = {"max_tokens": 200, "timeout": 5.0, **options}
     with served(server, *beside) as (url, *draft):
         return mo.audit_server(url, draft=draft[0] if draft else None, **options)
 
@@ -209,7 +215,7 @@ class TestAgainst:
     def test_the_plain_server_gives_laws_and_the_control(self):
         engine = WRONG["extra token: the likeliest"]
         with served(FakeServer(engine, seed=1), FakeServer(plain, seed=2)) as (url, plain_url):
-            report = mo.audit_server(url, plain_url, seconds=30, max_tokens=3_000)
+            report = mo.audit_server(url, plain_url, max_tokens=3_000)
         assert report.verdict_class == "lossy"
         assert report.num_laws > 0
         assert report.law_distance == pytest.approx(0.0, abs=1e-9)
@@ -220,7 +226,7 @@ class TestAgainst:
         other = FakeServer(Chain(), Pair(seed=1), seed=1, apis=(OF_API[api],))
         right = FakeServer(plain, Pair(seed=0), seed=2, apis=(OF_API[api],))
         with served(other, right) as (url, plain_url):
-            report = mo.audit_server(url, plain_url, seconds=20, max_tokens=100)
+            report = mo.audit_server(url, plain_url, max_tokens=100)
         assert (report.verdict_class, report.finding) == ("lossy", "another law")
         assert report.law_distance > 0.3
 
@@ -265,7 +271,7 @@ def _all_accepted(server, state, count):
 class TestFailures:
     def test_nobody_there(self):
         with pytest.raises(ServerError, match="no server answers at"):
-            mo.audit_server("http://127.0.0.1:9", seconds=1)
+            mo.audit_server("http://127.0.0.1:9")
 
     def test_no_address(self):
         with pytest.raises(InvalidInput, match="no address"):
@@ -276,15 +282,15 @@ class TestFailures:
         server = FakeServer(Chain(), seed=1, apis=(OF_API[api],), faults=("needs a key",))
         with served(server) as (url,):
             with pytest.raises(ServerError, match="wants a key"):
-                mo.audit_server(url, seconds=1)
-            report = mo.audit_server(url, seconds=20, max_tokens=20, key="secret")
+                mo.audit_server(url)
+            report = mo.audit_server(url, max_tokens=20, key="secret")
         assert report.tokens >= 20
 
     @pytest.mark.parametrize("api", APIS[1:])
     def test_no_log_probabilities(self, api):
         server = FakeServer(Chain(), seed=1, apis=(OF_API[api],), faults=("no logprobs",))
         with pytest.raises(ServerError, match="needs log-probabilities"):
-            audited(server, seconds=5)
+            audited(server)
 
     def test_an_unknown_api(self):
         with pytest.raises(ServerError, match="its API is none of llamacpp, openai"):
@@ -352,7 +358,7 @@ class TestLog:
         log = tmp_path / "run.jsonl"
         server = FakeServer(Chain(), seed=1, apis=(OF_API[api],))
         with served(server, draft_server()) as (url, draft):
-            ask = partial(mo.audit_server, url, draft=draft, log=log, seconds=20)
+            ask = partial(mo.audit_server, url, draft=draft, log=log)
             first = ask(max_tokens=80)
             again = mo.audit_tokens(log)
             assert (again.tokens, again.first.tokens) == (first.tokens, first.first.tokens)
@@ -457,7 +463,7 @@ class TestCommandLine:
         with served(FakeServer(Chain(), seed=1), likeliest, FakeServer(plain)) as urls:
             codes = []
             for url in urls:
-                given = ("--seconds", 20, "--max-tokens", 200, "--detect", 0.5, "--json")
+                given = ("--max-tokens", 200, "--detect", 0.5, "--json")
                 done = run_cli("audit", "--server", url, *given)
                 codes.append((done.returncode, json.loads(done.stdout)["verdict_class"]))
         assert codes == [(0, "no deviation"), (1, "lossy"), (3, "not judged")]
@@ -517,11 +523,11 @@ class TestWholeTables:
     def test_every_wrong_engine_is_lossy(self, name):
         pair = Pair(kept=8) if name == "a filter is lost" else Pair()
         server = FakeServer(WRONG[name], pair, seed=4, apis=("completions",))
-        report = audited(server, with_draft=True, seconds=60, max_tokens=3_000)
+        report = audited(server, with_draft=True, max_tokens=3_000)
         assert report.verdict_class == "lossy"
 
     @pytest.mark.parametrize("name", RIGHT)
     def test_no_right_engine_is(self, name):
         server = FakeServer(RIGHT[name], seed=4, apis=("completions",))
-        report = audited(server, with_draft=True, seconds=60, max_tokens=8_000)
+        report = audited(server, with_draft=True, max_tokens=8_000)
         assert report.verdict_class == "no deviation"
