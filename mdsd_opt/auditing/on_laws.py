@@ -48,6 +48,7 @@ from mdsd_opt.evidence import (
     both_sides,
     budgeted,
     options_of,
+    shared,
 )
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.trees import Topology, parse_topology
@@ -84,6 +85,9 @@ _DRIVEN, _REPLAYED = 7_000, 9_216
 #: Seconds that an audit takes without a limit if it is known to end; else its limit; seconds until
 #: it says how far it is, where there is no terminal, and then after twice as many each time.
 _PATIENCE, _SECONDS, _SILENT = 60.0, 20.0, 15.0
+
+#: Part of the time in which calls are repeated is one of so many.
+_REPLAY_PARTS = 5
 
 #: Seconds of a law after the time is up: its least number of calls is made.
 _LEAST_SECONDS = 1e-3
@@ -205,17 +209,17 @@ def _on_single_tokens(
     deadline = options.deadline()
     replay = _repeated_decisions(verify, small, make, options, rng)
     if replay is not None:
-        replay.run(deadline=deadline)
+        replay.run(deadline=shared(deadline, _REPLAY_PARTS))
         drives &= not replay.differing
     tried = []
-    for one in laws:
+    fitting = [one for one in laws if one.vocab_size >= num_drafts]
+    for left, one in zip(range(len(fitting), 0, -1), fitting, strict=True):
         p, q = one.target(()), one.draft(())
-        if p.size < num_drafts:
-            continue
-        rest = max(deadline - time.perf_counter(), _LEAST_SECONDS)
+        rest = max(shared(deadline, left) - time.perf_counter(), _LEAST_SECONDS)
         tried.append(_tried(one, num_drafts, partial(judge, p, q, make, options.num_trials, rest)))
     notes = () if replay is None else replay.note_after(deadline)
-    if time.perf_counter() > deadline:
+    cut = (note for one in tried if one.report is not None for note in one.report.notes)
+    if time.perf_counter() > deadline or any(note.startswith(TIME_UP) for note in cut):
         notes += (options.up("not all calls were made"),)
     report = PortfolioReport.of(tried, began, drafts_from=scheme.replace("_", " "), notes=notes)
     if report.example is not None:

@@ -24,7 +24,8 @@ from .settings import (
     ErrorRates as ErrorRates, LimitKeywords as LimitKeywords, OptionKeywords as OptionKeywords,
     Options as Options, RateKeywords as RateKeywords, budgeted as budgeted,
     detectable_bias as detectable_bias, options_of as options_of,
-    random_checks as random_checks, trials_needed as trials_needed, unseen_bias as unseen_bias,
+    random_checks as random_checks, shared as shared, trials_needed as trials_needed,
+    unseen_bias as unseen_bias,
 )
 from .statistics import oddest as oddest, rate_interval as rate_interval
 from .verdicts import (

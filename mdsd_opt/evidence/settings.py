@@ -259,6 +259,12 @@ class Options(AuditOptions):
         return f"the time was up: {what}. Give more than seconds={self.seconds:g}"
 
 
+def shared(deadline: float, parts: int) -> float:
+    """End of the first of so many equal parts of the time up to a deadline."""
+    now = time.perf_counter()
+    return now + (deadline - now) / parts
+
+
 def needed_noncentrality(dof: int, level: float, power: float) -> float:
     """Noncentrality at which chi-square with `dof` exceeds its `level` threshold with `power`."""
     from scipy import special

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from support.moved_clock import Clock, moved_clock  # noqa: F401
 from support.text_sessions import TOKENS, Rows, chain, of_numpy, pick, softmax
 
 import mdsd_opt as mo
@@ -156,22 +156,35 @@ def test_counts_that_cannot_be_are_refused(given: dict[str, Any]) -> None:
         mo.audit_tokens(laws, np.zeros((2, 3), int), **given)
 
 
-def test_a_portfolio_keeps_to_its_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-
+@pytest.mark.parametrize("pace", [1e-3, 5e-3])
+def test_a_portfolio_keeps_to_its_seconds(clock: Clock, pace: float) -> None:
     def verify(target: Any, draft: Any, drafts: Any, rng: Any) -> int:
-        now[0] += 1e-3
         x = int(drafts[0])
         if rng.random() * draft[x] < target[x]:
             return x
         left = np.maximum(target - draft, 0)
         return int(rng.choice(left.size, p=left / left.sum()))
 
-    report = mo.audit_portfolio(verify, 0, num_drafts=1, seconds=5)
-    fewest = len(report.tried) * LEAST_CALLS  # are made of each law, whatever the time
-    assert now[0] < 5 + 1e-3 * (fewest + 100)
+    start = clock.now
+    report = mo.audit_portfolio(clock.slow(verify, pace), 0, num_drafts=1, seconds=5)
+    fewest = pace * LEAST_CALLS  # are made of each law, whatever the time
+    # a fifth of the time repeats calls, and half of the rest may go to drive laws
+    late = max(5 + fewest, 3 + fewest * len(report.tried))
+    assert clock.now - start < late + 20 * pace
     assert any("the time was up" in note for note in report.notes)
+    calls = [one.report.num_trials for one in report.tried if one.report]
+    assert min(calls) >= LEAST_CALLS
+    assert max(calls) < 3 * min(calls)  # each law has its part of the time
+
+
+def test_texts_keep_to_their_seconds(clock: Clock) -> None:
+    start = clock.now
+    report = mo.audit_text(clock.slow(chain(), 0.004), 0, seconds=5, method="sampling")
+    assert clock.now - start < 5 + 0.1
+    calls = [one.num_trials for one in report.tried]
+    assert sum(calls) > 800
+    assert min(calls) > LEAST_CALLS
+    assert report.notes[-1].startswith("the time was up")
 
 
 def served_rows(promises: list[Any]) -> Callable[..., list[list[int]]]:

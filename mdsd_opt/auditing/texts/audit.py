@@ -56,6 +56,7 @@ from mdsd_opt.evidence import (
     leaves_one_token,
     options_of,
     promised,
+    shared,
 )
 
 #: Least and greatest length of the sampled texts at V = 3.
@@ -220,6 +221,7 @@ class _TextAudit:
     left_out: dict[AnyTables, NoTokenLeft] = field(default_factory=dict)
     calls: int = 0
     deadline: float = math.inf
+    is_cut: bool = False  # whether a sample had more calls to make when its time was up
 
     def report(self, wide: Sequence[WideLaws]) -> TextAuditReport:
         """Report on all pairs of models, of which those go on that point to something."""
@@ -246,7 +248,7 @@ class _TextAudit:
             )
         with progress_bar("pairs of models", len(small) + 2, options.progress) as advance:
             if samples:
-                self._sample(_long_tables(self.length))
+                self._sample(_long_tables(self.length), 2)
                 advance(1)
             replay = self._repeated()
             if replay.differing:
@@ -259,16 +261,17 @@ class _TextAudit:
                 if not rest:
                     rest += [tables for tables in small if tables not in known][:1]
                 rest += self._begun() if samples else []
-                for tables in (*rest, *(wide if samples else ())):
+                rest += wide if samples else ()
+                for n, tables in enumerate(rest):
                     if not self._is_wrong:
-                        self._sample(tables)
+                        self._sample(tables, len(rest) - n)
                 if not self.laws and not self.samples:
                     self._sample(_long_tables(self.length))
         if not self.laws and not self.samples:
             raise next(iter(self.left_out.values()))
         self.notes += [f"left out ({t}): {error}" for t, error in self.left_out.items()]
         self.notes += replay.note_after(self.deadline)
-        if time.perf_counter() > self.deadline:
+        if self.is_cut or time.perf_counter() > self.deadline:
             self.notes.append(options.up("not everything was tried"))
 
     def _begun(self) -> Iterator[Tables]:
@@ -303,7 +306,7 @@ class _TextAudit:
             return session.outcome(lambda model, text: None)
 
         replay = Replay([case] * _REPEATED, lambda: self.calls, int(self.rng.integers(2**31)))
-        replay.run(_REPEATED_CALLS, self.deadline)
+        replay.run(_REPEATED_CALLS, shared(self.deadline, 4))
         return replay
 
     @property
@@ -333,10 +336,13 @@ class _TextAudit:
     def _session(self, tables: AnyTables, shown: tuple[bool, bool] = (False, False)) -> Session:
         return Session(self.generate, tables, self.library, self.promises, shown)
 
-    def _sample(self, tables: AnyTables) -> None:
+    def _sample(self, tables: AnyTables, parts: int = 1) -> None:
+        """Sample texts in one of so many parts of the time that is left."""
         try:
             sample = Sample(self._session(tables))
-            self.samples.append(sample.checked(self.rng, self.options, self.deadline))
+            deadline = shared(self.deadline, parts)
+            self.samples.append(sample.checked(self.rng, self.options, deadline))
+            self.is_cut |= time.perf_counter() > deadline
         except NoTokenLeft as error:
             self.left_out[tables] = error
 
