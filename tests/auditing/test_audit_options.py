@@ -134,7 +134,7 @@ def test_options_of_all_audits_and_keywords_are_the_same(name: str) -> None:
     assert {key: by_keywords.to_dict()[key] for key in told} == told
     assert (by_options.power, by_options.detect) == (0.9, 0.9)
     told = "unexpected keyword argument 'calls'|audit_trace takes no calls"
-    with pytest.raises((TypeError, mo.InvalidInput), match=told):
+    with pytest.raises((TypeError, InvalidInput), match=told):
         audit(calls=3)
     with pytest.raises(InvalidInput, match="options is 3"):
         audit(options=3)

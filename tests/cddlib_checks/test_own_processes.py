@@ -161,9 +161,11 @@ def test_a_script_without_a_guard_is_told_what_to_do(tmp_path, what, expected):
     script = tmp_path / "unguarded.py"
     call = SCRIPT.replace("WHAT", what)
     script.write_text(call if "unguarded." in what else call.replace("import unguarded", ""))
-    done = subprocess.run([sys.executable, script], env=_environment(), stderr=subprocess.PIPE)
-    assert expected in done.stderr.decode()
-    assert "ended with code" not in done.stderr.decode()
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, env=_environment(), capture_output=True, text=True
+    )
+    assert expected in done.stderr
+    assert "ended with code" not in done.stderr
 
 
 def _wait_for_children(pid):
