@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,12 +13,14 @@ from typing import Any, Unpack
 import numpy as np
 
 from mdsd_opt.auditing.causes import behaviour, broken_side
+from mdsd_opt.auditing.pace import TIMED, Pace
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
 from mdsd_opt.auditing.replay import Case, Replay
 from mdsd_opt.auditing.subject import (
     AlwaysFails,
     Subject,
     TreeVerify,
+    ViolationLog,
     as_verifier,
     check_arguments,
 )
@@ -76,21 +76,20 @@ _HOPELESS = 2
 #: Calls that find whose filters are missing, if the law is not driven.
 _SIDE_CALLS = 4_000
 
-#: Calls that tell how long one takes; on the law where faults show first; the fewest on a law.
-_TIMED, _LOOK, _FEWEST = 32, 100, 32
+#: Calls on the law where faults show first.
+_LOOK = 100
 
 #: Calls that drive a small law, about, and that look for answers that depend on earlier ones.
 _DRIVEN, _REPLAYED = 7_000, 9_216
-
-#: Seconds that an audit takes without a limit if it is known to end; else its limit; seconds until
-#: it says how far it is, where there is no terminal, and then after twice as many each time.
-_PATIENCE, _SECONDS, _SILENT = 60.0, 20.0, 15.0
 
 #: Part of the time in which calls are repeated is one of so many.
 _REPLAY_PARTS = 5
 
 #: Seconds of a law after the time is up: its least number of calls is made.
 _LEAST_SECONDS = 1e-3
+
+#: Calls that drive a small law of single tokens and hold others against it, about.
+_DRIVEN_TOKENS = 22_000
 
 #: Trials of each law under schemes other than the one asked for.
 _OTHER_TRIALS = 4_000
@@ -178,62 +177,86 @@ def fixed_tree(tree: str | Topology) -> Topology:
 def _on_single_tokens(
     verify: Any, make: SchemeMaker, scheme: str, options: Options, rng: np.random.Generator
 ) -> PortfolioReport:
-    began, num_drafts = time.perf_counter(), options.num_drafts
-    small = standard_laws(num_drafts)
-    laws: list[SmallLaws | WideLaws] = [*small, *wide_laws(1)]
-    share = options.false_alarm / len(laws)
-    each = replace(options, false_alarm=share, seconds=math.inf)  # see `rest`
-    is_plain = options.method == "auto" and as_verifier(verify) is None
-    is_plain &= not hasattr(verify, "conditional_law") and not _draws_itself(verify)
-    drives = is_plain
+    num_drafts, small = options.num_drafts, standard_laws(options.num_drafts)
+    every: list[SmallLaws | WideLaws] = [*small, *wide_laws(1)]
+    laws = [one for one in every if one.vocab_size >= num_drafts]
+    share = options.false_alarm / len(every)
+    each = replace(options, false_alarm=share, seconds=math.inf, progress=False)  # see `rest`
+    is_function = not hasattr(verify, "conditional_law") and not _draws_itself(verify)
+    is_function &= as_verifier(verify) is None and callable(verify)
+    drives = is_plain = options.method == "auto" and is_function
+    pace = Pace(options.deadline(), options.progress)
+    if is_function:
+        check_arguments(verify, "target, draft, drafts, rng")
+        verify = pace.counting(verify)
 
-    def judge(p: Any, q: Any, make: SchemeMaker, trials: int, rest: float) -> Any:
+    def judge(one: SmallLaws | WideLaws, make: SchemeMaker, trials: int, rest: float) -> Any:
         method = "driven" if is_plain else options.method
-        is_late = rest <= _LEAST_SECONDS
-        if method == "driven" and (
-            p.size > small[0].vocab_size or (is_plain and (is_late or not drives))
-        ):
+        is_wide = one.vocab_size > small[0].vocab_size
+        if method == "driven" and (is_wide or (is_plain and not drives)):
             method = "sampling"
         return audit(
             verify,
-            TransportProblem(p, make(q, num_drafts)),
+            TransportProblem(one.target(()), make(one.draft(()), num_drafts)),
             rng,
             trials,
-            # after the time is up each law has the fewest calls, and no probes beside them
-            options=replace(each, edge_probes=0) if is_late else each,
-            # where driving takes all of its time, sampling has as much again
-            seconds=rest / 2 if math.isfinite(rest) and not _draws_itself(verify) else None,
+            options=each,
+            seconds=rest if math.isfinite(pace.deadline) and not _draws_itself(verify) else None,
             method=method,
         )
 
-    deadline = options.deadline()
-    replay = _repeated_decisions(verify, small, make, options, rng)
-    if replay is not None:
-        replay.run(deadline=shared(deadline, _REPLAY_PARTS))
-        drives &= not replay.differing
-    tried = []
-    fitting = [one for one in laws if one.vocab_size >= num_drafts]
-    for left, one in zip(range(len(fitting), 0, -1), fitting, strict=True):
-        p, q = one.target(()), one.draft(())
-        rest = max(shared(deadline, left) - time.perf_counter(), _LEAST_SECONDS)
-        tried.append(_tried(one, num_drafts, partial(judge, p, q, make, options.num_trials, rest)))
-    notes = () if replay is None else replay.note_after(deadline)
-    cut = (note for one in tried if one.report is not None for note in one.report.notes)
-    if time.perf_counter() > deadline or any(note.startswith(TIME_UP) for note in cut):
-        notes += (options.up("not all calls were made"),)
-    report = PortfolioReport.of(tried, began, drafts_from=scheme.replace("_", " "), notes=notes)
+    tried: list[Tried] = []
+
+    def try_all() -> Replay | None:
+        nonlocal drives
+        if is_function:
+            with suppress(AlwaysFails):
+                p, drafts = small[0].target(()), make(small[0].draft(()), num_drafts)
+                calls = Subject(verify, TransportProblem(p, drafts), False)
+                seeded = np.random.default_rng(0)
+                calls.outcomes(drafts.sample(seeded, TIMED), seeded, ViolationLog())
+            if pace.is_short(needed):
+                telling = partial(judge, telling_laws(1), make, _LOOK, math.inf)
+                first = _tried(telling_laws(1), num_drafts, telling)
+                if first.verdict_class == LOSSY:
+                    tried.append(first)
+                    return None
+        replay = None
+        if pace.affordable(0.2, _REPLAYED) == _REPLAYED:
+            replay = _repeated_decisions(verify, small, make, options, rng)
+        if replay is not None:
+            replay.run(deadline=shared(pace.deadline, _REPLAY_PARTS))
+            drives &= not replay.differing
+        drives &= pace.affordable(0.5 / len(small), _DRIVEN) == _DRIVEN
+        for n, one in enumerate(laws):
+            if tried and pace.late:
+                break
+            rest = shared(pace.deadline, len(laws) - n) - time.perf_counter()
+            judged = partial(judge, one, make, options.num_trials, max(rest, _LEAST_SECONDS))
+            tried.append(_tried(one, num_drafts, judged))
+        return replay
+
+    needed = _DRIVEN_TOKENS * len(small) + 2 * options.num_trials + _REPLAYED
+    with stoppable() as stopped:
+        replay = None
+        try:
+            replay = try_all()
+        except KeyboardInterrupt:
+            if not (stopped and tried):
+                raise
+    drafts_from = scheme.replace("_", " ")
+    report = _combined(tried, laws, pace, needed, bool(stopped), replay, drafts_from=drafts_from)
     if report.example is not None:
         report = replace(report, example=replace(report.example, seed=options.seed))
-    if num_drafts < 2 or not scheme or ":" in scheme:
+    if num_drafts < 2 or not scheme or ":" in scheme or stopped or pace.late or len(tried) < 2:
         return report
     others = []
-    p, q = small[0].target(()), small[0].draft(())
     for other in SINGLE_MODEL_SCHEMES:
-        rest = deadline - time.perf_counter()
+        rest = pace.deadline - time.perf_counter()
         if other == scheme or rest <= 0:
             continue
         try:
-            beside = judge(p, q, scheme_maker(other), _OTHER_TRIALS, rest)
+            beside = judge(small[0], scheme_maker(other), _OTHER_TRIALS, rest)
             others.append(f"{other.replace('_', ' ')}: {beside.verdict_class}")
         except ForeignFault:
             raise
@@ -291,42 +314,16 @@ class OnTrees:
     kind: type[AuditedRule] = AuditedRule
     asked: int | None = None  # calls on each law, where their number was given
     rng: np.random.Generator = field(init=False, repr=False)
-    deadline: float = math.inf
-    calls: int = 0
+    _counting: TreeVerify = field(init=False, repr=False)
+    pace: Pace = field(default_factory=Pace)
     driven: int = 0
     undriven: int = 0
     beside: int | None = None  # calls on each small law once a suspected fault was examined
-    began: float = field(default_factory=time.perf_counter)
     tried: list[Tried] = field(default_factory=list)
     begun: dict[int, TreeSample | InvalidInput] = field(default_factory=dict)
-    silent_until: float = _SILENT
-    spent: list[float] = field(default_factory=list)  # seconds of the first calls
 
-    def _counting(self, root: Any, rng: np.random.Generator) -> Any:
-        self.calls += 1
-        passed = time.perf_counter() - self.began
-        if passed > self.silent_until:
-            self.silent_until = 2 * passed
-            if self.options.progress is None and not sys.stderr.isatty():
-                print(f"audit: {self.calls:,} calls in {passed:,.0f} s", file=sys.stderr)
-        answer = self.verify(root, rng)
-        if len(self.spent) < _TIMED:
-            self.spent.append(time.perf_counter() - self.began - passed)
-        return answer
-
-    @property
-    def pace(self) -> float:
-        """Seconds that a call takes: the median, as the first ones may import and compile."""
-        return statistics.median(self.spent) if self.spent else 0.0
-
-    def _affordable(self, share: float, most: int) -> int:
-        """Calls for a share of the time that is left, at the function's speed."""
-        rest = max(self.deadline - time.perf_counter(), 0.0)
-        calls = share * rest / max(self.pace, 1e-9)
-        return most if calls >= most else max(int(calls), min(most, _FEWEST))
-
-    def _late(self) -> bool:
-        return time.perf_counter() > self.deadline
+    def __post_init__(self) -> None:
+        self._counting = self.pace.counting(self.verify)
 
     def report(
         self,
@@ -338,43 +335,28 @@ class OnTrees:
         """Report of all laws; together they share the rate of false alarms."""
         shares = len(small) + len(wide)
         self.options = replace(self.options, false_alarm=self.options.false_alarm / shares)
-        self.began, self.rng, self.deadline = time.perf_counter(), rng, self.options.deadline()
+        self.pace = Pace(self.options.deadline(), self.options.progress)
+        self._counting, self.rng = self.pace.counting(self.verify), rng
         needed = sum(map(self._wide_calls, wide)) + _DRIVEN * len(small) + _REPLAYED
         with stoppable() as stopped:
+            replay = None
             try:
                 replay = self._on_all(small, wide, needed)
             except KeyboardInterrupt:
                 if not stopped:
                     raise
-                replay = None
                 self._add_begun(wide)
                 if not self.tried:
                     raise
-        if stopped:
-            notes += (f"stopped by you after {self.calls:,} calls",)
-        elif replay is not None:
-            notes += replay.note_after(self.deadline)
         every: list[SmallLaws | WideLaws] = [*small, *wide]
-        met = [(one.law, one.vocab_size) for one in self.tried if one.report is not None]
-        tried = {(one.law, one.vocab_size) for one in self.tried}
-        left = [one.name for one in every if (one.name, one.vocab_size) not in tried]
-        is_lossy = any(one.verdict_class == LOSSY for one in self.tried)
-        if self._late() and not (stopped or (is_lossy and left)):
-            notes += (self._time_up(len(small), needed),)
-        if left:
-            notes += (f"not tried: {', '.join(left)}",)
-        report = PortfolioReport.of(self.tried, self.began, notes=notes)
-        is_unsure = left or (replay is not None and replay.differing)
-        if report.clean and left:
-            report = replace(report, detectable_bias=1.0)
-        if report.verdict_class == LOSSLESS and is_unsure:
-            return replace(report, verdict_class=NO_DEVIATION, detectable_bias=1.0)
+        report = _combined(self.tried, every, self.pace, needed, bool(stopped), replay, notes)
         if report.verdict_class != LOSSY or stopped:
             return report
         every.append(telling_laws(self.tree.depth + 1))
+        met = [(one.law, one.vocab_size) for one in self.tried if one.report is not None]
         judged = [one for one in every if (one.name, one.vocab_size) in met]
         cause = self._cause(judged, report.worst)
-        seconds = time.perf_counter() - self.began
+        seconds = time.perf_counter() - self.pace.began
         return replace(report, cause=cause or report.cause, seconds=seconds)
 
     def _on_all(
@@ -383,25 +365,24 @@ class OnTrees:
         """Try the rule on all laws, or on those for which there is time."""
         total = len(small) + 2 * len(wide) + 1
         with progress_bar("laws", total, self.options.progress) as advance:
-            self._time_calls([*small[:1], *wide[:1]], needed)
-            is_slow = math.isfinite(self.deadline) or self.pace * needed > _SECONDS
-            if small and wide and is_slow and self._looks_wrong():
+            self._time_calls([*small[:1], *wide[:1]])
+            if self.pace.is_short(needed) and small and wide and self._looks_wrong():
                 return None
             for n, laws in enumerate(wide):
                 try:
                     sample = TreeSample(self.rule(laws), self.rng)
                     first = min(_FIRST_CALLS, self.options.num_trials)
-                    sample.sample(self._affordable(0.2, first), self.deadline)
+                    sample.sample(self.pace.affordable(0.2, first), self.pace.deadline)
                     self.begun[n] = sample
                 except (AlwaysFails, NoTokenLeft) as error:
                     self.begun[n] = error
                 advance(1)
             replay = None
-            if self._affordable(0.2, _REPLAYED) == _REPLAYED:
+            if self.pace.affordable(0.2, _REPLAYED) == _REPLAYED:
                 replay = self._replayed([*small[:1], *wide[:1]])
             advance(1)
             for one in small:
-                if self.tried and self._late():
+                if self.tried and self.pace.late:
                     break
                 judge = partial(self._on_small, one, replay)
                 self.tried.append(_tried(one, one.fitting(self.tree).num_nodes, judge))
@@ -409,14 +390,11 @@ class OnTrees:
             self._add_begun(wide, advance)
         return replay
 
-    def _time_calls(self, laws: Sequence[SmallLaws | WideLaws], needed: int) -> None:
-        """See how long calls take, and set a limit where all of them would take minutes."""
-        rng = np.random.default_rng(0)
+    def _time_calls(self, laws: Sequence[SmallLaws | WideLaws]) -> None:
+        """Make some calls on each, which tell how long they take."""
         with suppress(AlwaysFails, NoTokenLeft):
             for one in laws:
-                TreeSample(self.rule(one), rng).sample(_TIMED // len(laws))
-        if math.isinf(self.options.seconds) and self.pace * needed > _PATIENCE:
-            self.deadline = self.began + _SECONDS
+                TreeSample(self.rule(one), np.random.default_rng(0)).sample(TIMED // len(laws))
 
     def _looks_wrong(self) -> bool:
         """Whether some dozens of calls on telling laws show a fault, which is then kept."""
@@ -441,9 +419,9 @@ class OnTrees:
         def finished(sample: TreeSample | InvalidInput, laws: WideLaws) -> TreeAuditReport:
             if isinstance(sample, InvalidInput):
                 raise sample
-            if is_lossy or self._late():
+            if is_lossy or self.pace.late:
                 return sample.report()
-            return sample.settled(self.deadline, number=self._wide_calls(laws))
+            return sample.settled(self.pace.deadline, number=self._wide_calls(laws))
 
         for n, first in self.begun.items():
             judge = partial(finished, first, wide[n])
@@ -462,7 +440,7 @@ class OnTrees:
         **changes: Any,
     ) -> AuditedRule:
         by_place = isinstance(laws, WideLaws)
-        probes = min(self.options.edge_probes, self._affordable(0.02, 512))
+        probes = min(self.options.edge_probes, self.pace.affordable(0.02, 512))
         options = replace(self.options, progress=False, edge_probes=probes)
         if not by_place:
             options = replace(options, edge_probes=min(probes, 64), **changes)
@@ -472,12 +450,12 @@ class OnTrees:
         )  # fmt: skip
 
     def _on_small(self, one: SmallLaws, replay: Replay | None) -> TreeAuditReport:
-        seconds = max(self.deadline - time.perf_counter(), 0.1) / 2  # to drive, then to sample
+        seconds = max(self.pace.deadline - time.perf_counter(), 0.1) / 2  # to drive, then to sample
         if replay is None or not replay.differing:
             hopeless = self.undriven >= _HOPELESS and not self.driven
-            hopeless |= self._affordable(0.5, _DRIVEN) < _DRIVEN
+            hopeless |= self.pace.affordable(0.5, _DRIVEN) < _DRIVEN
             method = "sampling" if hopeless else self.options.method
-            calls = self._affordable(0.2, self.options.num_trials)
+            calls = self.pace.affordable(0.2, self.options.num_trials)
             rule = self.rule(one, seconds=seconds, method=method, num_trials=calls)
             report = report_of(rule, self.rng)
             self.driven += report.method == "driven"
@@ -485,10 +463,10 @@ class OnTrees:
             return report
         if self.beside is not None:
             rule = self.rule(one, num_trials=self.beside)
-            return TreeSample(rule, self.rng).settled(self.deadline)
+            return TreeSample(rule, self.rng).settled(self.pace.deadline)
         wanted = self.options.num_trials
         rule = self.rule(one, num_trials=wanted * min(replay.period, _MOST_SUSPECT))
-        report = TreeSample(rule, self.rng).settled(self.deadline, replay.is_suspect)
+        report = TreeSample(rule, self.rng).settled(self.pace.deadline, replay.is_suspect)
         is_lossy = report.verdict_class == LOSSY
         self.beside = min(_BESIDE_SUSPECT, wanted) if is_lossy else wanted
         return report
@@ -504,18 +482,9 @@ class OnTrees:
                     cases.append(partial(rule.outcome, rule.drawn(self.rng)))
         if not cases:
             return None
-        replay = Replay(cases, lambda: self.calls, int(self.rng.integers(2**31)))
-        replay.run(deadline=self.deadline)
+        replay = Replay(cases, lambda: self.pace.calls, int(self.rng.integers(2**31)))
+        replay.run(deadline=self.pace.deadline)
         return replay
-
-    def _time_up(self, num_small: int, needed: int) -> str:
-        driven = f"{self.driven} of {num_small} small laws were driven; " if num_small else ""
-        pace = (time.perf_counter() - self.began) / max(self.calls, 1)
-        seconds = math.ceil(1.2 * max(needed, self.calls) * pace / 10) * 10
-        return (
-            f"{TIME_UP}: {driven}all of it needs about {max(needed, self.calls):,} calls, "
-            f"{seconds / 60:,.1f} minutes at the speed of this function: give seconds={seconds}"
-        )
 
     def _cause(self, laws: Sequence[SmallLaws | WideLaws], worst: Tried) -> str:
         """Cause whose signature fits, or the side of which the promise is not kept.
@@ -528,7 +497,7 @@ class OnTrees:
         there = next(one for one in laws if (one.name, one.vocab_size) == place)
 
         def is_right(applied: tuple[bool, bool]) -> bool:
-            seconds = self.deadline - time.perf_counter()
+            seconds = self.pace.deadline - time.perf_counter()
             if seconds <= 0:
                 return False
             if isinstance(there, SmallLaws):
@@ -536,16 +505,53 @@ class OnTrees:
                 clean = report_of(rule, self.rng).clean
             else:
                 sample = TreeSample(self.rule(there, applied), self.rng)
-                sample.sample(_SIDE_CALLS, self.deadline)
+                sample.sample(_SIDE_CALLS, self.pace.deadline)
                 clean = sample.report().clean
-            return clean and time.perf_counter() <= self.deadline
+            return clean and time.perf_counter() <= self.pace.deadline
 
         if side := broken_side(is_right, self.promises):
             return side
         one = laws[0] if there.has_zeros else there
         if one.has_zeros:
             return ""
-        return behaviour(self.verify, self.rule(one).drawn, one.vocab_size, self.rng, self.deadline)
+        drawn, end = self.rule(one).drawn, self.pace.deadline
+        return behaviour(self.verify, drawn, one.vocab_size, self.rng, end)
+
+
+def _combined(
+    tried: Sequence[Tried],
+    laws: Sequence[SmallLaws | WideLaws],
+    pace: Pace,
+    needed: int,
+    stopped: bool,
+    replay: Replay | None,
+    notes: tuple[str, ...] = (),
+    drafts_from: str = "",
+) -> PortfolioReport:
+    """Report of the laws that were tried, which names the others and says what they need."""
+    if stopped:
+        notes += (f"stopped by you after {pace.calls:,} calls",)
+    elif replay is not None:
+        notes += replay.note_after(pace.deadline)
+    met = {(one.law, one.vocab_size) for one in tried}
+    left = [one.name for one in laws if (one.name, one.vocab_size) not in met]
+    is_lossy = any(one.verdict_class == LOSSY for one in tried)
+    cut = (note for one in tried if one.report is not None for note in one.report.notes)
+    is_cut = pace.late or any(note.startswith(TIME_UP) for note in cut)
+    if is_cut and not (stopped or (is_lossy and left)):
+        small = [one.name for one in laws if isinstance(one, SmallLaws)]
+        driven = sum(one.report is not None and one.report.method == "driven" for one in tried)
+        done = f"{driven} of {len(small)} small laws were driven; " if small else ""
+        notes += (pace.time_up(needed, done),)
+    if left:
+        notes += (f"not tried: {', '.join(left)}",)
+    report = PortfolioReport.of(tried, pace.began, notes, drafts_from)
+    is_unsure = left or (replay is not None and replay.differing)
+    if report.clean and left:
+        report = replace(report, detectable_bias=1.0)
+    if report.verdict_class == LOSSLESS and is_unsure:
+        return replace(report, verdict_class=NO_DEVIATION, detectable_bias=1.0)
+    return report
 
 
 def _tried(laws: SmallLaws | WideLaws, num_drafts: int, judge: Callable[[], Any]) -> Tried:

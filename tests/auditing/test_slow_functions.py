@@ -111,3 +111,53 @@ def test_a_line_off_a_terminal_says_how_far_it_is(
     assert all(line.startswith("audit: ") and " calls in " in line for line in lines)
     mo.audit_chain(clock.slow(standard, 0.05), seconds=20, progress=False)
     assert not capsys.readouterr().err
+
+
+def one_token(target: Any, draft: Any, drafts: Any, rng: Any, left: Any = residual) -> int:
+    x = int(drafts[0])
+    if rng.random() * draft[x] < target[x]:
+        return x
+    masses = left(target, draft)
+    return int(rng.choice(target.size, p=masses / masses.sum()))
+
+
+def clamped(target: Any, draft: Any, drafts: Any, rng: Any) -> int:
+    return one_token(target, draft, drafts, rng, lambda p, q: np.maximum(p - q, 1e-4))
+
+
+def test_a_fault_of_single_decisions_is_found_at_once(clock: Clock) -> None:
+    began = clock.now
+    report = mo.audit_portfolio(clock.slow(clamped, 0.01), num_drafts=1)
+    assert report.verdict_class == "lossy", report.verdict
+    assert clock.now < began + 20.0
+
+
+def test_single_decisions_that_are_right_are_told_what_they_need(clock: Clock) -> None:
+    began = clock.now
+    report = mo.audit_portfolio(clock.slow(one_token, 0.01), num_drafts=1)
+    assert report.answer() == "TOO WEAK", report.verdict
+    assert clock.now < began + 45.0
+    assert "minutes at the speed of this function: give seconds=" in mo.evidence.Bar().told(report)
+
+
+def absolute(target: Any, draft: Any, drafts: Any, rng: Any) -> int:
+    return one_token(target, draft, drafts, rng, lambda p, q: np.abs(p - q))
+
+
+@pytest.mark.parametrize("verify", [one_token, absolute])
+def test_ctrl_c_gives_the_verdict_on_single_decisions_so_far(verify: Any) -> None:
+    calls = [0]
+
+    def stopped(target: Any, draft: Any, drafts: Any, rng: Any) -> int:
+        calls[0] += 1
+        if calls[0] == 16_000:
+            os.kill(os.getpid(), signal.SIGINT)
+        return verify(target, draft, drafts, rng)
+
+    few: Any = {"num_drafts": 1, "method": "sampling", "num_trials": 4_000, "edge_probes": 0}
+    report = mo.audit_portfolio(stopped, **few)
+    assert report.answer() == ("FAIL" if verify is absolute else "TOO WEAK"), report.verdict
+    assert any(note.startswith("stopped by you after ") for note in report.notes)
+    calls[0] = 15_999
+    with pytest.raises(KeyboardInterrupt):  # nothing was seen
+        mo.audit_portfolio(stopped, **few)

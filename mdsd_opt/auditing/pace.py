@@ -1,0 +1,84 @@
+"""How long calls of a function under audit take, and how many of them there is time for."""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from mdsd_opt.evidence import TIME_UP
+
+#: Calls that tell how long one takes, and the fewest that are made on a law.
+TIMED, _FEWEST = 32, 32
+
+#: Seconds that an audit takes without a limit if it is known to end; else its limit; seconds until
+#: it says how far it is, where there is no terminal, and then after twice as many each time.
+_PATIENCE, _SECONDS, _SILENT = 60.0, 20.0, 15.0
+
+
+@dataclass(slots=True, eq=False)
+class Pace:
+    """Calls that were counted, and the time that is left for others, up to the `deadline`."""
+
+    deadline: float = math.inf
+    progress: bool | None = None
+    calls: int = 0
+    began: float = field(default_factory=lambda: time.perf_counter())  # whose clock tests move
+    _silent_until: float = _SILENT
+    _spent: list[float] = field(default_factory=list)  # seconds of the first calls
+    _timed: tuple[float, int] | None = None  # when these were made, and how many
+
+    def counting(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, each call of which is counted."""
+
+        @functools.wraps(function, updated=())
+        def counted(*given: Any) -> Any:
+            self.calls += 1
+            passed = time.perf_counter() - self.began
+            if passed > self._silent_until:
+                self._silent_until = 2 * passed
+                if self.progress is None and not sys.stderr.isatty():
+                    print(f"audit: {self.calls:,} calls in {passed:,.0f} s", file=sys.stderr)
+            answer = function(*given)
+            if len(self._spent) < TIMED:
+                self._spent.append(time.perf_counter() - self.began - passed)
+            return answer
+
+        return counted
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that a call takes at least: others wait for imports, or the machine's load."""
+        return sorted(self._spent)[len(self._spent) // 4] if self._spent else 0.0
+
+    @property
+    def late(self) -> bool:
+        return time.perf_counter() > self.deadline
+
+    def affordable(self, share: float, most: int) -> int:
+        """Calls for a share of the time that is left, at the function's speed."""
+        rest = max(self.deadline - time.perf_counter(), 0.0)
+        calls = share * rest / max(self.seconds, 1e-9)
+        return most if calls >= most else max(int(calls), min(most, _FEWEST))
+
+    def is_short(self, needed: int) -> bool:
+        """Whether so many calls take long; those that take minutes get a limit of time."""
+        self._timed = time.perf_counter(), self.calls
+        if math.isinf(self.deadline) and self.seconds * needed > _PATIENCE:
+            self.deadline = self.began + _SECONDS
+        return math.isfinite(self.deadline) or self.seconds * needed > _SECONDS
+
+    def time_up(self, needed: int, done: str = "") -> str:
+        """Sentence about what was left undone, and what time it takes."""
+        since, calls = self._timed or (self.began, 0)
+        pace = (time.perf_counter() - since) / max(self.calls - calls, 1)
+        needed = max(needed, self.calls)
+        seconds = math.ceil(1.2 * needed * pace / 10) * 10
+        return (
+            f"{TIME_UP}: {done}all of it needs about {needed:,} calls, {seconds / 60:,.1f} minutes "
+            f"at the speed of this function: give seconds={seconds}"
+        )
