@@ -228,7 +228,10 @@ def test_a_batch_that_takes_no_single_row_is_told_and_not_accused() -> None:
 
     report = mo.audit_chain(of_three, rng=0, batch=3, num_trials=400)
     assert report.verdict_class == "no deviation"
-    assert report.notes[0].endswith("one row: not tried, as it raised ValueError: three rows")
+    assert any(
+        note.endswith("one row: not tried, as it raised ValueError: three rows")
+        for note in report.notes
+    )
     assert {one.report.num_trials for one in report.tried} != {400}  # rows of one law
 
 
