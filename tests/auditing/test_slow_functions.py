@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -161,3 +164,39 @@ def test_ctrl_c_gives_the_verdict_on_single_decisions_so_far(verify: Any) -> Non
     calls[0] = 15_999
     with pytest.raises(KeyboardInterrupt):  # nothing was seen
         mo.audit_portfolio(stopped, **few)
+
+
+STOPPED = """
+import os, signal
+import numpy as np
+calls = 0
+
+def verify(p, q, drafts):
+    global calls
+    calls += 1
+    if calls == int(os.environ["STOPPED_AT"]):
+        os.kill(os.getpid(), signal.SIGINT)
+    for n, x in enumerate(drafts):
+        if np.random.random() * q[n, x] >= p[n, x]:
+            left = p[n] if "WRONG" in os.environ else np.maximum(p[n] - q[n], 0)
+            return [*drafts[:n], np.random.choice(left.size, p=left / left.sum())]
+    return [*drafts, np.random.choice(p.shape[1], p=p[-1])]
+"""
+
+
+@pytest.mark.parametrize(
+    ("at", "wrong", "code"), [(20, {}, 130), (3_000, {}, 3), (3_000, {"WRONG": "1"}, 1)]
+)
+def test_the_exit_code_after_ctrl_c_is_that_of_the_verdict(
+    at: int, wrong: dict[str, str], code: int, tmp_path: Path
+) -> None:
+    (tmp_path / "stopped.py").write_text(STOPPED)
+    command = "from mdsd_opt.cli import main; main()", "audit", "chain", "stopped:verify"
+    paths = {"PYTHONPATH": str(Path(mo.__file__).parents[1]), "STOPPED_AT": str(at)}
+    done = subprocess.run(
+        [sys.executable, "-c", *command], cwd=tmp_path, env={**os.environ, **paths, **wrong},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert ("stopped by you after" in done.stdout) == (code != 130)
+    assert "Traceback" not in done.stderr
