@@ -133,8 +133,7 @@ def test_options_of_all_audits_and_keywords_are_the_same(name: str) -> None:
         told.pop(timed, None)
     assert {key: by_keywords.to_dict()[key] for key in told} == told
     assert (by_options.power, by_options.detect) == (0.9, 0.9)
-    told = "unexpected keyword argument 'calls'|audit_trace takes no calls"
-    with pytest.raises((TypeError, InvalidInput), match=told):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'calls'"):
         audit(calls=3)
     with pytest.raises(InvalidInput, match="options is 3"):
         audit(options=3)
