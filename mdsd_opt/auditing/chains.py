@@ -23,6 +23,7 @@ from mdsd_opt.auditing.rows import audit_rows
 from mdsd_opt.auditing.subject import Unread, ViolationLog
 from mdsd_opt.auditing.tree_rules.rule import ChainRule
 from mdsd_opt.auditing.trial_laws import given_laws, standard_laws, wide_laws
+from mdsd_opt.base.checked import checked_integer, is_among
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.drafts import WithReplacement
@@ -127,15 +128,14 @@ def audit_chain(
         The function fails on every call, or its answers cannot be read.
     """
     for value, name, known in ((takes, "takes", TAKES), (library, "library", LIBRARIES)):
-        if value is not None and value not in known:
+        if not is_among(value, known):
             raise UnknownName.among(name, value, known)
     if not callable(verify):
         raise InvalidInput(
             f"verify is a {type(verify).__name__}: give a callable (p, q, drafts) -> tokens; "
             "audit_portfolio takes a verifier, audit_tree a rule for trees"
         )
-    if not 1 <= num_drafts <= _MOST_DRAFTS:
-        raise InvalidInput(f"num_drafts is {num_drafts!r}: give a number from 1 to {_MOST_DRAFTS}")
+    num_drafts = checked_integer(num_drafts, "num_drafts", most=_MOST_DRAFTS)
     asked = options_of(options, keywords)
     own = {"num_trials": CALLS, "edge_probes": 64, "driven_checks": 65}
     settings = budgeted(asked, rng, **own)
@@ -157,7 +157,7 @@ def audit_chain(
     if len(by_row) > 1:
         raise InvalidInput("a promise for each row goes with batch=B, for B rows")
     caller = Caller(verify, takes, library, rng, bool(batch))
-    own_laws = None if laws is None else given_laws(*laws, num_drafts + 1)
+    own_laws = None if laws is None else given_laws(laws, num_drafts + 1)
     read_at = READ_TOKENS if own_laws is None else own_laws[0].vocab_size
     try:
         rule = chain_rule("verify", caller, num_drafts, rng, read_at)

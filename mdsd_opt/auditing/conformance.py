@@ -24,6 +24,7 @@ from mdsd_opt.auditing.replay import Replay
 from mdsd_opt.auditing.subject import REFUSALS, Failure, outcome_of
 from mdsd_opt.auditing.tree_rules.rule import ChainRule
 from mdsd_opt.auditing.trial_laws import SmallLaws, edge_laws, standard_laws
+from mdsd_opt.base.checked import of_kind
 from mdsd_opt.drafts import (
     SINGLE_MODEL_SCHEMES,
     IndependentDrafts,
@@ -170,7 +171,8 @@ def parametrize_with_checks(
     except ImportError as error:
         raise MissingExtra("parametrize_with_checks needs pytest: pip install pytest") from error
     cases = []
-    for subject in map(_subject, subjects):
+    of_kind(leave_out, Collection, "leave_out", "names of checks")
+    for subject in map(_subject, of_kind(subjects, Iterable, "subjects", "a list")):
         name = getattr(subject, "name", getattr(subject, "__name__", type(subject).__name__))
         for check in _checks(subject, options):
             if repr(check) not in leave_out:

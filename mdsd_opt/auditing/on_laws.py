@@ -32,7 +32,7 @@ from mdsd_opt.auditing.verifier_audit import METHODS, audit
 from mdsd_opt.base.foreign import foreign, stoppable
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.seeds import Rng, generator_of
-from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, SchemeMaker, scheme_maker
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, SchemeMaker, checked_num_drafts, scheme_maker
 from mdsd_opt.errors import ForeignFault, InvalidInput, ProblemTooLarge, UnsupportedScheme
 from mdsd_opt.evidence import (
     LOSSLESS,
@@ -147,6 +147,7 @@ def audit_portfolio(
         The verifier fails on every call.
     """
     asked, make = options_of(options, keywords), scheme_maker(scheme)
+    num_drafts = checked_num_drafts(num_drafts)
     own = {"num_trials": CALLS, "edge_probes": 128, "driven_checks": 65}
     settings = budgeted(asked, rng, methods=METHODS, num_drafts=num_drafts, **own)
     rng = generator_of(rng)

@@ -195,12 +195,14 @@ def _long_tailed(size: int, length: int) -> WideLaws:
     return WideLaws("long tail", target, draft, length)
 
 
-def given_laws(target: Any, draft: Any, length: int) -> list[WideLaws]:
+def given_laws(laws: Any, length: int) -> list[WideLaws]:
     """Laws from logits (..., V) of one's own: consecutive rows are the places of a text.
 
     The last row stands for places that are missing. `InvalidInput` where they are no such logits.
     """
-    named = (("the target's laws", target), ("the draft's laws", draft))
+    if not isinstance(laws, list | tuple | np.ndarray) or len(laws) != 2:
+        raise InvalidInput(f"laws is {laws!r:.60}: give a pair, logits of target and draft")
+    named = zip(("the target's laws", "the draft's laws"), laws, strict=True)
     opened = (as_logits(Opened.of(side, name), None).numpy() for name, side in named)
     p, q = (
         Sampling().law(side).reshape(-1, side.shape[-1]) if side.size else side for side in opened

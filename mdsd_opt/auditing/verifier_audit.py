@@ -48,7 +48,7 @@ from mdsd_opt.auditing.subject import (
     simulation,
 )
 from mdsd_opt.base.array_types import Vector
-from mdsd_opt.base.checked import MAX_SAMPLED
+from mdsd_opt.base.checked import MAX_SAMPLED, check_truth
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.seeds import Rng, generator_of
@@ -186,6 +186,7 @@ def audit(
         asked, rng, methods=METHODS, num_trials=most, num_drafts=problem.num_drafts,
         edge_probes=_EDGE_PROBES, driven_checks=200,
     )  # fmt: skip
+    check_truth(batched=batched, lossy=lossy)
     rng, method = generator_of(rng), options.method
     costs = CostCurve.of(frontier_of(problem)) if lossy else None
     if isinstance(verify, str) and ":" in verify:

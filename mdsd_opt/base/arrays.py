@@ -217,15 +217,15 @@ _TOKENS_SUMMED = 1 << 18
 _BITS_OF_FLOATS = {1: 1 << 5, 2: 1 << 10, 4: 1 << 23, 8: 1 << 52}
 
 
-def as_logits(source: Opened, kind: str | None) -> Opened:
+def as_logits(source: Opened, kind: Any) -> Opened:
     """Rows (..., V) as logits, which they are taken for if no kind is given and they may be.
 
     Raises `InvalidInput` where there is no such kind, where they are the bits of floats, or where
     they look like probabilities, or the largest of their logarithms, and nobody said so;
     `InvalidDistribution` where they are not what they are said to be.
     """
-    if kind not in (None, *KINDS):
-        raise InvalidInput(f'kind is {kind!r}: give "logits", "logprobs" or "probs"')
+    if not (kind is None or (isinstance(kind, str) and kind in KINDS)):
+        raise InvalidInput(f'kind is {kind!r:.60}: give "logits", "logprobs" or "probs"')
     if not source.shape or 0 in source.shape:
         return _log(source) if kind == "probs" and source.library != "dask" else source
     if source.library == "dask":

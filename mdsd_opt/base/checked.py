@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from math import inf, nan
 from numbers import Real
 from operator import index
@@ -46,14 +46,16 @@ def checked_amount(name: str, value: Any) -> Any:
     raise InvalidInput(f"{name} is {value!r}: give a number of at least 0")
 
 
-def checked_integer(value: Any, name: str, least: int = 1) -> int:
-    """Value as an int; `InvalidInput` for anything else, truth values too, and below `least`."""
+def checked_integer(value: Any, name: str, least: int = 1, most: float = inf) -> int:
+    """Value as an int; `InvalidInput` for anything else, truth values too, or beyond its ends."""
     try:
         number = least - 1 if isinstance(value, bool) else index(value)
     except TypeError:
         number = least - 1
     if number < least:
         raise InvalidInput(f"{name} is {value!r}: give an integer of at least {least}")
+    if number > most:
+        raise InvalidInput(f"{name} is {number:.3g}: give an integer of at most {most:,}")
     return number
 
 
@@ -68,6 +70,18 @@ def of_kind(value: Any, kind: type[T], name: str, wanted: str) -> T:
     if isinstance(value, kind):
         return value
     raise InvalidInput(f"{name} is a {type(value).__name__}: give {wanted}")
+
+
+def is_among(value: Any, known: Container[str]) -> bool:
+    """Whether an option is left out, as None, or one of some words."""
+    return value is None or (isinstance(value, str) and value in known)
+
+
+def check_function(**functions: Any) -> None:
+    """Raise `InvalidInput` unless each of some arguments, by their names, can be called."""
+    for name, value in functions.items():
+        if not callable(value):
+            raise InvalidInput(f"{name} is {value!r:.60}: give a function")
 
 
 def check_truth(**options: Any) -> None:

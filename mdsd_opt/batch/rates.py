@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeGuard, Unpack
 
+from mdsd_opt.base.checked import is_among
 from mdsd_opt.base.keywords import by_place, renamed
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.base.seeds import Rng, drawn_seed
@@ -120,8 +121,8 @@ def acceptance_rates(
 
 def check_device(device: str | None) -> None:
     """Raise `InvalidInput` unless this is a place to compute; "cuda" is another word for "gpu"."""
-    if device not in (None, "cpu", "gpu", "cuda"):
-        raise InvalidInput(f'device is {device!r}: give None, "cpu", "gpu" or "cuda"')
+    if not is_among(device, ("cpu", "gpu", "cuda")):
+        raise InvalidInput(f'device is {device!r:.60}: give None, "cpu", "gpu" or "cuda"')
 
 
 def is_several(num_drafts: Any) -> TypeGuard[Iterable[int]]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from mdsd_opt.base.checked import check_counts, checked_integer
+from mdsd_opt.base.checked import check_counts, check_function, checked_integer, of_kind
 from mdsd_opt.base.keywords import renamed
 from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.cddlib_checks.child import DEFAULT_MEMORY, OutOfBudget, run_in_child
@@ -164,9 +164,11 @@ def check_condition(
     """
     v, k = checked_size(vocab_size, num_drafts)
     _check_budget(timeout, memory)
-    if scheme.replace("-", "_") not in SCHEMES:
+    if progress is not None:
+        check_function(progress=progress)
+    if of_kind(scheme, str, "scheme", "its name").replace("-", "_") not in SCHEMES:
         raise UnknownName.among("draft scheme", scheme, SCHEMES)
-    claimed = parse_inequalities(inequalities, v)
+    claimed = parse_inequalities(of_kind(inequalities, Iterable, "inequalities", "a list"), v)
     drafts = drafts_for(scheme.replace("-", "_"), v, k, draft)
     require(engine)
     job = Job("claimed polytope", claimed_condition, {"drafts": drafts, "claimed": claimed})

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Protocol
 
+from mdsd_opt.base.checked import checked_integer, of_kind
 from mdsd_opt.cddlib_checks import rule_bounds
 from mdsd_opt.cddlib_checks.draft_laws import exact_number
 from mdsd_opt.cddlib_checks.law_search import Law, optimum
@@ -100,6 +101,10 @@ class Fractions:
         return max(values)
 
 
+#: Most tokens of laws that a claim is read with.
+_MOST_SIZE = 1000
+
+
 @dataclass(frozen=True, slots=True)
 class TextClaim:
     """Claim about a target p and a draft q, read from text; called with both it returns a Fraction.
@@ -115,7 +120,12 @@ class TextClaim:
     conclusion: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        premise, implies, conclusion = self.text.rpartition(" implies ")
+        checked_integer(self.vocab_size, "vocab_size", most=_MOST_SIZE)
+        if self.given is not None:
+            of_kind(self.given, TextClaim, "given", "another claim")
+        premise, implies, conclusion = of_kind(
+            self.text, str, "text", "a claim such as 'rrs(2) <= optimal(2)'"
+        ).rpartition(" implies ")
         object.__setattr__(self, "conclusion", conclusion)
         if implies:
             also = f"({premise}) and ({self.given.text})" if self.given else premise

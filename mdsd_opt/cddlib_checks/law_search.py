@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.checked import check_counts
+from mdsd_opt.base.checked import check_counts, check_function, checked_integer
 from mdsd_opt.base.keywords import renamed
 from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.cddlib_checks.draft_laws import require_written
@@ -48,6 +48,9 @@ _MOST_TOKENS = 12
 
 #: Largest weight that is drawn.
 _MOST_WEIGHT = 9
+
+#: Most tokens, and most laws, of random trials.
+_MOST_SIZE = 1000
 
 #: Number of random laws from which an ascent begins, how often each doubles its denominators, and
 #: how many laws all of them try for each random one.
@@ -285,7 +288,10 @@ def laws_tried(
 
     Its ascents try up to so many laws for each random one.
     """
-    check_counts(vocab_size=vocab_size, num_laws=num_laws, trials=trials)
+    check_function(claim=claim)
+    check_counts(trials=trials)
+    for name, count in (("vocab_size", vocab_size), ("num_laws", num_laws)):
+        checked_integer(count, name, most=_MOST_SIZE)
     seed = drawn_seed(rng)
     instances, nearest = 0, list[tuple[Fraction, int, Weights]]()
     for trial in range(1, trials + 1):

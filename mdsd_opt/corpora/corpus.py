@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mdsd_opt._version import __version__
+from mdsd_opt.base.checked import checked_names, of_kind
 from mdsd_opt.base.files import atomic_write, file_sha256, file_size, path_of, read_json, unreadable
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.corpora.rates import combinations
+from mdsd_opt.drafts import checked_num_drafts
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 
 
@@ -59,7 +61,10 @@ class RatesConfig:
         filters = self.top_k, self.top_p, self.min_p
         of_both = Sampling.of_both  # checks them
         of_both(self.temperature, self.draft_temperature, *filters, joint=self.joint)
-        combinations(self.schemes, self.verifiers, self.num_drafts)
+        for name in ("schemes", "verifiers"):
+            checked_names(getattr(self, name), name)
+        ks = of_kind(self.num_drafts, Iterable, "num_drafts", "several in a tuple")
+        combinations(self.schemes, self.verifiers, [*map(checked_num_drafts, ks)])
 
     @classmethod
     def of(

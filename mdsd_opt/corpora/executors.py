@@ -143,7 +143,7 @@ def check_executor(executor: Any, placement: Placement) -> None:
         if placement != Placement():
             raise InvalidInput("workers and address are for executors by name: leave them out")
         return
-    if executor not in EXECUTORS:
+    if not isinstance(executor, str) or executor not in EXECUTORS:
         raise UnknownName.among("executor", executor, EXECUTORS)
     if library := _LIBRARIES.get(executor):
         try:

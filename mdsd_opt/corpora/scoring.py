@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.checked import of_kind
+from mdsd_opt.base.files import path_of
 from mdsd_opt.base.files.arrays import missing_array, read_safetensors, write_safetensors
 from mdsd_opt.base.files.logits import load_logits
 from mdsd_opt.corpora.corpus import RatesConfig, identity, require_sum
@@ -69,6 +71,8 @@ def score_shard(
         The shard is broken, has another sum, or holds rows that are no logits; the message says
         where.
     """
+    path_in, path_out = path_of(path_in, "path_in"), path_of(path_out, "path_out")
+    of_kind(config, RatesConfig, "config", "a RatesConfig")
     if load_rates(path_in, path_out, config, sha256) is not None:
         return False
     shard = identity(path_in)

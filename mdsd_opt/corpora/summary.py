@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt import verifiers
 from mdsd_opt.base.arrays import weighted_count
+from mdsd_opt.base.checked import checked_integer, of_kind, real
 from mdsd_opt.base.files import unreadable
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.corpora.corpus import Corpus, RatesConfig, VerifiedShards, open_corpus
@@ -223,12 +224,13 @@ def score_corpus(
     whose result was there before.
     """
     placement = placement or Placement()
-    if placement.workers is not None and placement.workers < 1:
-        raise InvalidInput(f"workers is {placement.workers}: give at least 1")
-    if not placement.rank_timeout > 0:
+    if placement.workers is not None:
+        checked_integer(placement.workers, "workers")
+    if not real(placement.rank_timeout) > 0:
         raise InvalidInput(
-            f"rank_timeout (--rank-timeout) is {placement.rank_timeout:g}: give seconds above 0"
+            f"rank_timeout (--rank-timeout) is {placement.rank_timeout!r:.60}: give seconds above 0"
         )
+    of_kind(config, RatesConfig, "config", "a RatesConfig")
     check_executor(executor, placement)
     corpus = open_corpus(folder)
     verified = verified or VerifiedShards()

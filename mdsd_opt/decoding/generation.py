@@ -11,11 +11,12 @@ from functools import partial
 from typing import Any, Unpack
 
 from mdsd_opt.base.array_types import Text
-from mdsd_opt.base.checked import checked_integer
+from mdsd_opt.base.checked import checked_integer, of_kind
 from mdsd_opt.base.sampling import Sampling, SamplingKeywords
 from mdsd_opt.base.seeds import Rng, drawn_seed, generator_of
 from mdsd_opt.decoding.draft_objects import FeatureFeed
 from mdsd_opt.decoding.growth import Growth, growth_of
+from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.decoding.step_laws import (
     DeviceLaws,
     HostLaws,
@@ -289,7 +290,10 @@ def generate_batch(
 def require_room(target: Any, draft: Any, prompts: Sequence[Sequence[int]]) -> None:
     """Raise `InvalidInput` for the first prompt that is empty or fills the models' context."""
     context = _context_length(target, draft)
-    for n, prompt in enumerate(prompts, start=1):
+    for model in (target, draft):
+        tree_logits(model)
+    for n, prompt in enumerate(of_kind(prompts, Collection, "prompts", "token ids"), start=1):
+        of_kind(prompt, Collection, "the prompt", "token ids")
         name = "the prompt" if len(prompts) == 1 else f"prompt {n} of {len(prompts)}"
         if len(prompt) == 0:
             raise InvalidInput(f"{name} is empty: give at least one token")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.array_types import Law
+from mdsd_opt.base.checked import check_function, of_kind
 from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.decoding.place_rates import PRIOR_VISITS, RunningRates, measured_rates
 from mdsd_opt.drafts import SchemeMaker, WithoutReplacement, scheme_maker
@@ -329,8 +330,9 @@ def grow_by_acceptance(
     InvalidInput
         The rates are for fewer drafts than the nodes have.
     """
-    rng = generator_of(rng)
-    return _grown(model, tree, scheme_maker(scheme), rng, _forecast_values(tree))
+    check_function(model=model)
+    values = _forecast_values(of_kind(tree, DynamicTree, "tree", "a DynamicTree"))
+    return _grown(model, tree, scheme_maker(scheme), generator_of(rng), values)
 
 
 def _forecast_values(tree: DynamicTree) -> dict[Place, Law]:

@@ -24,7 +24,7 @@ def by_position(laws: Floats) -> DraftModel:
     laws : ndarray, shape (L, V)
         Laws as probabilities; the first is of the next token. Trees have up to L levels.
     """
-    rows = np.asarray(laws)
+    rows = floats(laws, "laws")
     return lambda texts: rows[[len(text) for text in texts]]
 
 

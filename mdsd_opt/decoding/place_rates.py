@@ -10,12 +10,19 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import to_numpy
-from mdsd_opt.base.checked import check_counts, floats
+from mdsd_opt.base.checked import checked_integer, floats
 from mdsd_opt.base.keywords import by_place
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.trees import Node, RateTable, initial_rates, rates_from_alphas
+from mdsd_opt.trees import (
+    MAX_TABLE,
+    Node,
+    RateTable,
+    checked_rates,
+    initial_rates,
+    rates_from_alphas,
+)
 from mdsd_opt.verifiers import Verifier
 
 #: Number of visits that the table before any observation counts for.
@@ -60,7 +67,7 @@ def place_rates(
     ndarray, shape (K + 1, K)
         [k, j] for place j, from 0, of k drafts; zero for j >= k.
     """
-    check_counts(max_drafts=max_drafts)
+    checked_integer(max_drafts, "max_drafts", most=MAX_TABLE)
     pair = Logits.of(target_logits, draft_logits, options)
     _, alphas = _mean_rates(pair, max_drafts, scheme, verifier, num_threads=num_threads)
     return rates_from_alphas(alphas)
@@ -192,6 +199,7 @@ class RunningRates:
     """
 
     def __init__(self, table: RateTable) -> None:
+        table = checked_rates(table)
         self._visits = np.full(len(table), PRIOR_VISITS)
         self._passes = PRIOR_VISITS * table
 

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.checked import checked_tolerance
+from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.checked import check_truth, checked_tolerance
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts import checked_num_drafts
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, SolverError
@@ -127,6 +128,7 @@ def blind_bound(
     from scipy import sparse
     from scipy.optimize import linprog
 
+    check_truth(inclusion=inclusion)
     p, c, num_drafts = _opened(targets, weights, num_drafts)
     (count, v), k = p.shape, min(num_drafts, p.shape[1])
     if inclusion:
@@ -159,7 +161,7 @@ def blind_bound(
 
 
 def _opened(targets: Any, weights: Any, num_drafts: int) -> tuple[Floats, Floats, int]:
-    rows = np.asarray(targets)
+    rows = to_numpy(targets, "targets")
     if rows.ndim != 2 or not rows.size:
         raise InvalidInput(f"targets of shape {rows.shape}: give one row a target, shape (C, V)")
     k = checked_num_drafts(num_drafts)

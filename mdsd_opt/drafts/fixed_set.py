@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from fractions import Fraction
 from functools import cached_property
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers
-from mdsd_opt.base.checked import checked_integer
+from mdsd_opt.base.checked import checked_integer, of_kind
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import (
     DraftScheme,
@@ -292,7 +292,8 @@ class FixedPlusDrafts(HoldsFixed):
 
     def __init__(self, tokens: Sequence[int], drafts: DraftScheme) -> None:
         self.vocab_size = checked_draft_scheme(drafts).vocab_size
-        fixed = [checked_integer(token, "a fixed token", 0) for token in tokens]
+        given = of_kind(tokens, Iterable, "tokens", "ids in a list")
+        fixed = [checked_integer(token, "a fixed token of tokens", 0) for token in given]
         if len({*fixed}) < len(fixed):
             raise InvalidInput(f"the fixed tokens {fixed} are not distinct")
         if max(fixed, default=0) >= self.vocab_size:

@@ -11,6 +11,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.checked import check_truth, checked_names
 from mdsd_opt.base.frames import document
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.base.long_runs import progress_bar
@@ -262,6 +263,7 @@ def compare_draft_schemes(
     >>> compared.rates[0].scheme
     'without_replacement, draft temperature x 1.4'
     """
+    check_truth(best_temperature=best_temperature, inclusion=inclusion)
     pair = Logits.of(target_logits, draft_logits, options)
     pair.require_open_draft(apart=True)
     if best_temperature:
@@ -273,7 +275,7 @@ def compare_draft_schemes(
             "Draft fewer tokens, or name some schemes."
         )
     ways = _ways(num_drafts)
-    names = [*ways] if schemes is None else [*schemes]
+    names = [*ways] if schemes is None else checked_names(schemes, "schemes")
     for name in names:
         if name not in ways:
             if name not in SINGLE_MODEL_SCHEMES and ":" not in name:

@@ -16,6 +16,7 @@ from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.checked import check_confidence, checked_integer, floats, of_kind
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.drafts import checked_scheme
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import MeanInterval
 from mdsd_opt.planning.draft_search import DraftRows, Rated, ranking
@@ -189,6 +190,7 @@ def best_draft_filter(
     (2, 0.75)
     """
     checked_integer(num_drafts, "num_drafts")
+    drafts = checked_scheme(drafts)
     check_confidence(confidence)
     pair = Logits.of(target_logits, draft_logits, options)
     pair.require_open_draft()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, Unpack
 
 import numpy as np
 
-from mdsd_opt.base.checked import checked_integer
+from mdsd_opt.base.checked import checked_integer, of_kind
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.errors import InvalidInput
@@ -112,7 +112,10 @@ def audit_tokens(
     """
     began = time.perf_counter()
     options = TokenOptions(**keywords)
-    request = Request(sampling=sampling or Sampling(), logprobs=options.logprobs, promise=promise)
+    setting = of_kind(
+        Sampling() if sampling is None else sampling, Sampling, "sampling", "a Sampling"
+    )
+    request = Request(sampling=setting, logprobs=options.logprobs, promise=promise)
     num_first = checked_integer(num_first, "num_first", 0)
     counts = {"drafted": drafted, "accepted": accepted}
     given = {name: checked_integer(x, name, 0) for name, x in counts.items() if x is not None}
@@ -132,6 +135,7 @@ def audit_tokens(
     else:
         if tokens is None:
             raise InvalidInput("tokens are missing: give those of each text, or a file that has")
+        of_kind(tokens, Iterable, "tokens", "those of each text")
         for number, (text, its_laws, its_drafts) in enumerate(_texts(laws, tokens, draft)):
             prompt = [] if prompts is None else prompts[number]
             name = None if prompts is not None else _name_of(its_laws)

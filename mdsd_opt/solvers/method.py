@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 
+from mdsd_opt.base.checked import check_function, of_kind
 from mdsd_opt.drafts import product_form, readable
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import Found, TransportProblem
@@ -46,7 +47,8 @@ class Method:
     loads: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        if not self.name:
+        check_function(solve=self.solve)
+        if not of_kind(self.name, str, "name", "a string"):
             object.__setattr__(self, "name", getattr(self.solve, "__name__", ""))
 
     @property

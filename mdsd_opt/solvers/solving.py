@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mdsd_opt.base.checked import checked_amount, checked_tolerance
+from mdsd_opt.base.checked import check_truth, checked_amount, checked_tolerance
 from mdsd_opt.base.foreign import foreign, stopped_after
 from mdsd_opt.base.long_runs import told_after
 from mdsd_opt.drafts import product_form
@@ -87,6 +87,7 @@ def solve(
     SolverError
         A solver failed, or a method of your own was stopped at the limit.
     """
+    check_truth(verbose=verbose)
     if tolerance is not None:
         options["tolerance"] = checked_tolerance("tolerance", tolerance)
     options |= {} if time_limit is None else {"time_limit": time_limit}

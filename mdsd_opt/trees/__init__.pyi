@@ -27,9 +27,11 @@ from .rules.published import PublishedRule as PublishedRule, published_rules as 
 from .rules.race import Race as Race
 from .rules.top_down import TopDown as TopDown
 from .topology import (
-    MAX_DEPTH as MAX_DEPTH, AutoTree as AutoTree, DynamicTree as DynamicTree, Place as Place,
+    MAX_DEPTH as MAX_DEPTH, MAX_TABLE as MAX_TABLE, AutoTree as AutoTree,
+    DynamicTree as DynamicTree, Place as Place,
     PlannedTree as PlannedTree, RateTable as RateTable, Topology as Topology,
     Tree as Tree, ValuedTopology as ValuedTopology, balanced as balanced, chain as chain,
+    checked_rates as checked_rates,
     expected_accepted as expected_accepted, initial_rates as initial_rates, k_ary as k_ary,
     parse_topology as parse_topology, place_values as place_values, rates_among as rates_among,
     rates_from_alphas as rates_from_alphas, sparse as sparse, valued as valued,

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats, Integers, Law, Text
+from mdsd_opt.base.checked import check_function, of_kind
 from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.drafts import DraftScheme, SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
@@ -223,6 +224,7 @@ def settle(root: Node) -> None:
 
 def set_targets(root: Node, laws: Callable[[Text], Floats]) -> Node:
     """Give every node of a tree its target law, and return the root."""
-    for node in root.walk():
+    check_function(laws=laws)
+    for node in of_kind(root, Node, "root", "what grow returns").walk():
         node.target = laws(node.tokens)
     return root

@@ -36,6 +36,9 @@ Rates = RateTable | Callable[[Floats], RateTable]
 #: Most levels of a tree; no model reads its drafts as far ahead.
 MAX_DEPTH = 1000
 
+#: Most drafts of a node in a table of rates.
+MAX_TABLE = 10_000
+
 #: Most drafts of a tree that is built.
 _MOST_NODES = 200_000
 
@@ -77,7 +80,9 @@ class Topology:
     merges: bool = False
 
     def __post_init__(self) -> None:
+        of_kind(self.num_drafts, Mapping, "num_drafts", "the number of drafts by place")
         for place, count in self.num_drafts.items():
+            of_kind(place, tuple, "a place of num_drafts", "ranks of drafts, as ()")
             checked_integer(count, f"the number of drafts at the node {place}")
             if place and self.num_drafts.get(place[:-1], 0) <= place[-1]:
                 raise InvalidInput(f"the node {place} is named, but its parent has no such draft")
@@ -297,7 +302,7 @@ def initial_rates(max_drafts: int, first: float = 0.75) -> RateTable:
     ndarray, shape (max_drafts + 1, max_drafts)
         :math:`\alpha_{j+1} - \alpha_j` at [k, j], j < k; zero elsewhere.
     """
-    checked_integer(max_drafts, "max_drafts", 0)
+    checked_integer(max_drafts, "max_drafts", 0, MAX_TABLE)
     check_confidence(first, "first")
     return rates_from_alphas(-np.expm1(np.arange(1.0, max_drafts + 1) * np.log1p(-first)))
 

@@ -15,7 +15,7 @@ from typing import NamedTuple, overload
 import numpy as np
 
 from mdsd_opt.base.array_types import Vector
-from mdsd_opt.base.checked import checked_integer, of_kind
+from mdsd_opt.base.checked import checked_integer, is_among, of_kind
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement, checked_num_drafts
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
@@ -70,6 +70,10 @@ class _Case(NamedTuple):
     draft: Vector
     proven: bool = True
     attained: bool = True
+
+
+#: Most levels of a tree: its instances are written out text by text.
+_MOST_LEVELS = 10_000
 
 
 @overload
@@ -134,18 +138,18 @@ def worst_case(
                 if kind == "with_replacement" and name in ("optimal", "rrs", "kseq")}  # fmt: skip
         shares = {name: case.least_share or 0.0 for name, case in down.items()}
         shares["naive_target"] = 0.0
-        if rule not in (*RULES_FOR_TREES, *shares) or drafts not in (None, "with_replacement"):
+        if rule not in (*RULES_FOR_TREES, *shares) or not is_among(drafts, ("with_replacement",)):
             raise InvalidInput(
                 f"of several levels no worst case is known of the rule {rule!r} with "
                 f"drafts={drafts!r}: there are {', '.join((*shares, *RULES_FOR_TREES))}, with "
                 "replacement"
             )
-        return worst_tree(rule, k, checked_integer(levels, "levels", 2), shares)
+        return worst_tree(rule, k, checked_integer(levels, "levels", 2, _MOST_LEVELS), shares)
     if rule in RULES_FOR_TREES:
         raise InvalidInput(f"{rule!r} is a rule for trees: give levels=2 or more")
     known = [scheme for name, scheme in WORST_CASES if name == rule]
     scheme = next(iter(known), None) if drafts is None else drafts
-    if scheme not in known:
+    if scheme is None or not is_among(scheme, known):
         have = ", ".join(f"{name!r} ({scheme})" for name, scheme in WORST_CASES)
         raise InvalidInput(
             f"no worst case is known of the rule {rule!r} with drafts={drafts!r}: there are {have}"

@@ -18,26 +18,20 @@ from mdsd_opt import batch, corpora, decoding, formats
 from mdsd_opt.errors import MdsdError
 from mdsd_opt.trees import balanced, sparse
 
-#: Doors that do not refuse all of it yet, or whose refusals take more work than a test may.
+#: Doors that are not held, and why.
 OPEN = {
-    "mo.FixedPlusDrafts", "mo.Logits", "mo.acceptance_rates", "mo.advise_from_counts", "mo.audit",
-    "mo.audit_chain", "mo.audit_portfolio", "mo.audit_text", "mo.audit_tokens", "mo.audit_tree",
-    "mo.best_draft_filter", "mo.best_draft_temperature", "mo.check_tree_rule",
-    "mo.compare_draft_schemes", "mo.inclusion_bound", "mo.load_trace",
-    "mo.parametrize_with_checks", "mo.relaxed_rates", "mo.softmax", "mo.solve",
-    "mo.text_stability", "mo.worst_case", "batch.DecisionsPlan", "batch.verify_batch",
-    "cddlib_checks.TextClaim", "cddlib_checks.check", "cddlib_checks.check_condition",
-    "cddlib_checks.conjectures", "cddlib_checks.search", "cddlib_checks.search_laws",
-    "corpora.RatesConfig", "corpora.corpus_rates", "corpora.score_shard", "decoding.PromptLookup",
-    "decoding.RunningRates", "decoding.best_first", "decoding.blind_bound", "decoding.by_position",
-    "decoding.confidence_rates", "decoding.custom_generate", "decoding.generate",
-    "decoding.generate_batch", "decoding.generate_steps", "decoding.grow_by_acceptance",
-    "decoding.place_rates", "decoding.shared_law", "decoding.tree_logits", "decoding.Topology",
-    "decoding.get_rule", "decoding.initial_rates", "decoding.set_targets", "engines.audit_engine",
-    "engines.names", "plots.advice", "plots.bench", "plots.draft_filters", "plots.plan",
-    "plots.rates", "plots.stability", "serving.draft_tree", "serving.greedy_drafts",
-    "serving.rows_of_children", "serving.verify_tree", "serving.verify_tree_of_draws",
-    "solvers.Method", "tree_audit.TableModel",
+    # audits and checks of a function that is right: more calls than refusing takes
+    "mo.audit_chain", "mo.audit_portfolio", "mo.audit_text", "mo.audit_tree", "mo.check_tree_rule",
+    "mo.assert_lossless", "cddlib_checks.check_condition", "cddlib_checks.search_laws",
+    "cddlib_checks.prove_laws", "cddlib_checks.search_tables",
+    # they load torch or matplotlib, which take more memory and calls than the process has
+    "decoding.custom_generate", "serving.draft_tree", "serving.greedy_drafts",
+    "serving.rows_of_children",
+    # results of the package are drawn, and anything else ends in an AttributeError
+    "plots.advice", "plots.bench", "plots.draft_filters", "plots.plan", "plots.rates",
+    "plots.stability",
+    # ragged lists end in NumPy's error
+    "mo.advise_from_counts",
 }  # fmt: skip
 
 #: Those that are asked with every run of the tests; all that are not open, with the slow ones.

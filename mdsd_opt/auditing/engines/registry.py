@@ -19,6 +19,7 @@ from mdsd_opt.auditing.engines.adapters import ADAPTERS
 from mdsd_opt.auditing.engines.engine import Adapter, Engine
 from mdsd_opt.auditing.trees import TableModel, TreeAuditReport, audit_tree
 from mdsd_opt.auditing.verifier_audit import audit
+from mdsd_opt.base.checked import of_kind
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.keywords import renamed
 from mdsd_opt.base.registry import Registry
@@ -193,7 +194,7 @@ def audit_engine(engine: Engine, rng: Rng = 0, seconds: float | None = None) -> 
         A limit for whole texts, which the report names where it is reached: calls are the budget.
     """
     began = time.perf_counter()
-    tree, scheme = engine.drafted
+    tree, scheme = of_kind(engine, Engine, "engine", "one of engines.get(name)").drafted
     seed = drawn_seed(rng)
     target, draft = (TableModel(_VOCAB_SIZE, table) for table in _TABLES)
     problem = TransportProblem(_TARGET, scheme_maker(scheme)(np.array(_DRAFT), tree.drafts_at(())))

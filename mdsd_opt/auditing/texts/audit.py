@@ -172,7 +172,7 @@ def audit_text(
     settings = budgeted(asked, rng, num_trials=21_000, driven_checks=500)
     length, promises = int(length), both_sides(promise)
     if laws is not None:
-        wide = given_laws(*laws, length)
+        wide = given_laws(laws, length)
     else:
         wide = wide_laws(length, _WIDE_SIZES if vocab_sizes is None else vocab_sizes)
     audit = _TextAudit(generate, generator_of(rng), length, library, settings, promises)

@@ -68,7 +68,7 @@ def get_rule(name: str) -> TreeRule:
     InvalidInput
         What ``"module:attribute"`` names is neither.
     """
-    entry = RULES.get(_SHORT.get(name, name))
+    entry = RULES.get(_SHORT.get(str(name), name))
     rule: TreeRule = TopDown(name) if entry is TopDown else entry
     return rule
 
