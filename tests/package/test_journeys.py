@@ -65,7 +65,7 @@ def test_a_paper_gets_a_table_a_figure_and_a_counterexample(folder: Path, run_cl
 
 def test_a_new_solver_is_certified_and_benchmarked(folder: Path, run_cli: Any) -> None:
     pytest.importorskip("matplotlib")
-    page = (DOCS / "plug-ins.md").read_text().partition("## A solver\n")[2]
+    page = (DOCS / "solvers.md").read_text().partition("## Your own solver\n")[2]
     source = re.search(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert source is not None
     code = (
@@ -81,7 +81,7 @@ def test_a_new_solver_is_certified_and_benchmarked(folder: Path, run_cli: Any) -
     (row,) = json.loads(done.stdout)["methods"]
     assert row["valid"]
     assert row["acceptance_rate"] == pytest.approx(0.86)
-    on_sizes, on_files, again = commands("plug-ins.md", "A solver")
+    on_sizes, on_files, again = commands("solvers.md", "Your own solver")
     for command in (on_sizes, on_files):
         done = run_cli(*command, "--json")
         assert done.returncode == 0, done.stderr
