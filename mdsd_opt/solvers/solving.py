@@ -116,7 +116,7 @@ def _run(problem: TransportProblem, method: Method, options: dict[str, Any]) -> 
             importlib.import_module(module)
     start, compiled = time.perf_counter(), _seconds_compiled()
     subject = f"method {method.name!r}"
-    with told_after(_LONG if limit is None else None, _waits(problem, method.name)):
+    with told_after(_LONG if limit is None else None, _waits(problem, method)):
         if own:
             outcome = method.solve(problem, **options)
         else:
@@ -170,11 +170,10 @@ def _plan_by(problem: TransportProblem, found: Found) -> str:
     return "full_lp" if found.plan is None and few and full_lp.needs(problem).fit else ""
 
 
-def _waits(problem: TransportProblem, method: str) -> str:
-    return (
-        f"mdsd_opt: {method} is solving V={problem.vocab_size:,}, K={problem.num_drafts:,} without "
-        "a time_limit, with which it would end with bounds"
-    )
+def _waits(problem: TransportProblem, method: Method) -> str:
+    size = f"V={problem.vocab_size:,}, K={problem.num_drafts:,}"
+    ends = ": with a time_limit it ends with bounds" if "time_limit" in method.options else ""
+    return f"mdsd_opt: {method.name} is still at work on {size}{ends}"
 
 
 def _seconds_compiled() -> float:

@@ -108,6 +108,6 @@ def test_a_long_wait_without_a_limit_is_told(
 
     mo.solve(problem(5, 2), slow)
     told = capfd.readouterr().err.splitlines()
-    assert told[0].startswith("mdsd_opt: slow is solving V=5, K=2 without a time_limit")
+    assert told[0].startswith("mdsd_opt: slow is still at work on V=5, K=2")
     mo.solve(problem(5, 2), slow, time_limit=9)
     assert not capfd.readouterr().err
