@@ -23,7 +23,7 @@ ROOT = TESTS.parent
 FILES = sorted(TESTS.rglob("*.py"))
 
 #: What `make test` installs beside the package itself.
-INSTALLED = {"cdd", "dask", "httpx", "matplotlib", "ml_dtypes", "pty"}
+INSTALLED = {"cdd", "cvxpy", "dask", "httpx", "matplotlib", "ml_dtypes", "pty", "scs"}
 
 
 #: How a text tells that a number is one of a clock.

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
+from scipy.optimize import linprog
 from support import oracles
 from support.known_problems import known_problems
 from support.loops import of_each
@@ -22,8 +23,6 @@ from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, Unsuppor
 from mdsd_opt.solvers import LinearProgramme, linear_programme
 from mdsd_opt.solvers.export import FORMS
 from mdsd_opt.solvers.linear_programmes import names_of
-
-linprog = pytest.importorskip("scipy.optimize").linprog
 
 #: Those of the optimum, whatever the drafts.
 OF_ALL = ("primal", "dual", "tuples")
