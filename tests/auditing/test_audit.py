@@ -314,13 +314,13 @@ def test_exceptions_on_some_drafts_are_violations() -> None:
 
 
 def test_a_callable_that_always_fails_is_no_verifier() -> None:
-    def two_arguments(target: Any, draft: Any) -> int:
-        return 0
+    def raises(*given: Any) -> int:
+        raise TypeError(len(given))
 
     with pytest.raises(InvalidInput, match=r"every call.*TypeError.*target, draft, drafts, rng"):
-        mo.audit(two_arguments, PROBLEM, 0, 100)
+        mo.audit(raises, PROBLEM, 0, 100)
     with pytest.raises(InvalidInput, match=r"batch of drafts of shape \(100, 2\).*TypeError"):
-        mo.audit(two_arguments, PROBLEM, 0, 100, batched=True)
+        mo.audit(raises, PROBLEM, 0, 100, batched=True)
     with pytest.raises(InvalidInput, match=r"shape \(3,\) for drafts of shape \(100, 2\)"):
         mo.audit(lambda *_: np.zeros(3, int), PROBLEM, 0, 100, batched=True)
 

@@ -148,7 +148,7 @@ def absolute(target: Any, draft: Any, drafts: Any, rng: Any) -> int:
 
 
 @pytest.mark.parametrize("verify", [one_token, absolute])
-def test_ctrl_c_gives_the_verdict_on_single_decisions_so_far(verify: Any) -> None:
+def test_ctrl_c_gives_the_verdict_on_single_decisions_so_far(verify: Any, clock: Clock) -> None:
     calls = [0]
 
     def stopped(target: Any, draft: Any, drafts: Any, rng: Any) -> int:

@@ -25,7 +25,8 @@ def test_an_optimum_that_cut_and_flow_disagree_on_is_not_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     problem = mo.TransportProblem([0.5, 0.5], mo.WithReplacement([0.25, 0.75], 2))
-    monkeypatch.setattr(law_search, "exact_acceptance", lambda p, law: Fraction(1, 3))
+    plan = [((0,), 0, Fraction(1, 3))]
+    monkeypatch.setattr(law_search, "exact_plan", lambda p, law: plan)
     with pytest.raises(SolverError, match="flow 1/3 differ"):
         optimum(problem)
 

@@ -201,7 +201,7 @@ def test_a_set_is_measured_and_saved_in_several_forms(tmp_path, run_cli):
     assert "performance profiles" in done.stdout
     saved = {path.suffix: path.read_bytes() for path in (tmp_path / "all").iterdir()}
     assert saved[".pdf"].startswith(b"%PDF")
-    assert rb"\caption{performance profiles" in saved[".tex"]
+    assert rb"\caption{Performance profiles" in saved[".tex"]
     assert b"performance profiles" in saved[".html"]
     assert len(json.loads(saved[".json"])["records"]) == 30
     assert saved[".csv"].count(b" independent,") == 10

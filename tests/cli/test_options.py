@@ -111,6 +111,7 @@ ARGUMENTS = {
     "capture": ["--target", "t", "--draft", "d", "--out", "o", "--prompts", "p", "--rates-only"],
     "decode": ["--target", "t", "--draft", "d", "--prompt", "p"],
     "plan": ["logits.npz"],
+    "prove": ["p0 >= 0", "--vocab-size", "2"],
     "relax": ["logits.npz"],
     "stability": ["logits.npz"],
     "reproduce": ["khisti2025", "logits.npz"],

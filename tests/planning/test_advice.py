@@ -73,7 +73,7 @@ def test_costs_that_fall_do_not_fall_beyond_what_was_measured():
         ({"batch_size": 0}, "batch_size is 0"),
         ({"draft_passes": -1}, "draft_passes is -1"),
         ({"max_drafts": 0}, "max_drafts is 0"),
-        ({"schemes": "greedy"}, "unknown draft scheme 'g'"),
+        ({"schemes": "gready"}, "unknown draft scheme 'gready'"),
         ({"max_drafts": 65}, "max_drafts is 65"),
         ({"max_drafts": 2.5}, "max_drafts is 2.5: give an integer"),
         ({"sequence": [0]}, "sequence has 1 entries"),
