@@ -30,7 +30,6 @@ COMMANDS = {
     "solve": ["solve {problem}", "solve {problem} --method full_lp"],
     "plan": ["plan --nodes 4 -k 2", "plan --nodes 3 -k 1 --temperature 0.7"],
     "relax": ["relax -k 2", "relax -k 1 --temperature 0.7"],
-    "stability": ["stability", "stability --temperature 0"],
     "check": [
         "check without_replacement_dominates --vocab-size 3 -k 2",
         "check acceptance_one --vocab-size 3 -k 2",

@@ -20,10 +20,7 @@ from .batch import (
     AcceptanceInterval as AcceptanceInterval, acceptance_interval as acceptance_interval,
     acceptance_rates as acceptance_rates, relaxed_rates as relaxed_rates,
 )
-from .corpora import (
-    AcceptedRate as AcceptedRate, TextStability as TextStability,
-    accepted_rates as accepted_rates, text_stability as text_stability,
-)
+from .corpora import AcceptedRate as AcceptedRate, accepted_rates as accepted_rates
 from .drafts import (
     DraftSetLaw as DraftSetLaw, FixedPlusDrafts as FixedPlusDrafts,
     GreedyDrafts as GreedyDrafts, IndependentDrafts as IndependentDrafts,

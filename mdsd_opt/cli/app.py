@@ -22,7 +22,6 @@ from mdsd_opt.cli.verbs.rates import rates
 from mdsd_opt.cli.verbs.relax import relax
 from mdsd_opt.cli.verbs.reproduce import reproduce
 from mdsd_opt.cli.verbs.solve import solve
-from mdsd_opt.cli.verbs.stability import stability
 
 
 class _InOrder(TyperGroup):
@@ -74,7 +73,6 @@ _VERBS = {
     decode: "Continue prompts with several drafts at each step.",
     plan: "The draft tree that accepts most within its size.",
     relax: "What acceptance beyond lossless costs, at best.",
-    stability: "How far a text may change if its logits move a little.",
     reproduce: "A paper's experiment on your logits.",
 }
 _kinds = typer.Typer(cls=Kinds, rich_markup_mode=None, subcommand_metavar="KIND SUBJECT ...")

@@ -16,10 +16,6 @@ from .reproduce.experiment import (
     check_source as check_source, published_row as published_row, shown as shown,
 )
 from .scoring import score_shard as score_shard
-from .stability import (
-    StabilityRow as StabilityRow, TextStability as TextStability,
-    text_stability as text_stability,
-)
 from .summary import (
     CorpusSummary as CorpusSummary, corpus_rates as corpus_rates, results_of as results_of,
     score_corpus as score_corpus,

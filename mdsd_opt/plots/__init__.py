@@ -6,8 +6,6 @@ and whatever else a paper asks for can be changed. They need matplotlib (``mdsd-
 
 import lazy_loader
 
-__all__ = [
-    "advice", "bench", "draft_filters", "plan", "rates", "stability",
-]  # fmt: skip
+__all__ = ["advice", "bench", "draft_filters", "plan", "rates"]
 
 __getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

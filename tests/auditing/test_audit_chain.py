@@ -14,6 +14,7 @@ from support.text_sessions import pick
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import chains, on_laws
+from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.auditing.trial_laws import edge_laws, standard_laws
 from mdsd_opt.errors import InvalidInput, UnknownName
 
@@ -341,7 +342,7 @@ def not_renormalised(root: Any, rng: np.random.Generator) -> list[int]:
 
 
 def test_a_residual_of_one_token_hides_its_scale_and_the_audit_looks_further() -> None:
-    tables = (mo.tree_audit.TableModel(3, 6), mo.tree_audit.TableModel(3, 7))
+    tables = (TableModel(3, 6), TableModel(3, 7))
     report = mo.audit_tree(not_renormalised, *tables, "2x1", rng=0, driven_checks=5)
     assert report.verdict_class == "lossy", report.verdict
     assert "V = 5" in report.verdict

@@ -10,6 +10,7 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import served
+from mdsd_opt.auditing.trees import TableModel
 
 PROBLEM = mo.TransportProblem([0.4, 0.3, 0.2, 0.1], mo.WithReplacement([0.1, 0.2, 0.3, 0.4], 1))
 
@@ -91,7 +92,7 @@ def test_audits_say_which_generator_begins_anew(seeded: bool) -> None:
     def rule(root: Any, rng: Any) -> list[int]:
         return [verify(root.target, root.drafts.q, root.draws, None)]
 
-    target, draft = (mo.tree_audit.TableModel(3, seed) for seed in (1, 2))
+    target, draft = (TableModel(3, seed) for seed in (1, 2))
     tree = mo.audit_tree(rule, target, draft, "chain1", 0, 3_000, method="sampling")
     assert tree.clean is not seeded
     assert (told in tree.verdict) is seeded

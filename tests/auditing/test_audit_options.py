@@ -14,6 +14,7 @@ from support.moved_clock import Clock, moved_clock  # noqa: F401
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import chains, on_laws
+from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.auditing.trial_laws import standard_laws
 from mdsd_opt.decoding import get_rule
 from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge, UnknownName
@@ -72,7 +73,7 @@ def test_options_in_range_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_every_audit_checks_them(options: dict[str, Any]) -> None:
     problem = mo.TransportProblem([0.5, 0.5], mo.WithReplacement([0.5, 0.5], 1))
-    laws = mo.tree_audit.TableModel(3, 6), mo.tree_audit.TableModel(3, 7)
+    laws = TableModel(3, 6), TableModel(3, 7)
     (name,) = options
     of_texts = {"num_texts" if name == "num_trials" else name: options[name]}
     with pytest.raises(InvalidInput, match=f"{name} is"):
@@ -99,7 +100,7 @@ def test_public_options_are_checked(options: dict[str, Any]) -> None:
 
 
 PROBLEM = mo.TransportProblem([0.5, 0.3, 0.2], mo.WithReplacement([0.2, 0.3, 0.5], 1))
-LAWS = mo.tree_audit.TableModel(3, 6), mo.tree_audit.TableModel(3, 7)
+LAWS = TableModel(3, 6), TableModel(3, 7)
 ROWS = np.array([[0.5, 0.5]] * 8)
 
 #: Audits with few calls, by what each of them is given.
@@ -197,7 +198,7 @@ def test_a_limit_of_time_is_named_on_one_problem_and_on_trees(clock: Clock) -> N
         clock.now += 0.05
         return [int(rng.choice(root.target.size, p=root.target))]
 
-    laws = mo.tree_audit.TableModel(3, 6), mo.tree_audit.TableModel(3, 7)
+    laws = TableModel(3, 6), TableModel(3, 7)
     report = mo.audit_tree(slow_tree, *laws, "chain2", 0, 300, seconds=6, edge_probes=0)
     assert report.verdict_class == "no deviation"
     assert report.method == "sampling"
@@ -218,7 +219,7 @@ def test_too_few_calls_for_driving_are_told_and_the_law_is_sampled() -> None:
         )
     wrong = mo.audit_chain(LOSSY["target resampled"], rng=0, num_trials=1_000, max_calls=20)
     assert wrong.verdict_class == "lossy"
-    laws = mo.tree_audit.TableModel(3, 6), mo.tree_audit.TableModel(3, 7)
+    laws = TableModel(3, 6), TableModel(3, 7)
     from_target = lambda root, rng: [int(rng.choice(root.target.size, p=root.target))]  # noqa: E731
     tree = mo.audit_tree(from_target, *laws, "chain2", 0, 300, max_calls=5)
     assert tree.verdict_class == "no deviation"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import mdsd_opt as mo
+from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.errors import InvalidInput
 
 
@@ -18,7 +19,7 @@ def wrong_at(call: str) -> Any:
         calls.append(one)
 
     problem = mo.TransportProblem([0.5, 0.5], mo.WithReplacement([0.3, 0.7], 1))
-    table = mo.tree_audit.TableModel(3, 6)
+    table = TableModel(3, 6)
     audits: dict[str, Any] = {
         "verifier": lambda: mo.audit(verify, problem),
         "verifier, laws of all kinds": lambda: mo.auditing.audit_portfolio(verify),

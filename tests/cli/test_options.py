@@ -113,7 +113,6 @@ ARGUMENTS = {
     "plan": ["logits.npz"],
     "prove": ["p0 >= 0", "--vocab-size", "2"],
     "relax": ["logits.npz"],
-    "stability": ["logits.npz"],
     "reproduce": ["khisti2025", "logits.npz"],
 }
 

@@ -66,11 +66,6 @@ def of_confidence(target: Any, draft: Any, drafts: Any, **options: Any) -> Any:
     return confidence_rates(target, draft, K, **options).tables
 
 
-def of_runs(one: Any, other: Any, _: Any, **options: Any) -> Any:
-    found = mo.text_stability(one, other=other, **options)
-    return np.stack([found.margins, found.moved])
-
-
 #: Every public function with arguments of logits and a kind.
 OF_LOGITS: dict[str, Door] = {
     "acceptance_rates": lambda p, q, _, **o: mo.acceptance_rates(p, q, (1, K), **o),
@@ -88,11 +83,10 @@ OF_LOGITS: dict[str, Door] = {
     "best_draft_filter": lambda p, q, _, **o: [
         mo.best_draft_filter(p, q, K, filters=[], temperatures=[], **o).acceptance.mean
     ],
-    "text_stability": of_runs,
 }
 
 #: Doors of logits that have no filters and no tokens of the draft's own.
-WITHOUT_FILTERS = {"text_stability", "best_draft_temperature"}
+WITHOUT_FILTERS = {"best_draft_temperature"}
 
 #: Those without a kind, and of laws.
 OF_ROWS: dict[str, Door] = {
@@ -142,7 +136,6 @@ VERBS: dict[str, tuple[list[str], Callable[[Any], Any]]] = {
     "advise": (["--max-drafts", "3"], lambda document: document["speedup"]),
     "relax": (["-k", "2"], lambda document: [x["acceptance_rate"] for x in document["frontier"]]),
     "plan": (["--nodes", "3"], lambda document: document["expected_accepted"]),
-    "stability": (["--delta", "0.1"], lambda document: document["margins"]),
 }
 
 #: Verbs with files of logits that have tests of their own: what is audited, what papers measured.

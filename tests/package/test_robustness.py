@@ -252,7 +252,6 @@ LINES = {
     "mdsd-opt solve missing.json": 2,
     "mdsd-opt rates logits.npz -k 2": 0,
     "mdsd-opt relax logits.npz -k 2": 0,
-    "mdsd-opt stability logits.npz": 0,
     "mdsd-opt check acceptance_one --vocab-size 3 -k 2": 0,
     "mdsd-opt audit --verifier rrs --trials 2000 --detect 1": 0,
     "mdsd-opt plan logits.npz --nodes 3": 0,

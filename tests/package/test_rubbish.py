@@ -29,7 +29,6 @@ OPEN = {
     "serving.rows_of_children",
     # results of the package are drawn, and anything else ends in an AttributeError
     "plots.advice", "plots.bench", "plots.draft_filters", "plots.plan", "plots.rates",
-    "plots.stability",
     # ragged lists end in NumPy's error
     "mo.advise_from_counts",
 }  # fmt: skip

@@ -25,8 +25,8 @@ class PublishedRule:
     lossless_for : str
         Drafts with which the output follows the target.
     here : str
-        Name that `get_rule` takes, or a class of `mdsd_opt.frontier.rules`; empty if it is not
-        here.
+        Name that `get_rule` takes, or a class of `mdsd_opt.solvers.frontier.rules`; empty if it is
+        not here.
     note : str
         Difference from the paper, or why it is not here.
     """
