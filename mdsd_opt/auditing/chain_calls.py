@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
@@ -38,9 +38,6 @@ class Reading(NamedTuple):
     form: str
     read: Callable[[Any, Text], Sequence[int]]
 
-
-#: Reads an answer as the tokens of each row, given the drafts of the rows.
-Read = Callable[[Any, Sequence[Text]], list[Text]]
 
 #: Calls that show how to read the answers, and the vocabulary size of their laws.
 READ_CALLS, READ_TOKENS = 64, 8
@@ -98,30 +95,35 @@ class Caller:
         told = f"{failure.message}, and with PyTorch tensors {again.message}"
         return Failure("exception", failure.name, told)
 
-    def __call__(self, p: Matrix, q: Matrix, drafts: Text) -> Any:
-        ids = np.array(drafts, dtype=np.int64)
+    def __call__(self, chain: DraftChain) -> Any:
+        p, q, ids = chain.p, chain.q, np.array(chain.drawn, dtype=np.int64)
         if self._is_batch:
             p, q, ids = p[np.newaxis], q[np.newaxis], ids[np.newaxis]
         return self.on_arrays(p, q, ids)
 
     def on_arrays(self, p: Matrix, q: Matrix, drafts: NDArray[np.int64]) -> Any:
         """Answer to arrays of laws and drafts, of any shape."""
-        laws = [p, q]
         if self._logarithms:
             with np.errstate(divide="ignore"):
-                laws = [np.log(law) for law in laws]
-        self.given = [*laws, drafts]
-        self.handed = self.converted(self.given)
-        named = {"rng": self.rng} if self._takes_rng else {}
-        return ran(self._verify(*self.handed, **named))
+                p, q = np.log(p), np.log(q)
+        self.given, kind = (
+            (p, q, drafts),
+            np.dtype(self.float_type) if self._torch is None else None,
+        )
+        if kind is None:
+            self.handed = self.converted(self.given)
+        else:
+            self.handed = p.astype(kind), q.astype(kind), drafts.copy()
+        if self._takes_rng:
+            return ran(self._verify(*self.handed, rng=self.rng))
+        return ran(self._verify(*self.handed))
 
     def converted(self, rows: Sequence[NDArray[Any]]) -> list[Any]:
         """Copies, which may be written to, in the library and the type of floats."""
         torch = self._torch
         if torch is None:
-            return [
-                row.astype(row.dtype if row.dtype == np.int64 else self.float_type) for row in rows
-            ]
+            kind = np.dtype(self.float_type)
+            return [row.copy() if row.dtype.kind == "i" else row.astype(kind) for row in rows]
         kind = getattr(torch, self.float_type)
         tensors = [torch.from_numpy(row.copy()) for row in rows]
         return [row if row.dtype == torch.int64 else row.to(kind) for row in tensors]
@@ -144,19 +146,6 @@ def torch_needed() -> Any:
     return torch
 
 
-def of_chains(
-    name: str, chain: Callable[[Matrix, Matrix, Text], Any]
-) -> Callable[[Node | DraftChain], Text]:
-    """Rule for trees of one branch, and for chains, of a function (p, q, drafts) -> tokens."""
-
-    def rule(root: Node | DraftChain) -> Text:
-        laid = root if isinstance(root, DraftChain) else DraftChain.of(name, root)
-        answer: Text = chain(laid.p, laid.q, laid.drawn)
-        return answer
-
-    return rule
-
-
 def chain_rule(
     name: str,
     caller: Caller,
@@ -170,7 +159,7 @@ def chain_rule(
     def drawn() -> tuple[Callable[[], Any], list[Text]]:
         laws = rng.dirichlet(np.ones(vocab_size), 2 * num_drafts + 1)
         drafts = tuple(int(rng.choice(vocab_size, p=q)) for q in laws[:num_drafts])
-        return partial(caller, laws[num_drafts:], laws[:num_drafts], drafts), [drafts]
+        return partial(caller, DraftChain(laws[num_drafts:], laws[:num_drafts], drafts)), [drafts]
 
     how = "It is called with (p [n + 1, V], q [n, V], drafts [n])."
 
@@ -181,14 +170,14 @@ def chain_rule(
         )
 
     splits: list[Split] = [lambda answer, rows: [answer]]
-    read = reading(drawn, splits, vocab_size, caller, rng, how, wrong, calls)
-    rule = of_chains(name, lambda p, q, drafts: read(caller(p, q, drafts), [drafts])[0])
+    _, way = reading(drawn, splits, vocab_size, caller, rng, how, wrong, calls)
 
-    def drawing_from(root: Node | DraftChain, rng: np.random.Generator) -> Text:
+    def rule(root: Node | DraftChain, rng: np.random.Generator) -> Any:
         caller.rng = rng
-        return rule(root)
+        chain = root if isinstance(root, DraftChain) else DraftChain.of(name, root)
+        return way.read(caller(chain), chain.drawn)
 
-    return drawing_from
+    return rule
 
 
 def reading(
@@ -200,8 +189,8 @@ def reading(
     how: str,
     wrong: Callable[[list[Text]], str],
     calls: int = READ_CALLS,
-) -> Read:
-    """Way to read answers that fits all rows of some calls, by their form alone.
+) -> tuple[Split, Reading]:
+    """Way to split and read answers that fits all rows of some calls, by their form alone.
 
     `drawn` gives a call, with the drafts of its rows. The errors say `how` the function is called,
     where all calls raise (`AlwaysFails`), and what is `wrong` with an answer for so many rows, if
@@ -231,7 +220,7 @@ def reading(
     each, split, way = min(found, key=lambda one: (np.count_nonzero(one[0]), sum(one[0])))
     if not any(each):
         caller.notes.append(f"answers are read as {way.form}")
-        return partial(_read, split, way)
+        return split, way
     answer, rows = answers[np.flatnonzero(each)[0]]
     if sum(each) == sum(len(rows) for _, rows in answers):
         raise InvalidInput(f"verify gave {answer!r} for {wrong(rows)}")
@@ -240,7 +229,8 @@ def reading(
     raise Unread(f"{given}, which no way to read it fits that fits the others: {are}")
 
 
-def _read(split: Split, way: Reading, answer: Any, rows: Sequence[Text]) -> list[Text]:
+def read_rows(split: Split, way: Reading, answer: Any, rows: Sequence[Text]) -> list[Text]:
+    """Tokens of each row of an answer, given the drafts of the rows."""
     parts = split(answer, len(rows))
     return [tuple(way.read(row, drafts)) for row, drafts in zip(parts, rows, strict=True)]
 
@@ -248,7 +238,7 @@ def _read(split: Split, way: Reading, answer: Any, rows: Sequence[Text]) -> list
 def _misses(split: Split, way: Reading, answer: Any, rows: Sequence[Text], size: int) -> int:
     """Rows of which this way of reading does not give accepted drafts and one more token."""
     try:
-        texts = _read(split, way, answer, rows)
+        texts = read_rows(split, way, answer, rows)
     except (TypeError, ValueError, LookupError, RuntimeError, InvalidInput):  # of tensors, too
         return len(rows)
     return sum(
@@ -259,7 +249,7 @@ def _misses(split: Split, way: Reading, answer: Any, rows: Sequence[Text], size:
     )
 
 
-def _items(answer: Any, padded: bool = True) -> Iterator[Any]:
+def _items(answer: Any, padded: bool = True) -> list[Any]:
     """Items of a list, an array, or one with a leading axis of one, but for padding below zero."""
     row = answer
     if hasattr(row, "shape") or hasattr(row, "__array__"):
@@ -267,11 +257,10 @@ def _items(answer: Any, padded: bool = True) -> Iterator[Any]:
     row = list(row)
     while len(row) == 1 and not np.isscalar(row[0]):
         row = to_numpy(row[0], "the answer").reshape(-1).tolist()
-    for item in row:
-        value = item.item() if hasattr(item, "item") else item
-        if padded and isinstance(value, (int, np.integer)) and value < 0:
-            continue
-        yield value
+    values = (item.item() if hasattr(item, "item") else item for item in row)
+    if {*map(type, row)} <= {int}:  # what most are
+        return [x for x in row if x >= 0] if padded else row
+    return [x for x in values if not (padded and isinstance(x, int) and x < 0)]
 
 
 def _number(value: Any) -> int:
@@ -295,7 +284,7 @@ def _tokens_and_count(count: int, bonus: int, answer: Any, drafts: Text) -> list
     """The first of a row, whatever it is padded by; `count` is the place of their number."""
     first, last = answer
     number = _number((first, last)[count]) + 1 - bonus
-    row = [*_items((last, first)[count], padded=False)]
+    row = _items((last, first)[count], padded=False)
     if not 0 < number <= len(row):
         raise ValueError
     return row[:number]
@@ -304,7 +293,7 @@ def _tokens_and_count(count: int, bonus: int, answer: Any, drafts: Text) -> list
 def _tokens_at(place: int, answer: Any, drafts: Text) -> list[int]:
     if not getattr(answer[place], "ndim", 1) or np.isscalar(answer[place]):
         raise TypeError  # a row is not its first token
-    return list(_items(answer[place]))
+    return _items(answer[place])
 
 
 _ACCEPTED = "how many drafts were accepted", "how many tokens, the last one included"
@@ -315,7 +304,7 @@ READINGS = (
         Reading(f"({told}, last token)", partial(_count_and_last, bonus))
         for bonus, told in enumerate(_ACCEPTED)
     ),
-    Reading("tokens", lambda answer, drafts: list(_items(answer))),
+    Reading("tokens", lambda answer, drafts: _items(answer)),
     Reading("(accepted drafts, last token)", _accepted_and_last),
     *(
         Reading(f"(tokens, {told})", partial(_tokens_and_count, 1, bonus))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,11 @@ class _Laws(ABC):
 
     def drawn(self, text: Text, rng: np.random.Generator) -> int:
         """Token drawn after a text."""
-        return drawn_from(self(text).cumsum(), rng)
+        return drawn_from(self.reached(text), rng)
+
+    def reached(self, text: Text) -> Vector:
+        """Running sums of the law after a text, shape (V,)."""
+        return self(text).cumsum()
 
 
 class ModelLaws(_Laws):
@@ -88,6 +93,7 @@ class ModelLaws(_Laws):
             )
         self._model, self.name, self._promise = model, name, promise
         self._known: dict[Text, Vector] = {}
+        self.along, self.reached = cache(super().along), cache(super().reached)  # type: ignore[method-assign]
         self.vocab_size = self(()).size
 
     def __call__(self, text: Text) -> Vector:
@@ -127,10 +133,8 @@ class PlaceLaws(_Laws):
     def along(self, text: Text) -> Vector:
         return super().along(text) if self.by_text else self._array[: len(text) + 1]
 
-    def drawn(self, text: Text, rng: np.random.Generator) -> int:
-        if self.by_text:
-            return super().drawn(text, rng)
-        return drawn_from(self._reached[len(text)], rng)
+    def reached(self, text: Text) -> Vector:
+        return super().reached(text) if self.by_text else self._reached[len(text)]
 
     def __call__(self, text: Text) -> Vector:
         text = text[: len(self.rows) - 1]  # the last row stands for all places after it

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.chain_calls import READ_CALLS, Caller, Read, chain_of, reading
+from mdsd_opt.auditing.chain_calls import READ_CALLS, Caller, chain_of, read_rows, reading
 from mdsd_opt.auditing.draft_chain import DraftChain
 from mdsd_opt.auditing.looks import settled
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
@@ -148,7 +148,7 @@ class _Batch:
                 rows[row, : len(known)] = known
         return self._caller.on_arrays(p, q, drafts)
 
-    def _reading(self, rng: np.random.Generator) -> Read:
+    def _reading(self, rng: np.random.Generator) -> Callable[[Any, Sequence[Text]], list[Text]]:
         def drawn() -> tuple[Callable[[], Any], list[Text]]:
             _, chains = self._drawn(rng)
             self._caller.rng = rng
@@ -162,7 +162,8 @@ class _Batch:
                 "(accepted, last token)"
             )
 
-        return reading(drawn, [_by_row, _by_part], self._size, self._caller, rng, how, wrong)
+        ways = reading(drawn, [_by_row, _by_part], self._size, self._caller, rng, how, wrong)
+        return partial(read_rows, *ways)
 
     def sample(self, number: int, rng: np.random.Generator, deadline: float) -> int:
         """Make calls while there is time, count the results of each row, and return the number."""

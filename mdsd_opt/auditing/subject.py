@@ -305,6 +305,9 @@ def tokens_of(answer: Any, vocab_size: int, least: str, most: int | None = None)
         return Failure("not tokens", "", f"gave no token: {least}")
     tokens = []
     for item in items[:most]:
+        if type(item) is int and 0 <= item < vocab_size:  # what most are
+            tokens.append(item)
+            continue
         token = judged(item, vocab_size)
         if isinstance(token, Failure):
             return token
@@ -358,8 +361,7 @@ class Failure:
 def outcome_of(answer: Callable[[], Hashable]) -> Hashable:
     """Answer of a call, or its failure."""
     try:
-        with np.errstate(all="ignore"):  # log(0) and the like
-            return answer()
+        return answer()
     except ForeignFault:
         raise
     except Unread as unread:
@@ -380,15 +382,25 @@ def answered(
     answer = ran(verify(root, rng))
     output = getattr(answer, "tokens", answer)  # an `Accepted` of this package, too
     tokens = tokens_of(output, vocab_size, "there is always one more")
-    if isinstance(tokens, Failure):
+    if isinstance(tokens, Failure) or (depth := on_path(root, tokens[:-1])) == len(tokens) - 1:
         return tokens
+    message = f"gave {tokens}, but {tokens[: depth + 1]} is no path of its drafts"
+    return Failure.of("not a path", message)
+
+
+def on_path(root: Node | DraftChain, tokens: Text) -> int:
+    """Number of the first of these tokens that are drafts, one after the other."""
+    drawn: Text | None = getattr(root, "drawn", None)
+    if drawn is not None:  # of a chain
+        if tokens == drawn[: len(tokens)]:
+            return len(tokens)
+        return next(n for n, token in enumerate(tokens) if (token,) != drawn[n : n + 1])
     node: Any = root
-    for n, token in enumerate(tokens[:-1]):
+    for n, token in enumerate(tokens):
         node = node.children.get(token)
         if node is None:
-            message = f"gave {tokens}, but {tokens[: n + 1]} is no path of its drafts"
-            return Failure.of("not a path", message)
-    return tokens
+            return n
+    return len(tokens)
 
 
 def described(root: Node | DraftChain) -> str:

@@ -22,7 +22,7 @@ from shipped_functions import SHIPPED
 from support.chain_verifiers import hierarchical
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.chain_calls import of_chains
+from mdsd_opt.auditing.draft_chain import DraftChain
 from mdsd_opt.auditing.engines import Adapter
 from mdsd_opt.auditing.trees import TableModel
 
@@ -163,9 +163,14 @@ def test_the_rule_of_a_paper() -> None:
     """As its authors' code has it, it accepts more than any lossless rule can."""
     target, draft = (TableModel(3, seed) for seed in (6, 7))
     for capped, verdict in ((False, "lossy"), (True, "lossless")):
-        rule = of_chains("hierarchical", partial(hierarchical, whole_capped=capped))
+        rule = partial(hierarchical, whole_capped=capped)
+
+        def of_chain(root: Any, rng: Any, rule: Any = rule) -> Any:
+            chain = DraftChain.of("hierarchical", root)
+            return rule(chain.p, chain.q, chain.drawn)
+
         report = mo.audit_tree(
-            lambda root, rng, rule=rule: rule(root), target, draft, "chain2", 0, method="driven",
+            of_chain, target, draft, "chain2", 0, method="driven",
             driven_checks=20, seconds=SECONDS,
         )  # fmt: skip
         assert report.verdict_class == verdict, report.verdict

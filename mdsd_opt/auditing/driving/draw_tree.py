@@ -156,7 +156,7 @@ class DrawTree:
     """
 
     #: Number of points at which a uniform is tried before bisection.
-    points = 17
+    points = 9
 
     def __init__(self, run: Run, checks: int, tape: Tape, budget: Budget, seed: int) -> None:
         self._call, self._tape, self._budget, self._seed = run, tape, budget, seed

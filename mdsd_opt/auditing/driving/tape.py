@@ -118,8 +118,6 @@ class Tape(Source):
         self._rest: list[float] = []  # of a row that is handed out one by one
 
     def uniforms(self, grid: Grid, shape: Shape) -> Vector:
-        if shape == (1,):  # most draws: of these, a law that is driven takes thousands
-            return np.array((self._uniform(grid),))
         size = math.prod(shape)
         if self._race_width and shape and shape[-1] == self._race_width:
             self.handed_out_rows = True
@@ -127,7 +125,7 @@ class Tape(Source):
             # Values may lie between the points of the grid: the weights shall be found to more
             # digits than it has near 0.
             return np.exp(-np.array(rows)).clip(1e-38, grid.highest).reshape(shape)
-        return np.array([self._uniform(grid) for _ in range(size)]).reshape(shape)
+        return np.array([self.uniform(grid) for _ in range(size)]).reshape(shape)
 
     def clocks(self, clock: Clock, shape: Shape) -> Vector:
         width = shape[-1] if shape else 1
@@ -147,7 +145,7 @@ class Tape(Source):
 
     def bits(self, width: int) -> int:
         self.trouble = self.trouble or "it draws raw bits (integers, normals), not only uniforms"
-        return int(self._uniform(DOUBLE) * 2.0**53) << 11 >> (64 - width)
+        return int(self.uniform(DOUBLE) * 2.0**53) << 11 >> (64 - width)
 
     def _single(self, clock: Clock) -> float:
         """An exponential that is drawn alone."""
@@ -155,7 +153,7 @@ class Tape(Source):
             self.handed_out_rows = True
             drawn, *self._rest = self._rest or self._row(self._race_width)
         else:
-            drawn = -math.log1p(-self._uniform(DOUBLE))
+            drawn = -math.log1p(-self.uniform(DOUBLE))
         return min(max(drawn, clock.lowest), clock.highest)
 
     def _next(self, draw: Draw) -> Value | None:
@@ -166,15 +164,15 @@ class Tape(Source):
             self.trouble = self.trouble or f"one call draws more than {self.max_draws} uniforms"
         return self._values[place] if place < len(self._values) else None
 
-    def _uniform(self, grid: Grid) -> float:
+    def uniform(self, grid: Grid) -> float:
         if self._uniform_draw.grid is not grid:
             self._uniform_draw = UniformDraw(grid)
-        k = self._next(self._uniform_draw)  # the same object, which is soon compared
+        k, size = self._next(self._uniform_draw), 1 << grid.bits  # the same object: soon compared
         if not isinstance(k, int):
             fraction = self._tail.fraction(len(self.seen) - 1)
-            k = min(int(fraction * grid.size), grid.size - 1)
-        self.answered.append(k / grid.size)
-        return grid.value(k)
+            k = min(int(fraction * size), size - 1)
+        self.answered.append(k / size)
+        return k / size if grid.digits >= grid.bits else grid.value(k)
 
     def _row(self, width: int, uniform: bool = False) -> tuple[float, ...]:
         row = self._next(RaceDraw(width, uniform))

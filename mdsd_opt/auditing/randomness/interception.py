@@ -44,24 +44,27 @@ _LEAST_CALLS, _LEAST_SHARE = 3, 0.01
 class MadeInside:
     """Counts the calls in which a generator began where it had begun in an earlier one.
 
-    `seeds` gives those of generators that are made without one; None where a source answers.
+    As a context it encloses one call; before and after it, generators are made as usual. `seeds`
+    gives those of generators that are made without one; None where the `source` answers.
     """
 
-    def __init__(self, seeds: Any) -> None:
-        self._seeds = seeds
-        self._num_calls = 0
+    def __init__(self, source: Source | None, seeds: Any, stack: ExitStack) -> None:
+        self._source, self._seeds = source, None if source is not None else seeds
+        self._num_calls, self._is_calling = 0, False
         self._begun: Counter[str] = Counter()
         self._met: set[str] = set()
         legacy = self._made("RandomState", "MT19937", _random_state)
         changes: list[tuple[Any, str, Any]] = [
             (np.random, "default_rng", self._made("default_rng", "PCG64", _numpy_generator)),
-            (np.random, "RandomState", _stand_in(_RandomState, legacy)),
+            (np.random, "RandomState", self._stand_in(_RandomState, legacy)),
             *((np.random, name, self._bits(name)) for name in BIT_GENERATORS),
             (PythonRandom, "__init__", self._python_begins()),
         ]
-        if seeds is None:
-            changes.append((np.random, "Generator", _stand_in(_Generator, _numpy_generator)))
-        self._exchanged = [(at, name, getattr(at, name), new) for at, name, new in changes]
+        if source is not None:
+            changes.append((np.random, "Generator", self._stand_in(_Generator, _numpy_generator)))
+        for owner, name, new in changes:
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, new)
 
     def met(self, name: str) -> None:
         """Record that a generator of this name, seed included, begins at its beginning."""
@@ -75,27 +78,28 @@ class MadeInside:
         least = max(_LEAST_CALLS, _LEAST_SHARE * self._num_calls)
         return tuple(name for name, count in self._begun.most_common() if count >= least)
 
-    @contextmanager
-    def call(self) -> Iterator[None]:
+    def __enter__(self) -> None:
+        if self._source is not None:
+            self._source.new_call()
         self._num_calls += 1
         self._met.clear()
-        try:
-            for owner, name, _, other in self._exchanged:
-                setattr(owner, name, other)
-            yield
-        finally:
-            for owner, name, genuine, _ in self._exchanged:
-                setattr(owner, name, genuine)
+        self._is_calling = True
+
+    def __exit__(self, *error: object) -> None:
+        self._is_calling = False
 
     def _bits(self, name: str) -> Any:
         kind = BIT_GENERATORS[name]
         make = self._made(name, name, lambda x: x if isinstance(x, kind) else kind(x))
-        return _stand_in(kind, make)
+        return self._stand_in(kind, make)
 
     def _made(self, name: str, kind: str, make: Callable[[Any], Any]) -> Callable[..., Any]:
         """Replacement for a function of NumPy's that makes what draws, of a seed or of bits."""
+        genuine = BIT_GENERATORS.get(name) or {"RandomState": _RandomState}.get(name, default_rng)
 
         def begun(seed: Any = None) -> Any:
+            if not self._is_calling:
+                return genuine(seed)
             if seed is None and self._seeds is None:
                 seed = served_kind(kind)()
             elif seed is None:
@@ -106,6 +110,21 @@ class MadeInside:
 
         return begun
 
+    def _stand_in(self, kind: type, make: Callable[..., Any]) -> type:
+        """Stand-in class whose constructor calls `make`; classes derived from it are unchanged."""
+
+        class Meta(type):
+            def __call__(cls, *args: Any, **named: Any) -> Any:
+                if cls is not stand_in:
+                    return super().__call__(*args, **named)
+                return (make if self._is_calling else kind)(*args, **named)
+
+            def __instancecheck__(cls, instance: Any) -> bool:
+                return isinstance(instance, kind)
+
+        stand_in = Meta(kind.__name__, (kind,), {})
+        return stand_in
+
     def _python_begins(self) -> Callable[..., None]:
         """Replacement for the constructor of Python's class; classes derived from it are unchanged.
 
@@ -113,7 +132,7 @@ class MadeInside:
         """
 
         def begins(generator: random.Random, x: Any = None) -> None:
-            is_plain = type(generator) is PythonRandom
+            is_plain = self._is_calling and type(generator) is PythonRandom
             if is_plain and x is None and self._seeds is not None:
                 x = int(self._seeds.integers(2**63))
             elif is_plain and x is None:
@@ -131,20 +150,6 @@ def _numpy_generator(seed: Any) -> Any:
 
 def _random_state(seed: Any) -> Any:
     return (ServedRandomState if isinstance(seed, ServedBits) else _RandomState)(seed)
-
-
-def _stand_in(kind: type, make: Callable[..., Any]) -> type:
-    """Stand-in class whose constructor calls `make`; classes derived from it are unchanged."""
-
-    class Meta(type):
-        def __call__(cls, *args: Any, **named: Any) -> Any:
-            return make(*args, **named) if cls is stand_in else super().__call__(*args, **named)
-
-        def __instancecheck__(cls, instance: Any) -> bool:
-            return isinstance(instance, kind)
-
-    stand_in = Meta(kind.__name__, (kind,), {})
-    return stand_in
 
 
 def _called(name: str, seed: Any) -> str:
@@ -171,7 +176,8 @@ class Serving:
     ) -> None:
         self._source, self._seeds, self._stack = source, seeds, stack
         self._generators = tuple(generators)
-        self._made_inside = MadeInside(seeds if source is None else None)
+        self._made_inside = MadeInside(source, seeds, stack)
+        stack.enter_context(np.errstate(all="ignore"))  # functions take log(0), and the like
         self._torch_draws: Any = None
         self._torch_generators: list[Any] = []
         stack.callback(random.setstate, random.getstate())
@@ -231,13 +237,9 @@ class Serving:
         own = [repr(rng.bit_generator.state) for rng in (self.rng, self._seeds)]
         return draws, *own, repr(np.random.get_state()), random.getstate()  # noqa: NPY002
 
-    @contextmanager
-    def call(self) -> Iterator[None]:
-        """Enclose one call of the function under audit: generators it makes are served."""
-        if self._source is not None:
-            self._source.new_call()
-        with self._made_inside.call():
-            yield
+    def call(self) -> MadeInside:
+        """Context of one call of the function under audit: generators it makes are served."""
+        return self._made_inside
 
     @property
     def restarting(self) -> tuple[str, ...]:

@@ -36,6 +36,9 @@ BIT_GENERATORS: dict[str, Any] = {
 #: Bytes of the state of MT19937 in C, which `MT19937.state` copies number by number.
 _TWISTER_BYTES = 625 * 4
 
+#: Bytes of the state of PCG64 in C.
+_PCG_BYTES = 32
+
 #: States of a draw of many numbers that are remembered.
 _MOST_PLACES = 1024
 
@@ -77,6 +80,9 @@ class ServedBits:
         own = ctypes.cast(functions.next_uint64, ctypes.c_void_p).value
         assert own is not None
         self._at, self._step = functions.state, _UINT64(own)
+        self._words = 0  # where those of PCG64 stand, state and increment
+        if isinstance(self, (BIT_GENERATORS["PCG64"], BIT_GENERATORS["PCG64DXSM"])):
+            self._words = ctypes.c_void_p.from_address(self._at).value or 0
         self._kept = (
             _UINT64(lambda _: self._one(64, lambda source: source.bits(64), int)),
             _UINT32(lambda _: self._one(32, lambda source: source.bits(32), lambda x: x >> 32)),
@@ -89,6 +95,8 @@ class ServedBits:
         return _of_kind, (type(self).__name__,), super().__reduce__()[2]
 
     def _place(self) -> int:
+        if self._words:
+            return hash(ctypes.string_at(self._words, _PCG_BYTES))
         if isinstance(self, BIT_GENERATORS["MT19937"]):
             return hash(ctypes.string_at(self._at, _TWISTER_BYTES))
         state = self.state
@@ -96,12 +104,17 @@ class ServedBits:
 
     def _one(self, kind: Hashable, draw: Callable[[Source], Any], own: Callable[[int], Any]) -> Any:
         place, word, source = self._place(), self._step(self._at), asked()
-        return own(word) if source is None else source.followed([place], kind, lambda: draw(source))
+        return own(word) if source is None else source.answer(place, kind, draw)
 
     def uniform(self) -> float:
         """A uniform in float64: of these, a law that is driven takes thousands."""
-        number = self._one(DOUBLE.name, lambda source: source.uniforms(DOUBLE, (1,))[0], _fraction)
-        return float(number)
+        words, source = self._words, asked()
+        if source is None or not words:
+            return float(self._one(DOUBLE.name, _uniform, _fraction))
+        place = hash(ctypes.string_at(words, _PCG_BYTES))
+        self._step(self._at)
+        number: float = source.answer(place, DOUBLE.name, _uniform)
+        return number
 
     def drawn(
         self,
@@ -200,6 +213,10 @@ def functions_served() -> Iterator[None]:
             stack.callback(setattr, legacy, name, getattr(legacy, name))
             setattr(legacy, name, getattr(ServedRandomState(bits), method))
         yield
+
+
+def _uniform(source: Source) -> float:
+    return source.uniform(DOUBLE)
 
 
 def _clocks(source: Source, shape: Shape) -> Vector:

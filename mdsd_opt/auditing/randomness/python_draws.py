@@ -30,10 +30,10 @@ def answers(generator: Any) -> dict[str, Callable[..., Any]]:
             return getattr(PythonRandom, name)(generator, *args)
         place = hash(_random.Random.getstate(generator))
         _random.Random.random(generator)
-        return source.followed([place], kind, lambda: draw(source))
+        return source.answer(place, kind, draw)
 
     def uniform(source: Source) -> float:
-        return float(source.uniforms(DOUBLE, (1,))[0])
+        return source.uniform(DOUBLE)
 
     def exponential(source: Source) -> float:
         return float(source.clocks(CPU_CLOCK, (1,))[0])

@@ -134,8 +134,25 @@ class Source(ABC):
         self._now[first] = kind, answer
         return answer
 
+    def answer(self, state: int, kind: Hashable, draw: Callable[[Source], Any]) -> Any:
+        """Answer of a draw that takes the generator out of this state only."""
+        known = self._now.get(state)
+        if known is not None and known[0] == kind:
+            return known[1]
+        if state in self._before:
+            self.lost("it draws from a state that a generator was in at an earlier call")
+        elif known is not None:
+            self.lost("it draws other numbers from a state that it drew from before")
+        answer = draw(self)
+        self._now[state] = kind, answer
+        return answer
+
     def lost(self, subject: str) -> None:
         self.trouble = self.trouble or f"{subject}, at {_line()}"
+
+    def uniform(self, grid: Grid) -> float:
+        """Uniform of a type."""
+        return float(self.uniforms(grid, (1,))[0])
 
     @abstractmethod
     def uniforms(self, grid: Grid, shape: Shape) -> Vector:

@@ -80,8 +80,6 @@ class SessionTree(DrawTree):
     confirm it. `num_merged` counts the nodes that were known.
     """
 
-    points = 9
-
     def __init__(
         self, run: Run, checks: int, length: int, merges: bool, budget: Budget, seed: int
     ) -> None:

@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from mdsd_opt.auditing.subject import (
     ViolationLog,
     answered,
     described,
+    on_path,
     outcome_of,
 )
 from mdsd_opt.auditing.tree_rules.report import TreeAuditReport, blind_spots
@@ -131,7 +132,7 @@ class AuditedRule:
 
     def outcome(self, root: Node | DraftChain, rng: np.random.Generator) -> Hashable:
         """Tokens of a call, or a `Failure`."""
-        return outcome_of(lambda: answered(self.verify, root, rng, self.target.vocab_size))
+        return outcome_of(partial(answered, self.verify, root, rng, self.target.vocab_size))
 
     def optimum(self) -> float | None:
         """Upper bound of the mean number of tokens of a step, or None if it is not known."""
@@ -198,6 +199,15 @@ class Met:
         node = root
         self._all += weight
         self._tokens += weight * len(outcome)
+        if isinstance(root, DraftChain):
+            last = len(outcome) - 1
+            for level in range(last):
+                self._accepted[level] += weight
+            if last < len(root.drawn):
+                self._refused[last] += weight
+                if outcome[last] != root.drawn[last]:
+                    self._after[root.drawn[:last]].add(outcome[last])
+            return
         for level, token in enumerate(outcome):
             children = node.children
             if not children:
@@ -316,7 +326,7 @@ class TreeSample:
             self._log.add("impossible text", (), message)
             return
         self._met.add(root, outcome, 1.0)
-        self._drafted += outcome[0] in root.children
+        self._drafted += on_path(root, outcome[:1])
 
     def report(
         self,
