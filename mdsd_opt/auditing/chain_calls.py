@@ -59,8 +59,8 @@ class Caller:
     call, before and after they were converted; `notes` say how it is called, and read.
     """
 
-    given: Sequence[NDArray[Any]] = ()
-    handed: Sequence[Any] = ()
+    given: tuple[Any, ...] = ()
+    handed: tuple[Any, ...] = ()
 
     def __init__(
         self,
