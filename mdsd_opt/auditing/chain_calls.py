@@ -106,27 +106,20 @@ class Caller:
         if self._logarithms:
             with np.errstate(divide="ignore"):
                 p, q = np.log(p), np.log(q)
-        self.given, kind = (
-            (p, q, drafts),
-            np.dtype(self.float_type) if self._torch is None else None,
-        )
-        if kind is None:
-            self.handed = self.converted(self.given)
-        else:
-            self.handed = p.astype(kind), q.astype(kind), drafts.copy()
+        self.given = p, q, drafts
+        self.handed = self.converted(p, q, drafts)
         if self._takes_rng:
             return ran(self._verify(*self.handed, rng=self.rng))
         return ran(self._verify(*self.handed))
 
-    def converted(self, rows: Sequence[NDArray[Any]]) -> list[Any]:
+    def converted(self, p: Matrix, q: Matrix, drafts: NDArray[np.int64]) -> tuple[Any, ...]:
         """Copies, which may be written to, in the library and the type of floats."""
         torch = self._torch
         if torch is None:
-            kind = np.dtype(self.float_type)
-            return [row.copy() if row.dtype.kind == "i" else row.astype(kind) for row in rows]
+            return p.astype(self.float_type), q.astype(self.float_type), drafts.copy()
         kind = getattr(torch, self.float_type)
-        tensors = [torch.from_numpy(row.copy()) for row in rows]
-        return [row if row.dtype == torch.int64 else row.to(kind) for row in tensors]
+        laws = [torch.from_numpy(law.copy()).to(kind) for law in (p, q)]
+        return (*laws, torch.from_numpy(drafts.copy()))
 
 
 def parameters_of(function: Callable[..., Any]) -> Sequence[str]:

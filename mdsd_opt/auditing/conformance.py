@@ -357,7 +357,7 @@ def _inputs_kept(calls: _Calls) -> _Faults:
         before = [x.copy() for x in _arrays(root)]
         outcome()
         if (caller := calls.caller) is not None:
-            before = caller.converted(caller.given)
+            before = [*caller.converted(*caller.given)]
         after = _arrays(root) if caller is None else caller.handed
         if not all(map(np.array_equal, before, after)):
             yield "a call writes to what it is given", _told(root)
