@@ -49,7 +49,8 @@ class MadeInside:
     """
 
     def __init__(self, source: Source | None, seeds: Any, stack: ExitStack) -> None:
-        self._source, self._seeds = source, None if source is not None else seeds
+        self._source = source
+        self._seeds: Any = seeds if source is None else None
         self._num_calls, self._is_calling = 0, False
         self._begun: Counter[str] = Counter()
         self._met: set[str] = set()
@@ -95,7 +96,8 @@ class MadeInside:
 
     def _made(self, name: str, kind: str, make: Callable[[Any], Any]) -> Callable[..., Any]:
         """Replacement for a function of NumPy's that makes what draws, of a seed or of bits."""
-        genuine = BIT_GENERATORS.get(name) or {"RandomState": _RandomState}.get(name, default_rng)
+        others: dict[str, Any] = {"default_rng": default_rng, "RandomState": _RandomState}
+        genuine = {**BIT_GENERATORS, **others}[name]
 
         def begun(seed: Any = None) -> Any:
             if not self._is_calling:
