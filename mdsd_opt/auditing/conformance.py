@@ -382,7 +382,7 @@ def _drafts_out_of_range(calls: _Calls) -> _Faults:
     size, caller = root.target.size, calls.caller
     for wrong in (size, -2) if caller is None else (size,):
         if caller is not None:
-            call = partial(caller, root.p, root.q, (wrong, *root.drawn[1:]))
+            call = partial(caller, DraftChain(root.p, root.q, (wrong, *root.drawn[1:])))
         else:
             problem, drafts = TransportProblem(root.target, root.drafts), root.draws.copy()
             drafts[0] = wrong
