@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from mdsd_opt.auditing.findings import Findings
 from mdsd_opt.auditing.standing import Standing as Standing
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.evidence import (
-    LARGEST_Z,
-    Report,
-    carried,
-    detectable_bias,
-    p_value_text,
-    statistics,
-    trials_needed,
-)
+from mdsd_opt.evidence import SINGLE, Report, all_wrong, detectable_bias, statistics, trials_needed
 from mdsd_opt.evidence import Check as Check
 from mdsd_opt.evidence import Coverage as Coverage
 from mdsd_opt.evidence import Interval as Interval
@@ -32,7 +24,7 @@ BIAS_LADDER = (0.1, 0.03, 0.01, 0.003, 0.001)
 _ROUNDING = 2e-6
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditReport(Report):
     """Verdict of `audit`, `audit_drafts` or `audit_trace`.
 
@@ -86,6 +78,13 @@ class AuditReport(Report):
     sampled_acceptance_rate: float | None = None
     sampler_p_value: float | None = None
     standing: Standing | None = None
+
+    kind: ClassVar = SINGLE
+    derived: ClassVar = Report.derived | {
+        "trials_needed": lambda report: {
+            str(bias): report.trials_needed(bias) for bias in BIAS_LADDER if report.num_cells > 1
+        }
+    }
 
     @classmethod
     def of(cls, findings: Findings, subject: str) -> AuditReport:
@@ -147,8 +146,7 @@ class AuditReport(Report):
         """Whether the output law is the only difference from a lossless rule."""
         if self.standing is None or self.beyond_the_frontier:
             return False
-        wrong = (*self.violations, *self.edge_violations)
-        if any(violation.kind != "impossible token" for violation in wrong):
+        if any(violation.kind != "impossible token" for violation in all_wrong(self)):
             return False
         return self.sampler_p_value is None or self.sampler_p_value >= self.false_alarm
 
@@ -167,139 +165,14 @@ class AuditReport(Report):
         return self.acceptance_interval.low > standing.best_acceptance_interval.high + _ROUNDING
 
     @property
-    def verdict(self) -> str:
-        """Verdict in one sentence; for an enumerated law, what it and the trials show."""
-        if self.beyond_the_frontier:
-            return (
-                "BEYOND THE FRONTIER: no law as near to the target allows so much acceptance; do "
-                "the drafts follow the law assumed?"
-            )
-        if not self.clean and self._lossy_as_meant and self.drafts_follow_law is not False:
-            return self._lossy_verdict()
-        if said := self._class_verdict():
-            return said
-        if not self.clean:
-            wrong = "NOT FROM THIS LAW" if self.subject == "drafts" else "NOT LOSSLESS"
-            return f"{wrong}: {self._reason(draft_checks=self.subject == 'drafts')}."
-        if self.drafts_follow_law is False:
-            return (
-                "the tokens may follow the target, but the DRAFTS DO NOT FOLLOW THEIR LAW: "
-                f"{self._reason(draft_checks=True)}."
-            )
-        if self.method != "sampling":
-            if self.law_proven_lossless:  # of these laws, whatever calls would meet
-                shows = f"the stated law is lossless (enumerated); {self._sampler_shows()}"
-                return f"no deviation: {shows}."
-            exact = self._exact(self.detectable_bias)
-            law = f"lossless, {exact}: the law found by driving it fits"
-            return f"{law}; {self._sampler_shows()}.{self._unmet}"
-        return self._none_found("trials") + self._unmet
-
-    def _lossy_verdict(self) -> str:
-        assert self.standing is not None
-        return (
-            f"lossy: total variation {self.total_variation:.3g}, and {self.acceptance_rate:.4g} "
-            f"accepted (lossless {self.standing.lossless_acceptance_rate:.4g}); the best law at "
-            f"that distance allows {self.standing.best_acceptance_rate:.4g}, and so much "
-            f"acceptance needs {self.standing.least_tv:.3g}."
-        )
-
-    def _sampler_shows(self) -> str:
-        if self.trial_bias >= 1.0:
-            return f"{self.num_trials:,} trials are too few to see whether the calls follow it"
-        return (
-            f"the calls follow it in {self.num_trials:,} trials, where a bias of "
-            f"{self.trial_bias:.2g} would have been found with probability {self.power:g}"
-        )
-
-    def _reason(self, draft_checks: bool) -> str:
-        wrong = [v for v in self.violations if (v.kind == "impossible drafts") == draft_checks]
-        if outcomes := self._outcomes_wrong(wrong):
-            return outcomes
-        p_value = self.drafts_p_value if draft_checks else self.p_value
-        if p_value is not None:
-            deviation = self._check_wrong(p_value, draft_checks)
-            if draft_checks or self.method != "sampling":
-                return deviation
-            if self.total_variation_interval is None:
-                return f"{deviation}{self._caused}"
-            low, high = self.total_variation_interval
-            size = f"total variation {self.total_variation:.3g} in [{low:.3g}, {high:.3g}]"
-            return f"{size}{self._caused}; {deviation}"
-        away = f"the output law is {self.total_variation:.3g} away from the target"
-        away += self._caused + self._restarts
-        return f"{self._up_to}, {away}" if self.method == "driven" else away
-
-    def rows(self) -> list[tuple[str, str]]:
-        rows = [("verdict", self.verdict), ("method", self.method)]
-        rows.append(("trials", f"{self.num_trials:,}"))
-        rows += self._p_value_rows()
-        if self.drafts_p_value is not None and self.subject != "drafts":
-            shown = p_value_text(self.drafts_p_value)
-            rows.append(("p-value of the drafts", shown))
-        if self.method != "sampling":
-            rows += self._law_rows()
-        else:
-            rows.append(
-                ("total variation", self._measured(self.total_variation, "total_variation"))
-            )
-            if self.acceptance_rate is not None:
-                rows.append(("acceptance rate", self._measured(self.acceptance_rate, "acceptance")))
-        if self.optimal_acceptance_rate is not None:
-            rows.append(("optimal acceptance rate", f"{self.optimal_acceptance_rate:.6f}"))
-        if self.accept_length is not None:
-            rows.append(("tokens a step", f"{self.accept_length:.6g}"))
-        if self.optimal_accept_length is not None:
-            rows.append(("tokens a step at the optimum", f"{self.optimal_accept_length:.6g}"))
-        if self.standing is not None:
-            rows += self.standing.rows()
-        rows += [*self._bias_rows(), *self._note_rows(), *self._coverage_rows()]
-        if self.subject == "verifier":
-            rows += self._edge_rows()
-        rows += self._check_rows()
-        rows += [(f"token {t.token}", _deviation(t)) for t in self.tokens]
-        return rows + self._violation_rows()
-
-    def _law_rows(self) -> list[tuple[str, str]]:
-        """Rows about the law, then about the trials."""
-        of = "of the stated law" if self.method == "enumeration" else self._up_to
-        rows = []
-        if self.law_proven_lossless is not None:
-            answer = "proven" if self.law_proven_lossless else "refuted"
-            rows.append(("stated law lossless", f"{answer}, to {self.tolerance:g} (enumeration)"))
-        rows.append(("total variation", f"{self.total_variation:.6g} ({of})"))
-        if self.impossible_mass:
-            rows.append(("impossible tokens", f"probability {self.impossible_mass:.3g} ({of})"))
-        rows.append(("acceptance rate", f"{self.acceptance_rate:.6g} ({of})"))
-        if self.sampler_p_value is not None:
-            shown = p_value_text(self.sampler_p_value)
-            rows.append(("p-value of the calls", f"{shown} (that they follow it)"))
-        if self.total_variation_interval is not None:
-            low, high = self.total_variation_interval
-            sampled = f"in [{low:.6g}, {high:.6g}] {self._with_confidence}"
-            rows.append(("total variation of the calls", sampled))
-        if self.sampled_acceptance_rate is not None:
-            rate = self._measured(self.sampled_acceptance_rate, "acceptance")
-            rows.append(("acceptance rate of the calls", rate))
-        return rows
-
-    def _measured(self, value: float, name: str) -> str:
-        interval: Interval | None = getattr(self, f"{name}_interval")
-        return carried(value, interval) + ("" if interval is None else f" {self._with_confidence}")
+    def about_drafts(self) -> bool:
+        return self.subject == "drafts" or self.clean
 
     @property
-    def _with_confidence(self) -> str:
-        return f"({self.confidence:.0%} interval of {self.num_trials:,} trials)"
-
-    def to_dict(self) -> dict[str, Any]:
-        result = Report.to_dict(self)
-        if self.num_cells > 1:
-            result["trials_needed"] = {str(b): self.trials_needed(b) for b in BIAS_LADDER}
-        return result
-
-
-def _deviation(deviation: TokenDeviation) -> str:
-    z, noise = deviation.z, ""
-    if z is not None:
-        noise = f", |z| > {LARGEST_Z:.0f}" if abs(z) >= LARGEST_Z else f", z = {z:+.1f}"
-    return f"expected {deviation.expected:.4g}, observed {deviation.observed:.4g}{noise}"
+    def situation(self) -> str:
+        if self.beyond_the_frontier:
+            return "beyond the frontier"
+        if not self.clean and self.faultless:
+            return "lossy as meant"
+        wrong_drafts = self.clean and self.drafts_follow_law is False
+        return "wrong drafts" if wrong_drafts else str(self.verdict_class)

@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar
 
 from mdsd_opt.auditing.sight import Hidden
 from mdsd_opt.auditing.subject import REFUSALS
 from mdsd_opt.auditing.trial_laws import CERTAIN, SmallLaws, WideLaws
+from mdsd_opt.base.frames import told
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import (
     CLASSES,
     CLEAN,
     EDGE,
+    FACTS,
+    LAWS,
     NO_ANSWERS,
     NOT_DRIVEN,
     NOT_JUDGED,
+    PARTS,
     Coverage,
     Example,
     Report,
     Violation,
     carried,
+    found,
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Tried:
     """Result of one pair of laws.
 
@@ -76,10 +81,14 @@ class Tried:
             return cls(laws.name, laws.vocab_size, drafts, None, failed[0].message, True)
         return cls(laws.name, laws.vocab_size, drafts, report)
 
-    def row(self) -> tuple[str, str]:
-        label = ", ".join(filter(None, (self.law, f"V = {self.vocab_size}", self.drafts)))
+    @property
+    def label(self) -> str:
+        return ", ".join(filter(None, (self.law, f"V = {self.vocab_size}", self.drafts)))
+
+    @property
+    def said(self) -> str:
         if self.report is None:
-            return label, f"refused: {self.refusal}"
+            return f"refused: {self.refusal}"
         distance = carried(self.report.total_variation, self.report.total_variation_interval)
         how = self.report.method
         if self.report.method == "sampling":
@@ -87,10 +96,10 @@ class Tried:
         hidden = ""
         if self.report.clean and self.report.detectable_bias:
             hidden = f", a bias below {self.report.detectable_bias:.2g} may be hidden"
-        return label, f"{self.verdict_class}, {how}, total variation {distance}{hidden}"
+        return f"{self.verdict_class}, {how}, total variation {distance}{hidden}"
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PortfolioReport(Report):
     """Verdict of an audit on laws of several kinds.
 
@@ -121,7 +130,9 @@ class PortfolioReport(Report):
     worst: Tried
     largest_vocab_size: int
     drafts_from: str = ""
-    seconds: float
+    seconds: float = field(compare=False)
+
+    kind: ClassVar = LAWS
 
     @classmethod
     def of(
@@ -151,7 +162,7 @@ class PortfolioReport(Report):
         masses = [one.report.edge_mass for one in judged if one.report.edge_mass is not None]
         checks = [x.report.num_checks for x in judged if x.report.num_checks is not None]
         facts: dict[str, Any] = {
-            field.name: getattr(worst.report, field.name) for field in fields(Report)
+            one.name: getattr(worst.report, one.name) for one in fields(Report)
         }
         facts |= Hidden.largest([one.report for one in judged])._asdict() | {
             "tried": tuple(tried),
@@ -173,46 +184,44 @@ class PortfolioReport(Report):
         return cls(**facts)
 
     @property
-    def verdict(self) -> str:
-        refused = [one.law for one in self.tried if one.report is None]
-        beside = f" Not tried, or refused: {', '.join(refused)}." if refused else ""
-        kinds = "1 kind" if len(self.tried) == 1 else f"{len(self.tried)} kinds"
-        on = f"on {kinds} of laws, V up to {self.largest_vocab_size:,}"
-        if self.clean:
-            return f"{self._clean_verdict(on)}{self._longest}{self._unmet}{beside}"
-        if self.worst.verdict_class in (*CLEAN, EDGE) and self.verdict_class == NOT_JUDGED:
-            is_idle = self.coverage is not None and self.coverage.idle
-            return f"NOT JUDGED {on}:{self._unmet if is_idle else beside}"
-        where = f" (laws: {self.worst.law}, V = {self.worst.vocab_size:,})"
-        is_said = self.cause == self.worst.report.cause  # in the verdict of that report
-        caused = f" Cause: {self.cause}." if self.cause and not is_said else ""
-        return f"{self.worst.report.verdict}{where}{caused}{beside}"
+    def judged(self) -> tuple[Tried, ...]:
+        """Those of `tried` that have a report."""
+        return tuple(one for one in self.tried if one.report is not None)
 
-    def _clean_verdict(self, on: str) -> str:
-        judged = [one for one in self.tried if one.report is not None]
-        sampled = [one for one in judged if one.report.method != "driven"]
-        unseen = [one.report.detectable_bias for one in judged if one.report.method == "driven"]
-        exact = self._exact(max(unseen)) if unseen else ""
+    @property
+    def nothing_found(self) -> str:
+        """Sentence about laws on which nothing was found, those that were driven and the others."""
+        sampled = [one for one in self.judged if one.report.method != "driven"]
+        unseen = [one.report.detectable_bias for one in self.judged if one not in sampled]
+        on, exact = told("{on_laws}", self), ""
+        if unseen:
+            exact = told("{up_to} (below {0:.2g} may be hidden)", self, max(unseen))
         if not sampled:
             return f"lossless {on}, {exact}."
-        driven = len(unseen)
-        first = f"no deviation {on}" + (f": {driven} were driven, {exact}; " if driven else "; ")
-        least = max(sampled, key=lambda one: one.report.detectable_bias)
-        if self._too_few:
+        driven = f": {len(unseen)} were driven, {exact}" if unseen else ""
+        first = f"no deviation {on}{driven};"
+        if told(PARTS["too_few"], self):
+            least = max(sampled, key=lambda one: one.report.detectable_bias)
             where = f"{least.law}, V = {least.vocab_size:,}"
-            return f"{first}on {where} there are too few calls to see a bias."
-        bias = self._found(Hidden.largest([one.report for one in sampled]))
-        return f"{first}{'on the others ' if driven else 'there '}{bias}."
+            return f"{first} on {where} there are too few calls to see a bias."
+        bias = found(Hidden.largest([one.report for one in sampled]), self.power)
+        return f"{first} {'on the others' if unseen else 'there'} {bias}."
 
-    def rows(self) -> list[tuple[str, str]]:
-        rows = [("verdict", self.verdict), *(one.row() for one in self.tried)]
-        rows += self._bias_rows()
-        if self.drafts_from:
-            rows.append(("drafts drawn", self.drafts_from))
-        rows += [*self._coverage_rows(), *self._note_rows()]
-        skipped = {"verdict", *(label for label, _ in rows)}
-        details = [row for row in self.worst.report.rows() if row[0] not in skipped]
-        return rows if self.clean else [*rows, *details]
+    @property
+    def details(self) -> list[tuple[str, str]]:
+        """Lines of the worst of the reports that this one has not by itself."""
+        if self.clean:
+            return []
+        known = {label for fact in FACTS[LAWS][:-1] for label, _ in fact.lines(self)}
+        return [row for row in self.worst.report.rows() if row[0] not in known]
+
+    @property
+    def situation(self) -> str:
+        if self.clean:
+            return str(self.verdict_class)
+        if self.worst.verdict_class in (*CLEAN, EDGE) and self.verdict_class == NOT_JUDGED:
+            return "drafts idle" if self.coverage and self.coverage.idle else "laws refused"
+        return "as the worst"
 
 
 def _refuses(violation: Violation) -> bool:

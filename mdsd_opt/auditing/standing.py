@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mdsd_opt.base.array_types import Vector
-from mdsd_opt.evidence import Interval, carried
+from mdsd_opt.evidence import Interval
 from mdsd_opt.solvers import CostCurve, distances
 
 
@@ -42,19 +42,6 @@ class Standing:
     least_kl_interval: Interval | None
     kl: float | None
     best_acceptance_rate_at_kl: float | None
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Label and value of everything worth a line in a table."""
-        best = carried(self.best_acceptance_rate, self.best_acceptance_interval)
-        rows = [
-            ("best rate at its TV", best),
-            ("least TV for its rate", carried(self.least_tv, self.least_tv_interval)),
-            ("least KL for its rate", carried(self.least_kl, self.least_kl_interval) + " nats"),
-        ]
-        if self.kl is not None:
-            rows.append(("KL", f"{self.kl:.6g} nats"))
-            rows.append(("best rate at its KL", f"{self.best_acceptance_rate_at_kl:.6g}"))
-        return rows
 
 
 def standing_of(

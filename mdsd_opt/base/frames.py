@@ -1,15 +1,99 @@
-"""Results as documents, data frames, CSV, Markdown, and lines that fit a terminal."""
+"""Results told: facts with their words, documents, data frames, CSV, Markdown, folded lines."""
 
 from __future__ import annotations
 
 import csv
 import importlib
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from string import Formatter
 from textwrap import fill
-from typing import Any
+from typing import Any, NamedTuple
 
 from mdsd_opt.errors import MissingExtra
+
+
+class If(NamedTuple):
+    """Words for a result that meets a condition, and for others.
+
+    The condition is a function of the result, or names a part of its words, or a field.
+    """
+
+    condition: str | Callable[[Any], Any]
+    then: Words
+    otherwise: Words = ""
+
+
+#: Words about a result: a format of its fields and of the parts of its words by name, of values by
+#: their numbers; or a function of the values, of the result where there are none.
+Words = str | If | Callable[..., Any]
+
+
+def told(words: Words, result: Any, *values: Any) -> Any:
+    """Text of words about a result, with the values that they are about.
+
+    The class of the result has the parts of its words, which are words themselves, as `parts`.
+    """
+    names = _Names(result)
+    while isinstance(words, If):
+        test = words.condition
+        holds = test(result) if callable(test) else Formatter().get_field(test, (), names)[0]
+        words = words.then if holds else words.otherwise
+    if callable(words):
+        return words(*values or (result,))
+    return Formatter().vformat(words, values, names)
+
+
+class _Names(dict[str, Any]):
+    """Fields of a result, and the parts of its words."""
+
+    def __init__(self, result: Any) -> None:
+        self.result = result
+
+    def __missing__(self, name: str) -> Any:
+        part = self.result.parts.get(name)
+        return getattr(self.result, name) if part is None else told(part, self.result)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A fact that results have: a column of a table of them, or lines of what one of them tells.
+
+    Attributes
+    ----------
+    key : str
+        Name of the field, dotted where it is one of a field.
+    heading : str
+        Name for people, the key unless given; in lines it may have the value as ``{0}``, its number
+        as ``{1}``.
+    shown : str, If or callable
+        Words about the value, which is ``{0}``, and the result.
+    of : callable, optional
+        Function of the result that takes the place of the field.
+    """
+
+    key: str
+    heading: str = ""
+    shown: Words = "{0}"
+    of: Callable[[Any], Any] | None = None
+
+    def value(self, result: Any) -> Any:
+        """Value that a result has; None also where a field on the way is None."""
+        if self.of is not None:
+            return self.of(result)
+        for name in self.key.split("."):
+            result = None if result is None else getattr(result, name)
+        return result
+
+    def lines(self, result: Any) -> Iterator[tuple[str, str]]:
+        """Heading and text of the value, of each one in a list; of nothing where there is none."""
+        value = self.value(result)
+        for number, item in enumerate(value if type(value) in (list, tuple) else [value], 1):
+            text = "" if item is None else told(self.shown, result, item)
+            if text:
+                heading = self.heading or self.key.replace("_", " ")
+                yield told(heading, result, item, number), text
 
 
 def data_frame(rows: Sequence[Mapping[Any, Any]], **options: Any) -> Any:

@@ -12,12 +12,16 @@ from .promises import (
     row_promises as row_promises,
 )
 from .report import (
-    ACCEPTANCE_WEIGHT as ACCEPTANCE_WEIGHT, ANY as ANY, CERTAIN_LAWS as CERTAIN_LAWS,
-    LARGEST_Z as LARGEST_Z, NOT_DRIVEN as NOT_DRIVEN, NO_ANSWERS as NO_ANSWERS,
-    RESTART as RESTART, Check as Check, Coverage as Coverage, Example as Example,
-    Interval as Interval, Level as Level, Report as Report, TokenDeviation as TokenDeviation,
-    Violation as Violation, above_zero as above_zero, carried as carried,
-    p_value_text as p_value_text, plain as plain, pointed as pointed,
+    ACCEPTANCE_WEIGHT as ACCEPTANCE_WEIGHT, ANY as ANY, NOT_DRIVEN as NOT_DRIVEN, Check as Check,
+    Coverage as Coverage, Example as Example, Interval as Interval, Judged as Judged,
+    Level as Level, Report as Report, TokenDeviation as TokenDeviation, Violation as Violation,
+    above_zero as above_zero, plain as plain, pointed as pointed,
+)
+from .sentences import (
+    ENGINE as ENGINE, FACTS as FACTS, LARGEST_Z as LARGEST_Z, LAWS as LAWS,
+    NO_ANSWERS as NO_ANSWERS, PARTS as PARTS, RESTART as RESTART, SINGLE as SINGLE,
+    TEXTS as TEXTS, TOKENS as TOKENS, TREES as TREES, all_wrong as all_wrong, carried as carried,
+    found as found, listed as listed, power_of_ten as power_of_ten,
 )
 from .settings import (
     COARSE as COARSE, LEAST_CALLS as LEAST_CALLS, AuditOptions as AuditOptions,
@@ -31,6 +35,5 @@ from .statistics import oddest as oddest, rate_interval as rate_interval
 from .verdicts import (
     ANSWERS as ANSWERS, CLASSES as CLASSES, CLEAN as CLEAN, EDGE as EDGE, LOSSLESS as LOSSLESS,
     LOSSY as LOSSY, NOT_JUDGED as NOT_JUDGED, NOT_SETTLED as NOT_SETTLED,
-    NO_DEVIATION as NO_DEVIATION, TIME_UP as TIME_UP, Bar as Bar, Judged as Judged,
-    worst_class as worst_class,
+    NO_DEVIATION as NO_DEVIATION, TIME_UP as TIME_UP, Bar as Bar, worst_class as worst_class,
 )

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from mdsd_opt.evidence.verdicts import (
-    EDGE,
-    HIDDEN_AT_MOST,
-    LOSSY,
-    NOT_JUDGED,
-    NOT_SETTLED,
-    Bar,
-    Judged,
-)
-
-#: Deviations of single tokens are reported in standard deviations up to this number.
-LARGEST_Z = 40.0
+from mdsd_opt.base.frames import Words
+from mdsd_opt.evidence.sentences import FACTS, PARTS, p_text, sentence
+from mdsd_opt.evidence.verdicts import CLEAN, HIDDEN_AT_MOST, LOSSY, Bar
 
 
 class Interval(NamedTuple):
@@ -53,9 +44,6 @@ class Check:
     of_drafts: bool = False
     weight: float = 1.0
 
-
-#: Kind of a `Violation` that explains another fault, and is none by itself.
-RESTART = "restart"
 
 #: p-value of a single check below which an audit goes on.
 POINTS = 1e-4
@@ -147,14 +135,8 @@ class Example:
         return "; ".join(parts)
 
 
-#: Kinds of `Violation` without evidence about a law: the call gave no tokens.
-NO_ANSWERS = ("exception", "not a token", "not tokens")
-
 #: Beginning of a note that says why a law was not driven.
 NOT_DRIVEN = "not driven"
-
-#: Why nothing is judged where every law has one possible token.
-CERTAIN_LAWS = "every law has one possible token: that these came says nothing of drafts"
 
 #: Direction of a bias that is found whatever it is.
 ANY = "in any direction"
@@ -226,15 +208,61 @@ class Coverage:
             )
         )
 
+
+class Judged:
+    """What is judged: its verdict, and what it and the facts say in words.
+
+    A class says of what `kind` its subject is, by which `sentences` has its verdicts and lines.
+    """
+
+    __slots__ = ()
+    verdict_class: Any
+    detectable_bias: Any
+    method: Any
+    kind: ClassVar[str]
+    parts: ClassVar[Mapping[str, Words]] = PARTS
+
+    @property
+    def clean(self) -> bool:
+        """Whether no fault was found, whatever could have stayed hidden."""
+        return self.verdict_class in CLEAN
+
+    @property
+    def faultless(self) -> bool:
+        """Whether nothing was found wrong; of a rule that is lossy on purpose, nothing else."""
+        return self.clean
+
+    @property
+    def lossless(self) -> bool:
+        """Whether nothing deviates and no bias above .05 could have stayed hidden."""
+        return self.clean and self.detectable_bias <= HIDDEN_AT_MOST
+
+    @property
+    def situation(self) -> str:
+        """What was found, as the table of sentences names it: the class, unless it says more."""
+        return str(self.verdict_class)
+
+    @property
+    def about_drafts(self) -> bool:
+        """Whether the verdict is about the drafts instead of the output."""
+        return False
+
+    @property
+    def verdict(self) -> str:
+        """Verdict in one sentence."""
+        return sentence(self)
+
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of everything worth a line in a table."""
-        return [
-            (f"drafts at level {n}", f"accepted {level.accepted:.2%}, refused {level.refused:.2%}")
-            for n, level in enumerate(self.levels, 1)
-        ]
+        return [line for fact in FACTS[self.kind] for line in fact.lines(self)]
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        width = max(len(label) for label, _ in rows)
+        return "\n".join(f"{label:<{width}}  {value}" for label, value in rows)
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report(Judged):
     """Verdict of an audit, with the numbers that every kind of audit has.
 
@@ -349,6 +377,11 @@ class Report(Judged):
     cause: str = ""
     example: Example | None = None
     notes: tuple[str, ...] = ()
+    derived: ClassVar[dict[str, Callable[[Any], Any]]] = {
+        "lossless": lambda report: report.lossless,
+        "answer": lambda report: report.answer(),
+        "verdict": lambda report: report.verdict,
+    }
 
     def answer(self, detect: float | None = None, tolerate_edge: float = 1e-12) -> str:
         """Whether the audit is passed, in a word: the one of terminals, pages and JUnit's files.
@@ -360,151 +393,10 @@ class Report(Judged):
         """
         return Bar(self.detect if detect is None else detect, tolerate_edge).answer(self)
 
-    @property
-    def verdict(self) -> str:
-        """Verdict in one sentence."""
-        raise NotImplementedError
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Label and value of everything worth a line in a table."""
-        raise NotImplementedError
-
     def to_dict(self) -> dict[str, Any]:
         """All fields as types that JSON knows (an infinite number becomes None)."""
-        own = {"lossless": self.lossless, "answer": self.answer(), "verdict": self.verdict}
-        return {**plain(self), **own}
-
-    def __str__(self) -> str:
-        width = max(len(label) for label, _ in self.rows())
-        return "\n".join(f"{label:<{width}}  {value}" for label, value in self.rows())
-
-    @property
-    def _distance_text(self) -> str:
-        return carried(self.total_variation, self.total_variation_interval)
-
-    @property
-    def _too_few(self) -> bool:
-        """Whether there were too few trials to see any bias."""
-        return self.detectable_bias >= 1.0 and (self.class_bias or 1.0) >= 1.0
-
-    def _exact(self, hidden: float) -> str:
-        """Words about driven laws that fit, and the probability of what their checks may miss."""
-        return f"{self._up_to} (below {hidden:.2g} may be hidden)"
-
-    @property
-    def _longest(self) -> str:
-        """Sentence about the texts after which a promise was looked at, or ""."""
-        if self.longest_text is None:
-            return ""
-        return f" The promise was tried on texts of up to {self.longest_text} tokens."
-
-    def _none_found(self, trials: str) -> str:
-        """Sentence for an audit that sampled and found no deviation."""
-        if self._too_few:
-            return "no deviation found, but there are too few trials to see one."
-        return f"no deviation found in {self.num_trials:,} {trials}; {self._found(self)}."
-
-    def _found(self, hidden: Any) -> str:
-        """Words about the bias that would have been found, and where it is looked for."""
-        sized = (hidden.detectable_bias, hidden.direction), (hidden.class_bias, hidden.classes)
-        sizes = [f"{size:.2g} {where}" for size, where in sized if size is not None and size < 1.0]
-        within = f" (one of {sizes[1]})" if len(sizes) > 1 else ""
-        return f"a bias of {sizes[0]}{within} would have been found with probability {self.power:g}"
-
-    @property
-    def _unmet(self) -> str:
-        """Sentence about situations that no call has met; empty if nothing is missing."""
-        unmet = () if self.coverage is None else self.coverage.unmet
-        return f" Never met: {'; '.join(unmet)}." if unmet else ""
-
-    @property
-    def _caused(self) -> str:
-        return f" ({self.cause})" if self.cause else ""
-
-    def _class_verdict(self) -> str | None:
-        """Sentence about edges, failed calls and open questions; None for the other classes."""
-        if self.verdict_class == NOT_SETTLED:
-            return f"NOT SETTLED in {self.num_trials:,} calls: they point to {self.points_to}."
-        if self.verdict_class == EDGE:
-            size = "" if self.edge_mass is None else f" of probability {self.edge_mass:.2g} at most"
-            wrong = (*self.violations, *self.edge_violations)
-            if not wrong:
-                away = f"the law is {self.total_variation:.2g} away from the target's"
-                return f"EDGE ONLY: {away}, as float32 arithmetic can be."
-            return f"EDGE ONLY{size}: right but for impossible values, e.g. {wrong[0].message}."
-        if self.verdict_class == NOT_JUDGED:
-            failed = [v for v in self.violations if v.kind in NO_ANSWERS]
-            if not failed:
-                return f"NOT JUDGED:{self._unmet or f' {CERTAIN_LAWS}.'}"
-            calls = "1 call" if self.num_violations == 1 else f"{self.num_violations:,} calls"
-            return f"NOT JUDGED: {calls} failed, e.g. {failed[0].message.removesuffix('.')}."
-        return None
-
-    def _outcomes_wrong(self, violations: Sequence[Violation]) -> str:
-        """Sentence about the first outcome, here or at the edges, that is always wrong, or ""."""
-        if self.num_violations and violations:
-            sentence = f"{self.num_violations:,} impossible outcomes, e.g. {violations[0].message}"
-            return sentence + self._restarts
-        if self.edge_violations:
-            return f"at the edge of its draws, {self.edge_violations[0].message}"
-        return ""
-
-    def _check_wrong(self, p_value: float, of_drafts: bool = False) -> str:
-        """Sentence with the p-value of all checks of one kind, and the oddest of them."""
-        checks = [check for check in self.checks if check.of_drafts == of_drafts]
-        worst = min(checks, key=lambda check: check.p_value / check.weight)
-        return f"{p_text(p_value, 2)}, from the check of {worst.name}{self._restarts}"
-
-    @property
-    def _restarts(self) -> str:
-        """Sentence about generators that begin anew in every call, or ""."""
-        return "".join(f"; {v.message}" for v in self.violations if v.kind == RESTART)
-
-    @property
-    def _up_to(self) -> str:
-        return f"exact up to {self.num_checks:,} random checks"
-
-    def _p_value_rows(self) -> list[tuple[str, str]]:
-        if self.p_value is None:
-            return []
-        shown = p_value_text(self.p_value)
-        return [("p-value", f"{shown} (false alarm below {self.false_alarm:g})")]
-
-    def _bias_rows(self) -> list[tuple[str, str]]:
-        if not self.clean:
-            return []
-        power = f"(power {self.power:g})"
-        size = "any: too few trials" if self._too_few else f"below {self.detectable_bias:.3g}"
-        rows = [("bias that may be hidden", f"{size} {self.direction} {power}")]
-        if self.class_bias is not None and not self._too_few:
-            rows.append(("the same", f"below {self.class_bias:.3g} {self.classes} {power}"))
-        return rows
-
-    def _coverage_rows(self) -> list[tuple[str, str]]:
-        return [] if self.coverage is None else self.coverage.rows()
-
-    def _note_rows(self) -> list[tuple[str, str]]:
-        rows = [("note", note) for note in self.notes]
-        if self.example is not None:
-            rows.append(("example", self.example.said))
-            if self.example.repeat:
-                rows.append(("to repeat it", self.example.repeat))
-        return rows
-
-    def _check_rows(self) -> list[tuple[str, str]]:
-        return [(f"check: {check.name}", p_text(check.p_value)) for check in self.checks]
-
-    def _edge_rows(self) -> list[tuple[str, str]]:
-        probes, listed = self.num_edge_probes, len(self.edge_violations)
-        if probes is None:
-            return []
-        wrong = f"{listed} violations listed" if listed else "none wrong"
-        probed = f"{probes:,} calls with a draw at an end of its range, {wrong}"
-        unprobed = "not probed: no draw of the verifier was put to an end of its range"
-        return [("edges of the draws", probed if probes else unprobed)]
-
-    def _violation_rows(self) -> list[tuple[str, str]]:
-        return [(v.kind, v.message) for v in (*self.violations, *self.edge_violations)]
+        derived = {name: of(self) for name, of in self.derived.items()}
+        return {**plain(self), **derived}
 
 
 def pointed(checks: Iterable[Check], interval: Interval | None) -> str:
@@ -520,24 +412,6 @@ def pointed(checks: Iterable[Check], interval: Interval | None) -> str:
 def above_zero(interval: Interval | None, verdict_class: str) -> Interval | None:
     """Interval of a distance; None if it holds 0, though another check has found a deviation."""
     return None if verdict_class == LOSSY and interval and interval.low <= 0 else interval
-
-
-def carried(value: float, interval: Interval | None) -> str:
-    """Text of a number, and of its interval if it is not known exactly."""
-    if interval is None:
-        return f"{value:.6g}"
-    return f"{value:.6g} in [{interval.low:.6g}, {interval.high:.6g}]"
-
-
-def p_value_text(value: float, digits: int = 3) -> str:
-    """Text of a p-value; one too small for floating point is not shown as zero."""
-    return "< 1e-300" if value < 1e-300 else f"{value:.{digits}g}"
-
-
-def p_text(value: float, digits: int = 3) -> str:
-    """p-value as an equation, or as an inequality."""
-    text = p_value_text(value, digits)
-    return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
 def plain(value: Any) -> Any:

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Integers, Vector
-from mdsd_opt.evidence.report import LARGEST_Z, Interval
+from mdsd_opt.evidence.report import Interval
+from mdsd_opt.evidence.sentences import LARGEST_Z
 
 #: Number of levels of the tree that the coarse checks use: eight groups.
 COARSE_LEVELS = 3

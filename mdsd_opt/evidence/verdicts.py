@@ -82,26 +82,3 @@ class Bar:
 def worst_class(classes: Iterable[str]) -> str:
     """Worst of some classes of verdicts."""
     return max(classes, key=CLASSES.index)
-
-
-class Judged:
-    """What a verdict class, and the bias that could have stayed hidden, say in a word."""
-
-    __slots__ = ()
-    verdict_class: Any
-    detectable_bias: Any
-
-    @property
-    def clean(self) -> bool:
-        """Whether no fault was found, whatever could have stayed hidden."""
-        return self.verdict_class in CLEAN
-
-    @property
-    def faultless(self) -> bool:
-        """Whether nothing was found wrong; of a rule that is lossy on purpose, nothing else."""
-        return self.clean
-
-    @property
-    def lossless(self) -> bool:
-        """Whether nothing deviates and no bias above .05 could have stayed hidden."""
-        return self.clean and self.detectable_bias <= HIDDEN_AT_MOST

@@ -20,6 +20,7 @@ from mdsd_opt.evidence import (
     Interval,
     above_zero,
     oddest,
+    power_of_ten,
 )
 from mdsd_opt.servers import report as reports
 from mdsd_opt.servers.laws import Law
@@ -281,7 +282,7 @@ class Tally:
         name, won = max(self.later.parts(self.tau).items(), key=lambda part: part[1])
         if won < ONE_POINTING and self.later.log_e(self.tau) < POINTING:
             return ""
-        e_value = reports.power_of_ten(won / LOG_10)
+        e_value = power_of_ten(won / LOG_10)
         return f"tokens that deviate (e = {e_value} by the bet on {name})"
 
     @property

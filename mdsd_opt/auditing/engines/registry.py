@@ -9,8 +9,8 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from mdsd_opt.base.registry import Registry
 from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.drafts import scheme_maker
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.evidence import Example, Judged, plain, worst_class
+from mdsd_opt.evidence import ENGINE, Example, Judged, plain, worst_class
 from mdsd_opt.problem import TransportProblem
 
 #: The target gives two tokens no mass; the test is whether one of them is ever accepted.
@@ -99,7 +99,9 @@ class EngineAudit(Judged):
     engine: Engine
     texts: TreeAuditReport
     zeros: AuditReport
-    seconds: float
+    seconds: float = field(compare=False)
+
+    kind: ClassVar = ENGINE
 
     @property
     def detectable_bias(self) -> float:
@@ -112,9 +114,13 @@ class EngineAudit(Judged):
         return worst_class((self.texts.verdict_class, self.zeros.verdict_class))
 
     @property
-    def verdict(self) -> str:
-        """Both verdicts, in words."""
-        return f"texts: {self.texts.verdict} One token: {self.zeros.verdict}"
+    def method(self) -> str:
+        """Method by which whole texts were audited."""
+        return self.texts.method
+
+    @property
+    def situation(self) -> str:
+        return "both"
 
     @property
     def edge_mass(self) -> float | None:
@@ -133,7 +139,7 @@ class EngineAudit(Judged):
             "texts_lossless": self.texts.lossless,
             "detectable_bias": self.detectable_bias,
             "total_variation": self.texts.total_variation,
-            "method": self.texts.method,
+            "method": self.method,
             "tokens_a_step": self.texts.accept_length,
             "optimal_tokens_a_step": best,
             "impossible_mass": self.zeros.impossible_mass,
@@ -150,19 +156,6 @@ class EngineAudit(Judged):
     def example(self) -> Example | None:
         """One deviation to repeat, of the audit that found any."""
         return self.texts.example or self.zeros.example
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Label and value of everything worth a line in a table."""
-        engine = self.engine
-        return [
-            ("function", f"{engine.function} ({engine.package} {engine.version})"),
-            *([("rebound", engine.rebound)] if engine.rebound else []),
-            ("whole texts", self.texts.verdict),
-            ("tokens a step", f"{self.texts.accept_length:.4f}"),
-            ("the optimum", f"{self.texts.optimal_accept_length or float('nan'):.4f}"),
-            ("zeros in the target", self.zeros.verdict),
-            *([] if self.example is None else [("example", self.example.said)]),
-        ]
 
 
 @contextmanager
