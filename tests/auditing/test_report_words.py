@@ -6,11 +6,16 @@ from typing import ClassVar
 
 import pytest
 
-from mdsd_opt.auditing import AuditReport, PortfolioReport, TextAuditReport, TreeAuditReport
-from mdsd_opt.auditing.engines import EngineAudit
+from mdsd_opt.auditing import (
+    AuditReport,
+    EngineAudit,
+    PortfolioReport,
+    TextAuditReport,
+    TreeAuditReport,
+)
 from mdsd_opt.base.frames import Column, If, told
-from mdsd_opt.evidence.report import Violation
-from mdsd_opt.evidence.sentences import FACTS, PARTS, SENTENCES
+from mdsd_opt.evidence import FACTS, PARTS, Violation
+from mdsd_opt.evidence.sentences import SENTENCES
 from mdsd_opt.servers import BetsOutcome, ServerReport
 
 _CLASSES = (
