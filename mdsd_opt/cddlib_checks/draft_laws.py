@@ -99,7 +99,7 @@ def rational_distribution(values: Any, vocab_size: int) -> list[Fraction]:
     listed = list(values) if isinstance(values, (list, tuple)) else to_numpy(values, "draft")
     try:
         numbers = [exact_number(x) for x in listed]
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise InvalidInput(
             f"draft {values!r}: {error}. Give fractions such as 1/2,1/4,1/4"
         ) from error

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.checked import check_counts
+from mdsd_opt.base.checked import check_counts, real
 from mdsd_opt.base.files import atomic_write
 from mdsd_opt.cddlib_checks.expressions import TextClaim
 from mdsd_opt.cddlib_checks.law_forms import (
@@ -165,8 +165,8 @@ def prove_laws(
     """
     start = time.monotonic()
     check_counts(vocab_size=vocab_size)
-    if not 0 < timeout < math.inf:
-        raise InvalidInput(f"timeout is {timeout!r}: give a positive number of seconds")
+    if not 0 < real(timeout) < math.inf:
+        raise InvalidInput(f"timeout is {timeout!r:.60}: give a positive number of seconds")
     if not isinstance(claim, TextClaim):
         claim = TextClaim(
             claim, vocab_size, None if given is None else TextClaim(given, vocab_size)

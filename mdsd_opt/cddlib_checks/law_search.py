@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.checked import check_counts, check_function, checked_integer
+from mdsd_opt.base.checked import check_function, checked_integer
 from mdsd_opt.base.keywords import renamed
 from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.cddlib_checks.draft_laws import require_written
@@ -51,6 +51,9 @@ _MOST_WEIGHT = 9
 
 #: Most tokens, and most laws, of random trials.
 _MOST_SIZE = 1000
+
+#: Most random trials.
+_MOST_TRIALS = 10**9
 
 #: Number of random laws from which an ascent begins, how often each doubles its denominators, and
 #: how many laws all of them try for each random one.
@@ -263,7 +266,14 @@ def search_tables(
     tuple of dict or None
         Tables p and q, as simple as can be.
     """
-    check_counts(depth=depth)
+    check_function(claim=claim)
+    for name, count in (("vocab_size", vocab_size), ("depth", depth)):
+        checked_integer(count, name, most=_MOST_SIZE)
+    if vocab_size ** (depth - 1) > _MOST_SIZE:
+        raise ProblemTooLarge(
+            f"vocab_size is {vocab_size} and depth {depth}: give fewer, with up to {_MOST_SIZE:,} "
+            "texts at the last level"
+        )
     texts = [text for n in range(depth) for text in product(range(vocab_size), repeat=n)]
 
     def tables(laws: Sequence[Law]) -> tuple[dict[Text, Law], dict[Text, Law]]:
@@ -289,7 +299,7 @@ def laws_tried(
     Its ascents try up to so many laws for each random one.
     """
     check_function(claim=claim)
-    check_counts(trials=trials)
+    checked_integer(trials, "trials", most=_MOST_TRIALS)
     for name, count in (("vocab_size", vocab_size), ("num_laws", num_laws)):
         checked_integer(count, name, most=_MOST_SIZE)
     seed = drawn_seed(rng)

@@ -104,15 +104,15 @@ def custom_generate(
         No draft model; beams, contrastive search, encoder-decoder models, or anything else whose
         law this is not, each by its name; a prompt that is empty or fills the context.
     """
-    import torch
-    from transformers.generation import GenerateDecoderOnlyOutput
-
     # generate tells custom functions of neither, but has handed the prompt to the streamer
     outside = _arguments_of_generate()
     streamer = outside.get("streamer")
     _require_honoured(
         model, draft_model, input_ids, logits_processor, generation_config, model_kwargs, outside
     )
+    import torch
+    from transformers.generation import GenerateDecoderOnlyOutput
+
     batch = _Batch(model, draft_model, input_ids, model_kwargs, logits_processor)
     rows: list[list[int]] = []
     scores: list[Any] = []
@@ -289,6 +289,14 @@ def _require_honoured(
 
     `inputs` is what `generate` has prepared, `outside` what it was given.
     """
+    given = {"model.config": model, "input_ids.new_tensor": input_ids,
+             "generation_config.do_sample": config}  # fmt: skip
+    for name, value in given.items():
+        if not hasattr(value, name.partition(".")[2]):
+            raise InvalidInput(
+                f"{name} is missing, as of a {type(value).__name__}: this is for "
+                "model.generate(..., custom_generate=custom_generate), which gives it"
+            )
     if draft_model is None:
         raise InvalidInput("there is no draft_model: give one with the same tokenizer")
     if not hasattr(draft_model, "config") and not hasattr(draft_model, "tree_logits"):

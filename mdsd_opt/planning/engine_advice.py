@@ -9,6 +9,7 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
+from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.checked import check_confidence, checked_integer
 from mdsd_opt.base.keywords import by_place, renamed
 from mdsd_opt.errors import InvalidInput
@@ -180,6 +181,9 @@ def counts_given(
     """Counts that the arguments of `advise_from_counts` describe."""
     if isinstance(accepted, AcceptedCounts):
         return accepted
+    for name, value in (("accepted", accepted), ("depth", depth)):
+        if isinstance(value, (list, tuple)):
+            to_numpy(value, name)  # which refuses ragged ones
     if depth is not None and np.ndim(depth) == 0 and _number(depth, "depth") % 1:
         raise InvalidInput(f"depth is {depth}: give an integer")
     if isinstance(accepted, (str, os.PathLike)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from mdsd_opt.base.checked import of_kind
 from mdsd_opt.errors import MissingExtra
 from mdsd_opt.evidence import MeanInterval
 
@@ -27,9 +28,14 @@ def new_figure(**options: Any) -> Any:
     return Figure(layout="constrained", **options)
 
 
-def new_axes(height: float = 2.5, width: float = COLUMN) -> Any:
-    """Axes of a figure of their own, of this size in inches."""
-    return new_figure(figsize=(width, height)).add_subplot()
+def axes_of(ax: Axes | None = None, height: float = 2.5, width: float = COLUMN) -> Any:
+    """The axes that are given, or those of a figure of their own, of this size in inches."""
+    figure = new_figure(figsize=(width, height))
+    if ax is None:
+        return figure.add_subplot()
+    from matplotlib.axes import Axes
+
+    return of_kind(ax, Axes, "ax", "axes of matplotlib, as plt.subplots() makes them")
 
 
 def finish(

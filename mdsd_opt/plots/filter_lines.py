@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from mdsd_opt.base.checked import of_kind
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.planning import BestFilter, setting_shown
-from mdsd_opt.plots.drawing import SMALL, finish, new_axes
+from mdsd_opt.plots.drawing import SMALL, axes_of, finish
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +27,8 @@ def draft_filters(result: BestFilter, ax: Axes | None = None) -> Axes:
     ax : matplotlib.axes.Axes, optional
         New axes of one column's width unless given.
     """
-    axes: Axes = new_axes() if ax is None else ax
+    of_kind(result, BestFilter, "result", "what best_draft_filter returns")
+    axes: Axes = axes_of(ax)
     filters = list(dict.fromkeys(replace(row.sampling, temperature=1.0) for row in result.rates))
     own, none = replace(result.target, temperature=1.0), Sampling()
     shown = list(dict.fromkeys([*filters[: _MOST_LINES - 2], own, none]))

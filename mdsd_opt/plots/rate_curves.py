@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mdsd_opt.base.checked import of_kind
 from mdsd_opt.corpora import RateRow
 from mdsd_opt.drafts import title_of
 from mdsd_opt.errors import InvalidInput, UnreadableFile
@@ -17,9 +18,9 @@ from mdsd_opt.plots.drawing import (
     COLUMN,
     MARKERS,
     SMALL,
+    axes_of,
     draw_intervals,
     finish,
-    new_axes,
     new_figure,
 )
 
@@ -69,12 +70,14 @@ def rates(
             raise InvalidInput(
                 f"the result has no rates (no {error}): give what mdsd-opt rates --json prints"
             ) from None
-    rows = list(document)
-    if not rows or not all(isinstance(row, RateRow) for row in rows):
-        raise InvalidInput("the result has no rates: give rows of corpora.rates.rate_rows")
+    wanted = "rows of corpora.rate_rows, or what mdsd-opt rates --json prints"
+    rows = [of_kind(x, RateRow, "a row of result", wanted)
+            for x in of_kind(document, Iterable, "result", wanted)]  # fmt: skip
+    if not rows:
+        raise InvalidInput(f"the result has no rates: give {wanted}")
     lines = _by_kind(rows)
     schemes, verifiers = _names_of(lines)
-    axes: Axes = new_axes() if ax is None else ax
+    axes: Axes = axes_of(ax)
     for number, ((scheme, verifier), line) in enumerate(lines.items()):
         look = _look(schemes.index(scheme), verifiers.index(verifier), together=True)
         _draw(axes, line, _shift(number, len(lines)), look)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from mdsd_opt.base.checked import of_kind
 from mdsd_opt.planning import Advice, scheme_title
-from mdsd_opt.plots.drawing import COLUMN, SMALL, draw_intervals, finish, new_axes, new_figure
+from mdsd_opt.plots.drawing import COLUMN, SMALL, axes_of, draw_intervals, finish, new_figure
 from mdsd_opt.plots.planned_trees import draw_lines
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def advice(result: Advice, ax: Axes | None = None) -> Axes:
     ax : matplotlib.axes.Axes, optional
         New axes of one column's width unless given.
     """
-    axes: Axes = new_axes(_height(result)) if ax is None else ax
+    axes: Axes = axes_of(ax, _height(of_kind(result, Advice, "result", "what advise returns")))
     rows = result.rows[::-1]
     names = [f"{scheme_title(row.scheme)}\n{row.tree_name}".strip() for row in rows]
     values = [row.speedup.mean for row in rows]

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mdsd_opt.base.checked import is_among, of_kind
 from mdsd_opt.bench import BenchReport, Record, load_report, performance_profile, scaling
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.plots.drawing import COLUMN, SMALL, finish, new_axes, new_figure
+from mdsd_opt.plots.drawing import COLUMN, SMALL, axes_of, finish, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,12 +70,14 @@ def bench(
     MissingExtra
         There is no matplotlib.
     """
-    report = load_report(Path(result)) if isinstance(result, str | os.PathLike) else result
+    if isinstance(result, str | os.PathLike):
+        result = load_report(Path(result))
+    report = of_kind(result, BenchReport, "result", "a report of mdsd-opt bench, or its path")
     done = [record for record in report.records if record.median_ms is not None]
     known = list(dict.fromkeys(record.benchmark for record in done))
-    if not known or (benchmark or known[0]) not in known:
-        raise InvalidInput(f"nothing of {benchmark or 'any benchmark'} was measured: {known}")
-    axes: Axes = new_axes() if ax is None else ax
+    if not known or not is_among(benchmark, known):
+        raise InvalidInput(f"benchmark is {benchmark!r:.60}: measured are {known}")
+    axes: Axes = axes_of(ax)
     _draw_times(axes, [record for record in done if record.benchmark == (benchmark or known[0])])
     return axes
 

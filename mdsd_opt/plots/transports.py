@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.checked import of_kind
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.plots.drawing import COLUMN, SMALL, add_scale, new_axes
+from mdsd_opt.plots.drawing import COLUMN, SMALL, add_scale, axes_of
 from mdsd_opt.problem import Solution, TransportPlan, TransportProblem
 
 if TYPE_CHECKING:
@@ -49,14 +50,15 @@ def plan(result: TransportPlan | Solution | TransportProblem, ax: Axes | None = 
                 f"an acceptance region has three tokens, not {result.vocab_size}: give a plan, as "
                 "of mo.solve(problem, 'full_lp')"
             )
-        axes: Axes = new_axes(2.6) if ax is None else ax
+        axes: Axes = axes_of(ax, 2.6)
         _draw_region(axes, result.drafts, result.target)
         return axes
     own_plan = result.plan if isinstance(result, Solution) else result
-    if own_plan is None:
+    if own_plan is None and result is not None:
         raise InvalidInput("the solution has no plan: those of method='full_lp' and 'max_flow' do")
+    own_plan = of_kind(own_plan, TransportPlan, "result", "a plan, a solution or a problem")
     height = 1.0 + 0.14 * min(own_plan.offsets.size, _MOST_SETS)
-    axes = new_axes(height, 2 * COLUMN) if ax is None else ax
+    axes = axes_of(ax, height, 2 * COLUMN)
     _draw_plan(axes, own_plan)
     return axes
 

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from mdsd_opt.base.checked import check_counts, check_function, checked_integer, real
 from mdsd_opt.errors import InvalidInput
 
 #: Draws one token from each of the laws [n, V]; int64 [n].
@@ -99,15 +100,16 @@ def greedy_drafts(
     -----
     No step waits for the device.
     """
+    if not hasattr(probs, "scatter") or probs.ndim != 2 or not probs.is_floating_point():
+        raise InvalidInput(f"probs is {probs!r:.60}: give a tensor of laws, floating [n, V]")
+    checked_integer(num_drafts, "num_drafts", most=probs.shape[1])
+    check_function(draw=draw)
+    if not 0.0 <= real(disagreement) <= 1.0:
+        raise InvalidInput(f"disagreement is {disagreement!r:.60}; it lies in [0, 1]")
+    if may_sample is not None and getattr(may_sample, "shape", None) != probs.shape[:1]:
+        raise InvalidInput(f"may_sample is {may_sample!r:.60}: give a boolean tensor [n]")
     import torch
 
-    if probs.ndim != 2 or not 1 <= num_drafts <= probs.shape[1]:
-        raise InvalidInput(
-            f"{num_drafts} drafts of laws of shape {list(probs.shape)}: give laws [n, V], and from "
-            "1 to V drafts"
-        )
-    if not 0.0 <= disagreement <= 1.0:
-        raise InvalidInput(f"disagreement is {disagreement}; it lies in [0, 1]")
     scores, tokens = torch.topk(probs, num_drafts, dim=-1)
     rest = probs.scatter(1, tokens[:, :-1], 0.0)
     mass = rest.sum(1, keepdim=True)
@@ -144,6 +146,9 @@ def rows_of_children(kept: Any, num_drafts: int, num_rows: int) -> Any:
     int64, shape (bs, N)
         Rows of laws [bs R, V]; -1 for the root, and for children that were not drawn.
     """
+    if not hasattr(kept, "new_full") or kept.ndim != 2:
+        raise InvalidInput(f"kept is {kept!r:.60}: give a tensor of places, int64 [bs, N - 1]")
+    check_counts(num_drafts=num_drafts, num_rows=num_rows)
     import torch
 
     request = torch.arange(kept.shape[0], device=kept.device)[:, None]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mdsd_opt.base.checked import checked_integer, of_kind
 from mdsd_opt.errors import InvalidInput, MissingExtra
 
 #: Compute capabilities of A100, H100 and B200, and the architecture of MI300.
@@ -74,6 +75,9 @@ def kernel_budget(architectures: Sequence[int | str] = ARCHITECTURES) -> list[Ke
     InvalidInput
         TRITON_INTERPRET is set: then nothing is compiled.
     """
+    for one in of_kind(architectures, Iterable, "architectures", "several, as (80, 'gfx942')"):
+        if not (isinstance(one, str) and one.startswith("gfx")):
+            checked_integer(one, "one of architectures", 50, 200)
     try:
         import triton
         from triton.backends.compiler import GPUTarget
@@ -133,10 +137,10 @@ def _usage(cubin: bytes, tools: Path) -> tuple[int, int, int]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        usage = _said(tools / "cuobjdump", "-res-usage", file.name)
-        code = _said(tools / "nvdisasm", "-c", file.name)
-    match = re.search(r"REG:(\d+) STACK:(\d+)", usage)
-    assert match, usage
+        command = [tools / "cuobjdump", "-res-usage", "-sass", file.name]  # it runs nvdisasm
+        code = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    match = re.search(r"REG:(\d+) STACK:(\d+)", code)
+    assert match, code[:500]
     return int(match[1]), int(match[2]), len(re.findall(r"\b(?:LDL|STL)\b", code))
 
 
@@ -150,7 +154,3 @@ def _usage_of_amd(code: str) -> tuple[int, int, int]:
 
     spills = declared("vgpr_spill_count") + declared("sgpr_spill_count")
     return declared("vgpr_count"), declared("private_segment_fixed_size"), spills
-
-
-def _said(*command: str | Path) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout

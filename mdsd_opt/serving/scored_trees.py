@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mdsd_opt.base.array_types import Text
+from mdsd_opt.base.checked import check_counts, check_function
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.serving.drafting import NodeDrafts, rows_of_children
 
@@ -73,6 +74,8 @@ def draft_tree(model: ModelOfTexts, children: Children, depth: int, num_nodes: i
     InvalidInput
         Fewer than N - 1 nodes are drafted.
     """
+    check_function(model=model, children=children)
+    check_counts(depth=depth, num_nodes=num_nodes)
     import torch
 
     level: list[tuple[int, _Drafted]] = [(-1, _Drafted((), 1.0, -1))]

@@ -18,26 +18,9 @@ from mdsd_opt import batch, corpora, decoding, formats
 from mdsd_opt.errors import MdsdError
 from mdsd_opt.trees import balanced, sparse
 
-#: Doors that are not held, and why.
-OPEN = {
-    # audits and checks of a function that is right: more calls than refusing takes
-    "mo.audit_chain", "mo.audit_portfolio", "mo.audit_text", "mo.audit_tree", "mo.check_tree_rule",
-    "mo.assert_lossless", "cddlib_checks.check_condition", "cddlib_checks.search_laws",
-    "cddlib_checks.prove_laws", "cddlib_checks.search_tables",
-    # they load torch or matplotlib, which take more memory and calls than the process has
-    "decoding.custom_generate", "serving.draft_tree", "serving.greedy_drafts",
-    "serving.rows_of_children",
-    # results of the package are drawn, and anything else ends in an AttributeError
-    "plots.advice", "plots.bench", "plots.draft_filters", "plots.plan", "plots.rates",
-    # ragged lists end in NumPy's error
-    "mo.advise_from_counts",
-}  # fmt: skip
-
-#: Those that are asked with every run of the tests; all that are not open, with the slow ones.
+#: Those that are asked with every run of the tests; all, with the slow ones.
 QUICK = ("decoding.parse_topology", "decoding.chain", "corpora.open_corpus", "solvers.get",
          "verifiers.get")  # fmt: skip
-
-HELD = sorted(rubbish.doors().keys() - OPEN)
 
 
 def faults(doors: tuple[str, ...]) -> list[Any]:
@@ -53,11 +36,6 @@ def faults(doors: tuple[str, ...]) -> list[Any]:
     return [x for x in told if x[0] == "fault"]
 
 
-def test_what_is_open_exists() -> None:
-    assert rubbish.doors().keys() >= OPEN
-    assert {*HELD} >= {*QUICK}
-
-
 def test_rubbish_is_refused() -> None:
     assert faults(QUICK) == []
 
@@ -65,7 +43,7 @@ def test_rubbish_is_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("share", range(6))
 def test_rubbish_is_refused_everywhere(share: int) -> None:
-    assert faults(tuple(HELD[share::6])) == []
+    assert faults(tuple(sorted(rubbish.doors())[share::6])) == []
 
 
 def test_the_tester_sees_foreign_errors_and_what_does_not_end() -> None:
@@ -76,6 +54,18 @@ def test_the_tester_sees_foreign_errors_and_what_does_not_end() -> None:
     assert rubbish.fault(lambda x: x + 1, {"x": None}).startswith("TypeError")
     assert rubbish.fault(endless, {"x": None}) == "does not end"
     assert rubbish.fault(lambda x: x, {"x": None}) == ""
+
+
+@pytest.mark.parametrize(
+    ("told", "named"),
+    [("what was given is wrong", False), ("x_y is wrong", True), ("this is 'rubbish'", True),
+     ("a str is wrong", True)],
+)  # fmt: skip
+def test_the_tester_sees_messages_that_name_nothing(told: str, named: bool) -> None:
+    def refuse(x_y: Any) -> None:
+        raise MdsdError(told)
+
+    assert (rubbish.fault(refuse, {"x_y": rubbish.RUBBISH["a word"]}) == "") is named
 
 
 ROWS = np.zeros((2, 3))

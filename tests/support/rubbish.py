@@ -1,8 +1,8 @@
 """Every public callable with rubbish in each of its arguments, in a process of its own.
 
 `python rubbish.py DOOR ...` calls functions and classes that check what they are given, and prints
-a line of JSON for every answer that is no result and no clear error. Calls and memory are limited,
-not time: what does not end is told as that.
+a line of JSON for every answer that is no result and no clear error: one that names the argument,
+or shows what was given. Calls and memory are limited, not time: what does not end is told as that.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,7 +25,10 @@ from typing import Any
 import numpy as np
 
 import mdsd_opt as mo
-from mdsd_opt.errors import MdsdError
+from mdsd_opt.bench import BenchReport, Record
+from mdsd_opt.corpora import RateRow
+from mdsd_opt.errors import MdsdError, MissingExtra
+from mdsd_opt.evidence import MeanInterval
 
 #: Calls of functions, of Python and of C, that refusing may take.
 MOST_CALLS = 400_000
@@ -58,11 +63,44 @@ RIGHT: dict[str, Any] = {
     "rng": np.random.default_rng(0), "name": "rubbish", "vocab_size": 3,
 }  # fmt: skip
 
+RECORD = Record("solvers", "x", "y", 9, 2, "float64", 1, 0, 3, median_ms=1.0, p90_ms=1.0)
+FEW = {"num_trials": 20, "edge_probes": 2, "driven_checks": 65}
+
+#: What is right for one door alone, and given with each of its calls; made when it is asked for.
+OWN: dict[str, Callable[[], dict[str, Any]]] = {
+    "plots.advice": lambda: {"result": mo.advise(np.log(P), np.log(P), max_drafts=2)},
+    "plots.bench": lambda: {"result": BenchReport((RECORD,), {})},
+    "plots.draft_filters": lambda: {"result": mo.best_draft_filter(np.log(P), np.log(P), 2)},
+    "plots.plan": lambda: {"result": PROBLEM},
+    "plots.rates": lambda: {
+        "result": [RateRow("greedy", 2, "optimal", MeanInterval(0.5, 0.4, 0.6, 9))]
+    },
+    "plots.stability": lambda: {"result": mo.text_stability(np.log(P), 0.1)},
+    "mo.advise_from_counts": lambda: {"accepted": [0, 1, 1], "depth": 3},
+    "mo.assert_lossless": lambda: FEW,
+    "batch.verify_batch": lambda: {"drafts": [[0, 1], [1, 2]]},
+    "decoding.Topology": lambda: {"num_drafts": {(): 2}},
+    "mo.check_tree_rule": lambda: {"rule": "traversal", **FEW},
+    "cddlib_checks.prove_laws": lambda: {"claim": "p0 >= 0"},
+}
+
+#: Given beside what is tried though it may be left out: the other model, and what is short to do.
+ALWAYS: dict[str, Any] = {
+    "options": mo.AuditOptions(**FEW, progress=False),
+    "trials": 2, "timeout": 1.0, "draft_logits": np.log(P),
+}  # fmt: skip
+
+#: What some import, with more calls and memory than a refusal takes.
+HEAVY = {
+    "plots": ("matplotlib.figure", "matplotlib.backends.backend_agg"), "serving": ("torch",),
+    "custom_generate": ("torch", "transformers.generation"),
+}  # fmt: skip
+
 #: Arguments that may be functions: a class is called, and what it raises comes through.
 CALLED = {"claim", "progress", "scheme"}
 
-#: Those that talk to servers, start processes or compile: they have tests of their own.
-ELSEWHERE = {"kernel_budget", "audit_server", "show_versions", "register_operators"}
+#: Those that talk to servers, print or register with PyTorch: they have tests of their own.
+ELSEWHERE = {"audit_server", "show_versions", "register_operators"}
 
 
 def doors() -> dict[str, Callable[..., Any]]:
@@ -85,8 +123,11 @@ def doors() -> dict[str, Callable[..., Any]]:
     return found
 
 
-def cases(door: Callable[..., Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def cases(
+    door: Callable[..., Any], own: dict[str, Any]
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Argument, rubbish and keywords of each call: one is rubbish, all others are right."""
+    right, given = RIGHT | ALWAYS | own, {*ALWAYS, *own}
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     made = door.__init__ if isinstance(door, type) else door  # type: ignore[misc]
     parameters = {n: x for n, x in inspect.signature(made).parameters.items() if x.kind in kinds}
@@ -98,10 +139,11 @@ def cases(door: Callable[..., Any]) -> Iterator[tuple[str, str, dict[str, Any]]]
             yield (
                 name,
                 kind,
-                {
-                    other: rubbish if other == name else RIGHT.get(other, rubbish)
+                own
+                | {
+                    other: rubbish if other == name else right.get(other, rubbish)
                     for other, x in parameters.items()
-                    if other == name or x.default is x.empty
+                    if other == name or other in given or x.default is x.empty
                 },
             )
 
@@ -128,13 +170,27 @@ def limited(call: Callable[[], Any]) -> Any:
         sys.setprofile(None)
 
 
+def names(message: str, name: str, value: Any) -> bool:
+    """Whether a message names the argument, or shows the value or its type, or those of a part."""
+    parts = [*value] if isinstance(value, (list, dict, set, bytes)) else [value]
+    if isinstance(value, np.ndarray):
+        parts += [*value.flat, value[0]]
+    shown = {name.replace("_", " ").removesuffix("s")}
+    shown |= {x for y in (value, *parts) for x in (repr(y)[:20], str(y)[:20], type(y).__name__)}
+    return any(words in message.replace("_", " ") for words in shown)
+
+
 def fault(door: Callable[..., Any], keywords: dict[str, Any]) -> str:
     """What is wrong with the answer, "" if nothing is."""
+    given = {n: x for n, x in keywords.items() if any(x is kind for kind in RUBBISH.values())}
     for again in (True, False):
         try:
             limited(lambda: door(**keywords))
         except MdsdError as error:
-            return "" if len(str(error)) > 15 else f"says only {error!s}"
+            named = isinstance(error, MissingExtra) or any(
+                names(str(error), *one) for one in given.items()
+            )
+            return "" if named else f"says only {error!s:.100}"
         except TooManyCalls:
             if again:  # something was imported, or a kernel compiled
                 continue
@@ -145,20 +201,23 @@ def fault(door: Callable[..., Any], keywords: dict[str, Any]) -> str:
     return ""
 
 
-def main(names: list[str]) -> None:
+def main(wanted: list[str]) -> None:
     warnings.simplefilter("ignore")
+    for module in (x for part, xs in HEAVY.items() if part in "".join(wanted) for x in xs):
+        with suppress(ImportError):
+            import_module(module)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MOST_BYTES,) * 2)
     told = os.fdopen(os.dup(1), "w")
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         sys.stdout = sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
-        for name in names:
+        for name in wanted:
             door = doors()[name]
             told.write(json.dumps(["begins", name]) + "\n")
             told.flush()
             tried = 0
-            for argument, kind, keywords in cases(door):
+            for argument, kind, keywords in cases(door, OWN.get(name, dict)()):
                 tried += 1
                 if wrong := fault(door, keywords):
                     told.write(json.dumps(["fault", name, argument, kind, wrong]) + "\n")

@@ -115,7 +115,7 @@ def test_a_vocabulary_of_one_token_and_more_drafts_than_tokens() -> None:
     one = greedy_drafts(torch.ones(2, 1), 1, first)
     assert one.tokens.tolist() == [[0], [0]]
     assert one.laws.tolist() == [[1.0], [1.0]]
-    with pytest.raises(InvalidInput, match="2 drafts of laws of shape"):
+    with pytest.raises(InvalidInput, match="num_drafts is 2"):
         greedy_drafts(torch.ones(2, 1), 2, first)
     with pytest.raises(InvalidInput, match="disagreement is 2"):
         greedy_drafts(torch.ones(2, 1), 1, first, disagreement=2)
