@@ -17,7 +17,7 @@ from mdsd_opt.auditing.chains import audit_chain
 from mdsd_opt.auditing.draft_chain import DraftChain
 from mdsd_opt.auditing.engines import registry as engines
 from mdsd_opt.auditing.engines.engine import Engine
-from mdsd_opt.auditing.on_laws import CALLS, OnTrees, audit_portfolio
+from mdsd_opt.auditing.on_laws import CALLS, OnTrees, audit_portfolio, fixed_tree
 from mdsd_opt.auditing.portfolio import PortfolioReport
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.replay import Replay
@@ -129,7 +129,8 @@ def check_tree_rule(rule: Any, tree: Any = None, **options: Any) -> PortfolioRep
     __tracebackhide__ = True
     found = get_rule(rule) if isinstance(rule, str) else rule
     if not isinstance(found, TreeRule):
-        return _passed(partial(audit_portfolio, found, tree=tree or "2x2"), **options)
+        tree = "2x2" if tree is None else tree
+        return _passed(partial(audit_portfolio, found, tree=tree), **options)
     return _all_passed(found, options if tree is None else {"tree": tree, **options})
 
 
@@ -171,6 +172,8 @@ def parametrize_with_checks(
     except ImportError as error:
         raise MissingExtra("parametrize_with_checks needs pytest: pip install pytest") from error
     cases = []
+    if isinstance(subjects, str):
+        raise InvalidInput(f"subjects is {subjects!r:.60}: give a list, even of one")
     of_kind(leave_out, Collection, "leave_out", "names of checks")
     for subject in map(_subject, of_kind(subjects, Iterable, "subjects", "a list")):
         name = getattr(subject, "name", getattr(subject, "__name__", type(subject).__name__))
@@ -273,8 +276,7 @@ class _Calls:
         settings = budgeted(options_of(AuditOptions(progress=False), known), 0, **own)
         promises = both_sides(options.get("promise"), options.get("draft_promise"))
         if isinstance(subject, TreeRule):
-            tree: Any = options.get("tree", subject.tried_on)
-            tree = parse_topology(tree) if isinstance(tree, str) else tree
+            tree = fixed_tree(options.get("tree", subject.tried_on))
             rule = OnTrees(subject.verify, tree, WithReplacement, settings, promises)
             return cls(subject, options, rule)
         if isinstance(subject, verifiers.Verifier):

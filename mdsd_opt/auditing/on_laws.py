@@ -170,7 +170,7 @@ def fixed_tree(tree: str | Topology) -> Topology:
     topology = parse_topology(tree) if isinstance(tree, str) else tree
     if not isinstance(topology, Topology):
         raise InvalidInput(
-            f"the tree {tree!r} is grown by what is accepted: give a fixed one, such as 2x3"
+            f"the tree is {tree!r:.60}: give a fixed one, such as 2x3, none that grows"
         )
     return topology
 

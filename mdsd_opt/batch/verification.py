@@ -11,7 +11,7 @@ import numpy as np
 from mdsd_opt import verifiers
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import Opened, to_numpy
-from mdsd_opt.base.checked import checked_integer
+from mdsd_opt.base.checked import check_truth, checked_integer
 from mdsd_opt.base.keywords import renamed
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.base.seeds import Rng, drawn_seed
@@ -119,6 +119,7 @@ def verify_batch(
         A device was asked for, and there is none.
     """
     check_device(device)
+    check_truth(with_rates=with_rates)
     checked_scheme(scheme)
     verifiers.get(verifier)  # an error of names comes before one of arrays
     randomness = randomness_of(rng, step)

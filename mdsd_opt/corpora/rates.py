@@ -182,7 +182,8 @@ def combinations(
             for scheme in schemes
         )
         raise UnsupportedScheme(
-            f"no rates for {', '.join(verifiers)} with these drafts and K. There are: {known}."
+            f"no rates for {', '.join(verifiers)} (verifiers) with {', '.join(schemes)} (schemes) "
+            f"and {', '.join(map(str, num_drafts))} (num_drafts). There are: {known}."
         )
     return choices
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Unpack
 
 from mdsd_opt.base.array_types import Text
-from mdsd_opt.base.checked import checked_integer, of_kind
+from mdsd_opt.base.checked import check_function, check_truth, checked_integer, of_kind
 from mdsd_opt.base.sampling import Sampling, SamplingKeywords
 from mdsd_opt.base.seeds import Rng, drawn_seed, generator_of
 from mdsd_opt.decoding.draft_objects import FeatureFeed
@@ -219,6 +219,8 @@ def generate(
         A parameter out of range, an empty prompt or one that fills the context, or a tree that
         cannot be relaxed for the rule or on the device.
     """
+    if on_step is not None:
+        check_function(on_step=on_step)
     tokens: Text = ()
     metrics = Metrics()
     for new, metrics in generate_steps(
@@ -324,7 +326,11 @@ def generate_steps(
     A `Growth` in place of the tree goes on where it was at the end of an earlier text.
     """
     require_room(target, draft, [prompt])
-    checked_integer(max_new_tokens, "max_new_tokens", 0)
+    checked_integer(max_new_tokens, "max_new_tokens", 0, 2**31)
+    for token in of_kind(stop_tokens, Collection, "stop_tokens", "token ids"):
+        checked_integer(token, "one of stop_tokens", -1)
+    if on_device is not None:
+        check_truth(on_device=on_device)
     tree = parse_topology(tree) if isinstance(tree, str) else tree
     growth = growth_of(tree)
     growth.begin()

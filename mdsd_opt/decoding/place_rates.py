@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import to_numpy
-from mdsd_opt.base.checked import checked_integer, floats
+from mdsd_opt.base.checked import checked_integer, floats, of_kind
 from mdsd_opt.base.keywords import by_place
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.decoding.language_models import tree_logits
@@ -99,7 +99,8 @@ def measured_rates(
     """
     ask_target, ask_draft = tree_logits(target), tree_logits(draft)
     rates = RunningRates(initial_rates(max_drafts))
-    for text in texts:
+    for text in of_kind(texts, Iterable, "texts", "token ids of each"):
+        of_kind(text, Collection, "one of texts", "token ids")
         start = max(len(text) - _MOST_POSITIONS, 0) + 1
         ahead = [tuple(text[start:end]) for end in range(start, len(text) + 1)]
         read = list(text[:start])

@@ -74,9 +74,9 @@ class StepCosts:
     def __post_init__(self) -> None:
         for name in ("target_ms", "draft_ms", "verify_ms"):
             cost = getattr(self, name)
-            if isinstance(cost, Mapping):
+            if isinstance(cost, Mapping) and name != "verify_ms":
                 _check_table(name, cost, "texts")
-            elif not callable(cost) and checked_amount(name, cost) == inf:
+            elif (name == "verify_ms" or not callable(cost)) and checked_amount(name, cost) == inf:
                 raise InvalidInput(f"{name} is infinite: give milliseconds")
         checked_integer(self.batch_size, "batch_size")
         if self.draft_passes is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, Unpack
@@ -203,7 +203,7 @@ def compare_drafts(
     check_truth(mixtures=mixtures)
     if any(" | " in name for name in drafts):
         raise InvalidInput('a name of a draft has " | " in it, which stands for two together')
-    ks = [num_drafts] if isinstance(num_drafts, (int, np.integer)) else [*num_drafts]
+    ks = [*num_drafts] if isinstance(num_drafts, Iterable) else [num_drafts]
     ks = sorted({checked_integer(k, "num_drafts") for k in ks})
     if not ks:
         raise InvalidInput("num_drafts is empty: give some K, such as (1, 2, 4)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mdsd_opt.base.checked import is_among
+from mdsd_opt.base.checked import of_kind
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.problem import TransportProblem, checked_problem
 from mdsd_opt.solvers import full_lp, truncated_lp
@@ -45,8 +45,8 @@ def linear_programme(
         The programme does not fit the budget; nothing is built.
     """
     checked_problem(problem)
-    truncated = isinstance(form, str) and form == "truncated"
-    if form is None or not (truncated or is_among(form, FORMS)):
+    truncated = of_kind(form, str, "form", "its name") == "truncated"
+    if not truncated and form not in FORMS:
         raise UnknownName.among("form", form, [*FORMS, "truncated"])
     known = ("size", "rule", "order") if truncated else ("max_variables", "max_bytes")
     for name in options:

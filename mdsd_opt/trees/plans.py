@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats, Integers
-from mdsd_opt.base.checked import check_counts
+from mdsd_opt.base.checked import check_counts, floats
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.trees.topology import Place, RateTable, Topology, checked_rates
 
@@ -218,9 +218,10 @@ def seconds_of(cost: Cost | CostByDepth) -> Callable[..., float]:
     of: Any = cost
     if not callable(cost):
         known = sorted(_measured(cost).items())
-        if not known:
+        drafts, times = (floats([x[i] for x in known], "cost") for i in (0, 1))
+        if not times.size or times.ndim > 1:
             raise InvalidInput(f"cost is {cost!r:.60}: give seconds by numbers of drafts")
-        of = partial(np.interp, xp=[n for n, _ in known], fp=[t for _, t in known])
+        of = partial(np.interp, xp=drafts, fp=times)
 
     def checked(drafts: int, levels: int = 0) -> float:
         seconds = float(of(drafts, levels) if by_levels else of(drafts))

@@ -64,6 +64,7 @@ RIGHT: dict[str, Any] = {
 }  # fmt: skip
 
 RECORD = Record("solvers", "x", "y", 9, 2, "float64", 1, 0, 3, median_ms=1.0, p90_ms=1.0)
+MODELS = {"target": lambda text: np.log(P[0]), "draft": lambda text: np.log(P[1])}
 FEW = {"num_trials": 20, "edge_probes": 2, "driven_checks": 65}
 
 #: What is right for one door alone, and given with each of its calls; made when it is asked for.
@@ -79,6 +80,33 @@ OWN: dict[str, Callable[[], dict[str, Any]]] = {
     "mo.advise_from_counts": lambda: {"accepted": [0, 1, 1], "depth": 3},
     "mo.assert_lossless": lambda: FEW,
     "batch.verify_batch": lambda: {"drafts": [[0, 1], [1, 2]]},
+    "mo.compare_drafts": lambda: {"drafts": {"a": np.log(P), "b": np.log(P[::-1])}},
+    "decoding.best_first": lambda: {"laws": P},
+    "decoding.generate": lambda: {**MODELS, "max_new_tokens": 2},
+    "decoding.generate_batch": lambda: {**MODELS, "prompts": [[0, 1]]},
+    "decoding.generate_steps": lambda: {**MODELS, "max_new_tokens": 2},
+    "decoding.measured_rates": lambda: {**MODELS, "texts": [[0, 1, 2]]},
+    "decoding.tree_bound": lambda: MODELS,
+    "decoding.tree_optimum": lambda: MODELS,
+    "decoding.set_targets": lambda: {"laws": lambda text: P[0]},
+    "mo.Logits": lambda: {"target": np.log(P), "draft": np.log(P)},
+    "mo.audit": lambda: {"verify": lambda p, q, drafts, rng: 0},
+    "mo.audit_tokens": lambda: {"laws": [np.log(P)], "tokens": [[0, 1]]},
+    "mo.audit_trace": lambda: {
+        "target": P,
+        "draft_law": P,
+        "drafts": [[0, 1], [1, 2]],
+        "tokens": [0, 1],
+    },
+    "mo.best_draft_temperature": lambda: {
+        "target_logits": np.log(P[0]),
+        "draft_logits": np.log(P[1]),
+    },
+    "mo.relax": lambda: {"kl": 0.1},
+    "mo.relaxed_rates": lambda: {"drafts": "greedy", "kl": 0.1},
+    "mo.text_stability": lambda: {"delta": 0.1},
+    "mo.DraftSetLaw": lambda: {"masses": {(0, 1): 1.0}},
+    "mo.parametrize_with_checks": lambda: {"subjects": ["rrs"]},
     "decoding.Topology": lambda: {"num_drafts": {(): 2}},
     "mo.check_tree_rule": lambda: {"rule": "traversal", **FEW},
     "cddlib_checks.prove_laws": lambda: {"claim": "p0 >= 0"},
@@ -96,8 +124,12 @@ HEAVY = {
     "custom_generate": ("torch", "transformers.generation"),
 }  # fmt: skip
 
+#: Arguments that messages call otherwise, as formulas do.
+SHOWN_AS = {"draft_distributions": "q["}
+
 #: Arguments that may be functions: a class is called, and what it raises comes through.
-CALLED = {"claim", "progress", "scheme"}
+CALLED = {"claim", "progress", "scheme", "model", "children", "draw", "rule",
+          "target", "draft"}  # fmt: skip
 
 #: Those that talk to servers, print or register with PyTorch: they have tests of their own.
 ELSEWHERE = {"audit_server", "show_versions", "register_operators"}
@@ -134,7 +166,7 @@ def cases(
     parameters.pop("self", None)
     for name in parameters:
         for kind, rubbish in RUBBISH.items():
-            if kind == "a class" and name in CALLED:
+            if (kind == "a class" and name in CALLED) or rubbish is parameters[name].default:
                 continue
             yield (
                 name,
@@ -175,7 +207,7 @@ def names(message: str, name: str, value: Any) -> bool:
     parts = [*value] if isinstance(value, (list, dict, set, bytes)) else [value]
     if isinstance(value, np.ndarray):
         parts += [*value.flat, value[0]]
-    shown = {name.replace("_", " ").removesuffix("s")}
+    shown = {SHOWN_AS.get(name, name.replace("_", " ").removesuffix("s"))}
     shown |= {x for y in (value, *parts) for x in (repr(y)[:20], str(y)[:20], type(y).__name__)}
     return any(words in message.replace("_", " ") for words in shown)
 
@@ -187,10 +219,9 @@ def fault(door: Callable[..., Any], keywords: dict[str, Any]) -> str:
         try:
             limited(lambda: door(**keywords))
         except MdsdError as error:
-            named = isinstance(error, MissingExtra) or any(
-                names(str(error), *one) for one in given.items()
-            )
-            return "" if named else f"says only {error!s:.100}"
+            named = any(names(str(error), *one) for one in given.items())
+            missing = isinstance(error, MissingExtra) or "needs a CUDA device" in str(error)
+            return "" if named or missing else f"says only {error!s:.100}"
         except TooManyCalls:
             if again:  # something was imported, or a kernel compiled
                 continue
