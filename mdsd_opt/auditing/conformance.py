@@ -24,7 +24,7 @@ from mdsd_opt.auditing.replay import Replay
 from mdsd_opt.auditing.subject import REFUSALS, Failure, outcome_of
 from mdsd_opt.auditing.tree_rules.rule import ChainRule
 from mdsd_opt.auditing.trial_laws import SmallLaws, edge_laws, standard_laws
-from mdsd_opt.base.checked import of_kind
+from mdsd_opt.base.checked import checked_names, of_kind
 from mdsd_opt.drafts import (
     SINGLE_MODEL_SCHEMES,
     IndependentDrafts,
@@ -174,7 +174,7 @@ def parametrize_with_checks(
     cases = []
     if isinstance(subjects, str):
         raise InvalidInput(f"subjects is {subjects!r:.60}: give a list, even of one")
-    of_kind(leave_out, Collection, "leave_out", "names of checks")
+    leave_out = checked_names(leave_out, "leave_out")
     for subject in map(_subject, of_kind(subjects, Iterable, "subjects", "a list")):
         name = getattr(subject, "name", getattr(subject, "__name__", type(subject).__name__))
         for check in _checks(subject, options):

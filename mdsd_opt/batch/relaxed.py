@@ -9,7 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.checked import checked_amount, checked_names
+from mdsd_opt.base.checked import checked_amount, checked_names, of_kind
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.batch.batch import RowWork, paired_rows
 from mdsd_opt.batch.rates import checked_counts
@@ -110,7 +110,7 @@ def relaxed_rates(
     for subject, values in ((name, amounts), ("drafts", schemes)):
         if not values:
             raise InvalidInput(f"{subject} is empty: give at least one")
-    if spread not in _SPREADS:
+    if of_kind(spread, str, "spread", "its name") not in _SPREADS:
         raise UnknownName.among("spread", spread, _SPREADS)
     if spread == "best" and name == "tv":
         raise InvalidInput(

@@ -148,7 +148,9 @@ class DraftSetLaw(DraftScheme):
 
 def _checked_masses(masses: Any) -> Mapping[Any, Any]:
     if not isinstance(masses, Mapping) or not masses:
-        raise InvalidDistribution("no draft set given: give {set of token ids: probability}")
+        raise InvalidDistribution(
+            f"masses is {masses!r:.60}, no draft set given: give {{set of token ids: probability}}"
+        )
     for key, mass in masses.items():
         number: Any = mass
         if not (isinstance(mass, Real) and number >= 0):

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Vector
-from mdsd_opt.base.checked import checked_tolerance
+from mdsd_opt.base.checked import checked_tolerance, floats
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.base.sampling import Sampling, softmax
 from mdsd_opt.drafts import WithReplacement
@@ -87,9 +87,10 @@ def best_draft_temperature(
     pair.require_open_draft()
     require_no_filter(pair.reading.target)
     search = _Search(*pair.placed(), num_drafts, pair.reading.target.temperature)
-    coldest, hottest = bounds
-    if not 0.0 < coldest <= hottest < np.inf:
-        raise InvalidInput(f"bounds is {bounds}: give two positive temperatures in ascending order")
+    ends = floats(bounds, "bounds")
+    if ends.shape != (2,) or not 0.0 < ends[0] <= ends[1] < np.inf:
+        raise InvalidInput(f"bounds is {bounds!r:.60}: give two temperatures above 0, rising")
+    coldest, hottest = ends.tolist()
     checked_tolerance("tolerance", tolerance)
     low, high = 1.0 / hottest, 1.0 / coldest
     best = max((search.solved(beta)[0], beta) for beta in (low, high, min(max(1.0, low), high)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, Unpack
@@ -135,7 +135,12 @@ def audit_tokens(
     else:
         if tokens is None:
             raise InvalidInput("tokens are missing: give those of each text, or a file that has")
-        of_kind(tokens, Iterable, "tokens", "those of each text")
+        for name, of in (
+            ("laws", laws),
+            ("tokens", tokens),
+            ("draft", () if draft is None else draft),
+        ):
+            of_kind(of, Collection, name, "those of each text")
         for number, (text, its_laws, its_drafts) in enumerate(_texts(laws, tokens, draft)):
             prompt = [] if prompts is None else prompts[number]
             name = None if prompts is not None else _name_of(its_laws)
@@ -184,7 +189,9 @@ def _texts(laws: Any, tokens: Any, draft: Any) -> Iterator[_Text]:
         zip_longest(texts, laws, [None] * len(texts) if draft is None else draft)
     ):
         if text is None or rows is None or (draft is not None and other is None):
-            raise InvalidInput(f"there are {len(texts)} texts, and laws of another number")
+            raise InvalidInput(
+                f"there are {len(texts)} texts of tokens, and laws of another number"
+            )
         ids = np.asarray(text)
         if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
             raise InvalidInput(f"text {number} is no sequence of token ids")
@@ -206,6 +213,7 @@ def _as_texts(tokens: Any) -> Sequence[Any] | None:
 
 
 def _laws(rows: Any, count: int, number: int) -> list[Law | None]:
+    of_kind(rows, Collection, f"one of laws, of text {number},", "one for each token")
     if isinstance(rows, Mapping) or len(rows) != count:
         raise InvalidInput(f"text {number} has {count} tokens, and {len(rows)} laws")
     return [None if row is None else Law.of(row) for row in rows]

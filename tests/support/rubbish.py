@@ -76,10 +76,9 @@ OWN: dict[str, Callable[[], dict[str, Any]]] = {
     "plots.rates": lambda: {
         "result": [RateRow("greedy", 2, "optimal", MeanInterval(0.5, 0.4, 0.6, 9))]
     },
-    "plots.stability": lambda: {"result": mo.text_stability(np.log(P), 0.1)},
     "mo.advise_from_counts": lambda: {"accepted": [0, 1, 1], "depth": 3},
     "mo.assert_lossless": lambda: FEW,
-    "batch.verify_batch": lambda: {"drafts": [[0, 1], [1, 2]]},
+    "batch.verify_batch": lambda: {"drafts": [[0, 0], [2, 2]]},
     "mo.compare_drafts": lambda: {"drafts": {"a": np.log(P), "b": np.log(P[::-1])}},
     "decoding.best_first": lambda: {"laws": P},
     "decoding.generate": lambda: {**MODELS, "max_new_tokens": 2},
@@ -90,12 +89,14 @@ OWN: dict[str, Callable[[], dict[str, Any]]] = {
     "decoding.tree_optimum": lambda: MODELS,
     "decoding.set_targets": lambda: {"laws": lambda text: P[0]},
     "mo.Logits": lambda: {"target": np.log(P), "draft": np.log(P)},
-    "mo.audit": lambda: {"verify": lambda p, q, drafts, rng: 0},
-    "mo.audit_tokens": lambda: {"laws": [np.log(P)], "tokens": [[0, 1]]},
+    "mo.audit": lambda: {
+        "verify": lambda p, q, drafts, rng: np.zeros(np.shape(drafts)[:-1], int)[()]
+    },
+    "mo.audit_tokens": lambda: {"laws": [P], "tokens": [[0, 1]]},
     "mo.audit_trace": lambda: {
         "target": P,
         "draft_law": P,
-        "drafts": [[0, 1], [1, 2]],
+        "drafts": [[0, 1], [1, 0]],
         "tokens": [0, 1],
     },
     "mo.best_draft_temperature": lambda: {
@@ -104,7 +105,6 @@ OWN: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "mo.relax": lambda: {"kl": 0.1},
     "mo.relaxed_rates": lambda: {"drafts": "greedy", "kl": 0.1},
-    "mo.text_stability": lambda: {"delta": 0.1},
     "mo.DraftSetLaw": lambda: {"masses": {(0, 1): 1.0}},
     "mo.parametrize_with_checks": lambda: {"subjects": ["rrs"]},
     "decoding.Topology": lambda: {"num_drafts": {(): 2}},
@@ -121,14 +121,15 @@ ALWAYS: dict[str, Any] = {
 #: What some import, with more calls and memory than a refusal takes.
 HEAVY = {
     "plots": ("matplotlib.figure", "matplotlib.backends.backend_agg"), "serving": ("torch",),
+    "audit_trace": ("scipy.stats", "scipy.ndimage"),
     "custom_generate": ("torch", "transformers.generation"),
 }  # fmt: skip
 
 #: Arguments that messages call otherwise, as formulas do.
-SHOWN_AS = {"draft_distributions": "q["}
+SHOWN_AS = {"draft_distributions": "q[", "draft_law": "draft scheme"}
 
 #: Arguments that may be functions: a class is called, and what it raises comes through.
-CALLED = {"claim", "progress", "scheme", "model", "children", "draw", "rule",
+CALLED = {"claim", "progress", "scheme", "model", "children", "draw", "rule", "verifier", "on_step",
           "target", "draft"}  # fmt: skip
 
 #: Those that talk to servers, print or register with PyTorch: they have tests of their own.
@@ -207,7 +208,7 @@ def names(message: str, name: str, value: Any) -> bool:
     parts = [*value] if isinstance(value, (list, dict, set, bytes)) else [value]
     if isinstance(value, np.ndarray):
         parts += [*value.flat, value[0]]
-    shown = {SHOWN_AS.get(name, name.replace("_", " ").removesuffix("s"))}
+    shown = {name.replace("_", " ").removesuffix("s"), SHOWN_AS.get(name, name)}
     shown |= {x for y in (value, *parts) for x in (repr(y)[:20], str(y)[:20], type(y).__name__)}
     return any(words in message.replace("_", " ") for words in shown)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.checked import checked_amount
+from mdsd_opt.base.checked import check_truth, checked_amount
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.frames import folded
 from mdsd_opt.errors import InvalidInput, UnknownName
@@ -145,6 +145,7 @@ def relax(
     budgets = {"acceptance_rate": acceptance_rate, "tv": tv, "kl": kl, "chi2": chi2}
     name, budget = the_budget(budgets)
     budget = checked_amount(name, budget)
+    check_truth(exact=exact)
     frontier = frontier_of(problem, exact)
     reached = _bought(problem, frontier, name, budget)
     relaxed, distances = _relaxed(problem, frontier, reached)
