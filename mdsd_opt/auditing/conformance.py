@@ -276,8 +276,8 @@ class _Calls:
         settings = budgeted(options_of(AuditOptions(progress=False), known), 0, **own)
         promises = both_sides(options.get("promise"), options.get("draft_promise"))
         if isinstance(subject, TreeRule):
-            tree = fixed_tree(options.get("tree", subject.tried_on))
-            rule = OnTrees(subject.verify, tree, WithReplacement, settings, promises)
+            topology = fixed_tree(options.get("tree", subject.tried_on))
+            rule = OnTrees(subject.verify, topology, WithReplacement, settings, promises)
             return cls(subject, options, rule)
         if isinstance(subject, verifiers.Verifier):
             make = _maker_of(options.get("scheme", _schemes_of(subject)[0]))

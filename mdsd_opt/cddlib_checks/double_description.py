@@ -12,7 +12,7 @@ from fractions import Fraction
 from importlib.util import find_spec
 from typing import Any
 
-from mdsd_opt.base.checked import is_among
+from mdsd_opt.base.checked import of_kind
 from mdsd_opt.cddlib_checks import with_cddlib, with_ppl
 from mdsd_opt.cddlib_checks.subsets import Point, Row, primitive
 from mdsd_opt.errors import MissingExtra, SolverError, UnknownName
@@ -62,7 +62,7 @@ def available(engine: str) -> bool:
 
 def require(engine: str) -> None:
     """Raise `MissingExtra` with all that has to be installed, system packages too."""
-    if engine is None or not is_among(engine, ENGINES):
+    if of_kind(engine, str, "engine", "its name") not in ENGINES:
         raise UnknownName.among("engine", engine, ENGINES)
     needed = WITNESSES if engine == "both" else (engine,)
     if engine == "auto":

@@ -135,14 +135,15 @@ def audit_tokens(
     else:
         if tokens is None:
             raise InvalidInput("tokens are missing: give those of each text, or a file that has")
-        for name, of in (
-            ("laws", laws),
-            ("tokens", tokens),
-            ("draft", () if draft is None else draft),
-        ):
-            of_kind(of, Collection, name, "those of each text")
+        sides = {"laws": laws, "tokens": tokens, "draft": draft, "prompts": prompts}
+        for side, of in sides.items():
+            of_kind(() if of is None else of, Collection, side, "those of each text")
+        starts = [] if prompts is None else [*prompts]
         for number, (text, its_laws, its_drafts) in enumerate(_texts(laws, tokens, draft)):
-            prompt = [] if prompts is None else prompts[number]
+            if prompts is not None and number >= len(starts):
+                raise InvalidInput(f"prompts has {len(starts)}: give one for each text")
+            read = of_kind(starts[number] if starts else [], Collection, "a prompt", "token ids")
+            prompt = [checked_integer(x, "a token of prompts", 0) for x in read]
             name = None if prompts is not None else _name_of(its_laws)
             tally.add_text(prompt, text, its_laws, its_drafts, name=name)
             tally.look()

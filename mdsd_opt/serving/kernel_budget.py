@@ -137,7 +137,7 @@ def _usage(cubin: bytes, tools: Path) -> tuple[int, int, int]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        command = [tools / "cuobjdump", "-res-usage", "-sass", file.name]  # it runs nvdisasm
+        command = [str(tools / "cuobjdump"), "-res-usage", "-sass", file.name]  # it runs nvdisasm
         code = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     match = re.search(r"REG:(\d+) STACK:(\d+)", code)
     assert match, code[:500]

@@ -126,7 +126,8 @@ HEAVY = {
 }  # fmt: skip
 
 #: Arguments that messages call otherwise, as formulas do.
-SHOWN_AS = {"draft_distributions": "q[", "draft_law": "draft scheme"}
+SHOWN_AS = {"draft_distributions": "q[", "draft_law": "draft scheme",
+            "draft": "law", "control": "text", "prompts": "prompt"}  # fmt: skip
 
 #: Arguments that may be functions: a class is called, and what it raises comes through.
 CALLED = {"claim", "progress", "scheme", "model", "children", "draw", "rule", "verifier", "on_step",
