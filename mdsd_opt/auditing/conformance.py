@@ -44,7 +44,7 @@ from mdsd_opt.evidence import (
 )
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers import solve
-from mdsd_opt.trees import TreeRule, get_rule, parse_topology, rule_names
+from mdsd_opt.trees import TreeRule, get_rule, rule_names
 
 #: Schemes whose drafts a verifier is tried on, as far as it takes them.
 _SCHEMES = ("with_replacement", "without_replacement", "greedy")
@@ -287,8 +287,8 @@ class _Calls:
                 problem = TransportProblem(root.target, root.drafts)
                 return [subject.verify(problem, root.draws, rng).token]
 
-            tree = parse_topology(f"{num_drafts}x1")
-            return cls(subject, options, OnTrees(decided, tree, make, settings))
+            topology = fixed_tree(f"{num_drafts}x1")
+            return cls(subject, options, OnTrees(decided, topology, make, settings))
         rng, num_drafts = np.random.default_rng(0), options.get("num_drafts", 2)
         how = options.get("takes", "probabilities"), options.get("library")
         caller = Caller(subject, *how, rng, bool(options.get("batch", False)))
