@@ -137,7 +137,8 @@ def audit_tokens(
             raise InvalidInput("tokens are missing: give those of each text, or a file that has")
         sides = {"laws": laws, "tokens": tokens, "draft": draft, "prompts": prompts}
         for side, of in sides.items():
-            of_kind(() if of is None and side != "laws" else of, Collection, side, "one for each text")
+            needless = of is None and side != "laws"
+            of_kind(() if needless else of, Collection, side, "one for each text")
         starts = [] if prompts is None else [*prompts]
         for number, (text, its_laws, its_drafts) in enumerate(_texts(laws, tokens, draft)):
             if prompts is not None and number >= len(starts):
