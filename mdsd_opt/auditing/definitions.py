@@ -1,100 +1,106 @@
-"""Loads functions from a file that cannot be imported, and runs the statements they depend on."""
+"""Functions of files that cannot be imported: what is not there has stand-ins."""
 
 from __future__ import annotations
+import __future__
 
 import ast
 import builtins
 import sys
-import threading
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from importlib import metadata
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from mdsd_opt.auditing.file_statements import ANY, IMPORTED, UNTOLD, Statement, Statements, imported
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.errors import ForeignFault, InvalidInput
 
-#: Only one file at a time is watched while it runs.
-_LOADING = threading.RLock()
+#: Packages that are imported: Python's own and these.
+_IMPORTED = frozenset(sys.stdlib_module_names) | {"numpy", "torch"}
+
+#: Annotations are not evaluated.
+_FLAGS = __future__.annotations.compiler_flag
 
 
 def load_definitions(
     path: str | PathLike[str], *names: str, package: str | None = None, **given: Any
 ) -> ModuleType:
-    """Execute some definitions of a file, and the statements they depend on, without the rest.
+    """Execute a file without the packages that it imports.
 
-    They are bound to what running the whole file binds them to. Of the file's top level those
-    statements run, unmodified and in order, that bind or may change a name that is needed, and
-    those that these need in turn; what cannot be told counts as a change. Annotations are not
-    evaluated. Of the imports only those are made that are needed, and only of Python's own
-    modules, NumPy and PyTorch.
+    Python's own modules, NumPy and PyTorch are imported. All other imports succeed as well, and
+    bind stand-ins, whose attributes and results are stand-ins: a decorator hands its function back
+    as it is, a base class adds nothing. To use one in any other way is an error, in the file and
+    in the calls of its functions after, so that no answer hangs on what is not there. What another
+    package would have done to the file's own objects is not done. Annotations are not evaluated.
 
     Parameters
     ----------
     path : path
         Path of a Python file; within an installed package, relative to where that is installed.
     *names : str
-        Functions, classes or constants at the file's top level.
+        Functions, classes or constants that the file has to define.
     package : str, optional
         Name of an installed distribution.
     **given
-        Replacements of other names that the definitions use.
+        What names of the file are bound to instead.
 
     Returns
     -------
     module
-        Module with the definitions as attributes.
+        Module that the file makes.
 
     Raises
     ------
     InvalidInput
-        No such file or definition, the file is no Python, or a statement that is needed raises,
-        uses a name of another package that is not given, or asks whether one is installed.
+        No such file or definition, the file is no Python, or a statement raises or hangs on a
+        stand-in; the message has its line.
     """
     file = _located(path, package)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the file is not the caller's
             tree = ast.parse(file.read_bytes(), str(file))
-            statements = Statements(tree, str(file))
+            codes = [
+                compile(ast.Module([node], []), str(file), "exec", _FLAGS, dont_inherit=True)
+                for node in tree.body
+                if not isinstance(getattr(node, "value", None), ast.Constant)
+                or not isinstance(node, ast.Expr)
+            ]
     except (OSError, SyntaxError, ValueError) as error:
         raise InvalidInput(f"{file} cannot be read as Python: {error}") from error
-    needed = statements.needed(names, given)
-    subject = f"{', '.join(names)} of {file}"
-    _refuse_foreign(needed, subject)
-    # no import finds a name with a space
-    module = ModuleType(f"definitions of {file.name}", ast.get_docstring(tree, clean=False))
-    vars(module).update(given, __file__=str(file))
-    with _imports_watched(module) as refused:
-        for statement, decided in needed.items():
-            try:
-                if UNTOLD in statements.effects[statement]:
-                    raise LookupError("it asks what is installed, or for annotations")
-                with foreign(subject):
-                    exec(statement.code, vars(module))
-                    settings = np.geterr()
-                np.seterr(**settings)  # what a file sets for itself stays set
-                if refused:
-                    raise refused[0]
-            except Exception as error:
-                ended = error.__cause__ if isinstance(error, ForeignFault) else None
-                cause = refused[0] if refused else ended or error
-                line = _line_of(cause, str(file)) or statement.node.lineno
-                raise InvalidInput(
-                    f"{subject} hang on line {line}, which cannot be executed "
-                    f"({type(cause).__name__}: {cause}): give {_listed(decided)} by name"
-                ) from cause
-            vars(module).update(given)
-    if missing := [name for name in names if not hasattr(module, name)]:
+    # no import finds a name with spaces, under which a dataclass looks up its annotations
+    module = ModuleType(f"definitions of {file}", ast.get_docstring(tree, clean=False))
+    absent = _Absent(given)
+    own = {**vars(builtins), "__import__": absent.imported}
+    vars(module).update(given, __file__=str(file), __builtins__=own)
+    sys.modules[module.__name__] = module
+    try:
+        with foreign(str(file)):
+            for code in codes:
+                exec(code, vars(module))
+                vars(module).update(given)
+            settings = np.geterr()
+        np.seterr(**settings)  # what a file sets for itself stays set
+    except Exception as error:
+        cause = (isinstance(error, ForeignFault) and error.__cause__) or error
+        stack = traceback.extract_tb(cause.__traceback__)
+        line = next((at.lineno for at in reversed(stack) if at.filename == str(file)), "?")
+        raise InvalidInput(
+            f"{file} hangs on line {line}, which cannot be executed ({type(cause).__name__}: "
+            f"{cause}): give what it needs by name"
+        ) from cause
+    finally:
+        absent.is_loading = False
+        sys.modules.pop(module.__name__, None)
+    if missing := [name for name in names if name not in vars(module)]:
         raise InvalidInput(f"{file} defines no {', '.join(missing)} at its top level")
+    for name in names:
+        if isinstance(vars(module)[name], _StandIn):
+            vars(module)[name]()
     return module
 
 
@@ -107,55 +113,70 @@ def _located(path: str | PathLike[str], package: str | None) -> Path:
         raise InvalidInput(f"{package} is not installed: pip install --no-deps {package}") from None
 
 
-def _refuse_foreign(needed: dict[Statement, set[str]], subject: str) -> None:
-    """Raise if a needed name is bound by an import from another package."""
-    foreign: dict[str, int] = {}
-    for one, decided in needed.items():
-        if isinstance(one.node, ast.Import | ast.ImportFrom):
-            imports = [name for name, package in imported(one.node).items() if not package]
-            foreign |= dict.fromkeys(decided if ANY in imports else imports, one.node.lineno)
-    if foreign:
-        lines = sorted({*foreign.values()})
+class _Absent:
+    """Packages that are not imported; `is_loading` while the file that asks for them runs."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.given, self.is_loading = given, True
+
+    def imported(
+        self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
+    ) -> Any:
+        """Module of an import, in the place of Python's `__import__`."""
+        if not level and name.partition(".")[0] in _IMPORTED:
+            return __import__(name, globals, locals, fromlist, level)
+        if "*" in (fromlist or ()):
+            raise ImportError(f"which names {'.' * level}{name} binds is not known")
+        return _StandIn("." * level + (name if fromlist else name.partition(".")[0]), self)
+
+
+class _Base:
+    """Base of a class with a base that is not there."""
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__()
+
+
+class _StandIn:
+    """Something of a package that is not imported."""
+
+    def __init__(self, name: str, absent: _Absent) -> None:
+        self._stands_for, self._absent = name, absent
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"{self._stands_for} is not there, and so has no {name}")
+        return self._absent.given.get(name, _StandIn(f"{self._stands_for}.{name}", self._absent))
+
+    def _refused(self, *_: Any) -> NoReturn:
         raise InvalidInput(
-            f"{subject} need {_listed(foreign)} from other packages "
-            f"({', '.join(f'line {line}' for line in lines)}): "
-            "give them by name, as they are or something that stands in for them"
+            f"{self._stands_for} of another package is needed: give it, or what uses it, by the "
+            "name that it has in the file, as it is or something that stands in for it"
         )
 
+    def _made(self, *given: Any, **named: Any) -> Any:
+        """What a call gives as the file is run: of a decorator, what it decorates."""
+        if not self._absent.is_loading:
+            self._refused()
+        decorates = len(given) == 1 and not named and callable(given[0])
+        return given[0] if decorates else _StandIn(f"{self._stands_for}(...)", self._absent)
 
-def _listed(names: Iterable[str]) -> str:
-    """Sorted list of the names, without the placeholders."""
-    return ", ".join(sorted(name for name in names if name.isidentifier())) or "what it binds"
+    def _of_types(self, *types: Any) -> _StandIn:
+        return self if self._absent.is_loading else self._refused()
 
+    def _is(self, other: Any) -> bool:
+        if other is self or isinstance(other, type) or type(other).__module__ == "typing":
+            return other is self  # as annotations are told apart
+        return self._refused()
 
-def _line_of(error: BaseException, path: str) -> int | None:
-    """Innermost line of the file that the error comes through."""
-    stack = traceback.extract_tb(error.__traceback__)
-    return next((at.lineno for at in reversed(stack) if at.filename == path), None)
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        absent = [base for base in bases if isinstance(base, _StandIn)]
+        return (_Base,) if absent[0] is self else ()
 
-
-@contextmanager
-def _imports_watched(module: ModuleType) -> Iterator[list[ImportError]]:
-    """Refuse imports of other packages, and note each, as the module may catch the error.
-
-    Meanwhile the module is where a dataclass looks up its annotations.
-    """
-    refused: list[ImportError] = []
-    original = builtins.__import__
-
-    def watched(
-        name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
-    ) -> ModuleType:
-        if globals is vars(module) and (level or name.partition(".")[0] not in IMPORTED):
-            refused.append(ImportError(f"{'.' * level}{name} is of another package"))
-            raise refused[-1]
-        return original(name, globals, locals, fromlist, level)
-
-    with _LOADING:
-        sys.modules[module.__name__] = module
-        builtins.__import__ = watched
-        try:
-            yield refused
-        finally:
-            builtins.__import__ = original
-            del sys.modules[module.__name__]
+    __call__ = _made
+    __getitem__ = __or__ = __ror__ = _of_types
+    __bool__ = __len__ = __iter__ = __contains__ = __index__ = __float__ = __enter__ = _refused
+    __lt__ = __le__ = __gt__ = __ge__ = _refused
+    __eq__ = _is
+    __instancecheck__ = __subclasscheck__ = _refused
+    __hash__ = object.__hash__

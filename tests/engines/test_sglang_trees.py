@@ -16,8 +16,8 @@ from stand_ins import Overlaid
 
 import mdsd_opt as mo
 from mdsd_opt.auditing.engines import Adapter
+from mdsd_opt.auditing.engines.adapters import interpreted_triton
 from mdsd_opt.auditing.engines.engine import Drafted
-from mdsd_opt.auditing.engines.interpreted_triton import interpreted_triton
 from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.base.array_types import Matrix, Text
 from mdsd_opt.decoding import Node, Topology

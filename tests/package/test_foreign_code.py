@@ -290,7 +290,7 @@ def test_definitions_that_end_the_program(tmp_path: Path) -> None:
     for end in ENDS.values():
         path = tmp_path / "engine.py"
         path.write_text(f"import asyncio, os, sys\ndef g():\n    {end}\nx = g()\n")
-        with pytest.raises(InvalidInput, match="hang on line 3, which cannot be executed"):
+        with pytest.raises(InvalidInput, match="hangs on line 3, which cannot be executed"):
             mo.auditing.load_definitions(path, "x")
 
 

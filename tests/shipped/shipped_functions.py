@@ -53,13 +53,9 @@ def flashspec_sample(shipped: Adapter) -> Verify:
 def economize(shipped: Adapter) -> Any:
     """The verifier; its selector takes logits that are laws already."""
     rule = shipped.load(
-        Verifier=object,
-        VERIFIERS=SimpleNamespace(register=lambda name: lambda rule: rule),
         selector_distribution=lambda selector, law, history, user: law,
         selector_distributions=lambda selector, laws: laws,
         selector_generator=lambda selector, device: None,
-        device_tensor=None,
-        ConfigError=ValueError,
     )
     return rule()
 
@@ -109,7 +105,7 @@ def flattened(root: Any) -> tuple[list[Any], list[int], list[int], list[Any]]:
 
 
 def specdec(shipped: Adapter) -> Verify:
-    decoder = shipped.load(AutoModelForCausalLM=None, AutoTokenizer=None)
+    decoder = shipped.load()
 
     def verify(p: Any, q: Any, drafts: Any) -> Any:
         this = SimpleNamespace(big_model=Rows(p), device="cpu")
@@ -126,7 +122,7 @@ def dspark(shipped: Adapter) -> Verify:
 def mini_infer(shipped: Adapter) -> Verify:
     """It drafts by itself, and gets the audit's drafts, which are drawn from the same law."""
     draw = Replayed(torch.multinomial)
-    function = shipped.load(torch=Overlaid(torch, multinomial=draw), Qwen2ForCausalLM=None)
+    function = shipped.load(torch=Overlaid(torch, multinomial=draw))
 
     def verify(p: Any, q: Any, drafts: Any) -> Any:
         draw.drafts = list(drafts)
@@ -141,7 +137,7 @@ def mini_infer(shipped: Adapter) -> Verify:
 
 def nunspark(shipped: Adapter) -> Verify:
     """MLX in NumPy, so that its draws can be answered."""
-    function = shipped.load(mx=mlx_in_numpy(), TreeShape=None)
+    function = shipped.load(mx=mlx_in_numpy())
 
     def verify(root: Any, rng: Any) -> list[int]:
         rows, parents, tokens, _ = flattened(root)
@@ -162,11 +158,13 @@ def nunspark(shipped: Adapter) -> Verify:
 
 def hsd(shipped: Adapter) -> Callable[..., list[int]]:
     """A step of two models, of which one drafts n tokens."""
-    sampling = shipped.definitions(
-        "get_logits", "apply_temperature", "sample_from_probs", path="seqspecdecod/sampling.py"
-    )
+    sampling = shipped.definitions(path="seqspecdecod/sampling.py")
     draw = Replayed(sampling.sample_from_probs)
-    function = shipped.load(**{**vars(sampling), "sample_from_probs": draw})
+    function = shipped.load(
+        get_logits=sampling.get_logits,
+        apply_temperature=sampling.apply_temperature,
+        sample_from_probs=draw,
+    )
 
     def step(target: Any, draft: Any, n: int, drafts: Any = ()) -> list[int]:
         draw.drafts = list(drafts)
@@ -190,7 +188,7 @@ def hsd_texts(shipped: Adapter) -> Verify:
 
 def mtplx(shipped: Adapter) -> Verify:
     """The token after an accepted draft is its caller's."""
-    function = shipped.load(kv_attention_failure_line=str)
+    function = shipped.load()
 
     def verify(p: Any, q: Any, drafts: Any, rng: Any) -> list[int]:
         x = int(drafts[0])
@@ -207,9 +205,7 @@ def rotalabs_tokens(shipped: Adapter) -> Verify:
     sampling = shipped.definitions(
         "sample_from_logits", path="rotalabs_accel/speculative/sampling.py"
     )
-    function = shipped.load(
-        PreTrainedModel=None, DynamicCache=tuple, sample_from_logits=sampling.sample_from_logits
-    )
+    function = shipped.load(DynamicCache=tuple, sample_from_logits=sampling.sample_from_logits)
 
     def verify(p: Any, q: Any, drafts: Any) -> Any:
         drawn = q[range(len(q)), drafts]
@@ -235,7 +231,7 @@ def rotalabs_sample(shipped: Adapter) -> Verify:
 
 
 def rotalabs_eagle(shipped: Adapter) -> Verify:
-    function = shipped.load(PreTrainedModel=None)
+    function = shipped.load()
 
     def verify(p: Any, q: Any, drafts: Any) -> Any:
         drawn = q[range(len(q)), drafts]

@@ -1,69 +1,47 @@
-"""Adapters of the engines that are known by name; Triton's interpreter runs their kernels."""
+"""Adapters of the engines that are known by name; Triton's interpreter runs their kernels.
+
+A Triton kernel makes random numbers for itself: it hashes a seed, a position and a token. Under
+Triton's interpreter these hashes are functions of Python that the kernel looks up when it calls
+them: others, put in their place, draw from PyTorch, whose draws an audit answers. That the hashes
+are independent and uniform is assumed.
+"""
 
 from __future__ import annotations
 
 import inspect
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from mdsd_opt.auditing.engines.engine import Adapter, Drafted
-from mdsd_opt.auditing.engines.interpreted_triton import Race, coin, interpreted_triton, log1p
 from mdsd_opt.auditing.subject import TreeVerify
-from mdsd_opt.base.array_types import Integers, Matrix, Text
-from mdsd_opt.errors import InvalidInput
+from mdsd_opt.base.array_types import Text
+from mdsd_opt.errors import InvalidInput, MissingExtra
 from mdsd_opt.trees import Node, Topology
 
-#: Verifier of a chain, in a form that `mdsd_opt.audit_chain` takes.
-Verify = Callable[..., Any]
-
-
-def _single(laws: Any) -> Any:
-    import torch
-
-    return torch.tensor(laws).float().contiguous()
-
-
-def _logits(laws: Any, scale: float = 1.0) -> Any:
-    """Logits of laws, in float32, of which the laws at a temperature of `scale` are these."""
-    with np.errstate(divide="ignore"):
-        return _single(scale * np.log(laws))
-
-
-def _kept(tokens: Any) -> Text:
-    return tuple(token for token in tokens.tolist() if token >= 0)
+#: Verifier of a chain, in a form that `mdsd_opt.audit_chain` takes: tensors with an axis of one.
+Verify = Callable[[Any, Any, Any], Any]
 
 
 def _transformers(shipped: Adapter) -> Verify:
     """Function of transformers on float32 logits, as `generate` passes them."""
-    import torch
-
-    sample = shipped.load()
-
-    def verify(p: Matrix, q: Matrix, drafts: Integers) -> Any:
-        logits = _logits(q)[None], len(drafts), _logits(p)[None]
-        return sample(torch.from_numpy(drafts)[None], *logits)[0]
-
-    return verify
+    sample = shipped.load(is_accelerate_available=bool)  # it is not
+    return lambda p, q, drafts: sample(drafts, q.log(), drafts.shape[1], p.log())[0]
 
 
 def _lmdeploy(shipped: Adapter) -> Verify:
     """Function of LMDeploy with draft probabilities; the caller draws the bonus token, as there."""
-    import torch
+    forward = shipped.load(PLACEHOLDER_TOKEN_ID=-1)().forward
 
-    sampler = shipped.load(PLACEHOLDER_TOKEN_ID=-1, RejectionSamplingImpl=object)()
-
-    def verify(p: Matrix, q: Matrix, drafts: Integers) -> Text:
-        bonus = torch.multinomial(torch.tensor(p[-1:]), 1)[0]
-        with np.errstate(divide="ignore"):
-            logits = torch.from_numpy(np.log(p[:-1]))[None]
-        arguments = torch.from_numpy(drafts)[None], bonus
-        tokens = sampler.forward(logits, *arguments, is_greedy=None, draft_probs=_single(q)[None])
-        return _kept(tokens[0][0])
+    def verify(p: Any, q: Any, drafts: Any) -> Any:
+        logits, bonus = p[:, :-1].double().log(), p[0, -1:].multinomial(1)[0]
+        return forward(logits, drafts, bonus, is_greedy=None, draft_probs=q)[0]
 
     return verify
 
@@ -88,12 +66,14 @@ def eagle(shipped: Adapter, temperature: float = 1.0) -> TreeVerify:
         tokens = torch.tensor([0, *(node.tokens[-1] for node in nodes[1:]), -1])
         chances, laws = _eagle_draws(nodes)
         paths = buffers["retrieve_indices"]
+        with np.errstate(divide="ignore"):
+            logits = temperature * np.log(np.stack([node.target for node in nodes]))
         best, accepted, law = utils.evaluate_posterior(
-            _logits(np.stack([node.target for node in nodes]), temperature)[paths],
+            torch.tensor(logits).float()[paths],
             tokens[paths],
             lambda ids, logits: logits / temperature,
-            _single(chances)[paths],
-            [_single(np.stack(level)) for level in laws],
+            torch.tensor(chances)[paths],
+            [torch.tensor(np.stack(level)).float() for level in laws],
             buffers["p_indices"],
             tokens[None, :-1],
             buffers["b_indices"],
@@ -134,25 +114,17 @@ def _vllm(shipped: Adapter) -> Verify:
     """Sampler of the V1 engine, with draft probabilities; the caller draws the bonus token."""
     import torch
 
-    uncalled = (
-        *("TritonWarmupTensor", "WarmupChoices", "compute_fly_entropy"),
-        *("apply_fly_greedy_acceptance_kernel", "apply_fly_random_acceptance_kernel"),
-    )
     sample = shipped.load(
-        triton_kernel_dispatcher_with_warmup=_launcher,
-        **interpreted_triton(shipped.package),
-        **dict.fromkeys(uncalled),
+        triton_kernel_dispatcher_with_warmup=_launcher, **interpreted_triton(shipped.package)
     )
     requests = SimpleNamespace(
         all_greedy=False, all_random=True, temperature=torch.ones(1), generators={}
     )
 
-    def verify(p: Matrix, q: Matrix, drafts: Integers) -> Text:
-        bonus = torch.multinomial(_single(p[-1:]), 1)
-        count = len(drafts)
-        arguments = torch.tensor(drafts, dtype=torch.int32), [count], count
-        counts = torch.tensor([count], dtype=torch.int32)
-        return _kept(sample(*arguments, counts, _single(q), _logits(p[:-1]), bonus, requests)[0])
+    def verify(p: Any, q: Any, drafts: Any) -> Any:
+        count, bonus = drafts.shape[1], p[0, -1:].multinomial(1)
+        arguments = drafts[0].int(), [count], count, torch.tensor([count], dtype=torch.int32)
+        return sample(*arguments, q[0], p[0, :-1].log(), bonus, requests)
 
     return verify
 
@@ -180,39 +152,44 @@ def _vllm_v2(shipped: Adapter, *, block: bool) -> Verify:
     import torch
 
     triton, race = interpreted_triton(shipped.package), Race()
-    hashes = {"tl_rand32": coin, "murmur3_uniform32": race}
-    names = "gumbel_block_argmax", "spec_step_seed"
     gumbel = shipped.definitions(
-        *names, path="vllm/v1/worker/gpu/sample/gumbel.py", **triton, **hashes
+        path="vllm/v1/worker/gpu/sample/gumbel.py", murmur3_uniform32=race, **triton
     )
     sample = shipped.load(
         tldevice=SimpleNamespace(log1p=log1p),
         tl_rand32=coin,
+        gumbel_block_argmax=gumbel.gumbel_block_argmax,
+        spec_step_seed=gumbel.spec_step_seed,
         **triton,
-        **{name: getattr(gumbel, name) for name in names},
-        **dict.fromkeys(("compute_fly_entropy", "philox_gumbel_block_argmax")),
     )
 
-    def verify(p: Matrix, q: Matrix, drafts: Integers) -> Text:
-        slots = len(drafts) + 1
-        race.vocab_size = p.shape[1]
+    def verify(p: Any, q: Any, drafts: Any) -> Any:
+        slots, race.vocab_size = p.shape[1], p.shape[2]
+        zero, zeros = torch.zeros(1, dtype=torch.int64), torch.zeros(slots, dtype=torch.int64)
         tokens, count = sample(
-            target_logits=_logits(p),
-            draft_logits=_logits(q)[None],
-            draft_sampled=torch.tensor([0, *drafts.tolist()]),
+            target_logits=p[0].log(),
+            draft_logits=q.log(),
+            draft_sampled=_with_root(drafts)[0],
             cu_num_logits=torch.tensor([0, slots]),
             pos=torch.arange(slots),
-            idx_mapping=torch.zeros(1, dtype=torch.int64),
-            expanded_idx_mapping=torch.zeros(slots, dtype=torch.int64),
+            idx_mapping=zero,
+            expanded_idx_mapping=zeros,
             expanded_local_pos=torch.arange(slots),
             temperature=torch.ones(1),
-            seed=torch.zeros(1, dtype=torch.int64),
-            num_speculative_steps=len(drafts),
+            seed=zero,
+            num_speculative_steps=slots - 1,
             use_block_verification=block,
         )
-        return tuple(tokens[0, : int(count[0])].tolist())
+        return tokens[0, : int(count[0])]
 
     return verify
+
+
+def _with_root(drafts: Any) -> Any:
+    """Drafts after the token before them, whatever that is."""
+    import torch
+
+    return torch.nn.functional.pad(drafts, (1, 0))
 
 
 def _sglang(shipped: Adapter, *, block: bool) -> Verify:
@@ -221,48 +198,33 @@ def _sglang(shipped: Adapter, *, block: bool) -> Verify:
 
     sample = partial(shipped.load(**interpreted_triton(shipped.package)), block_verification=block)
 
-    def verify(p: Matrix, q: Matrix, drafts: Integers) -> Text:
-        slots = len(drafts) + 1
-
-        def integers(*values: int) -> Any:
-            return torch.tensor([values], dtype=torch.int32)
-
+    def verify(p: Any, q: Any, drafts: Any) -> Any:
+        slots = p.shape[1]
         predicts, count = (torch.zeros(n, dtype=torch.int32) for n in (slots, 1))
-        coins, last = torch.rand(1, slots), torch.rand(1)
+        place = torch.arange(slots, dtype=torch.int32)[None]
         sample(
-            predicts, integers(*[-1] * slots), count, integers(0, *drafts.tolist()),
-            integers(*range(slots)), None, None, coins, last,
-            _single(p)[None], _single(q)[None], 1.0, 1.0, True,
+            predicts, torch.full_like(place, -1), count, _with_root(drafts).int(), place,
+            None, None, torch.rand(1, slots), torch.rand(1), p, q, 1.0, 1.0, True,
         )  # fmt: skip
-        return tuple(predicts[: int(count) + 1].tolist())
+        return predicts[: int(count) + 1]
 
     return verify
 
 
-class _WithoutSeeds(ModuleType):
-    """PyTorch module whose generators ignore seeds and draw from PyTorch's own generator.
-
-    In the engine the counter moves on at every step; here each call is a first one.
-    """
-
-    def __getattr__(self, name: str) -> Any:
-        import torch
-
-        return getattr(torch, name)
-
-    def Generator(self, device: Any = None) -> Any:  # as PyTorch's
-        return SimpleNamespace(manual_seed=lambda seed: None)
-
-    def rand(self, *size: Any, generator: Any, **named: Any) -> Any:
-        import torch
-
-        return torch.rand(*size, **named)
-
-
 def _dspark(shipped: Adapter) -> Verify:
-    """DSpark in PyTorch; its generator is seeded by a counter."""
+    """DSpark in PyTorch, whose generator a counter seeds: in the engine it moves on at every step.
+
+    Here each call is a first one: generators ignore seeds, and draw from PyTorch's own.
+    """
+    import torch
+
+    own = {
+        "Generator": lambda device=None: SimpleNamespace(manual_seed=lambda seed: None),
+        "rand": lambda *size, generator, **named: torch.rand(*size, **named),
+    }
+    unseeded = SimpleNamespace(**{**vars(torch), **own})
     triton = interpreted_triton(shipped.package)
-    return _at_temperature_one(shipped.load(torch=_WithoutSeeds("torch"), **triton))
+    return _at_temperature_one(shipped.load(torch=unseeded, **triton))
 
 
 def _dspark_kernel(shipped: Adapter) -> Verify:
@@ -286,84 +248,149 @@ def _dspark_kernel(shipped: Adapter) -> Verify:
 def _at_temperature_one(reject: Callable[..., Any]) -> Verify:
     import torch
 
-    one = torch.ones(1)
+    one, noise = torch.ones(1), SimpleNamespace(key=0, counter=torch.zeros(1, dtype=torch.int64))
 
-    def verify(p: Matrix, q: Matrix, drafts: Integers) -> Text:
-        accepted, last, _ = reject(
-            candidates=torch.tensor([[0, *drafts.tolist()]]),
-            target_logits=_logits(p),
-            draft_logits=_logits(q)[None],
+    def verify(p: Any, q: Any, drafts: Any) -> Any:
+        return reject(
+            candidates=_with_root(drafts),
+            target_logits=p[0].log(),
+            draft_logits=q.log(),
             target_temperatures=one,
             draft_temperatures=one,
-            noise=SimpleNamespace(key=0, counter=torch.zeros(1, dtype=torch.int64)),
-        )
-        return (*drafts[: int(accepted[0])].tolist(), int(last[0]))
+            noise=noise,
+        )[:2]
 
     return verify
 
 
-_VLLM = partial(Adapter, package="vllm", tested=("0.33.0",), function="rejection_sample")
-_SGLANG = partial(Adapter, package="sglang", tested=("0.5.23",))
-_DSPARK = partial(_SGLANG, path="sglang/kernels/ops/speculative/dspark/blockwise_rejection.py")
+def interpreted_triton(package: str) -> dict[str, Any]:
+    """Triton and its language by the names that files give them; it interprets kernels.
+
+    Triton reads whether it does when it is imported, for its own functions, and at every kernel.
+    """
+    if "triton" not in sys.modules:
+        os.environ.setdefault("TRITON_INTERPRET", "1")
+    try:
+        import triton
+        import triton.language as tl
+    except ImportError as error:
+        raise MissingExtra(f"the kernels of {package} need triton: {error}") from error
+    compiles = isinstance(tl.sum, triton.JITFunction)
+    if compiles or os.environ.get("TRITON_INTERPRET") != "1":
+        raise InvalidInput(
+            "triton is imported already, and compiles: set TRITON_INTERPRET=1 before it is"
+        )
+    return {"triton": triton, "tl": tl}
+
+
+def _as_tensor(values: Any, scalar: bool = False) -> Any:
+    """A row of float32, or one number, as Triton's interpreter passes it on."""
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    row = np.atleast_1d(np.asarray(values, dtype=np.float32))
+    kind = tl.float32 if scalar else tl.block_type(tl.float32, [row.size])
+    return tl.tensor(TensorHandle(row, tl.float32), kind)
+
+
+def coin(*where: Any, **options: Any) -> Any:
+    """Draw one uniform."""
+    import torch
+
+    return _as_tensor(float(torch.rand(1)), scalar=True)
+
+
+def log1p(values: Any) -> Any:
+    """Elementwise log(1 + x) of a row; on devices it is in a library of their own."""
+    with np.errstate(all="ignore"):
+        return _as_tensor(np.log1p(values.handle.data))
+
+
+class Race:
+    """Uniforms of a race for the first tokens, from which a kernel makes its Gumbel noise.
+
+    They are :math:`u = 1 - e^{-x}` for exponentials x, of which the earliest wins, and of which the
+    small ones have all their digits. `vocab_size` is set before each call; other places of a block
+    are masked.
+    """
+
+    def __init__(self) -> None:
+        self.vocab_size = 0
+
+    def __call__(self, seed: Any, position: Any, offset: Any) -> Any:
+        import torch
+
+        block = np.full(offset.handle.data.size, 0.5)
+        drawn = torch.empty(self.vocab_size).exponential_().double().numpy()
+        block[: self.vocab_size] = -np.expm1(-drawn)
+        return _as_tensor(block)
+
+
+def _rows(package: str, *tested: str, **common: Any) -> Callable[..., Adapter]:
+    """What makes the adapters of a package, with what all of them have."""
+
+    def adapter(path: str, function: str, made: Any, rebound: str = "", **own: Any) -> Adapter:
+        where: Any = {"package": package, "tested": tested, "path": path, "function": function}
+        return Adapter(**where, made=made, rebound=rebound, **{**common, **own})
+
+    return adapter
+
+
+_CHAIN: Any = {"library": "torch", "batch": True}
+_VLLM = _rows("vllm", "0.33.0", **_CHAIN)
+_SGLANG = _rows("sglang", "0.5.23", **_CHAIN)
+_DSPARK = partial(_SGLANG, "sglang/kernels/ops/speculative/dspark/blockwise_rejection.py")
 
 _VLLM_V2 = _VLLM(
-    path="vllm/v1/worker/gpu/spec_decode/rejection_sampler_utils.py",
-    made=partial(_vllm_v2, block=False),
-    rebound="tl_rand32 and murmur3_uniform32, which hash a seed: uniforms from PyTorch instead; "
-    "log1p of the device; what it imports of the package and does not call",
+    "vllm/v1/worker/gpu/spec_decode/rejection_sampler_utils.py",
+    "rejection_sample",
+    partial(_vllm_v2, block=False),
+    "tl_rand32 and murmur3_uniform32, which hash a seed: uniforms from PyTorch instead; log1p of "
+    "the device",
     takes_long=True,
 )
 _SGLANG_CHAIN = _SGLANG(
-    path="sglang/kernels/ops/speculative/reject_sampling.py",
-    function="chain_speculative_sampling_triton",
-    made=partial(_sglang, block=False),
-    rebound="nothing; Triton interprets its kernel",
+    "sglang/kernels/ops/speculative/reject_sampling.py",
+    "chain_speculative_sampling_triton",
+    partial(_sglang, block=False),
+    "nothing; Triton interprets its kernel",
 )
 
 ADAPTERS = {
-    "transformers": Adapter(
-        package="transformers",
-        tested=("5.23.0", "5.24.0"),
-        path="transformers/generation/utils.py",
-        function="_speculative_sampling",
-        made=_transformers,
+    "transformers": _rows("transformers", "5.23.0", "5.24.0", **_CHAIN)(
+        "transformers/generation/utils.py", "_speculative_sampling", _transformers
     ),
-    "lmdeploy": Adapter(
-        package="lmdeploy",
-        tested=("0.18.0",),
-        path="lmdeploy/pytorch/backends/default/rejection_sampling.py",
-        function="DefaultRejectionSamplingImpl",
-        made=_lmdeploy,
-        rebound="its abstract base class, which needs the rest of the package",
+    "lmdeploy": _rows("lmdeploy", "0.18.0", **_CHAIN)(
+        "lmdeploy/pytorch/backends/default/rejection_sampling.py",
+        "DefaultRejectionSamplingImpl",
+        _lmdeploy,
+        "its abstract base class, which needs the rest of the package",
     ),
-    "eagle": Adapter(
-        package="eagle-llm",
-        tested=("1.2.1",),
-        path="eagle/model/utils.py",
-        function="evaluate_posterior",
-        made=eagle,
+    "eagle": _rows("eagle-llm", "1.2.1")(
+        "eagle/model/utils.py",
+        "evaluate_posterior",
+        eagle,
         drafted=Drafted(Topology({(): 2, (0,): 2}, "2, 2 after the first"), "without_replacement"),
     ),
     "vllm": _VLLM(
-        path="vllm/v1/sample/rejection_sampler.py",
-        made=_vllm,
-        rebound="the launcher of its kernels, which compiles them beforehand; what it imports of "
-        "the package and does not call",
+        "vllm/v1/sample/rejection_sampler.py",
+        "rejection_sample",
+        _vllm,
+        "the launcher of its kernels, which compiles them beforehand",
     ),
     "vllm_v2": _VLLM_V2,
     "vllm_v2_block": replace(_VLLM_V2, made=partial(_vllm_v2, block=True)),
     "sglang": _SGLANG_CHAIN,
     "sglang_block": replace(_SGLANG_CHAIN, made=partial(_sglang, block=True)),
     "sglang_dspark": _DSPARK(
-        function="blockwise_rejection_torch",
-        made=_dspark,
-        rebound="the generator, seeded by a counter: uniforms from PyTorch instead",
+        "blockwise_rejection_torch",
+        _dspark,
+        "the generator, seeded by a counter: uniforms from PyTorch instead",
     ),
     "sglang_dspark_kernel": _DSPARK(
-        function="blockwise_rejection_triton",
-        made=_dspark_kernel,
-        rebound="tl.rand and the hash of a seed: uniforms from PyTorch instead; log1p of the "
-        "device",
+        "blockwise_rejection_triton",
+        _dspark_kernel,
+        "tl.rand and the hash of a seed: uniforms from PyTorch instead; log1p of the device",
         takes_long=True,
     ),
 }
