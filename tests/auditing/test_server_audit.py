@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 from support.fake_server import FakeServer, served
 from support.moved_clock import moved_clock  # noqa: F401
 from support.toy_engines import RIGHT, WRONG, Chain, Pair, plain
+from support.until import until
 
 import mdsd_opt as mo
 from mdsd_opt.errors import InvalidInput, MissingExtra, ServerError, UnknownName
@@ -506,9 +506,7 @@ class TestCommandLine:
                 text=True,
                 env={**os.environ, "COLUMNS": "200"},
             )
-            until = time.monotonic() + 60.0
-            while server.requests < 200 and time.monotonic() < until:
-                time.sleep(0.05)
+            until(lambda: server.requests >= 200)
             process.send_signal(signal.SIGINT)
             out, _ = process.communicate(timeout=120)
         assert "interrupted: the verdict so far" in out

@@ -115,7 +115,7 @@ def test_condition_is_a_verb(run_cli: Any) -> None:
 
 def test_facets_of_cone_and_polytope_are_told_apart() -> None:
     pytest.importorskip("cdd")
-    result = cddlib_checks.check("acceptance_one", vocab_size=3, num_drafts=2)
+    result = cddlib_checks.check("acceptance_one", vocab_size=3, num_drafts=2, facets=True)
     assert result.sizes["cone_facets"] == 12
     assert result.sizes["polytope_facets"] == len(result.facets) == 6
     assert "facets of the polytope" in str(result)

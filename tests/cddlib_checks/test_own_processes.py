@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from math import factorial
 from pathlib import Path
 
 import pytest
+from support.until import until
 
 import mdsd_opt as mo
 from mdsd_opt import cddlib_checks
@@ -20,7 +20,7 @@ from mdsd_opt.errors import SolverError, UnknownName
 
 def test_acceptance_one_with_given_drafts_lists_the_facets():
     result = cddlib_checks.check(
-        "acceptance_one", vocab_size=3, num_drafts=2, draft=["1/2", "1/3", "1/6"]
+        "acceptance_one", vocab_size=3, num_drafts=2, draft=["1/2", "1/3", "1/6"], facets=True
     )
     assert result.holds is True
     assert [str(facet) for facet in result.facets] == [
@@ -91,7 +91,7 @@ def test_what_runs_out_of_time_leaves_what_is_proven(monkeypatch):
         return run_in_child(job, arguments, timeout=timeout, **options)
 
     monkeypatch.setattr("mdsd_opt.cddlib_checks.checking.run_in_child", run)
-    result = cddlib_checks.check("projection", vocab_size=5, num_drafts=4)
+    result = cddlib_checks.check("projection", vocab_size=5, num_drafts=4, facets=True)
     assert result.holds is True
     assert result.reason == "elimination of the plan: time ran out after 3 s"
     assert result.sizes["vertices"] == factorial(5)
@@ -129,7 +129,7 @@ def test_interrupt_ends_the_child_too():
     arguments = ["check", "acceptance_one", "--vocab-size", "8", "-k", "8", "--timeout", "300"]
     code = "from mdsd_opt.cli import main; main()"
     process = subprocess.Popen([sys.executable, "-c", code, *arguments], env=_environment())
-    children = _wait_for_children(process.pid)
+    children = until(lambda: _children_at_work(process.pid))
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) == 130
     for child in children:
@@ -168,14 +168,11 @@ def test_a_script_without_a_guard_is_told_what_to_do(tmp_path, what, expected):
     assert "ended with code" not in done.stderr
 
 
-def _wait_for_children(pid):
-    for _ in range(100):
-        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        if found:
-            time.sleep(1.0)  # into cddlib
-            return [int(x) for x in found]
-        time.sleep(0.1)
-    raise AssertionError("no child was started")
+def _children_at_work(pid):
+    """The processes that it has started, once one of them has loaded an engine."""
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    loaded = [Path(f"/proc/{child}/maps").read_text() for child in found]
+    return any("cdd" in text or "ppl" in text for text in loaded) and [int(x) for x in found]
 
 
 def _environment():

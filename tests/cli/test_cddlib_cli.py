@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from mdsd_opt.cddlib_checks import conjectures
+from mdsd_opt.cddlib_checks import OutOfBudget, checking, conjectures
 from mdsd_opt.cli import main
 
 
@@ -46,7 +46,7 @@ def test_without_a_name_all_claims_are_listed(run):
 
 
 def test_a_claim_that_holds(run):
-    done = run("acceptance_one", "--vocab-size", 3, "-k", 2, "--draft", "1/2,1/4,1/4")
+    done = run("acceptance_one", "-V", 3, "-k", 2, "--draft", "1/2,1/4,1/4", "--facets")
     assert done.returncode == 0
     assert "PROVED" in done.stdout
     assert "by: double description" in done.stdout
@@ -62,7 +62,11 @@ def test_a_claim_that_is_refuted(run):
     assert document["counterexample"]["kind"] == "too weak"
 
 
-def test_a_claim_that_stays_undecided(run):
+def test_a_claim_that_stays_undecided(run, monkeypatch):
+    def late(job, arguments, **options):
+        raise OutOfBudget("time ran out after 1 s")
+
+    monkeypatch.setattr(checking, "run_in_child", late)
     done = run("projection", "--vocab-size", 8, "-k", 4, "--timeout", 1, "--progress")
     assert done.returncode == 3
     assert "OPEN" in done.stdout

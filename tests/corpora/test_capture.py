@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import ml_dtypes
@@ -17,6 +16,7 @@ from support.captures import DRAFT, SMALL, TARGET, WITH_SUPPORT, Failing, Interr
 from support.chi_square import p_value
 from support.corpora import flip_a_byte
 from support.markov import MarkovModel, prompts
+from support.until import until
 
 from mdsd_opt import errors, softmax
 from mdsd_opt.base.files.logits import load_logits
@@ -305,9 +305,7 @@ def test_ctrl_c_and_a_kill_in_the_middle(tmp_path):
         process = subprocess.Popen(
             [sys.executable, "-c", code, str(folder)], stderr=subprocess.DEVNULL, env=WITH_SUPPORT
         )
-        deadline = time.monotonic() + 60
-        while len(list(folder.glob("shard-*"))) == before and time.monotonic() < deadline:
-            time.sleep(0.005)
+        until(lambda before=before: len(list(folder.glob("shard-*"))) > before)
         process.send_signal(number)
         assert process.wait(60) != 0
     assert len(list(folder.glob("shard-*"))) in (2, 3)

@@ -6,13 +6,13 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 from support.captures import DRAFT, SMALL, TARGET, WITH_SUPPORT, Failing, Interrupted, content
 from support.corpora import RUN, flip_a_byte
 from support.markov import MarkovModel, prompts
+from support.until import until
 
 from mdsd_opt import errors
 from mdsd_opt.base import long_runs
@@ -118,9 +118,7 @@ def test_a_kill_in_the_middle(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(folder)], stderr=subprocess.DEVNULL, env=WITH_SUPPORT
     )
-    deadline = time.monotonic() + 120
-    while not list(folder.glob("shard-*")) and time.monotonic() < deadline:
-        time.sleep(0.005)
+    until(lambda: list(folder.glob("shard-*")))
     process.send_signal(signal.SIGKILL)
     assert process.wait(60) == -signal.SIGKILL
     assert len(list(folder.glob("shard-*"))) in (1, 2)

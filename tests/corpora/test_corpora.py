@@ -6,8 +6,8 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 
 import numpy as np
@@ -26,14 +26,21 @@ from support.corpora import (
     wait_for_results,
     write_corpus,
 )
+from support.until import until
 
 import mdsd_opt as mo
 from mdsd_opt import errors
 from mdsd_opt.base.files.arrays import read_safetensors, write_safetensors
 from mdsd_opt.base.files.logits import LogitsSample, load_logits
-from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus, rate_rows, score_shard
+from mdsd_opt.corpora import (
+    RatesConfig,
+    corpus_rates,
+    executors,
+    open_corpus,
+    rate_rows,
+    score_shard,
+)
 from mdsd_opt.corpora.corpus import Manifest, ShardEntry
-from mdsd_opt.corpora.executors import signs_of_life
 from mdsd_opt.corpora.reproduce import CapturedLogits
 from mdsd_opt.corpora.summary import NUM_BINS, RunningSummary
 from mdsd_opt.evidence import mean_interval, students_quantile
@@ -309,10 +316,7 @@ def test_a_killed_run_goes_on_where_it_was(slow, tmp_path):
     workers = descendants(process.pid)
     process.kill()
     process.communicate(timeout=60)
-    deadline = time.monotonic() + 30
-    while any(map(is_alive, workers)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(map(is_alive, workers)), "workers outlive the run that started them"
+    until(lambda: not any(map(is_alive, workers)))  # none outlives the run that started it
     before = results(tmp_path)
     assert len(before) < 12
     assert finish(command(folder, tmp_path)) == expected
@@ -376,50 +380,13 @@ def assert_told(process, *parts):
         assert part in message
 
 
-def test_ranks_do_not_wait_for_one_that_never_comes(slow, tmp_path):
-    folder, expected = slow
-    (tmp_path / ".rank-2.alive").write_text("of an earlier run 7\n")
-    arguments = torchrun(folder, tmp_path, "--rank-timeout", "8")
-    ranks = [start(arguments, RANK=str(rank), WORLD_SIZE="3") for rank in range(2)]
-    for rank in ranks:
-        said = "2 of 3 ranks came; rank 2 did not come;"
-        assert_told(rank, said, "8 seconds", "8 of 12 shards are done and kept")
-    before = results(tmp_path)
-    assert len(before) == 8
-    assert not list(tmp_path.glob(".*.tmp"))
-    assert finish(arguments, RANK="0", WORLD_SIZE="1") == expected
-    assert_kept(before, tmp_path)
-
-
-@linux
-def test_ranks_do_not_wait_for_one_that_was_killed(slow, tmp_path):
-    folder, expected = slow
-    arguments = torchrun(folder, tmp_path, "--rank-timeout", "8")
-    killed = start(arguments, RANK="1", WORLD_SIZE="2")
-    left = start(torchrun(folder, tmp_path, "--rank-timeout", "8"), RANK="0", WORLD_SIZE="2")
-    deadline = time.monotonic() + 120
-    while not any("1" in name for name in results(tmp_path)) and time.monotonic() < deadline:
-        time.sleep(0.005)
-    sign = tmp_path / ".rank-1.alive"
-    assert sign.exists()
-    killed.kill()
-    killed.communicate(timeout=60)
-    assert_told(left, "of 2 ranks", "rank 1")
-    before = results(tmp_path)
-    assert 6 <= len(before) < 12
-    assert finish(arguments, RANK="0", WORLD_SIZE="1") == expected
-    assert_kept(before, tmp_path)
-
-
 def test_a_rank_that_ends_with_an_error_is_not_waited_for(tmp_path):
     """Not for the ten minutes of the timeout; the other one finishes its own shards first."""
     folder, out = write_corpus(tmp_path / "corpus", num_shards=6), tmp_path / "out"
     bad = folder / "shard-00001.safetensors"
     bad.write_bytes(bad.read_bytes()[:-100])
     first = start(torchrun(folder, out), RANK="0", WORLD_SIZE="2")
-    deadline = time.monotonic() + 60
-    while not (out / ".rank-0.alive").exists() and time.monotonic() < deadline:
-        time.sleep(0.005)
+    until((out / ".rank-0.alive").exists)
     second = start(torchrun(folder, out), RANK="1", WORLD_SIZE="2")
     assert_told(first, "2 of 2 ranks came; rank 1 ended early;", "3 of 6 shards")
     _, message = second.communicate(timeout=60)
@@ -429,19 +396,57 @@ def test_a_rank_that_ends_with_an_error_is_not_waited_for(tmp_path):
     assert len(results(out)) == 3
 
 
-def test_a_rank_that_is_slow_is_waited_for(slow, tmp_path):
-    """It computes for longer than the timeout, and gives signs of life meanwhile."""
-    folder, expected = slow
-    timeout = 1.5
-    with signs_of_life(tmp_path, 1, timeout):
-        first = start(torchrun(folder, tmp_path, "--rank-timeout", str(timeout)), RANK="0",
-                      WORLD_SIZE="2")  # fmt: skip
-        wait_for_results(first, tmp_path, 6)
-        time.sleep(3 * timeout)
-        assert first.poll() is None
-        finish(torchrun(folder, tmp_path), RANK="0", WORLD_SIZE="1")  # the others' shards
-    output, message = first.communicate(timeout=60)
-    assert (first.returncode, output, message) == (0, expected, "")
+class Looks:
+    """In place of `time` where a rank waits: a second passes with each look at the others."""
+
+    def __init__(self, meanwhile):
+        self.now, self.meanwhile = 0.0, meanwhile
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += 1.0
+        self.meanwhile(self.now)
+
+
+@pytest.mark.parametrize(
+    ("last_sign", "told"),
+    [
+        (0, "1 of 2 ranks came; rank 1 did not come; .* 10 seconds. 2 of 4 shards are done"),
+        (15, "2 of 2 ranks came; rank 1 came and fell silent; .* 2 of 4 shards are done"),
+        (30, None),
+    ],
+)
+def test_a_rank_is_waited_for_while_it_gives_signs_of_life(
+    corpus, tmp_path, monkeypatch, last_sign, told
+):
+    """It computes for longer than the timeout; what an earlier run has left is no sign."""
+    expected, out = corpus_rates(corpus, CONFIG, out=tmp_path / "undisturbed"), tmp_path / "out"
+    out.mkdir()
+    sign = out / ".rank-1.alive"
+    sign.write_text("of an earlier run 7\n")
+
+    def meanwhile(now):
+        if now <= last_sign:
+            sign.write_text(f"run {now}\n")
+        if now == 30:
+            corpus_rates(corpus, CONFIG, out=out)  # the other's shards
+
+    monkeypatch.setattr(executors, "time", Looks(meanwhile))
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    run = partial(corpus_rates, corpus, CONFIG, "torchrun", out=out, rank_timeout=10.0)
+    if told is None:
+        assert run().rows == expected.rows
+        return
+    with pytest.raises(errors.WorkerDied, match=told):
+        run()
+    before = results(out)
+    assert len(before) == 2
+    assert not list(out.glob(".*.tmp"))
+    assert corpus_rates(corpus, CONFIG, out=out).rows == expected.rows
+    assert {name: results(out)[name] for name in before} == before
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "nan"])
@@ -585,17 +590,16 @@ def test_written_safetensors_are_read_by_others(tmp_path):
 def test_a_worker_ends_where_nothing_can_be_raised_at_first() -> None:
     """The signal comes while a destructor runs, whose exceptions are ignored."""
     code = """
-import os, signal, sys, time
+import signal, sys, threading
 from mdsd_opt.corpora.executors import end_a_little_later
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
 sys.unraisablehook = end_a_little_later
 class Dying:
     def __del__(self):
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(0.01)
+        signal.raise_signal(signal.SIGTERM)
 dying = Dying()
 del dying
-time.sleep(20)
+threading.Event().wait()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (3, "")

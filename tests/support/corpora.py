@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+from support.until import until
 
 from mdsd_opt.base.files import file_sha256
 from mdsd_opt.base.files.arrays import read_safetensors, write_safetensors
@@ -70,14 +70,13 @@ def finish(arguments, **environment):
 
 def wait_for_results(process, out, count=1):
     """Names and times of the results that are there once `count` of them are, mid-run."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
+
+    def look():
         assert process.poll() is None, f"ended too early: {process.communicate()}"
         done = results(out)
-        if len(done) >= count:
-            return done
-        time.sleep(0.005)
-    raise AssertionError(f"no {count} results within two minutes")
+        return len(done) >= count and done
+
+    return until(look)
 
 
 def results(out):
@@ -103,15 +102,9 @@ def descendants(pid):
 
 def kill_one(pid, marker):
     """SIGKILL a descendant whose command line holds `marker`, once there is one; return its id."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        workers = [child for child, line in descendants(pid).items() if marker in line]
-        if workers:
-            os.kill(workers[0], signal.SIGKILL)
-            return workers[0]
-        time.sleep(0.005)
-    os.kill(pid, signal.SIGKILL)
-    raise AssertionError(f"no process like {marker!r} below {pid}: {descendants(pid)}")
+    found = until(lambda: [child for child, line in descendants(pid).items() if marker in line])
+    os.kill(found[0], signal.SIGKILL)
+    return found[0]
 
 
 def is_alive(pid):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from support.toy_engines import Chain, Pair, plain
+from support.until import until
 
 #: A server ends after so many requests: no test of ours asks for more.
 MOST_REQUESTS = 200_000
@@ -244,9 +245,7 @@ def served(*servers):
         thread.start()
         running.append((server, thread, listening))
         urls.append(f"http://127.0.0.1:{listening.getsockname()[1]}")
-    until = time.monotonic() + 60.0
-    while not all(server.started for server, _, _ in running) and time.monotonic() < until:
-        time.sleep(0.01)
+    until(lambda: all(server.started for server, _, _ in running))
     try:
         yield urls
     finally:
