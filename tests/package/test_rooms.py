@@ -40,9 +40,16 @@ ROOMS = (
 LOOSE = {"errors", "_version", "data"}
 
 
+@cache
+def imports(text: str) -> list[ast.Import | ast.ImportFrom]:
+    """All imports of a module, those inside functions included."""
+    nodes = ast.walk(ast.parse(text))
+    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def rooms_imported(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and first part of every import from the package, those inside functions included."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    """Line and first part of every import from the package."""
+    for node in imports(path.read_text(encoding="utf-8")):
         if isinstance(node, ast.ImportFrom) and node.module == "mdsd_opt":
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mdsd_opt."):
@@ -75,7 +82,7 @@ def test_the_test_sees_an_import_that_runs_up(tmp_path: Path) -> None:
 
 def inner_imports(path: Path, room: str, faces: dict[str, dict[str, str]]) -> Iterator[str]:
     """Places where a module of a room imports past another room's face."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in imports(path.read_text(encoding="utf-8")):
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names if alias.name.startswith("mdsd_opt.")]
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mdsd_opt."):
@@ -104,7 +111,7 @@ def test_tests_enter_by_faces() -> None:
     past = [
         f"{path.name}:{node.lineno}: {node.module}.{name.name}"
         for path in Path(__file__).parents[1].rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in imports(path.read_text(encoding="utf-8"))
         if isinstance(node, ast.ImportFrom) and len(parts := str(node.module).split(".")) > 2
         for name in node.names
         if parts[0] == "mdsd_opt" and name.name in {*FACES.get(parts[1], ())} - files
@@ -117,7 +124,7 @@ def names_asked() -> dict[str, set[str]]:
     """Names that modules of the package take from each room's face."""
     names: dict[str, set[str]] = {room: set() for room in ROOMS}
     for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in imports(path.read_text(encoding="utf-8")):
             if isinstance(node, ast.ImportFrom) and node.module:
                 room = node.module.removeprefix("mdsd_opt.")
                 names.setdefault(room, set()).update(alias.name for alias in node.names)
