@@ -71,7 +71,12 @@ def test_every_verifier_passes_by_enumeration(name: str, scheme: str) -> None:
     assert report.num_edge_probes > 0
 
 
-@pytest.mark.parametrize(("name", "scheme"), supported())
+#: One scheme of each verifier, as enumeration looks at all; all of those that it cannot look at.
+OF_EACH = dict(reversed(supported()))
+SAMPLED = [case for case in supported() if simulates(case[0]) or OF_EACH[case[0]] == case[1]]
+
+
+@pytest.mark.parametrize(("name", "scheme"), SAMPLED)
 def test_every_verifier_passes_by_sampling(name: str, scheme: str) -> None:
     """False alarms: at most 1e-6 for each."""
     problem = mo.TransportProblem(TARGET, SCHEMES[scheme])

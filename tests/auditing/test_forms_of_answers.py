@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
+from itertools import cycle, product
 from typing import Any
 
 import numpy as np
@@ -74,8 +74,7 @@ def test_right_ones_pass_in_every_form(form: Any) -> None:
     assert is_plain or count in told, told
 
 
-@pytest.mark.parametrize("wrong", WRONG)
-@pytest.mark.parametrize("form", FORMS[::3], ids=[", ".join(form) for form in FORMS[::3]])
+@pytest.mark.parametrize(("form", "wrong"), [*zip(FORMS, cycle(WRONG), strict=False)], ids=str)
 def test_wrong_ones_fail_in_every_form(form: Any, wrong: str) -> None:
     report = audited(formed(WRONG[wrong], *form))
     assert report.verdict_class == "lossy", report.verdict
@@ -91,8 +90,9 @@ def test_the_last_token_with_either_number(verify: Any, counts: str) -> None:
     assert audited(answering).answer() == ("PASS" if verify is standard else "FAIL")
 
 
-@pytest.mark.parametrize("batch", [True, 3])
-@pytest.mark.parametrize("form", FORMS[1::4], ids=[", ".join(form) for form in FORMS[1::4]])
+@pytest.mark.parametrize(
+    ("form", "batch"), list(zip(FORMS[1::4], [3, True] * 2, strict=True)), ids=str
+)
 def test_batches_in_every_form(form: Any, batch: Any) -> None:
     def answering(verify: Any) -> Any:
         def rows(p: Any, q: Any, drafts: Any) -> Any:
