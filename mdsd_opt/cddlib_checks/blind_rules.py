@@ -3,12 +3,15 @@ r"""Rules that see q at their drafts alone: the space of all of them, where mass
 With masses that are multiples of 1/n, a rule that is lossless for every q is a solution of
 :math:`\sum_{U \subseteq \mathrm{supp}\, q} F_U(q_U) = 0`, one equation for each q, where
 :math:`F_U` is what the output has beyond the target if the drafts have the support U. The theorem
-names a family of solutions. It is all of them if the dimensions agree.
+names a family of solutions. It is all of them if the dimensions agree. One of them accepts more
+than matching does: `BlindRule`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import cache
 from itertools import combinations, pairwise
 
 from mdsd_opt.cddlib_checks.result import Evidence
@@ -80,3 +83,54 @@ def _rank(rows: list[dict[Masses, int]]) -> int:
                 row[x] = changed
             row = {x: value for x, value in row.items() if value}
     return len(pivots)
+
+
+class BlindRule:
+    """The rule of Theorem 18 for one target and one q: vectors O_U and joint masses N_U."""
+
+    def __init__(self, p: Sequence[Fraction], q: Sequence[Fraction], num_drafts: int) -> None:
+        self.p, self.q, self.k = p, q, num_drafts
+        self.terms = cache(self._terms)
+
+    def _chance(self, held: frozenset[int], draws: int) -> Fraction:
+        """W_n(U): so many draws have just this support, by inclusion and exclusion."""
+        parts = (x for size in range(len(held) + 1) for x in combinations(held, size))
+        return sum(((-1) ** (len(held) - len(x)) * self._mass(self.q, x) ** draws for x in parts),
+                   Fraction(0))  # fmt: skip
+
+    def _mass(self, law: Sequence[Fraction], tokens: Collection[int]) -> Fraction:
+        return sum((law[i] for i in tokens), Fraction(0))
+
+    def _terms(self, held: frozenset[int]) -> tuple[Fraction, Fraction]:
+        """Scale W_{K-1}(U) (1 - q(U)) T_U of O_U, and what it would be without the bound b_U."""
+        p, q, base = self._mass(self.p, held), self._mass(self.q, held), self._chance(held, self.k)
+        if not 1 <= len(held) < self.k or p in (0, 1) or q == 1:
+            return Fraction(0), Fraction(0)
+        for w in held:
+            rest = held - {w}
+            if scale := self.terms(rest)[0]:
+                share = self.q[w] / (1 - self._mass(self.q, rest))
+                base += share * scale / (1 - self._mass(self.p, rest))
+        most = p * Fraction(self.k, self.k - 1) if len(held) == self.k - 1 else p
+        return min(most * self._chance(held, self.k - 1) * (1 - q), (1 - p) * base), (1 - p) * base
+
+    def is_bound(self, held: frozenset[int]) -> bool:
+        """Whether the mass on the drafts is what limits T_U: then the limit is not reached."""
+        scale, free = self.terms(held)
+        return not free or scale < free
+
+    def _moved(self, held: frozenset[int]) -> list[Fraction]:
+        scale, p = self.terms(held)[0], self._mass(self.p, held)
+        if not scale:
+            return [Fraction(0)] * len(self.p)
+        return [scale * (-x / p if i in held else x / (1 - p)) for i, x in enumerate(self.p)]
+
+    def joint(self, held: frozenset[int]) -> list[Fraction]:
+        """Vector N_U: probabilities that the drafts have this support and the output is a token."""
+        chance = self._chance(held, self.k)
+        masses = [chance * x - y for x, y in zip(self.p, self._moved(held), strict=True)]
+        for w in held:
+            rest = held - {w}
+            share = self.q[w] / (1 - self._mass(self.q, rest))
+            masses = [x + share * y for x, y in zip(masses, self._moved(rest), strict=True)]
+        return masses

@@ -17,9 +17,10 @@ from mdsd_opt.base.checked import check_counts, check_function, checked_integer,
 from mdsd_opt.base.keywords import renamed
 from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.cddlib_checks.child import DEFAULT_MEMORY, OutOfBudget, run_in_child
-from mdsd_opt.cddlib_checks.condition import claimed_condition, parse_inequalities
+from mdsd_opt.cddlib_checks.condition import claimed_condition
 from mdsd_opt.cddlib_checks.double_description import require, run_with
 from mdsd_opt.cddlib_checks.draft_laws import SCHEMES, drafts_for
+from mdsd_opt.cddlib_checks.expressions import inequalities_of
 from mdsd_opt.cddlib_checks.random_trials import SliceResult, run_slice
 from mdsd_opt.cddlib_checks.registry import CONJECTURES, POLYTOPE, Conjecture, Job
 from mdsd_opt.cddlib_checks.result import CheckResult, Evidence
@@ -147,9 +148,10 @@ def check_condition(
     vocab_size, num_drafts : int
         V and K.
     inequalities : sequence
-        Each one a string such as ``"p0 + p2 >= 8/27"`` or ``"2 p1 <= 1"``, a pair of a tuple of
-        tokens and a bound, ``((0, 2), "8/27")`` for P({0, 2}) >= 8/27, or a pair of a mapping of
-        coefficients and a bound. Numbers are taken as for `check`.
+        Each one a text that is linear in p, as ``"p0 + p2 >= 8/27"`` or ``"p1 >= q1**2"``, where q
+        is that of the drafts; a pair of a tuple of tokens and a bound, ``((0, 2), "8/27")`` for
+        P({0, 2}) >= 8/27; or a pair of a mapping of coefficients and a bound. Numbers are taken as
+        for `check`.
     draft : optional
         q, shape (V,), as for `check`; K of them for independent drafts; or a draft scheme of the
         package.
@@ -168,8 +170,8 @@ def check_condition(
         check_function(progress=progress)
     if of_kind(scheme, str, "scheme", "its name").replace("-", "_") not in SCHEMES:
         raise UnknownName.among("draft scheme", scheme, SCHEMES)
-    claimed = parse_inequalities(of_kind(inequalities, Iterable, "inequalities", "a list"), v)
     drafts = drafts_for(scheme.replace("-", "_"), v, k, draft)
+    claimed = inequalities_of(of_kind(inequalities, Iterable, "inequalities", "a list"), drafts)
     require(engine)
     job = Job("claimed polytope", claimed_condition, {"drafts": drafts, "claimed": claimed})
     statement = "acceptance one iff " + ", ".join(map(str, claimed)) if claimed else "always one"

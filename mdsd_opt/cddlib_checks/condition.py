@@ -9,13 +9,12 @@ held against all subset inequalities.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 from mdsd_opt.cddlib_checks import double_description
-from mdsd_opt.cddlib_checks.draft_laws import document, exact_number, scope_of
+from mdsd_opt.cddlib_checks.draft_laws import document, scope_of
 from mdsd_opt.cddlib_checks.polyhedra import Polyhedron
 from mdsd_opt.cddlib_checks.result import Counterexample, Evidence, Inequality, approximate
 from mdsd_opt.cddlib_checks.subsets import (
@@ -32,14 +31,9 @@ from mdsd_opt.cddlib_checks.subsets import (
     without_last_token,
 )
 from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.errors import InvalidInput, SolverError
+from mdsd_opt.errors import SolverError
 
 FLOW = "an integer maximum flow"
-
-_NUMBER = r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?:\s*/\s*\d+)?"
-_TERM = re.compile(
-    rf"\s*(?P<sign>[-+])?\s*(?:(?P<factor>{_NUMBER})\s*\*?\s*)?(?P<token>p\s*_?\s*(?P<id>\d+))?\s*"
-)
 
 
 def subset_inequalities(containment: Sequence[Fraction], vocab_size: int) -> list[Inequality]:
@@ -190,81 +184,3 @@ def _too_weak(
         subset=members(mask),
         confirmed=FLOW,
     )
-
-
-def parse_inequalities(inequalities: Sequence[Any], vocab_size: int) -> tuple[Inequality, ...]:
-    """Validated inequalities, each sum_i c_i p_i >= bound."""
-    if isinstance(inequalities, str):
-        inequalities = [inequalities]
-    return tuple(_parsed(entry, vocab_size) for entry in inequalities)
-
-
-def _parsed(entry: Any, vocab_size: int) -> Inequality:
-    if isinstance(entry, Inequality):
-        if len(entry.coefficients) != vocab_size:
-            raise InvalidInput(f"inequality {entry} is not about {vocab_size} tokens")
-        return _parsed((dict(enumerate(entry.coefficients)), entry.bound), vocab_size)
-    if isinstance(entry, str):
-        return _from_text(entry, vocab_size)
-    try:
-        left, bound = entry
-        items = left.items() if isinstance(left, Mapping) else [(i, 1) for i in left]
-        coefficients = {int(i): exact_number(c) for i, c in items}
-        threshold = exact_number(bound)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(
-            f"inequality {entry!r} is not readable: {error}. Give 'p0 + p2 >= 8/27', "
-            "((0, 2), '8/27') or ({0: 1, 2: 1}, '8/27')"
-        ) from error
-    return _checked(coefficients, threshold, vocab_size, entry)
-
-
-def _from_text(text: str, vocab_size: int) -> Inequality:
-    match = re.fullmatch(r"(.*?)(>=|<=|≥|≤)(.*)", text.strip())
-    if match is None:
-        raise InvalidInput(
-            f"inequality {text!r} has no >= or <=: give for instance p0 + p2 >= 8/27"
-        )
-    sign = 1 if match[2] in (">=", "≥") else -1
-    coefficients: dict[int, Fraction] = {}
-    constant = Fraction(0)
-    for side, factor in ((match[1], sign), (match[3], -sign)):
-        for token, number in _terms(side, text):
-            if token is None:
-                constant += factor * number
-            else:
-                coefficients[token] = coefficients.get(token, Fraction(0)) + factor * number
-    return _checked(coefficients, -constant, vocab_size, text)
-
-
-def _terms(side: str, text: str) -> list[tuple[int | None, Fraction]]:
-    terms: list[tuple[int | None, Fraction]] = []
-    place = 0
-    while place < len(side.rstrip()) or not terms:
-        match = _TERM.match(side, place)
-        if (
-            match is None
-            or not (match["factor"] or match["token"])
-            or (terms and not match["sign"])
-        ):
-            raise InvalidInput(
-                f"inequality {text!r} is not readable at {side[place:].strip() or 'its end'!r}: "
-                "write terms such as p0, 2 p1 or 3/4, joined by + and -"
-            )
-        number = exact_number(match["factor"] or "1")
-        token = None if match["id"] is None else int(match["id"])
-        terms.append((token, -number if match["sign"] == "-" else number))
-        place = match.end()
-    return terms
-
-
-def _checked(
-    coefficients: Mapping[int, Fraction], bound: Fraction, vocab_size: int, entry: Any
-) -> Inequality:
-    for i in coefficients:
-        if not 0 <= i < vocab_size:
-            raise InvalidInput(
-                f"inequality {entry!r} names token {i}: tokens are 0 to {vocab_size - 1}"
-            )
-    row = tuple(coefficients.get(i, Fraction(0)) for i in range(vocab_size))
-    return Inequality(row, bound)

@@ -10,7 +10,7 @@ import ast
 import functools
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Protocol
@@ -19,7 +19,8 @@ from mdsd_opt.base.checked import checked_integer, of_kind
 from mdsd_opt.cddlib_checks import rule_bounds
 from mdsd_opt.cddlib_checks.draft_laws import exact_number
 from mdsd_opt.cddlib_checks.law_search import Law, optimum
-from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
+from mdsd_opt.cddlib_checks.result import Inequality
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.problem import TransportProblem
 
@@ -282,6 +283,98 @@ class TextClaim:
         return InvalidInput(
             f"the claim {self.text!r} is not readable at {ast.unparse(node)!r:.60}: {_GRAMMAR}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Linear:
+    """Algebra of inequalities in p for one q: a value is its coefficients, then its constant."""
+
+    text: str
+    vocab_size: int
+    q: Law | None
+
+    def number(self, x: Fraction) -> Law:
+        return (*[Fraction(0)] * self.vocab_size, x)
+
+    def law(self, name: str) -> list[Law]:
+        if name == "p":
+            tokens = range(self.vocab_size + 1)
+            return [tuple(Fraction(int(i == j)) for j in tokens) for i in tokens[:-1]]
+        if self.q is None:
+            raise InvalidInput(f"the claim {self.text!r} names q, which is not one law here")
+        return [self.number(x) for x in self.q]
+
+    def rate(self, name: str, num_drafts: int) -> Law:
+        raise self._curved(f"{name}({num_drafts}) is a rate")
+
+    def add(self, x: Law, y: Law) -> Law:
+        return tuple(a + b for a, b in zip(x, y, strict=True))
+
+    def mul(self, x: Law, y: Law) -> Law:
+        if any(x[:-1]):
+            x, y = y, x
+        c = self._constant(x, "it multiplies by p")
+        return tuple(c * a for a in y)
+
+    def div(self, x: Law, y: Law) -> Law:
+        return self.mul(x, self.number(1 / self._constant(y, "it divides by p")))
+
+    def least(self, values: Iterable[Law]) -> Law:
+        return self.number(min(self._constant(x, "it takes a least or largest p") for x in values))
+
+    def most(self, values: Iterable[Law]) -> Law:
+        return self.number(max(self._constant(x, "it takes a least or largest p") for x in values))
+
+    def _constant(self, x: Law, why: str) -> Fraction:
+        if any(x[:-1]):
+            raise self._curved(why)
+        return x[-1]
+
+    def _curved(self, why: str) -> InvalidInput:
+        return InvalidInput(
+            f"the claim {self.text!r} is not linear in p, as inequalities of a condition are: {why}"
+        )
+
+
+def inequalities_of(claims: Iterable[Any], drafts: DraftScheme) -> tuple[Inequality, ...]:
+    """Linear inequalities in p, each text of the grammar, an `Inequality`, or a pair.
+
+    In a text q is that of the drafts. A pair has tokens, or a mapping of their coefficients, and
+    what these sum to at least.
+    """
+    size, models = drafts.vocab_size, drafts.models
+    q = models[0].exact() if len(models) == 1 else None
+    rows: list[Law] = []
+    for claim in [claims] if isinstance(claims, str) else claims:
+        if isinstance(claim, str):
+            read = TextClaim(claim, size)
+            if read.given is not None:
+                raise InvalidInput(f"the claim {claim!r} has a premise: give inequalities alone")
+            try:
+                rows += read.slacks(_Linear(claim, size, q))
+            except ZeroDivisionError:
+                raise InvalidInput(f"the claim {claim!r} divides by zero at this q") from None
+        else:
+            rows.append(_row(claim, size))
+    return tuple(Inequality(row[:-1], -row[-1]) for row in rows)
+
+
+def _row(claim: Any, size: int) -> Law:
+    if isinstance(claim, Inequality):
+        if len(claim.coefficients) != size:
+            raise InvalidInput(f"inequality {claim} is not about {size} tokens")
+        claim = dict(enumerate(claim.coefficients)), claim.bound
+    try:
+        left, bound = claim
+        items = dict(left if isinstance(left, Mapping) else dict.fromkeys(left, 1))
+        for i in items:
+            checked_integer(i, "a token", 0, most=size - 1)
+        return (*(exact_number(items.get(i, 0)) for i in range(size)), -exact_number(bound))
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"inequality {claim!r} is not readable: {error}. Give 'p0 + p2 >= 8/27', "
+            "((0, 2), '8/27') or ({0: 1, 2: 1}, '8/27')"
+        ) from error
 
 
 def _negative(a: Algebra, x: Any) -> Any:

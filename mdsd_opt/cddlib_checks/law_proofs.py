@@ -41,8 +41,8 @@ from mdsd_opt.cddlib_checks.law_search import Law, LawCounterexample, laws_tried
 from mdsd_opt.cddlib_checks.result import verdict_of
 from mdsd_opt.errors import InvalidInput
 
-#: Random laws that a claim is put to before a proof is tried.
-_TRIALS = 60
+#: Random laws that a claim is put to before a proof is tried, and where none is possible.
+_FIRST_TRIALS, _TRIALS = 24, 100
 
 #: Largest denominators of multipliers that are tried where the programme says that they exist.
 _DENOMINATORS = (8, 120, 10**4, 10**9)
@@ -303,10 +303,7 @@ class _Proving:
 
     def run(self) -> str:
         """Why the claim is open, or nothing if it is settled."""
-        self.odd = laws_tried(
-            self.claim, self.claim.vocab_size, 2, _TRIALS, 0, ascents=0
-        ).counterexample
-        if self.odd is not None:
+        if self._refuted_at_random(_FIRST_TRIALS):
             return ""
         try:
             self.clauses = list(clauses(self.claim, self.until))
@@ -320,7 +317,7 @@ class _Proving:
                     break
                 del self.pending[0]
         except NotProvable as why:
-            return str(why)
+            return "" if self._refuted_at_random(_TRIALS) else str(why)
         except OutOfTime:
             if not self.roots:
                 return "time ran out while the cases were listed"
@@ -332,6 +329,11 @@ class _Proving:
                 "inside, where cells cannot end, give a constant with room"
             )
         return ""
+
+    def _refuted_at_random(self, trials: int) -> bool:
+        tried = laws_tried(self.claim, self.claim.vocab_size, 2, trials, 0, ascents=0)
+        self.odd = tried.counterexample
+        return self.odd is not None
 
     @property
     def left(self) -> list[_Cell]:
@@ -438,12 +440,12 @@ class _Proving:
 @functools.cache
 def _rungs(count: int, first: bool) -> list[tuple[Key, bool]]:
     """Degrees of multipliers, and whether squares help, as they are tried; more at first."""
-    unit = [tuple(int(i == j) for i in range(count)) for j in range(count)]
-    none = (0,) * count
-    rungs = [(none, False), *((u, False) for u in unit[1:]), (unit[0], False)]
-    pairs = itertools.combinations_with_replacement(unit[1:], 2) if first else ()
-    rungs.append((none, True))
-    return rungs + [(tuple(map(int.__add__, a, b)), False) for a, b in pairs]
+    none, *unit = (tuple(int(i == j) for i in range(count)) for j in range(-1, count))
+    if not first:
+        return [*((u, False) for u in unit[1:]), (none, True)]
+    pairs = itertools.combinations_with_replacement(unit[1:], 2)
+    twice = ((tuple(map(int.__add__, a, b)), False) for a, b in pairs)
+    return [*((u, False) for u in (none, *unit[1:], unit[0])), (none, True), *twice]
 
 
 def _by_one(cell: _Cell) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from itertools import combinations, permutations, product
 from math import factorial, prod
 
 from mdsd_opt.cddlib_checks import cones, double_description
@@ -35,7 +36,7 @@ from mdsd_opt.cddlib_checks.subsets import (
     proper_subsets,
     without_last_token,
 )
-from mdsd_opt.drafts import DraftScheme
+from mdsd_opt.drafts import DraftScheme, WithReplacement
 from mdsd_opt.problem import TransportProblem
 
 
@@ -270,6 +271,46 @@ def hull_rule_evidence(drafts: DraftScheme, targets: int, seed: int = 0) -> Evid
             odd = Counterexample(kind, text, document(drafts), p, best, None, FLOW)
             return Evidence(False, scope, (odd,))
     return Evidence(None, scope, instances=len(chosen))
+
+
+def block_rules(drafts: DraftScheme) -> Evidence:
+    """Enumerate all draft tuples: what the rule of each block returns has the law of q there.
+
+    Blocks are intervals of the tokens that can be drafted, from a to before b. The rule is for
+    drafts that all lie before b, and some from a on.
+    """
+    q = [x for x in exact_models(drafts)[0] if x]
+    above = [sum(q[i:], Fraction(0)) for i in range(len(q) + 1)]
+    replaced = drafts.scheme == WithReplacement.scheme
+    count = drafts.num_drafts if replaced else min(drafts.num_drafts, len(q))
+    returned = {(a, b): [Fraction(0)] * len(q) for a, b in combinations(range(len(q) + 1), 2)}
+    tuples = (
+        product(range(len(q)), repeat=count) if replaced else permutations(range(len(q)), count)
+    )
+    for tokens in tuples:
+        masses = [q[i] for i in tokens]
+        left = [1 - sum(masses[:n], Fraction(0)) for n in range(count + 1)]
+        chance = prod(masses, start=Fraction(1)) / (1 if replaced else prod(left[:-1]))
+        for (a, b), law in returned.items():
+            if not a <= max(tokens) < b:
+                continue
+            first, *others = [n for n, i in enumerate(tokens) if i >= a]
+            z, passed_on = masses[first], Fraction(0)
+            if others and not replaced:
+                ratios = (x / (x + z) for x in left[first + 1 : -1])
+                passed_on = prod(ratios, start=chance * above[b] / (left[-1] + z))
+            law[tokens[first]] += chance
+            for n in others:
+                moved = passed_on * masses[n] / (above[a] - above[b])
+                law[tokens[n]] += moved
+                law[tokens[first]] -= moved
+    for (a, b), law in returned.items():
+        for i, mass in enumerate(law):
+            if mass * (above[a] - above[b]) != (q[i] * sum(law) if a <= i < b else 0):
+                text = f"token {i} of the block from {a} to before {b} is returned with {mass}"
+                odd = Counterexample("another law", text, document(drafts))
+                return Evidence(False, scope_of(drafts, "this block"), (odd,))
+    return Evidence(True, scope_of(drafts, "every block"), sizes={"blocks": len(returned)})
 
 
 def varied_targets(

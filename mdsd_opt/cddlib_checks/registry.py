@@ -339,6 +339,21 @@ def hull_rule(v: int, k: int, draft: Any) -> list[Job]:
 
 
 @claim(
+    "this package",
+    "enumeration of all draft tuples and blocks in fractions",
+    proof="docs/theory/hull-rule.md#without-replacement",
+)
+def block_rules(v: int, k: int, draft: Any) -> list[Job]:
+    """of drafts that all lie before b, some from a on, the first one from a on has the law of q
+    from a to b with replacement; without it, what the pivotal rule makes of that one has it
+    """
+    return [
+        _of_drafts(f"enumeration {drafts.scheme.replace('_', ' ')}", provers.block_rules, drafts)
+        for drafts in _chosen(v, k, draft)
+    ]
+
+
+@claim(
     "[Khisti25], Remark 2, with the formula of [Hu25]",
     POLYTOPE,
     proof="docs/theory/min-cut.md#when-every-step-is-accepted",
@@ -494,6 +509,14 @@ def rules_without_q_have_one_form(v: int, k: int, draft: Any) -> list[Job]:
     from the target only by what it draws from the chance q(U) that the next draw repeats
     """
     return [Job("dimensions", blind_rules.form, _of_size(v, k), decides=True)]
+
+
+@claim("this package", _RATES, proof="docs/theory/what-a-verifier-sees.md#k-drafts")
+def rule_without_q_gains(v: int, k: int, draft: Any) -> list[Job]:
+    """the rule of Theorem 18, which sees q at its drafts alone, is lossless, accepts at least what
+    matching does and at most what matching distinct drafts does
+    """
+    return _bound(v, k, draft, "rule_without_q_gains")
 
 
 def _near_miss_jobs(name: str, scheme: str) -> Jobs:

@@ -14,6 +14,7 @@ from itertools import combinations
 
 import numpy as np
 
+from mdsd_opt.cddlib_checks.blind_rules import BlindRule
 from mdsd_opt.cddlib_checks.draft_laws import document, exact_models, scope_of
 from mdsd_opt.cddlib_checks.provers import varied_targets
 from mdsd_opt.cddlib_checks.result import Counterexample, Evidence, approximate
@@ -58,10 +59,18 @@ def rejected_by_kseq(p: Law, q: Law, num_drafts: int) -> tuple[Fraction, Fractio
     low, high = Fraction(0), Fraction(1)
     if surplus(p, q, Fraction(1)) == 0:
         return low, low
+    guess, step = 0.5, 0.25  # floats propose, fractions decide
+    xs, ys = ([float(x) for x in law] for law in (p, q))
     for _ in range(_STEPS):
-        u = (low + high) / 2
-        scale = sum((u**i for i in range(num_drafts)), Fraction(0))
-        low, high = (u, high) if surplus(p, q, scale) > u**num_drafts else (low, u)
+        scale = sum(guess**i for i in range(num_drafts))
+        left = sum(max(x - scale * y, 0.0) for x, y in zip(xs, ys, strict=True))
+        guess, step = guess + (step if left > guess**num_drafts else -step), step / 2
+    tried = [Fraction(guess) + n * Fraction(2) ** (1 - _STEPS) for n in (-64, 64, -1, 1)]
+    while high - low > Fraction(1, 2**_STEPS):
+        u = tried.pop() if tried else (low + high) / 2
+        if low < u < high:
+            level = surplus(p, q, sum((u**i for i in range(num_drafts)), Fraction(0)))
+            low, high = (u, high) if level > u**num_drafts else (low, u)
     return low**num_drafts, high**num_drafts
 
 
@@ -178,6 +187,26 @@ def _closest_law_is_tight(p: Law, q: Law, k: int) -> Iterator[str]:
     yield from _is_below("what is bought", rate - best, surplus(x, p, Fraction(1)))
 
 
+def _blind_rule_gains(p: Law, q: Law, k: int) -> Iterator[str]:
+    rule, output, rate = BlindRule(p, q, k), [Fraction(0)] * len(p), Fraction(0)
+    drafted = [i for i, x in enumerate(q) if x]
+    for held in (x for size in range(1, k + 1) for x in combinations(drafted, size)):
+        masses = rule.joint(frozenset(held))
+        yield from _is_below("zero below a probability", Fraction(0), min(masses))
+        output = [x + y for x, y in zip(output, masses, strict=True)]
+        rate += sum((masses[i] for i in held), Fraction(0))
+    for x, y in zip(output, p, strict=True):
+        yield from _is_below("the output beside the target", abs(x - y), Fraction(0))
+    matched, limit = (
+        get("naive_target").enumerated_acceptance_rate(
+            TransportProblem(list(p), kind(list(q), k)), exact=True
+        )
+        for kind in (WithReplacement, WithoutReplacement)
+    )
+    yield from _is_below("matching below the rule", matched, rate)
+    yield from _is_below("the rule below its limit", rate, limit)
+
+
 def _gains_fall(p: Law, q: Law, k: int) -> Iterator[str]:
     before, here, after = (optimum(p, q, n) if n else Fraction(0) for n in (k - 1, k, k + 1))
     yield from _is_below("the gain of one more draft", after - here, here - before)
@@ -217,6 +246,7 @@ CHECKS: dict[str, Callable[[Law, Law, int], Iterator[str]]] = {
     "spectr_gbv_loses_at_most": _plan_loses_little,
     "rrs_of_distinct_drafts_loses_a_quarter": _distinct_lose_a_quarter,
     "closest_law_for_a_rate": _closest_law_is_tight,
+    "rule_without_q_gains": _blind_rule_gains,
 }
 
 

@@ -22,6 +22,7 @@ from mdsd_opt.cddlib_checks import (
     cones,
     double_description,
     drafts_for,
+    expressions,
     false_conditions,
     run_in_child,
     two_values,
@@ -284,7 +285,14 @@ def test_conditions_for_other_schemes():
 @pytest.mark.parametrize(
     ("inequality", "message"),
     [
-        ("p0 + p1", "no >= or <="),
+        ("p0 + p1", "not readable"),
+        ("p0 * p1 >= 0", "not linear in p.*multiplies by p"),
+        ("p0 >= 1/p1", "not linear in p.*divides by p"),
+        ("rrs(2) >= 1", "not linear in p.*is a rate"),
+        ("abs(p0 - q0) <= 1/2", "not linear in p.*least or largest p"),
+        ("q0 >= 1/9 implies p0 >= 1/9", "has a premise"),
+        ("p0 >= 1/(q0 + q1 - q2)", "divides by zero"),
+        (((7,), 1), "not readable"),
         ("p0 p1 >= 1", "not readable"),
         ("p0 + >= 1", "not readable"),
         (">= 1", "not readable"),
@@ -297,6 +305,19 @@ def test_conditions_for_other_schemes():
 def test_unreadable_inequalities(inequality, message):
     with pytest.raises(InvalidInput, match=message):
         cddlib_checks.check_condition(3, 2, [inequality])
+
+
+def test_linear_texts_are_expanded():
+    q = tuple(Fraction(n, 6) for n in (1, 2, 3))
+    text = "2 (p0 + q1) - p2/3 * 2 + min(q) * sum(pi) >= (q0 + q1)**2 and p1 = max(q0, 1/4)"
+    read = expressions.inequalities_of([text], mo.WithReplacement(q, 2))
+    assert len(read) == 3
+    for p in (q, (Fraction(1), Fraction(0), Fraction(0)), q[::-1]):
+        assert -min(x.slack(p) for x in read) == expressions.TextClaim(text, 3)(p, q)
+    models = mo.IndependentDrafts([q, q[::-1]])
+    assert expressions.inequalities_of(["p0 >= 1/9"], models)
+    with pytest.raises(InvalidInput, match="names q, which is not one law"):
+        expressions.inequalities_of(["p0 >= q0"], models)
 
 
 # --- input ---------------------------------------------------------------------------------------

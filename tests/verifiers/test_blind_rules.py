@@ -8,10 +8,10 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from support.blind_rules import BlindRule
 
 import mdsd_opt as mo
 from mdsd_opt import verifiers
+from mdsd_opt.cddlib_checks.blind_rules import BlindRule
 from mdsd_opt.data import sample_logits_path
 
 
