@@ -33,10 +33,18 @@ COMMANDS = {
     "check": [
         "check without_replacement_dominates --vocab-size 3 -k 2",
         "check acceptance_one --vocab-size 3 -k 2",
+        "check thresholds_raised --vocab-size 3 -k 2",
+        "check gains_of_drafts_fall --vocab-size 2 -k 2",
     ],
     "search": [
         'search "greedy(2) >= without_replacement(2)" --vocab-size 3',
         'search "p0 >= q0**3" --vocab-size 3',
+        'search "p0 >= 0" --given "q0 >= 2" --vocab-size 2 --trials 5',
+    ],
+    "prove": [
+        'prove "with_replacement(2) >= with_replacement(1)" -V 2',
+        'prove "p0 >= q0**3" -V 2 --given "q0 >= 1/2"',
+        'prove "greedy(2) >= 0" -V 2',
     ],
     "audit-verifier": [
         "audit verifier rrs --seconds 5",
@@ -53,6 +61,7 @@ TESTED = {
     "plan": "plan --nodes 5 -k 2",
     "relax": "relax -k 4",
     "search": 'search "greedy(3) >= without_replacement(3)" --vocab-size 4',
+    "prove": 'prove "rrs(2) <= with_replacement(2)" -V 2',
     "bench": "bench solvers --quick --rounds 1 --methods full_lp -V 6",
 }
 PROBLEM = {

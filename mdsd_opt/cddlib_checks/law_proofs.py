@@ -38,7 +38,7 @@ from mdsd_opt.cddlib_checks.law_forms import (
     uses_cone,
 )
 from mdsd_opt.cddlib_checks.law_search import Law, LawCounterexample, laws_tried
-from mdsd_opt.cddlib_checks.result import verdict_of
+from mdsd_opt.cddlib_checks.result import plain_fields, verdict_of
 from mdsd_opt.errors import InvalidInput
 
 #: Random laws that a claim is put to before a proof is tried, and where none is possible.
@@ -87,34 +87,18 @@ class LawProof:
 
     def to_dict(self) -> dict[str, Any]:
         """All fields for JSON: fractions become strings."""
-        odd = self.counterexample
-        return {
-            "claim": self.claim.text,
-            "given": self.claim.given and self.claim.given.text,
-            "vocab_size": self.claim.vocab_size,
-            "holds": self.holds,
-            "verdict": self.verdict,
-            "counterexample": odd and odd.to_dict(),
-            "margin": None if self.margin is None else str(self.margin),
-            "clauses": self.clauses,
-            "cells": self.cells,
-            "left": self.left,
-            "scope": self.scope,
-            "reason": self.reason,
-            "seconds": self.seconds,
-        }
+        return {**self._of, "verdict": self.verdict, **plain_fields(self, "claim")}
+
+    @property
+    def _of(self) -> dict[str, Any]:
+        given = self.claim.given and self.claim.given.text
+        return {"claim": self.claim.text, "given": given, "vocab_size": self.claim.vocab_size}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the proof as JSON: clauses, cells, corners, multipliers, for another to check."""
         if self.holds is not True:
             raise InvalidInput(f"the claim is {self.verdict}: only a proof can be written")
-        document = {
-            "claim": self.claim.text,
-            "given": self.claim.given and self.claim.given.text,
-            "vocab_size": self.claim.vocab_size,
-            "rests_on": self.scope,
-            "clauses": self._proof,
-        }
+        document = {**self._of, "rests_on": self.scope, "clauses": self._proof}
         with atomic_write(path) as file:
             file.write(json.dumps(document).encode())
 

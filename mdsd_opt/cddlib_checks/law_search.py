@@ -83,14 +83,11 @@ class LawSearch:
         Laws on which the claim came nearest to failing, if it never did: its excess is at most 0.
     instances : int
         Number of laws on which the claim says something, those of the ascents among them.
-    trials : int
-        Number of random laws.
     """
 
     counterexample: LawCounterexample | None
     nearest: LawCounterexample | None
     instances: int
-    trials: int
 
     @property
     def verdict(self) -> str:
@@ -303,37 +300,38 @@ def laws_tried(
     for name, count in (("vocab_size", vocab_size), ("num_laws", num_laws)):
         checked_integer(count, name, most=_MOST_SIZE)
     seed = drawn_seed(rng)
-    instances, nearest = 0, list[tuple[Fraction, int, Weights]]()
-    for trial in range(1, trials + 1):
-        chance = np.random.default_rng([seed, trial])
-        drawn = chance.integers(0, chance.integers(1, _MOST_WEIGHT, endpoint=True), endpoint=True,
-                             size=(num_laws, vocab_size))  # fmt: skip
-        weights = tuple(tuple(row) for row in drawn.tolist())
-        excess = _excess(claim, weights) if all(map(any, weights)) else None
-        instances += excess is not None
-        if excess is not None and excess > 0:
-            return LawSearch(_simple(claim, weights, trial), None, instances, trial)
-        if excess is not None:
-            nearest = sorted([*nearest, (excess, trial, weights)], reverse=True)[:_STARTS]
-    left = ascents * trials
-    if left and not instances and (premise := getattr(claim, "given", None)) is not None:
-        for trial, weights in _meeting(premise, (num_laws, vocab_size), seed):
-            excess = _excess(claim, weights)
-            instances += excess is not None
-            if excess is not None and excess > 0:
-                return LawSearch(_simple(claim, weights, trial), None, instances, trials)
-            nearest += [] if excess is None else [(excess, trial, weights)]
+    instances, nearest, left = 0, list[tuple[Fraction, int, Weights]](), ascents * trials
+
+    def chosen() -> Iterator[tuple[int, Weights]]:
+        for trial in range(1, trials + 1):
+            chance = np.random.default_rng([seed, trial])
+            most = chance.integers(1, _MOST_WEIGHT, endpoint=True)
+            drawn = chance.integers(0, most, endpoint=True, size=(num_laws, vocab_size))
+            if drawn.any(axis=1).all():
+                yield trial, tuple(map(tuple, drawn.tolist()))
+        premise = getattr(claim, "given", None)
+        if left and premise is not None and not instances:
+            yield from _meeting(premise, (num_laws, vocab_size), seed)
+
+    for trial, weights in chosen():
+        excess = _excess(claim, weights)
+        if excess is None:
+            continue
+        instances += 1
+        if excess > 0:
+            return LawSearch(_simple(claim, weights, trial), None, instances)
+        nearest = sorted([*nearest, (excess, trial, weights)], reverse=True)[:_STARTS]
     for n, (excess, trial, weights) in enumerate(nearest):
         share = left - left // 2 if n + 1 < len(nearest) else left  # most to the nearest
         chance = np.random.default_rng([seed, trial, 1])
         excess, weights, tried, said = _climbed(claim, weights, excess, share, chance)
         left, instances = left - tried, instances + said
         if excess > 0:
-            return LawSearch(_simple(claim, weights, trial), None, instances, trials)
+            return LawSearch(_simple(claim, weights, trial), None, instances)
         nearest[n] = excess, trial, weights
     best = max(nearest, default=None)
     near = best and LawCounterexample(_laws(best[2]), best[0], best[1])
-    return LawSearch(None, near, instances, trials)
+    return LawSearch(None, near, instances)
 
 
 def _meeting(

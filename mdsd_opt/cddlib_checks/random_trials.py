@@ -15,6 +15,7 @@ from mdsd_opt.base.array_types import Floats
 from mdsd_opt.cddlib_checks.condition import FLOW
 from mdsd_opt.cddlib_checks.draft_laws import document, mean_model
 from mdsd_opt.cddlib_checks.prefixes import prefix_counterexample, q_convexity
+from mdsd_opt.cddlib_checks.provers import smaller_acceptance
 from mdsd_opt.cddlib_checks.result import Counterexample, approximate
 from mdsd_opt.cddlib_checks.subsets import (
     best_cut,
@@ -200,21 +201,8 @@ def _containment_gap(instance: Instance) -> float:
 
 
 def _confirm_containment(instance: Instance) -> Counterexample | None:
-    drafts, other = instance.drafts, instance.other
-    assert other is not None
-    ours = containment_table(drafts.exact_support_law(), drafts.vocab_size)
-    theirs = containment_table(other.exact_support_law(), other.vocab_size)
-    mask = max(range(len(ours)), key=lambda m: ours[m] - theirs[m])
-    if ours[mask] <= theirs[mask]:
-        return None
-    return Counterexample(
-        kind="smaller acceptance",
-        explanation=f"Q({describe(mask)}) is {approximate(ours[mask])} without replacement and "
-        f"{approximate(theirs[mask])} in the other scheme",
-        drafts=document(drafts),
-        subset=members(mask),
-        confirmed="the exact laws of the draft sets",
-    )
+    assert instance.other is not None
+    return smaller_acceptance(instance.drafts, instance.other)
 
 
 def _verdict_gap(instance: Instance, small: bool = False) -> float:

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import Any
 
 from mdsd_opt.cddlib_checks.polyhedra import Polyhedron
 from mdsd_opt.cddlib_checks.subsets import mask_of
+
+
+def plain_fields(of: Any, *without: str) -> dict[str, Any]:
+    """Fields of a dataclass for JSON: fractions and inequalities as text, tuples as lists."""
+    names = [x.name for x in fields(of) if x.name[0] != "_" and x.name not in without]
+    return {name: _plain(getattr(of, name)) for name in names}
+
+
+def _plain(x: Any) -> Any:
+    if isinstance(x, Mapping):
+        return {name: _plain(value) for name, value in x.items()}
+    if isinstance(x, tuple | list):
+        return [_plain(value) for value in x]
+    if isinstance(x, Fraction | Inequality):
+        return str(x)
+    return x.to_dict() if hasattr(x, "to_dict") else x
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +98,7 @@ class Counterexample:
 
     def to_dict(self) -> dict[str, Any]:
         """All fields for JSON: fractions become strings."""
-        return {
-            "kind": self.kind,
-            "explanation": self.explanation,
-            "target": None if self.target is None else [str(x) for x in self.target],
-            "drafts": dict(self.drafts),
-            "acceptance_rate": None if self.acceptance_rate is None else str(self.acceptance_rate),
-            "subset": None if self.subset is None else list(self.subset),
-            "confirmed": self.confirmed,
-        }
+        return plain_fields(self)
 
     def __str__(self) -> str:
         lines = [f"{self.kind}: {self.explanation}"]
@@ -207,23 +215,8 @@ class CheckResult:
 
     def to_dict(self) -> dict[str, Any]:
         """All fields for JSON: fractions become strings."""
-        return {
-            "name": self.name,
-            "statement": self.statement,
-            "vocab_size": self.vocab_size,
-            "num_drafts": self.num_drafts,
-            "holds": self.holds,
-            "verdict": self.verdict,
-            "instances": self.instances,
-            "method": self.method,
-            "counterexample": self.counterexample and self.counterexample.to_dict(),
-            "counterexamples": [c.to_dict() for c in self.counterexamples],
-            "facets": [str(facet) for facet in self.facets],
-            "scope": self.scope,
-            "reason": self.reason,
-            "sizes": dict(self.sizes),
-            "seconds": self.seconds,
-        }
+        first = self.counterexample and self.counterexample.to_dict()
+        return {**plain_fields(self, "polyhedra"), "verdict": self.verdict, "counterexample": first}
 
     def __str__(self) -> str:
         tried = ""

@@ -8,7 +8,7 @@ import random
 from decimal import Decimal
 from fractions import Fraction
 from itertools import permutations
-from math import comb, factorial
+from math import comb, factorial, prod
 
 import numpy as np
 import pytest
@@ -24,6 +24,7 @@ from mdsd_opt.cddlib_checks import (
     drafts_for,
     expressions,
     false_conditions,
+    provers,
     run_in_child,
     two_values,
     with_ppl,
@@ -49,6 +50,7 @@ SAMPLED = {
     "hull_rule", "threshold_sets_non_identical", "race_between_bounds", "race_loses_at_most",
     "rrs_loses_at_most", "kseq_loses_at_most", "gains_of_drafts_fall", "kseq_gains_at_most",
     "spectr_gbv_loses_at_most", "rrs_of_distinct_drafts_loses_a_quarter", "closest_law_for_a_rate",
+    "rule_without_q_gains",
 }  # fmt: skip
 
 NEAR_MISSES = list(false_conditions.NEAR_MISSES)
@@ -305,6 +307,16 @@ def test_conditions_for_other_schemes():
 def test_unreadable_inequalities(inequality, message):
     with pytest.raises(InvalidInput, match=message):
         cddlib_checks.check_condition(3, 2, [inequality])
+
+
+def test_another_rule_of_blocks_is_noticed(monkeypatch):
+    drafts = mo.WithoutReplacement([Fraction(n, 10) for n in (1, 2, 3, 4)], 3)
+    assert provers.block_rules(drafts).holds
+    half = Fraction(1, 2)  # of what the first draft passes on
+    monkeypatch.setattr(
+        provers, "prod", lambda x, start=1: prod(x, start=start) * (1 if type(x) is list else half)
+    )
+    assert provers.block_rules(drafts).holds is False
 
 
 def test_linear_texts_are_expanded():

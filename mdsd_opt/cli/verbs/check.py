@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -109,7 +109,10 @@ def check(
 @options.gathers_options()
 def condition(
     inequality: Annotated[
-        list[str], typer.Argument(help="One claimed inequality each, as 'p0 + p2 >= 8/27'.")
+        list[str],
+        typer.Argument(
+            help="One claimed inequality each, linear in p, as 'p0 + p2 >= (q0 + q2)**2'."
+        ),
     ],
     settling: Settling,
     scheme: Annotated[str, _SCHEME] = "with_replacement",
@@ -155,7 +158,8 @@ def _settle(conjecture: str, settling: Settling, function: Callable[..., Any]) -
     document = {**result.to_dict(), "proof": known.proof if known else ""}
     if settling.facets:
         document["polyhedra"] = [each.to_dict() for each in result.polyhedra]
-    sentences = [str(result), *([proof] if proof else [])]
+    told = replace(result, facets=()) if settling.facets else result  # which stand in the tables
+    sentences = [str(told), *([proof] if proof else [])]
     form = Form(**asdict(settling.printed))
     tables: list[Section] = []
     if form.as_csv or form.as_latex or form.as_markdown:
