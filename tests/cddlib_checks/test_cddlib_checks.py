@@ -321,7 +321,7 @@ def test_another_rule_of_blocks_is_noticed(monkeypatch):
 
 def test_linear_texts_are_expanded():
     q = tuple(Fraction(n, 6) for n in (1, 2, 3))
-    text = "2 (p0 + q1) - p2/3 * 2 + min(q) * sum(pi) >= (q0 + q1)**2 and p1 = max(q0, 1/4)"
+    text = "2 * (p0 + q1) - p2/3 * 2 + min(q) * sum(pi) >= (q0 + q1)**2 and p1 = max(q0, 1/4)"
     read = expressions.inequalities_of([text], mo.WithReplacement(q, 2))
     assert len(read) == 3
     for p in (q, (Fraction(1), Fraction(0), Fraction(0)), q[::-1]):
