@@ -104,6 +104,7 @@ def behaviour(
     vocab_size: int,
     rng: np.random.Generator,
     deadline: float = math.inf,
+    most: float = math.inf,
 ) -> str:
     """Causes of a deviation whose signatures hold in every call that could contradict them, or "".
 
@@ -112,7 +113,7 @@ def behaviour(
     calls, without_q = [], []
     tape = Tape()
     with served(tape) as serving:
-        for n in range(_CALLS):
+        for n in range(int(min(_CALLS, most))):
             if time.perf_counter() > deadline:
                 break
             root = drawn(rng)

@@ -157,7 +157,7 @@ class DrivenLaw:
         budget: Budget,
         rng: np.random.Generator,
     ) -> None:
-        self._subject, self._options, self._budget = subject, options, budget
+        self._subject, self._options, self.budget = subject, options, budget
         self.unseen, self._rng = 1.0, rng
         self.impossible: list[Impossible] = []
         self.num_checks = 0
@@ -169,7 +169,7 @@ class DrivenLaw:
         more = self._options.settling(distance, self.unseen)
         if more is None:
             return None
-        return DrivenLaw(self._subject, more, self._budget.renewed(), self._rng)
+        return DrivenLaw(self._subject, more, self.budget.renewed(), self._rng)
 
     def share_checks(self, tuples: Tokens, shares: Vector) -> None:
         options = self._options
@@ -183,10 +183,10 @@ class DrivenLaw:
         def run(tape: Tape) -> Hashable:
             return outcome_of(partial(self._subject.token, drafts, tape.generator))
 
-        self._budget.begin()
+        self.budget.begin()
         seed = int(self._rng.integers(2**31))
         checks = self._checks_of[tuple(drafts.tolist())]
-        tree = driven_tree(run, checks, target.size, self._budget, seed)
+        tree = driven_tree(run, checks, target.size, self.budget, seed)
         self.num_checks += tree.num_checks
         self.coarse |= tree.coarse
         self.restarting = tuple(dict.fromkeys((*self.restarting, *tree.restarting)))

@@ -20,7 +20,6 @@ from mdsd_opt.auditing.subject import (
     AlwaysFails,
     Subject,
     TreeVerify,
-    ViolationLog,
     as_verifier,
     check_arguments,
 )
@@ -28,8 +27,8 @@ from mdsd_opt.auditing.tree_rules.judging import report_of
 from mdsd_opt.auditing.tree_rules.report import TreeAuditReport
 from mdsd_opt.auditing.tree_rules.rule import AuditedRule, TreeSample
 from mdsd_opt.auditing.trial_laws import SmallLaws, WideLaws, standard_laws, telling_laws, wide_laws
-from mdsd_opt.auditing.verifier_audit import METHODS, audit
-from mdsd_opt.base.foreign import foreign, stoppable
+from mdsd_opt.auditing.verifier_audit import METHODS, OneProblem
+from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, SchemeMaker, checked_num_drafts, scheme_maker
@@ -73,8 +72,9 @@ _MOST_SUSPECT, _BESIDE_SUSPECT = 16, 4_000
 #: After so many laws that cannot be driven, the others are sampled at once.
 _HOPELESS = 2
 
-#: Calls that find whose filters are missing, if the law is not driven.
-_SIDE_CALLS = 4_000
+#: Calls that find whose filters are missing, if the law is not driven; calls with a signature,
+#: each of which is made twice, of a function that takes long.
+_SIDE_CALLS, _SIGN_CALLS = 4_000, 40
 
 #: Calls on the law where faults show first.
 _LOOK = 100
@@ -196,26 +196,20 @@ def _on_single_tokens(
         is_wide = one.vocab_size > small[0].vocab_size
         if method == "driven" and (is_wide or (is_plain and not drives)):
             method = "sampling"
-        return audit(
-            verify,
-            TransportProblem(one.target(()), make(one.draft(()), num_drafts)),
-            rng,
-            trials,
-            options=each,
-            seconds=rest if math.isfinite(pace.deadline) and not _draws_itself(verify) else None,
-            method=method,
-        )
+        seconds = math.inf if _draws_itself(verify) else rest
+        probes = pace.affordable(0.02, each.edge_probes, 0)
+        own = replace(each, num_trials=trials, method=method, seconds=seconds, edge_probes=probes)
+        return OneProblem(verify, problem_of(one, make), rng, own).report()
+
+    def problem_of(one: SmallLaws | WideLaws, make: SchemeMaker) -> TransportProblem:
+        return TransportProblem(one.target(()), make(one.draft(()), num_drafts))
 
     tried: list[Tried] = []
 
     def try_all() -> Replay | None:
         nonlocal drives
         if is_function:
-            with suppress(AlwaysFails):
-                p, drafts = small[0].target(()), make(small[0].draft(()), num_drafts)
-                calls = Subject(verify, TransportProblem(p, drafts), False)
-                seeded = np.random.default_rng(0)
-                calls.outcomes(drafts.sample(seeded, TIMED), seeded, ViolationLog())
+            OneProblem(verify, problem_of(small[0], make), rng, each).time_calls()
             if pace.is_short(needed):
                 telling = partial(judge, telling_laws(1), make, _LOOK, math.inf)
                 first = _tried(telling_laws(1), num_drafts, telling)
@@ -238,18 +232,16 @@ def _on_single_tokens(
         return replay
 
     needed = _DRIVEN_TOKENS * len(small) + 2 * options.num_trials + _REPLAYED
-    with stoppable() as stopped:
-        replay = None
-        try:
-            replay = try_all()
-        except KeyboardInterrupt:
-            if not (stopped and tried):
-                raise
+    replay = None
+    with pace.stopping():
+        replay = try_all()
+    if pace.stopped and not tried:
+        raise KeyboardInterrupt
     drafts_from = scheme.replace("_", " ")
-    report = _combined(tried, laws, pace, needed, bool(stopped), replay, drafts_from=drafts_from)
+    report = _combined(tried, laws, pace, needed, replay, drafts_from=drafts_from)
     if report.example is not None:
         report = replace(report, example=replace(report.example, seed=options.seed))
-    if num_drafts < 2 or not scheme or ":" in scheme or stopped or pace.late or len(tried) < 2:
+    if num_drafts < 2 or not scheme or ":" in scheme or pace.stopped or pace.late or len(tried) < 2:
         return report
     others = []
     for other in SINGLE_MODEL_SCHEMES:
@@ -339,26 +331,24 @@ class OnTrees:
         self.pace = Pace(self.options.deadline(), self.options.progress)
         self._counting, self.rng = self.pace.counting(self.verify), rng
         needed = sum(map(self._wide_calls, wide)) + _DRIVEN * len(small) + _REPLAYED
-        with stoppable() as stopped:
-            replay = None
-            try:
-                replay = self._on_all(small, wide, needed)
-            except KeyboardInterrupt:
-                if not stopped:
-                    raise
-                self._add_begun(wide)
-                if not self.tried:
-                    raise
+        replay = None
+        with self.pace.stopping():
+            replay = self._on_all(small, wide, needed)
+        if self.pace.stopped:
+            self._add_begun(wide)
+            if not self.tried:
+                raise KeyboardInterrupt
         every: list[SmallLaws | WideLaws] = [*small, *wide]
-        report = _combined(self.tried, every, self.pace, needed, bool(stopped), replay, notes)
-        if report.verdict_class != LOSSY or stopped:
+        report = _combined(self.tried, every, self.pace, needed, replay, notes)
+        if report.verdict_class != LOSSY or self.pace.stopped:
             return report
         every.append(telling_laws(self.tree.depth + 1))
         met = [(one.law, one.vocab_size) for one in self.tried if one.report is not None]
         judged = [one for one in every if (one.name, one.vocab_size) in met]
-        cause = self._cause(judged, report.worst)
-        seconds = time.perf_counter() - self.pace.began
-        return replace(report, cause=cause or report.cause, seconds=seconds)
+        with self.pace.stopping():
+            report = replace(report, cause=self._cause(judged, report.worst) or report.cause)
+        notes = (*report.notes, *filter(None, [self.pace.stopped]))
+        return replace(report, notes=notes, seconds=time.perf_counter() - self.pace.began)
 
     def _on_all(
         self, small: Sequence[SmallLaws], wide: Sequence[WideLaws], needed: int
@@ -441,7 +431,7 @@ class OnTrees:
         **changes: Any,
     ) -> AuditedRule:
         by_place = isinstance(laws, WideLaws)
-        probes = min(self.options.edge_probes, self.pace.affordable(0.02, 512))
+        probes = self.pace.affordable(0.02, self.options.edge_probes, 0)
         options = replace(self.options, progress=False, edge_probes=probes)
         if not by_place:
             options = replace(options, edge_probes=min(probes, 64), **changes)
@@ -490,33 +480,37 @@ class OnTrees:
     def _cause(self, laws: Sequence[SmallLaws | WideLaws], worst: Tried) -> str:
         """Cause whose signature fits, or the side of which the promise is not kept.
 
-        It is looked for until the deadline, on the laws where the deviation is worst, as what holds
-        on others need not be why. Where tokens are impossible, signatures say little: then it is
-        looked for on the first laws, unless there are such tokens, too.
+        It takes a number of calls, within the limit that was asked for alone, on the laws where the
+        deviation is worst, as what holds on others need not be why. Where tokens are impossible,
+        signatures say little: then it is looked for on the first laws, unless there are such
+        tokens, too.
         """
-        place = worst.law, worst.vocab_size
+        place, end = (worst.law, worst.vocab_size), self.pace.began + self.options.seconds
         there = next(one for one in laws if (one.name, one.vocab_size) == place)
+        is_driven, seen = worst.report.method == "driven", worst.report.num_trials
 
         def is_right(applied: tuple[bool, bool]) -> bool:
-            seconds = self.pace.deadline - time.perf_counter()
-            if seconds <= 0:
+            if (seconds := end - time.perf_counter()) <= 0:
                 return False
-            if isinstance(there, SmallLaws):
+            if is_driven:
                 rule = self.rule(there, applied, num_trials=_SIDE_CALLS, seconds=seconds)
                 clean = report_of(rule, self.rng).clean
             else:
                 sample = TreeSample(self.rule(there, applied), self.rng)
-                sample.sample(_SIDE_CALLS, self.pace.deadline)
-                clean = sample.report().clean
-            return clean and time.perf_counter() <= self.pace.deadline
+                for calls in (min(seen, _LOOK), min(4 * seen, _SIDE_CALLS)):
+                    sample.sample(calls, end)
+                    if not (clean := sample.report().clean):
+                        break
+            return clean and time.perf_counter() <= end
 
         if side := broken_side(is_right, self.promises):
             return side
         one = laws[0] if there.has_zeros else there
         if one.has_zeros:
             return ""
-        drawn, end = self.rule(one).drawn, self.pace.deadline
-        return behaviour(self.verify, drawn, one.vocab_size, self.rng, end)
+        is_short = math.isinf(end) and math.isfinite(self.pace.deadline)
+        calls = _SIGN_CALLS if is_short else math.inf
+        return behaviour(self.verify, self.rule(one).drawn, one.vocab_size, self.rng, end, calls)
 
 
 def _combined(
@@ -524,14 +518,13 @@ def _combined(
     laws: Sequence[SmallLaws | WideLaws],
     pace: Pace,
     needed: int,
-    stopped: bool,
     replay: Replay | None,
     notes: tuple[str, ...] = (),
     drafts_from: str = "",
 ) -> PortfolioReport:
     """Report of the laws that were tried, which names the others and says what they need."""
-    if stopped:
-        notes += (f"stopped by you after {pace.calls:,} calls",)
+    if pace.stopped:
+        notes += (pace.stopped,)
     elif replay is not None:
         notes += replay.note_after(pace.deadline)
     met = {(one.law, one.vocab_size) for one in tried}
@@ -539,7 +532,7 @@ def _combined(
     is_lossy = any(one.verdict_class == LOSSY for one in tried)
     cut = (note for one in tried if one.report is not None for note in one.report.notes)
     is_cut = pace.late or any(note.startswith(TIME_UP) for note in cut)
-    if is_cut and not (stopped or (is_lossy and left)):
+    if is_cut and not (pace.stopped or (is_lossy and left)):
         small = [one.name for one in laws if isinstance(one, SmallLaws)]
         driven = sum(one.report is not None and one.report.method == "driven" for one in tried)
         done = f"{driven} of {len(small)} small laws were driven; " if small else ""

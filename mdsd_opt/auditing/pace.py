@@ -6,14 +6,20 @@ import functools
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from mdsd_opt.evidence import TIME_UP
+from mdsd_opt.auditing.randomness.interception import Serving
+from mdsd_opt.base.foreign import stoppable
+from mdsd_opt.evidence import LEAST_CALLS, TIME_UP
 
-#: Calls that tell how long one takes, and the fewest that are made on a law.
-TIMED, _FEWEST = 32, 32
+Case = TypeVar("Case")
+Outcome = TypeVar("Outcome")
+
+#: Calls that tell how long one takes.
+TIMED = 32
 
 #: Seconds that an audit takes without a limit if it is known to end; else its limit; seconds until
 #: it says how far it is, where there is no terminal, and then after twice as many each time.
@@ -27,6 +33,7 @@ class Pace:
     deadline: float = math.inf
     progress: bool | None = None
     calls: int = 0
+    stopped: str = ""
     began: float = field(default_factory=lambda: time.perf_counter())  # whose clock tests move
     _silent_until: float = _SILENT
     _spent: list[float] = field(default_factory=list)  # seconds of the first calls
@@ -59,11 +66,22 @@ class Pace:
     def late(self) -> bool:
         return time.perf_counter() > self.deadline
 
-    def affordable(self, share: float, most: int) -> int:
+    @contextmanager
+    def stopping(self) -> Iterator[None]:
+        """Run a block up to its end, or the user's Ctrl-C, which `stopped` then tells."""
+        with stoppable() as signals:
+            try:
+                yield
+            except KeyboardInterrupt:
+                if not signals:
+                    raise
+                self.stopped = f"stopped by you after {self.calls:,} calls"
+
+    def affordable(self, share: float, most: int, fewest: int = LEAST_CALLS) -> int:
         """Calls for a share of the time that is left, at the function's speed."""
         rest = max(self.deadline - time.perf_counter(), 0.0)
         calls = share * rest / max(self.seconds, 1e-9)
-        return most if calls >= most else max(int(calls), min(most, _FEWEST))
+        return most if calls >= most else max(int(calls), min(most, fewest))
 
     def is_short(self, needed: int) -> bool:
         """Whether so many calls take long; those that take minutes get a limit of time."""
@@ -82,3 +100,23 @@ class Pace:
             f"{TIME_UP}: {done}all of it needs about {needed:,} calls, {seconds / 60:,.1f} minutes "
             f"at the speed of this function: give seconds={seconds}"
         )
+
+
+def outcomes(
+    cases: Iterable[Case],
+    call: Callable[[Case, Any], Outcome],
+    serving: Serving,
+    deadline: float,
+    made: int = 0,
+) -> Iterator[tuple[Case, Outcome]]:
+    """Cases and the outcomes of calls on them, given the generator served, up to the deadline.
+
+    So many calls were `made` before; `LEAST_CALLS` are made even if time is up.
+    """
+    for n, case in enumerate(cases, made):
+        if n >= LEAST_CALLS and time.perf_counter() > deadline:
+            return
+        with serving.call():
+            outcome = call(case, serving.rng)
+        serving.check()
+        yield case, outcome

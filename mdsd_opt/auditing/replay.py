@@ -69,7 +69,7 @@ class Replay:
         """Notes on all repeated calls, after a last round; empty if there was no time."""
         if not self.differing:
             self.run(_MORE_CALLS, deadline)
-        return (self.note,) if self.calls else ()
+        return (self.note,) if self.calls >= _CHANCES else ()
 
     @property
     def period(self) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 from mdsd_opt.auditing.chain_calls import READ_CALLS, Caller, chain_of, read_rows, reading
 from mdsd_opt.auditing.draft_chain import DraftChain
 from mdsd_opt.auditing.looks import settled
+from mdsd_opt.auditing.pace import outcomes
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.seen_texts import pair_check
@@ -23,7 +24,7 @@ from mdsd_opt.auditing.trial_laws import WideLaws, fixed_laws
 from mdsd_opt.base.array_types import Text
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.evidence import LEAST_CALLS, Options, Promises
+from mdsd_opt.evidence import Options, Promises
 
 #: Kinds of calls, of eight; the others have rows of laws and lengths of their own.
 _NONE, _ALL, _OF_ONE_LAW = range(3)
@@ -168,22 +169,24 @@ class _Batch:
     def sample(self, number: int, rng: np.random.Generator, deadline: float) -> int:
         """Make calls while there is time, count the results of each row, and return the number."""
         with served(rng) as serving:
-            for n in range(number):
-                if n >= LEAST_CALLS and time.perf_counter() > deadline:
-                    return n
-                rows, chains = self._drawn(rng)
-                if not (self.refusal or rng.integers(8)):
-                    alone = int(rng.integers(len(rows)))
-                    rows, chains = rows[alone : alone + 1], chains[alone : alone + 1]
-                with serving.call():
-                    outcomes = self._outcomes(chains, serving.rng)
-                if n == 0:
-                    serving.check()
-                for row, chain, outcome in zip(rows, chains, outcomes, strict=True):
+            drawn = (self._drawn_or_alone(rng) for _ in range(number))
+            calls = 0
+            call = lambda one, served_rng: self._outcomes(one[1], served_rng)  # noqa: E731
+            for (rows, chains), each in outcomes(drawn, call, serving, deadline):
+                calls += 1
+                for row, chain, outcome in zip(rows, chains, each, strict=True):
                     self.parts[row].count(chain, outcome)
-                if rows == [*range(len(self.parts))] and Failure not in map(type, outcomes):
-                    self._firsts.append([tokens[0] for tokens in outcomes])
-        return number
+                if rows == [*range(len(self.parts))] and Failure not in map(type, each):
+                    self._firsts.append([tokens[0] for tokens in each])
+        return calls
+
+    def _drawn_or_alone(self, rng: np.random.Generator) -> tuple[list[int], list[DraftChain]]:
+        """Rows and their chains; one of them alone in one call of eight, if that is taken."""
+        rows, chains = self._drawn(rng)
+        if self.refusal or rng.integers(8):
+            return rows, chains
+        alone = int(rng.integers(len(rows)))
+        return rows[alone : alone + 1], chains[alone : alone + 1]
 
     def reports(self, options: Options, rng: np.random.Generator) -> list[TreeAuditReport]:
         """Report of each row, and whether its first token depends on that of the next one."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.auditing.pace import outcomes
 from mdsd_opt.auditing.randomness.interception import Serving, served
 from mdsd_opt.base.array_types import Text, Tokens
 from mdsd_opt.base.arrays import to_numpy
@@ -22,7 +23,7 @@ from mdsd_opt.base.foreign import describe, foreign, ran
 from mdsd_opt.base.installed import loaded
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import ForeignFault, InvalidInput
-from mdsd_opt.evidence import LEAST_CALLS, Violation
+from mdsd_opt.evidence import Violation
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import Verifier, get, names
 
@@ -157,56 +158,57 @@ class Subject:
         drafts: Tokens,
         rng: np.random.Generator,
         log: ViolationLog,
+        tokens: list[Tokens],
         deadline: float = math.inf,
         advance: Callable[[int], None] = lambda calls: None,
-    ) -> Tokens:
-        """Output tokens for draft tuples (N, K); `NO_TOKEN` where the call failed.
+    ) -> None:
+        """Add the output tokens for draft tuples (N, K); `NO_TOKEN` where the call failed.
 
-        After the deadline (of `time.perf_counter`) the other tuples are left out.
+        After the deadline (of `time.perf_counter`) the other tuples are left out. What was given
+        before an exception is added, too.
         """
         with served(rng) as serving:
             if not self.batched:
-                return self._one_by_one(drafts, log, deadline, serving, advance)
-            tokens: list[Tokens] = []
+                self._one_by_one(drafts, log, tokens, deadline, serving, advance)
+                return
             for start in range(0, len(drafts), BATCH_ROWS):
                 if start and time.perf_counter() > deadline:
                     break
                 rows = drafts[start : start + BATCH_ROWS]
                 tokens.append(self._batch(rows, serving.rng, log))
-                advance(len(tokens[-1]))
-            return np.concatenate(tokens)
+                advance(len(rows))
 
     def _one_by_one(
         self,
         drafts: Tokens,
         log: ViolationLog,
+        tokens: list[Tokens],
         deadline: float,
         serving: Serving,
         advance: Callable[[int], None],
-    ) -> Tokens:
-        tokens = np.full(len(drafts), NO_TOKEN, dtype=np.int64)
-        target = self.problem.target
-        for n, row in enumerate(drafts):
-            if n >= LEAST_CALLS and time.perf_counter() > deadline:
-                tokens = tokens[:n]
-                break
-            if n % _CALLS_A_LINE == _CALLS_A_LINE - 1:
-                advance(_CALLS_A_LINE)
-            with serving.call():
-                token = outcome_of(partial(self.token, row, serving.rng))
-            if n == 0:
-                serving.check()  # not only after many calls in vain
-            if isinstance(token, Failure):
-                if token.kind == "exception" and log.count == n == HOPELESS_CALLS - 1:
-                    raise AlwaysFails(token, "It is called with (target, draft, drafts, rng).")
-                log.add(token.kind, row, f"drafts {row.tolist()} {token.message}")
-                continue
-            assert isinstance(token, int)
-            tokens[n] = token
-            if target[token] <= 0:
-                log.add_impossible(token, row)
-        log.restarting = serving.restarting
-        return tokens
+    ) -> None:
+        target, given = self.problem.target, list[int]()
+
+        def call(row: Tokens, rng: np.random.Generator) -> Hashable:
+            return outcome_of(partial(self.token, row, rng))
+
+        try:
+            for n, (row, token) in enumerate(outcomes(drafts, call, serving, deadline)):
+                if n % _CALLS_A_LINE == _CALLS_A_LINE - 1:
+                    advance(_CALLS_A_LINE)
+                given.append(NO_TOKEN)
+                if isinstance(token, Failure):
+                    if token.kind == "exception" and log.count == n == HOPELESS_CALLS - 1:
+                        raise AlwaysFails(token, "It is called with (target, draft, drafts, rng).")
+                    log.add(token.kind, row, f"drafts {row.tolist()} {token.message}")
+                    continue
+                assert isinstance(token, int)
+                given[n] = token
+                if target[token] <= 0:
+                    log.add_impossible(token, row)
+        finally:
+            tokens.append(np.array(given, dtype=np.int64))
+            log.restarting = serving.restarting
 
     def _batch(self, rows: Tokens, rng: np.random.Generator, log: ViolationLog) -> Tokens:
         call = "batched, it is called with (target, draft, drafts, rng) and returns (N,) tokens"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Unpack
 
@@ -24,7 +25,7 @@ from mdsd_opt.auditing.enumerated import (
     fits,
 )
 from mdsd_opt.auditing.findings import AcceptedCount, Findings, FoundLaw
-from mdsd_opt.auditing.looks import settled
+from mdsd_opt.auditing.looks import LOOKS, settled, unsettled
 from mdsd_opt.auditing.output_checks import (
     LISTED_TOKENS,
     TOKENS,
@@ -37,12 +38,15 @@ from mdsd_opt.auditing.output_checks import (
     output_checks,
     uniformity_checks,
 )
+from mdsd_opt.auditing.pace import TIMED, Pace
 from mdsd_opt.auditing.sight import Sight
 from mdsd_opt.auditing.standing import standing_of
 from mdsd_opt.auditing.subject import (
     NO_TOKEN,
+    AlwaysFails,
     Subject,
     ViolationLog,
+    as_verifier,
     load_verifier,
     simulated,
     simulation,
@@ -65,6 +69,7 @@ from mdsd_opt.evidence import (
     Violation,
     budgeted,
     options_of,
+    shared,
     statistics,
 )
 from mdsd_opt.evidence import AuditOptions as AuditOptions
@@ -83,6 +88,10 @@ _MOST_CHECKS, _LEAST_CHECKS = 10_000, 20
 
 #: Number of trials if neither it nor a time is given, and number of trials drawn at once.
 _DEFAULT_TRIALS, _CHUNK = 100_000, 65_536
+
+#: Calls that look for a fault of a slow function first; those that drive one tuple of drafts, about,
+#: as if there were so many tuples at least.
+_FIRST_CALLS, _DRIVEN, _FEWEST = 2_000, 300, 16
 
 #: Most calls at the edges of draws.
 _EDGE_PROBES = 512
@@ -175,6 +184,7 @@ def audit(
     ProblemTooLarge
         The frontier of such drafts is out of reach (`lossy`).
     """
+    check_truth(batched=batched, lossy=lossy)
     checked_problem(problem)
     asked = options_of(options, {**keywords, "num_trials": num_trials})
     is_limited = asked.seconds is not None and math.isfinite(asked.seconds)
@@ -186,120 +196,191 @@ def audit(
         asked, rng, methods=METHODS, num_trials=most, num_drafts=problem.num_drafts,
         edge_probes=_EDGE_PROBES, driven_checks=200,
     )  # fmt: skip
-    check_truth(batched=batched, lossy=lossy)
-    rng, method = generator_of(rng), options.method
-    costs = CostCurve.of(frontier_of(problem)) if lossy else None
     if isinstance(verify, str) and ":" in verify:
         verify = load_verifier(verify)
-    simulate, trials = simulation(verify, problem), _Trials(problem, costs, rng)
-    if simulate is not None:
-        if sample is not None or method not in ("auto", "sampling"):
-            raise InvalidInput("what draws its own drafts is audited by sampling, without sample")
-        if is_limited:
-            raise InvalidInput(
-                "what draws its own drafts takes all trials at once: give num_trials"
-            )
-
-        def of_simulated(options: Options) -> list[AuditReport]:
-            size = options.num_trials - trials.tokens.size
-            drafts, tokens = simulated(simulate, problem, rng, size, trials.log)
-            trials.drafts = np.concatenate([trials.drafts, drafts])
-            trials.tokens = np.concatenate([trials.tokens, tokens])
-            return [trials.report(trials.sampled(options, True))]
-
-        return settled(of_simulated, options)[0]
-    subject = Subject(verify, problem, batched)
-    deadline = options.deadline()
-    law = _law_to_enumerate(subject, verify, options, sample, rng)
-    output, notes, rare = None, tuple[str, ...](), ViolationLog()
-    driven = law if isinstance(law, DrivenLaw) else None
-    known: FoundLaw | None = None
-    if law is not None:
-        try:
-            output = enumerate_law(subject, law, options)
-            known = _found_law(output, problem, driven, options, lossy)
-            while (
-                driven is not None and known.is_doubtful and (again := driven.again(known.distance))
-            ):
-                output, driven = enumerate_law(subject, again, options), again
-                known = _found_law(output, problem, driven, options, lossy)
-            if driven is not None and not known.is_doubtful:
-                driven.log_violations(output, trials.log)
-        except OutOfTime:
-            notes = (options.up("its law was not driven, and is sampled"),)
-            if method == "driven":
-                deadline = options.deadline()
-        except Undrivable as error:
-            notes = (f"{NOT_DRIVEN}, and sampled: {error.reason}",)
-            known = known if known and known.is_doubtful else None  # no call gave a token
-        if driven is not None and (output is None or (known and known.is_doubtful)):
-            driven.log_found(trials.log, rare)
-    if output is None or known is None or known.is_doubtful:
-        drawn = problem.drafts if sample is None else sample
-
-        def of_calls(options: Options) -> list[AuditReport]:
-            wanted, late = options.num_trials, tuple[str, ...]()
-            trials.draw(subject, drawn, options, deadline)
-            if trials.tokens.size < wanted and not by_time:
-                late = (options.up(f"{trials.tokens.size:,} of {wanted:,} calls were made"),)
-            trials.probe(subject, options, rare.listed)
-            findings = trials.sampled(options, sample is not None)
-            return [trials.report(replace(findings, notes=(*notes, *late)))]
-
-        report = settled(of_calls, options, deadline)[0]
-        if output is None or known is None or report.verdict_class == LOSSY:
-            return report
-        findings = trials.under_law(options, output, known)
-        return trials.report(replace(findings, notes=report.notes), output.output)
-    if driven is None:
-        for token in np.flatnonzero((problem.target <= 0) & (output.output > 0)).tolist():
-            message = f"token {token} has probability zero, yet comes out"
-            trials.log.add("impossible token", (), message)
-    # The law is one thing, the sampler that should follow it another.
-    fewer = options
-    if driven is None or method == "driven":
-        fewer = replace(options, num_trials=min(options.num_trials, _SAMPLER_TRIALS))
-
-    def under_law(options: Options) -> list[AuditReport]:
-        trials.draw(subject, problem.drafts, options, deadline)
-        findings = trials.under_law(options, output, known)
-        trials.probe(subject, options)
-        edges = trials.edges or findings.edges
-        return [trials.report(replace(findings, edges=edges), output.output)]
-
-    return settled(under_law, fewer, deadline)[0]
+    pace = Pace(options.deadline(), options.progress)
+    one = OneProblem(verify, problem, generator_of(rng), options, batched, sample, lossy, pace)
+    with pace.stopping():
+        return one.report(by_time)
+    if not one.tokens.size:
+        raise KeyboardInterrupt
+    return one.glance(options, pace.stopped)
 
 
-class _Trials:
-    """Drafts (N, K), the tokens (N,) that were output, failures, and calls at the edges."""
+class OneProblem:
+    """Audit of a verifier on one problem, as `audit` describes it: its calls, and what they say.
+
+    There are drafts (N, K), the tokens (N,) that were output, failures, and calls at the edges.
+    Without a pace nothing is found out of how long a call takes.
+    """
 
     def __init__(
-        self, problem: TransportProblem, costs: CostCurve | None, rng: np.random.Generator
+        self,
+        verify: Any,
+        problem: TransportProblem,
+        rng: np.random.Generator,
+        options: Options,
+        batched: bool = False,
+        sample: Sampler | None = None,
+        lossy: bool = False,
+        pace: Pace | None = None,
     ) -> None:
-        self.problem, self._costs, self._rng = problem, costs, rng
+        self.problem, self._rng, self._options = problem, rng, options
+        self._costs = CostCurve.of(frontier_of(problem)) if lossy else None
+        self._verify, self._sample = verify, sample
+        self._simulate = simulation(verify, problem)
+        is_counted = not batched and as_verifier(verify) is None and callable(verify)
+        self._pace = pace if is_counted and self._simulate is None else None
+        if self._simulate is None:
+            counted = verify if self._pace is None else self._pace.counting(verify)
+            self._subject = Subject(counted, problem, batched)
+        self._drawn = problem.drafts if sample is None else sample
         self.drafts = np.empty((0, problem.num_drafts), np.int64)
         self.tokens = np.empty(0, np.int64)
-        self.log = ViolationLog()
-        self.edges: tuple[ViolationLog, int] | None = None
+        self._log = ViolationLog()
+        self._edges: tuple[ViolationLog, int] | None = None
 
-    def draw(self, subject: Subject, sample: Any, options: Options, deadline: float) -> None:
+    def time_calls(self) -> None:
+        """Make some calls that count for nothing but how long they take."""
+        rng = np.random.default_rng(0)
+        rows = drawn_tuples(self._drawn, self.problem.drafts, rng, TIMED)
+        with suppress(AlwaysFails):
+            self._subject.outcomes(rows, rng, ViolationLog(), [])
+
+    def report(self, by_time: bool = False) -> AuditReport:
+        """Report after all calls; `by_time`: after as many as the seconds allow, however few."""
+        options = self._options
+        if self._simulate is not None:
+            if self._sample is not None or options.method not in ("auto", "sampling"):
+                raise InvalidInput(
+                    "what draws its own drafts is audited by sampling, without sample"
+                )
+            if math.isfinite(options.seconds):
+                raise InvalidInput(
+                    "what draws its own drafts takes all trials at once: give num_trials"
+                )
+            return settled(self._of_simulated, options)[0]
+        problem, deadline, needed = self.problem, options.deadline(), 0
+        law = self._law_to_enumerate()
+        if (pace := self._pace) is not None:
+            self.time_calls()
+            to_drive, needed = 0, _DEFAULT_TRIALS if by_time else options.num_trials
+            if law is not None:
+                needed = min(needed, _SAMPLER_TRIALS)
+            if isinstance(law, DrivenLaw):
+                tuples = problem.drafts.count_tuples()
+                to_drive = min(options.max_calls, _DRIVEN * max(tuples, _FEWEST))
+                needed += to_drive
+            if pace.is_short(needed) and pace.affordable(1.0, needed) < needed:
+                first = replace(options, num_trials=pace.affordable(0.3, _FIRST_CALLS))
+                self._draw(first, pace.deadline)
+                glance = self.glance(options)
+                if glance.verdict_class == LOSSY and self._costs is None:
+                    return glance
+            deadline = pace.deadline
+            if options.method == "auto" and pace.affordable(0.5, to_drive, 0) < to_drive:
+                law = None
+            probes = pace.affordable(0.02, options.edge_probes, 0)
+            options = replace(options, edge_probes=probes)
+        if isinstance(law, DrivenLaw):
+            law.budget.deadline = shared(deadline, 2)
+
+        def up(done: str) -> str:
+            return options.up(done) if pace is None else pace.time_up(needed, f"{done}; ")
+
+        def cut(wanted: int) -> tuple[str, ...]:
+            if by_time or self.tokens.size >= wanted:
+                return ()
+            return (up(f"{self.tokens.size:,} of {wanted:,} calls were made"),)
+
+        output, notes, rare = None, tuple[str, ...](), ViolationLog()
+        driven = law if isinstance(law, DrivenLaw) else None
+        known: FoundLaw | None = None
+        if law is not None:
+            try:
+                output = enumerate_law(self._subject, law, options)
+                known = _found_law(output, problem, driven, options, self._costs is not None)
+                while (
+                    driven is not None
+                    and known.is_doubtful
+                    and (again := driven.again(known.distance))
+                ):
+                    output, driven = enumerate_law(self._subject, again, options), again
+                    known = _found_law(output, problem, driven, options, self._costs is not None)
+                if driven is not None and not known.is_doubtful:
+                    driven.log_violations(output, self._log)
+            except OutOfTime:
+                notes = (up("its law was not driven, and is sampled"),)
+            except Undrivable as error:
+                notes = (f"{NOT_DRIVEN}, and sampled: {error.reason}",)
+                known = known if known and known.is_doubtful else None  # no call gave a token
+            if driven is not None and (output is None or (known and known.is_doubtful)):
+                driven.log_found(self._log, rare)
+        if output is None or known is None or known.is_doubtful:
+
+            def of_calls(options: Options) -> list[AuditReport]:
+                self._draw(options, deadline)
+                late = cut(options.num_trials)
+                self._probe(options, rare.listed)
+                findings = self._sampled(options)
+                return [self._reported(replace(findings, notes=(*notes, *late)))]
+
+            report = settled(of_calls, options, deadline)[0]
+            if output is None or known is None or report.verdict_class == LOSSY:
+                return report
+            findings = self._under_law(options, output, known)
+            return self._reported(replace(findings, notes=report.notes), output.output)
+        if driven is None:
+            for token in np.flatnonzero((problem.target <= 0) & (output.output > 0)).tolist():
+                message = f"token {token} has probability zero, yet comes out"
+                self._log.add("impossible token", (), message)
+        # The law is one thing, the sampler that should follow it another.
+        fewer = options
+        if driven is None or options.method == "driven":
+            fewer = replace(options, num_trials=min(options.num_trials, _SAMPLER_TRIALS))
+
+        def under_law(options: Options) -> list[AuditReport]:
+            self._draw(options, deadline)
+            findings = replace(
+                self._under_law(options, output, known), notes=cut(options.num_trials)
+            )
+            self._probe(options)
+            edges = self._edges or findings.edges
+            return [self._reported(replace(findings, edges=edges), output.output)]
+
+        return settled(under_law, fewer, deadline)[0]
+
+    def _of_simulated(self, options: Options) -> list[AuditReport]:
+        assert self._simulate is not None
+        size = options.num_trials - self.tokens.size
+        drafts, tokens = simulated(self._simulate, self.problem, self._rng, size, self._log)
+        self.drafts = np.concatenate([self.drafts, drafts])
+        self.tokens = np.concatenate([self.tokens, tokens])
+        return [self._reported(self._sampled(options))]
+
+    def _draw(self, options: Options, deadline: float) -> None:
         rest, drafts, tokens = options.num_trials - self.tokens.size, [self.drafts], [self.tokens]
-        with progress_bar("calls", rest, options.progress) as advance:
-            while rest and not (tokens[-1].size and time.perf_counter() > deadline):
-                rows = drawn_tuples(sample, self.problem.drafts, self._rng, min(rest, _CHUNK))
-                tokens.append(subject.outcomes(rows, self._rng, self.log, deadline, advance))
-                drafts.append(rows[: tokens[-1].size])
-                rest -= len(rows)
-        self.drafts, self.tokens = np.concatenate(drafts), np.concatenate(tokens)
+        try:
+            with progress_bar("calls", max(rest, 0), options.progress) as advance:
+                while rest > 0 and not (tokens[-1].size and time.perf_counter() > deadline):
+                    size = self._drawn, self.problem.drafts, self._rng, min(rest, _CHUNK)
+                    drafts.append(drawn_tuples(*size))
+                    self._subject.outcomes(
+                        drafts[-1], self._rng, self._log, tokens, deadline, advance
+                    )
+                    rest -= len(drafts[-1])
+        finally:  # Ctrl-C leaves what there was
+            self.tokens = np.concatenate(tokens)
+            self.drafts = np.concatenate(drafts)[: self.tokens.size]
 
-    def probe(self, subject: Subject, options: Options, rare: Sequence[Violation] = ()) -> None:
+    def _probe(self, options: Options, rare: Sequence[Violation] = ()) -> None:
         """Call at the edges of the draws, once; what is rare belongs to them."""
-        if self.edges is None:
-            self.edges = edge_violations(subject, self._rng, options.edge_probes)
+        if self._edges is None:
+            self._edges = edge_violations(self._subject, self._rng, options.edge_probes)
             for one in rare:
-                self.edges[0].add(one.kind, one.drafts, one.message, one.mass)
+                self._edges[0].add(one.kind, one.drafts, one.message, one.mass)
 
-    def report(self, findings: Findings, law: Vector | None = None) -> AuditReport:
+    def _reported(self, findings: Findings, law: Vector | None = None) -> AuditReport:
         """Report of findings and, of a rule that is lossy on purpose, where it stands."""
         report = AuditReport.of(findings, "verifier")
         rate = report.acceptance_rate
@@ -310,7 +391,13 @@ class _Trials:
         standing = standing_of(*place, self._costs, self.problem.target, law)
         return replace(report, standing=standing)
 
-    def sampled(self, options: Options, drafts_too: bool) -> Findings:
+    def glance(self, options: Options, *notes: str) -> AuditReport:
+        """Report on the calls so far, at the least part of the false alarms that a look has."""
+        at = replace(options, false_alarm=options.false_alarm * LOOKS[-1][1])
+        report = self._reported(replace(self._sampled(at), notes=notes))
+        return unsettled(replace(report, false_alarm=options.false_alarm))
+
+    def _sampled(self, options: Options) -> Findings:
         p, findings = self.problem.target, self._findings(options)
         valid = self.tokens[self.tokens != NO_TOKEN]
         counts = np.bincount(valid, minlength=p.size)
@@ -320,7 +407,7 @@ class _Trials:
             above = statistics.at_most(*findings.accepted, findings.optimum + 1e-12)
             checks = (*checks, acceptance_check(above))
         wrong_drafts = None
-        if drafts_too:
+        if self._sample is not None or self._simulate is not None:
             evidence = examine(self.drafts, self.problem.drafts, self._rng)
             checks, wrong_drafts = (*checks, *evidence.checks), evidence.log
         return replace(
@@ -332,7 +419,7 @@ class _Trials:
             wrong_drafts=wrong_drafts,
         )
 
-    def under_law(self, options: Options, law: EnumeratedLaw, known: FoundLaw) -> Findings:
+    def _under_law(self, options: Options, law: EnumeratedLaw, known: FoundLaw) -> Findings:
         """Findings from the law that the samples should follow, and whether they do."""
         p, valid, rng = self.problem.target, self.tokens != NO_TOKEN, self._rng
         difference = law.output - p
@@ -341,7 +428,7 @@ class _Trials:
         if unexpected:
             whose = "stated law" if known.num_checks is None else "law found by driving it"
             text = f"{unexpected} tokens that the {whose} rules out"
-            self.log.add("impossible token", (), text)
+            self._log.add("impossible token", (), text)
         drawn_from = law.output / (law.output.sum() or 1.0)
         tokens = self.tokens[valid]
         order, tokens = by_ratio(p, self.problem.drafts), tokens[drawn_from[tokens] > 0]
@@ -381,12 +468,37 @@ class _Trials:
             options=options,
             num_trials=self.tokens.size,
             distance=statistics.distance(tokens, p, options.confidence, cells.of_token),
-            wrong_tokens=self.log,
-            edges=self.edges or (ViolationLog(), 0),
+            wrong_tokens=self._log,
+            edges=self._edges or (ViolationLog(), 0),
             accepted=AcceptedCount(hits, tokens.size),
             optimum=optimum(self.problem),
             coverage=Coverage((level,)),
         )
+
+    def _law_to_enumerate(self) -> ConditionalLaw | None:
+        options, sample, subject = self._options, self._sample, self._subject
+        method, can_be_listed = options.method, fits(subject, options.max_tuples)
+        if sample is not None and method in ("enumeration", "driven"):
+            raise InvalidInput(
+                f"method {method!r} enumerates the scheme's own drafts: leave out sample"
+            )
+        if method == "sampling" or sample is not None:
+            return None
+        law = None if method == "driven" else exposed_law(subject, self._verify)
+        can_drive = not subject.batched and can_be_listed
+        if method == "driven" or (method == "auto" and law is None and can_drive):
+            parts = subject.problem.drafts.count_tuples()
+            checks = options.driven_checks
+            if method == "auto":
+                checks = min(checks, max(_LEAST_CHECKS, _MOST_CHECKS // parts))
+            budget = Budget(options.max_calls, parts=parts)
+            return DrivenLaw(subject, replace(options, driven_checks=checks), budget, self._rng)
+        if method == "enumeration" and law is None:
+            raise InvalidInput(
+                "method 'enumeration' needs a verifier of mdsd_opt or a callable with an attribute "
+                "conditional_law(target, draft, drafts); try 'driven' or 'sampling'"
+            )
+        return law if method == "enumeration" or can_be_listed else None
 
 
 def _found_law(
@@ -411,35 +523,3 @@ def _found_law(
         acceptance_rate=law.acceptance_rate,
         impossible_mass=float(law.output[problem.target <= 0].sum()),
     )
-
-
-def _law_to_enumerate(
-    subject: Subject,
-    verify: Any,
-    options: Options,
-    sample: Sampler | None,
-    rng: np.random.Generator,
-) -> ConditionalLaw | None:
-    method, can_be_listed = options.method, fits(subject, options.max_tuples)
-    if sample is not None and method in ("enumeration", "driven"):
-        raise InvalidInput(
-            f"method {method!r} enumerates the scheme's own drafts: leave out sample"
-        )
-    if method == "sampling" or sample is not None:
-        return None
-    law = None if method == "driven" else exposed_law(subject, verify)
-    can_drive = not subject.batched and can_be_listed
-    if method == "driven" or (method == "auto" and law is None and can_drive):
-        parts = subject.problem.drafts.count_tuples()
-        checks, seconds = options.driven_checks, options.seconds
-        if method == "auto":
-            checks = min(checks, max(_LEAST_CHECKS, _MOST_CHECKS // parts))
-            seconds /= 2
-        budget = Budget(options.max_calls, time.perf_counter() + seconds, parts)
-        return DrivenLaw(subject, replace(options, driven_checks=checks), budget, rng)
-    if method == "enumeration" and law is None:
-        raise InvalidInput(
-            "method 'enumeration' needs a verifier of mdsd_opt or a callable with an attribute "
-            "conditional_law(target, draft, drafts); try 'driven' or 'sampling'"
-        )
-    return law if method == "enumeration" or can_be_listed else None

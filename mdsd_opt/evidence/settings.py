@@ -33,8 +33,8 @@ from mdsd_opt.evidence.verdicts import HIDDEN_AT_MOST, Bar
 #: Total variation attributed to rounding, in float64 and where float32 has a part in it.
 FINE, COARSE = 1e-9, 1e-6
 
-#: Number of calls made on each law even if time is up.
-LEAST_CALLS = 200
+#: Number of calls made on a law that is begun even if time is up.
+LEAST_CALLS = 32
 
 #: Number of parts of a driven law below which its random checks do not become fewer, and the fewest
 #: checks of a part.

@@ -200,3 +200,66 @@ def test_the_exit_code_after_ctrl_c_is_that_of_the_verdict(
     assert done.returncode == code, done.stderr
     assert ("stopped by you after" in done.stdout) == (code != 130)
     assert "Traceback" not in done.stderr
+
+
+PROBLEM = mo.TransportProblem([0.5, 0.3, 0.2], mo.WithReplacement([0.2, 0.3, 0.5], 1))
+
+
+def test_a_fault_on_one_problem_is_found_at_once(clock: Clock) -> None:
+    began = clock.now
+    report = mo.audit(clock.slow(absolute, 0.01), PROBLEM)
+    assert report.verdict_class == "lossy", report.verdict
+    assert clock.now < began + 20.0
+
+
+def test_the_time_that_is_told_on_one_problem_ends_in_a_pass(clock: Clock) -> None:
+    few: Any = {"num_trials": 3_000, "detect": 0.1}
+    began = clock.now
+    short = mo.audit(clock.slow(one_token, 0.05), PROBLEM, **few)
+    assert short.answer() == "TOO WEAK", short.verdict
+    assert clock.now < began + 22.0
+    told = mo.evidence.Bar(0.1).told(short)
+    assert "minutes at the speed of this function: give seconds=" in told
+    seconds = float(told.partition("give seconds=")[2].partition(";")[0])
+    began = clock.now
+    long = mo.audit(clock.slow(one_token, 0.05), PROBLEM, seconds=seconds, **few)
+    assert long.answer() == "PASS", long.verdict
+    assert clock.now < began + seconds
+    assert not any(note.startswith("the time was up") for note in long.notes)
+
+
+@pytest.mark.parametrize("verify", [one_token, absolute])
+def test_ctrl_c_gives_the_verdict_on_one_problem_so_far(verify: Any) -> None:
+    calls = [0]
+
+    def stopped(target: Any, draft: Any, drafts: Any, rng: Any) -> int:
+        calls[0] += 1
+        if calls[0] == 3_000:
+            os.kill(os.getpid(), signal.SIGINT)
+        return verify(target, draft, drafts, rng)
+
+    report = mo.audit(stopped, PROBLEM, method="sampling")
+    assert report.answer() == ("FAIL" if verify is absolute else "TOO WEAK"), report.verdict
+    assert report.notes[-1] == "stopped by you after 3,000 calls"
+    assert 2_900 < report.num_trials < 3_000
+    calls[0] = 2_980
+    with pytest.raises(KeyboardInterrupt):  # nothing was seen
+        mo.audit(stopped, PROBLEM, method="sampling")
+
+
+def filtered(p: Any, q: Any, drafts: Any) -> Any:
+    """The target is filtered as promised, the draft is not."""
+    kept = np.where(p >= np.sort(p)[:, -2:-1], p, 0)
+    return standard(kept / kept.sum(axis=1, keepdims=True), q, drafts)
+
+
+def test_the_cause_is_found_by_calls_however_long_they_take(clock: Clock) -> None:
+    report = mo.audit_chain(clock.slow(filtered, 0.01), promise=mo.Sampling(top_k=2))
+    assert report.verdict_class == "lossy"
+    assert report.cause.startswith("the draft is not filtered as was promised")
+
+
+def test_few_calls_of_a_slow_function_are_made_beyond_the_limit(clock: Clock) -> None:
+    began = clock.now
+    mo.audit_portfolio(clock.slow(one_token, 0.05), num_drafts=1, seconds=3)
+    assert clock.now - began < 3 + 0.05 * 150

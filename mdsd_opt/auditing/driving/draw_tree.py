@@ -76,13 +76,13 @@ class Budget:
     """
 
     def __init__(self, calls: int, deadline: float = math.inf, parts: int = 1) -> None:
-        self._calls, self._deadline, self._parts = calls, deadline, parts
+        self._calls, self.deadline, self._parts = calls, deadline, parts
         self._spent = self._begun = 0
         self._limit = calls
 
     def renewed(self) -> Budget:
         """As many calls anew, up to the same time."""
-        return Budget(self._calls, self._deadline, self._parts)
+        return Budget(self._calls, self.deadline, self._parts)
 
     def begin(self) -> None:
         """Begin a part, if those before it do not foretell that all will take too many calls."""
@@ -99,7 +99,7 @@ class Budget:
         self._spent += 1
         if self._spent > self._limit:
             raise self._exceeded()
-        if time.perf_counter() > self._deadline:
+        if time.perf_counter() > self.deadline:
             raise OutOfTime("that takes longer than it may (seconds)")
 
 

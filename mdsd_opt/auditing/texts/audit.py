@@ -263,7 +263,8 @@ class _TextAudit:
                 rest += self._begun() if samples else []
                 rest += wide if samples else ()
                 for n, tables in enumerate(rest):
-                    if not self._is_wrong:
+                    is_late = self.samples and time.perf_counter() > self.deadline
+                    if not (self._is_wrong or is_late):
                         self._sample(tables, len(rest) - n)
                 if not self.laws and not self.samples:
                     self._sample(_long_tables(self.length))

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 
 import numpy as np
 
 from mdsd_opt.auditing.model_texts import PlaceLaws
+from mdsd_opt.auditing.pace import outcomes
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.seen_texts import ByPlace, Numbered, Seen, by_place
 from mdsd_opt.auditing.subject import HOPELESS_CALLS, ViolationLog
 from mdsd_opt.auditing.texts.rounds import Rounds
 from mdsd_opt.auditing.texts.session import Session, log_failure, log_impossible
 from mdsd_opt.auditing.texts.text_law import position_checks, variations
-from mdsd_opt.evidence import LEAST_CALLS, Check, Example, Interval, Options, pointed
+from mdsd_opt.evidence import Check, Example, Interval, Options, pointed
 
 #: Number of calls that show whether the audit is ever asked for a random number.
 _WATCHED = 20
@@ -92,24 +93,25 @@ class Sample:
             self.position = next(odd, None)
         return self
 
+    def _rounds(self, number: int) -> Iterator[Rounds]:
+        """Rounds of the calls that are left, up to this number, unless all are failures."""
+        while self.num_calls < number and (self.failed.count < max(self.num_calls, HOPELESS_CALLS)):
+            yield Rounds()
+
     def draw(self, number: int, rng: np.random.Generator, deadline: float) -> None:
         """Call until there are enough texts, or time is up, or all calls are failures."""
         began, is_served = time.perf_counter(), False
         met: set[Hashable] = set()
         with served(rng) as serving:
-            while self.num_calls < number and (
-                self.failed.count < max(self.num_calls, HOPELESS_CALLS)
-            ):
-                if self.num_calls >= LEAST_CALLS and time.perf_counter() > deadline:
-                    break
-                rounds = Rounds()
-                is_watched = self.num_calls < _WATCHED
-                before = serving.progress if is_watched else None
-                with serving.call():
-                    outcome = self._session.outcome(rounds.hear)
+            before = serving.progress
+
+            def call(rounds: Rounds, _: np.random.Generator) -> Hashable:
+                return self._session.outcome(rounds.hear)
+
+            made = serving, deadline, self.num_calls
+            for rounds, outcome in outcomes(self._rounds(number), call, *made):
                 self.num_calls += 1
-                if is_watched:
-                    serving.check()
+                if self.num_calls <= _WATCHED:
                     is_served |= serving.progress != before
                     met.add(outcome)
                 if not isinstance(outcome, tuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ from mdsd_opt.auditing.findings import Findings
 from mdsd_opt.auditing.looks import settled
 from mdsd_opt.auditing.model_texts import ModelLaws, PlaceLaws, Texts, drawn_trees
 from mdsd_opt.auditing.output_checks import acceptance_check, length_check
+from mdsd_opt.auditing.pace import outcomes
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.seen_texts import ByPlace, Numbered, by_place
 from mdsd_opt.auditing.subject import (
@@ -37,7 +37,6 @@ from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts import DraftScheme, SchemeMaker, WithReplacement
 from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
 from mdsd_opt.evidence import (
-    LEAST_CALLS,
     Check,
     Coverage,
     Level,
@@ -273,15 +272,10 @@ class TreeSample:
         `counts` tells after each call whether its text belongs to the sample.
         """
         with served(self._rng) as serving, progress_bar("steps", number, progress) as advance:
-            for n in range(number):
+            drawn = (self.rule.drawn(self._rng) for _ in range(number))
+            made = self.rule.outcome, serving, deadline, self._calls
+            for root, outcome in outcomes(drawn, *made):
                 advance(1)
-                if self._calls >= LEAST_CALLS and time.perf_counter() > deadline:
-                    break
-                root = self.rule.drawn(self._rng)
-                with serving.call():
-                    outcome = self.rule.outcome(root, serving.rng)
-                if n == 0:
-                    serving.check()
                 if counts():
                     self.count(root, outcome)
                 else:
