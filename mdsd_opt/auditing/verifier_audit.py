@@ -89,8 +89,8 @@ _MOST_CHECKS, _LEAST_CHECKS = 10_000, 20
 #: Number of trials if neither it nor a time is given, and number of trials drawn at once.
 _DEFAULT_TRIALS, _CHUNK = 100_000, 65_536
 
-#: Calls that look for a fault of a slow function first; those that drive one tuple of drafts, about,
-#: as if there were so many tuples at least.
+#: Calls that look for a fault of a slow function first; those that drive one tuple of drafts, as
+#: if there were so many tuples at least.
 _FIRST_CALLS, _DRIVEN, _FEWEST = 2_000, 300, 16
 
 #: Most calls at the edges of draws.
