@@ -202,7 +202,7 @@ def audit(
     one = OneProblem(verify, problem, generator_of(rng), options, batched, sample, lossy, pace)
     with pace.stopping():
         return one.report(by_time)
-    if not one.tokens.size:
+    if not (one.tokens.size and pace.calls):
         raise KeyboardInterrupt
     return one.glance(options, pace.stopped)
 
