@@ -9,14 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mdsd_opt.auditing.driving import Budget, Tape, Undrivable, driven_tree
+from mdsd_opt.auditing.driven_laws import Driver, TokenSpace, law_of
+from mdsd_opt.auditing.driving import Budget, Undrivable
+from mdsd_opt.auditing.driving.draw_tree import Leaf
 from mdsd_opt.auditing.subject import Failure, Subject, ViolationLog, draft_argument, outcome_of
 from mdsd_opt.base.array_types import Tokens, Vector
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts import readable
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
-from mdsd_opt.evidence import COARSE, Coverage, Level, Options, random_checks
+from mdsd_opt.evidence import COARSE, Coverage, Level, Options
 
 ConditionalLaw = Callable[[Tokens], Vector]
 
@@ -143,12 +145,13 @@ class Impossible(NamedTuple):
 class DrivenLaw:
     """Law of a callable's output given a draft tuple, found when it is called with the tuple.
 
-    Random runs, the options' for each tuple on average, have to be foretold: `num_checks` counts
-    them all, and `unseen` is what they miss with at most 1 - `power`. What is `impossible` must not
-    happen; `coarse` is as of `DrawTree`. Driving ends with `Undrivable` where the budget does not
-    suffice, and where the callable draws raw bits (integers, exponentials) or too many uniforms, or
-    compares them with each other.
+    Random runs, the options' for each tuple on average, have to be foretold: the `driver` counts
+    them all. What is `impossible` must not happen. Driving ends with `Undrivable` where the budget
+    does not suffice, and where the callable draws raw bits (integers, exponentials) or too many
+    uniforms, or compares them with each other.
     """
+
+    driver: Driver
 
     def __init__(
         self,
@@ -157,56 +160,41 @@ class DrivenLaw:
         budget: Budget,
         rng: np.random.Generator,
     ) -> None:
-        self._subject, self._options, self.budget = subject, options, budget
-        self.unseen, self._rng = 1.0, rng
+        self._subject, self._options, self.budget, self._rng = subject, options, budget, rng
         self.impossible: list[Impossible] = []
-        self.num_checks = 0
-        self.coarse = False
-        self.restarting: tuple[str, ...] = ()
 
     def again(self, distance: float) -> DrivenLaw | None:
         """The law, with checks that settle whether it is off; None if these are too many."""
-        more = self._options.settling(distance, self.unseen)
+        more = self._options.settling(distance, self.driver.unseen)
         if more is None:
             return None
         return DrivenLaw(self._subject, more, self.budget.renewed(), self._rng)
 
     def share_checks(self, tuples: Tokens, shares: Vector) -> None:
-        options = self._options
-        counts, self.unseen = random_checks(shares, options.driven_checks, options.power)
-        self._checks_of = dict(zip(map(tuple, tuples.tolist()), counts, strict=True))
+        width = self._subject.problem.vocab_size
+        self.driver = Driver(shares, self._options, self.budget, self._rng, width)
+        self._place = {row: n for n, row in enumerate(map(tuple, tuples.tolist()))}
 
     def __call__(self, drafts: Tokens) -> Vector:
         """Probabilities of the tokens; they sum to less than one where the callable fails."""
-        target = self._subject.problem.target
+        at: tuple[int, ...] = tuple(drafts.tolist())
 
-        def run(tape: Tape) -> Hashable:
-            return outcome_of(partial(self._subject.token, drafts, tape.generator))
+        def call(rng: np.random.Generator) -> Hashable:
+            return outcome_of(partial(self._subject.token, drafts, rng))
 
-        self.budget.begin()
-        seed = int(self._rng.integers(2**31))
-        checks = self._checks_of[tuple(drafts.tolist())]
-        tree = driven_tree(run, checks, target.size, self.budget, seed)
-        self.num_checks += tree.num_checks
-        self.coarse |= tree.coarse
-        self.restarting = tuple(dict.fromkeys((*self.restarting, *tree.restarting)))
-        law = np.zeros(target.size)
-        for leaf in tree.outcomes():
-            outcome = leaf.outcome
-            at = tuple(drafts.tolist())
+        def failed(outcome: Failure, leaf: Leaf) -> None:
             where = f", with {leaf.where}" if leaf.where else ""
-            if isinstance(outcome, Failure):
-                text = f"drafts {list(at)}{where}, {outcome.message}"
-                self.impossible.append(Impossible(at, outcome.kind, text, None, leaf.mass))
-                continue
-            assert isinstance(outcome, int)
-            law[outcome] += leaf.mass
-            if target[outcome] <= 0 and leaf.mass > 0:
-                where = where.replace(", with", " and")
-                text = f"token {outcome} has probability zero, yet comes out with drafts {list(at)}"
-                text += where
-                self.impossible.append(Impossible(at, "impossible token", text, outcome, leaf.mass))
-        return law
+            text = f"drafts {list(at)}{where}, {outcome.message}"
+            self.impossible.append(Impossible(at, outcome.kind, text, None, leaf.mass))
+
+        def impossible(token: int, leaf: Leaf) -> None:
+            where = f" and {leaf.where}" if leaf.where else ""
+            text = f"token {token} has probability zero, yet comes out with drafts {list(at)}"
+            kind = "impossible token"
+            self.impossible.append(Impossible(at, kind, text + where, token, leaf.mass))
+
+        leaves = self.driver.leaves(self._place[at], call)
+        return law_of(leaves, TokenSpace(self._subject.problem.target), failed, impossible)
 
     def log_violations(self, law: EnumeratedLaw, log: ViolationLog) -> None:
         """Log the outcomes that must not happen, with their probabilities.
@@ -214,7 +202,7 @@ class DrivenLaw:
         If no call ever gave a token, the callable is wrong for this use, not the engine:
         `Undrivable`.
         """
-        log.restarting = self.restarting
+        log.restarting = self.driver.restarting
         if self.impossible and law.output.sum() < 1e-9:
             raise Undrivable(self.impossible[0].message)
         for one in self._by_mass():
@@ -225,7 +213,7 @@ class DrivenLaw:
 
         What comes too rarely for any sample belongs to the edges.
         """
-        log.restarting = self.restarting
+        log.restarting = self.driver.restarting
         for one in self._by_mass():
             _add(one, log if one.mass > COARSE else edges)
 

@@ -176,6 +176,10 @@ class Texts:
         width = self.vocab_size ** (self.length - len(text))
         return slice(number * width, (number + 1) * width)
 
+    def spread(self, text: Text) -> tuple[slice, Vector]:
+        """Places of the texts that begin with this one, and their law after it."""
+        return self.place(text), self.rest(text)
+
     def text(self, number: int) -> Text:
         places = np.unravel_index(number, (self.vocab_size,) * self.length)
         return tuple(int(token) for token in places)

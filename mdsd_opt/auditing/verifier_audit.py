@@ -14,6 +14,7 @@ import numpy as np
 from mdsd_opt.auditing.audit_report import AuditReport
 from mdsd_opt.auditing.causes import cause
 from mdsd_opt.auditing.draft_audit import drawn_tuples, examine
+from mdsd_opt.auditing.driven_laws import found_law
 from mdsd_opt.auditing.driving import Budget, OutOfTime, Undrivable
 from mdsd_opt.auditing.edges import edge_violations
 from mdsd_opt.auditing.enumerated import (
@@ -299,14 +300,14 @@ class OneProblem:
         if law is not None:
             try:
                 output = enumerate_law(self._subject, law, options)
-                known = _found_law(output, problem, driven, options, self._costs is not None)
+                known = self._found(output, driven, options)
                 while (
                     driven is not None
                     and known.is_doubtful
                     and (again := driven.again(known.distance))
                 ):
                     output, driven = enumerate_law(self._subject, again, options), again
-                    known = _found_law(output, problem, driven, options, self._costs is not None)
+                    known = self._found(output, driven, options)
                 if driven is not None and not known.is_doubtful:
                     driven.log_violations(output, self._log)
             except OutOfTime:
@@ -455,6 +456,11 @@ class OneProblem:
             ),
         )
 
+    def _found(self, law: EnumeratedLaw, driven: DrivenLaw | None, options: Options) -> FoundLaw:
+        driver, rate = None if driven is None else driven.driver, law.acceptance_rate
+        is_meant, target = self._costs is not None, self.problem.target
+        return found_law(law.output, target, options, driver, rate, is_meant)
+
     def _findings(self, options: Options) -> Findings:
         """Findings that do not depend on the law they are compared with."""
         p, valid = self.problem.target, self.tokens != NO_TOKEN
@@ -499,27 +505,3 @@ class OneProblem:
                 "conditional_law(target, draft, drafts); try 'driven' or 'sampling'"
             )
         return law if method == "enumeration" or can_be_listed else None
-
-
-def _found_law(
-    law: EnumeratedLaw,
-    problem: TransportProblem,
-    driven: DrivenLaw | None,
-    options: Options,
-    lossy: bool,
-) -> FoundLaw:
-    """Distance of an output law from the target, and what may explain it: no gap if it is meant."""
-    difference = law.output - problem.target
-    failing = 0.0 if driven is None else max(1.0 - float(law.output.sum()), 0.0)
-    unseen = 0.0 if driven is None else driven.unseen
-    return FoundLaw(
-        distance=0.5 * (float(np.abs(difference).sum()) + failing),
-        excess=float(np.maximum(difference, 0.0).sum()),
-        tolerance=options.rounding(driven is not None and driven.coarse),
-        rounding=options.rounding(driven is not None),
-        num_checks=None if driven is None else driven.num_checks,
-        unseen=unseen,
-        gap=0.0 if lossy else options.gap(unseen),
-        acceptance_rate=law.acceptance_rate,
-        impossible_mass=float(law.output[problem.target <= 0].sum()),
-    )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from mdsd_opt.auditing.driven_laws import Driver, found_law, law_of
 from mdsd_opt.auditing.driving import DrawTree, Tape
-from mdsd_opt.auditing.driving.draw_tree import Budget, DrawNode, Run
+from mdsd_opt.auditing.driving.draw_tree import Budget, DrawNode, Leaf, Run
 from mdsd_opt.auditing.driving.tape import CategoryDraw, Draw, Tail, UniformDraw, Value
 from mdsd_opt.auditing.findings import FoundLaw
 from mdsd_opt.auditing.model_texts import Texts
@@ -165,7 +166,6 @@ class DrivenText(FoundLaw):
     tables: Tables
     texts: Texts
     law: Vector
-    num_checks: int
     num_merged: int
     seconds: float
     wrong: ViolationLog = field(default_factory=ViolationLog)
@@ -215,36 +215,25 @@ def driven_text(
         return session.outcome(tape.heard)
 
     tree = SessionTree(run, options.driven_checks, tables.length, merges, budget, seed)
-    law, wrong, failed = np.zeros(texts.law.size), ViolationLog(), ViolationLog()
-    for leaf in tree.outcomes():
-        text = leaf.outcome
-        if not isinstance(text, tuple):
-            log_failure(text, wrong, failed)
-            continue
-        here = texts.place(text)
-        law[here] += leaf.mass * texts.rest(text)
-        if leaf.mass > 0 and not texts.law[here].any():
-            where = f" with {leaf.where}" if leaf.where else ""
-            log_impossible(text, tables, f"{where}: probability {leaf.mass:.3g}", wrong)
-    distance = float(np.maximum(law - texts.law, 0.0).sum())
-    tolerance = options.rounding(tree.coarse)
-    unseen = unseen_bias(options.driven_checks, options.power)
-    impossible = float(law[texts.law == 0].sum())
+    driver = Driver([1.0], options, budget, np.random.default_rng(seed), 0)
+    driver.unseen = unseen_bias(options.driven_checks, options.power)
+    wrong, failed = ViolationLog(), ViolationLog()
+
+    def impossible(text: Text, leaf: Leaf) -> None:
+        where = f" with {leaf.where}" if leaf.where else ""
+        log_impossible(text, tables, f"{where}: probability {leaf.mass:.3g}", wrong)
+
+    leaves = driver.outcomes(tree)
+    law = law_of(leaves, texts, lambda outcome, _: log_failure(outcome, wrong, failed), impossible)
+    found = found_law(law, texts.law, options, driver)
     return DrivenText(
+        **{**asdict(found), "distance": found.excess},
         tables=tables,
         texts=texts,
         law=law,
-        distance=distance,
-        excess=distance,
-        impossible_mass=impossible,
-        tolerance=tolerance,
-        rounding=options.rounding(coarse=True),
-        num_checks=tree.num_checks,
         num_merged=tree.num_merged,
-        unseen=unseen,
-        gap=options.gap(unseen),
         seconds=time.perf_counter() - began,
         wrong=wrong,
         failed=failed,
-        edge_mass=impossible if wrong.count else None,
+        edge_mass=found.impossible_mass if wrong.count else None,
     )

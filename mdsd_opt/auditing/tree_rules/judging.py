@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from mdsd_opt.auditing.driving import Budget, OutOfTime, Tape, Undrivable, driven_tree
-from mdsd_opt.auditing.findings import Findings, FoundLaw
+from mdsd_opt.auditing.driven_laws import Driver, found_law, law_of
+from mdsd_opt.auditing.driving import Budget, OutOfTime, Undrivable
+from mdsd_opt.auditing.driving.draw_tree import Leaf
+from mdsd_opt.auditing.findings import Findings
 from mdsd_opt.auditing.subject import AlwaysFails, Failure, ViolationLog, described
 from mdsd_opt.auditing.tree_rules.report import TreeAuditReport
 from mdsd_opt.auditing.tree_rules.rule import AuditedRule, Met, TreeSample
@@ -22,7 +24,6 @@ from mdsd_opt.evidence import (
     Example,
     Options,
     oddest,
-    random_checks,
 )
 
 
@@ -65,64 +66,41 @@ def _driven(
     rng: np.random.Generator,
 ) -> TreeAuditReport:
     """Report by the law of all texts, from that of each tree."""
-    texts, log = rule.texts, ViolationLog()
+    texts, log, met = rule.texts, ViolationLog(), Met(rule.topology.depth)
     assert texts is not None
-    budget = Budget(options.max_calls, deadline)
-    law = np.zeros(texts.law.size)
-    accepted = failing = impossible = 0.0
-    failure: Failure | None = None
-    num_checks, coarse, met = 0, False, Met(rule.topology.depth)
-    shares = np.array([probability for _, probability in trees])
-    checks, unseen = random_checks(shares, options.driven_checks, options.power)
+    shares = [share for _, share in trees]
+    driver = Driver(shares, options, Budget(options.max_calls, deadline), rng, texts.vocab_size)
+    law, failure = np.zeros(texts.law.size), [Failure("", "", "")]
     with progress_bar("trees of drafts", len(trees), options.progress) as advance:
-        for (root, probability), of_tree in zip(trees, checks, strict=True):
+        for n, (root, share) in enumerate(trees):
 
-            def run(tape: Tape, root: Any = root) -> Hashable:
-                return rule.outcome(root, tape.generator)
+            def failed(one: Failure, leaf: Leaf, root: Any = root, share: float = share) -> None:
+                failure[0] = one
+                text = f"{described(root)} {one.message}: probability {leaf.mass:.3g}"
+                log.add(one.kind, (), f"{text} given these drafts", share * leaf.mass)
 
-            seed = int(rng.integers(2**31))
-            tree = driven_tree(run, of_tree, texts.vocab_size, budget, seed)
-            num_checks += tree.num_checks
-            coarse |= tree.coarse
-            log.restarts(tree.restarting)
-            for leaf in tree.outcomes():
-                mass = probability * leaf.mass
-                outcome = leaf.outcome
-                if isinstance(outcome, Failure):
-                    failing, failure = failing + mass, outcome
-                    text = f"{described(root)} {outcome.message}: probability {leaf.mass:.3g}"
-                    log.add(outcome.kind, (), f"{text} given these drafts", mass)
-                    continue
-                assert isinstance(outcome, tuple)
-                here = texts.place(outcome)
-                law[here] += mass * texts.rest(outcome)
-                accepted += mass * len(outcome)
-                met.add(root, outcome, mass)
-                if mass > 0 and not texts.law[here].any():
-                    where = f" with {leaf.where}" if leaf.where else ""
-                    text = f"{described(root)}{where} gave {outcome}, which has probability zero"
-                    log.add("impossible text", (), f"{text}: probability {mass:.3g} in all", mass)
-                    impossible += mass
+            def impossible(text: Any, leaf: Leaf, root: Any = root, share: float = share) -> None:
+                where, mass = f" with {leaf.where}" if leaf.where else "", share * leaf.mass
+                told = f"{described(root)}{where} gave {text}, which has probability zero"
+                log.add("impossible text", (), f"{told}: probability {mass:.3g} in all", mass)
+
+            leaves = driver.leaves(n, partial(rule.outcome, root))
+            law += share * law_of(leaves, texts, failed, impossible)
+            for leaf in leaves:
+                if isinstance(leaf.outcome, tuple):
+                    met.add(root, leaf.outcome, share * leaf.mass)
+            log.restarts(driver.restarting)
             advance(1)
-    if failure is not None and failing > 1 - 1e-9:
-        raise AlwaysFails(failure, "It is called with (root, rng).")
-    found_law = FoundLaw(
-        distance=0.5 * (float(np.abs(law - texts.law).sum()) + failing),
-        excess=float(np.maximum(law - texts.law, 0.0).sum()),
-        impossible_mass=impossible,
-        tolerance=options.rounding(coarse),
-        rounding=options.rounding(coarse=True),
-        num_checks=num_checks,
-        unseen=unseen,
-        gap=options.gap(unseen),
-    )
+    if not law.sum() > 1e-9:
+        raise AlwaysFails(failure[0], "It is called with (root, rng).")
+    found = found_law(law, texts.law, options, driver)
     odd = oddest(law, texts.law)
     findings = Findings(
         options=options,
-        law=found_law,
+        law=found,
         example=Example("", texts.text(odd), float(texts.law[odd]), float(law[odd])),
         wrong_tokens=log,
-        accept_length=accepted,
+        accept_length=met.tokens,
         optimal_accept_length=rule.optimum(),
         edges=(ViolationLog(), None),
         coverage=met.coverage,

@@ -185,11 +185,11 @@ class ChainRule(AuditedRule):
 
 
 class Met:
-    """Counts, by depth, of accepted and refused drafts."""
+    """Counts, by depth, of accepted and refused drafts, and of the `tokens` of all outcomes."""
 
     def __init__(self, depth: int) -> None:
         self._accepted, self._refused = [0.0] * depth, [0.0] * depth
-        self._all = self._tokens = 0.0
+        self._all = self.tokens = 0.0
         #: Tokens that came after all or some drafts were refused, by the text before them.
         self._after: defaultdict[Text, set[int]] = defaultdict(set)
 
@@ -197,7 +197,7 @@ class Met:
         """Count an outcome: the path of accepted drafts, and one more token."""
         node = root
         self._all += weight
-        self._tokens += weight * len(outcome)
+        self.tokens += weight * len(outcome)
         if isinstance(root, DraftChain):
             last = len(outcome) - 1
             for level in range(last):
@@ -221,7 +221,7 @@ class Met:
 
     @property
     def mean_length(self) -> float:
-        return self._tokens / (self._all or math.nan)
+        return self.tokens / (self._all or math.nan)
 
     @property
     def coverage(self) -> Coverage:
