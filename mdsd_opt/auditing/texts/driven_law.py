@@ -166,6 +166,7 @@ class DrivenText(FoundLaw):
     tables: Tables
     texts: Texts
     law: Vector
+    num_checks: int
     num_merged: int
     seconds: float
     wrong: ViolationLog = field(default_factory=ViolationLog)
