@@ -17,7 +17,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 from mdsd_opt.bench import load_report
-from mdsd_opt.cli.report.bench import markdown
+from mdsd_opt.cli.report.bench import bench_view
+from mdsd_opt.cli.view import as_text
 
 DOCS = Path(__file__).parent
 MEASURED = DOCS / "benchmarks" / "measured"
@@ -37,7 +38,7 @@ BLOCK = re.compile(r"^```\{measured\} (\w+)\n(.*?)^```$", re.MULTILINE | re.DOTA
 def everything(name: str) -> str:
     """All that the records of a name give, as Markdown."""
     if name not in SCRIPTS:
-        return markdown(load_report(MEASURED / f"{name}.json"))
+        return as_text(bench_view(load_report(MEASURED / f"{name}.json")), ".md")
     sys.path.insert(0, str(DOCS.parent / "benchmarks"))
     try:
         script = importlib.import_module(SCRIPTS[name])

@@ -145,7 +145,10 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Table in Markdown, a line for each row."""
-    lines = (" | ".join(cell.replace("|", "\\|") for cell in row) for row in (headings, *rows))
+    lines = (
+        " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row)
+        for row in (headings, *rows)
+    )
     heading, *others = (f"| {line} |\n" for line in lines)
     return "".join([heading, "|" + "---|" * len(headings) + "\n", *others])
 

@@ -1,4 +1,4 @@
-from .problem_sets import FAMILIES as FAMILIES, SETS as SETS
+from .problem_sets import FAMILIES as FAMILIES, SETS as SETS, Place as Place
 from .record import Outcome as Outcome, Record as Record
 from .report import (
     BenchReport as BenchReport, Change as Change, changes as changes, load_report as load_report,

@@ -44,7 +44,8 @@ def two_softmaxes(target: Row, draft: Row, num_drafts: int) -> float:
     return float(softmax(target)[0] * softmax(draft)[0])
 
 
-def _scan(p: Row, q: Row, num_drafts: int) -> float:
+def rate_of_prefixes(p: Row, q: Row, num_drafts: int) -> float:
+    """Rate with replacement of tokens in rising order of p/q, by the best prefix."""
     value = np.cumsum(p, dtype=np.float64) - np.cumsum(q, dtype=np.float64) ** num_drafts
     return float(1 + min(0.0, value.min()))
 
@@ -53,7 +54,7 @@ def argsort_route(target: Row, draft: Row, num_drafts: int, dtype: type = np.flo
     """Compute the rate by softmax, argsort of p/q, two gathers, two cumulative sums."""
     p, q = softmax(target, dtype), softmax(draft, dtype)
     order = np.argsort(p / q)
-    return _scan(p[order], q[order], num_drafts)
+    return rate_of_prefixes(p[order], q[order], num_drafts)
 
 
 def packed_sort_route(target: Row, draft: Row, num_drafts: int) -> float:
@@ -65,7 +66,7 @@ def packed_sort_route(target: Row, draft: Row, num_drafts: int) -> float:
     packed.sort()
     q = packed.astype(np.uint32).view(np.float32)
     ratio = (packed >> np.uint64(32)).astype(np.uint32).view(np.float32)
-    return _scan(q * ratio, q, num_drafts)
+    return rate_of_prefixes(q * ratio, q, num_drafts)
 
 
 def scipy_route(target: Row, draft: Row, num_drafts: int) -> float:
@@ -74,7 +75,7 @@ def scipy_route(target: Row, draft: Row, num_drafts: int) -> float:
 
     log_p, log_q = log_softmax(target), log_softmax(draft)
     order = np.argsort(log_p - log_q)
-    return _scan(np.exp(log_p[order]), np.exp(log_q[order]), num_drafts)
+    return rate_of_prefixes(np.exp(log_p[order]), np.exp(log_q[order]), num_drafts)
 
 
 def torch_route() -> RowRoute | None:
@@ -90,10 +91,8 @@ def torch_route() -> RowRoute | None:
         p = torch.softmax(torch.from_numpy(target).float(), 0)
         q = torch.softmax(torch.from_numpy(draft).float(), 0)
         order = torch.sort(p / q).indices
-        value = torch.cumsum(p[order].double(), 0) - torch.cumsum(q[order].double(), 0).pow(
-            num_drafts
-        )
-        return float(1 + min(0.0, value.min()))
+        p, q = (torch.cumsum(x[order].double(), 0) for x in (p, q))
+        return float(1 + min(0.0, (p - q.pow(num_drafts)).min()))
 
     return route
 
@@ -180,10 +179,9 @@ def _measured(
         per_position = {
             name: seconds / num_rows * 1e3 for name, seconds in timed(routes, rounds).items()
         }
-        rival = float(np.median(per_position[_AGAINST]))
         for name, milliseconds in per_position.items():
             yield Record.timed(
-                milliseconds.tolist(), _AGAINST, rival, benchmark="batches", route=name,
+                milliseconds.tolist(), against=_AGAINST, benchmark="batches", route=name,
                 problem="synthetic logits", vocab_size=size, num_drafts=num_drafts, dtype=dtype,
                 threads=threads, seed=seed, gap=errors[name],
                 gap_kind="" if errors[name] is None else "error", note=f"{num_rows} rows",

@@ -16,6 +16,7 @@ import numpy as np
 
 from mdsd_opt import verifiers
 from mdsd_opt.base.files.logits import LogitsSample, load_logits
+from mdsd_opt.bench.batches import rate_of_prefixes
 from mdsd_opt.bench.record import Record, Settings
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.problem import TransportProblem
@@ -86,10 +87,9 @@ def _measured(
             decide()
             if number:
                 seconds.setdefault(route, []).append(time.perf_counter() - start)
-    rival = 1e3 * float(np.median(seconds[_AGAINST]))
     for route, times in seconds.items():
         yield Record.timed(
-            [1e3 * time for time in times], _AGAINST, rival, benchmark="decisions", route=route,
+            [1e3 * time for time in times], against=_AGAINST, benchmark="decisions", route=route,
             problem=f"{name}, {scheme}", vocab_size=problem.vocab_size, num_drafts=num_drafts,
             seed=seed, gap=gap if route == "optimal, collapsed" else None,
             gap_kind="certified gap" if route == "optimal, collapsed" else "",
@@ -123,8 +123,7 @@ def _routes(
 
 def _argsort_route(p: np.ndarray, q: np.ndarray, num_drafts: int) -> float:
     order = np.argsort(np.divide(p, q, out=np.full_like(p, np.inf), where=q > 0))
-    difference = np.cumsum(p[order]) - np.cumsum(q[order]) ** num_drafts
-    return 1.0 + min(float(difference.min()), 0.0)
+    return rate_of_prefixes(p[order], q[order], num_drafts)
 
 
 def _packed_sort_route(p: np.ndarray, q: np.ndarray, num_drafts: int) -> float:

@@ -12,7 +12,6 @@ The others round: OR-tools takes masses in units of 2^-52, SciPy of 2^-29 (int32
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,21 +24,15 @@ from numpy.typing import NDArray
 from mdsd_opt.bench.problem_sets import build
 from mdsd_opt.bench.record import Record, Settings, in_own_process
 from mdsd_opt.drafts import SupportLaw
-from mdsd_opt.problem import certify
+from mdsd_opt.problem import Solution, TransportProblem, certify
 from mdsd_opt.solvers import IntegerMasses, integer_masses, solve
 
 #: Cases as (scheme, V, K).
 CASES = [
-    ("with_replacement", 300, 2),
-    ("with_replacement", 1000, 2),
-    ("with_replacement", 2000, 2),
-    ("with_replacement", 40, 3),
-    ("with_replacement", 100, 3),
-    ("with_replacement", 200, 3),
-    ("without_replacement", 200, 3),
-    ("independent", 100, 3),
-    ("with_replacement", 40, 4),
-]
+    *(("with_replacement", v, k) for v, k in ((300, 2), (1000, 2), (2000, 2))),
+    *(("with_replacement", v, k) for v, k in ((40, 3), (100, 3), (200, 3))),
+    ("without_replacement", 200, 3), ("independent", 100, 3), ("with_replacement", 40, 4),
+]  # fmt: skip
 QUICK_CASES = [("with_replacement", 12, 2)]
 
 _OWN = "max_flow"
@@ -153,14 +146,12 @@ def records(settings: Settings) -> Iterator[Record]:
             route: in_own_process("mdsd_opt.bench.flows", [route, *case, settings.seed, repeats])
             for route in routes
         }
-        of_rival = results.get(_AGAINST, {}).get("milliseconds")
-        rival = statistics.median(of_rival) if of_rival else None
         for route, result in results.items():
             gap = result["gap"]
             if result["milliseconds"] and route != _OWN:
                 gap = abs(result["rate"] - results[_OWN]["rate"])
             yield Record.timed(
-                result["milliseconds"], _AGAINST, rival, benchmark="flows", route=route,
+                result["milliseconds"], against=_AGAINST, benchmark="flows", route=route,
                 problem=scheme, vocab_size=vocab_size, num_drafts=num_drafts, seed=settings.seed,
                 gap=gap, gap_kind="certificate" if route == _OWN else "error", note=result["note"],
             )  # fmt: skip
@@ -173,33 +164,25 @@ def measure(
     problem = build(scheme, vocab_size, num_drafts, seed)
     law = problem.drafts.support_law()
     note = f"{law.num_arcs:,} arcs"
-    if route != _OWN:
-        rival = RIVALS[route]
-        if not rival.takes(law):
-            return {"milliseconds": [], "rate": None, "gap": None, "note": f"left out: {note}"}
-        rival.value(*_small())  # what loads and compiles at the first call
-    else:
-        solve(problem, _OWN)  # its kernels, on its own path
+    if route != _OWN and not RIVALS[route].takes(law):
+        return {"milliseconds": [], "rate": None, "gap": None, "note": f"left out: {note}"}
+    _solved(route, problem if route == _OWN else build("with_replacement", 5, 2, 0))  # compiles
     milliseconds: list[float] = []
-    solution, rate, gap = None, 0.0, None
     while len(milliseconds) < repeats and sum(milliseconds) < 20_000:
         start = time.perf_counter()
-        if route == _OWN:
-            solution = solve(problem, _OWN)
-            rate = solution.acceptance_rate
-        else:
-            law = problem.drafts.support_law()
-            rate = rival.value(law, integer_masses(problem, law))
+        rate, solution = _solved(route, problem)
         milliseconds.append(1e3 * (time.perf_counter() - start))
-    if solution is not None:
-        gap = certify(problem, solution).gap
+    gap = None if solution is None else certify(problem, solution).gap
     return {"milliseconds": milliseconds, "rate": rate, "gap": gap, "note": note}
 
 
-def _small() -> tuple[SupportLaw, IntegerMasses]:
-    problem = build("with_replacement", 5, 2, 0)
+def _solved(route: str, problem: TransportProblem) -> tuple[float, Solution | None]:
+    """Rate by a route, and what the own one proves it with."""
+    if route == _OWN:
+        solution = solve(problem, _OWN)
+        return solution.acceptance_rate, solution
     law = problem.drafts.support_law()
-    return law, integer_masses(problem, law)
+    return RIVALS[route].value(law, integer_masses(problem, law)), None
 
 
 if __name__ == "__main__":

@@ -71,45 +71,35 @@ def cases() -> list[Case]:
     return listed
 
 
-def measure(case: Case, engine: str, timeout: float, repeats: int) -> dict[str, Any]:
-    """Milliseconds, verdict and sizes of one case by one engine."""
-    seconds = []
-    arguments = {"engine": engine, "job": case.check, "arguments": case.arguments}
-    for _ in range(repeats):
-        start = time.perf_counter()
-        try:
-            result = run_in_child(run_with, arguments, timeout=timeout, memory=8 * 2**30)
-        except OutOfBudget as end:
-            return {"milliseconds": [], "verdict": str(end), "sizes": {}}
-        seconds.append(time.perf_counter() - start)
-        if seconds[-1] > 10:
-            break
-    holds = result.describes_cone if isinstance(result, cones.ConeFinding) else result.holds
-    return {
-        "milliseconds": [1e3 * second for second in seconds],
-        "verdict": "holds" if holds else "REFUTED",
-        "sizes": dict(result.sizes),
-    }
-
-
 def records(settings: Settings) -> Iterator[Record]:
     """Records of every case with a deadline of 90 s; quick runs take the smallest, with 20 s."""
     timeout, repeats = 20.0 if settings.quick else 90.0, settings.rounds or 3
     engines = [engine for engine in WITNESSES if available(engine)]
     for case in cases()[: 1 if settings.quick else None]:
-        for engine in engines if case.route == _BY_ENGINES else engines[:1]:
-            yield _record(case, engine, timeout, repeats)
-        if case.check in _CONES and available("normaliz"):
-            yield _record(case, "normaliz", timeout, repeats)
+        by_engines = case.route == _BY_ENGINES
+        also = ["normaliz"] if case.check in _CONES and available("normaliz") else []
+        for engine in [*engines[: None if by_engines else 1], *also]:
+            milliseconds, note = _measured(case, engine, timeout, repeats)
+            yield Record.timed(
+                milliseconds, benchmark="polyhedra",
+                route=f"{case.route}, {engine}" if by_engines else case.route,
+                problem=case.problem, vocab_size=case.vocab_size, num_drafts=case.num_drafts,
+                dtype="Fraction", seed=0, gap=0.0 if milliseconds else None, gap_kind="exact",
+                note=note,
+            )  # fmt: skip
 
 
-def _record(case: Case, engine: str, timeout: float, repeats: int) -> Record:
-    result = measure(case, engine, timeout, repeats)
-    sizes = ", ".join(f"{name.replace('_', ' ')} {x}" for name, x in result["sizes"].items())
-    return Record.timed(
-        result["milliseconds"], benchmark="polyhedra",
-        route=f"{case.route}, {engine}" if case.route == _BY_ENGINES else case.route,
-        problem=case.problem, vocab_size=case.vocab_size, num_drafts=case.num_drafts,
-        dtype="Fraction", seed=0, gap=0.0 if result["milliseconds"] else None, gap_kind="exact",
-        note=f"{result['verdict']}{', ' if sizes else ''}{sizes}",
-    )  # fmt: skip
+def _measured(case: Case, engine: str, timeout: float, repeats: int) -> tuple[list[float], str]:
+    """Milliseconds of one case by one engine, with its verdict and sizes in words."""
+    milliseconds: list[float] = []
+    arguments = {"engine": engine, "job": case.check, "arguments": case.arguments}
+    while len(milliseconds) < repeats and max(milliseconds, default=0.0) <= 10_000:
+        start = time.perf_counter()
+        try:
+            result = run_in_child(run_with, arguments, timeout=timeout, memory=8 * 2**30)
+        except OutOfBudget as end:
+            return [], str(end)
+        milliseconds.append(1e3 * (time.perf_counter() - start))
+    holds = result.describes_cone if isinstance(result, cones.ConeFinding) else result.holds
+    sizes = (f"{name.replace('_', ' ')} {x}" for name, x in result.sizes.items())
+    return milliseconds, ", ".join(["holds" if holds else "REFUTED", *sizes])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,15 +16,21 @@ from mdsd_opt.drafts import IndependentDrafts, has_many_models
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem, load_problem
 
-Build = Callable[[], TransportProblem]
-
-#: What a family of random problems is, by name; each has any size.
+#: What a family of problems is, by name; each has any size.
 FAMILIES = {
     "random": "target logits 2.5 N(0, 1), the draft's the target's plus N(0, 1)",
     "peaked": "four times these logits: few tokens hold nearly all mass",
     "ties": "random logits rounded to integers",
     "real": "bundled positions of a real model, their likeliest V tokens",
+    "zeros": "the target has no mass on every other token",
+    "equal": "the target is the draft",
+    "one_token": "one token holds nearly all of the draft",
+    "tiny": "half the target's masses are about 1e-15",
+    "far": "eight times the target's logits, and the draft's as they are",
 }
+
+#: Families that are taken if none are named.
+USUAL = ("random", "peaked", "ties", "real")
 
 #: What a set holds, by name.
 SETS = {
@@ -38,33 +42,33 @@ SETS = {
 #: Ends of names of files that hold a problem.
 SUFFIXES = (".json", ".npz", ".safetensors")
 
+#: Tokens that are enough for all that a method loads and compiles.
+_LOADED = 80
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A problem by what makes it, for another process: a family and a seed, a set, or a file."""
+    """A problem by what makes it, for another process: a family and a seed, or a file."""
 
-    problem: str  # family, set, or scheme of a file
+    problem: str  # family, or scheme of a file
     scheme: str
     vocab_size: int
     num_drafts: int
     seed: int
-    instance: str = ""  # which of a set, or the file's name
+    instance: str = ""  # name of a file
     path: str = ""  # folder of a file
 
     def build(self) -> TransportProblem:
         """Problem, as an object of its own: no answer has been kept for it."""
         if self.path:
             return load_problem(Path(self.path) / self.instance)
-        if self.instance:
-            return problem_set(self.problem)[int(self.instance.partition(" ")[0])][1]()
         return build(self.scheme, self.vocab_size, self.num_drafts, self.seed, self.problem)
 
     def small(self) -> TransportProblem:
         """Small problem, on which what is loaded and compiled at a first call does not count."""
-        drafts = min(self.num_drafts, 2)
         many = self.scheme if has_many_models(self.scheme) else "with_replacement"
-        scheme = self.scheme if self.problem in FAMILIES else many
-        return build(scheme, max(4, drafts), drafts, self.seed + 1)
+        scheme = many if self.path else self.scheme
+        return build(scheme, min(self.vocab_size, _LOADED), min(self.num_drafts, 2), self.seed + 1)
 
 
 def build(
@@ -72,20 +76,31 @@ def build(
 ) -> TransportProblem:
     """Problem of a family."""
     rng = np.random.default_rng(seed)
+    many = has_many_models(scheme)
     if family == "real":
-        target, *drafts = _real_row(vocab_size, seed)
+        target, draft = _real_row(vocab_size, seed)
+        drafts = [draft, *(draft + rng.standard_normal(vocab_size) for _ in range(1, num_drafts))]
     else:
         target = 2.5 * rng.standard_normal(vocab_size)
-        count = num_drafts if has_many_models(scheme) else 1
+        count = num_drafts if many else 1
         drafts = [target + rng.standard_normal(vocab_size) for _ in range(count)]
     if family == "peaked":
         target, drafts = 4.0 * target, [4.0 * draft for draft in drafts]
     elif family == "ties":
         target, drafts = np.round(target), [np.round(draft) for draft in drafts]
-    if not has_many_models(scheme):
+    elif family == "zeros":
+        target[::2] = -np.inf if vocab_size > 1 else 0.0
+    elif family == "equal":
+        drafts = [target] * len(drafts)
+    elif family == "one_token":
+        for draft in drafts:
+            draft[vocab_size // 2] = 60.0
+    elif family == "tiny":
+        target = np.where(rng.random(vocab_size) < 0.5, target, -34.5)
+    elif family == "far":
+        target = 8.0 * target
+    if not many:
         return TransportProblem.from_logits(target, drafts[0], num_drafts, drafts=scheme)
-    while len(drafts) < num_drafts:
-        drafts.append(drafts[0] + rng.standard_normal(vocab_size))
     return TransportProblem(softmax(target), IndependentDrafts([softmax(x) for x in drafts]))
 
 
@@ -107,76 +122,30 @@ def _real_row(vocab_size: int, seed: int) -> tuple[Floats, Floats]:
 
 def places_of_set(name: str) -> list[Place]:
     """Problems of a set."""
-    problems = enumerate(problem_set(name))
-    return [_place_of(one(), name, f"{n} {kind}") for n, (kind, one) in problems]
+    schemes = ["with_replacement", "without_replacement"]
+    if name == "small":
+        sizes = ((4, 2), (6, 2), (10, 2), (4, 3), (6, 3))
+        chosen = product(["random"], [*schemes, "independent"], sizes)
+    elif name == "hard":
+        kinds = [family for family in FAMILIES if family not in ("random", "peaked", "real")]
+        chosen = product(kinds, schemes, ((12, 2), (60, 2)))
+    else:
+        chosen = product(["real"], schemes, 3 * ((49_152, 2), (49_152, 4)))
+    return [
+        Place(family, scheme, size, num_drafts, seed)
+        for seed, (family, scheme, (size, num_drafts)) in enumerate(chosen)
+    ]
 
 
 def places_in(folder: Path) -> list[Place]:
     """Problems in the files of a folder, by draft scheme."""
+    if not folder.is_dir():
+        raise InvalidInput(f"problems is {folder}: give {', '.join(SETS)}, or a folder")
     files = [x for x in sorted(folder.iterdir()) if x.suffix in SUFFIXES]
     if not files:
         raise InvalidInput(f"{folder} holds no problem: {', '.join(SUFFIXES)}")
-    loaded = ((x, load_problem(x)) for x in files)
-    return [_place_of(one, one.drafts.scheme, x.name, str(folder)) for x, one in loaded]
-
-
-def _place_of(problem: TransportProblem, name: str, instance: str, path: str = "") -> Place:
-    scheme = problem.drafts.scheme
-    return Place(name, scheme, problem.vocab_size, problem.num_drafts, 0, instance, path)
-
-
-_SCHEMES = ("with_replacement", "without_replacement")
-
-
-def problem_set(name: str) -> list[tuple[str, Build]]:
-    """Problems of a set with their kinds, in their order; each is built when it is asked for."""
-    builds = {"small": _small, "hard": _hard, "real": _real}[name]()
-    return sorted(builds, key=lambda x: x[0])
-
-
-def _of_logits(target: Any, draft: Any, num_drafts: int, scheme: str) -> Build:
-    return partial(TransportProblem.from_logits, target, draft, num_drafts, drafts=scheme)
-
-
-def _small() -> Iterator[tuple[str, Build]]:
-    for size, num_drafts in ((4, 2), (6, 2), (10, 2), (4, 3), (6, 3)):
-        rng = np.random.default_rng(size)
-        target, draft = rng.normal(size=(2, size))
-        for scheme in _SCHEMES:
-            yield scheme, _of_logits(target, draft, num_drafts, scheme)
-        models = [softmax(draft + x) for x in rng.normal(size=(num_drafts, size))]
-        yield "independent", partial(TransportProblem, softmax(target), IndependentDrafts(models))
-
-
-def _hard() -> Iterator[tuple[str, Build]]:
-    for size in (12, 60):
-        rng = np.random.default_rng(size)
-        target, draft = 2.5 * rng.normal(size=(2, size))
-        one_hot, zeros = draft.copy(), target.copy()
-        one_hot[size // 2] = 60.0
-        zeros[::2] = -np.inf
-        kinds = {
-            "ties": (np.round(target), np.round(draft)),
-            "zeros": (zeros, draft),
-            "equal": (draft, draft),
-            "one token": (target, one_hot),
-            "tiny masses": (np.where(rng.random(size) < 0.5, target, -34.5), draft),
-            "far": (8.0 * target, draft),
-        }
-        for kind, (one, other) in kinds.items():
-            for scheme in _SCHEMES:
-                yield f"{kind}, {scheme}", _of_logits(one, other, 2, scheme)
-
-
-def _real() -> Iterator[tuple[str, Build]]:
-    def build(place: int, num_drafts: int, scheme: str) -> TransportProblem:
-        sample = load_logits(sample_logits_path())
-        target, draft = (
-            side.reshape(-1, side.shape[-1])[place] for side in (sample.target, sample.draft)
-        )
-        return _of_logits(target, draft, num_drafts, scheme)()
-
-    for place in (0, 13, 27):
-        for num_drafts in (2, 4):
-            for scheme in _SCHEMES:
-                yield f"position {place}, {scheme}", partial(build, place, num_drafts, scheme)
+    loaded = ((x.name, load_problem(x)) for x in files)
+    return [
+        Place(x.drafts.scheme, x.drafts.scheme, x.vocab_size, x.num_drafts, 0, name, str(folder))
+        for name, x in loaded
+    ]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.errors import SolverError
+from mdsd_opt.errors import InvalidInput, SolverError
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,12 @@ class Settings:
     tolerance: float | None = None  # gap up to which a problem counts as solved
     kept: tuple[Record, ...] = ()  # records of a run that goes on
     verifiers: tuple[str, ...] = ()  # of `decisions`, beside the usual ones
+
+    def __post_init__(self) -> None:
+        for name in ("time_limit", "tolerance", "instances"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < np.inf:
+                raise InvalidInput(f"{name} is {value}: give a finite number above 0")
 
 
 def timed(routes: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, NDArray[np.float64]]:
@@ -100,7 +106,7 @@ class Record:
     rounds: int
     median_ms: float | None  # over the rounds; None where it did not finish
     p90_ms: float | None
-    against: str | None = None  # the route that it is faster than, in the same run
+    against: str | None = None  # the route that ratios are to, in the same run
     times_faster: float | None = None
     gap: float | None = None  # how far the answer may be from the truth
     gap_kind: str = ""  # "certificate", "error", "certified loss"
@@ -113,29 +119,11 @@ class Record:
     form: str = ""  # what a method chooses itself and its time depends on
 
     @classmethod
-    def timed(
-        cls,
-        milliseconds: Sequence[float],
-        against: str | None = None,
-        rival_ms: float | None = None,
-        **known: Any,
-    ) -> Record:
-        """Record from the time of every round, and the median of the route `against`, if any.
-
-        Unless it is known otherwise, one thread has computed in float64.
-        """
-        known = {"dtype": "float64", "threads": 1, **known}
-        if not len(milliseconds):
-            return cls(rounds=0, median_ms=None, p90_ms=None, **known)
-        median = float(np.median(milliseconds))
-        return cls(
-            rounds=len(milliseconds),
-            median_ms=median,
-            p90_ms=float(np.quantile(milliseconds, 0.9)),
-            against=None if rival_ms is None else against,
-            times_faster=None if rival_ms is None else rival_ms / median,
-            **known,
-        )
+    def timed(cls, milliseconds: Sequence[float], **known: Any) -> Record:
+        """Record from the time of every round; on one thread, in float64, unless it is known."""
+        known = {"dtype": "float64", "threads": 1, "rounds": len(milliseconds), **known}
+        ends = [float(np.quantile(milliseconds, x)) if milliseconds else None for x in (0.5, 0.9)]
+        return cls(median_ms=ends[0], p90_ms=ends[1], **known)
 
     @property
     def solved(self) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mdsd_opt.base.frames import as_csv, data_frame
+from mdsd_opt.base.frames import data_frame
 from mdsd_opt.base.installed import versions
 from mdsd_opt.bench import summary
 from mdsd_opt.bench.record import Record
@@ -43,10 +43,6 @@ class BenchReport:
         rows = [{**asdict(record), **where} for record in self.records]
         told = {name for row in rows for name, value in row.items() if value not in (None, "")}
         return [{name: x for name, x in row.items() if name in told} for row in rows]
-
-    def as_csv(self) -> str:
-        """BenchReport as CSV: one line per measurement."""
-        return as_csv(self.csv_rows())
 
     def to_pandas(self) -> Any:
         """Data frame with a line for each measurement; `MissingExtra` without pandas."""

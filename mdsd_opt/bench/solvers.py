@@ -16,65 +16,35 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import asdict
-from importlib.util import find_spec
 from typing import Any
 
-from mdsd_opt.bench.problem_sets import FAMILIES, SETS, Place, places_in, places_of_set
+from mdsd_opt.bench.problem_sets import (
+    FAMILIES,
+    SETS,
+    USUAL,
+    Place,
+    places_in,
+    places_of_set,
+)
 from mdsd_opt.bench.record import CLOSED, Outcome, Record, Settings
 from mdsd_opt.bench.summary import SHIFT
-from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, all_schemes, checked_scheme
 from mdsd_opt.errors import (
     ForeignFault,
     InvalidInput,
     MdsdError,
     ProblemTooLarge,
+    UnknownName,
     UnsupportedScheme,
 )
 from mdsd_opt.problem import Certificate, Solution, Status, certify
 from mdsd_opt.solvers import METHODS, Method, get, methods, solve
 
-#: Routes, by what they are measured on: scheme, K, and each V, from the smallest.
-CASES: dict[tuple[str, int], dict[str, tuple[int, ...]]] = {
-    ("with_replacement", 2): {
-        "subset_selection": (1000, 131_072, 262_144),
-        "full_lp": (200, 500, 1000, 2000),
-        "full_lp formulation=supports": (200, 500),
-        "full_lp formulation=tuples": (200,),
-        "full_lp backend=cvxpy": (200,),
-        "dual_lp": (200, 500),
-        "max_flow": (1000, 2000, 4000, 8000),
-        "truncated_lp": (1000, 131_072),
-        "truncated_lp size=5 rule=published": (1000, 131_072),
-    },
-    ("with_replacement", 3): {
-        "full_lp": (60, 100), "full_lp algorithm=ipm": (60,), "dual_lp": (60, 100),
-        "max_flow": (100, 300, 500),
-    },
-    ("with_replacement", 4): {"full_lp": (40,), "max_flow": (40, 100, 140)},
-    ("with_replacement", 5): {"max_flow": (40,)},
-    ("with_replacement", 6): {"max_flow": (30,)},
-    ("with_replacement", 8): {"subset_selection": (262_144,)},
-    ("without_replacement", 2): {"subset_selection": (262_144,), "max_flow": (4000,)},
-    ("without_replacement", 3): {"max_flow": (300,)},
-    ("without_replacement", 4): {"max_flow": (100,)},
-    ("without_replacement", 8): {"subset_selection": (262_144,)},
-    ("independent", 2): {"submodular": (4000,), "max_flow": (4000,)},
-    ("independent", 3): {"full_lp": (60,), "submodular": (60, 300), "max_flow": (60, 300)},
-}  # fmt: skip
-
-#: Cases that a quick run measures.
-QUICK_CASES: dict[tuple[str, int], dict[str, tuple[int, ...]]] = {
-    ("with_replacement", 2): {
-        "full_lp": (12,), "dual_lp": (12,), "max_flow": (12,), "truncated_lp": (12,),
-        "subset_selection": (12, 2048),
-    },
-}  # fmt: skip
-
 #: Method that ratios are measured against, if it has solved the same problem.
 AGAINST = "full_lp"
 
-#: Vocabulary sizes and numbers of drafts of cases that a user chooses by methods alone.
-_SIZES, _COUNTS = (12, 100, 1000), (2,)
+#: Vocabulary sizes that are taken unless some are asked for.
+_SIZES, _QUICK_SIZES = (12, 100, 1000), (12,)
 
 #: Seconds of a solution that is not timed again.
 _LONG = 20.0
@@ -111,40 +81,43 @@ def route_of(text: str) -> tuple[Method, dict[str, Any]]:
 
 
 def cases_of(settings: Settings) -> list[tuple[str, list[Place]]]:
-    """Routes with problems of one size, the sizes in turn: usual ones, or what is asked for."""
-    asked = (settings.vocab_sizes, settings.num_drafts, settings.methods, settings.problems)
-    more = (settings.families, settings.instances, settings.backend)
-    if not any((*asked, *more)):
-        chosen = QUICK_CASES if settings.quick else CASES
-        return [
-            (route, [Place("random", scheme, v, k, settings.seed)])
-            for (scheme, k), routes in chosen.items()
-            for v in sorted({v for sizes in routes.values() for v in sizes})
-            for route, sizes in routes.items()
-            if v in sizes
-        ]
+    """Routes with problems of one size, the sizes in turn."""
+    for family in settings.families:
+        if family not in FAMILIES:
+            raise UnknownName.among("family", family, FAMILIES)
+    if settings.scheme not in all_schemes():
+        checked_scheme(settings.scheme)
     routes = settings.methods or tuple(methods())
     if settings.backend:
         having = [x for x in routes if "backend" in route_of(x)[0].options]
         if not having:
             raise InvalidInput(f"none of {', '.join(routes)} has a backend: leave --backend out")
         routes = tuple(f"{x} backend={settings.backend}" if x in having else x for x in routes)
-    if str(settings.problems) in SETS:
-        places = places_of_set(str(settings.problems))
-    elif settings.problems is not None:
-        places = places_in(settings.problems)
+    if settings.problems is not None:
+        folder = settings.problems
+        is_set = str(folder) in SETS
+        if is_set and folder.is_dir():
+            raise InvalidInput(
+                f"problems is {folder}, a named set and a folder here: give {folder.absolute()} "
+                "for the folder, or go elsewhere for the set"
+            )
+        places = places_of_set(str(folder)) if is_set else places_in(folder)
     else:
+        quick = settings.quick
+        sizes = settings.vocab_sizes or (_QUICK_SIZES if quick else _SIZES)
         places = [
             Place(family, settings.scheme, v, k, settings.seed + n)
-            for v in settings.vocab_sizes or _SIZES
-            for k in settings.num_drafts or _COUNTS
-            for family in settings.families or FAMILIES
-            for n in range(settings.instances or 5)
+            for v in sizes
+            for k in settings.num_drafts or (2,)
+            for family in settings.families or (USUAL[:1] if quick else USUAL)
+            for n in range(settings.instances or (1 if quick else 5))
         ]
-    sizes: dict[tuple[int, int], list[Place]] = {}
+    groups: dict[tuple[int, int], list[Place]] = {}
     for place in places:
-        sizes.setdefault((place.vocab_size, place.num_drafts), []).append(place)
-    return [(route, group) for group in sizes.values() for route in routes]
+        groups.setdefault((place.vocab_size, place.num_drafts), []).append(place)
+    for route in routes:
+        route_of(route)
+    return [(route, group) for group in groups.values() for route in routes]
 
 
 def records(settings: Settings) -> Iterator[Record]:
@@ -152,8 +125,6 @@ def records(settings: Settings) -> Iterator[Record]:
     limit = settings.time_limit or _LIMIT
     kept = {(r.route, r.num_drafts, r.place): r for r in settings.kept}
     for route, places in cases_of(settings):
-        if "backend=cvxpy" in route and find_spec("cvxpy") is None:
-            continue  # as rivals are, it is measured where it is installed
         method, _ = route_of(route)
         label = " ".join([method.name, *route.split()[1:]])
         empty = [_record(place, label, {}, limit) for place in places]
@@ -171,15 +142,13 @@ def records(settings: Settings) -> Iterator[Record]:
 
 
 def _record(place: Place, route: str, result: dict[str, Any], limit: float) -> Record:
-    many = place.problem in FAMILIES and place.scheme != "with_replacement"
     fields = {**asdict(place), **result}
     del fields["scheme"], fields["path"]
-    if many:
+    if place.problem in FAMILIES and place.scheme != "with_replacement":
         fields["problem"] += f", {place.scheme}"
-    gap_kind = "certificate" if fields.get("gap") is not None else ""
     return Record.timed(
-        fields.pop("milliseconds", []), benchmark="solvers", route=route, gap_kind=gap_kind,
-        limit_ms=1e3 * limit, **fields,
+        fields.pop("milliseconds", []), benchmark="solvers", route=route, against=AGAINST,
+        gap_kind="certificate" if "gap" in fields else "", limit_ms=1e3 * limit, **fields,
     )  # fmt: skip
 
 
@@ -308,13 +277,10 @@ def _note(solution: Solution, certificate: Certificate, peak: float) -> str:
 
 def _form(solution: Solution) -> str:
     """Variant that a method took, and whether it made a plan: its time depends on both."""
-    if not solution.variant:
-        return ""
-    whole = solution.subset is not None and solution.size == solution.subset.size
-    variant = (
-        solution.variant.replace(f"size {solution.size}", "size V") if whole else solution.variant
-    )
-    return variant if solution.plan is None else f"{variant}, with a plan"
+    variant = solution.variant
+    if solution.subset is not None and solution.size == solution.subset.size:
+        variant = variant.replace(f"size {solution.size}", "size V")
+    return variant if solution.plan is None or not variant else f"{variant}, with a plan"
 
 
 if __name__ == "__main__":

@@ -46,12 +46,6 @@ class Mean:
         """How many problems there were."""
         return len(self.records)
 
-    def document(self) -> dict[str, Any]:
-        """JSON-ready fields."""
-        fields = asdict(replace(self, records=()))
-        del fields["records"]
-        return {**fields, "of": self.total}
-
 
 def means(records: Sequence[Record]) -> list[Mean]:
     """Means of the routes over these records."""
@@ -64,10 +58,10 @@ def means(records: Sequence[Record]) -> list[Mean]:
 
 
 def by_size(records: Iterable[Record]) -> dict[tuple[str, int, int], list[Record]]:
-    """Records by kind of problem, V and K, in rising order of V and K."""
+    """Records by kind of problem, K and V, in rising order of K and V."""
     groups: dict[tuple[str, int, int], list[Record]] = {}
     for record in records:
-        key = record.problem, record.vocab_size, record.num_drafts
+        key = record.problem, record.num_drafts, record.vocab_size
         groups.setdefault(key, []).append(record)
     kinds = list(dict.fromkeys(kind for kind, *_ in groups))
     return dict(sorted(groups.items(), key=lambda x: (kinds.index(x[0][0]), *x[0][1:])))
@@ -130,6 +124,8 @@ def scaling(records: Sequence[Record]) -> list[Scaling]:
 
 
 def _fits(records: Sequence[Record], axis: str) -> Iterable[Scaling]:
+    from scipy.stats import linregress, t
+
     groups: dict[tuple[Any, ...], dict[int, list[Record]]] = {}
     for record in records:
         fixed: dict[str, Any] = {axis: 0, "seed": 0, "instance": ""}
@@ -141,40 +137,41 @@ def _fits(records: Sequence[Record], axis: str) -> Iterable[Scaling]:
         if len(done) < 3 or (axis == "vocab_size" and most < 2 * least):
             continue
         points = [(n, r.counted_ms) for n, rows in done.items() for r in rows if r.counted_ms]
-        sizes, times = (np.array(x, dtype=float) for x in zip(*points, strict=True))
-        yield _fit(sizes, times, axis == "vocab_size", done[least][0], (least, most, len(done)))
+        sizes, times = np.array(points, dtype=float).T
+        is_power = axis == "vocab_size"
+        found = linregress(np.log(sizes) if is_power else sizes, np.log(times))
+        half = t.ppf(0.975, sizes.size - 2) * found.stderr
+        ends = found.slope + half * np.array([0.0, -1.0, 1.0])
+        rates = (ends if is_power else np.exp(ends)).tolist()
+        yield Scaling(done[least][0], "V" if is_power else "K", *rates, least, most, len(done))
 
 
-def _fit(sizes: Any, times: Any, is_power: bool, record: Record, told: Any) -> Scaling:
-    from scipy.stats import linregress, t
-
-    found = linregress(np.log(sizes) if is_power else sizes, np.log(times))
-    half = float(t.ppf(0.975, sizes.size - 2) * found.stderr)
-    ends = [float(found.slope + x) for x in (0.0, -half, half)]
-    rates = ends if is_power else [float(np.exp(x)) for x in ends]
-    return Scaling(record, "V" if is_power else "K", rates[0], rates[1], rates[2], *told)
-
-
-def compared(records: Sequence[Record], against: str) -> list[Record]:
-    """Records with how many times faster each is than `against` on its problem, if both solved."""
-    rivals = {r.place: r.counted_ms for r in records if r.route == against and r.solved}
-    return [
-        replace(r, against=against, times_faster=rivals[r.place] / r.counted_ms)  # type: ignore[operator]
-        if r.solved and r.counted_ms and rivals.get(r.place)
-        else r
+def compared(records: Sequence[Record]) -> list[Record]:
+    """Records with the ratio to the route that each is `against`, where both solved the problem."""
+    times = {
+        (r.benchmark, r.place, r.route): r.counted_ms
         for r in records
-    ]
+        if r.counted_ms and r.outcome in ("", Outcome.SOLVED)
+    }
+    found = []
+    for record in records:
+        own = times.get((record.benchmark, record.place, record.route))
+        rival = times.get((record.benchmark, record.place, record.against or ""))
+        ratio = rival / own if own and rival else None
+        found.append(replace(record, against=record.against if ratio else None, times_faster=ratio))
+    return found
 
 
 def document(records: Sequence[Record]) -> dict[str, Any]:
     """Means, profiles and growth, ready for JSON."""
     solving = [record for record in records if record.benchmark == "solvers"]
     total, ratios = performance_profile(solving)
-    sizes = ("problem", "vocab_size", "num_drafts")
+    sizes = ("problem", "num_drafts", "vocab_size")
+    told = ("route", "solved", "total", "milliseconds", "low", "high")
     return {
         "shift_ms": SHIFT,
         "means": [
-            {**dict(zip(sizes, size, strict=True)), **mean.document()}
+            {**dict(zip(sizes, size, strict=True)), **{x: getattr(mean, x) for x in told}}
             for size, rows in by_size(solving).items()
             for mean in means(rows)
         ],

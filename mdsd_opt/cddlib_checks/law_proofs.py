@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import heapq
 import itertools
-import json
 import math
 import os
 import time
@@ -25,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.checked import check_counts, real
-from mdsd_opt.base.files import atomic_write
+from mdsd_opt.base.files import write_json
 from mdsd_opt.cddlib_checks.expressions import TextClaim
 from mdsd_opt.cddlib_checks.law_forms import (
     Clause,
@@ -99,8 +98,7 @@ class LawProof:
         if self.holds is not True:
             raise InvalidInput(f"the claim is {self.verdict}: only a proof can be written")
         document = {**self._of, "rests_on": self.scope, "clauses": self._proof}
-        with atomic_write(path) as file:
-            file.write(json.dumps(document).encode())
+        write_json(path, document, indent=None)
 
     def __str__(self) -> str:
         head = f"{self.claim.text}, V = {self.claim.vocab_size}: {self.verdict.upper()}"

@@ -13,7 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from mdsd_opt.base.files import atomic_write
+from mdsd_opt.base.files import write_text
 from mdsd_opt.errors import InvalidInput
 
 #: A row (b, a_1, .., a_n) of b + a.x >= 0, or a generator (1 or 0, x_1, .., x_n).
@@ -98,8 +98,7 @@ class Polyhedron:
         forms = {".ine": self.ine, ".ext": self.ext}
         if path.suffix not in forms:
             raise InvalidInput(f"{path} ends in {path.suffix!r}: give a name with .ine or .ext")
-        with atomic_write(path) as file:
-            file.write(forms[path.suffix]().encode())
+        write_text(path, forms[path.suffix]())
 
     def _file(self, kind: str, linear: list[str], rows: Sequence[Numbers]) -> str:
         whole = all(Fraction(x).denominator == 1 for row in rows for x in row)

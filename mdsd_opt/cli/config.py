@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from mdsd_opt.base.files import atomic_write, check_writable
+from mdsd_opt.base.files import check_writable, write_text
 from mdsd_opt.errors import MdsdError
 
 _GIVEN = ("COMMANDLINE", "DEFAULT_MAP")
@@ -29,8 +29,7 @@ class Configured(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         path = ctx.meta.get(_SAVED_AS)
         if path is not None:
-            with atomic_write(path) as file:
-                file.write("".join(_lines(ctx)).encode())
+            write_text(path, "".join(_lines(ctx)))
         return super().invoke(ctx)
 
 

@@ -142,6 +142,19 @@ class Printed:
         typer.Option("--table", help="Of several tables, the one with these words in its title."),
     ] = None
 
+    def __post_init__(self) -> None:
+        forms = ("json", "csv", "latex", "markdown")
+        names = [f"--{name}" for name in forms if getattr(self, f"as_{name}")]
+        if len(names) > 1:
+            raise InvalidInput(f"{' and '.join(names)} both given: choose one")
+        if self.words is not None and not self.of_tables:
+            raise InvalidInput("--table goes with --latex, --markdown or --csv")
+
+    @property
+    def of_tables(self) -> bool:
+        """Whether tables are printed for other programs, and nothing else is."""
+        return self.as_csv or self.as_latex or self.as_markdown
+
 
 @dataclass(frozen=True, slots=True)
 class Folder:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from itertools import accumulate
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 from mdsd_opt.base.foreign import foreign
@@ -46,6 +47,11 @@ def make_table(
         table.add_row("" if grouped and first == previous else first, *others)
         previous = first
     return table
+
+
+def wrapped(text: str, width: int) -> str:
+    """Text of a cell in lines, so that a table has room on a terminal, and in a paper's column."""
+    return "\n".join(wrap(text, width, break_long_words=False, break_on_hyphens=False))
 
 
 #: Standard output, while a verb runs: what code that is not ours prints goes elsewhere.

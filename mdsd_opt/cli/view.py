@@ -19,7 +19,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from mdsd_opt._version import __version__
-from mdsd_opt.base.files import atomic_write, check_writable
+from mdsd_opt.base.files import atomic_write, check_writable, write_text
 from mdsd_opt.base.frames import as_csv, markdown_table
 from mdsd_opt.cli.options import Page, Picture, Printed
 from mdsd_opt.cli.output import (
@@ -111,12 +111,7 @@ class Form(Printed, Picture):
     page: Page = None
 
     def __post_init__(self) -> None:
-        named = {"--json": self.as_json, "--csv": self.as_csv, "--latex": self.as_latex}
-        names = [name for name, on in {**named, "--markdown": self.as_markdown}.items() if on]
-        if len(names) > 1:
-            raise InvalidInput(f"{' and '.join(names)} both given: choose one")
-        if self.words is not None and names[:1] not in (["--latex"], ["--markdown"], ["--csv"]):
-            raise InvalidInput("--table goes with --latex, --markdown or --csv")
+        super().__post_init__()
         if self.style not in _STYLES:
             raise UnknownName.among("style", self.style, _STYLES)
         if self.width is not None and not 1 <= self.width <= 40:
@@ -131,19 +126,16 @@ class Form(Printed, Picture):
 
 
 @to_results()
-def present(view: View, form: Form) -> None:
+def present(view: View, form: Printed) -> None:
     """Print a view as tables, JSON or CSV, and save its picture and its page."""
-    if form.as_json:
-        print(view.document if isinstance(view.document, str) else as_json(view.document))
-    elif form.as_csv:
-        whole = view.rows and form.words is None
-        print(as_csv(view.rows) if whole else _as_text(view, _csv_table, form.words), end="")
-    elif form.as_latex or form.as_markdown:
-        written = _latex_table if form.as_latex else _markdown_table
-        print(_as_text(view, written, form.words), end="")
+    if form.as_json or form.of_tables:
+        suffix = ".json" if form.as_json else ".csv" if form.as_csv else ".md"
+        print(as_text(view, ".tex" if form.as_latex else suffix, form.words), end="")
     else:
         for part in (*view.tables, *view.conclusion):
             _show(part)
+    if not isinstance(form, Form):
+        return
     if form.plot is not None:
         assert view.figure is not None
         save_picture(view.figure, form)
@@ -154,16 +146,16 @@ def present(view: View, form: Form) -> None:
 
 
 def save_view(view: View, path: Path) -> None:
-    """Save a view as tables for LaTeX, a page or a picture, as the end of the name says."""
+    """Save a view as text, a page or a picture, as the end of the name says."""
     suffix = path.suffix.lower()
-    if suffix == ".tex":
-        with atomic_write(path) as file:
-            file.write(_as_text(view, _latex_table).encode())
+    if suffix in _FORMATS:
+        assert view.figure is not None
+        save_picture(view.figure, Form(plot=path))
     elif suffix == ".html":
         save_page(path, view)
     else:
-        assert view.figure is not None
-        save_picture(view.figure, Form(plot=path))
+        head = f"# {view.title}\n\n" if suffix == ".md" else ""
+        write_text(path, head + as_text(view, suffix))
 
 
 def check_saved_path(path: Path) -> None:
@@ -230,17 +222,19 @@ _PGF_HEAD = r"""% In the preamble: \usepackage{pgf}. Here: \input{THIS FILE}.
 \begingroup\lccode`\~=`\_\lowercase{\endgroup\def~}{\ifmmode\sb\else\textunderscore\fi}%"""
 
 
-def _as_text(
-    view: View,
-    written: Callable[[str, list[str], list[list[str]], Section], str],
-    words: str | None = None,
-) -> str:
-    """Tables of a view, one below another, each written from title, headings, rows and section.
+def as_text(view: View, suffix: str, words: str | None = None) -> str:
+    """View as JSON, CSV, Markdown or LaTeX, by the end of a file's name.
 
-    Of several, `words` choose the first whose title has all of them.
+    Of several tables, `words` choose the first whose title has all of them.
     """
     from rich.table import Table
 
+    if suffix == ".json":
+        document = view.document
+        return (document if isinstance(document, str) else as_json(document)) + "\n"
+    if suffix == ".csv" and view.rows and words is None:
+        return as_csv(view.rows)
+    written = {".csv": _csv_table, ".md": _markdown_table, ".tex": _latex_table}[suffix]
     texts: dict[str, str] = {}
     for part in view.tables:
         if isinstance(part.table, Table):
@@ -262,7 +256,8 @@ def _as_text(
 
 
 def _csv_table(title: str, headings: list[str], rows: list[list[str]], part: Section) -> str:
-    return as_csv([dict(zip(headings, row, strict=True)) for row in rows])
+    lines = ([cell.replace("\n", " ") for cell in row] for row in rows)
+    return as_csv([dict(zip(headings, line, strict=True)) for line in lines])
 
 
 def _markdown_table(title: str, headings: list[str], rows: list[list[str]], part: Section) -> str:
@@ -283,6 +278,8 @@ _POWER = re.compile(r"V\^[-\d.]+|[\d.,]+\^K")
 
 
 def _latex_cell(text: str) -> str:
+    if "\n" in text:
+        return r"\shortstack[l]{" + r"\\".join(map(_latex_cell, text.splitlines())) + "}"
     if _POWER.fullmatch(text):
         text = re.sub(r"\^(.*)", r"^{\1}", text)
     elif not _NUMBERS.fullmatch(text):
@@ -297,6 +294,7 @@ def _latex_table(title: str, headings: list[str], rows: list[list[str]], part: S
     kept = [n for n, heading in enumerate(headings) if heading not in part.beside]
     columns = part.table.columns  # type: ignore[union-attr]
     sides = "".join("r" if columns[n].justify == "right" else "l" for n in kept)
+    sides = f"@{{}}{sides}@{{}}"
 
     def line(cells: list[str]) -> str:
         return " & ".join(_latex_cell(cells[n]) for n in kept) + r" \\"
@@ -307,12 +305,12 @@ def _latex_table(title: str, headings: list[str], rows: list[list[str]], part: S
         [
             f"% {title}",
             r"\begin{table}",
-            r"\centering\footnotesize\setlength{\tabcolsep}{4pt}",
+            r"\centering\footnotesize\setlength{\tabcolsep}{2pt}",
             rf"\caption{{{''.join(_LATEX.get(x, x) for x in caption)}.}}",
             rf"\label{{tab:{label}}}",
             rf"\begin{{tabular}}{{{sides}}}",
             r"\toprule",
-            line(headings),
+            line([str(x.header) for x in columns]),
             r"\midrule",
             *map(line, rows),
             r"\bottomrule",
@@ -408,8 +406,7 @@ def save_page(path: str | os.PathLike[str], view: View) -> None:
         command=shlex.join(["mdsd-opt", *sys.argv[1:]]),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
-    with atomic_write(path) as file:
-        file.write(page.encode())
+    write_text(path, page)
 
 
 def _cells(table: Table, page_title: str) -> dict[str, Any]:

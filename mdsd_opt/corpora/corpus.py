@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from mdsd_opt._version import __version__
 from mdsd_opt.base.checked import checked_names, of_kind
-from mdsd_opt.base.files import atomic_write, file_sha256, file_size, path_of, read_json, unreadable
+from mdsd_opt.base.files import file_sha256, file_size, path_of, read_json, unreadable, write_text
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.corpora.rates import combinations
 from mdsd_opt.drafts import checked_num_drafts
@@ -188,8 +188,7 @@ class Manifest:
 
     def save(self, folder: Path) -> None:
         """Write the manifest into the corpus' folder, atomically."""
-        with atomic_write(folder / MANIFEST_NAME) as file:
-            file.write(self.as_json().encode() + b"\n")
+        write_text(folder / MANIFEST_NAME, self.as_json() + "\n")
 
 
 def load_manifest(folder: Path) -> Manifest | None:

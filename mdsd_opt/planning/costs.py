@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from mdsd_opt.base.checked import checked_amount, checked_integer
-from mdsd_opt.base.files import atomic_write, read_json
+from mdsd_opt.base.files import read_json, write_json
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 from mdsd_opt.trees import Topology
 
@@ -292,16 +292,13 @@ class MeasuredCosts:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the passes as JSON."""
-        from json import dumps
-
         document = {
             "kind": _KIND,
             **self.settings,
             "target": [asdict(x) for x in self.of_target],
             "draft": [asdict(x) for x in self.of_draft],
         }
-        with atomic_write(path) as file:
-            file.write(dumps(document, indent=1).encode() + b"\n")
+        write_json(path, document)
 
 
 def read_costs(path: str | os.PathLike[str]) -> MeasuredCosts:

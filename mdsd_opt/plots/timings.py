@@ -152,50 +152,45 @@ def _draw_times(axes: Axes, records: Sequence[Record]) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.ticker import NullLocator
 
-    records = [
-        replace(record, problem=record.problem.replace("_", " ")) for record in _quickest(records)
-    ]
+    records = [replace(x, problem=x.problem.replace("_", " ")) for x in _quickest(records)]
     lines = _lines(records)
-    routes, problems, drafts = (list(dict.fromkeys(part)) for part in zip(*lines, strict=True))
-    drafts = sorted(drafts)
+    routes, problems, drafts = ({*part} for part in zip(*lines, strict=True))
     shared: Callable[[str], str] = str
     if len(routes) + len(problems) + len(drafts) > _MOST_ENTRIES:
         shared = _without_options  # options have their method's look
-        routes = list(dict.fromkeys(map(shared, routes)))
-    by_problem = len(problems) > len(routes)  # colours, of which there are most
-    colours, styles = (problems, routes) if by_problem else (routes, problems)
-    fits = [fit for fit in scaling(records) if fit.axis == "V"]
+    by_problem = len(problems) > len({*map(shared, routes)})  # colours, of which there are most
+
+    def named(route: str, problem: str) -> tuple[str, str]:
+        """What has the colour, and what the dash."""
+        return (problem, shared(route)) if by_problem else (shared(route), problem)
+
+    colours, styles = map(dict.fromkeys, zip(*(named(*x[:2]) for x in lines), strict=True))
     looks: dict[str, dict[str, Any]] = {
         name: {"color": f"C{n % 10}"} for n, name in enumerate(colours)
     }
     dashes = {name: {"linestyle": _STYLES[n % len(_STYLES)]} for n, name in enumerate(styles)}
-    marks = {k: {"marker": _MARKERS[n % len(_MARKERS)]} for n, k in enumerate(drafts)}
+    marks = {k: {"marker": _MARKERS[n % len(_MARKERS)]} for n, k in enumerate(sorted(drafts))}
     for (route, problem, num_drafts), points in lines.items():
-        route = shared(route)
-        colour, style = (problem, route) if by_problem else (route, problem)
-        look: dict[str, Any] = {**looks[colour], **dashes[style], **marks[num_drafts]}
+        colour, style = named(route, problem)
         means = np.exp([np.mean(np.log(times)) for times in points.values()])
+        look: dict[str, Any] = {**looks[colour], **dashes[style], **marks[num_drafts]}
         axes.plot([*points], means, markersize=4, **look)
         ranges = [(min(times), max(times)) for times in points.values()]
         axes.vlines([*points], *zip(*ranges, strict=True), linewidth=0.7, **looks[colour])
-    for fit in fits:
-        record = fit.record
-        points = lines[(record.route, record.problem, record.num_drafts)]
-        logs = [(np.log(v), np.log(ms)) for v, times in points.items() for ms in times]
-        v, ms = np.exp(np.mean(logs, axis=0))
-        ends = np.array([fit.smallest, fit.largest])
-        colour = record.problem if by_problem else shared(record.route)
-        fitted = {"color": looks[colour]["color"], "linewidth": 3, "alpha": 0.25}
-        axes.plot(ends, ms * (ends / v) ** fit.rate, **fitted)
-    keys: list[tuple[str, dict[str, Any]]] = list(looks.items())
-    exponents = {
-        name: {fit.shown for fit in fits if name in (fit.record.problem, shared(fit.record.route))}
-        for name in looks
-    }
-    keys = [
-        (f"{name}, ${'^{'.join(told.split('^'))}}}$" if told else name, look)
-        for name, look in keys
-        for told in [min(exponents[name]) if len(exponents[name]) == 1 else ""]
+    growth: dict[str, set[str]] = {name: set() for name in looks}
+    for fit in scaling(records):
+        if fit.axis == "V":
+            record = fit.record
+            colour, _ = named(record.route, record.problem)
+            growth[colour].add(f"{colour}, ${fit.shown.replace('^', '^{')}}}$")
+            points = lines[(record.route, record.problem, record.num_drafts)]
+            logs = [(np.log(v), np.log(ms)) for v, times in points.items() for ms in times]
+            v, ms = np.exp(np.mean(logs, axis=0))
+            ends = np.array([fit.smallest, fit.largest])
+            axes.plot(ends, ms * (ends / v) ** fit.rate, linewidth=3, alpha=0.25, **looks[colour])
+    keys: list[tuple[str, dict[str, Any]]] = [
+        (growth[name].pop() if len(growth[name]) == 1 else name, look)
+        for name, look in looks.items()
     ]
     keys += [(name, {"color": "0.3", **look}) for name, look in dashes.items() if len(dashes) > 1]
     keys += [

@@ -20,6 +20,10 @@ import mdsd_opt as mo
 from mdsd_opt import plots
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.bench import BenchReport, Record
+from mdsd_opt.bench.summary import compared
+from mdsd_opt.cli.output import parts_that_fit
+from mdsd_opt.cli.report.bench import bench_view
+from mdsd_opt.cli.view import as_text
 from mdsd_opt.corpora import Reproduction, rate_rows
 from mdsd_opt.corpora.reproduce.experiment import ResultTable
 from mdsd_opt.errors import InvalidInput, MissingExtra
@@ -44,7 +48,7 @@ def asked_args(*more: str) -> tuple[str, ...]:
 def assert_compiles(latex: str, folder: Path) -> None:
     """Tables that pdfLaTeX takes in a column of a paper, or without it what it asks for."""
     for table in latex.split(r"\begin{table}")[1:]:
-        sides = re.search(r"\\begin{tabular}{([lr]+)}", table)
+        sides = re.search(r"\\begin{tabular}{@{}([lr]+)@{}}", table)
         assert sides is not None
         rows = [line for line in table.splitlines() if line.endswith(r"\\")]
         assert {row.count(" & ") + 1 for row in rows} == {len(sides[1])}
@@ -88,6 +92,45 @@ def test_a_table_goes_into_latex_and_markdown(run_cli: Any, logits: Path) -> Non
     assert "--json and --latex both given" in refused.stderr
 
 
+def test_measurements_fit_a_column_and_a_terminal(tmp_path: Path) -> None:
+    """Sizes, limits and options as wide as they come."""
+    rng = np.random.default_rng(0)
+    records = [
+        Record(
+            "solvers", route, problem, size, k, "float64", 1, seed, 1, ms, ms, gap=1e-9,
+            outcome="solved", limit_ms=6e4, against="full_lp", form="rule ratio, size V, stages 1",
+        )
+        for problem in ("random", "random, without_replacement")
+        for size in (1000, 16_384, 262_144)
+        for k in (2, 3, 4)
+        for route in ("subset_selection", "full_lp", "truncated_lp size=5 rule=published")
+        for seed in range(3)
+        for ms in [float(0.03 * size * k * np.exp(0.2 * rng.standard_normal()))]
+    ]  # fmt: skip
+    view = bench_view(BenchReport(tuple(compared(records)), {}))
+    assert_compiles(as_text(view, ".tex"), tmp_path)
+    growing = [part for part in view.tables if part.heading == "Growth"]
+    assert len(growing) == 2
+    for part in view.tables:
+        if part.table is not None:
+            assert parts_that_fit(part.table, 80, part.keys) == [part.table], part.table.title
+
+
+def test_solutions_are_printed_for_a_paper_and_for_a_spreadsheet(
+    run_cli: Any, tmp_path: Path
+) -> None:
+    problem = mo.TransportProblem([0.5, 0.3, 0.2], mo.WithReplacement([0.2, 0.3, 0.5], 2))
+    mo.save_problem(problem, tmp_path / "three.json")
+    asked = ("solve", tmp_path / "three.json", "--method", "truncated_lp", "--size", "2")
+    latex = run_cli(*asked, "--latex").stdout
+    assert r"\shortstack[l]{truncated\_lp (rule\\ratio, size 2, stages\\1)}" in latex
+    assert_compiles(latex, tmp_path)
+    rows = list(csv.DictReader(io.StringIO(run_cli(*asked, "--csv").stdout)))
+    assert [(row["method"], row["variant"]) for row in rows] == [
+        ("truncated_lp", "rule ratio, size 2, stages 1")
+    ]
+
+
 def test_measurements_and_papers_have_these_forms_too(run_cli: Any, tmp_path: Path) -> None:
     record = Record(
         "solvers", "full_lp", "a_b", 100, 2, "float64", 1, 0, 3, median_ms=2.0, p90_ms=3.0
@@ -97,7 +140,7 @@ def test_measurements_and_papers_have_these_forms_too(run_cli: Any, tmp_path: Pa
                                                    "--csv").stdout)))  # fmt: skip
     assert rows[0]["median_ms"] == "2.0"
     latex = run_cli("bench", "--from", tmp_path / "r.json", "--latex").stdout
-    assert r"$100$ & full\_lp & $2$" in latex
+    assert r"$100$ & full\_lp & 1 of 1 & $2$" in latex
     assert_compiles(latex, tmp_path)
     drawn = ("--plot", tmp_path / "s.pdf", "--width", "3.4", "--report", tmp_path / "s.html")
     paper = run_cli("reproduce", "spechub", "--latex", *drawn)

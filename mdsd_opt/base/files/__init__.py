@@ -31,6 +31,8 @@ __all__ = [
     "read_bytes",
     "read_json",
     "unreadable",
+    "write_json",
+    "write_text",
 ]
 
 #: Error codes of a full disk, a quota or a limit on file sizes that is reached.
@@ -74,6 +76,17 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
                 "overwritten."
             ) from error
         raise
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text by `atomic_write`, in UTF-8."""
+    with atomic_write(path) as file:
+        file.write(text.encode())
+
+
+def write_json(path: str | os.PathLike[str], document: Any, indent: int | None = 1) -> None:
+    """Write strict JSON by `atomic_write`, indented unless that is None."""
+    write_text(path, json.dumps(document, indent=indent, allow_nan=False) + "\n")
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:

@@ -1,17 +1,14 @@
-"""Views of measurements, and their files."""
+"""Views of measurements."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mdsd_opt.base.files import atomic_write
-from mdsd_opt.base.frames import markdown_table
 from mdsd_opt.bench import (
     SHIFT,
     UNSOLVED,
@@ -20,7 +17,6 @@ from mdsd_opt.bench import (
     Mean,
     Outcome,
     Record,
-    Scaling,
     by_size,
     load_warning,
     means,
@@ -29,8 +25,8 @@ from mdsd_opt.bench import (
     performance_profile,
     scaling,
 )
-from mdsd_opt.cli.output import make_table
-from mdsd_opt.cli.view import Drawing, Section, View, save_view
+from mdsd_opt.cli.output import make_table, wrapped
+from mdsd_opt.cli.view import Drawing, Section, View
 from mdsd_opt.plots import bench_figure
 
 if TYPE_CHECKING:
@@ -40,15 +36,11 @@ if TYPE_CHECKING:
 def bench_view(report: BenchReport, changes: Sequence[Change] = ()) -> View:
     """View of the measurements of a run, and their differences from those of an earlier one."""
     solving = [record for record in report.records if record.benchmark == "solvers"]
-    tables = [_solvers_section(solving), *_overall_sections(solving)] if solving else []
-    tables += [
-        Section("" if n else "Measurements", None if n else MEANING, table=table, keys=NUM_KEYS,
-                beside=BESIDE)
-        for n, table in enumerate(records_tables(report))
-    ]  # fmt: skip
-    fitted = scaling_table(report.records)
-    if fitted.row_count:
-        tables.append(Section("Growth", table=fitted, shows=GROWTH, beside=("form",)))
+    tables = [*_solvers_sections(solving), *_overall_sections(solving)] if solving else []
+    others = records_tables(report)
+    tables += [Section("Measurements", MEANING)] if others else []
+    tables += [Section("", table=table, keys=3, beside=BESIDE) for table in others]
+    tables += _growth_sections(report.records)
     where = report.circumstances
     names = (name for name in _TOLD if name in where)
     circumstances = ", ".join(f"{name.replace('_', ' ')} {where[name]}" for name in names)
@@ -78,16 +70,24 @@ MEANING = (
 )
 
 #: Columns that a column of a paper has no room for.
-BESIDE = ("note", "p90 ms", "setup ms", "threads")
-
-#: Caption of the growth in a paper.
-GROWTH = "Growth of the time with V at fixed K, and with K at fixed V, with 95 % intervals"
+BESIDE = ("note", "p90 ms", "setup ms", "threads", "x faster", "else", "over")
 
 #: Circumstances that stand below the tables.
-_TOLD = ("processor", "cpus", "load_average", "python", "numpy", "numba", "mdsd_opt")
+_TOLD = (
+    "processor", "cpus", "load_average", "python", "numpy", "scipy", "numba", "highspy", "mdsd_opt",
+)  # fmt: skip
 
-#: Number of columns of `records_tables` that say what was measured, without the threads.
-NUM_KEYS = 3
+
+def _table(title: str, rows: Sequence[dict[str, str]], **options: Any) -> Table:
+    """Table of the rows, without the columns that are empty throughout."""
+    told = [name for name in rows[0] if any(row[name] for row in rows)]
+    lines = ([row[name] for name in told] for row in rows)
+    return make_table(title, told, lines, words=("route", "note", "else"), **options)
+
+
+def _each(records: Sequence[Record], name: str, between: str = ", ") -> str:
+    """Values of a field, each once."""
+    return between.join(sorted({x for record in records if (x := getattr(record, name))}))
 
 
 def records_tables(report: BenchReport) -> list[Table]:
@@ -97,61 +97,29 @@ def records_tables(report: BenchReport) -> list[Table]:
     return [_records_table(list(records)) for _, records in groups]
 
 
-def _columns(records: Sequence[Record], any_number: str = "") -> dict[str, list[str]]:
-    """Cells of the records by heading, without the columns that are empty throughout."""
-    several = any(record.rounds > 1 for record in records)
-    columns: dict[str, Callable[[Record], str]] = {
-        "route": lambda record: record.route,
-        "problem": lambda record: record.problem.replace("_", " "),
-        "V": lambda record: f"{record.vocab_size:,}",
-        "K": lambda record: str(record.num_drafts or any_number),
-        "threads": lambda record: str(record.threads),
-        "median ms" if several else "ms": lambda record: _milliseconds(record.counted_ms),
-        "p90 ms": lambda record: _milliseconds(record.p90_ms) if several else "",
-        "setup ms": lambda record: _digits(record.setup_ms),
-        f"{_FASTER} than {_each(records, 'against', ', ')}": lambda x: _digits(x.times_faster),
-        _each(records, "gap_kind", " or "): _gap,
-        "note": lambda record: record.note,
-    }
-    cells = {heading: [cell(x) for x in records] for heading, cell in columns.items()}
-    return {heading: column for heading, column in cells.items() if any(column)}
-
-
-#: Beginning of the heading of ratios to the rival.
-_FASTER = "times faster"
-
-
-def _each(records: Sequence[Record], name: str, between: str) -> str:
-    """Values of a field, each once."""
-    return between.join(sorted({x for record in records if (x := getattr(record, name))}))
-
-
 def _records_table(records: Sequence[Record]) -> Table:
-    first, against = records[0], _each(records, "against", ", ")
+    first, against = records[0], _each(records, "against")
+    several = any(record.rounds > 1 for record in records)
+    threads = first.threads if len({record.threads for record in records}) == 1 else 0
     title = f"{first.benchmark}: {first.problem.replace('_', ' ')}"
-    columns = _columns(records, "any")
-    columns.pop("problem", None)
-    if len({record.threads for record in records}) == 1:
-        del columns["threads"]
-        title += f", {first.threads} thread" if first.threads == 1 else f", {first.threads} threads"
-    if against:
-        title += f"; x faster: than {against} in the same run"
-    kinds = _each(records, "gap_kind", " or ")
-
-    def broken(heading: str) -> str:
-        if heading.startswith(_FASTER):
-            return "x\nfaster"
-        return f"gap:\n{heading}" if heading == kinds else heading.replace(" ms", "\nms")
-
-    table = make_table(
-        title,
-        [*map(broken, columns)],
-        zip(*columns.values(), strict=True),
-        words=("route", "note"),
-    )
-    for row, record, following in zip(table.rows, records, records[1:], strict=False):
-        row.end_section = following.place != record.place
-    return table
+    title += f", {threads} thread{'s' if threads > 1 else ''}" if threads else ""
+    title += f"; x faster: than {against} in the same run" if against else ""
+    rows = [
+        {
+            "V": f"{record.vocab_size:,}",
+            "K": str(record.num_drafts or "any"),
+            "route": record.route,
+            "threads": "" if threads else str(record.threads),
+            "median\nms" if several else "ms": _milliseconds(record.counted_ms),
+            "p90\nms": _milliseconds(record.p90_ms) if several else "",
+            "setup\nms": _digits(record.setup_ms),
+            "x\nfaster": _digits(record.times_faster),
+            f"gap:\n{_each(records, 'gap_kind', ' or ')}": _gap(record.gap),
+            "note": record.note,
+        }
+        for record in records
+    ]
+    return _table(title, rows, grouped=True)
 
 
 def conclusion(report: BenchReport) -> list[str]:
@@ -178,18 +146,14 @@ def conclusion(report: BenchReport) -> list[str]:
             line += f", {_digits(quickest.times_faster)} times as fast as {quickest.against}"
         worst = max(records, key=lambda record: record.gap or 0.0)
         if worst.gap:
-            line += f"; largest gap of all {_gap(worst)} ({worst.gap_kind}, {worst.route})"
+            line += f"; largest gap of all {_gap(worst.gap)} ({worst.gap_kind}, {worst.route})"
         lines.append(line)
     false = dict.fromkeys(r.route for r in report.records if r.outcome == UNSOLVED[0])
     return [*lines, *(f"{route} claims what its certificate refutes" for route in false)]
 
 
-def _gap(record: Record) -> str:
-    return "" if record.gap is None else _power(record.gap)
-
-
-def _power(gap: float) -> str:
-    return f"{gap:.0e}"
+def _gap(gap: float | None) -> str:
+    return "" if gap is None else f"{gap:.0e}"
 
 
 def _milliseconds(time: float | None) -> str:
@@ -206,39 +170,22 @@ def _digits(value: float | None) -> str:
 _FACTORS = (1, 2, 5, 10, 100)
 
 
-def _solvers_section(records: Sequence[Record]) -> Section:
-    """Section with a mean of every route over the problems of one kind and size."""
-    rows = [
-        (problem.replace("_", " "), f"{v:,}", str(k), *_mean_cells(mean, rivals))
-        for (problem, v, k), group in by_size(records).items()
-        for found in [means(group)]
-        for rivals in [{mean.route: mean for mean in found}]
-        for mean in found
-    ]
-    headings = ["problems", "V", "K", "route", "solved", "ms", "95 %", "x faster", "gap", "else"]
-    columns = dict(zip(headings, zip(*rows, strict=True), strict=True))
-    shown = {name: cells for name, cells in columns.items() if any(cells)}
-    same = {
-        name: cells[0] for name, cells in columns.items()
-        if name in ("problems", "K") and len(set(cells)) == 1
-    }  # fmt: skip
-    words = "".join(f", {x if name == 'problems' else f'K = {x}'}" for name, x in same.items())
-    for name in (*same, *(["solved"] if set(columns["solved"]) == {"1 of 1"} else [])):
-        del shown[name]
-    starts = [n for n, row in enumerate(rows) if row[:3] != rows[n - 1][:3]]
-    table = make_table(
-        f"solvers{words}: {_method_words(records)}; lower is better",
-        [*shown],
-        zip(*shown.values(), strict=True),
-        words=("problems", "route", "else"),
-        caption=_solvers_caption(records),
-    )
-    for start in starts[1:]:
-        table.rows[start - 1].end_section = True
-    return Section(
-        "Measurements", table=table, keys=4 - len(same), beside=("x faster", "gap", "else"),
-        shows=f"Milliseconds to solve the transport problem{words}: {_method_words(records)}",
-    )  # fmt: skip
+def _solvers_sections(records: Sequence[Record]) -> list[Section]:
+    """Sections for each kind of problem, with a mean of every route over those of one size."""
+    words = _method_words(records)
+    sections = [Section("Measurements", f"{words}; lower is better")]
+    for (problem, k), sizes in groupby(by_size(records).items(), key=lambda x: x[0][:2]):
+        rows = [
+            {"V": f"{v:,}", **_mean_cells(mean, rivals)}
+            for (_, _, v), group in sizes
+            for rivals in [{mean.route: mean for mean in means(group)}]
+            for mean in rivals.values()
+        ]
+        kind = f"{problem.replace('_', ' ')}, K = {k}"
+        table = _table(f"solvers: {kind}", rows, grouped=True)
+        shows = f"Milliseconds to solve the transport problem, {kind}: {words}"
+        sections.append(Section("", table=table, keys=2, beside=BESIDE, shows=shows))
+    return [*sections, Section("", told)] if (told := _solvers_notes(records)) else sections
 
 
 def _method_words(records: Sequence[Record]) -> str:
@@ -254,111 +201,103 @@ def _method_words(records: Sequence[Record]) -> str:
 _ENDED = (Outcome.FALSE, Outcome.UNPROVED, Outcome.INEXACT, Outcome.BOUND)
 
 
-def _mean_cells(mean: Mean, rivals: dict[str, Mean]) -> tuple[str, ...]:
-    against = next((r.against for r in mean.records if r.against), "")
-    rival = rivals.get(against or "")
+def _mean_cells(mean: Mean, rivals: dict[str, Mean]) -> dict[str, str]:
+    rival = rivals.get(next((r.against for r in mean.records if r.against), ""))
     both = rival is not None and mean.solved == mean.total == rival.solved
-    gaps = [record.gap for record in mean.records if record.gap is not None]
-    unsolved = [
-        f"{len(times)} {word}" + (f" in {_digits(float(np.median(done)))} ms" if done else "")
-        for word in UNSOLVED
-        if (times := [r.counted_ms for r in mean.records if r.outcome == word])
-        for done in [[ms for ms in times if ms is not None and word in _ENDED]]
-    ]
+    unsolved = []
+    for word in UNSOLVED:
+        found = [record for record in mean.records if record.outcome == word]
+        done = [r.counted_ms for r in found if r.counted_ms is not None and word in _ENDED]
+        took = f" in {_digits(float(np.median(done)))} ms" if done else ""
+        gaps = [record.gap for record in found if record.gap is not None]
+        left = f", gap {_gap(max(gaps))}" if gaps else ""
+        unsolved += [f"{len(found)} {word}{took}{left}"] if found else []
     slow = any(record.first_ms is not None for record in mean.records)
-    return (
-        mean.route,
-        f"{mean.solved} of {mean.total}",
-        _digits(mean.milliseconds) + ("*" if slow else ""),
-        "" if mean.low is None else f"[{_digits(mean.low)}, {_digits(mean.high)}]",
-        _digits(rival.milliseconds / mean.milliseconds) if both and rival else "",
-        _power(max(gaps)) if gaps else "",
-        ", ".join(unsolved),
-    )
+    return {
+        "route": wrapped(mean.route, 20),
+        "solved": f"{mean.solved} of {mean.total}",
+        "ms": _digits(mean.milliseconds) + ("*" if slow else ""),
+        "95 %": "" if mean.low is None else f"[{_digits(mean.low)}, {_digits(mean.high)}]",
+        "x\nfaster": _digits(rival.milliseconds / mean.milliseconds) if both and rival else "",
+        "else": "; ".join(unsolved),
+    }
 
 
-def _solvers_caption(records: Sequence[Record]) -> str | None:
+def _solvers_notes(records: Sequence[Record]) -> str:
     """Choices that methods made, and first calls that took longer than the next ones."""
-    parts: list[str] = []
     forms: dict[str, dict[str, list[str]]] = {}
     for record in records:
         if record.form:
             sizes = forms.setdefault(record.route, {}).setdefault(record.form, [])
             sizes.append(f"V = {record.vocab_size:,}, K = {record.num_drafts}")
-    for route, sizes_of in forms.items():
-        where = len(sizes_of) > 1
-        parts += [
-            f"{route}: {form}" + (f" ({'; '.join(dict.fromkeys(sizes))})" if where else "")
-            for form, sizes in sizes_of.items()
-        ]
-    if any(record.against for record in records):
-        parts.append(f"x faster: than {_each(records, 'against', ', ')}, where both solved all")
-    slow = [r for r in records if r.first_ms is not None and r.median_ms]
+    parts = [
+        f"{route}: {form}" + (f" ({'; '.join(dict.fromkeys(sizes))})" if len(sizes_of) > 1 else "")
+        for route, sizes_of in forms.items()
+        for form, sizes in sizes_of.items()
+    ]
+    if against := _each(records, "against"):
+        parts.append(f"x faster: than {against}, where both solved all")
+    slow = {(r.first_ms / r.median_ms, r.route) for r in records if r.first_ms and r.median_ms}
     if slow:
-        worst = max(slow, key=lambda r: (r.first_ms or 0.0) / (r.median_ms or 1.0))
-        factor = (worst.first_ms or 0.0) / (worst.median_ms or 1.0)
+        factor, route = max(slow)
         parts.append(f"*: the first call of a problem counts, up to {_digits(factor)} times as "
-                     f"long as the next ones ({worst.route})")  # fmt: skip
-    return ". ".join(parts) or None
+                     f"long as the next ones ({route})")  # fmt: skip
+    return ". ".join(parts)
 
 
 def _overall_sections(records: Sequence[Record]) -> list[Section]:
     """Sections on the problems that all routes were tried on, if there are several of both."""
-    common = of_all(records)
-    found = sorted(means(common), key=lambda mean: (-mean.solved, mean.milliseconds))
+    found = sorted(means(of_all(records)), key=lambda mean: (-mean.solved, mean.milliseconds))
     if len(found) < 2 or found[0].total < 2:
         return []
     limit = "; what is not solved counts at the limit" if found[-1].solved < found[-1].total else ""
     title = f"over all problems: geometric mean of the times, shifted by {SHIFT:g} ms{limit}"
-    rows = [_mean_cells(mean, {})[:3] for mean in found]
-    of_means = make_table(f"{title}; lower is better", ("route", "solved", "ms"), rows)
-    sections = [
-        Section("Over all problems", table=of_means,
-                shows=f"Shifted geometric mean of the time over all {found[0].total} problems in "
-                f"milliseconds{limit}")
-    ]  # fmt: skip
+    shows = f"Shifted geometric mean of the time over all {found[0].total} problems in milliseconds"
+    names = ("route", "solved", "ms")
+    rows = [{name: _mean_cells(mean, {})[name] for name in names} for mean in found]
+    table = _table(f"{title}; lower is better", rows)
+    sections = [Section("Over all problems", table=table, shows=shows + limit)]
     total, ratios = performance_profile(records)
     if total:
-        of_profiles = make_table(
-            f"performance profiles: share of {total} problems on which a route took at most so "
-            "many times as long as the quickest; higher is better",
-            ("route", *(f"x {factor}" for factor in _FACTORS)),
-            [
-                (x.route, *(f"{sum(y <= factor for y in ratios[x.route]) / total:.2f}"
-                            for factor in _FACTORS))
-                for x in found
-            ],
-        )  # fmt: skip
-        shows = f"Performance profiles: share of {total} problems on which a method takes at most "
-        shows += "so many times as long as the quickest one"
-        sections.append(Section("Over all problems", table=of_profiles, shows=shows))
+        title = f"performance profiles: share of {total} problems on which a route took at most "
+        title += "so many times as long as the quickest"
+        rows = [
+            {"route": wrapped(x.route, 20)}
+            | {
+                f"x {factor}": f"{sum(y <= factor for y in ratios[x.route]) / total:.2f}"
+                for factor in _FACTORS
+            }
+            for x in found
+        ]
+        table, shows = _table(f"{title}; higher is better", rows), title[:1].upper() + title[1:]
+        sections.append(Section("Over all problems", table=table, shows=shows))
     return sections
 
 
-_GROWTH = ("route", "form", "problems", "at", "grows as", "95 %", "from", "to")
-
-
-def scaling_table(records: Sequence[Record]) -> Table:
-    """Table of the growth with V and with K."""
-    rows = [_fit_cells(fit) for fit in scaling(records)]
-    kept = [n for n, name in enumerate(_GROWTH) if name != "form" or any(row[n] for row in rows)]
-    return make_table(
-        "how time grows, over the sizes where all was solved; lower is better",
-        [_GROWTH[n] for n in kept],
-        ([row[n] for n in kept] for row in rows),
-        words=("route", "form", "problems"),
-    )
-
-
-def _fit_cells(fit: Scaling) -> tuple[str, ...]:
-    record, is_v = fit.record, fit.axis == "V"
-    fixed = f"K = {record.num_drafts or 'any'}" if is_v else f"V = {record.vocab_size:,}"
-    if record.threads > 1:
-        fixed += f", {record.threads} threads"
-    return (
-        record.route, record.form, record.problem.replace("_", " "), fixed, fit.shown,
-        f"[{fit.low:.3g}, {fit.high:.3g}]", f"{fit.smallest:,}", f"{fit.largest:,}",
-    )  # fmt: skip
+def _growth_sections(records: Sequence[Record]) -> list[Section]:
+    """Sections on the growth with V and with K, for each kind of problem."""
+    fits = scaling(records)
+    sections = []
+    for problem in dict.fromkeys(fit.record.problem for fit in fits):
+        rows = [
+            {
+                "route": wrapped(record.route, 20),
+                "threads": "" if record.threads == 1 else str(record.threads),
+                "at": f"K = {record.num_drafts or 'any'}" if is_v else f"V = {record.vocab_size:,}",
+                "over": f"{fit.smallest:,}-{fit.largest:,}",
+                "grows as": fit.shown,
+                "95 %": f"[{fit.low:.2f}, {fit.high:.2f}]",
+            }
+            for fit in fits
+            if fit.record.problem == problem
+            for record, is_v in [(fit.record, fit.axis == "V")]
+        ]
+        kind = problem.replace("_", " ")
+        title = f"how time grows, {kind}: over the sizes where all was solved"
+        table = _table(f"{title}; lower is better", rows)
+        shows = f"Growth of the time with V and with K, with 95 % intervals: {kind}"
+        sections.append(Section("Growth", table=table, shows=shows, beside=BESIDE))
+    return sections
 
 
 def changes_table(changes: Sequence[Change]) -> Table:
@@ -381,40 +320,3 @@ def changes_table(changes: Sequence[Change]) -> Table:
         words=("route", "problem", ""),
         caption="* against the rival in the same run; others by time alone",
     )
-
-
-_CIRCUMSTANCES = (
-    "cpus", "load_average", "python", "numpy", "scipy", "numba", "highspy", "cvxpy", "pycddlib",
-    "torch", "mdsd_opt",
-)  # fmt: skip
-
-
-def save_report(report: BenchReport, path: Path, view: View | None = None) -> None:
-    """Write a report in the form that the name's end says."""
-    texts: dict[str, Callable[[], str]] = {
-        ".json": report.as_json, ".csv": report.as_csv, ".md": partial(markdown, report),
-    }  # fmt: skip
-    if path.suffix in texts:
-        with atomic_write(path) as file:
-            file.write(texts[path.suffix]().encode())
-    else:
-        save_view(view or bench_view(report), path)
-
-
-def markdown(report: BenchReport) -> str:
-    """Markdown of the circumstances, a table for each benchmark, and the growth of time with V."""
-    where = report.circumstances
-    facts = [f"{name} {where[name]}" for name in _CIRCUMSTANCES if name in where]
-    parts = [f"{where.get('processor', 'unknown processor')}; {', '.join(facts)}.\n"]
-    for benchmark, records in groupby(report.records, key=lambda record: record.benchmark):
-        parts.append(_records_as_markdown(benchmark, list(records)))
-    if fits := scaling(report.records):
-        parts.append(markdown_table(_GROWTH, map(_fit_cells, fits)))
-    return "\n".join(parts)
-
-
-def _records_as_markdown(benchmark: str, records: Sequence[Record]) -> str:
-    columns = _columns(records)
-    rounds = sorted({record.rounds for record in records})
-    table = markdown_table([*columns], [*zip(*columns.values(), strict=True)])
-    return f"**{benchmark}**, rounds: {', '.join(map(str, rounds))}\n\n{table}"

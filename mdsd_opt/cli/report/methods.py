@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mdsd_opt.cli.output import make_table
+from mdsd_opt.bench import Place
+from mdsd_opt.cli.output import make_table, wrapped
+from mdsd_opt.cli.view import Section
 from mdsd_opt.errors import InvalidInput, MdsdError
 from mdsd_opt.problem import Certificate, Solution, TransportProblem, certify
 from mdsd_opt.solvers import METHODS, choose, get, methods, solve
@@ -20,9 +23,6 @@ if TYPE_CHECKING:
 
 #: Distance up to which two bounds show the same digits.
 _CLOSED = 1e-9
-
-#: Seconds below which a method is run once more: what the first run loads is not its own.
-_QUICK = 5.0
 
 #: Seconds that a method may take even if all others are quick.
 _PATIENCE = 10.0
@@ -111,9 +111,9 @@ def method_rows(
     """Run the methods (all of them unless named) and certify each result.
 
     `tolerance` and what is `asked`, as a backend, go to those that take it, as does each of the
-    `sizes`. What is refused, or fails, is a row with the reason. Seconds of less than five are
-    those of a second run. Without a `time_limit` no method may take longer than those before it
-    together, or ten seconds.
+    `sizes`. What is refused, or fails, is a row with the reason. A small problem before pays for
+    what is loaded and compiled. Without a `time_limit` no method may take longer than those before
+    it together, or ten seconds.
     """
     began = time.perf_counter()
     limit_of = {"time_limit": time_limit or _PATIENCE}
@@ -145,27 +145,27 @@ def _row(
     exact: bool,
 ) -> MethodRow:
     title = get(name).name
+    small = Place("random", problem.drafts.scheme, 4, problem.num_drafts, 0).small
     try:
+        with suppress(MdsdError):
+            solve(small(), method=name, **options, **limits)
         solution = solve(problem, method=name, **options, **limits)
-        if solution.solve_seconds < _QUICK:
-            solution = solve(problem, method=name, **options, **limits)
         certificate = certify(problem, solution, exact=exact)
-    except MdsdError as error:
-        return MethodRow(title, chosen, None, None, str(error), options)
     except Exception as error:
-        if name in METHODS.own():
+        known = isinstance(error, MdsdError)
+        if not known and name in METHODS.own():
             raise
-        text = f"{type(error).__name__}: {error}".partition("\n")[0]
+        text = str(error) if known else f"{type(error).__name__}: {error}".partition("\n")[0]
         return MethodRow(title, chosen, None, None, text, options)
     return MethodRow(title, chosen, solution, certificate, "", options)
 
 
-def methods_table(rows: Sequence[MethodRow], title: str) -> Table:
-    """Table of the rows; the method that "auto" takes is marked."""
+def methods_section(rows: Sequence[MethodRow], title: str) -> Section:
+    """Section with a line for each of the rows; the method that "auto" takes is marked."""
     from rich.markup import escape
 
     def line(row: MethodRow) -> tuple[str, ...]:
-        name = f"{row.label} *" if row.chosen else row.label
+        name = wrapped(f"{row.label} *" if row.chosen else row.label, 20)
         if row.solution is None or row.certificate is None:
             return (name, "-", "-", "-", "not used", "")
         status = str(row.solution.status)
@@ -176,16 +176,16 @@ def methods_table(rows: Sequence[MethodRow], title: str) -> Table:
         return (
             name,
             f"{row.solution.acceptance_rate:.9f}",
-            f"{float(row.certificate.gap):.1e}",
+            f"{float(row.certificate.gap):.0e}",
             f"{row.solution.solve_seconds:.3g}",
-            escape(status),
+            escape(wrapped(status, 14)),
             _size(row.solution),
         )
 
     caption = "* taken by method='auto'; certified gap: what the certificate leaves open"
     if any(row.solution is None for row in rows):
         caption += "; -: not used, see below"
-    return make_table(
+    table = make_table(
         f"{title}\n"
         "the most that a lossless verifier accepts, by every method; gap: lower is better",
         ("method", "acceptance\nrate", "certified\ngap", "seconds", "status", "size"),
@@ -193,6 +193,8 @@ def methods_table(rows: Sequence[MethodRow], title: str) -> Table:
         words=("method", "status"),
         caption=caption,
     )
+    shows = f"Optimal acceptance rate by every method, with the certified gap; {title}"
+    return Section("Methods", table=table, in_parts=False, shows=shows, beside=("size",))
 
 
 def best_first(rows: Sequence[MethodRow]) -> list[MethodRow]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,7 @@ import typer
 from mdsd_opt.base.files import check_writable
 from mdsd_opt.cli import options
 from mdsd_opt.cli.output import make_table, remark
-from mdsd_opt.cli.view import Form, Section
+from mdsd_opt.cli.view import Section
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -160,13 +160,13 @@ def _settle(conjecture: str, settling: Settling, function: Callable[..., Any]) -
         document["polyhedra"] = [each.to_dict() for each in result.polyhedra]
     told = replace(result, facets=()) if settling.facets else result  # which stand in the tables
     sentences = [str(told), *([proof] if proof else [])]
-    form = Form(**asdict(settling.printed))
     tables: list[Section] = []
-    if form.as_csv or form.as_latex or form.as_markdown:
+    if settling.printed.of_tables:
         tables = [*_verdict_tables(result), *_facet_tables(result)]
     elif settling.facets:
         tables = _facet_tables(result)
-    present(View(tables=tables, conclusion=sentences, document=document), form)
+    view = View(tables=tables, conclusion=sentences, document=document)
+    present(view, settling.printed)
     if settling.export is not None:
         for name in _saved(result.polyhedra, settling.export):
             remark(f"saved as {name}")
@@ -228,10 +228,7 @@ def _list(printed: options.Printed) -> None:
         tables.append(Section(text="" if of_kind else None))
     conclusion = "each is settled at one size: mdsd-opt check CLAIM --vocab-size V --num-drafts K"
     document = {"conjectures": [c.to_dict() for c in known]}
-    present(
-        View(tables=tables, conclusion=["", conclusion], document=document),
-        Form(**asdict(printed)),
-    )
+    present(View(tables=tables, conclusion=["", conclusion], document=document), printed)
 
 
 #: Headings of the claims of each status.
@@ -315,9 +312,8 @@ def search(
     rows = [[claim, found.verdict, f"{found.instances:,}", *laws, str(numbers["fails_by"])]]
     headings = ["claim", "verdict", "instances", "p", "q", "fails by"]
     table = make_table(f"search, V = {vocab_size}", headings, rows, words=headings)
-    form = Form(**asdict(printed))
-    tables = [Section(table=table)] if form.as_csv or form.as_latex or form.as_markdown else ()
-    present(View(tables=tables, conclusion=lines, document=document), form)
+    tables = [Section(table=table)] if printed.of_tables else ()
+    present(View(tables=tables, conclusion=lines, document=document), printed)
     raise typer.Exit(3 if odd is None else 1)
 
 
@@ -352,14 +348,14 @@ def prove(
     if proof is not None:
         check_writable(proof)
     result = prove_laws(claim, vocab_size, given, timeout)
-    odd, form = result.counterexample, Form(**asdict(printed))
+    odd = result.counterexample
     laws = [", ".join(map(str, law)) for law in odd.laws] if odd else ["", ""]
     margin = "" if result.margin is None else str(result.margin)
     rows = [[claim, result.verdict, *laws, str(odd.excess) if odd else "", margin, result.scope]]
     headings = ["claim", "verdict", "p", "q", "fails by", "margin", "scope"]
     table = Section(table=make_table(f"proof, V = {vocab_size}", headings, rows, words=headings))
-    tables = [table] if form.as_csv or form.as_latex or form.as_markdown else ()
-    present(View(tables=tables, conclusion=[str(result)], document=result.to_dict()), form)
+    tables = [table] if printed.of_tables else ()
+    present(View(tables=tables, conclusion=[str(result)], document=result.to_dict()), printed)
     if proof is not None:
         if result.holds:
             result.save(proof)

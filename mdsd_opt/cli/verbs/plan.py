@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from mdsd_opt.cli import options
+from mdsd_opt.cli.view import Form
 from mdsd_opt.errors import InvalidInput
 
 
@@ -26,8 +27,7 @@ def plan(
     ] = None,
     scheme: Annotated[str, "How the drafts of a node are drawn."] = "with_replacement",
     sampling: options.SamplingOptions,
-    picture: options.Picture,
-    as_json: options.AsJson = False,
+    form: Form,
 ) -> None:
     """The tree of drafts that accepts most within its size, by rates measured on logits.
 
@@ -35,11 +35,10 @@ def plan(
     decode --tree planned16` makes such a plan on the models at hand, and tells what came of it.
     """
     from mdsd_opt.cli.report import plans
-    from mdsd_opt.cli.view import Form, present
+    from mdsd_opt.cli.view import present
     from mdsd_opt.decoding import place_rates
     from mdsd_opt.trees import plan_tree
 
-    form = Form(as_json=as_json, **asdict(picture))
     milliseconds = None if cost is None else parse_cost(cost)
     sample = options.given_sample(logits, kind)
     table = place_rates(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from mdsd_opt.cli import options
+from mdsd_opt.cli.view import Form
 from mdsd_opt.errors import InvalidInput
 
 #: Nats that the last unit of acceptance costs (0 is lossless), one for each line of the table.
@@ -25,8 +26,7 @@ def relax(
     scheme: Annotated[str, "How the drafts of the frontier are drawn."] = "with_replacement",
     positions: Annotated[int, "Positions taken, evenly spread, at most; 0 for all."] = 16,
     sampling: options.SamplingOptions,
-    picture: options.Picture,
-    as_json: options.AsJson = False,
+    form: Form,
 ) -> None:
     """Acceptance beyond lossless: the closest laws, their distance, and rules in use beside them.
 
@@ -36,14 +36,13 @@ def relax(
     import numpy as np
 
     from mdsd_opt.cli.report.frontiers import frontier_view
-    from mdsd_opt.cli.view import Form, present
+    from mdsd_opt.cli.view import present
     from mdsd_opt.problem import TransportProblem
     from mdsd_opt.solvers import NAMED_RULES, survey_frontier, survey_rules
 
     counts = options.parse_counts(num_drafts)
     if positions < 0:
         raise InvalidInput(f"--positions is {positions}: give a number, or 0 for all")
-    form = Form(as_json=as_json, **asdict(picture))
     sample = options.given_sample(logits, kind)
     target = sample.target.reshape(-1, sample.target.shape[-1])
     draft = sample.draft.reshape(-1, sample.draft.shape[-1])
@@ -60,7 +59,7 @@ def relax(
             for row in rows
         ]
 
-    slopes = _SLOPES if picture.plot is None else sorted(_SLOPES + _MORE_SLOPES)
+    slopes = _SLOPES if form.plot is None else sorted(_SLOPES + _MORE_SLOPES)
     points = [point for k in counts for point in survey_frontier(problems(k, scheme), slopes)]
     single = problems(1, "with_replacement")
     rules = survey_rules(single, [x.drafts.q for x in single], NAMED_RULES)  # type: ignore[attr-defined]  # one draft model

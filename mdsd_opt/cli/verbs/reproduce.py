@@ -39,7 +39,7 @@ def reproduce(
     progress: options.Progress = None,
 ) -> None:
     """A paper's experiment on your logits, beside what the paper states."""
-    from mdsd_opt.base.files import atomic_write, check_writable
+    from mdsd_opt.base.files import check_writable, write_text
     from mdsd_opt.cli.output import remark, show_rows
     from mdsd_opt.cli.view import present
     from mdsd_opt.corpora import check_source
@@ -59,8 +59,7 @@ def reproduce(
     result = experiments.reproduce(name, settings)
     present(_view(result), form)
     if save is not None:
-        with atomic_write(save) as file:
-            file.write(result.to_markdown().encode())
+        write_text(save, result.to_markdown())
         remark(f"tables saved as {save}")
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from mdsd_opt.cli import options
+from mdsd_opt.cli.view import Form
 from mdsd_opt.errors import InvalidInput
 
 
@@ -48,8 +47,7 @@ def solve(
     subset: Annotated[bool, "Show the tokens of the best subset."] = False,
     plan: Annotated[bool, "Show the transport plan."] = False,
     dual: Annotated[bool, "Show the prices that prove the upper bound."] = False,
-    picture: options.Picture,
-    as_json: options.AsJson = False,
+    form: Form,
 ) -> None:
     """Solve a transport problem by every method that applies, and certify each result.
 
@@ -61,7 +59,7 @@ def solve(
     from mdsd_opt import plots
     from mdsd_opt.cli.output import look_here_for_modules
     from mdsd_opt.cli.report import methods
-    from mdsd_opt.cli.view import Drawing, Form, Section, View, present
+    from mdsd_opt.cli.view import Drawing, Section, View, present
     from mdsd_opt.problem import load_problem
     from mdsd_opt.solvers import get, linear_programme
 
@@ -73,7 +71,6 @@ def solve(
     if tolerance is not None and not 0 < tolerance < 1:
         raise InvalidInput(f"--tolerance is {tolerance}: give a number above 0 and below 1")
     sizes = [] if size is None else options.parse_numbers(size, "--size")
-    form = Form(as_json=as_json, **asdict(picture))
     loaded = load_problem(problem)
     if export is not None:
         programme = linear_programme(loaded, export_form)
@@ -81,12 +78,10 @@ def solve(
         rows, columns = programme.A_ub.shape
         print(f"wrote {export}: {export_form}, {rows:,} rows, {columns:,} columns", file=sys.stderr)
     if proof is not None:
-        from mdsd_opt.base.files import atomic_write
+        from mdsd_opt.base.files import write_json
         from mdsd_opt.cddlib_checks import optimum_proof
 
-        text = json.dumps(optimum_proof(loaded), indent=1)
-        with atomic_write(proof) as file:
-            file.write(text.encode())
+        write_json(proof, optimum_proof(loaded))
         print(f"wrote {proof}: the optimum, proven from both sides", file=sys.stderr)
     found = methods.method_rows(
         loaded, method, exact=exact, time_limit=time_limit, tolerance=tolerance, sizes=sizes,
@@ -105,14 +100,12 @@ def solve(
         "num_drafts": loaded.num_drafts,
         "methods": [{**row.to_dict(), **row.evidence(wanted)} for row in found],
     }
-    tables = [
-        Section(table=methods.methods_table(found, title)),
-        Section(values=refused, inline=True),
-    ]
-    tables += [Section(table=table) for table in methods.evidence_tables(found, wanted)]
-    has_plan = picture.plot is not None and loaded.vocab_size != 3
+    tables = [methods.methods_section(found, title), Section(values=refused, inline=True)]
+    tables += [Section("", table=table) for table in methods.evidence_tables(found, wanted)]
+    has_plan = (form.plot or form.page) is not None and loaded.vocab_size != 3
     drawn: Any = methods.with_plan(found).solution if has_plan else loaded
     drawing = Drawing(lambda: plots.plan(drawn).figure, title=title)
-    present(View(title, tables, [methods.conclusion(found)], document, drawing), form)
+    rows = [row.to_dict() for row in found]
+    present(View(title, tables, [methods.conclusion(found)], document, drawing, rows=rows), form)
     if any(row.certificate is not None and not row.certificate.valid for row in found):
         raise typer.Exit(1)

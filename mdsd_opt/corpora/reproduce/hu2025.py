@@ -76,8 +76,8 @@ def run(
         (overview, by_temperature, by_number),
         _published(main, swept, num_drafts, counts),
         (
-            "Other models: the figures of the paper's tables belong to its model pairs and are not "
-            "repeated here.",
+            "No printed value of the paper is quoted, only sentences of its abstract: those of its "
+            "tables belong to its own pairs of models.",
             "Every temperature is applied to the same texts, those of the capture; the paper "
             "decodes anew at each temperature.",
         ),
