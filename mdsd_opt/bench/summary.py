@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -31,16 +32,6 @@ class Mean:
     low: float | None
     high: float | None
 
-    @classmethod
-    def of(cls, route: str, records: Sequence[Record], longest: float) -> Mean:
-        """Mean of the times of these records of a route."""
-        times = [(r.counted_ms if r.solved else r.limit_ms) or longest for r in records]
-        solved = sum(record.solved for record in records)
-        found = mean_interval(np.log(np.array(times) + SHIFT))
-        mean, low, high = (float(np.exp(x) - SHIFT) for x in (found.mean, found.low, found.high))
-        ends = (max(low, 0.0), high) if solved == len(records) > 1 else (None, None)
-        return cls(route, tuple(records), solved, mean, *ends)
-
     @property
     def total(self) -> int:
         """How many problems there were."""
@@ -52,9 +43,17 @@ def means(records: Sequence[Record]) -> list[Mean]:
     by_route: dict[str, list[Record]] = {}
     for record in records:
         by_route.setdefault(record.route, []).append(record)
-    times = [ms for r in records for ms in (r.counted_ms, r.limit_ms) if ms is not None]
-    longest = max(times, default=0.0)
-    return [Mean.of(route, rows, longest) for route, rows in by_route.items()]
+    known = [ms for r in records for ms in (r.counted_ms, r.limit_ms) if ms is not None]
+    longest = max(known, default=0.0)
+    found = []
+    for route, rows in by_route.items():
+        times = [(r.counted_ms if r.solved else r.limit_ms) or longest for r in rows]
+        solved = sum(record.solved for record in rows)
+        x = mean_interval(np.log(np.array(times) + SHIFT))
+        mean, low, high = (float(np.exp(end) - SHIFT) for end in (x.mean, x.low, x.high))
+        ends = (max(low, 0.0), high) if solved == len(rows) > 1 else (None, None)
+        found.append(Mean(route, tuple(rows), solved, mean, *ends))
+    return found
 
 
 def by_size(records: Iterable[Record]) -> dict[tuple[str, int, int], list[Record]]:
@@ -140,10 +139,11 @@ def _fits(records: Sequence[Record], axis: str) -> Iterable[Scaling]:
         sizes, times = np.array(points, dtype=float).T
         is_power = axis == "vocab_size"
         found = linregress(np.log(sizes) if is_power else sizes, np.log(times))
-        half = t.ppf(0.975, sizes.size - 2) * found.stderr
-        ends = found.slope + half * np.array([0.0, -1.0, 1.0])
-        rates = (ends if is_power else np.exp(ends)).tolist()
-        yield Scaling(done[least][0], "V" if is_power else "K", *rates, least, most, len(done))
+        half = float(t.ppf(0.975, sizes.size - 2) * found.stderr)
+        ends = (float(found.slope + x) for x in (0.0, -half, half))
+        rate, low, high = ends if is_power else map(math.exp, ends)
+        letter, first = "V" if is_power else "K", done[least][0]
+        yield Scaling(first, letter, rate, low, high, least, most, len(done))
 
 
 def compared(records: Sequence[Record]) -> list[Record]:

@@ -78,11 +78,15 @@ _TOLD = (
 )  # fmt: skip
 
 
+#: Headings of columns that are no numbers.
+_WORDS = ("route", "problem", "note", "else", "")
+
+
 def _table(title: str, rows: Sequence[dict[str, str]], **options: Any) -> Table:
     """Table of the rows, without the columns that are empty throughout."""
     told = [name for name in rows[0] if any(row[name] for row in rows)]
     lines = ([row[name] for name in told] for row in rows)
-    return make_table(title, told, lines, words=("route", "note", "else"), **options)
+    return make_table(title, told, lines, words=_WORDS, **options)
 
 
 def _each(records: Sequence[Record], name: str, between: str = ", ") -> str:
@@ -302,21 +306,16 @@ def _growth_sections(records: Sequence[Record]) -> list[Section]:
 
 def changes_table(changes: Sequence[Change]) -> Table:
     """Table of the measurements that two runs have in common, the worst first."""
-    rows = (
-        (
-            change.record.route,
-            change.record.problem,
-            f"{change.record.vocab_size:,}",
-            str(change.record.num_drafts),
-            f"{change.times_slower:.2f}{'*' if change.relative else ' '}",
-            "LESS EXACT" if change.worse_gap else "SLOWER" if change.is_regression else "",
-        )
+    rows = [
+        {
+            "route": change.record.route,
+            "problem": change.record.problem,
+            "V": f"{change.record.vocab_size:,}",
+            "K": str(change.record.num_drafts),
+            "x slower": f"{change.times_slower:.2f}{'*' if change.relative else ' '}",
+            "": "LESS EXACT" if change.worse_gap else "SLOWER" if change.is_regression else "",
+        }
         for change in changes
-    )
-    return make_table(
-        "against the earlier run",
-        ("route", "problem", "V", "K", "x slower", ""),
-        rows,
-        words=("route", "problem", ""),
-        caption="* against the rival in the same run; others by time alone",
-    )
+    ]
+    caption = "* against the rival in the same run; others by time alone"
+    return _table("against the earlier run", rows, caption=caption)
