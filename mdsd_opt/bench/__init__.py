@@ -3,9 +3,9 @@
 import lazy_loader
 
 __all__ = [
-    "FAMILIES", "LEFT_OUT", "SETS", "SUITE", "BenchReport", "Change", "Mean", "Outcome", "Place",
-    "Record", "Scaling", "changes", "load_report", "load_warning", "means", "performance_profile",
-    "run", "scaling",
+    "FAMILIES", "LEFT_OUT", "SETS", "SUITE", "BenchReport", "Change", "Mean", "Outcome", "Record",
+    "Scaling", "changes", "load_report", "load_warning", "means", "performance_profile", "run",
+    "scaling",
 ]  # fmt: skip
 
 __getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

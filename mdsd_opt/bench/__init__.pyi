@@ -4,7 +4,6 @@ from .report import (
     BenchReport as BenchReport, Change as Change, changes as changes, load_report as load_report,
     load_warning as load_warning,
 )
-from .solvers import route_of as route_of
 from .suite import LEFT_OUT as LEFT_OUT, SUITE as SUITE, not_installed as not_installed, run as run
 from .summary import (
     SHIFT as SHIFT, UNSOLVED as UNSOLVED, Mean as Mean, Scaling as Scaling, by_size as by_size,
