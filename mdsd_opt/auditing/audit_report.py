@@ -92,18 +92,14 @@ class AuditReport(Report):
         law, accepted = findings.law, findings.accepted
         own: dict[str, Any] = {
             "subject": subject,
-            "drafts_follow_law": findings.drafts_follow_law,
-            "drafts_p_value": findings.drafts_p_value,
             "acceptance_interval": accepted
             and statistics.rate_interval(*accepted, findings.options.confidence),
-            "tokens": findings.tokens,
             "num_cells": 0 if findings.sight is None else findings.sight.cells,
             "trial_bias": findings.hidden.detectable_bias,
         }
         if law is not None:
             own |= {
                 "law_proven_lossless": law.fits if law.num_checks is None else None,
-                "impossible_mass": law.impossible_mass,
                 "sampled_acceptance_rate": accepted.rate if accepted and accepted.trials else None,
                 "sampler_p_value": law.trials_p_value,
             }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from typing import Any, NamedTuple, TypeVar
 
 from mdsd_opt.auditing.sight import Hidden, Sight
@@ -32,6 +32,15 @@ from mdsd_opt.evidence import (
 )
 
 R = TypeVar("R", bound=Report)
+
+#: Fields of a report that are options of the audit.
+_RATES = ("false_alarm", "power", "detect", "confidence")
+
+
+def _alike(found: Any, kind: type[Report]) -> dict[str, Any]:
+    """Fields of a report of a kind that what was found has by the same name."""
+    names = (one.name for one in fields(kind))
+    return {name: getattr(found, name) for name in names if hasattr(found, name)}
 
 
 class AcceptedCount(NamedTuple):
@@ -171,35 +180,28 @@ class Findings:
         if law is not None and verdict_class == NOT_SETTLED:
             points_to = doubt_of(law.distance)
         hidden = Hidden(law.unseen) if law is not None and driven else self.hidden
-        facts: dict[str, Any] = {
-            "verdict_class": verdict_class,
-            "points_to": points_to,
-            "method": "sampling" if law is None else law.method,
-            "num_trials": self.num_trials,
-            "num_checks": None if law is None else law.num_checks,
-            "false_alarm": options.false_alarm,
-            "power": options.power,
-            "detect": options.detect,
-            "confidence": options.confidence,
-            "p_value": p_value,
-            "total_variation": self.distance[0] if law is None else law.distance,
-            "total_variation_interval": above_zero(interval, verdict_class),
-            "tolerance": None if law is None else law.tolerance,
-            "acceptance_rate": law.acceptance_rate if law else self.accepted and self.accepted.rate,
-            "optimal_acceptance_rate": self.optimum,
-            "accept_length": self.accept_length,
-            "optimal_accept_length": self.optimal_accept_length,
-            "checks": tuple(self.checks),
-            "violations": (*(v for log in logs for v in log.listed), *restarts),
-            "num_violations": sum(log.count for log in logs),
-            "edge_violations": tuple(self.edges[0].listed),
-            "num_edge_probes": self.edges[1],
-            "edge_mass": self._edge_mass(),
-            "coverage": self.coverage,
-            "cause": self.cause,
-            "example": self._example(verdict_class in CLEAN) if is_wrong else None,
-            "notes": self.notes,
-        }
+        rates: dict[str, Any] = {name: getattr(options, name) for name in _RATES}
+        sampled = {"method": "sampling", "acceptance_rate": self.accepted and self.accepted.rate}
+        facts = (
+            _alike(self, kind)
+            | rates
+            | (_alike(law, kind) if law else sampled)
+            | {
+                "verdict_class": verdict_class,
+                "points_to": points_to,
+                "p_value": p_value,
+                "total_variation": self.distance[0] if law is None else law.distance,
+                "total_variation_interval": above_zero(interval, verdict_class),
+                "optimal_acceptance_rate": self.optimum,
+                "checks": tuple(self.checks),
+                "violations": (*(v for log in logs for v in log.listed), *restarts),
+                "num_violations": sum(log.count for log in logs),
+                "edge_violations": tuple(self.edges[0].listed),
+                "num_edge_probes": self.edges[1],
+                "edge_mass": self._edge_mass(),
+                "example": self._example(verdict_class in CLEAN) if is_wrong else None,
+            }
+        )
         return kind(**facts | hidden._asdict() | own)
 
     @property

@@ -28,6 +28,7 @@ from mdsd_opt.evidence import (
     Violation,
     carried,
     found,
+    largest_edge,
 )
 
 
@@ -152,36 +153,35 @@ class PortfolioReport(Report):
                 if note.startswith(NOT_DRIVEN):
                     undriven.setdefault(note, []).append(one.law)
         reasons = (f"{note} (laws: {', '.join(laws)})" for note, laws in undriven.items())
-        worst = max(judged, key=_badness)
+        worst, reports = max(judged, key=_badness), [one.report for one in judged]
         parts = [one.report.coverage for one in judged if not one.certain]
         coverage = Coverage.mean([part for part in parts if part is not None])
         verdict_class = worst.verdict_class
         refused = any(one.report is None and not one.deliberate for one in tried)
         if verdict_class in (*CLEAN, EDGE) and (coverage.idle or refused):
             verdict_class = NOT_JUDGED
-        masses = [one.report.edge_mass for one in judged if one.report.edge_mass is not None]
-        checks = [x.report.num_checks for x in judged if x.report.num_checks is not None]
-        facts: dict[str, Any] = {
-            one.name: getattr(worst.report, one.name) for one in fields(Report)
-        }
-        facts |= Hidden.largest([one.report for one in judged])._asdict() | {
-            "tried": tuple(tried),
+        checks = [one.num_checks for one in reports if one.num_checks is not None]
+        facts = {one.name: getattr(worst.report, one.name) for one in fields(Report)}
+        facts |= Hidden.largest(reports)._asdict() | {
             "verdict_class": verdict_class,
-            "worst": worst,
-            "num_trials": sum(one.report.num_trials for one in judged),
+            "num_trials": sum(one.num_trials for one in reports),
             "num_checks": sum(checks) if checks else None,
-            "edge_mass": max(masses, default=None),
+            "edge_mass": largest_edge(reports),
             "coverage": coverage,
-            "longest_text": max(one.report.longest_text or 0 for one in judged) or None,
+            "longest_text": max(one.longest_text or 0 for one in reports) or None,
             "example": worst.example,
-            "acceptance_rate": judged[0].report.acceptance_rate,
-            "optimal_acceptance_rate": judged[0].report.optimal_acceptance_rate,
-            "largest_vocab_size": max(one.vocab_size for one in judged),
-            "drafts_from": drafts_from,
-            "seconds": time.perf_counter() - began,
+            "acceptance_rate": reports[0].acceptance_rate,
+            "optimal_acceptance_rate": reports[0].optimal_acceptance_rate,
             "notes": (*notes, *reasons),
         }
-        return cls(**facts)
+        return cls(
+            tried=tuple(tried),
+            worst=worst,
+            largest_vocab_size=max(one.vocab_size for one in judged),
+            drafts_from=drafts_from,
+            seconds=time.perf_counter() - began,
+            **facts,
+        )
 
     @property
     def judged(self) -> tuple[Tried, ...]:

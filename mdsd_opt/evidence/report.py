@@ -414,6 +414,12 @@ def above_zero(interval: Interval | None, verdict_class: str) -> Interval | None
     return None if verdict_class == LOSSY and interval and interval.low <= 0 else interval
 
 
+def largest_edge(reports: Iterable[Report]) -> float | None:
+    """Largest probability of what the target rules out, of several reports; None without any."""
+    masses = (report.edge_mass for report in reports)
+    return max((mass for mass in masses if mass is not None), default=None)
+
+
 def plain(value: Any) -> Any:
     """Value as a type that JSON knows."""
     if isinstance(value, Interval):

@@ -26,7 +26,7 @@ from mdsd_opt.base.registry import Registry
 from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.drafts import scheme_maker
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.evidence import ENGINE, Example, Judged, plain, worst_class
+from mdsd_opt.evidence import ENGINE, Example, Judged, largest_edge, plain, worst_class
 from mdsd_opt.problem import TransportProblem
 
 #: The target gives two tokens no mass; the test is whether one of them is ever accepted.
@@ -125,8 +125,7 @@ class EngineAudit(Judged):
     @property
     def edge_mass(self) -> float | None:
         """Upper bound of the probability of tokens the target rules out; None if none occurred."""
-        masses = [self.texts.edge_mass, self.zeros.edge_mass]
-        return max((mass for mass in masses if mass is not None), default=None)
+        return largest_edge((self.texts, self.zeros))
 
     def row(self) -> dict[str, Any]:
         """Fields for one line of a table."""
