@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from mdsd_opt.auditing.findings import Findings
 from mdsd_opt.auditing.standing import Standing as Standing
+from mdsd_opt.base.frames import Column
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import SINGLE, Report, all_wrong, detectable_bias, statistics, trials_needed
 from mdsd_opt.evidence import Check as Check
@@ -22,6 +23,12 @@ BIAS_LADDER = (0.1, 0.03, 0.01, 0.003, 0.001)
 
 #: Excess of a rate over a frontier that rounding and an unproven part of the frontier may cause.
 _ROUNDING = 2e-6
+
+
+def _ladder(report: AuditReport) -> dict[str, int]:
+    """Trials needed by size of a bias; none of them where no groups were compared."""
+    sizes = BIAS_LADDER if report.num_cells > 1 else ()
+    return {str(bias): report.trials_needed(bias) for bias in sizes}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +87,7 @@ class AuditReport(Report):
     standing: Standing | None = None
 
     kind: ClassVar = SINGLE
-    derived: ClassVar = Report.derived | {
-        "trials_needed": lambda report: {
-            str(bias): report.trials_needed(bias) for bias in BIAS_LADDER if report.num_cells > 1
-        }
-    }
+    derived: ClassVar = (*Report.derived, Column("trials_needed", of=_ladder))
 
     @classmethod
     def of(cls, findings: Findings, subject: str) -> AuditReport:

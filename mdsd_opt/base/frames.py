@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import importlib
 import io
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from string import Formatter
 from textwrap import fill
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from mdsd_opt.errors import MissingExtra
 
@@ -105,19 +106,44 @@ def data_frame(rows: Sequence[Mapping[Any, Any]], **options: Any) -> Any:
     return pandas.DataFrame(rows, **options)
 
 
-def document(result: Any, *names: str) -> dict[str, Any]:
-    """Fields of a result, ready for JSON: parts by their own documents, and NaN as None."""
-    return {name: _ready(getattr(result, name)) for name in names}
+class Result:
+    """A result that tells its `columns`, ready for JSON; all fields of a dataclass, without these.
+
+    A column has a key of its own, or is the name of a field or property; one that begins with *
+    stands for all that the part of that name tells.
+    """
+
+    __slots__ = ()
+    columns: ClassVar[Sequence[str | Column]] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Fields, ready for JSON; what is not known, or infinite, is None."""
+        told: dict[str, Any] = {}
+        for key in self.columns or (field.name for field in fields(self)):  # type: ignore[arg-type]
+            if isinstance(key, Column):
+                told[key.key] = plain(key.value(self))
+            elif key.startswith("*"):
+                told |= plain(getattr(self, key[1:])) or {}
+            else:
+                told[key] = plain(getattr(self, key))
+        return told
 
 
-def _ready(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Value ready for JSON: parts by what they tell, and what is not finite as None."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
+    if hasattr(value, "_asdict"):  # of a named tuple
+        value = value._asdict()
+    elif is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): _ready(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
-        return [_ready(item) for item in value]
-    return None if value != value else value
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    return value
 
 
 def flat(row: Mapping[str, Any], before: str = "") -> dict[str, Any]:

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import to_numpy, weighted_count
 from mdsd_opt.base.checked import check_confidence
+from mdsd_opt.base.frames import Result
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.batch import interval_ends
 from mdsd_opt.errors import InvalidInput, MdsdError, UnreadableFile
@@ -21,7 +22,7 @@ from mdsd_opt.formats import AcceptedCounts, Answer, in_stretches, read_answers,
 
 
 @dataclass(frozen=True, slots=True)
-class AcceptedRate:
+class AcceptedRate(Result):
     """Rate at which one of K drafts was accepted.
 
     Attributes
@@ -38,14 +39,7 @@ class AcceptedRate:
     num_steps: int
     num_tries: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields; missing interval ends are None."""
-        return {
-            "num_drafts": self.num_drafts,
-            **self.acceptance.to_dict(),
-            "num_steps": self.num_steps,
-            "num_tries": self.num_tries,
-        }
+    columns: ClassVar = ("num_drafts", "*acceptance", "num_steps", "num_tries")
 
 
 def accepted_rates(

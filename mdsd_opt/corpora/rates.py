@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.files.logits import LogitsSample
-from mdsd_opt.base.frames import data_frame
+from mdsd_opt.base.frames import Column, Result, data_frame
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.batch import acceptance_rates
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, checked_scheme
@@ -24,7 +24,7 @@ _LEAST_GAP = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class RateRow:
+class RateRow(Result):
     """Mean acceptance rate of one scheme at one K under one verifier.
 
     `gap_closed` is (this - rrs) / (optimal - rrs); None without these two or a gap between them.
@@ -37,6 +37,12 @@ class RateRow:
     bound: bool = False  # whether it is a lower bound of the acceptance rate
     gap_closed: float | None = None
     quantiles: Mapping[str, float] | None = None  # over positions, as {"q05": 0.31, "q50": 0.97}
+
+    columns: ClassVar = (
+        "scheme", "num_drafts", "verifier", "*acceptance", "tokens_per_call", "bound", "estimated",
+        Column("gap_closed_percent", of=lambda row: row.gap_closed and 100.0 * row.gap_closed),
+        "*quantiles",
+    )  # fmt: skip
 
     @property
     def estimated(self) -> bool:
@@ -61,20 +67,6 @@ class RateRow:
             MeanInterval(mean, low, high, fields["num_groups"]), bool(fields.get("bound")),
             None if closed is None else closed / 100.0,
         )  # fmt: skip
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields; missing interval ends are None."""
-        return {
-            "scheme": self.scheme,
-            "num_drafts": self.num_drafts,
-            "verifier": self.verifier,
-            **self.acceptance.to_dict(),
-            "tokens_per_call": self.tokens_per_call,
-            "bound": self.bound,
-            "estimated": self.estimated,
-            "gap_closed_percent": None if self.gap_closed is None else 100.0 * self.gap_closed,
-            **(self.quantiles or {}),
-        }
 
 
 class RateRows(list[RateRow]):

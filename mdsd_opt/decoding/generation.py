@@ -8,10 +8,11 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 from mdsd_opt.base.array_types import Text
 from mdsd_opt.base.checked import check_function, check_truth, checked_integer, of_kind
+from mdsd_opt.base.frames import Column, Result
 from mdsd_opt.base.sampling import Sampling, SamplingKeywords
 from mdsd_opt.base.seeds import Rng, drawn_seed, generator_of
 from mdsd_opt.decoding.draft_objects import FeatureFeed
@@ -47,7 +48,7 @@ class ContextEnds(UserWarning):
 
 
 @dataclass(frozen=True, slots=True)
-class Metrics:
+class Metrics(Result):
     """Counts and times of some steps of decoding.
 
     Attributes
@@ -82,6 +83,14 @@ class Metrics:
     verify_seconds: float = 0.0
     kl: float = 0.0
     tv: float = 0.0
+
+    columns: ClassVar = (
+        "num_steps", "num_tokens", "num_accepted", "num_passed", "num_hits", "num_drafted",
+        "draft_seconds", "target_seconds", "verify_seconds", "kl", "tv",
+        "first_token_acceptance_rate", "accept_length", "accepted_per_step", "seconds_per_token",
+        "verify_share", "kl_per_token", "tv_per_token",
+        Column("acceptance_rate", of=lambda x: x.first_token_acceptance_rate),  # its old name
+    )  # fmt: skip
 
     @property
     def first_token_acceptance_rate(self) -> float:
@@ -124,14 +133,6 @@ class Metrics:
 
     def __sub__(self, other: Metrics) -> Metrics:
         return Metrics(*(getattr(self, name) - getattr(other, name) for name in self.__slots__))
-
-    def to_dict(self) -> dict[str, float | int | None]:
-        """JSON-ready counts, and the rates that follow from them."""
-        derived = ("first_token_acceptance_rate", "accept_length", "accepted_per_step",
-                   "seconds_per_token", "verify_share", "kl_per_token", "tv_per_token")  # fmt: skip
-        values = {name: getattr(self, name) for name in (*self.__slots__, *derived)}
-        values["acceptance_rate"] = values["first_token_acceptance_rate"]  # its old name
-        return {name: None if value != value else value for name, value in values.items()}
 
 
 @dataclass(frozen=True, slots=True)

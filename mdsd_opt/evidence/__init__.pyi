@@ -15,7 +15,7 @@ from .report import (
     ACCEPTANCE_WEIGHT as ACCEPTANCE_WEIGHT, ANY as ANY, NOT_DRIVEN as NOT_DRIVEN, Check as Check,
     Coverage as Coverage, Example as Example, Interval as Interval, Judged as Judged,
     Level as Level, Report as Report, TokenDeviation as TokenDeviation, Violation as Violation,
-    above_zero as above_zero, largest_edge as largest_edge, plain as plain, pointed as pointed,
+    above_zero as above_zero, largest_edge as largest_edge, pointed as pointed,
 )
 from .sentences import (
     ENGINE as ENGINE, FACTS as FACTS, LARGEST_Z as LARGEST_Z, LAWS as LAWS,

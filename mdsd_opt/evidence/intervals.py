@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import weighted_count
 from mdsd_opt.base.checked import check_confidence
+from mdsd_opt.base.frames import Result
 
 #: Degrees of freedom up to which Student's quantile is summed here.
 _FEW_DEGREES = 200
@@ -20,7 +21,7 @@ _SHOWN = 1e-4
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class MeanInterval:
+class MeanInterval(Result):
     """A mean and its confidence interval; NaN ends where one group gives no interval.
 
     Sorted by the mean.
@@ -53,9 +54,6 @@ class MeanInterval:
             return f"{self.mean:.4f} ± {width:.4f}"
         low, high = math.floor(100 * self.low) / 100, math.ceil(100 * self.high) / 100
         return f"{self.mean:.4f} [{low:.2f}, {high:.2f}]"
-
-    def to_dict(self) -> dict[str, float | int | None]:
-        return {name: None if value != value else value for name, value in asdict(self).items()}
 
 
 def mean_interval(

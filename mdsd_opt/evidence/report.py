@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from itertools import zip_longest
 from typing import Any, ClassVar, NamedTuple
 
-from mdsd_opt.base.frames import Words
+from mdsd_opt.base.frames import Column, Result, Words
 from mdsd_opt.evidence.sentences import FACTS, PARTS, p_text, sentence
 from mdsd_opt.evidence.verdicts import CLEAN, HIDDEN_AT_MOST, LOSSY, Bar
 
@@ -209,7 +208,7 @@ class Coverage:
         )
 
 
-class Judged:
+class Judged(Result):
     """What is judged: its verdict, and what it and the facts say in words.
 
     A class says of what `kind` its subject is, by which `sentences` has its verdicts and lines.
@@ -377,11 +376,9 @@ class Report(Judged):
     cause: str = ""
     example: Example | None = None
     notes: tuple[str, ...] = ()
-    derived: ClassVar[dict[str, Callable[[Any], Any]]] = {
-        "lossless": lambda report: report.lossless,
-        "answer": lambda report: report.answer(),
-        "verdict": lambda report: report.verdict,
-    }
+    derived: ClassVar[tuple[str | Column, ...]] = (
+        "lossless", Column("answer", of=lambda report: report.answer()), "verdict",
+    )  # fmt: skip
 
     def answer(self, detect: float | None = None, tolerate_edge: float = 1e-12) -> str:
         """Whether the audit is passed, in a word: the one of terminals, pages and JUnit's files.
@@ -393,10 +390,10 @@ class Report(Judged):
         """
         return Bar(self.detect if detect is None else detect, tolerate_edge).answer(self)
 
-    def to_dict(self) -> dict[str, Any]:
-        """All fields as types that JSON knows (an infinite number becomes None)."""
-        derived = {name: of(self) for name, of in self.derived.items()}
-        return {**plain(self), **derived}
+    @property
+    def columns(self) -> tuple[str | Column, ...]:  # type: ignore[override]
+        """What is told: all fields, and what follows from them."""
+        return (*(field.name for field in fields(self)), *self.derived)
 
 
 def pointed(checks: Iterable[Check], interval: Interval | None) -> str:
@@ -418,16 +415,3 @@ def largest_edge(reports: Iterable[Report]) -> float | None:
     """Largest probability of what the target rules out, of several reports; None without any."""
     masses = (report.edge_mass for report in reports)
     return max((mass for mass in masses if mass is not None), default=None)
-
-
-def plain(value: Any) -> Any:
-    """Value as a type that JSON knows."""
-    if isinstance(value, Interval):
-        return {"low": plain(value.low), "high": plain(value.high)}
-    if isinstance(value, tuple):
-        return [plain(item) for item in value]
-    if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    return value

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
 from mdsd_opt.base.checked import checked_integer, checked_names
 from mdsd_opt.base.files.logits import LogitsSample
-from mdsd_opt.base.frames import document
+from mdsd_opt.base.frames import Column, Result
 from mdsd_opt.base.keywords import by_place
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.drafts import title_of
@@ -50,7 +50,7 @@ _ONE = "one draft"
 
 
 @dataclass(frozen=True, slots=True)
-class Option(PricedOption):
+class Option(PricedOption, Result):
     """One way to decode, with its forecast accepted drafts, step time and speed-up.
 
     Attributes
@@ -66,6 +66,13 @@ class Option(PricedOption):
     scheme: str
     tree: Topology | None
     accepted: float
+
+    columns: ClassVar = (
+        "scheme", Column("tree", of=lambda option: option.tree and option.tree.name),
+        Column("num_drafts", of=lambda option: option.tree.num_nodes if option.tree else 0),
+        Column("depth", of=lambda option: option.tree.depth if option.tree else 0),
+        "accepted", "step_ms", "tokens_per_second", "speedup",
+    )  # fmt: skip
 
     @property
     def cells(self) -> tuple[str, str, str]:
@@ -91,18 +98,9 @@ class Option(PricedOption):
             return f"{drafts}, one after another"
         return f"{drafts} in {len(levels)} levels: {', '.join(map(str, levels))}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Fields, ready for JSON."""
-        size = (0, 0) if self.tree is None else (self.tree.num_nodes, self.tree.depth)
-        return {
-            "scheme": self.scheme, "tree": self.tree and self.tree.name,
-            "num_drafts": size[0], "depth": size[1],
-            **document(self, "accepted", "step_ms", "tokens_per_second", "speedup"),
-        }  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
-class BatchPoint:
+class BatchPoint(Result):
     """Speed-ups over plain decoding of the best chain of single drafts and of the best tree."""
 
     batch_size: int
@@ -110,10 +108,6 @@ class BatchPoint:
     tree: float
     tree_name: str
     scheme: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Fields, ready for JSON."""
-        return document(self, *self.__slots__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +159,20 @@ class Advice(Recommendation):
     batches: tuple[BatchPoint, ...]
     costs: StepCosts
     notes: tuple[str, ...]
+
+    columns: ClassVar = (
+        "scheme", "num_drafts", "tokens_per_step", "tokens_per_second", "speedup",
+        "speedup_over_single", "worth_it", "single_acceptance", "break_even_acceptance",
+        "crossover", "sentence",
+        Column("speedup_interval", of=lambda advice: _known(advice.speedup_interval)),
+        Column("speedup_over_single_interval",
+            of=lambda advice: _known(advice.speedup_over_single_interval)),
+        Column("tree", of=lambda advice: advice.tree.name),
+        Column("nodes", of=lambda advice: [
+            {"place": place, "num_drafts": n} for place, n in sorted(advice.tree.num_drafts.items())
+        ]),
+        "costs", "rows", "batches", "notes",
+    )  # fmt: skip
 
     @property
     def scheme(self) -> str:
@@ -230,22 +238,6 @@ class Advice(Recommendation):
             f"Not worth it: the best there is, {best}, is {self.best.times}; {even}, and "
             f"{self.single_acceptance:.2f} is what it has."
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Fields, ready for JSON; missing interval ends are None."""
-        nodes = sorted(self.tree.num_drafts.items())
-        return {
-            **document(
-                self, "scheme", "num_drafts", "tokens_per_step", "tokens_per_second", "speedup",
-                "speedup_over_single", "worth_it", "single_acceptance", "break_even_acceptance",
-                "crossover", "sentence",
-            ),
-            "speedup_interval": _known(self.speedup_interval),
-            "speedup_over_single_interval": _known(self.speedup_over_single_interval),
-            "tree": self.tree.name,
-            "nodes": [{"place": [*place], "num_drafts": count} for place, count in nodes],
-            **document(self, "costs", "rows", "batches", "notes"),
-        }  # fmt: skip
 
 
 def scheme_title(scheme: str) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import ClassVar
 
-from mdsd_opt.base.frames import document
 from mdsd_opt.evidence import MeanInterval, interval_note
 from mdsd_opt.formats import AcceptedCounts, with_groups
 from mdsd_opt.planning.costs import StepCosts
@@ -86,6 +85,11 @@ class CountAdvice(Recommendation, OldWord):
     of_costs: str = ""
     measured: MeanInterval | None = None
 
+    columns: ClassVar = (
+        "best", "worth_it", "depth", "sentence", "settled_by", "wanted", "counts", "costs", "rows",
+        "policies", "lengths_by_batch", "notes", "measured", "better_verifier", "contradiction",
+    )  # fmt: skip
+
     @property
     def contradiction(self) -> str:
         """What the run tells of its time against what the costs say, in words, or ""."""
@@ -109,14 +113,6 @@ class CountAdvice(Recommendation, OldWord):
         if self.worth_it is False:
             return 0
         return self.counts.longest if self.best.kind == "as run" else int(self.best.depth)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Fields, ready for JSON; missing interval ends are None."""
-        return document(
-            self, "best", "worth_it", "depth", "sentence", "settled_by", "wanted", "counts",
-            "costs", "rows", "policies", "lengths_by_batch", "notes", "measured",
-            "better_verifier", "contradiction",
-        )  # fmt: skip
 
     def is_counted(self, row: CountOption) -> bool:
         """Whether what a row accepts was counted, not forecast."""

@@ -13,12 +13,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Floats
-from mdsd_opt.base.frames import document
+from mdsd_opt.base.frames import Result
 from mdsd_opt.evidence import MeanInterval, groups_alike, students_quantile
 from mdsd_opt.formats import AcceptedCounts, in_stretches, with_groups
 from mdsd_opt.planning.costs import StepCosts
@@ -74,7 +74,7 @@ def _warn_of_old_word() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class CountOption(PricedOption, OldWord):
+class CountOption(PricedOption, OldWord, Result):
     """A chain of drafts, with its accepted drafts, step time and speed-up.
 
     Attributes
@@ -95,6 +95,11 @@ class CountOption(PricedOption, OldWord):
     kind: str
     accepted: MeanInterval
     by_assumption: dict[str, float]
+
+    columns: ClassVar = (
+        "name", "kind", "depth", "accepted", "step_ms", "tokens_per_second", "speedup",
+        "by_assumption",
+    )  # fmt: skip
 
     @classmethod
     def chain(
@@ -126,11 +131,6 @@ class CountOption(PricedOption, OldWord):
         """First cells of a table: drafts, accepted and their interval."""
         ends = ends_shown(self.accepted.low, self.accepted.high).strip()
         return self.name, f"{self.accepted.mean:.3f}", ends
-
-    def to_dict(self) -> dict[str, Any]:
-        """Fields, ready for JSON; unknown ones are None."""
-        names = ("name", "kind", "depth", "accepted", "step_ms", "tokens_per_second", "speedup")
-        return document(self, *names, "by_assumption")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.checked import check_truth, checked_names
-from mdsd_opt.base.frames import document
+from mdsd_opt.base.frames import Column, Result
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts import (
@@ -76,13 +76,11 @@ class SchemeRate(Rated):
     scheme: str
     gap: float = 0.0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Fields, ready for JSON."""
-        return {"scheme": self.scheme, **self.means, "gap": self.gap}
+    columns: ClassVar = ("scheme", "*acceptance", "behind", "gap")
 
 
 @dataclass(frozen=True, slots=True)
-class SchemeComparison:
+class SchemeComparison(Result):
     """Draft schemes in order of their optimal acceptance rates, the best first.
 
     Attributes
@@ -104,12 +102,10 @@ class SchemeComparison:
     left_out: tuple[str, ...]
     inclusion: MeanInterval | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Fields, ready for JSON."""
-        return {
-            **document(self, "num_drafts", "num_positions", "rates", "left_out"),
-            "inclusion_bound": self.inclusion and self.inclusion.to_dict(),
-        }
+    columns: ClassVar = (
+        "num_drafts", "num_positions", "rates", "left_out",
+        Column("inclusion_bound", of=lambda compared: compared.inclusion),
+    )  # fmt: skip
 
     @property
     def inclusion_note(self) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.checked import check_truth, checked_integer, checked_names, of_kind
-from mdsd_opt.base.frames import document
+from mdsd_opt.base.frames import Result
 from mdsd_opt.base.logits import Logits, LogitsKeywords
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
@@ -44,13 +44,11 @@ class DraftRate(Rated):
     draft: str
     num_drafts: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """Fields, ready for JSON."""
-        return {"draft": self.draft, "num_drafts": self.num_drafts, **self.means}
+    columns: ClassVar = ("draft", "num_drafts", "*acceptance", "behind")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DraftComparison:
+class DraftComparison(Result):
     """Drafts of one target at the same positions.
 
     Attributes
@@ -67,6 +65,10 @@ class DraftComparison:
     num_positions: int
     rates: tuple[DraftRate, ...]
     advice: dict[str, Advice] = field(default_factory=dict)
+
+    columns: ClassVar = (
+        "scheme", "num_positions", "rates", "best", "fastest", "by_batch", "advice",
+    )  # fmt: skip
 
     @property
     def best(self) -> dict[int, str]:
@@ -113,11 +115,6 @@ class DraftComparison:
         if self.fastest is not None:
             sentences.append(f"Fastest: {self.fastest}. {self.advice[self.fastest].sentence}")
         return sentences
-
-    def to_dict(self) -> dict[str, Any]:
-        """Fields, ready for JSON."""
-        names = ("scheme", "num_positions", "rates", "best", "fastest", "by_batch", "advice")
-        return document(self, *names)
 
     def __str__(self) -> str:
         """Table of at most 80 columns, with the sentences below."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.checked import check_confidence, checked_integer, floats, of_kind
+from mdsd_opt.base.frames import Column, Result
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.drafts import checked_scheme
@@ -44,13 +45,13 @@ class FilterRate(Rated):
 
     sampling: Sampling
 
-    def to_dict(self) -> dict[str, Any]:
-        """Fields, ready for JSON."""
-        return {"draft_sampling": asdict(self.sampling), **self.means}
+    columns: ClassVar = (
+        Column("draft_sampling", of=lambda rate: rate.sampling), "*acceptance", "behind",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class BestFilter:
+class BestFilter(Result):
     """Tried settings of a draft, the best first; of equal ones the simplest.
 
     Attributes
@@ -68,6 +69,8 @@ class BestFilter:
     target: Sampling
     num_positions: int
     rates: tuple[FilterRate, ...]
+
+    columns: ClassVar = ("scheme", "num_drafts", "target", "num_positions", "rates")
 
     @property
     def sampling(self) -> Sampling:
@@ -91,13 +94,6 @@ class BestFilter:
             if row.sampling == sampling:
                 return row
         raise InvalidInput(f"{sampling} was not tried")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Fields, ready for JSON."""
-        return {
-            "scheme": self.scheme, "num_drafts": self.num_drafts, "target": asdict(self.target),
-            "num_positions": self.num_positions, "rates": [row.to_dict() for row in self.rates],
-        }  # fmt: skip
 
     def __str__(self) -> str:
         """Table of at most 80 columns: the best setting beside the target's and none."""

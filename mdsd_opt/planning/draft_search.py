@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers
 from mdsd_opt.base.files.logits import LogitsSample
+from mdsd_opt.base.frames import Result
 from mdsd_opt.base.logits import Logits
 from mdsd_opt.base.long_runs import available_threads, map_rows, progress_bar, threaded
 from mdsd_opt.base.sampling import Sampling, bad_row_error
@@ -37,7 +38,7 @@ _TINY = np.finfo(float).smallest_subnormal
 
 
 @dataclass(frozen=True, slots=True)
-class Rated:
+class Rated(Result):
     """A way to draft with its optimal acceptance rate.
 
     Attributes
@@ -50,11 +51,6 @@ class Rated:
 
     acceptance: MeanInterval
     behind: MeanInterval
-
-    @property
-    def means(self) -> dict[str, Any]:
-        """Both means, ready for JSON."""
-        return {**self.acceptance.to_dict(), "behind": self.behind.to_dict()}
 
 
 def ranking(title: str, rows: Iterable[tuple[str, Rated]], best: Rated) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Text
 from mdsd_opt.base.files.logits import LogitsSample
+from mdsd_opt.base.frames import Column, Result
 from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.corpora import RatesConfig
 from mdsd_opt.decoding import Metrics, Topology, generate_steps, k_ary, tree_logits, warm_up
@@ -36,20 +37,16 @@ Steps = list[list[Metrics]]
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class Term(Result):
     """One term of the forecast of a step, beside its observed value."""
 
     name: str
     forecast: float
     observed: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Fields, ready for JSON."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class ModelAdvice:
+class ModelAdvice(Result):
     """Advice by measured costs, and the result of one call of decoding with its tree.
 
     Attributes
@@ -66,6 +63,11 @@ class ModelAdvice:
     advice: Advice
     terms: tuple[Term, ...]
     num_steps: int
+
+    columns: ClassVar = (
+        "*advice", Column("tried_out", of=lambda advice: advice.terms), "num_steps",
+        Column("tried_out_sentence", of=lambda advice: advice.sentence),
+    )  # fmt: skip
 
     @property
     def sentence(self) -> str:
@@ -90,11 +92,6 @@ class ModelAdvice:
             return abs(term.observed / term.forecast - 1.0)
         whole = sum(x.forecast for x in self.terms[2:])
         return abs(term.observed - term.forecast) / whole
-
-    def to_dict(self) -> dict[str, Any]:
-        """Fields, ready for JSON."""
-        tried = {"tried_out": [term.to_dict() for term in self.terms], "num_steps": self.num_steps}
-        return {**self.advice.to_dict(), **tried, "tried_out_sentence": self.sentence}
 
 
 def advise_models(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from mdsd_opt.base.frames import data_frame, flat
+from mdsd_opt.base.frames import Result, data_frame, flat
 from mdsd_opt.evidence import MeanInterval
 from mdsd_opt.planning.costs import StepCosts
 
@@ -71,7 +71,7 @@ class PricedOption:
         )
 
 
-class Recommendation:
+class Recommendation(Result):
     """The best of several options, with `rows` of all of them, the fastest first."""
 
     __slots__ = ()

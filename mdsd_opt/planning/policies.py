@@ -8,11 +8,11 @@ draft that is thrown away because of which token was drawn changes the law of th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mdsd_opt.base.frames import Result
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.planning.costs import StepCosts
 from mdsd_opt.planning.count_forecasts import CountOption
@@ -27,7 +27,7 @@ _HIGH = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Result):
     """A way to choose the number of drafts of a step.
 
     Attributes
@@ -45,10 +45,6 @@ class Policy:
     rule: str
     thresholds: dict[str, float]
     lossless: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Fields, ready for JSON."""
-        return asdict(self)
 
 
 def lengths_by_batch(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import ClassVar
 
 from mdsd_opt.evidence import TOKENS, Interval, Report, power_of_ten
@@ -129,9 +128,7 @@ class ServerReport(Report):
     requests: int = 0
 
     kind: ClassVar = TOKENS
-    derived: ClassVar = Report.derived | {
-        name: attrgetter(name) for name in ("tokens", "log10_e", "left_on_the_table")
-    }
+    derived: ClassVar = (*Report.derived, "tokens", "log10_e", "left_on_the_table")
 
     @property
     def tokens(self) -> int:

@@ -21,12 +21,13 @@ from mdsd_opt.auditing.trees import TableModel, TreeAuditReport, audit_tree
 from mdsd_opt.auditing.verifier_audit import audit
 from mdsd_opt.base.checked import of_kind
 from mdsd_opt.base.foreign import foreign
+from mdsd_opt.base.frames import plain
 from mdsd_opt.base.keywords import renamed
 from mdsd_opt.base.registry import Registry
 from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.drafts import scheme_maker
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.evidence import ENGINE, Example, Judged, largest_edge, plain, worst_class
+from mdsd_opt.evidence import ENGINE, Example, Judged, largest_edge, worst_class
 from mdsd_opt.problem import TransportProblem
 
 #: The target gives two tokens no mass; the test is whether one of them is ever accepted.

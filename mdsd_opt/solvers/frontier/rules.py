@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats, Vector
 from mdsd_opt.base.distributions import Distribution
+from mdsd_opt.base.frames import Result
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem, running_sums
 from mdsd_opt.solvers.frontier.chains import frontier_of
@@ -204,7 +204,7 @@ NAMED_RULES: dict[str, LossyRule] = {
 
 
 @dataclass(frozen=True, slots=True)
-class FrontierPoint:
+class FrontierPoint(Result):
     """Means over positions at which one more unit of acceptance costs `slope` nats."""
 
     num_drafts: int
@@ -213,12 +213,9 @@ class FrontierPoint:
     tv: float
     kl: float
 
-    def to_dict(self) -> dict[str, Any]:
-        return _finite(asdict(self))
-
 
 @dataclass(frozen=True, slots=True)
-class RulePoint:
+class RulePoint(Result):
     """Means over positions for a rule for one draft, beside the closest laws.
 
     Those that spend the rule's KL at each position reach `best_acceptance_rate`; those that accept
@@ -231,9 +228,6 @@ class RulePoint:
     kl: float
     best_acceptance_rate: float
     least_kl: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return _finite(asdict(self))
 
 
 def survey_frontier(
@@ -271,8 +265,3 @@ def survey_rules(
             measured = (outcome.acceptance_rate, outcome.distances.tv, outcome.distances.kl)
             means[n] += np.array([*measured, best, costs.cost("kl", rate)]) / len(problems)
     return [RulePoint(name, *row) for name, row in zip(rules, means.tolist(), strict=True)]
-
-
-def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    """Row for JSON, with None for infinite values."""
-    return {name: None if value in (np.inf, -np.inf) else value for name, value in row.items()}
