@@ -48,7 +48,7 @@ class StepTree:
         for node, parent in enumerate(nodes.tolist(), start=1):
             self.children[parent].append(node)
             levels.append(levels[parent] + 1)
-        self.depth = max(levels)
+        self.depth, self.is_chain = max(levels), max(map(len, self.children)) == 1
 
     def drafts_after(self, node: int, drafts: Tokens) -> Tokens:
         """Columns of the drafts (..., M) that were drawn after a node; empty if none are known."""

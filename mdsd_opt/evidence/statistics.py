@@ -211,17 +211,12 @@ def _of_windows(signs: Vector, rng: np.random.Generator) -> float:
     return min([1.0, *(len(p_values) * x for x in p_values)])
 
 
-def poisson_binomial_bound(hits: int, probabilities: Vector) -> float:
-    r"""Two-sided Chernoff bound for a sum of independent Bernoulli variables.
+def one_sided_bound(hits: int, probabilities: Vector) -> float:
+    r"""Chernoff bound of a sum of Bernoulli variables, on the side of the mean where `hits` lies.
 
     :math:`\Pr(S \ge s) \le \min_{\theta \ge 0} e^{-\theta s} \prod_n (1 - p_n + p_n e^\theta)`, and
     the same for the lower tail.
     """
-    return min(1.0, 2.0 * one_sided_bound(hits, probabilities))
-
-
-def one_sided_bound(hits: int, probabilities: Vector) -> float:
-    """Chernoff bound for the tail on the side of the mean where `hits` lies."""
     certain = int((probabilities >= 1).sum())
     p = probabilities[(probabilities > 0) & (probabilities < 1)]
     hits -= certain

@@ -1,5 +1,8 @@
 from .connection import Connection as Connection, Refused as Refused
 from .laws import Law as Law
-from .report import BetsOutcome as BetsOutcome, ServerReport as ServerReport
+from .report import BETS as BETS, BetsOutcome as BetsOutcome, ServerReport as ServerReport
 from .server_audit import audit_server as audit_server
 from .token_audit import audit_tokens as audit_tokens
+from .wealth import (
+    NUM_BETS as NUM_BETS, Bets as Bets, Shown as Shown, detectable_distance as detectable_distance,
+)

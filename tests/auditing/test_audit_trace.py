@@ -153,8 +153,27 @@ def test_tokens_that_repeat_with_the_right_law_are_found() -> None:
     tokens = (np.cumsum(p, axis=1) < uniforms[:, None]).sum(axis=1)
     report = mo.audit_trace(p, None, np.zeros((STEPS, 0), int), tokens)
     assert not report.clean
-    succession = next(check for check in report.checks if check.name == "succession")
-    assert succession.p_value < 1e-50
+    found = {check.name: check.p_value for check in report.checks}
+    assert found["after the last place"] < 1e-50
+    assert found["succession"] < 1e-30
+
+
+def test_the_tail_of_a_wide_law_is_seen() -> None:
+    """All but 1,024 of the tokens are bet on in groups: there alone mass is moved towards q."""
+    rng = np.random.default_rng(0)
+    p = np.exp(rng.normal(size=(300, 6_000)))
+    q = p * np.exp(rng.normal(size=p.shape))
+    p, q = (law / law.sum(axis=1, keepdims=True) for law in (p, q))
+    tail = p <= np.partition(p, -1_024, axis=1)[:, -1_024, None]
+    moved = q * tail
+    moved *= (p * tail).sum(axis=1, keepdims=True) / moved.sum(axis=1, keepdims=True)
+    shown = np.where(tail, moved, p)
+    right, wrong, drafts = (
+        (np.cumsum(law, axis=1) < rng.random((300, 1))).sum(axis=1) for law in (p, shown, q)
+    )
+    report = mo.audit_trace(p, q, drafts[:, None], right)
+    assert report.faultless, report.verdict
+    assert mo.audit_trace(p, q, drafts[:, None], wrong).verdict_class == "lossy"
 
 
 def test_false_alarms_come_as_rarely_as_stated() -> None:
