@@ -30,7 +30,7 @@ from tree_rules import append, read
 from mdsd_opt.base.sampling import softmax
 from mdsd_opt.batch import acceptance_rates
 from mdsd_opt.decoding import Topology, best_first, by_position, get_rule, grow
-from mdsd_opt.decoding.models.caches import cache_name, cache_of
+from mdsd_opt.decoding.models.passes import cache_name, cache_of
 from mdsd_opt.evidence.intervals import mean_interval
 
 Array = np.ndarray

@@ -11,7 +11,7 @@ from .generation import (
 from .growth import grow_by_acceptance as grow_by_acceptance, informed as informed
 from .huggingface import custom_generate as custom_generate
 from .language_models import PromptLookup as PromptLookup, tree_logits as tree_logits
-from .models.caches import cache_name as cache_name, cache_of as cache_of
+from .models.passes import cache_name as cache_name, cache_of as cache_of
 from .models.loading import (
     LoadedModel as LoadedModel, load_model as load_model,
     require_same_vocabulary as require_same_vocabulary,

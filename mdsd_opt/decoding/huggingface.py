@@ -15,7 +15,7 @@ import numpy as np
 from mdsd_opt.base.array_types import Text
 from mdsd_opt.decoding.draft_objects import spread, token_ids_of
 from mdsd_opt.decoding.generation import Metrics, generate_steps, require_room
-from mdsd_opt.decoding.models.caches import CACHE_NAMES, cache_of, holds_text
+from mdsd_opt.decoding.models.passes import CACHE_NAMES, cache_of, holds_text
 from mdsd_opt.drafts import SchemeMaker
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees import Tree, TreeRule, known, on_device, token_ids

@@ -3,7 +3,7 @@ from .certificate import (
     read_solution as read_solution,
 )
 from .files import load_problem as load_problem, save_problem as save_problem
-from .inclusion_bound import inclusion_bound as inclusion_bound
+from .lower_bounds import inclusion_bound as inclusion_bound
 from .lower_bounds import (
     BoxCover as BoxCover, OrderMixture as OrderMixture, TileBound as TileBound,
     tile_bound as tile_bound,

@@ -1,5 +1,5 @@
 from .device_laws.laws import BinnedDrafts as BinnedDrafts, BinnedLaw as BinnedLaw
-from .device_laws.tables import (
+from .device_laws.laws import (
     bin_tables as bin_tables, bins_on_device as bins_on_device,
     undrafted_table as undrafted_table,
 )
@@ -8,7 +8,7 @@ from .device_laws.transfers import (
     PromisedToken as PromisedToken, known as known, on_device as on_device,
     token_ids as token_ids,
 )
-from .device_laws.weights import integer_weights as integer_weights, probabilities as probabilities
+from .device_laws.laws import integer_weights as integer_weights, probabilities as probabilities
 from .draft_tree import (
     DraftModel as DraftModel, Node as Node, draw_level as draw_level,
     drawn as drawn, grow as grow, hang as hang, set_targets as set_targets, settle as settle,

@@ -12,12 +12,12 @@ from .optimal.acceptance_rule_kernels import (
     block_around as block_around, death_levels as death_levels, fill_side as fill_side,
     spans_of_blocks as spans_of_blocks,
 )
-from .optimal.bin_plan import (
+from .optimal.binned import (
     BinMarginal as BinMarginal, BinPlan as BinPlan, bin_marginal as bin_marginal,
 )
 from .optimal.binned import BinnedPlan as BinnedPlan
 from .optimal.grouped_plan import GroupedPlan as GroupedPlan
-from .optimal.sorted_plan import SortedPlan as SortedPlan
+from .optimal.grouped_plan import SortedPlan as SortedPlan
 from .registry import (
     batch_verifiers as batch_verifiers, get as get, names as names, register as register,
 )

@@ -12,7 +12,7 @@ from support.selection_law import selection_law
 import mdsd_opt as mo
 from mdsd_opt import verifiers
 from mdsd_opt.verifiers import Uniforms
-from mdsd_opt.verifiers.optimal.sorted_plan import plan_of
+from mdsd_opt.verifiers.optimal.grouped_plan import plan_of
 
 VOCAB_SIZE = 131_072
 NUM_TRIALS = 200_000

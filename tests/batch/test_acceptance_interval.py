@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from support import oracles
 
 import mdsd_opt as mo
-from mdsd_opt.batch.listed_tokens import Listed
+from mdsd_opt.batch.top_logprobs import Listed
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName, UnsupportedScheme
 
 SCHEMES = ("with_replacement", "without_replacement")

@@ -27,7 +27,7 @@ from mdsd_opt.decoding import (
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.problem import Status
 from mdsd_opt.trees import hang, valued
-from mdsd_opt.trees.text_tree import RandomTrees, TextTree
+from mdsd_opt.trees.optimum import RandomTrees, TextTree
 
 ANY_TREE = ("traversal", "traversal_hull", "level_sequential")
 UNEVEN = Topology({(): 2, (0,): 2, (1,): 1, (1, 0): 1}, "merged, uneven", merges=True)

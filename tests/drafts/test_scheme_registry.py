@@ -185,7 +185,7 @@ from mdsd_opt.batch import verify_batch
 from mdsd_opt.decoding import generate
 from mdsd_opt.drafts.by_name import title_of
 from mdsd_opt.solvers.frontier import relaxed_rows
-from mdsd_opt.verifiers.optimal.sorted_plan import plan_of
+from mdsd_opt.verifiers.optimal.grouped_plan import plan_of
 
 relaxed_rows.token_by_token = None  # only chains of groups are quick
 rng = np.random.default_rng(0)

@@ -30,10 +30,8 @@ from mdsd_opt.trees import (
     token_ids,
     undrafted_table,
 )
-from mdsd_opt.trees.device_laws import laws, tables
-from mdsd_opt.trees.device_laws.laws import LinearPlan
-from mdsd_opt.trees.device_laws.tables import sums_on_device
-from mdsd_opt.trees.device_laws.weights import UNIT, draw, draw_distinct
+from mdsd_opt.trees.device_laws import laws
+from mdsd_opt.trees.device_laws.laws import UNIT, LinearPlan, draw, draw_distinct, sums_on_device
 from mdsd_opt.verifiers import get
 
 UNEVEN = Topology({(): 3, (0,): 2, (1,): 1, (0, 0): 1}, "uneven")
@@ -126,8 +124,8 @@ def test_distinct_drafts_near_the_target_and_far_from_it(size, topology, near, m
     """By the sums that a device makes, too."""
     pair = Pair(4, size, 64, near)
     found = []
-    for summed in (tables.summed_on_cpu, tables.summed_on_device):
-        monkeypatch.setattr(tables, "summed_on_cpu", summed)
+    for summed in (laws.summed_on_cpu, laws.summed_on_device):
+        monkeypatch.setattr(laws, "summed_on_cpu", summed)
         rule = get_rule("level_sequential")
         law, accepted = output_law(rule, pair, pair.drafts, topology, Distinct)
         np.testing.assert_allclose(law, text_law(pair, topology.depth + 1), rtol=0, atol=2e-15)
@@ -398,7 +396,7 @@ def test_nothing_on_the_device_waits_for_a_number():
         assert token_ids([[7, PromisedToken(drawn[0, 1])]] * 2, "meta").shape == (2, 2)
     sums, ends, bins = sums_on_device(weights, weights, 64)
     assert sums.shape == ends.shape == (3, 64, 2)
-    shapes = [x.shape for x in tables.race_sums_on_device(weights, bins, [4, 4, 2], 64)]
+    shapes = [x.shape for x in laws.race_sums_on_device(weights, bins, [4, 4, 2], 64)]
     assert shapes == [(3, 3), (3, 64, 5), (3, 2, 300)]
     table = replace(
         undrafted_table(lambda: weights[0]), draft=weights[0], bins=bins[0], p=np.ones(64)
@@ -418,9 +416,9 @@ def test_a_device_sums_races_as_the_cpu_does():
     draft[1, 500:] = 0.0
     counts = [4, 2, 3]
     _, _, bins = sums_on_device(target, draft, 256)
-    sums = tables.race_sums_on_device(draft, bins, counts, 256)
+    sums = laws.race_sums_on_device(draft, bins, counts, 256)
     for i, count in enumerate(counts):
-        found = tables.race_sums_of(max(counts), *(x[i].numpy() for x in sums))
+        found = laws.race_sums_of(max(counts), *(x[i].numpy() for x in sums))
         other = race_sums_of_row(draft[i].numpy(), bins[i].numpy(), count, 256)
         weights = sorted(map(int, draft[i].tolist()), reverse=True)
         assert found.slowest == other.slowest == sum(weights[count - 1 :])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.optimal.sorted_plan import plan_of
+from mdsd_opt.verifiers.optimal.grouped_plan import plan_of
 
 
 class PreparedOptimal:

@@ -25,8 +25,7 @@ from mdsd_opt.decoding import (
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, SolverError
 from mdsd_opt.problem import Status
 from mdsd_opt.trees import optimum
-from mdsd_opt.trees.optimum import FromAbove, FromBelow
-from mdsd_opt.trees.text_tree import RandomTrees, TextTree
+from mdsd_opt.trees.optimum import FromAbove, FromBelow, RandomTrees, TextTree
 
 FIRST_GOES_ON = Topology({(): 2, (0,): 1}, "first goes on")
 UNEVEN = Topology({(): 3, (0,): 2, (1,): 1}, "3 | 2-1-0")

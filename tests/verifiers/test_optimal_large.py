@@ -11,8 +11,7 @@ from support.selection_law import selection_law
 from mdsd_opt import TransportProblem, WithoutReplacement, WithReplacement, solve, verifiers
 from mdsd_opt.verifiers import GroupedPlan, Uniforms, output_token
 from mdsd_opt.verifiers.optimal.acceptance_rule import blocks_around, selected_draft
-from mdsd_opt.verifiers.optimal.grouped_plan import applies_to
-from mdsd_opt.verifiers.optimal.sorted_plan import plan_of
+from mdsd_opt.verifiers.optimal.grouped_plan import applies_to, plan_of
 
 V = 131_072
 

@@ -27,7 +27,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import to_numpy
-from mdsd_opt.decoding.models.caches import cache_name, cache_of
+from mdsd_opt.decoding.models.passes import cache_name, cache_of
 from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName, UnreadableFile
 
 #: Number types that models can run in.
