@@ -51,6 +51,4 @@ from .verifiers import (
     WorstCase as WorstCase, WorstTree as WorstTree, worst_case as worst_case,
 )
 
-import mdsd_opt.auditing.trees as _trees
 __version__: str
-tree_audit = _trees

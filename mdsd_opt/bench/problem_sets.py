@@ -45,6 +45,9 @@ SUFFIXES = (".json", ".npz", ".safetensors")
 #: Tokens that are enough for all that a method loads and compiles.
 _LOADED = 80
 
+#: Distance of its seed from those that are measured: what keeps answers has not met these.
+_APART = 1_000_003
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -68,7 +71,8 @@ class Place:
         """Small problem, on which what is loaded and compiled at a first call does not count."""
         many = self.scheme if has_many_models(self.scheme) else "with_replacement"
         scheme = many if self.path else self.scheme
-        return build(scheme, min(self.vocab_size, _LOADED), min(self.num_drafts, 2), self.seed + 1)
+        size, drafts = min(self.vocab_size, _LOADED), min(self.num_drafts, 2)
+        return build(scheme, size, drafts, self.seed + _APART)
 
 
 def build(

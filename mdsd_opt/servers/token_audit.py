@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, Unpack
@@ -138,7 +138,7 @@ def audit_tokens(
         sides = {"laws": laws, "tokens": tokens, "draft": draft, "prompts": prompts}
         for side, of in sides.items():
             needless = of is None and side != "laws"
-            of_kind(() if needless else of, Collection, side, "one for each text")
+            of_kind(() if needless else of, Iterable, side, "one for each text")
         starts = [] if prompts is None else [*prompts]
         for number, (text, its_laws, its_drafts) in enumerate(_texts(laws, tokens, draft)):
             if prompts is not None and number >= len(starts):

@@ -17,7 +17,7 @@ from mdsd_opt.auditing.texts.rounds import Rounds
 from mdsd_opt.auditing.texts.session import Session
 from mdsd_opt.auditing.texts.toys import Tables
 from mdsd_opt.errors import InvalidInput, MdsdError, UnknownName
-from mdsd_opt.evidence import Options
+from mdsd_opt.evidence import LEAST_CALLS, Options
 
 FOREVER = 1e9
 
@@ -339,7 +339,7 @@ def test_a_limit_of_time_is_named_and_nothing_is_called_lossless(method: str) ->
     assert report.detectable_bias > 0.2
     assert not report.lossless
     assert report.notes[-1].startswith("the time was up: ")
-    assert {trial.num_trials for trial in report.tried} == {200}
+    assert {trial.num_trials for trial in report.tried} == {LEAST_CALLS}
     wrong = mo.audit_text(chain(tokens=1, fault="target resampled"), 0, 2, **options)
     assert wrong.verdict_class in ("no deviation", "not settled", "lossy")
 

@@ -70,7 +70,7 @@ def slow_at_first(problem):
 
 
 def never_ends(problem):
-    if problem.vocab_size > 5:
+    if problem.vocab_size > 80:  # the small problem that is solved first has fewer
         while True:
             pass
     return mo.solve(problem, "subset_selection")
@@ -140,7 +140,8 @@ def text(report: BenchReport) -> str:
     cells = [str(cell) for part in view.tables if part.table for column in part.table.columns
              for cell in column.cells]  # fmt: skip
     captions = [str(part.table.caption) for part in view.tables if part.table]
-    return "\n".join([*cells, *captions, *map(str, view.conclusion)])
+    notes = [part.text or "" for part in view.tables]
+    return "\n".join([*cells, *captions, *notes, *map(str, view.conclusion)])
 
 
 def test_one_that_rounds_is_inexact_and_one_that_lies_is_told() -> None:
@@ -183,7 +184,7 @@ def test_the_first_call_of_one_that_keeps_its_answers_is_what_counts() -> None:
 
 @pytest.mark.parametrize("name", ["never_ends", "dies", "raises"])
 def test_one_that_does_not_come_back_is_unsolved_and_the_others_are_measured(name: str) -> None:
-    report = measured(name, time_limit=0.5, rounds=1)
+    report = measured(name, size=100, time_limit=0.5, rounds=1)
     for record in of(report, name):
         assert record.outcome == ("limit" if name == "never_ends" else "failed")
         assert record.median_ms is None

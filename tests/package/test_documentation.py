@@ -89,9 +89,16 @@ def test_a_wrong_command_is_noticed() -> None:
 
 
 ROOMS = (
-    *("", ".drafts", ".draft_choice", ".solvers", ".verifiers", ".batch", ".auditing"),
-    *(".cddlib_checks", ".corpora", ".capture", ".decoding", ".frontier", ".reproduce"),
-    ".tree_audit",
+    *("", ".drafts", ".planning.draft_choice", ".solvers", ".verifiers", ".batch", ".auditing"),
+    *(
+        ".cddlib_checks",
+        ".corpora",
+        ".corpora.capture",
+        ".decoding",
+        ".solvers.frontier",
+        ".corpora.reproduce",
+    ),
+    ".auditing.trees",
     ".engines",
     ".serving",
     ".trees",
