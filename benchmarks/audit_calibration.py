@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.output_checks import output_checks
+from mdsd_opt.auditing.checks import output_checks
 from mdsd_opt.evidence import statistics
 from mdsd_opt.evidence.report import ACCEPTANCE_WEIGHT, Check
 from mdsd_opt.evidence.settings import Options

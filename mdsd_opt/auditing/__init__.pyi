@@ -19,7 +19,7 @@ from .subject import load_verifier as load_verifier
 from .texts.audit import audit_text as audit_text
 from .texts.report import TextAuditReport as TextAuditReport
 from .trace_audit import audit_trace as audit_trace
-from .trace_io import Trace as Trace, load_trace as load_trace
+from .trace_files import Trace as Trace, load_trace as load_trace
 from .trees import audit_tree as audit_tree
-from .tree_rules.report import TreeAuditReport as TreeAuditReport
+from .tree_rule import TreeAuditReport as TreeAuditReport
 from .verifier_audit import AuditOptions as AuditOptions, audit as audit

@@ -17,11 +17,11 @@ from typing import Any, Unpack
 import numpy as np
 
 from mdsd_opt.auditing.audit_report import AuditReport
-from mdsd_opt.auditing.findings import Findings
-from mdsd_opt.auditing.looks import settled
-from mdsd_opt.auditing.output_checks import (
+from mdsd_opt.auditing.checks import (
+    Sight,
     by_rank,
     deviations,
+    direction_check,
     merged_cells,
     neighbour_checks,
     num_bins,
@@ -29,8 +29,9 @@ from mdsd_opt.auditing.output_checks import (
     recurrence_checks,
     sight_of,
 )
+from mdsd_opt.auditing.findings import Findings
+from mdsd_opt.auditing.pace import settled
 from mdsd_opt.auditing.randomness.interception import served
-from mdsd_opt.auditing.sight import Sight, direction_check
 from mdsd_opt.auditing.subject import ViolationLog, check_arguments, checked_tuples
 from mdsd_opt.base.array_types import Flags, Tokens, Vector
 from mdsd_opt.base.arrays import to_numpy

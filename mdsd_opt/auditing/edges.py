@@ -30,7 +30,7 @@ from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
 
 if TYPE_CHECKING:
-    from mdsd_opt.auditing.draft_chain import DraftChain
+    from mdsd_opt.auditing.chain_calls import DraftChain
     from mdsd_opt.trees import Node
 
 #: Number of places in the sequence of draws that are put to an edge.

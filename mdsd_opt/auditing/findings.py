@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, fields, replace
 from typing import Any, NamedTuple, TypeVar
 
-from mdsd_opt.auditing.sight import Hidden, Sight
+from mdsd_opt.auditing.checks import Hidden, Sight
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.evidence import (
     CLEAN,

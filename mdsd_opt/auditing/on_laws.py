@@ -13,6 +13,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from mdsd_opt.auditing.causes import behaviour, broken_side
+from mdsd_opt.auditing.laws import SmallLaws, WideLaws, standard_laws, telling_laws, wide_laws
 from mdsd_opt.auditing.pace import TIMED, Pace
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
 from mdsd_opt.auditing.replay import Case, Replay
@@ -23,10 +24,7 @@ from mdsd_opt.auditing.subject import (
     as_verifier,
     check_arguments,
 )
-from mdsd_opt.auditing.tree_rules.judging import report_of
-from mdsd_opt.auditing.tree_rules.report import TreeAuditReport
-from mdsd_opt.auditing.tree_rules.rule import AuditedRule, TreeSample
-from mdsd_opt.auditing.trial_laws import SmallLaws, WideLaws, standard_laws, telling_laws, wide_laws
+from mdsd_opt.auditing.tree_rule import AuditedRule, TreeAuditReport, TreeSample, report_of
 from mdsd_opt.auditing.verifier_audit import METHODS, OneProblem
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
-from mdsd_opt.auditing.sight import Hidden
+from mdsd_opt.auditing.checks import Hidden
+from mdsd_opt.auditing.laws import CERTAIN, SmallLaws, WideLaws
 from mdsd_opt.auditing.subject import REFUSALS
-from mdsd_opt.auditing.trial_laws import CERTAIN, SmallLaws, WideLaws
 from mdsd_opt.base.frames import told
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import (

@@ -15,10 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from mdsd_opt.auditing.causes import cause
-from mdsd_opt.auditing.model_texts import PlaceLaws, Texts, drawn_from
-from mdsd_opt.auditing.output_checks import (
+from mdsd_opt.auditing.checks import (
     TEXTS,
+    Sight,
     by_rank,
+    direction_check,
     law_checks,
     law_ratio_order,
     mass_before,
@@ -27,7 +28,7 @@ from mdsd_opt.auditing.output_checks import (
     ratios,
     tail_cells,
 )
-from mdsd_opt.auditing.sight import Sight, direction_check
+from mdsd_opt.auditing.laws import PlaceLaws, Texts, drawn_from
 from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.evidence import ANY, Check, Example, Interval, oddest, statistics

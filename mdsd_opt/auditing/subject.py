@@ -28,7 +28,7 @@ from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import Verifier, get, names
 
 if TYPE_CHECKING:
-    from mdsd_opt.auditing.draft_chain import DraftChain
+    from mdsd_opt.auditing.chain_calls import DraftChain
     from mdsd_opt.trees import Node
 
 #: Outcome of a call that gave no token.

@@ -11,19 +11,20 @@ from typing import Any, Unpack
 import numpy as np
 
 from mdsd_opt.auditing.audit_report import AuditReport
-from mdsd_opt.auditing.draft_audit import draft_checks, transform
-from mdsd_opt.auditing.findings import AcceptedCount, Findings
-from mdsd_opt.auditing.looks import unsettled
-from mdsd_opt.auditing.output_checks import (
+from mdsd_opt.auditing.checks import (
+    Hidden,
+    Sight,
     acceptance_check,
     length_check,
     listed_deviations,
     optimum,
     recurrence_checks,
 )
-from mdsd_opt.auditing.sight import Hidden, Sight
+from mdsd_opt.auditing.draft_audit import draft_checks, transform
+from mdsd_opt.auditing.findings import AcceptedCount, Findings
+from mdsd_opt.auditing.pace import unsettled
 from mdsd_opt.auditing.subject import ViolationLog
-from mdsd_opt.auditing.trace_input import RecordedSteps, recorded_steps
+from mdsd_opt.auditing.trace_files import RecordedSteps, recorded_steps
 from mdsd_opt.base.array_types import Vector
 from mdsd_opt.base.checked import check_truth
 from mdsd_opt.base.sampling import FilterKeywords, Sampling, softmax

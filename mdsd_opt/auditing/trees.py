@@ -9,14 +9,11 @@ from typing import Any, Unpack, overload
 import numpy as np
 
 from mdsd_opt import trees
-from mdsd_opt.auditing.model_texts import TableModel
+from mdsd_opt.auditing.laws import SmallLaws, TableModel, fixed_laws
 from mdsd_opt.auditing.on_laws import audit_portfolio, fixed_tree
 from mdsd_opt.auditing.portfolio import PortfolioReport
 from mdsd_opt.auditing.subject import TreeVerify, check_arguments
-from mdsd_opt.auditing.tree_rules.judging import report_of
-from mdsd_opt.auditing.tree_rules.report import TreeAuditReport
-from mdsd_opt.auditing.tree_rules.rule import AuditedRule
-from mdsd_opt.auditing.trial_laws import SmallLaws, fixed_laws
+from mdsd_opt.auditing.tree_rule import AuditedRule, TreeAuditReport, report_of
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.drafts import SchemeMaker, scheme_maker

@@ -11,8 +11,21 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from mdsd_opt.auditing.audit_report import AuditReport
+from mdsd_opt.auditing.audit_report import AuditReport, standing_of
 from mdsd_opt.auditing.causes import cause
+from mdsd_opt.auditing.checks import (
+    LISTED_TOKENS,
+    TOKENS,
+    Sight,
+    acceptance_check,
+    by_ratio,
+    deviations,
+    law_checks,
+    merged_cells,
+    optimum,
+    output_checks,
+    uniformity_checks,
+)
 from mdsd_opt.auditing.draft_audit import drawn_tuples, examine
 from mdsd_opt.auditing.driven_laws import found_law
 from mdsd_opt.auditing.driving import Budget, OutOfTime, Undrivable
@@ -26,22 +39,7 @@ from mdsd_opt.auditing.enumerated import (
     fits,
 )
 from mdsd_opt.auditing.findings import AcceptedCount, Findings, FoundLaw
-from mdsd_opt.auditing.looks import LOOKS, settled, unsettled
-from mdsd_opt.auditing.output_checks import (
-    LISTED_TOKENS,
-    TOKENS,
-    acceptance_check,
-    by_ratio,
-    deviations,
-    law_checks,
-    merged_cells,
-    optimum,
-    output_checks,
-    uniformity_checks,
-)
-from mdsd_opt.auditing.pace import TIMED, Pace
-from mdsd_opt.auditing.sight import Sight
-from mdsd_opt.auditing.standing import standing_of
+from mdsd_opt.auditing.pace import LOOKS, TIMED, Pace, settled, unsettled
 from mdsd_opt.auditing.subject import (
     NO_TOKEN,
     AlwaysFails,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.output_checks import output_checks
+from mdsd_opt.auditing.checks import output_checks
 from mdsd_opt.evidence import ACCEPTANCE_WEIGHT, Check, Options
 
 AUDITS = 800

@@ -14,8 +14,8 @@ from support.text_sessions import pick
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import chains, on_laws
+from mdsd_opt.auditing.laws import edge_laws, standard_laws
 from mdsd_opt.auditing.trees import TableModel
-from mdsd_opt.auditing.trial_laws import edge_laws, standard_laws
 from mdsd_opt.errors import InvalidInput, UnknownName
 
 
@@ -320,10 +320,12 @@ def test_verifiers_of_the_package_on_laws_of_all_kinds() -> None:
 
 
 def test_trees_on_laws_of_all_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mdsd_opt.auditing.tree_rules import rule
+    from mdsd_opt.auditing import tree_rule
     from mdsd_opt.decoding import get_rule
 
-    monkeypatch.setattr(rule, "_OPTIMUM_WORK", 1_000)  # a bound in place of the optimum is enough
+    monkeypatch.setattr(
+        tree_rule, "_OPTIMUM_WORK", 1_000
+    )  # a bound in place of the optimum is enough
     report = mo.audit_portfolio(
         get_rule("traversal").verify, tree="2x2", num_trials=400, driven_checks=3
     )

@@ -13,7 +13,7 @@ from support.text_sessions import pick
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import chains, on_laws
-from mdsd_opt.auditing.trial_laws import standard_laws
+from mdsd_opt.auditing.laws import standard_laws
 from mdsd_opt.errors import InvalidInput
 
 

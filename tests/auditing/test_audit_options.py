@@ -14,8 +14,8 @@ from support.moved_clock import Clock, moved_clock  # noqa: F401
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import chains, on_laws
+from mdsd_opt.auditing.laws import standard_laws
 from mdsd_opt.auditing.trees import TableModel
-from mdsd_opt.auditing.trial_laws import standard_laws
 from mdsd_opt.decoding import get_rule
 from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge, UnknownName
 from mdsd_opt.evidence import Options

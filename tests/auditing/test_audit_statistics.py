@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.output_checks import MIN_EXPECTED, deviations, merged_cells
+from mdsd_opt.auditing.checks import MIN_EXPECTED, deviations, merged_cells
 from mdsd_opt.evidence import (
     TokenDeviation,
     detectable_bias,

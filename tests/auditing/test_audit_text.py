@@ -13,9 +13,7 @@ from support.text_sessions import CORRECT, WRONG, block, chain, of_numpy, pick, 
 
 import mdsd_opt as mo
 from mdsd_opt.auditing.texts.driven_law import DrivenText, driven_text
-from mdsd_opt.auditing.texts.rounds import Rounds
-from mdsd_opt.auditing.texts.session import Session
-from mdsd_opt.auditing.texts.toys import Tables
+from mdsd_opt.auditing.texts.session import Rounds, Session, Tables
 from mdsd_opt.errors import InvalidInput, MdsdError, UnknownName
 from mdsd_opt.evidence import LEAST_CALLS, Options
 

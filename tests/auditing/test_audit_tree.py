@@ -16,7 +16,7 @@ from support.tree_rules import block, chain, drawn, path
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import trees
-from mdsd_opt.auditing.model_texts import ModelLaws, Texts, drawn_trees
+from mdsd_opt.auditing.laws import ModelLaws, Texts, drawn_trees
 from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.decoding import Node, get_rule, parse_topology
 from mdsd_opt.drafts import scheme_maker

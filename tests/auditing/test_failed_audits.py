@@ -14,7 +14,7 @@ import mdsd_opt as mo
 from mdsd_opt.auditing import on_laws
 from mdsd_opt.auditing.engines import registry
 from mdsd_opt.auditing.engines.engine import Drafted
-from mdsd_opt.auditing.model_texts import TableModel
+from mdsd_opt.auditing.laws import TableModel
 from mdsd_opt.evidence import Bar
 from mdsd_opt.trees import parse_topology
 

@@ -13,8 +13,8 @@ from support.text_sessions import softmax
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import chains, engines, on_laws
+from mdsd_opt.auditing.laws import fixed_laws, standard_laws
 from mdsd_opt.auditing.trees import TableModel
-from mdsd_opt.auditing.trial_laws import fixed_laws, standard_laws
 
 #: NumPy's global generator.
 NOISE: Any = np.random

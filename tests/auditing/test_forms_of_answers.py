@@ -12,7 +12,7 @@ from support.chain_verifiers import drawn, mistaken, residual, standard
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import chains
-from mdsd_opt.auditing.trial_laws import standard_laws
+from mdsd_opt.auditing.laws import standard_laws
 
 #: Ids that stand behind the tokens, by V, and what the number counts: the accepted ones, or all.
 PADDINGS: dict[str, Callable[[int], int]] = {

@@ -22,7 +22,7 @@ from support.hidden_bias import (
 )
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.sight import any_bias, direction_check
+from mdsd_opt.auditing.checks import any_bias, direction_check
 from mdsd_opt.evidence import random_checks, unseen_bias
 
 

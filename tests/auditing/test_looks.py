@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.auditing import looks
-from mdsd_opt.auditing.looks import LOOKS
+from mdsd_opt.auditing import pace
+from mdsd_opt.auditing.pace import LOOKS
 from mdsd_opt.evidence import pointed, report
 
 Rule = Callable[[Any, Any, Any, np.random.Generator], Any]
@@ -73,7 +73,7 @@ def test_going_on_keeps_the_rate_of_false_alarms(monkeypatch: pytest.MonkeyPatch
 
 def test_a_limit_of_time_ends_it_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "POINTS", 2.0)
-    monkeypatch.setattr(looks.time, "perf_counter", iter(range(0, 10**6, 50)).__next__)
+    monkeypatch.setattr(pace.time, "perf_counter", iter(range(0, 10**6, 50)).__next__)
     found = audited(0.0, 0, seconds=120.0)
     assert found.verdict_class == "not settled"
     assert found.num_trials < 18_000

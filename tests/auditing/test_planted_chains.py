@@ -16,7 +16,7 @@ from support.planted_chains import (
 )
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.trial_laws import standard_laws, wide_laws
+from mdsd_opt.auditing.laws import standard_laws, wide_laws
 
 WRONG = wrong_ones()
 

@@ -13,7 +13,7 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import audit_portfolio
-from mdsd_opt.auditing.model_texts import PlaceLaws
+from mdsd_opt.auditing.laws import PlaceLaws
 from mdsd_opt.auditing.seen_texts import ByText
 from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.errors import InvalidInput

@@ -19,7 +19,7 @@ from support.moved_clock import Clock, moved_clock  # noqa: F401
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import chains
-from mdsd_opt.auditing.trial_laws import standard_laws
+from mdsd_opt.auditing.laws import standard_laws
 
 
 def bonus_from_q(p: Any, q: Any, drafts: Any) -> list[int]:

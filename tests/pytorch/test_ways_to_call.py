@@ -11,7 +11,7 @@ from support.chain_verifiers import standard
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import chains
-from mdsd_opt.auditing.trial_laws import standard_laws
+from mdsd_opt.auditing.laws import standard_laws
 from mdsd_opt.errors import InvalidInput
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.sight import _SHARE, _strengths
+from mdsd_opt.auditing.checks import _SHARE, _strengths
 
 Vector = NDArray[np.float64]
 

@@ -14,22 +14,18 @@ import numpy as np
 
 from mdsd_opt.auditing.causes import broken_side
 from mdsd_opt.auditing.chain_calls import LIBRARIES, parameters_of
+from mdsd_opt.auditing.checks import Hidden, Sight
 from mdsd_opt.auditing.driving import Undrivable
 from mdsd_opt.auditing.findings import doubt_of
-from mdsd_opt.auditing.looks import settled
-from mdsd_opt.auditing.model_texts import drawn_from
+from mdsd_opt.auditing.laws import WideLaws, drawn_from, given_laws, wide_laws
+from mdsd_opt.auditing.pace import settled
 from mdsd_opt.auditing.replay import Replay
 from mdsd_opt.auditing.seen_texts import Numbered
-from mdsd_opt.auditing.sight import Hidden, Sight
 from mdsd_opt.auditing.subject import check_arguments
 from mdsd_opt.auditing.texts.driven_law import DrivenText, driven_text
-from mdsd_opt.auditing.texts.report import TextAuditReport, Trial
-from mdsd_opt.auditing.texts.rounds import counted
+from mdsd_opt.auditing.texts.report import After, TextAuditReport, Trial, split_by_event
 from mdsd_opt.auditing.texts.sample import Sample
-from mdsd_opt.auditing.texts.session import Generate, Session
-from mdsd_opt.auditing.texts.text_law import After, split_by_event
-from mdsd_opt.auditing.texts.toys import AnyTables, Tables
-from mdsd_opt.auditing.trial_laws import WideLaws, given_laws, wide_laws
+from mdsd_opt.auditing.texts.session import AnyTables, Generate, Session, Tables, counted
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling

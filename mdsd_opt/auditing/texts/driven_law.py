@@ -15,12 +15,10 @@ from mdsd_opt.auditing.driving import DrawTree, Tape
 from mdsd_opt.auditing.driving.draw_tree import Budget, DrawNode, Leaf, Run
 from mdsd_opt.auditing.driving.tape import CategoryDraw, Draw, Tail, UniformDraw, Value
 from mdsd_opt.auditing.findings import FoundLaw
-from mdsd_opt.auditing.model_texts import Texts
+from mdsd_opt.auditing.laws import Texts
 from mdsd_opt.auditing.subject import ViolationLog
-from mdsd_opt.auditing.texts.rounds import Rounds
-from mdsd_opt.auditing.texts.session import Session, log_failure, log_impossible
-from mdsd_opt.auditing.texts.text_law import variations
-from mdsd_opt.auditing.texts.toys import Tables
+from mdsd_opt.auditing.texts.report import variations
+from mdsd_opt.auditing.texts.session import Rounds, Session, Tables, log_failure, log_impossible
 from mdsd_opt.base.array_types import Text, Vector
 from mdsd_opt.evidence import Example, Options, oddest, unseen_bias
 

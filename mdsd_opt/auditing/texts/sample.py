@@ -7,14 +7,13 @@ from collections.abc import Hashable, Iterator
 
 import numpy as np
 
-from mdsd_opt.auditing.model_texts import PlaceLaws
+from mdsd_opt.auditing.laws import PlaceLaws
 from mdsd_opt.auditing.pace import outcomes
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.seen_texts import ByPlace, Numbered, Seen, by_place
 from mdsd_opt.auditing.subject import HOPELESS_CALLS, ViolationLog
-from mdsd_opt.auditing.texts.rounds import Rounds
-from mdsd_opt.auditing.texts.session import Session, log_failure, log_impossible
-from mdsd_opt.auditing.texts.text_law import position_checks, variations
+from mdsd_opt.auditing.texts.report import position_checks, variations
+from mdsd_opt.auditing.texts.session import Rounds, Session, log_failure, log_impossible
 from mdsd_opt.evidence import Check, Example, Interval, Options, pointed
 
 #: Number of calls that show whether the audit is ever asked for a random number.

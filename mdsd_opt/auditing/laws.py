@@ -1,16 +1,21 @@
-"""Models that are tables, the law of the texts they make, and every tree of drafts over them."""
+"""Laws that a rule may meet: small ones, whose texts can be told apart, and wide ones.
+
+Models that are tables, the law of the texts they make, and every tree of drafts over them.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from mdsd_opt.auditing.randomness.sources import default_rng
 from mdsd_opt.base.array_types import Integers, Model, Text, Vector
+from mdsd_opt.base.arrays import Opened, as_logits
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.drafts import DraftScheme, SchemeMaker, count_power, readable
@@ -234,3 +239,234 @@ def _ways(
         yield from _ways(
             draft, topology, make, [*rest, *children], more, probability * float(weights[n])
         )
+
+
+#: Vocabulary sizes of the random wide law and of the one with a long tail.
+_WIDE, _LONG = 32, 2_048
+
+#: Vocabulary size of the widest laws.
+_MOST_TOKENS = 262_144
+
+#: Most beginnings of texts that are taken from rows of logits.
+_MOST_GIVEN = 3
+
+#: Steepness of the long tail: few tokens have most of it, as in laws of models.
+_STEEPNESS = 1.5
+
+#: Name of the laws of which one token is possible everywhere.
+CERTAIN = "certain target"
+
+
+class SmallLaws(NamedTuple):
+    """A target and a draft model under a name, small enough for texts to be told apart."""
+
+    name: str
+    vocab_size: int
+    target: Model
+    draft: Model
+    has_zeros: bool = False
+
+    def fitting(self, tree: Topology) -> Topology:
+        """Tree without the levels that make too many texts to tell apart."""
+        depth = tree.depth
+        while depth > 1 and self.vocab_size ** (depth + 1) > MAX_TEXTS:
+            depth -= 1
+        return tree.cut(depth)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WideLaws:
+    """Laws that depend on the place of a token alone, over a vocabulary of any size.
+
+    The last rows of p and of q, each of shape (V,), stand for all places after them; after a text
+    of this length, token 0 is certain.
+    """
+
+    name: str
+    rows: Sequence[Vector]
+    draft_rows: Sequence[Vector]
+    length: int
+    has_zeros: ClassVar[bool] = False
+    begin: ClassVar[tuple[int, ...]] = ()
+
+    @property
+    def vocab_size(self) -> int:
+        return self.rows[0].size
+
+    def target(self, text: tuple[int, ...]) -> Vector:
+        return self._law(text, self.rows)
+
+    def draft(self, text: tuple[int, ...]) -> Vector:
+        return self._law(text, self.draft_rows)
+
+    def _law(self, text: tuple[int, ...], rows: Sequence[Vector]) -> Vector:
+        if len(text) >= self.length:
+            return (np.arange(self.vocab_size) == 0).astype(np.float64)
+        return rows[min(len(text), len(rows) - 1)]
+
+    def fitting(self, tree: Topology) -> Topology:
+        """The tree itself: texts are told apart by classes of their tokens."""
+        return tree
+
+    def __str__(self) -> str:
+        return f"V = {self.vocab_size:,}, {self.length} tokens, {self.name}, laws by place"
+
+
+def standard_laws(most_drafts: int) -> list[SmallLaws]:
+    """Small laws on which every rule is audited if none are given.
+
+    Random, peaked, sharp and nearly equal ones, those of `fixed_laws`, some with zeros on either
+    side, a certain target and, of single drafts, a certain one, as those that are looked up in a
+    text, over three tokens more than there are drafts after a node.
+    """
+    size = max(4, most_drafts + 3)
+    target, draft = TableModel(size, 47), TableModel(size, 48)  # telling, see `audit_tree`
+    peaked, sure = TableModel(size, 3, 0.3), _certain(target)
+    of_one = [SmallLaws("certain draft", size, target, sure, True)] if most_drafts == 1 else []
+    return [
+        SmallLaws("random", size, target, draft),
+        *fixed_laws(size),
+        SmallLaws("peaked", size, peaked, _mixed(peaked, draft)),
+        SmallLaws("sharp", size, _mixed(sure, target, 0.9), _mixed(sure, draft, 0.99)),
+        SmallLaws("nearly equal", size, target, _mixed(target, draft, 0.95)),
+        SmallLaws("zeros", size, _without(target, 0), _without(draft, 1), True),
+        *of_one,
+        SmallLaws(CERTAIN, size, sure, draft, True),
+    ]
+
+
+def fixed_laws(size: int) -> list[SmallLaws]:
+    """Laws that random ones never are: with ties, a residual of several unlike tokens, and p = q.
+
+    Those of four tokens are p = 1/4 each and q = (.7, .1, .1, .1); p = (.4, .3, .2, .1) and q in
+    reverse; and p = q, in which another token is the first after each text.
+    """
+    flat, falling = np.full(size, 1.0 / size), np.arange(size, 0.0, -1.0) / (size * (size + 1) / 2)
+    skewed = np.array([0.7, *[0.3 / (size - 1)] * (size - 1)])
+    pairs = {"tied": (flat, skewed), "reversed": (falling, falling[::-1]), "equal": (falling,) * 2}
+    return [SmallLaws(name, size, _rolled(p), _rolled(q)) for name, (p, q) in pairs.items()]
+
+
+def edge_laws() -> list[SmallLaws]:
+    """Laws that functions fail on which are right on others.
+
+    One token, a flat law that is its own draft, a certain target, a certain draft, and two laws
+    without a token in common.
+    """
+    pairs = {
+        "one token": ([1.0], [1.0]),
+        "flat": ([0.25] * 4, [0.25] * 4),
+        CERTAIN: ([0.0, 1.0, 0.0], [0.2, 0.3, 0.5]),
+        "certain draft": ([0.2, 0.3, 0.5], [0.0, 1.0, 0.0]),
+        "unlike": ([0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.3, 0.7]),
+    }
+
+    def always(law: list[float]) -> Model:
+        values = np.array(law)
+        return lambda text: values
+
+    return [SmallLaws(x, len(p), always(p), always(q), True) for x, (p, q) in pairs.items()]
+
+
+def _rolled(law: Vector) -> Model:
+    return lambda text: np.roll(law, sum(text))
+
+
+def telling_laws(length: int) -> WideLaws:
+    """Wide laws on which common faults show in some dozens of calls.
+
+    Three quarters of 2,048 tokens are impossible, and drafted all the same: what moves a residual
+    or the last token there gives itself away.
+    """
+    wide = wide_laws(length)[-1]
+    rows, drafts = [], []
+    for p, q in zip(wide.rows, wide.draft_rows, strict=False):
+        possible = np.where(np.arange(p.size) % 4 == 0, p, 0.0)
+        rows.append(possible / possible.sum())
+        drafts.append(0.6 * rows[-1] + 0.4 * q)
+    return WideLaws("impossible tail", rows, drafts, length)
+
+
+def wide_laws(length: int, vocab_sizes: Sequence[int] | None = None) -> list[WideLaws]:
+    """Laws, of so many places, on which constants such as a cut at the 50 likeliest tokens show.
+
+    One with a long tail of each size; without sizes, a random one of 32 tokens and one of 2,048
+    with a long tail.
+    """
+    if vocab_sizes is not None:
+        sizes: Any = vocab_sizes
+        whole = isinstance(sizes, (list, tuple, range)) and len(sizes) > 0
+        if not (whole and all(x in range(2, _MOST_TOKENS + 1) for x in sizes)):
+            raise InvalidInput(
+                f"vocab_sizes is {sizes!r}: give a list of numbers from 2 to {_MOST_TOKENS:,}"
+            )
+        return [_long_tailed(size, length) for size in vocab_sizes]
+    rng = np.random.default_rng([0, _WIDE])
+    rows = rng.dirichlet(np.ones(_WIDE), (length, 2))
+    wide = WideLaws("wide", list(rows[:, 0]), list(rows[:, 1]), length)
+    return [wide, _long_tailed(_LONG, length)]
+
+
+def _long_tailed(size: int, length: int) -> WideLaws:
+    """Power law in random order; the draft knows its head and has too little of its tail."""
+    rng = np.random.default_rng([0, size])
+    ranks = np.arange(1.0, size + 1)
+    target, draft = [], []
+    for _ in range(length):
+        order = rng.permutation(size)
+        weights = ranks**-_STEEPNESS
+        skewed = weights / ranks**0.8 * np.exp(rng.normal(0.0, 0.7, size))
+        target.append((weights / weights.sum())[order])
+        draft.append((skewed / skewed.sum())[order])
+    return WideLaws("long tail", target, draft, length)
+
+
+def given_laws(laws: Any, length: int) -> list[WideLaws]:
+    """Laws from logits (..., V) of one's own: consecutive rows are the places of a text.
+
+    The last row stands for places that are missing. `InvalidInput` where they are no such logits.
+    """
+    if not isinstance(laws, list | tuple | np.ndarray) or len(laws) != 2:
+        raise InvalidInput(f"laws is {laws!r:.60}: give a pair, logits of target and draft")
+    named = zip(("the target's laws", "the draft's laws"), laws, strict=True)
+    opened = (as_logits(Opened.of(side, name), None).numpy() for name, side in named)
+    p, q = (
+        Sampling().law(side).reshape(-1, side.shape[-1]) if side.size else side for side in opened
+    )
+    if not p.size or p.shape[-1] != q.shape[-1] or len(p) - len(q) not in (0, 1):
+        raise InvalidInput(
+            f"laws have shapes {p.shape} and {q.shape}: give logits of target and draft over one "
+            "vocabulary, a row for each place, of which the draft may lack the last"
+        )
+    starts = np.unique(np.linspace(0, max(len(p) - length, 0), _MOST_GIVEN).astype(int))
+    return [
+        WideLaws(f"given, row {n}", list(p[n : n + length]), list(q[n : n + length]), length)
+        for n in starts.tolist()
+        if n < len(q)
+    ]
+
+
+def _mixed(one: Model, other: Model, share: float = 0.5) -> Model:
+    return lambda text: share * one(text) + (1 - share) * other(text)
+
+
+def _without(model: Model, shift: int) -> Model:
+    """Model with one token, another after each text, made impossible."""
+
+    def law(text: tuple[int, ...]) -> Vector:
+        p = model(text).copy()
+        p[(sum(text) + shift) % p.size] = 0.0
+        return p / p.sum()
+
+    return law
+
+
+def _certain(model: Model) -> Model:
+    """Model that gives all mass to its likeliest token."""
+
+    def law(text: tuple[int, ...]) -> Vector:
+        p = model(text)
+        one: Vector = (np.arange(p.size) == np.argmax(p)).astype(np.float64)
+        return one
+
+    return law

@@ -1,23 +1,31 @@
-"""A rule for trees of drafts on two models: trees are drawn for it, and its texts counted."""
+"""A rule for trees of drafts on two models: trees are drawn for it, and its texts counted.
+
+Report of a rule for trees on the laws that it was given: driven if possible, else sampled.
+
+Report of an audit of whole texts.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from itertools import islice
+from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.auditing.draft_chain import DraftChain
+from mdsd_opt.auditing.chain_calls import DraftChain
+from mdsd_opt.auditing.checks import acceptance_check, length_check
+from mdsd_opt.auditing.driven_laws import Driver, found_law, law_of
+from mdsd_opt.auditing.driving import Budget, OutOfTime, Undrivable
+from mdsd_opt.auditing.driving.draw_tree import Leaf
 from mdsd_opt.auditing.edges import tree_edges
 from mdsd_opt.auditing.findings import Findings
-from mdsd_opt.auditing.looks import settled
-from mdsd_opt.auditing.model_texts import ModelLaws, PlaceLaws, Texts, drawn_trees
-from mdsd_opt.auditing.output_checks import acceptance_check, length_check
-from mdsd_opt.auditing.pace import outcomes
+from mdsd_opt.auditing.laws import ModelLaws, PlaceLaws, Texts, drawn_trees
+from mdsd_opt.auditing.pace import outcomes, settled
 from mdsd_opt.auditing.randomness.interception import served
 from mdsd_opt.auditing.seen_texts import ByPlace, Numbered, by_place
 from mdsd_opt.auditing.subject import (
@@ -31,22 +39,72 @@ from mdsd_opt.auditing.subject import (
     on_path,
     outcome_of,
 )
-from mdsd_opt.auditing.tree_rules.report import TreeAuditReport, blind_spots
 from mdsd_opt.base.array_types import Text, Vector
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts import DraftScheme, SchemeMaker, WithReplacement
 from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
 from mdsd_opt.evidence import (
+    LOSSY,
+    NOT_DRIVEN,
+    NOT_SETTLED,
+    TREES,
     Check,
     Coverage,
+    Example,
     Level,
     Options,
     Promises,
+    Report,
     changes_with_text,
+    oddest,
     statistics,
 )
 from mdsd_opt.trees import Node, Topology, ValuedTopology, set_targets, tree_bound, valued
 from mdsd_opt.trees import drawn as drawn_tree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeAuditReport(Report):
+    """Verdict of `audit_tree`.
+
+    Attributes
+    ----------
+    length : int
+        Tokens of the texts that were compared: the most that one step gives.
+    num_trees : int
+        Trees of drafts that were enumerated; 0 by sampling.
+    blind_spots : tuple of str
+        Faults that no audit on these laws and this tree can see.
+    laws : str
+        Name of the laws on which this was found; empty if they are the given ones.
+    """
+
+    length: int
+    num_trees: int = 0
+    blind_spots: tuple[str, ...] = ()
+    laws: str = ""
+
+    kind: ClassVar = TREES
+
+    @property
+    def coverage_unmet(self) -> bool:
+        """Whether some situation never occurred, so that nothing is known of it."""
+        return self.coverage is not None and bool(self.coverage.unmet)
+
+
+def blind_spots(vocab_size: int, depth: int) -> tuple[str, ...]:
+    """Faults that no audit can see on problems so small, in words."""
+    spots = []
+    if vocab_size < 3:
+        spots.append(
+            f"a residual of the wrong scale (with V = {vocab_size} it is one token: take V >= 3)"
+        )
+    if depth < 2:
+        spots.append("what is wrong from the second draft on (take two levels or more)")
+    elif depth < 3:
+        spots.append("what is wrong in the middle of a block only (take three levels or more)")
+    return tuple(spots)
+
 
 #: Texts times stages of the search for the optimum of the tree: some seconds of work.
 _OPTIMUM_WORK = 100_000
@@ -366,3 +424,85 @@ class TreeSample:
             above = statistics.at_most(self._drafted, texts.size, overlap + 1e-12)
             return [acceptance_check(above)]
         return []
+
+
+def report_of(rule: AuditedRule, rng: np.random.Generator) -> TreeAuditReport:
+    """Report of the rule, driven if that is asked for and possible, else sampled."""
+    options, notes, deadline = rule.options, tuple[str, ...](), rule.options.deadline()
+    driven: TreeAuditReport | None = None
+    if options.method != "sampling":
+        trees = list(islice(rule.trees(), options.max_trees + 1))
+        if len(trees) > options.max_trees:
+            notes = (
+                f"{NOT_DRIVEN}: there are more than {options.max_trees:,} trees of drafts "
+                "(max_trees)",
+            )
+        else:
+            try:
+                more: Options | None = options
+                while more is not None:
+                    driven = _driven(rule, trees, more, deadline, rng)
+                    if driven.verdict_class != NOT_SETTLED:
+                        return driven
+                    more = more.settling(driven.total_variation, driven.detectable_bias)
+            except OutOfTime:
+                notes = (options.up("its law was not driven, and is sampled"),)
+                deadline = options.deadline()
+            except Undrivable as error:
+                notes = (f"{NOT_DRIVEN}, and sampled: {error.reason}",)
+    report = TreeSample(rule, rng).settled(deadline)
+    notes += report.notes
+    if driven is not None and report.verdict_class != LOSSY:  # in doubt, which no sample settles
+        return replace(driven, num_trials=report.num_trials, notes=notes)
+    return replace(report, notes=notes)
+
+
+def _driven(
+    rule: AuditedRule,
+    trees: list[tuple[Any, float]],
+    options: Options,
+    deadline: float,
+    rng: np.random.Generator,
+) -> TreeAuditReport:
+    """Report by the law of all texts, from that of each tree."""
+    texts, log, met = rule.texts, ViolationLog(), Met(rule.topology.depth)
+    assert texts is not None
+    shares = [share for _, share in trees]
+    driver = Driver(shares, options, Budget(options.max_calls, deadline), rng, texts.vocab_size)
+    law, failure = np.zeros(texts.law.size), [Failure("", "", "")]
+    with progress_bar("trees of drafts", len(trees), options.progress) as advance:
+        for n, (root, share) in enumerate(trees):
+
+            def failed(one: Failure, leaf: Leaf, root: Any = root, share: float = share) -> None:
+                failure[0] = one
+                text = f"{described(root)} {one.message}: probability {leaf.mass:.3g}"
+                log.add(one.kind, (), f"{text} given these drafts", share * leaf.mass)
+
+            def impossible(text: Any, leaf: Leaf, root: Any = root, share: float = share) -> None:
+                where, mass = f" with {leaf.where}" if leaf.where else "", share * leaf.mass
+                told = f"{described(root)}{where} gave {text}, which has probability zero"
+                log.add("impossible text", (), f"{told}: probability {mass:.3g} in all", mass)
+
+            leaves = driver.leaves(n, partial(rule.outcome, root))
+            law += share * law_of(leaves, texts, failed, impossible)
+            for leaf in leaves:
+                if isinstance(leaf.outcome, tuple):
+                    met.add(root, leaf.outcome, share * leaf.mass)
+            log.restarts(driver.restarting)
+            advance(1)
+    if not law.sum() > 1e-9:
+        raise AlwaysFails(failure[0], "It is called with (root, rng).")
+    found = found_law(law, texts.law, options, driver)
+    odd = oddest(law, texts.law)
+    findings = Findings(
+        options=options,
+        law=found,
+        example=Example("", texts.text(odd), float(texts.law[odd]), float(law[odd])),
+        wrong_tokens=log,
+        accept_length=met.tokens,
+        optimal_accept_length=rule.optimum(),
+        edges=(ViolationLog(), None),
+        coverage=met.coverage,
+    )
+    first = texts.first_token(law) - texts.first_token(texts.law)
+    return rule.report(findings, 0.5 * float(np.abs(first).sum()), len(trees))
