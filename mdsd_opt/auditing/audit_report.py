@@ -16,7 +16,6 @@ from mdsd_opt.base.frames import Column
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import (
     SINGLE,
-    Interval,
     Report,
     all_wrong,
     detectable_bias,
@@ -25,6 +24,7 @@ from mdsd_opt.evidence import (
 )
 from mdsd_opt.evidence import Check as Check
 from mdsd_opt.evidence import Coverage as Coverage
+from mdsd_opt.evidence import Interval as Interval
 from mdsd_opt.evidence import Level as Level
 from mdsd_opt.evidence import TokenDeviation as TokenDeviation
 from mdsd_opt.evidence import Violation as Violation

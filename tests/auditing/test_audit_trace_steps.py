@@ -230,10 +230,10 @@ def test_files_hold_several_tokens_a_step(right: dict[str, Any], tmp_path: Any) 
     ],
 )
 def test_arguments_are_validated(changed: dict[str, Any], message: str) -> None:
-    law = np.full((4, 4, V), 1 / V)
+    law, drafts = np.full((4, 4, V), 1 / V), np.array([[0, 3, 1], [4, 2, 2], [1, 0, 4], [3, 1, 0]])
     given = {
-        "target": law, "draft_law": law, "drafts": np.zeros((4, 3), int),
-        "tokens": [[0, 0, 0, 1]] * 4, "parents": [0, 1, 2],
+        "target": law, "draft_law": law, "drafts": drafts,
+        "tokens": np.hstack([drafts, [[2], [0], [3], [4]]]), "parents": [0, 1, 2],
     }  # fmt: skip
     assert mo.audit_trace(**given).clean
     with pytest.raises(InvalidInput, match=message):
