@@ -19,7 +19,7 @@ from mdsd_opt.base.arrays import Opened, as_logits
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.drafts import DraftScheme, SchemeMaker, count_power, readable
-from mdsd_opt.errors import InvalidInput, ProblemTooLarge
+from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge
 from mdsd_opt.evidence import Promise, promised
 from mdsd_opt.trees import Node, Topology, hang, valued
 
@@ -430,9 +430,13 @@ def given_laws(laws: Any, length: int) -> list[WideLaws]:
         raise InvalidInput(f"laws is {laws!r:.60}: give a pair, logits of target and draft")
     named = zip(("the target's laws", "the draft's laws"), laws, strict=True)
     opened = (as_logits(Opened.of(side, name), None).numpy() for name, side in named)
-    p, q = (
-        Sampling().law(side).reshape(-1, side.shape[-1]) if side.size else side for side in opened
-    )
+    try:
+        p, q = (
+            Sampling().law(side).reshape(-1, side.shape[-1]) if side.size else side
+            for side in opened
+        )
+    except MdsdError as error:
+        raise InvalidInput(f"laws are no logits: {error}") from error
     if not p.size or p.shape[-1] != q.shape[-1] or len(p) - len(q) not in (0, 1):
         raise InvalidInput(
             f"laws have shapes {p.shape} and {q.shape}: give logits of target and draft over one "

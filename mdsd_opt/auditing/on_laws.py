@@ -150,8 +150,8 @@ def audit_portfolio(
     settings = budgeted(asked, rng, methods=METHODS, num_drafts=num_drafts, **own)
     rng = generator_of(rng)
     if tree is not None:
-        check_arguments(verify, "root, rng")
         topology = fixed_tree(tree)
+        check_arguments(verify, "root, rng")
         small = standard_laws(max(topology.num_drafts.values()))
         wide = wide_laws(topology.depth + 1)
         promises = both_sides(promise)

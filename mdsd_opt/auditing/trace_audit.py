@@ -44,7 +44,7 @@ from mdsd_opt.evidence import (
     statistics,
 )
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.servers import BETS, NUM_BETS, Bets, Law, Shown, detectable_distance
+from mdsd_opt.servers import BETS, Bets, Law, Shown, detectable_distance
 
 #: Tokens of a wide law that are bet on one by one.
 _ALONE = 1_024
@@ -173,8 +173,7 @@ class _Sight(Sight):
     def hidden(self, level: float, power: float) -> Hidden:
         from scipy import special
 
-        z = float(special.ndtri(power))  # each bet has a check, and so a level, of its own
-        size = detectable_distance(self.outcomes, 0.0, level * NUM_BETS, z)
+        size = detectable_distance(self.outcomes, 0.0, level, float(special.ndtri(power)))
         return Hidden(size, BETS)
 
 

@@ -159,21 +159,21 @@ def audit_tree(
         verify = trees.get_rule(verify)
     if isinstance(verify, trees.TreeRule):
         verify = verify.verify
-    asked = options_of(options, {**keywords, "num_trials": num_trials})
-    if target is None and draft is None and callable(verify):
-        if draft_promise is not None:
-            raise InvalidInput("draft_promise goes with laws of a target and a draft")
-        return audit_portfolio(
-            verify, rng, tree=tree, scheme=scheme, promise=promise, options=asked
-        )
-    if target is None or draft is None:
-        raise InvalidInput("give the laws of both target and draft, or of neither")
     if not callable(verify):
         raise InvalidInput(
             f"verify is a {type(verify).__name__}: give a callable (root, rng) -> tokens"
         )
-    check_arguments(verify, "root, rng")
+    asked = options_of(options, {**keywords, "num_trials": num_trials})
     topology = fixed_tree(tree)
+    if target is None and draft is None:
+        if draft_promise is not None:
+            raise InvalidInput("draft_promise goes with laws of a target and a draft")
+        return audit_portfolio(
+            verify, rng, tree=topology, scheme=scheme, promise=promise, options=asked
+        )
+    if target is None or draft is None:
+        raise InvalidInput("give the laws of both target and draft, or of neither")
+    check_arguments(verify, "root, rng")
     settings = budgeted(asked, rng, num_trials=_TRIALS, edge_probes=512, driven_checks=100)
     make = scheme_maker(scheme)
     promises = both_sides(promise, draft_promise)

@@ -231,7 +231,7 @@ def generate(
         tokens += new
         if on_step is not None:
             on_step(new, metrics)
-    if tokens and tokens[-1] in stop_tokens:
+    if tokens and tokens[-1] in {*stop_tokens}:
         ended_by = "stop"
     else:
         ended_by = "context" if len(tokens) < max_new_tokens else "length"
@@ -330,6 +330,7 @@ def generate_steps(
     checked_integer(max_new_tokens, "max_new_tokens", 0, 2**31)
     for token in of_kind(stop_tokens, Collection, "stop_tokens", "token ids"):
         checked_integer(token, "one of stop_tokens", -1)
+    stop_tokens = {*stop_tokens}
     if on_device is not None:
         check_truth(on_device=on_device)
     tree = parse_topology(tree) if isinstance(tree, str) else tree

@@ -336,6 +336,11 @@ def counts_given(
         return _of_totals(_number(accepted, "accepted"), drafted, depth, steps)
     if depth is None:
         raise InvalidInput("accepted is of single steps: give depth, the drafts of each")
+    if np.ndim(depth) and np.shape(depth) != np.shape(accepted):
+        raise InvalidInput(
+            f"depth has shape {np.shape(depth)}, and accepted {np.shape(accepted)}: give one "
+            "number, or one for each step"
+        )
     return of_steps(accepted, depth, sequence, "accepted")
 
 
@@ -350,7 +355,10 @@ def _of_totals(
     if depth is None:
         raise InvalidInput("the totals do not say how long a chain is: give depth")
     if drafted is None and steps is None:
-        raise InvalidInput("the totals say nothing of steps: give drafted, or the number of steps")
+        raise InvalidInput(
+            f"accepted is {accepted:g}, a total, which says nothing of steps: give drafted, or the "
+            "number of steps"
+        )
     source = "the totals" if by_position is None else "by_position"
     totals = {"accepted": accepted, "drafted": drafted, "steps": steps, "depth": depth}
     told = {name: Told(name, _number(x, name)) for name, x in totals.items() if x is not None}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mdsd_opt.base.checked import real
 from mdsd_opt.base.frames import Result
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.planning.costs import StepCosts
@@ -177,10 +178,12 @@ def acceptance_needed(
 
     Raises `InvalidInput` for a speed-up that is not above 0, or without costs.
     """
-    if not 0 < speedup < float("inf"):
-        raise InvalidInput(f"speedup is {speedup}: give a number above 0, such as 2")
+    if not 0 < real(speedup) < float("inf"):
+        raise InvalidInput(f"speedup is {speedup!r}: give a number above 0, such as 2")
     if costs is None:
-        raise InvalidInput("what a speed-up takes depends on costs: give target_ms and draft_ms")
+        raise InvalidInput(
+            f"what a speedup of {speedup:g} takes depends on costs: give target_ms and draft_ms"
+        )
     reached = _speedups(costs, most)
     gives, takes = f"gives a speed-up of {speedup:g}", f"a speed-up of {speedup:g} takes"
     if speedup == 1:

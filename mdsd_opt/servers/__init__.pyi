@@ -4,5 +4,5 @@ from .report import BETS as BETS, BetsOutcome as BetsOutcome, ServerReport as Se
 from .server_audit import audit_server as audit_server
 from .token_audit import audit_tokens as audit_tokens
 from .wealth import (
-    NUM_BETS as NUM_BETS, Bets as Bets, Shown as Shown, detectable_distance as detectable_distance,
+    Bets as Bets, Shown as Shown, detectable_distance as detectable_distance,
 )

@@ -292,7 +292,7 @@ def test_ci_fails_where_any_part_does_and_goes_on(tmp_path: Path, fails: str) ->
     code, calls, output = run_of_ci(tmp_path, f'"{fails}"')
     assert code != 0
     assert "test-torch" in calls[-1]
-    assert len(calls) == 5
+    assert len(calls) == 6
     if fails != "test-torch":
         assert "failed: " in output
 
