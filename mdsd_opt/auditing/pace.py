@@ -77,11 +77,11 @@ class Pace:
     @contextmanager
     def stopping(self) -> Iterator[None]:
         """Run a block up to its end, or the user's Ctrl-C, which `stopped` then tells."""
-        with stoppable() as signals:
+        with stoppable() as is_users:
             try:
                 yield
             except KeyboardInterrupt:
-                if not signals:
+                if not is_users():
                     raise
                 self.stopped = f"stopped by you after {self.calls:,} calls"
 

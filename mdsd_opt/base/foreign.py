@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from math import inf
@@ -43,8 +43,8 @@ def foreign(subject: str, failed: str = "") -> Iterator[None]:
         if threading.current_thread() is threading.main_thread():
             _keep_settings(stack, signals)
             handler = signal.getsignal(signal.SIGINT)
-            if callable(handler) and not _is_of_python(handler):
-                interrupts = KeyboardInterrupt  # who raised it is not known: the user
+            if _is_compiled(handler):
+                interrupts = KeyboardInterrupt
         try:
             yield
         except BaseException as end:
@@ -95,15 +95,15 @@ def stopped_after(seconds: float | None, subject: str) -> Iterator[None]:
 
 
 @contextmanager
-def stoppable() -> Iterator[list[int]]:
-    """Yield a list that is empty until the user presses Ctrl-C, which still raises."""
+def stoppable() -> Iterator[Callable[[], bool]]:
+    """Yield what tells whether a KeyboardInterrupt, which Ctrl-C still raises, is the user's."""
     signals: list[int] = []
     handler = signal.getsignal(signal.SIGINT)
     with ExitStack() as stack:
         if threading.current_thread() is threading.main_thread() and _is_of_python(handler):
             stack.callback(signal.signal, signal.SIGINT, handler)
             signal.signal(signal.SIGINT, partial(_handled, handler, signals))
-        yield signals
+        yield lambda: bool(signals) or _is_compiled(handler)
 
 
 def describe(error: BaseException) -> str:
@@ -147,6 +147,11 @@ def _is_of_python(handler: Any) -> bool:
     """
     python = (FunctionType, MethodType, partial)
     return handler is signal.default_int_handler or isinstance(handler, python)
+
+
+def _is_compiled(handler: Any) -> bool:
+    """Whether a handler cannot be called by ours: who raised what it raises is taken for the user."""
+    return callable(handler) and not _is_of_python(handler)
 
 
 def _handled(handler: Any, signals: list[int], number: int, frame: Any) -> None:

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,19 +83,34 @@ def test_a_limit_leaves_laws_out_and_says_which(clock: Clock) -> None:
     assert not tried.intersection(left)
 
 
+def stopping(verify: Callable[..., Any], at: int) -> tuple[list[int], Callable[..., Any]]:
+    """The function, which the user stops in a call, and the number of its calls in a list."""
+    calls = [0]
+
+    def stopped(*given: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == at:
+            os.kill(os.getpid(), signal.SIGINT)
+        return verify(*given)
+
+    return calls, stopped
+
+
+@pytest.fixture
+def handles() -> Iterator[Callable[[Any], None]]:
+    """Function that sets the handler of Ctrl-C for a test."""
+    before = signal.getsignal(signal.SIGINT)
+    yield lambda handler: signal.signal(signal.SIGINT, handler)
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("wrong", [False, True])
 def test_ctrl_c_gives_the_verdict_so_far(wrong: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         chains, "standard_laws", lambda drafts: [standard_laws(drafts)[n] for n in (0, 2)]
     )
-    verify, calls = WRONG["argmax of the residual"] if wrong else standard, [0]
-
-    def stopped(p: Any, q: Any, drafts: Any) -> Any:
-        calls[0] += 1
-        if calls[0] == 5_000:
-            os.kill(os.getpid(), signal.SIGINT)
-        return verify(p, q, drafts)
-
+    verify = WRONG["argmax of the residual"] if wrong else standard
+    calls, stopped = stopping(verify, 5_000)
     report = mo.audit_chain(stopped, num_trials=1_000, driven_checks=5)
     assert report.answer() == ("FAIL" if wrong else "TOO WEAK"), report.verdict
     assert any(note.startswith("stopped by you after ") for note in report.notes)
@@ -149,14 +165,7 @@ def absolute(target: Any, draft: Any, drafts: Any, rng: Any) -> int:
 
 @pytest.mark.parametrize("verify", [one_token, absolute])
 def test_ctrl_c_gives_the_verdict_on_single_decisions_so_far(verify: Any, clock: Clock) -> None:
-    calls = [0]
-
-    def stopped(target: Any, draft: Any, drafts: Any, rng: Any) -> int:
-        calls[0] += 1
-        if calls[0] == 16_000:
-            os.kill(os.getpid(), signal.SIGINT)
-        return verify(target, draft, drafts, rng)
-
+    calls, stopped = stopping(verify, 16_000)
     few: Any = {"num_drafts": 1, "method": "sampling", "num_trials": 4_000, "edge_probes": 0}
     report = mo.audit_portfolio(stopped, **few)
     assert report.answer() == ("FAIL" if verify is absolute else "TOO WEAK"), report.verdict
@@ -228,16 +237,20 @@ def test_the_time_that_is_told_on_one_problem_ends_in_a_pass(clock: Clock) -> No
     assert not any(note.startswith("the time was up") for note in long.notes)
 
 
+class Compiled:
+    """A handler of Ctrl-C that ours cannot call, as that of cysignals is."""
+
+    def __call__(self, number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("handler", [signal.default_int_handler, Compiled()])
 @pytest.mark.parametrize("verify", [one_token, absolute])
-def test_ctrl_c_gives_the_verdict_on_one_problem_so_far(verify: Any) -> None:
-    calls = [0]
-
-    def stopped(target: Any, draft: Any, drafts: Any, rng: Any) -> int:
-        calls[0] += 1
-        if calls[0] == 3_000:
-            os.kill(os.getpid(), signal.SIGINT)
-        return verify(target, draft, drafts, rng)
-
+def test_ctrl_c_gives_the_verdict_on_one_problem_so_far(
+    verify: Any, handler: Any, handles: Callable[[Any], None]
+) -> None:
+    handles(handler)
+    calls, stopped = stopping(verify, 3_000)
     report = mo.audit(stopped, PROBLEM, method="sampling")
     assert report.answer() == ("FAIL" if verify is absolute else "TOO WEAK"), report.verdict
     assert report.notes[-1] == "stopped by you after 3,000 calls"
