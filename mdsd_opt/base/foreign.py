@@ -150,7 +150,7 @@ def _is_of_python(handler: Any) -> bool:
 
 
 def _is_compiled(handler: Any) -> bool:
-    """Whether a handler cannot be called by ours: who raised what it raises is taken for the user."""
+    """Whether ours cannot call a handler: what it raises is taken for the user's."""
     return callable(handler) and not _is_of_python(handler)
 
 
