@@ -38,12 +38,27 @@ class TokenSpace(NamedTuple):
         return outcome, 1.0
 
 
-class Driver:
-    """Drives a function in situations of given probabilities, which share its random checks.
+class Tally:
+    """Random checks of trees of draws, added up, and what all of them say.
 
-    `num_checks` are those that were foretold, `unseen` is what they miss with 1 - `power` at most;
-    `coarse` and `restarting` are those of a `DrawTree`, of all of them.
+    `unseen` is what they miss with 1 - power at most; `coarse` and `restarting` are those of a
+    `DrawTree`, of all of them.
     """
+
+    def __init__(self, unseen: float) -> None:
+        self.unseen, self.num_checks, self.coarse = unseen, 0, False
+        self.restarting: tuple[str, ...] = ()
+
+    def outcomes(self, tree: DrawTree) -> list[Leaf]:
+        """Outcomes of a tree, likeliest first."""
+        self.num_checks += tree.num_checks
+        self.coarse |= tree.coarse
+        self.restarting = tuple(dict.fromkeys((*self.restarting, *tree.restarting)))
+        return tree.outcomes()
+
+
+class Driver(Tally):
+    """Drives a function in situations of given probabilities, which share its random checks."""
 
     def __init__(
         self,
@@ -54,10 +69,9 @@ class Driver:
         race_width: int,
     ) -> None:
         each, power = options.driven_checks, options.power
-        self._checks, self.unseen = random_checks(np.asarray(shares), each, power)
+        self._checks, unseen = random_checks(np.asarray(shares), each, power)
+        super().__init__(unseen)
         self._budget, self._rng, self._race_width = budget, rng, race_width
-        self.num_checks, self.coarse = 0, False
-        self.restarting: tuple[str, ...] = ()
 
     def leaves(self, n: int, call: Callable[[np.random.Generator], Hashable]) -> list[Leaf]:
         """Outcomes of the calls in the n-th situation, likeliest first."""
@@ -67,13 +81,6 @@ class Driver:
         return self.outcomes(
             driven_tree(lambda tape: call(tape.generator), checks, width, self._budget, seed)
         )
-
-    def outcomes(self, tree: DrawTree) -> list[Leaf]:
-        """Outcomes of a tree of draws, which is counted."""
-        self.num_checks += tree.num_checks
-        self.coarse |= tree.coarse
-        self.restarting = tuple(dict.fromkeys((*self.restarting, *tree.restarting)))
-        return tree.outcomes()
 
 
 def law_of(
@@ -102,23 +109,23 @@ def found_law(
     law: Vector,
     right: Vector,
     options: Options,
-    driver: Driver | None,
+    tally: Tally | None,
     acceptance_rate: float | None = None,
     is_meant: bool = False,
 ) -> FoundLaw:
     """Distance of a law from the right one, and what may explain it: no gap if it is meant.
 
-    Without a driver the law was stated.
+    Without a tally the law was stated.
     """
-    difference, is_driven = law - right, driver is not None
+    difference, is_driven = law - right, tally is not None
     failing = max(1.0 - float(law.sum()), 0.0) if is_driven else 0.0
-    unseen = 0.0 if driver is None else driver.unseen
+    unseen = 0.0 if tally is None else tally.unseen
     return FoundLaw(
         distance=0.5 * (float(np.abs(difference).sum()) + failing),
         excess=float(np.maximum(difference, 0.0).sum()),
-        tolerance=options.rounding(driver is not None and driver.coarse),
+        tolerance=options.rounding(tally is not None and tally.coarse),
         rounding=options.rounding(is_driven),
-        num_checks=None if driver is None else driver.num_checks,
+        num_checks=None if tally is None else tally.num_checks,
         unseen=unseen,
         gap=0.0 if is_meant else options.gap(unseen),
         acceptance_rate=acceptance_rate,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, fields, replace
 from typing import Any, NamedTuple, TypeVar
@@ -14,7 +13,6 @@ from mdsd_opt.evidence import (
     EDGE,
     LOSSLESS,
     LOSSY,
-    NO_ANSWERS,
     NO_DEVIATION,
     NOT_JUDGED,
     NOT_SETTLED,
@@ -28,6 +26,7 @@ from mdsd_opt.evidence import (
     TokenDeviation,
     Violation,
     above_zero,
+    largest_edge,
     pointed,
 )
 
@@ -88,9 +87,13 @@ class FoundLaw:
     trials_p_value: float | None = None
 
     @property
+    def is_driven(self) -> bool:
+        return self.num_checks is not None
+
+    @property
     def method(self) -> str:
         """Method by which the law was found: "enumeration" or "driven"."""
-        return "enumeration" if self.num_checks is None else "driven"
+        return "driven" if self.is_driven else "enumeration"
 
     @property
     def fits(self) -> bool:
@@ -102,6 +105,20 @@ class FoundLaw:
         """Whether the law may be off only where it was not seen; what is impossible was."""
         seen = (self.impossible_mass or 0.0) > self.rounding
         return self.rounding < self.distance <= self.gap and not seen
+
+
+def together(reports: Sequence[Report], worst: Report) -> dict[str, Any]:
+    """Fields of a report on several: those of the worst, and what all of them add up to."""
+    checks = [one.num_checks for one in reports if one.num_checks is not None]
+    return (
+        {one.name: getattr(worst, one.name) for one in fields(Report)}
+        | Hidden.largest(reports)._asdict()
+        | {
+            "num_trials": sum(one.num_trials for one in reports),
+            "num_checks": sum(checks) if checks else None,
+            "edge_mass": largest_edge(reports),
+        }
+    )
 
 
 def doubt_of(distance: float) -> str:
@@ -154,32 +171,21 @@ class Findings:
 
     def report(self, kind: type[R], **own: Any) -> R:
         """Report of a given kind, from the findings and the fields that only this kind has."""
-        options, law = self.options, self.law
+        options, law, verdict_class = self.options, self.law, self.verdict_class
         logs = [log for log in (self.wrong_tokens, self.wrong_drafts) if log is not None]
-        p_value = self._p_value(self.wrong_tokens, of_drafts=False)
-        if p_value is None:
-            p_value = self.drafts_p_value
-        nothing_wrong = self._passes(p_value) is True and not self.edges[0].count
-        nothing_wrong &= law is None or law.fits
-        trials_fail = law is not None and law.fits and self._passes(law.trials_p_value) is False
         restarts = (
             Violation(RESTART, (), f"{name} begins anew in every call")
             for log in logs
             for name in log.restarting
-            if not nothing_wrong
+            if verdict_class not in CLEAN
         )
-        if law is not None:
-            p_value = law.trials_p_value if trials_fail else None
-        driven = law is not None and law.num_checks is not None
-        clean = LOSSLESS if driven else NO_DEVIATION  # a driven law leaves nothing unknown
-        verdict_class = clean if nothing_wrong else self._class(p_value)
         interval, drafts_wrong = self.distance[1], self.drafts_follow_law is False
         checks = [check for check in self.checks if not (drafts_wrong and check.of_drafts)]
         is_wrong = verdict_class in (EDGE, LOSSY) or drafts_wrong
         points_to = pointed(checks, interval) if verdict_class in (*CLEAN, EDGE) else ""
         if law is not None and verdict_class == NOT_SETTLED:
             points_to = doubt_of(law.distance)
-        hidden = Hidden(law.unseen) if law is not None and driven else self.hidden
+        hidden = Hidden(law.unseen) if law is not None and law.is_driven else self.hidden
         rates: dict[str, Any] = {name: getattr(options, name) for name in _RATES}
         sampled = {"method": "sampling", "acceptance_rate": self.accepted and self.accepted.rate}
         facts = (
@@ -189,7 +195,7 @@ class Findings:
             | {
                 "verdict_class": verdict_class,
                 "points_to": points_to,
-                "p_value": p_value,
+                "p_value": self.p_value,
                 "total_variation": self.distance[0] if law is None else law.distance,
                 "total_variation_interval": above_zero(interval, verdict_class),
                 "optimal_acceptance_rate": self.optimum,
@@ -203,6 +209,43 @@ class Findings:
             }
         )
         return kind(**facts | hidden._asdict() | own)
+
+    @property
+    def verdict_class(self) -> str:
+        """What the findings amount to, see `Report`."""
+        law, p_value = self.law, self._checks_p_value
+        nothing_wrong = self._passes(p_value) is True and not self.edges[0].count
+        if nothing_wrong and (law is None or law.fits):
+            return LOSSLESS if law is not None and law.is_driven else NO_DEVIATION
+        failed = 0 if self.wrong_tokens is None else self.wrong_tokens.num_failed
+        if law is not None and law.is_doubtful:
+            return NOT_JUDGED if failed else NOT_SETTLED
+        if law is not None:
+            disproved = law.excess > law.rounding or self._passes(law.trials_p_value) is False
+            wrong = law.distance > law.rounding
+        else:
+            interval, count = self.distance[1], self.wrong_tokens and self.wrong_tokens.count
+            least = 0.0 if interval is None else interval.low
+            disproved = (count or 0) > failed or least > failed / max(self.num_trials, 1)
+            wrong = self._passes(p_value) is False
+        if disproved:
+            return LOSSY
+        if failed and not self._fails_by_rounding:
+            return NOT_JUDGED
+        return LOSSY if wrong else EDGE
+
+    @property
+    def p_value(self) -> float | None:
+        """p-value of all checks together; None if the law decided."""
+        if self.law is None:
+            return self._checks_p_value
+        trials = self.law.trials_p_value
+        return trials if self.law.fits and self._passes(trials) is False else None
+
+    @property
+    def _checks_p_value(self) -> float | None:
+        of_tokens = self._p_value(self.wrong_tokens, of_drafts=False)
+        return self.drafts_p_value if of_tokens is None else of_tokens
 
     @property
     def drafts_p_value(self) -> float | None:
@@ -226,37 +269,17 @@ class Findings:
             return None
         return 0.0 if wrong.count else self.options.combined(self.checks, of_drafts)
 
-    def _class(self, p_value: float | None) -> str:
-        kinds = Counter[str]() if self.wrong_tokens is None else self.wrong_tokens.kinds
-        failed = sum(kinds[kind] for kind in NO_ANSWERS)
-        if self.law is not None and self.law.is_doubtful:
-            return NOT_JUDGED if failed else NOT_SETTLED
-        if self.law is not None:
-            disproved = self.law.excess > self.law.rounding
-            disproved |= self._passes(self.law.trials_p_value) is False
-            wrong = self.law.distance > self.law.rounding
-        else:
-            interval = self.distance[1]
-            least = 0.0 if interval is None else interval.low
-            disproved = kinds.total() > failed or least > failed / max(self.num_trials, 1)
-            wrong = self._passes(p_value) is False
-        if disproved:
-            return LOSSY
-        if failed and not self._fails_by_rounding:
-            return NOT_JUDGED
-        return LOSSY if wrong else EDGE
-
     @property
     def _fails_by_rounding(self) -> bool:
         """Whether a law was driven whose failed calls together are no more than rounding."""
         law = self.law
-        return law is not None and law.num_checks is not None and law.distance <= law.tolerance
+        return law is not None and law.is_driven and law.distance <= law.tolerance
 
     def _edge_mass(self) -> float | None:
         """Probability, at most, of what can never be right."""
         masses = [v.mass for v in self.edges[0].listed if v.mass is not None]
-        kinds = () if self.wrong_tokens is None else self.wrong_tokens.kinds
-        if self.law is not None and self._fails_by_rounding and {*kinds} & {*NO_ANSWERS}:
+        failed = self.wrong_tokens is not None and self.wrong_tokens.num_failed
+        if self.law is not None and self._fails_by_rounding and failed:
             masses.append(2 * self.law.distance)
         if self.law is not None and self.law.impossible_mass:
             masses.append(self.law.impossible_mass)

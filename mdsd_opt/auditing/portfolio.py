@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from mdsd_opt.auditing.checks import Hidden
+from mdsd_opt.auditing.findings import together
 from mdsd_opt.auditing.laws import CERTAIN, SmallLaws, WideLaws
 from mdsd_opt.auditing.subject import REFUSALS
 from mdsd_opt.base.frames import told
@@ -28,7 +29,6 @@ from mdsd_opt.evidence import (
     Violation,
     carried,
     found,
-    largest_edge,
 )
 
 
@@ -160,13 +160,8 @@ class PortfolioReport(Report):
         refused = any(one.report is None and not one.deliberate for one in tried)
         if verdict_class in (*CLEAN, EDGE) and (coverage.idle or refused):
             verdict_class = NOT_JUDGED
-        checks = [one.num_checks for one in reports if one.num_checks is not None]
-        facts = {one.name: getattr(worst.report, one.name) for one in fields(Report)}
-        facts |= Hidden.largest(reports)._asdict() | {
+        facts = together(reports, worst.report) | {
             "verdict_class": verdict_class,
-            "num_trials": sum(one.num_trials for one in reports),
-            "num_checks": sum(checks) if checks else None,
-            "edge_mass": largest_edge(reports),
             "coverage": coverage,
             "longest_text": max(one.longest_text or 0 for one in reports) or None,
             "example": worst.example,

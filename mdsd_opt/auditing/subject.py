@@ -23,7 +23,7 @@ from mdsd_opt.base.foreign import describe, foreign, ran
 from mdsd_opt.base.installed import loaded
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import ForeignFault, InvalidInput
-from mdsd_opt.evidence import Violation
+from mdsd_opt.evidence import NO_ANSWERS, Violation
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers import Verifier, get, names
 
@@ -94,9 +94,24 @@ class ViolationLog:
     kinds: Counter[str] = field(default_factory=Counter)
     restarting: tuple[str, ...] = ()
 
+    @classmethod
+    def joined(cls, logs: Iterable[ViolationLog]) -> ViolationLog:
+        """All of several logs."""
+        every = cls()
+        for log in logs:
+            every.listed += log.listed
+            every.kinds += log.kinds
+            every.restarts(log.restarting)
+        return every
+
     @property
     def count(self) -> int:
         return self.kinds.total()
+
+    @property
+    def num_failed(self) -> int:
+        """Number of calls that gave no tokens."""
+        return sum(self.kinds[kind] for kind in NO_ANSWERS)
 
     def restarts(self, names: Iterable[str]) -> None:
         self.restarting = tuple(dict.fromkeys((*self.restarting, *names)))

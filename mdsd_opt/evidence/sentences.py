@@ -250,7 +250,7 @@ PARTS: dict[str, Words] = {
     "because": lambda x: "".join(f"; {cause}" for cause in x.causes),
     "text_reason": If(lambda x: _is_sampled(x) and told("{outcomes}", x), "{outcomes}",
         "{looked}, the law of {length} tokens is {distance} away from the target's at V = "
-        "{vocab_size}{from_token}"),
+        "{vocab_size}{from_token}{failing}"),
     "looked": If(_is_driven, "{up_to}", "in {num_trials:,} sampled texts"),
     "from_token": If(lambda x: x.position is not None, ", from token {place} on"),
     "place": lambda x: x.position + 1,

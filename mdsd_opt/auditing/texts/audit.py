@@ -16,14 +16,13 @@ from mdsd_opt.auditing.causes import broken_side
 from mdsd_opt.auditing.chain_calls import LIBRARIES, parameters_of
 from mdsd_opt.auditing.checks import Hidden, Sight
 from mdsd_opt.auditing.driving import Undrivable
-from mdsd_opt.auditing.findings import doubt_of
+from mdsd_opt.auditing.findings import Findings, together
 from mdsd_opt.auditing.laws import WideLaws, drawn_from, given_laws, wide_laws
 from mdsd_opt.auditing.pace import settled
 from mdsd_opt.auditing.replay import Replay
-from mdsd_opt.auditing.seen_texts import Numbered
-from mdsd_opt.auditing.subject import check_arguments
+from mdsd_opt.auditing.subject import ViolationLog, check_arguments
 from mdsd_opt.auditing.texts.driven_law import DrivenText, driven_text
-from mdsd_opt.auditing.texts.report import After, TextAuditReport, Trial, split_by_event
+from mdsd_opt.auditing.texts.report import After, TextAuditReport, Trial
 from mdsd_opt.auditing.texts.sample import Sample
 from mdsd_opt.auditing.texts.session import AnyTables, Generate, Session, Tables, counted
 from mdsd_opt.base.foreign import foreign
@@ -32,20 +31,19 @@ from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.evidence import (
+    CLEAN,
     EDGE,
-    LOSSLESS,
     LOSSY,
-    NO_DEVIATION,
     NOT_DRIVEN,
     NOT_JUDGED,
-    NOT_SETTLED,
+    RESTART,
     AuditOptions,
     NoTokenLeft,
     OptionKeywords,
     Options,
     Promise,
     Promises,
-    above_zero,
+    Report,
     both_sides,
     budgeted,
     changes_with_text,
@@ -53,6 +51,7 @@ from mdsd_opt.evidence import (
     options_of,
     promised,
     shared,
+    worst_class,
 )
 
 #: Least and greatest length of the sampled texts at V = 3.
@@ -306,29 +305,25 @@ class _TextAudit:
         replay.run(_REPEATED_CALLS, shared(self.deadline, 4))
         return replay
 
-    @property
-    def _p_value(self) -> float:
-        return self.options.combined([c for sample in self.samples for c in sample.checks])
-
-    @property
-    def _sample_is_wrong(self) -> bool:
-        deviates = self._p_value < self.options.false_alarm
-        return deviates or any(sample.wrong.count for sample in self.samples)
+    def _found(self) -> list[tuple[Sample | DrivenText, Findings]]:
+        """What each driven law shows, and all samples together, with the oddest of these."""
+        found: list[Any] = [(law, law.findings(self.options)) for law in self.laws]
+        if self.samples:
+            odd = min(self.samples, key=lambda one: self.options.combined(one.checks))
+            findings = Findings(
+                options=self.options,
+                num_trials=sum(sample.num_calls for sample in self.samples),
+                checks=[check for sample in self.samples for check in sample.checks],
+                distance=(odd.distance, odd.interval),
+                wrong_tokens=ViolationLog.joined(sample.log for sample in self.samples),
+                example=odd.example(),
+            )
+            found.append((odd, findings))
+        return found
 
     @property
     def _is_wrong(self) -> bool:
-        return self._sample_is_wrong or any(not law.is_right for law in self.laws)
-
-    def _class(self, failed: bool) -> str:
-        if self._sample_is_wrong or any(law.is_lossy for law in self.laws):
-            return LOSSY
-        if failed:
-            return NOT_JUDGED
-        if self._is_wrong:
-            return EDGE
-        if any(law.is_doubtful for law in self.laws):
-            return NOT_SETTLED
-        return NO_DEVIATION if self.samples else LOSSLESS
+        return any(one.verdict_class in (EDGE, LOSSY) for _, one in self._found())
 
     def _session(self, tables: AnyTables, shown: tuple[bool, bool] = (False, False)) -> Session:
         return Session(self.generate, tables, self.library, self.promises, shown)
@@ -382,83 +377,66 @@ class _TextAudit:
             sample.checked(self.rng, self.options, self.deadline)
             fits = self.options.combined(sample.checks) >= self.options.false_alarm
             fits &= time.perf_counter() <= self.deadline
-            return fits and not sample.wrong.count and not sample.failed.count
+            return fits and not sample.log.count
 
         return broken_side(is_right, self.promises)
 
     def _summary(self, began: float) -> TextAuditReport:
         """Report, with distances of the law that shows the largest."""
-        options, is_wrong, by_sample = self.options, self._is_wrong, self._sample_is_wrong
-        parts: list[Sample | DrivenText] = [*self.laws, *self.samples]
-        failed = [part.failed for part in parts if part.failed.count]
-        kind = self._class(bool(failed))
-        logs = failed if kind == NOT_JUDGED else [part.wrong for part in parts]
-        shown: Sample | DrivenText
+        is_wrong, every = self._is_wrong, self._found()
+        reports = [one.report(Report, **self._hidden_of(one)) for _, one in every]
+        kind = worst_class(one.verdict_class for one in reports)
 
-        def telling_most(law: DrivenText) -> tuple[bool, int, float]:
-            return law.is_doubtful, 0 if is_wrong else law.tables.length, law.distance
+        def telling_most(n: int) -> tuple[bool, bool, int, float]:
+            part, findings = every[n]
+            length = 0 if is_wrong else part.tables.length
+            is_worst = kind in CLEAN or findings.verdict_class == kind
+            return is_worst, findings.law is not None, length, part.distance
 
-        samples = list(self.samples)
-        telling: Sample
-        if self.laws and (not by_sample or not all(law.fits for law in self.laws)):
-            shown = max(self.laws, key=telling_most)
-            if is_wrong or not samples:
-                samples.append(Sample(self._session(shown.tables)))
-                samples[-1].draw(_TELLING_TEXTS, self.rng, self.deadline)
-            telling = samples[-1]
-        else:
-            shown = telling = min(samples, key=lambda each: options.combined(each.checks))
+        worst = max(range(len(every)), key=telling_most)
+        shown, samples = every[worst][0], list(self.samples)
+        telling = shown
+        if isinstance(shown, DrivenText) and (is_wrong or not samples):
+            telling = Sample(self._session(shown.tables))
+            telling.draw(_TELLING_TEXTS, self.rng, self.deadline)
+            samples.append(telling)
         position = shown.position if is_wrong else None
         split: tuple[After, ...] = ()
-        if position is not None and isinstance(telling.written, Numbered):
-            written = telling.written
-            split = split_by_event(written.texts, written.numbers, telling.events, position)
-        causes = {name: None for sample in samples for name in sample.wrong.restarting if is_wrong}
-        reasons = [f"{name} begins anew in every call" for name in causes]
+        if position is not None and isinstance(telling, Sample):
+            split = telling.split(position)
+        wrong = [violation for one in reports for violation in one.violations]
+        reasons = list(dict.fromkeys(one.message for one in wrong if one.kind == RESTART))
         if kind == LOSSY and (side := self._broken_side(shown.tables)):
             reasons.append(side)
-        events = [event for sample in samples for event in sample.events]
         served = [note for sample in self.samples[:1] for note in sample.notes]
-        open_ones = [] if kind in (LOSSY, NOT_JUDGED) else self.samples
-        doubt = doubt_of(shown.distance) if kind == NOT_SETTLED else ""
-        odd = shown.example()
-        where = f"{odd.where} with the models of {shown.tables}".strip()
-        checks = tuple(check for sample in self.samples for check in sample.checks)
-        level = options.level(checks)
-        sights = [Sight(0, 0) if one.seen is None else one.seen.sight for one in self.samples]
-        sampled_hidden = [sight.hidden(level, options.power) for sight in sights]
-        hidden = Hidden.largest([*sampled_hidden, *(Hidden(law.unseen) for law in self.laws)])
+        is_open = kind not in (LOSSY, NOT_JUDGED)
+        facts = together(reports, reports[worst]) | {
+            "verdict_class": kind,
+            "points_to": next((x.points_to for x in reports if is_open and x.points_to), ""),
+            "first_token_variation": shown.first_token_variation,
+            "longest_text": self.longest_text,
+            "p_value": next((x.p_value for x in reports if x.checks), None),
+            "checks": tuple(check for one in reports for check in one.checks),
+            "violations": tuple(one for one in wrong if one.kind != RESTART),
+            "num_violations": sum(one.num_violations for one in reports),
+            "notes": (*served, *self.notes),
+        }
         return TextAuditReport(
-            verdict_class=kind,
-            points_to=next((one.points_to for one in open_ones if one.points_to), doubt),
-            method=shown.method,
             vocab_size=shown.tables.vocab_size,
             length=shown.tables.length,
-            longest_text=self.longest_text,
-            total_variation=shown.distance,
-            total_variation_interval=above_zero(shown.interval, kind),
-            first_token_variation=shown.first_token_variation,
-            example=replace(odd, where=where, seed=options.seed) if is_wrong else None,
             position=position,
             after=split,
             causes=tuple(reasons),
-            tried=tuple(Trial.of(part) for part in parts),
-            met=counted(events),
-            notes=(*served, *self.notes),
-            num_trials=sum(sample.num_calls for sample in self.samples),
-            num_checks=sum(law.num_checks for law in self.laws) if self.laws else None,
-            tolerance=shown.tolerance,
-            p_value=self._p_value if any(sample.checks for sample in self.samples) else None,
-            false_alarm=options.false_alarm,
-            power=options.power,
-            detect=options.detect,
-            checks=checks,
-            **hidden._asdict(),
-            violations=tuple(violation for log in logs for violation in log.listed),
-            num_violations=sum(log.count for log in logs),
-            num_edge_probes=None if self.laws else 0,
-            edge_mass=max(
-                (law.edge_mass for law in self.laws if law.edge_mass is not None), default=None
-            ),
+            tried=tuple(Trial.of(part) for part in (*self.laws, *self.samples)),
+            met=counted([event for sample in samples for event in sample.events]),
             seconds=time.perf_counter() - began,
+            **facts,
         )
+
+    def _hidden_of(self, findings: Findings) -> dict[str, Any]:
+        """What all samples together could have missed; of a law that is in its findings."""
+        if findings.law is not None:
+            return {}
+        options, level = self.options, self.options.level(findings.checks)
+        sights = [Sight(0, 0) if one.seen is None else one.seen.sight for one in self.samples]
+        return Hidden.largest([x.hidden(level, options.power) for x in sights])._asdict()

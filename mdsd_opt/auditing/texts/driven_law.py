@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mdsd_opt.auditing.driven_laws import Driver, found_law, law_of
+from mdsd_opt.auditing.driven_laws import Tally, found_law, law_of
 from mdsd_opt.auditing.driving import DrawTree, Tape
 from mdsd_opt.auditing.driving.draw_tree import Budget, DrawNode, Leaf, Run
 from mdsd_opt.auditing.driving.tape import CategoryDraw, Draw, Tail, UniformDraw, Value
-from mdsd_opt.auditing.findings import FoundLaw
+from mdsd_opt.auditing.findings import Findings, FoundLaw
 from mdsd_opt.auditing.laws import Texts
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.auditing.texts.report import variations
@@ -144,10 +144,7 @@ class SessionTree(DrawTree):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class DrivenText(FoundLaw):
-    r"""A law of texts, and how far it is from the target's.
-
-    Its distance is the excess over that, :math:`\sum_t \max(\Pr(t) - p(t), 0)`: total variation,
-    and where calls fail the least that it can be.
+    """A law of texts, and how far it is from the target's.
 
     Attributes
     ----------
@@ -155,10 +152,8 @@ class DrivenText(FoundLaw):
         Completed by the target; it sums to less than one where calls fail.
     num_merged : int
         Nodes of the tree that were taken to be others.
-    wrong, failed : ViolationLog
-        Impossible texts, however rare; calls that gave none.
-    edge_mass : float or None
-        As in a `Report`.
+    log : ViolationLog
+        Impossible texts, however rare, and calls that gave none.
     """
 
     tables: Tables
@@ -167,21 +162,18 @@ class DrivenText(FoundLaw):
     num_checks: int
     num_merged: int
     seconds: float
-    wrong: ViolationLog = field(default_factory=ViolationLog)
-    failed: ViolationLog = field(default_factory=ViolationLog)
-    edge_mass: float | None = None
-    interval: None = None
+    log: ViolationLog = field(default_factory=ViolationLog)
     num_calls: int = 0  # of a sample
 
-    @property
-    def is_right(self) -> bool:
-        """Whether the law may fit, and impossible texts do not come out even once in a lifetime."""
-        return (self.fits or self.is_doubtful) and not self.wrong.count
-
-    @property
-    def is_lossy(self) -> bool:
-        """Whether the law deviates by more than an edge, and than a gap of the driving."""
-        return self.distance > self.rounding and not self.is_doubtful
+    def findings(self, options: Options) -> Findings:
+        """What the law shows."""
+        return Findings(
+            options=options,
+            law=self,
+            wrong_tokens=self.log,
+            edges=(ViolationLog(), None),
+            example=self._example(),
+        )
 
     @property
     def position(self) -> int | None:
@@ -193,9 +185,10 @@ class DrivenText(FoundLaw):
     def first_token_variation(self) -> float:
         return variations(self.texts, self.law)[0]
 
-    def example(self) -> Example:
+    def _example(self) -> Example:
         n = oddest(self.law, self.texts.law)
-        return Example("", self.texts.text(n), float(self.texts.law[n]), float(self.law[n]))
+        where = f"with the models of {self.tables}"
+        return Example(where, self.texts.text(n), float(self.texts.law[n]), float(self.law[n]))
 
 
 def driven_text(
@@ -214,25 +207,21 @@ def driven_text(
         return session.outcome(tape.heard)
 
     tree = SessionTree(run, options.driven_checks, tables.length, merges, budget, seed)
-    driver = Driver([1.0], options, budget, np.random.default_rng(seed), 0)
-    driver.unseen = unseen_bias(options.driven_checks, options.power)
-    wrong, failed = ViolationLog(), ViolationLog()
+    tally, log = Tally(unseen_bias(options.driven_checks, options.power)), ViolationLog()
 
     def impossible(text: Text, leaf: Leaf) -> None:
         where = f" with {leaf.where}" if leaf.where else ""
-        log_impossible(text, tables, f"{where}: probability {leaf.mass:.3g}", wrong)
+        log_impossible(text, tables, f"{where}: probability {leaf.mass:.3g}", log)
 
-    leaves = driver.outcomes(tree)
-    law = law_of(leaves, texts, lambda outcome, _: log_failure(outcome, wrong, failed), impossible)
-    found = found_law(law, texts.law, options, driver)
+    leaves = tally.outcomes(tree)
+    law = law_of(leaves, texts, lambda outcome, _: log_failure(outcome, log), impossible)
+    log.restarts(tally.restarting)
     return DrivenText(
-        **{**asdict(found), "distance": found.excess},
+        **asdict(found_law(law, texts.law, options, tally)),
         tables=tables,
         texts=texts,
         law=law,
         num_merged=tree.num_merged,
         seconds=time.perf_counter() - began,
-        wrong=wrong,
-        failed=failed,
-        edge_mass=found.impossible_mass if wrong.count else None,
+        log=log,
     )
