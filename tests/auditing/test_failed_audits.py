@@ -13,7 +13,7 @@ import pytest
 import mdsd_opt as mo
 from mdsd_opt.auditing import on_laws
 from mdsd_opt.auditing.engines import registry
-from mdsd_opt.auditing.engines.engine import Drafted
+from mdsd_opt.auditing.engines.engine import Drafted, Engine
 from mdsd_opt.auditing.laws import TableModel
 from mdsd_opt.evidence import Bar
 from mdsd_opt.trees import parse_topology
@@ -116,7 +116,7 @@ def test_the_search_for_causes_counts_towards_the_seconds(monkeypatch: pytest.Mo
     clock, deadlines = [0.0], []
 
     def search(*arguments: Any) -> str:
-        deadlines.append(arguments[-1])
+        deadlines.append(arguments[4])
         clock[0] += 100.0
         return "found"
 
@@ -135,14 +135,7 @@ def test_an_engine_that_cannot_be_driven_is_sampled_until_it_can_pass(
         own = np.random.default_rng(int(rng.integers(2**32)))
         return int(own.choice(target.size, p=target))
 
-    class Mine:
-        name = package = version = function = "mine"
-        rebound = ""
-        drafted = Drafted(parse_topology("chain1"))
-
-        def verify(self, root: Any, rng: np.random.Generator) -> list[int]:
-            return [with_a_seed(root.target, rng)]
-
+    class Mine(Engine):
         def __call__(self, target: Any, draft: Any, drafts: Any, rng: Any) -> int:
             return with_a_seed(target, rng)
 
@@ -150,7 +143,10 @@ def test_an_engine_that_cannot_be_driven_is_sampled_until_it_can_pass(
         return mo.audit_tree(*given, num_trials=300, **options)
 
     monkeypatch.setattr(registry, "audit_tree", few)
-    engine: Any = Mine()
+    chain = Drafted(parse_topology("chain1"))
+    engine = Mine(
+        "mine", "mine", "1", "mine", "", lambda root, rng: [with_a_seed(root.target, rng)], chain
+    )
     found = registry.audit_engine(engine)
     assert (found.zeros.method, found.zeros.num_trials) == ("sampling", 20_000)
     assert found.zeros.answer() == "PASS"
