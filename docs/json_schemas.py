@@ -90,6 +90,8 @@ FREE = (
     "options",
     "settings",
     "summary",
+    "by_assumption",
+    "flags",
     "points",
     "ranges",
 )

@@ -1,6 +1,5 @@
 from .answer import Answer as Answer
 from .checks import counts_of as counts_of
-from .content import holders as holders
 from .counts import (
     DEEPEST as DEEPEST, AcceptedCounts as AcceptedCounts, Measured as Measured,
     Passes as Passes, Speed as Speed, in_stretches as in_stretches, of_steps as of_steps,

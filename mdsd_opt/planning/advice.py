@@ -18,8 +18,7 @@ from mdsd_opt.drafts import title_of
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import MeanInterval, interval_note, mean_interval
 from mdsd_opt.planning.costs import COST_NAMES, CostKeywords, StepCosts
-from mdsd_opt.planning.options import PricedOption, Recommendation, ends_shown
-from mdsd_opt.planning.policies import BATCHES
+from mdsd_opt.planning.options import PricedOption, Recommendation, ends_shown, engine_flags
 from mdsd_opt.planning.tree_forecasts import (
     MAX_WIDTH,
     Candidate,
@@ -45,6 +44,9 @@ _OF_FILES = {
 
 #: Number of candidates, the best by the mean rates, that are forecast along the texts.
 _MOST_FORECAST = 16
+
+#: Batch sizes at which speed-ups are computed.
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 _ONE = "one draft"
 
@@ -144,6 +146,8 @@ class Advice(Recommendation):
     batches : tuple of BatchPoint
         Speed-ups by batch size; empty unless passes are known by their rows.
     costs : StepCosts
+    flags : dict of str to str
+        Flags that start SGLang with such a tree, of a chain vLLM and llama.cpp, too.
     notes : tuple of str
         Assumptions, each with the error that it may make.
     """
@@ -171,7 +175,7 @@ class Advice(Recommendation):
         Column("nodes", of=lambda advice: [
             {"place": place, "num_drafts": n} for place, n in sorted(advice.tree.num_drafts.items())
         ]),
-        "costs", "rows", "batches", "notes",
+        "flags", "costs", "rows", "batches", "notes",
     )  # fmt: skip
 
     @property
@@ -186,6 +190,11 @@ class Advice(Recommendation):
     @property
     def num_drafts(self) -> int:
         return self.tree.num_nodes
+
+    @property
+    def flags(self) -> dict[str, str]:
+        widest = max(self.tree.num_drafts.values())
+        return engine_flags(self.tree.depth if self.worth_it else 0, widest, self.num_drafts)
 
     @property
     def tokens_per_step(self) -> float:

@@ -1,11 +1,19 @@
-"""Costs of a step of decoding: passes of target and draft, and a decision; files of passes."""
+"""Costs of a step of decoding: passes of target and draft, and a decision; passes that are timed.
+
+Passes are timed in two minutes or less, and kept in files. A first one of each kind, which loads
+and compiles, is not counted.
+"""
 
 from __future__ import annotations
 
 import os
+import platform
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from itertools import permutations
+from datetime import UTC, datetime
+from functools import partial
+from itertools import permutations, product
 from math import ceil, floor, inf, log
 from numbers import Real
 from typing import Any, TypedDict
@@ -362,3 +370,97 @@ def _at_context(
         curve = sorted((x.context, x.ms) for x in passes if (x.batch, x.rows) == key)
         table[key] = float(np.interp(context, *np.array(curve).T))
     return table
+
+
+# --- passes timed ---
+
+#: Numbers of texts together, of rows of each, and of tokens before them.
+BATCHES = (1, 4, 16)
+ROWS = (1, 2, 4, 8, 16)
+CONTEXTS = (128,)
+
+REPEATS = 5
+
+#: Seconds after which one kind of pass is not timed again, once two are counted.
+_MOST_SECONDS = 3.0
+
+
+def measured(
+    target: Callable[[], Sequence[Pass]],
+    draft: Callable[[], Sequence[Pass]] | None,
+    **settings: Any,
+) -> MeasuredCosts:
+    """Costs that two measurements found, with the machine that they ran on.
+
+    Raises `InvalidInput` where they contradict each other, as on a machine that is busy.
+    """
+    known = {
+        "machine": platform.platform(),
+        "python": platform.python_version(),
+        "when": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        **settings,
+    }
+    costs = MeasuredCosts(tuple(target()), () if draft is None else tuple(draft()), known)
+    costs.check()
+    return costs
+
+
+def median_ms(seconds: Callable[[], float], repeats: int = REPEATS) -> float:
+    """Median milliseconds of a pass, by a function that makes one and tells how long it took."""
+    taken: list[float] = []
+    while len(taken) <= repeats and (len(taken) < 3 or sum(taken) < _MOST_SECONDS):
+        taken.append(seconds())
+    return 1e3 * float(np.median(taken[1:]))
+
+
+def time_model(
+    loaded: Any,
+    batches: Sequence[int] = BATCHES,
+    rows: Sequence[int] = ROWS,
+    contexts: Sequence[int] = CONTEXTS,
+    repeats: int = REPEATS,
+) -> list[Pass]:
+    """Median milliseconds of passes of a `LoadedModel` of transformers that keeps keys and values.
+
+    The tokens are random: what a pass takes does not depend on them.
+    """
+    import torch
+
+    from mdsd_opt.decoding import cache_name, cache_of
+
+    model, name = loaded.model, cache_name(loaded.model)
+    named = (("batches", batches, 1), ("rows", rows, 1), ("contexts", contexts, 2))
+    for word, numbers, least in named:
+        if not numbers or min(numbers) < least:
+            raise InvalidInput(f"{word} is {[*numbers]}: give numbers of at least {least}")
+    longest = max(contexts) + max(rows)
+    if loaded.context_length is not None and longest > loaded.context_length:
+        raise InvalidInput(
+            f"a context of {max(contexts)} and {max(rows)} rows make {longest}, and the model "
+            f"reads {loaded.context_length}: give shorter contexts"
+        )
+    device = next(model.parameters()).device
+    size = model.get_input_embeddings().num_embeddings
+    random = torch.Generator().manual_seed(0)
+
+    def seconds(ids: Any, cache: Any) -> float:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        began = time.perf_counter()
+        model(input_ids=ids, use_cache=True, **{name: cache})
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        took = time.perf_counter() - began
+        cache.crop(-ids.shape[1])
+        return took
+
+    passes = []
+    with torch.inference_mode():
+        for context, batch in product(contexts, batches):
+            shape = (batch, context + max(rows))
+            ids = torch.randint(size, shape, generator=random).to(device)
+            cache = cache_of(model(input_ids=ids[:, :context], use_cache=True))
+            for count in rows:
+                once = partial(seconds, ids[:, context : context + count], cache)
+                passes.append(Pass(batch, count, context, median_ms(once, repeats)))
+    return passes

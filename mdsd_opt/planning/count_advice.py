@@ -1,23 +1,39 @@
-"""Advice on the length of chains, by what an engine counted and what passes cost."""
+"""Advice on the length of chains, by what an engine counted and what passes cost.
+
+Counts come in numbers or files, costs are given or read off the run itself and one without drafts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar, TypedDict, Unpack
 
-from mdsd_opt.evidence import MeanInterval, interval_note
-from mdsd_opt.formats import AcceptedCounts, with_groups
-from mdsd_opt.planning.costs import StepCosts
-from mdsd_opt.planning.count_forecasts import (
-    MEANING,
-    CountOption,
-    OldWord,
-    accepted_as_run,
-    forecasts,
+import numpy as np
+
+from mdsd_opt.base.array_types import Floats, Integers
+from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.checked import check_confidence, checked_integer, real
+from mdsd_opt.base.keywords import by_place, renamed
+from mdsd_opt.errors import InvalidInput
+from mdsd_opt.evidence import MeanInterval, interval_note, students_quantile
+from mdsd_opt.formats import (
+    DEEPEST,
+    AcceptedCounts,
+    Contradiction,
+    Run,
+    Speed,
+    Told,
+    counts_of,
+    of_steps,
+    read_counts,
+    read_run,
+    with_groups,
 )
-from mdsd_opt.planning.options import Recommendation, ends_shown, speedup_cell
-from mdsd_opt.planning.policies import Policy, acceptance_needed, lengths_by_batch, policies_of
+from mdsd_opt.planning.costs import PassCost, RowsCost, StepCosts
+from mdsd_opt.planning.count_forecasts import CountOption, accepted_as_run, assumed, forecasts
+from mdsd_opt.planning.options import Recommendation, ends_shown, engine_flags, speedup_cell
 
 #: Longest chain, in drafts, that is forecast.
 MAX_DRAFTS = 16
@@ -29,9 +45,21 @@ _SLOWEST = 1.25
 #: Difference up to which speed-ups are equal, so that the shorter chain is chosen.
 _EQUAL = 1e-9
 
+#: Acceptances that are tried for the one that a speed-up takes.
+_ALPHAS = 10_001
+
+#: Stretches of a log that are nearly independent; its lines share requests.
+_STRETCHES = 8
+
+_GONE = {
+    "policies": "give batch= for the length of each, and docs/advice.md for lossless stops",
+    "lengths_by_batch": "give batch= for the length of each",
+    "num_drafts": "take depth",
+}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CountAdvice(Recommendation, OldWord):
+class CountAdvice(Recommendation):
     """Recommended number of drafts by counts of an engine, and the decision whether they pay.
 
     Attributes
@@ -51,16 +79,14 @@ class CountAdvice(Recommendation, OldWord):
         Decision in words, with its conditions.
     settled_by : str
         Measurement that would narrow it, or "".
+    flags : dict of str to str
+        Flags that start vLLM, SGLang and llama.cpp with chains of `depth`.
     counts : AcceptedCounts
     costs : StepCosts or None
-    policies : tuple of Policy
-        Ways to vary the number of drafts, with thresholds.
-    lengths_by_batch : tuple of (int, int, int)
-        (from, to, drafts) for every batch up to 256, where costs are known by batch.
     wanted : str
         Acceptance that the requested speed-up takes, in words, or "".
     notes : tuple of str
-        Assumptions of the forecast.
+        What the decision rests on, what weighs most first.
     of_costs : str
         What the run itself tells of its costs, in words, or "".
     measured : MeanInterval or None
@@ -71,24 +97,25 @@ class CountAdvice(Recommendation, OldWord):
 
     FORM = "{:<12} {:>8}  {:<15} {:>8} {:>9}  {}"
     HEADINGS = ("drafts", "accepted", "", "ms/step", "tokens/s", "speed-up")
-    BELOW = ("sentence", "wanted", "settled_by")
+    ABOVE = ("sentence", "wanted", "settled_by")
 
     best: CountOption
     as_run: CountOption
     rows: tuple[CountOption, ...]
     counts: AcceptedCounts
     costs: StepCosts | None
-    policies: tuple[Policy, ...]
-    lengths_by_batch: tuple[tuple[int, int, int], ...]
     wanted: str
     notes: tuple[str, ...]
     of_costs: str = ""
     measured: MeanInterval | None = None
 
     columns: ClassVar = (
-        "best", "worth_it", "depth", "sentence", "settled_by", "wanted", "counts", "costs", "rows",
-        "policies", "lengths_by_batch", "notes", "measured", "better_verifier", "contradiction",
+        "best", "worth_it", "depth", "sentence", "settled_by", "wanted", "flags", "counts", "costs",
+        "rows", "notes", "measured", "better_verifier", "contradiction",
     )  # fmt: skip
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{name} left CountAdvice: {_GONE[name]}" if name in _GONE else name)
 
     @property
     def contradiction(self) -> str:
@@ -114,6 +141,10 @@ class CountAdvice(Recommendation, OldWord):
             return 0
         return self.counts.longest if self.best.kind == "as run" else int(self.best.depth)
 
+    @property
+    def flags(self) -> dict[str, str]:
+        return engine_flags(self.depth)
+
     def is_counted(self, row: CountOption) -> bool:
         """Whether what a row accepts was counted, not forecast."""
         counted = self.counts.has_one_length and self.counts.reached is not None
@@ -126,13 +157,12 @@ class CountAdvice(Recommendation, OldWord):
         """Sentences of the decision, and on what was measured and could be changed."""
         if self.counts.forced:
             return [self.sentence]
-        sentences = [self.sentence, self.wanted]
-        if self.measured is not None:
-            sentences.append(
-                f"Measured: the run was {speedup_cell(self.measured)} times as fast as the one "
-                "without drafts, with as many requests together."
-            )
-        return [x for x in (*sentences, self.settled_by, self.better_verifier) if x]
+        measured = self.measured and (
+            f"Measured: the run was {speedup_cell(self.measured)} times as fast as the one "
+            "without drafts, with as many requests together."
+        )
+        sentences = (self.sentence, self.wanted, measured, self.settled_by, self.better_verifier)
+        return [x for x in sentences if x]
 
     @property
     def worth_it(self) -> bool | None:
@@ -174,7 +204,7 @@ class CountAdvice(Recommendation, OldWord):
             )
         if self.worth_it is False:
             favour = "".join(f", even if {x}" for x in costs.conditions)
-            needed = acceptance_needed(1.0, costs, MAX_DRAFTS, ())
+            needed = acceptance_needed(1.0, costs, MAX_DRAFTS)
             return (
                 f"Not worth it{favour}: the best there is, {best.name}, is {best.times}. {needed}"
             )
@@ -199,18 +229,18 @@ class CountAdvice(Recommendation, OldWord):
         of K drafts at most with K times that; no later draft is accepted more often than the first.
         """
         counts, as_run = self.counts, self.as_run
+        steps = counts.sum("steps") + counts.sum("undrafted")
         first = min(as_run.accepted.mean, 1.0)
         if counts.reached is not None:
-            first = float(counts.times @ counts.reached[:, 0])
-            first /= counts.sum("steps") + counts.sum("undrafted")
-        drafts = counts.sum("drafted") / (counts.sum("steps") + counts.sum("undrafted"))
+            first = float(counts.times @ counts.reached[:, 0]) / steps
+        drafts = counts.sum("drafted") / steps
         block, pairs = (1.0 + min(counts.longest * min(k * first, 1.0), k * drafts) for k in (1, 2))
         return (
             "Would a better verifier help? No lossless one accepts more of single drafts, taken "
             "one by one, than rejection, which such engines have. A block rule brings at most "
             f"{block:.2f} tokens a step in place of {as_run.tokens:.2f} (none more where drafts "
             "are the likeliest tokens, not drawn), a tree of two drafts a place at most "
-            f"{pairs:.2f}: logits tell how much."
+            f"{pairs:.2f}: logits of both models tell how much (mdsd-opt capture, then rates)."
         )
 
     @property
@@ -269,83 +299,462 @@ def advice_from_counts(
     """
     counts = with_groups(counts.complete())
     chains = forecasts(counts, max_drafts, confidence, costs)
-    as_run = _as_run(counts, costs, confidence)
+    drafted = counts.sum("drafted") / (counts.sum("steps") + counts.sum("undrafted"))
+    if abs(drafted - round(drafted)) < _EQUAL:
+        drafted = round(drafted)
+    as_run = CountOption.chain(drafted, accepted_as_run(counts, confidence), costs, "as run")
     plain = CountOption.chain(0, MeanInterval(0.0, 0.0, 0.0, 0), costs, "none")
     compared = [plain, *(chains if costs is not None else chains[: counts.longest])]
     if counts.has_one_length and counts.longest <= max_drafts:
         as_run = chains[counts.longest - 1]
     else:
         compared.append(as_run)
-    best = as_run if costs is None else _fastest(chains)
+    fastest = min(chains, key=lambda row: (-round(row.speedup.mean / _EQUAL), row.depth))
+    best = as_run if costs is None else fastest
     if not counts.has_one_length and not best.speedup.low > as_run.speedup.mean:
         best = as_run  # what was measured, where no forecast is surely better
-    rows = sorted(compared, key=lambda row: (-row.speedup.mean, row.depth))
-    by_batch = () if costs is None else lengths_by_batch(chains, costs)
     return CountAdvice(
         best,
         as_run,
-        tuple(rows),
+        tuple(sorted(compared, key=lambda row: (-row.speedup.mean, row.depth))),
         counts,
         costs,
-        policies_of(chains, best.depth, costs, by_batch),
-        by_batch,
-        "" if speedup is None else acceptance_needed(speedup, costs, max_drafts, chains),
-        (*_notes(counts, costs, chains[0], confidence), *([of_costs] if of_costs else [])),
+        "" if speedup is None else acceptance_needed(speedup, costs, max_drafts, chains[0]),
+        tuple(_notes(counts, costs, of_costs, confidence)),
         of_costs,
     )
 
 
-def _fastest(chains: Sequence[CountOption]) -> CountOption:
-    """Fastest chain; of equally fast ones the shortest."""
-    return min(chains, key=lambda row: (-round(row.speedup.mean / _EQUAL), row.depth))
-
-
-def _as_run(counts: AcceptedCounts, costs: StepCosts | None, confidence: float) -> CountOption:
-    drafted = counts.sum("drafted") / (counts.sum("steps") + counts.sum("undrafted"))
-    if abs(drafted - round(drafted)) < _EQUAL:
-        drafted = round(drafted)
-    return CountOption.chain(drafted, accepted_as_run(counts, confidence), costs, "as run")
-
-
 def _notes(
-    counts: AcceptedCounts,
-    costs: StepCosts | None,
-    first: CountOption,
-    confidence: float,
-) -> list[str]:
-    total = counts.sum
-    notes = [
-        f"{counts.source}: {total('accepted'):.0f} of {total('drafted'):.0f} drafts "
-        f"accepted in {total('steps'):.0f} steps that drafted"
-        + (f", beside {total('undrafted'):.0f} that did not" if counts.undrafted.any() else "")
-    ]
-    if str(counts.measured):
-        notes.append(f"{counts.source} tells of the time: {counts.measured}")
-    if total("steps") < 2:
-        notes[0] = f"{counts.source}: {total('accepted'):.3f} drafts accepted a step"
-        notes.append("shares without the number of steps: intervals leave chance out")
-    elif counts.num_groups > 1:
-        notes.append(
-            interval_note(counts.num_groups, counts.unit, confidence)
-            if counts.unit == "requests"
-            else f"intervals are at least what {counts.num_groups} {counts.unit} tell: they share "
-            "requests, so that counts by request would give wider ones"
-        )
-    else:
-        notes.append(
-            "intervals are at least what steps that are independent would tell: counts of each "
-            "request would give wider ones"
-        )
+    counts: AcceptedCounts, costs: StepCosts | None, of_costs: str, confidence: float
+) -> Iterator[str]:
+    """What the decision rests on: first what may turn it, then where numbers are from."""
+    total, unit = counts.sum, counts.unit
     if counts.forced:
-        notes.insert(0, f"acceptance was forced, whatever the drafts were: {counts.forced}")
-    notes += [f"{name}: {MEANING[name]}" for name in first.by_assumption]
-    notes += counts.notes
+        yield f"acceptance was forced, whatever the drafts were: {counts.forced}"
     if costs is not None:
-        passes = costs.draft_passes
-        notes.append(
-            "draft passes of a step: " + ("one a draft" if passes is None else f"{passes}")
-        )
-        notes += [f"taken in favour of drafts: {x}" for x in costs.conditions]
+        yield from (f"taken in favour of drafts: {x}" for x in costs.conditions)
         if costs.rows_ms is None and costs.knows_rows:
-            notes.append("a pass over n rows is taken for one of plain decoding at batch n")
-    return notes
+            yield "a pass over n rows is taken for one of plain decoding at batch n"
+    if of_costs:
+        yield of_costs
+    yield assumed(counts)
+    yield from counts.notes
+    if total("steps") < 2:
+        yield f"{counts.source}: {total('accepted'):.3f} drafts accepted a step"
+        yield "shares without the number of steps: intervals leave chance out"
+    else:
+        beside = total("undrafted")
+        yield (
+            f"{counts.source}: {total('accepted'):.0f} of {total('drafted'):.0f} drafts accepted "
+            f"in {total('steps'):.0f} steps that drafted"
+            + (f", beside {beside:.0f} that did not" if beside else "")
+        )
+        if unit == "requests" and counts.num_groups > 1:
+            yield interval_note(counts.num_groups, unit, confidence)
+        else:
+            of = f"{counts.num_groups} {unit}" if counts.num_groups > 1 else "independent steps"
+            yield f"intervals are at least what {of} tell: counts by request would widen them"
+    if str(counts.measured):
+        yield f"{counts.source} tells of the time: {counts.measured}"
+    if costs is not None and costs.draft_passes is not None:
+        yield f"draft passes of a step: {costs.draft_passes}"
+
+
+def _fastest_chains(costs: StepCosts, most: int, alphas: Floats) -> tuple[Floats, Integers]:
+    """Best speed-up and length at each acceptance of single drafts, all alike."""
+    steps = np.array([costs.drafted(k) for k in range(1, most + 1)])
+    tokens = 1.0 + np.cumsum(alphas[:, None] ** np.arange(1, most + 1), axis=1)
+    gains = tokens * costs.plain() / steps
+    return gains.max(axis=1), gains.argmax(axis=1) + 1
+
+
+def acceptance_needed(
+    speedup: float, costs: StepCosts | None, most: int, first: CountOption | None = None
+) -> str:
+    """Sentence on the least acceptance of single drafts, all alike, that gives the speed-up.
+
+    Raises `InvalidInput` for a speed-up that is not above 0, or without costs.
+    """
+    if not 0 < real(speedup) < float("inf"):
+        raise InvalidInput(f"speedup is {speedup!r}: give a number above 0, such as 2")
+    if costs is None:
+        raise InvalidInput(
+            f"what a speedup of {speedup:g} takes depends on costs: give target_ms and draft_ms"
+        )
+    alphas = np.linspace(0.0, 1.0, _ALPHAS)
+    gains, lengths = _fastest_chains(costs, most, alphas)
+    gives, takes = f"gives a speed-up of {speedup:g}", f"A speed-up of {speedup:g} takes"
+    if speedup == 1:
+        gives, takes = "breaks even", "Breaking even takes"
+    free = "".join(f", if {x}" for x in costs.conditions)
+    if gains[-1] < speedup:
+        return (
+            f"No acceptance {gives} at these costs{free}: with every draft accepted, "
+            f"chain{lengths[-1]} is {gains[-1]:.2f} times as fast."
+        )
+    least = int(np.argmax(gains >= speedup))
+    text = f"{takes} an acceptance of {alphas[least]:.2f} at these costs{free}"
+    ends = [] if first is None else sorted(first.by_assumption.values())
+    has = " to ".join(dict.fromkeys(f"{x:.2f}" for x in (*ends[:1], *ends[-1:])))
+    return f"{text} (chain{lengths[least]})" + (f"; the first draft has {has}." if has else ".")
+
+
+# --- runs: their own costs, and how fast they were ---
+
+
+def run_costs(
+    run: Run,
+    target_ms: PassCost | None = None,
+    draft_ms: PassCost | None = None,
+    rows_ms: RowsCost | None = None,
+    batch: int | None = None,
+    verify_ms: float = 0.0,
+    draft_passes: int | None = None,
+) -> tuple[StepCosts | None, str]:
+    r"""Costs as given or else as a run with complete counts tells, and where those are from.
+
+    A step with L drafts took S milliseconds, one without P: a draft is taken to cost
+    :math:`(S - P) / L`, its pass and its row of the target's pass together. Without P it is what
+    drafting took beside L rows that are free. The batch is by default that of most steps, among
+    those that the run without drafts has, too. One of `target_ms` and `draft_ms` alone takes the
+    place of the run's own.
+    """
+    if batch is not None:
+        checked_integer(batch, "batch_size")
+    if draft_passes == 0 and draft_ms is None:
+        draft_ms = 0.0
+    if target_ms is None and isinstance(rows_ms, Mapping):
+        target_ms = rows_ms.get(1)
+    if target_ms is not None and draft_ms is not None:
+        one = 1 if batch is None else batch
+        return StepCosts(target_ms, draft_ms, rows_ms, verify_ms, one, draft_passes), ""
+    missing = InvalidInput(
+        f"costs without {'target_ms' if target_ms is None else 'draft_ms'}: give milliseconds of a "
+        "pass of both models"
+    )
+    if rows_ms is not None:
+        raise missing
+    if verify_ms:
+        raise InvalidInput("verify_ms goes with target_ms and draft_ms")
+    counts, without = run.counts, _milliseconds(run.plain)
+    steps = {n or 1.0: ms for n, ms in counts.measured.by_batch.items() if ms is not None}
+    if batch is None:
+        passes = [x for x in counts.measured.passes if x.ms is not None and x.count > 0]
+        often = {n: sum((x.count for x in passes if (x.running or 1.0) == n), 0.0) for n in steps}
+        shared = {n for n in steps if _between(without, n) is not None} or {*steps, 1.0}
+        usual = max(shared, key=lambda n: often.get(n, 0.0))
+        batch = max(round(usual), 1)
+    length = counts.sum("drafted") / (counts.sum("steps") + counts.sum("undrafted"))
+    num_passes = length if draft_passes is None else min(float(draft_passes), length)
+    drafting, plain = counts.measured.draft_ms, _between(without, batch)
+    if draft_ms is not None:
+        drafting = StepCosts(1.0, draft_ms, batch_size=batch).draft_pass() * num_passes
+    if target_ms is not None:
+        plain = StepCosts(target_ms, 0.0, batch_size=batch).plain()
+    step = _between(steps, batch)
+    took = f"at batch {batch} a step of {length:.3g} drafts took {step or 0.0:.4g} ms"
+    if step is None or plain is drafting is None:
+        note = f"the run has steps of {_range(steps)}, and none at batch {batch}" if steps else ""
+        if step is not None:
+            note = took + (f", and the run without drafts has {_range(without)}" if without else "")
+        if target_ms is draft_ms is None:
+            return None, note
+        raise InvalidInput(f"{missing}" + (f", and {note}" if note else ""))
+    if plain is None:
+        assert drafting is not None
+        if drafting >= step:
+            raise InvalidInput(f"{took}, and {drafting:.4g} of them drafting: that cannot be")
+        own: PassCost = {batch: drafting / num_passes} if drafting and num_passes else 0.0
+        costs = StepCosts({batch: step - drafting}, own, None, 0.0, batch, draft_passes)
+        return costs, f"{took}, {drafting:.3g} of them drafting, the rest a pass of the target"
+    more = max(step - plain, 0.0)
+    each: PassCost = {batch: more / num_passes} if num_passes and more else 0.0
+    rows = {batch: plain, batch * (1 + round(length)): plain + (0.0 if num_passes else more)}
+    note = f"{took}, one without {plain:.4g}: the difference is taken for the drafts' cost"
+    note += ", as none, for it is below 0" if step < plain else ""
+    return StepCosts({batch: plain}, each, rows, 0.0, batch, draft_passes), note
+
+
+def measured_speedup(run: Run, confidence: float = 0.95) -> MeanInterval | None:
+    r"""Tokens of a run over those that the run without drafts brings in the same time.
+
+    .. math:: R = \frac{\sum_i n_i}{\sum_i s_i\,v(b_i)}
+
+    n tokens came in s seconds with b requests together, and v tokens a second come without drafts,
+    on a line between the b that were measured. Its relative variance is the sum of those of the two
+    runs over their requests, or over stretches of lines. None where no b of the run lies between
+    those without drafts.
+    """
+    without = _milliseconds(run.plain)
+    pairs = [(x, ms) for x in run.speeds if (ms := _between(without, x.running)) is not None]
+    if not pairs:
+        return None
+    tokens = np.array([x.tokens for x, _ in pairs])
+    same = np.array([1000.0 * x.seconds * x.running / ms for x, ms in pairs])
+    ratio = float(tokens.sum() / same.sum())
+    seconds = np.array([x.seconds for x in run.plain])
+    due = np.array([x.tokens * without[x.running] / (1000.0 * x.running) for x in run.plain])
+    variance, least = 0.0, len(pairs)
+    for deviations, sizes in ((tokens - ratio * same, tokens), (seconds - due, seconds)):
+        n = sizes.size
+        groups = n if run.counts.unit == "requests" else min(n, _STRETCHES)
+        least = min(least, groups)
+        if groups > 1:
+            of_group = np.bincount(np.arange(n) * groups // n, deviations)
+            variance += groups / (groups - 1) * (of_group**2).sum() / sizes.sum() ** 2
+    if least < 2:
+        return MeanInterval(ratio, np.nan, np.nan, least)
+    half = float(students_quantile(least - 1, confidence) * ratio * np.sqrt(variance))
+    return MeanInterval(ratio, max(ratio - half, 0.0), ratio + half, least)
+
+
+def _milliseconds(speeds: Sequence[Speed]) -> dict[float, float]:
+    """Milliseconds of a step without drafts, which brings each request a token, by batch."""
+    table = {}
+    for running in sorted({x.running for x in speeds}):
+        of = [x for x in speeds if x.running == running]
+        table[running] = 1000.0 * running * sum(x.seconds for x in of) / sum(x.tokens for x in of)
+    return table
+
+
+def _between(table: dict[float, float], batch: float) -> float | None:
+    """Value on the line between two entries; None beyond them, up to half a request."""
+    if not table or not min(table) - 0.5 <= batch <= max(table) + 0.5:
+        return None
+    known = sorted(table)
+    return float(np.interp(batch, known, [table[n] for n in known]))
+
+
+def _range(table: dict[float, float]) -> str:
+    low, high = min(table), max(table)
+    return f"{low:.3g}" + (f" to {high:.3g}" if high > low else "") + " requests together"
+
+
+# --- what is given ---
+
+
+class PriceKeywords(TypedDict, total=False):
+    """Keywords of `advise_from_counts` for costs."""
+
+    target_ms: PassCost | None
+    draft_ms: PassCost | None
+    rows_ms: RowsCost | None
+    batch: int | None
+    verify_ms: float
+    draft_passes: int | None
+
+
+@renamed("num_drafts", "depth")
+@by_place("target_ms", "draft_ms", "rows_ms", "batch")
+def advise_from_counts(
+    accepted: Any = None,
+    drafted: float | None = None,
+    by_position: Any = None,
+    depth: int | None = None,
+    *,
+    steps: float | None = None,
+    sequence: Any = None,
+    max_drafts: int = MAX_DRAFTS,
+    speedup: float | None = None,
+    confidence: float = 0.95,
+    baseline: str | os.PathLike[str] | None = None,
+    **costs: Unpack[PriceKeywords],
+) -> CountAdvice:
+    r"""Find how many drafts pay, from what an engine counted and what its passes cost.
+
+    A chain of k drafts brings :math:`1 + W(k)` tokens in
+    :math:`T(b (k + 1)) + k\,c(b) + v` milliseconds, b the texts decoded together, T a target pass
+    by its rows and c a draft pass. :math:`W(k) = \sum_{i \le k} r_i` with :math:`r_i` the share of
+    steps that accept at least i drafts: counted, or as an assumption has it.
+
+    Parameters
+    ----------
+    accepted : float, array_like of int, path, or AcceptedCounts
+        Accepted drafts: in total, with `drafted` or `steps`; of every step, with `depth`; or
+        a file that an engine wrote, as for `read_counts`.
+    drafted : float, optional
+        Number of drafts in total.
+    by_position : (sequence of float, float), optional
+        Steps that accepted at least 1, 2, ... drafts, and the number of steps; or shares of the
+        steps, with `steps` if their number is known.
+    depth : int, optional
+        K of the run, which a file says as a rule.
+    steps : float, optional
+        Number of steps that drafted, where totals are given.
+    sequence : array_like of int, optional
+        Request of each step.
+    max_drafts : int
+        Longest chain that is forecast.
+    speedup : float, optional
+        Speed-up for which `CountAdvice.wanted` says the acceptance that it takes.
+    confidence : float
+        Confidence of what chance adds to the intervals.
+    baseline : path, optional
+        With a path in `accepted`: what the engine wrote of a run without drafts. The measured
+        speed-up is then beside the forecast; costs that are not given are those of both runs.
+    target_ms, draft_ms : float, mapping of int to float, or callable, optional
+        Milliseconds of a pass, or by the texts decoded together. Without them nothing is said to be
+        worth it.
+    rows_ms : mapping of int to float, or callable, optional
+        Milliseconds of a target pass by its rows; without it, those of `target_ms` by batch.
+    batch : int, optional
+        Number of texts that are decoded together; 1 unless given, of costs that the run tells that
+        of most of its steps.
+    verify_ms : float
+        Milliseconds of the decision of a step.
+    draft_passes : int, optional
+        Draft passes of a step: 1 where all drafts come in one pass, 0 where they are looked up;
+        one for each draft unless given.
+
+    Returns
+    -------
+    CountAdvice
+
+    Raises
+    ------
+    InvalidInput
+        Counts cannot be, or K or the number of steps is not known.
+    UnreadableFile
+        A file is no log of a known engine, or is cut.
+
+    Examples
+    --------
+    >>> import mdsd_opt as mo
+    >>> advice = mo.advise_from_counts(
+    ...     by_position=([720, 500, 340], 1000), target_ms=20, draft_ms=2, rows_ms={1: 20, 8: 22}
+    ... )
+    >>> advice.worth_it, advice.best.name
+    (True, 'chain4')
+    """
+    if baseline is None:
+        counts = counts_given(accepted, drafted, by_position, depth, steps, sequence)
+        run = Run(counts, (), ())
+    elif isinstance(accepted, (str, os.PathLike)):
+        run = read_run([accepted, baseline], depth)
+    else:
+        raise InvalidInput("baseline goes with a file that an engine wrote in accepted")
+    return advice_of_run(run, max_drafts, speedup, confidence, **costs)
+
+
+def advice_of_run(
+    run: Run,
+    max_drafts: int = MAX_DRAFTS,
+    speedup: float | None = None,
+    confidence: float = 0.95,
+    costs: StepCosts | None = None,
+    **prices: Unpack[PriceKeywords],
+) -> CountAdvice:
+    """Advice on a run, with the costs that it tells itself where they are not given."""
+    if checked_integer(max_drafts, "max_drafts") > DEEPEST:
+        raise InvalidInput(f"max_drafts is {max_drafts}: give 1 to {DEEPEST}")
+    check_confidence(confidence)
+    run, note = replace(run, counts=with_groups(run.counts.complete())), ""
+    if costs is None:
+        costs, note = run_costs(run, **prices)
+    advice = advice_from_counts(run.counts, costs, max_drafts, speedup, confidence, note)
+    measured = measured_speedup(run, confidence)
+    if not run.plain or measured is not None:
+        return replace(advice, measured=measured)
+    other = f"{run.plain_name} has other numbers of requests together: nothing to compare"
+    return replace(advice, notes=(other, *advice.notes))
+
+
+def counts_given(
+    accepted: Any = None,
+    drafted: float | None = None,
+    by_position: Any = None,
+    depth: int | None = None,
+    steps: float | None = None,
+    sequence: Any = None,
+) -> AcceptedCounts:
+    """Counts that the arguments of `advise_from_counts` describe."""
+    if isinstance(accepted, AcceptedCounts):
+        return accepted
+    for name, value in (("accepted", accepted), ("depth", depth)):
+        if isinstance(value, (list, tuple)):
+            to_numpy(value, name)  # which refuses ragged ones
+    if depth is not None and np.ndim(depth) == 0 and _number(depth, "depth") % 1:
+        raise InvalidInput(f"depth is {depth}: give an integer")
+    if isinstance(accepted, (str, os.PathLike)):
+        if any(x is not None for x in (drafted, by_position, steps, sequence)):
+            raise InvalidInput(
+                "drafted, by_position, steps and sequence are in the file: leave them out"
+            )
+        return read_counts(accepted, depth)
+    if sequence is not None and (by_position is not None or np.ndim(accepted) == 0):
+        raise InvalidInput("sequence goes with accepted of single steps: leave it out with totals")
+    if by_position is not None:
+        return _of_positions(by_position, drafted, depth, steps)
+    if accepted is None:
+        raise InvalidInput("give accepted, by_position, or a file that an engine wrote")
+    if np.ndim(accepted) == 0:
+        return _of_totals(_number(accepted, "accepted"), drafted, depth, steps)
+    if depth is None:
+        raise InvalidInput("accepted is of single steps: give depth, the drafts of each")
+    if np.ndim(depth) and np.shape(depth) != np.shape(accepted):
+        raise InvalidInput(
+            f"depth has shape {np.shape(depth)}, and accepted {np.shape(accepted)}: give one "
+            "number, or one for each step"
+        )
+    return of_steps(accepted, depth, sequence, "accepted")
+
+
+def _of_totals(
+    accepted: float,
+    drafted: float | None,
+    depth: int | None,
+    steps: float | None,
+    by_position: list[float] | None = None,
+) -> AcceptedCounts:
+    """Counts of one run by its sums alone; steps and drafts follow from each other by K."""
+    if depth is None:
+        raise InvalidInput("the totals do not say how long a chain is: give depth")
+    if drafted is None and steps is None:
+        raise InvalidInput(
+            f"accepted is {accepted:g}, a total, which says nothing of steps: give drafted, or the "
+            "number of steps"
+        )
+    source = "the totals" if by_position is None else "by_position"
+    totals = {"accepted": accepted, "drafted": drafted, "steps": steps, "depth": depth}
+    told = {name: Told(name, _number(x, name)) for name, x in totals.items() if x is not None}
+    try:
+        counts = counts_of(
+        source,
+        **told,
+        positions=None if by_position is None else Told("by_position", by_position),
+        unit="runs", assumed=steps is not None and steps <= 1,
+        )  # fmt: skip
+    except Contradiction as error:
+        raise InvalidInput(f"{error.told}, which cannot be: give counts of one run") from None
+    if counts is None:
+        raise InvalidInput(f"{source}: no step with a draft, so that nothing was accepted or not")
+    return with_groups(counts.complete())
+
+
+def _of_positions(
+    positions: Any, drafted: float | None, depth: int | None, steps: float | None
+) -> AcceptedCounts:
+    if not isinstance(positions, Sequence | np.ndarray):
+        raise InvalidInput(f"by_position is {positions!r:.60}: give shares, or (counts, steps)")
+    if len(positions) == 2 and isinstance(positions[0], Sequence | np.ndarray):
+        positions, steps = positions
+    shares = [_number(x, "by_position") for x in positions]
+    if depth is not None and depth != len(shares):
+        raise InvalidInput(f"by_position has {len(shares)} positions, and depth is {depth}")
+    if max(shares, default=0.0) <= 1.0 and (steps is None or any(x % 1 for x in shares)):
+        whole = 1.0 if steps is None else _number(steps, "steps")
+        shares, steps = [x * whole for x in shares], whole
+    if steps is None:
+        raise InvalidInput("by_position has counts: give (counts, number of steps)")
+    return _of_totals(sum(shares), drafted, len(shares), _number(steps, "steps"), shares)
+
+
+def _number(value: Any, name: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{name} is {value!r:.60}: give a number") from error
+    if not 0 <= number < np.inf:
+        raise InvalidInput(f"{name} is {number}: give a number of at least 0")
+    return number

@@ -1,80 +1,55 @@
-r"""Forecasts of what chains of 1, 2, ... drafts accept, from counts and an assumption.
+r"""Forecasts of what chains of 1, 2, ... drafts accept, from counts and four assumptions.
 
 With :math:`r_i` the share of steps that accept at least i drafts, a chain of k accepts
 :math:`W(k) = \sum_{i \le k} r_i`. Counts by position give :math:`r_1 \dots r_K`, and all shorter
-chains are known; what is not counted takes an assumption of the rates
-:math:`c_i = r_i / r_{i-1}` at which the i-th draft is accepted once it is reached. Several
-assumptions give several forecasts, and an interval between them, which no number of requests
-narrows.
+chains are known. What is not counted takes an assumption of the rates
+:math:`c_i = r_i / r_{i-1}` at which the i-th draft is accepted once it is reached:
+
+============= ========================= ========================= ============================
+assumption    by position, beyond K     totals alone              the engine stopped early
+============= ========================= ========================= ============================
+alike         the mean rate             one rate for all          more drafts do as those drafted
+fading        on their line if it falls rejected 1.15 times as    more drafts are rejected
+                                        often, draft by draft
+uneven        on their line if it rises steps have rates of a
+                                        Beta law
+like the last the last rate
+============= ========================= ========================= ============================
+
+Their forecasts differ, and the interval between them no number of requests narrows. It also holds
+what totals allow at the ends, where :math:`r_i` falls with i and no more is known.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from functools import partial
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Floats
+from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.frames import Result
 from mdsd_opt.evidence import MeanInterval, groups_alike, students_quantile
 from mdsd_opt.formats import AcceptedCounts, in_stretches, with_groups
 from mdsd_opt.planning.costs import StepCosts
 from mdsd_opt.planning.options import PricedOption, ends_shown
 
-#: Factor by which, under "fading", each draft is rejected more often than the one before.
+#: Factor by which, under "fading" by totals, each draft is rejected more often than the one before.
 FADING = 1.15
 
-#: Number of drafts that, under "uneven", the prior belief in a step's rate is worth.
+#: Number of drafts that, under "uneven" by totals, the prior belief in a step's rate is worth.
 EVENNESS = 4.0
-
-_REJECTED = "undrafted rejected"
-
-#: The ends of what totals leave open: they bound intervals, and have no part in their middle.
-_ALL_OR_NOTHING, _STEEP = "all or nothing", "steep"
 
 #: Number of steps below which shares are of an unknown number, and say nothing of chance.
 _FEWEST = 2
 
 _HALVINGS = 48
 
-#: Meaning of each assumption, in the words of tables and notes.
-MEANING = {
-    "as counted": "shorter chains accept what their positions accepted",
-    "alike": "every draft is accepted at the same rate",
-    "fading": f"every next draft is rejected {FADING:g} times as often as the one before",
-    "uneven": "steps differ: some are easy throughout, so that later drafts hold better",
-    _ALL_OR_NOTHING: "the least for shorter chains: each step accepts all of its drafts or none",
-    _STEEP: "the most for shorter chains: the first drafts are accepted in full, the last are not",
-    "like the last": "further drafts are accepted as the last one counted",
-    "on its line": "rates go on changing with depth as they do from the first to the last",
-    _REJECTED: "where the engine stopped early, further drafts are rejected",
-    "undrafted alike": "where it stopped early, further drafts are accepted as those it drafted",
-}
-
-
-class OldWord:
-    """The depth of a chain by the word of the last release, which others have for one place."""
-
-    __slots__ = ()
-    depth: Any
-
-    @property
-    def num_drafts(self) -> Any:
-        """Length of the chain: `depth` says it."""
-        _warn_of_old_word()
-        return self.depth
-
-
-def _warn_of_old_word() -> None:
-    message = "num_drafts of advice by counts is depth: the old word goes with the next release"
-    warnings.warn(message, DeprecationWarning, stacklevel=3)
-
 
 @dataclass(frozen=True, slots=True)
-class CountOption(PricedOption, OldWord, Result):
+class CountOption(PricedOption, Result):
     """A chain of drafts, with its accepted drafts, step time and speed-up.
 
     Attributes
@@ -84,9 +59,8 @@ class CountOption(PricedOption, OldWord, Result):
     kind : str
         "none", "as run" for the counts themselves, or "chain" for a forecast.
     accepted : MeanInterval
-        Drafts that a step accepts, in the middle of the assumptions but for those at the ends of
-        what totals leave open. The ends span chance, where the number of steps is known, and all
-        assumptions.
+        Drafts that a step accepts, in the middle of the assumptions. The ends span chance, where
+        the number of steps is known, all assumptions, and what totals leave open.
     by_assumption : dict of str to float
         Accepted drafts under each assumption, without what chance adds.
     """
@@ -133,14 +107,17 @@ class CountOption(PricedOption, OldWord, Result):
         return self.name, f"{self.accepted.mean:.3f}", ends
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sums:
+class _Sums(NamedTuple):
     """Totals of steps, accepted drafts, drafts and positions; the first axis is of replicates."""
 
     steps: Floats  # (R,)
     accepted: Floats
     drafted: Floats
     reached: Floats | None  # (R, K)
+
+    def each(self, change: Callable[[Floats], Floats]) -> _Sums:
+        reached = None if self.reached is None else change(self.reached)
+        return _Sums(change(self.steps), change(self.accepted), change(self.drafted), reached)
 
     def without(self, groups: _Sums) -> _Sums:
         reached = None
@@ -154,7 +131,8 @@ class _Sums:
         )
 
 
-Assumption = Callable[[_Sums, int], Floats]
+#: W(1 .. most) by the sums of replicates, shape (R, most).
+Rule = Callable[[_Sums, int], Floats]
 
 
 def forecasts(
@@ -165,30 +143,61 @@ def forecasts(
 ) -> tuple[CountOption, ...]:
     """Chains of 1 .. `most` drafts; beside chance, intervals span all assumptions."""
     counts = with_groups(counts)
-    curves = {
-        name: _with_intervals(
-            rule, _of_all_steps(counts) if name == _REJECTED else counts, most, confidence
-        )
-        for name, rule in _assumptions(counts).items()
-    }
+    early, by_position = not counts.has_one_length, counts.reached is not None
+    rules: dict[str, Rule] = {**_TOTALS}
+    ends: list[Rule] = []
+    if early:
+        rejected = _none_further if by_position else partial(_in_proportion, upto=counts.longest)
+        rules = {"alike": _TOTALS["alike"], "fading": rejected}
+        ends = [] if by_position else [_first_in_full]
+    elif not by_position:
+        ends = [_in_proportion, _first_in_full]
+    elif counts.longest > 1:
+        rules = {name: partial(_beyond, rates=rates) for name, rates in _FURTHER.items()}
+
+    def curve(rule: Rule) -> list[MeanInterval]:
+        whole = early and rule is rules["fading"]
+        of = _of_all_steps(counts) if whole else counts
+        return _with_intervals(rule, of, most, confidence)
+
+    curves = {name: curve(rule) for name, rule in rules.items()}
+    every = [*curves.values(), *map(curve, ends)]
     rows = []
     for place in range(most):
-        ends = [ends[place].within(0.0, place + 1.0) for ends in curves.values()]
         means = {name: each[place].mean for name, each in curves.items()}
-        low, high = (f(getattr(x, e) for x in ends) for f, e in ((min, "low"), (max, "high")))
-        likely = [x for name, x in means.items() if name not in (_ALL_OR_NOTHING, _STEEP)]
-        middle = (min(likely) + max(likely)) / 2
+        each = [x[place].within(0.0, place + 1.0) for x in every]
+        middle = (min(means.values()) + max(means.values())) / 2
+        low, high = min(x.low for x in each), max(x.high for x in each)
         accepted = MeanInterval(middle, low, high, counts.num_groups)
         rows.append(CountOption.chain(place + 1, accepted, costs, by_assumption=means))
     return tuple(rows)
 
 
+def assumed(counts: AcceptedCounts) -> str:
+    """Sentence on what the forecasts of chains assume that were not counted."""
+    if not counts.has_one_length:
+        return (
+            "the engine stopped some chains early: more drafts are accepted as those it drafted "
+            "(alike), or rejected (fading)"
+        )
+    if counts.reached is None or counts.longest == 1:
+        return (
+            "lengths that were not run: drafts are accepted alike, or each is rejected "
+            f"{FADING:g} times as often as the one before (fading), or steps differ and later "
+            "drafts hold better (uneven)"
+        )
+    return (
+        f"beyond {counts.longest} drafts: accepted like the last one, alike (at the mean rate), or "
+        "as rates went on falling (fading) or rising (uneven)"
+    )
+
+
 def accepted_as_run(counts: AcceptedCounts, confidence: float = 0.95) -> MeanInterval:
     """Accepted drafts of a step as the engine ran, with those that drafted nothing."""
-    whole = _of_all_steps(counts)
-    return _with_intervals(lambda sums, _: _ratio(sums)[:, None], whole, 1, confidence)[0].within(
-        0.0, float(counts.longest)
+    (mean,) = _with_intervals(
+        lambda sums, _: _ratio(sums)[:, None], _of_all_steps(counts), 1, confidence
     )
+    return mean.within(0.0, float(counts.longest))
 
 
 def _of_all_steps(counts: AcceptedCounts) -> AcceptedCounts:
@@ -196,29 +205,6 @@ def _of_all_steps(counts: AcceptedCounts) -> AcceptedCounts:
     assert counts.steps is not None
     steps = counts.steps + counts.undrafted
     return replace(counts, steps=steps, undrafted=np.zeros(steps.size))
-
-
-def _assumptions(counts: AcceptedCounts) -> dict[str, Assumption]:
-    k = counts.longest
-    if not counts.has_one_length:
-        if counts.reached is None:
-            rejected: Assumption = lambda sums, most: (  # noqa: E731
-                _ratio(sums)[:, None] * np.minimum(np.arange(1, most + 1) / k, 1.0)
-            )
-        else:
-            rejected = lambda sums, most: _beyond(sums, most, np.zeros((1, 1)))  # noqa: E731
-        assumptions = {_REJECTED: rejected, "undrafted alike": _alike}
-        return assumptions if counts.reached is not None else {**assumptions, _STEEP: _steep}
-    if counts.reached is None:
-        ends = {_ALL_OR_NOTHING: _all_or_nothing, _STEEP: _steep}
-        return {"alike": _alike, "fading": _fading, "uneven": _uneven, **ends}
-    if k == 1:
-        return {"alike": _go_on_alike, "fading": _fading, "uneven": _uneven}
-    return {
-        "like the last": _go_on_like_the_last,
-        "alike": _go_on_alike,
-        "on its line": _go_on_on_the_line,
-    }
 
 
 def _ratio(sums: _Sums) -> Floats:
@@ -241,8 +227,7 @@ def _solved(sums: _Sums, most: int, rates: Callable[[Floats, Floats], Floats]) -
     `rates` gives c_i by the first of them, shape (R, 1), and i - 1, shape (1, n).
     """
     length, wanted = _length(sums), _ratio(sums)
-    deepest = max(most, int(np.ceil(length.max())))
-    depth = np.arange(float(deepest))[None]
+    depth = np.arange(float(max(most, int(np.ceil(length.max())))))[None]
     weight = np.clip(length[:, None] - depth, 0.0, 1.0)
     low, high = np.zeros((wanted.size, 1)), np.ones((wanted.size, 1))
     for _ in range(_HALVINGS):
@@ -253,72 +238,78 @@ def _solved(sums: _Sums, most: int, rates: Callable[[Floats, Floats], Floats]) -
     return np.cumsum(np.cumprod(rates((low + high) / 2, depth), axis=1), axis=1)[:, :most]
 
 
-def _alike(sums: _Sums, most: int) -> Floats:
-    return _solved(sums, most, lambda first, depth: first + 0.0 * depth)
+_TOTALS: dict[str, Rule] = {
+    "alike": partial(_solved, rates=lambda first, depth: first + 0.0 * depth),
+    "fading": partial(
+        _solved, rates=lambda first, depth: np.maximum(1.0 - (1.0 - first) * FADING**depth, 0.0)
+    ),
+    "uneven": partial(
+        _solved, rates=lambda first, depth: (first * EVENNESS + depth) / (EVENNESS + depth)
+    ),
+}
 
 
-def _fading(sums: _Sums, most: int) -> Floats:
-    return _solved(
-        sums, most, lambda first, depth: np.maximum(1.0 - (1.0 - first) * FADING**depth, 0.0)
-    )
+def _in_proportion(sums: _Sums, most: int, upto: float = np.inf) -> Floats:
+    """W(1 .. most) where each step accepts all of its drafts or none, of chains up to a length."""
+    length = upto if np.isfinite(upto) else _length(sums)[:, None]
+    return _ratio(sums)[:, None] / length * np.minimum(np.arange(1.0, most + 1.0), upto)
 
 
-def _uneven(sums: _Sums, most: int) -> Floats:
-    """W(1 .. most) where each step has a rate of its own, drawn from a Beta law."""
-    return _solved(sums, most, lambda first, depth: (first * EVENNESS + depth) / (EVENNESS + depth))
-
-
-def _all_or_nothing(sums: _Sums, most: int) -> Floats:
-    return (_ratio(sums) / _length(sums))[:, None] * np.arange(1.0, most + 1.0)
-
-
-def _steep(sums: _Sums, most: int) -> Floats:
+def _first_in_full(sums: _Sums, most: int) -> Floats:
+    """W(1 .. most) where the first drafts are all accepted, and the last are not."""
     return np.minimum(_ratio(sums)[:, None], np.arange(1.0, most + 1.0))
 
 
 # --- by position: what is counted, and beyond it the rates c_i that are assumed ---
 
 
-def _beyond(sums: _Sums, most: int, rates: Floats) -> Floats:
+def _beyond(sums: _Sums, most: int, rates: Callable[[_Sums, Floats], Floats]) -> Floats:
     """W(1 .. most) from the shares counted, and further ones by rates, shape (R or 1, 1 or n)."""
     assert sums.reached is not None
     shares = sums.reached / sums.steps[:, None]
     more = most - shares.shape[1]
     if more > 0:
-        each = np.broadcast_to(rates, (shares.shape[0], more))
+        further = rates(sums, np.arange(1.0, more + 1.0))
+        each = np.broadcast_to(further, (shares.shape[0], more))
         shares = np.hstack([shares, shares[:, -1:] * np.cumprod(each, axis=1)])
     return np.cumsum(shares[:, :most], axis=1)
 
 
-def _rates(sums: _Sums) -> Floats:
+def _counted(sums: _Sums) -> Floats:
+    """Rates c_1 .. c_K."""
     assert sums.reached is not None
     before = np.hstack([sums.steps[:, None], sums.reached[:, :-1]])
     return np.divide(sums.reached, before, out=np.zeros_like(before), where=before > 0)
 
 
-def _go_on_alike(sums: _Sums, most: int) -> Floats:
+def _mean_rate(sums: _Sums, _: Floats) -> Floats:
     assert sums.reached is not None
     tried = sums.steps + sums.reached[:, :-1].sum(axis=1)
-    return _beyond(sums, most, (sums.reached.sum(axis=1) / tried)[:, None])
+    return (sums.reached.sum(axis=1) / tried)[:, None]
 
 
-def _go_on_like_the_last(sums: _Sums, most: int) -> Floats:
-    return _beyond(sums, most, _rates(sums)[:, -1:])
+def _on_their_line(sums: _Sums, further: Floats, least: float, most: float) -> Floats:
+    """Rates that go on as from the first to the last, where the slope is within the bounds."""
+    rates = _counted(sums)
+    slope = (rates[:, -1:] - rates[:, :1]) / (rates.shape[1] - 1)
+    return np.clip(rates[:, -1:] + np.clip(slope, least, most) * further, 0.0, 1.0)
 
 
-def _go_on_on_the_line(sums: _Sums, most: int) -> Floats:
-    rates = _rates(sums)
-    k = rates.shape[1]
-    slope = (rates[:, -1:] - rates[:, :1]) / (k - 1)
-    further = rates[:, -1:] + slope * np.arange(1, max(most - k, 1) + 1)
-    return _beyond(sums, most, np.clip(further, 0.0, 1.0))
+_FURTHER: dict[str, Callable[[_Sums, Floats], Floats]] = {
+    "like the last": lambda sums, _: _counted(sums)[:, -1:],
+    "alike": _mean_rate,
+    "fading": partial(_on_their_line, least=-1.0, most=0.0),
+    "uneven": partial(_on_their_line, least=0.0, most=1.0),
+}
+
+_none_further: Rule = partial(_beyond, rates=lambda _, __: np.zeros((1, 1)))
 
 
 # --- chance ---
 
 
 def _with_intervals(
-    rule: Assumption, counts: AcceptedCounts, most: int, confidence: float
+    rule: Rule, counts: AcceptedCounts, most: int, confidence: float
 ) -> list[MeanInterval]:
     r"""Forecasts with intervals over groups: each is left out in turn (the jackknife).
 
@@ -326,62 +317,41 @@ def _with_intervals(
     on G - 1 degrees of freedom. Totals of a single run have the largest variance that steps with
     such a mean can have, W (K - W), and steps are taken for independent.
     """
-    groups, times = _blocks(counts)
-    times_of_all = times
-    whole = _Sums(
-        np.array([groups.steps @ times]),
-        np.array([groups.accepted @ times]),
-        np.array([groups.drafted @ times]),
-        None if groups.reached is None else (times @ groups.reached)[None],
-    )
-    means = rule(whole, most)[0]
-    size = float(times.sum())
+    blocks = in_stretches(counts)
+    steps, drafted, times = blocks.steps, blocks.drafted, blocks.times
+    assert steps is not None
+    assert drafted is not None
+    groups = _Sums(steps, blocks.accepted, drafted, blocks.reached)
+    whole = groups.each(lambda x: (times @ x)[None])
+    means, size = rule(whole, most)[0], float(times.sum())
     if size < 2:
-        known = int(float(whole.steps[0]) >= _FEWEST)
+        known = float(whole.steps[0]) >= _FEWEST
+        ends = _of_totals(rule, whole, most, confidence) if known else (means, means)
         return [
-            MeanInterval(float(x), float(low), float(high), known)
-            for x, low, high in zip(means, *_of_totals(rule, whole, most, confidence), strict=True)
+            MeanInterval(float(x), float(low), float(high), int(known))
+            for x, low, high in zip(means, *ends, strict=True)
         ]
-    there = times > 0
     others = whole.without(groups)
-    there &= others.steps > 0
-    others, times = _rows(others, there), times[there]
-    off = rule(others, most) - means
-    half = np.sqrt((size - 1) / size * (times @ off**2)) * students_quantile(
-        max(int(groups_alike(groups.steps, times_of_all)) - 1, 1), confidence
-    )
-    if not there.any() or times.sum() < 2:
-        half = np.full(most, np.nan)
+    there = (times > 0) & (others.steps > 0)
+    half = np.full(most, np.nan)
+    if times[there].sum() >= 2:
+        off = rule(others.each(lambda x: x[there]), most) - means
+        freedom = max(int(groups_alike(steps, times)) - 1, 1)
+        half = np.sqrt((size - 1) / size * (times[there] @ off**2))
+        half *= students_quantile(freedom, confidence)
     return [
         MeanInterval(float(x), float(x - wide), float(x + wide), round(size))
         for x, wide in zip(means, half, strict=True)
     ]
 
 
-def _of_totals(
-    rule: Assumption, whole: _Sums, most: int, confidence: float
-) -> tuple[Floats, Floats]:
+def _of_totals(rule: Rule, whole: _Sums, most: int, confidence: float) -> tuple[Floats, Floats]:
+    """Forecasts at the ends of what chance lets the mean be."""
     mean, length, steps = _ratio(whole)[0], float(_length(whole)[0]), float(whole.steps[0])
-    if steps < _FEWEST:
-        return rule(whole, most)[0], rule(whole, most)[0]
-    half = students_quantile(max(round(steps) - 1, 1), confidence) * np.sqrt(
-        max(mean * (length - mean), 0.0) / steps
+    quantile = students_quantile(max(round(steps) - 1, 1), confidence)
+    half = quantile * np.sqrt(max(mean * (length - mean), 0.0) / steps)
+    low, high = (
+        rule(whole._replace(accepted=np.array([x * steps])), most)[0]
+        for x in (max(mean - half, 0.0), min(mean + half, length))
     )
-    ends = []
-    for value in (max(mean - half, 0.0), min(mean + half, length)):
-        there = _Sums(whole.steps, np.array([value * steps]), whole.drafted, None)
-        ends.append(rule(there, most)[0])
-    return ends[0], ends[1]
-
-
-def _rows(sums: _Sums, flags: Flags) -> _Sums:
-    reached = None if sums.reached is None else sums.reached[flags]
-    return _Sums(sums.steps[flags], sums.accepted[flags], sums.drafted[flags], reached)
-
-
-def _blocks(counts: AcceptedCounts) -> tuple[_Sums, Floats]:
-    counts = in_stretches(counts)
-    steps, drafted = counts.steps, counts.drafted
-    assert steps is not None
-    assert drafted is not None
-    return _Sums(steps, counts.accepted, drafted, counts.reached), counts.times
+    return low, high

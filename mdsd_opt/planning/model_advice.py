@@ -17,8 +17,7 @@ from mdsd_opt.corpora import RatesConfig
 from mdsd_opt.decoding import Metrics, Topology, generate_steps, k_ary, tree_logits, warm_up
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.planning.advice import SCHEMES, Advice, advice_from_rates
-from mdsd_opt.planning.cost_measurements import ROWS, median_ms
-from mdsd_opt.planning.costs import StepCosts
+from mdsd_opt.planning.costs import ROWS, StepCosts, median_ms
 from mdsd_opt.planning.tree_forecasts import (
     MAX_WIDTH,
     PositionRates,

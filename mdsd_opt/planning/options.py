@@ -10,6 +10,9 @@ from mdsd_opt.base.frames import Result, data_frame, flat
 from mdsd_opt.evidence import MeanInterval
 from mdsd_opt.planning.costs import StepCosts
 
+#: Number of options that people are shown unless they ask for all.
+SHOWN = 5
+
 #: Width below which an interval comes from rounding alone.
 _NO_WIDTH = 1e-6
 
@@ -78,10 +81,10 @@ class Recommendation(Result):
     best: Any
     rows: Sequence[Any]
 
-    #: Form of a line of the table, its headings, and names of properties that stand below it.
+    #: Form of a line of the table, its headings, and names of properties that stand above it.
     FORM: ClassVar[str]
     HEADINGS: ClassVar[tuple[str, ...]]
-    BELOW: ClassVar[tuple[str, ...]] = ("sentence",)
+    ABOVE: ClassVar[tuple[str, ...]] = ("sentence",)
 
     @property
     def speedup(self) -> float:
@@ -96,10 +99,11 @@ class Recommendation(Result):
         return data_frame([flat(row.to_dict()) for row in self.rows])
 
     def __str__(self) -> str:
-        """Table of at most 80 columns, with the sentences below."""
-        rows = ((*row.cells, *row.numbers, speedup_cell(row.speedup)) for row in self.rows)
+        """Sentences, and a table of at most 80 columns with the best rows."""
+        best = self.rows[:SHOWN]
+        rows = ((*row.cells, *row.numbers, speedup_cell(row.speedup)) for row in best)
         table = [self.FORM.format(*cells) for cells in (self.HEADINGS, *rows)]
-        return "\n".join([*table, *filter(None, (getattr(self, x) for x in self.BELOW))])
+        return "\n".join([*filter(None, (getattr(self, x) for x in self.ABOVE)), *table])
 
 
 def speedup_cell(speedup: MeanInterval) -> str:
@@ -110,3 +114,25 @@ def speedup_cell(speedup: MeanInterval) -> str:
 def ends_shown(low: float, high: float) -> str:
     """Text of an interval to stand after its mean; empty where it has no width or there is none."""
     return f" [{low:.2f}, {high:.2f}]" if high - low > _NO_WIDTH else ""
+
+
+def engine_flags(depth: int, width: int = 1, num_drafts: int | None = None) -> dict[str, str]:
+    """Flags that start vLLM, SGLang and llama.cpp with such trees; chains alone have all three.
+
+    Names are those of vLLM 0.33, SGLang 0.5.23 and llama.cpp of October 2026. The draft model is to
+    be added. llama.cpp's n-min stays 0: to clear a chain for being short, once it is drawn, is not
+    lossless.
+    """
+    if not depth:
+        return {}
+    sglang = (
+        f"--speculative-num-steps {depth} --speculative-eagle-topk {width} "
+        f"--speculative-num-draft-tokens {1 + (num_drafts or depth)}"
+    )
+    if width > 1:
+        return {"SGLang": sglang}
+    return {
+        "vLLM": f"--speculative-config '{{\"num_speculative_tokens\": {depth}}}'",
+        "SGLang": sglang,
+        "llama.cpp": f"--spec-draft-n-max {depth} --spec-draft-n-min 0",
+    }

@@ -1,4 +1,3 @@
-from .connection import Connection as Connection, Refused as Refused
 from .laws import Law as Law
 from .report import BETS as BETS, BetsOutcome as BetsOutcome, ServerReport as ServerReport
 from .server_audit import audit_server as audit_server

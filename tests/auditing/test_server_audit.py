@@ -20,10 +20,10 @@ from support.until import until
 
 import mdsd_opt as mo
 from mdsd_opt.errors import InvalidInput, MissingExtra, ServerError, UnknownName
-from mdsd_opt.servers import Connection, server_audit
+from mdsd_opt.servers import server_audit
 from mdsd_opt.servers.adapter import APIS as REGISTRY
 from mdsd_opt.servers.adapters.llamacpp import LlamaCpp
-from mdsd_opt.servers.connection import Crew
+from mdsd_opt.servers.connection import Connection, Crew
 
 APIS = ("llamacpp", "openai-completions", "openai-chat")
 OF_API = dict(zip(APIS, ("llamacpp", "completions", "chat"), strict=True))

@@ -88,11 +88,11 @@ COSTS = ("--target-ms", "20", "--draft-ms", "2", "--rows-ms", "1:20,17:24")
 
 def test_a_log_gives_advice_in_one_command(run_cli, log, tmp_path):
     picture, page = tmp_path / "chains.png", tmp_path / "page.html"
-    asked = ("advise", "--accepted", log, *COSTS, "--speedup", "2", "--for", "vllm")
+    asked = ("advise", "--accepted", log, *COSTS, "--speedup", "2")
     done = run_cli(*asked, "--plot", picture, "--report", page)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[-1].startswith("--speculative-config '{")
+    assert any("--speculative-config '{" in line for line in lines)
     assert any(line.startswith("Worth it: chain") for line in lines)
     assert any(line.startswith("A speed-up of 2 takes an acceptance of 0.") for line in lines)
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -100,7 +100,7 @@ def test_a_log_gives_advice_in_one_command(run_cli, log, tmp_path):
     document = json.loads(run_cli(*asked, "--json").stdout)
     assert document["counts"]["depth"] == 3
     assert document["best"]["depth"] == document["depth"]
-    assert json.loads(document["flags"]["lines"][0].split("'")[1]) == {
+    assert json.loads(document["flags"]["vLLM"].split("'")[1]) == {
         "num_speculative_tokens": document["depth"]
     }
 
@@ -138,7 +138,6 @@ def test_costs_of_a_file(run_cli, log, tmp_path):
     document = json.loads(run_cli(*asked).stdout)
     assert document["costs"]["draft_ms"] == {"1": 2.0, "32": 3.0}
     assert document["worth_it"] is True
-    assert document["lengths_by_batch"][0][0] == 1
 
 
 @pytest.mark.parametrize(
@@ -153,7 +152,6 @@ def test_costs_of_a_file(run_cli, log, tmp_path):
         (("LOG", "--watch", "9"), "--watch 9 goes with an address"),
         (("LOG", "--temperature", ".3"), "--temperature does nothing with counts"),
         (("--accepted", "LOG", "--verifier", "x"), "--verifier does nothing with counts"),
-        (("--accepted", "LOG", "--for", "vllmm"), "unknown engine"),
         (("--accepted", "LOG", "--target-ms", "x"), "--target-ms is 'x'"),
         (("--accepted", "LOG", "--target-ms", "20"), "costs without draft_ms"),
         (("--accepted", "LOG", "--context", "5"), "--context goes with --costs"),
@@ -162,7 +160,7 @@ def test_costs_of_a_file(run_cli, log, tmp_path):
         (("--measure", "costs.json"), "--measure takes --target"),
         (
             ("--measure", "costs.json", "--target", "http://a", "--draft", "b"),
-            "two models or two addresses",
+            "--measure times models: of a server",
         ),
         (("--accepted", "LOG", "--costs", "LOG"), "is not JSON"),
     ],

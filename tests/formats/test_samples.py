@@ -218,8 +218,7 @@ def test_positions_of_llamacpp_decide() -> None:
 def test_the_old_word_for_depth_warns() -> None:
     with pytest.warns(DeprecationWarning, match="is depth"):
         advice = mo.advise_from_counts(1093, 1717, num_drafts=5)
-    with pytest.warns(DeprecationWarning, match="is depth"):
-        assert advice.num_drafts == advice.depth == 5
+    assert advice.depth == 5
 
 
 def test_sequence_in_lines_is_the_group_of_a_step(tmp_path: Path) -> None:

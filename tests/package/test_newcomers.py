@@ -355,18 +355,10 @@ def llama_server() -> Any:
     server.server_close()
 
 
-def test_a_server_that_drafts_is_not_measured(llama_server: str, here: Path, run_cli: Any) -> None:
-    pytest.importorskip("httpx")
-    done = run_cli("advise", "--measure", "costs.json", "--target", f"http://{llama_server}")
-    assert done.returncode == 2
-    assert "decodes with drafts (its answers have draft_n = 12)" in done.stderr
-    assert not Path("costs.json").exists()
-
-
 def test_an_address_needs_no_scheme_and_llama_cpp_is_told(llama_server: str) -> None:
     pytest.importorskip("httpx")
-    from mdsd_opt.servers import Connection
     from mdsd_opt.servers.adapters.openai_completions import ADAPTER
+    from mdsd_opt.servers.connection import Connection
 
     connection = Connection(llama_server)
     assert connection.url == f"http://{llama_server}"

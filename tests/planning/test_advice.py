@@ -245,7 +245,7 @@ def test_one_draft_breaks_even_where_it_is_said_to():
 
 def test_the_printed_advice_fits_a_terminal():
     text = str(mo.advise(*pair(), max_drafts=4))
-    *table, sentence = text.splitlines()
+    sentence, *table = text.splitlines()
     assert max(map(len, table)) <= 80
     assert sentence.startswith("Worth it if rows are free: ")
 

@@ -1,16 +1,14 @@
-"""Costs by batch, rows and context: as tables, as files, measured on models and servers."""
+"""Costs by batch, rows and context: as tables, and as files."""
 
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.errors import InvalidInput, ServerError, UnreadableFile
-from mdsd_opt.planning import Pass, StepCosts, cost_measurements, read_costs
-from mdsd_opt.planning.cost_measurements import time_llamacpp, time_server
+from mdsd_opt.errors import InvalidInput, UnreadableFile
+from mdsd_opt.planning import Pass, StepCosts, read_costs
 from mdsd_opt.planning.costs import MeasuredCosts
 from mdsd_opt.trees import chain
 
@@ -102,106 +100,6 @@ def test_contexts_are_named():
         some_costs().at()
     with pytest.raises(InvalidInput, match="measured from 100 to 500"):
         some_costs().at(context=501)
-
-
-# --- measured ---
-
-
-class Server:
-    """Answers as a server does that takes so long for each step, by the requests together."""
-
-    def __init__(self, step_ms=2.0, row_ms=0.5, short=False, room=9999, refuses=False):
-        self.step, self.row, self.short = step_ms, row_ms, short
-        self.room, self.refuses = room, refuses
-        self.kept = []
-        self.asked = []
-        self.now = 0.0
-
-    def clock(self):
-        """Seconds, moved by what has been asked since the last look: as many requests together."""
-        if self.asked:
-            self.now += 1e-3 * (5.0 + self.step + self.row * len(self.asked)) * max(self.asked)
-            self.asked.clear()
-        return self.now
-
-    def __call__(self, request):
-        import httpx
-
-        if request.method == "GET":
-            return httpx.Response(200, json={"data": [{"id": "m", "meta": {"n_vocab": 300}}]})
-        body = json.loads(request.content)
-        asked = body["prompt"]
-        asked = len(asked.split() if isinstance(asked, str) else asked)
-        wanted = body.get("max_tokens", 1)
-        count = min(wanted, self.room - asked) - self.short
-        if count <= 0 or (self.refuses and count < wanted):
-            why = f"{asked} tokens exceed the available context size ({self.room})"
-            return httpx.Response(400, json={"error": {"message": why}})
-        if request.url.path == "/completion":
-            same = 0
-            while same < min(len(self.kept), len(body["prompt"])) and (
-                self.kept[same] == body["prompt"][same]
-            ):
-                same += 1
-            self.kept = body["prompt"]
-            new = len(body["prompt"]) - same
-            timings = {"prompt_n": new, "prompt_ms": 5.0 + self.row * new}
-            return httpx.Response(200, json={"timings": timings})
-        assert body["ignore_eos"]
-        assert body["temperature"] == 0.0
-        self.asked.append(body["max_tokens"])
-        return httpx.Response(200, json={"usage": {"completion_tokens": count}})
-
-
-@pytest.fixture
-def served(monkeypatch):
-    """Transport to a server whose clock is the one that measures."""
-    httpx = pytest.importorskip("httpx")
-
-    def transport(**options):
-        server = Server(**options)
-        clock = SimpleNamespace(perf_counter=server.clock)
-        monkeypatch.setattr(cost_measurements, "time", clock)
-        return httpx.MockTransport(server)
-
-    return transport
-
-
-def test_steps_of_a_server_by_batch(served):
-    transport = served(step_ms=0.0, row_ms=1.0)
-    one, four = time_server("http://m", (1, 4), (16,), repeats=1, transport=transport)
-    assert (one.batch, one.rows, one.context, four.batch) == (1, 1, 16, 4)
-    assert one.ms == pytest.approx(6.0)
-    assert four.ms == pytest.approx(9.0)
-    with pytest.raises(ServerError, match=r"7 tokens where 8"):
-        time_server("http://m", (1,), transport=served(short=True))
-
-
-@pytest.mark.parametrize("refuses", [False, True])
-def test_a_server_with_little_room_is_asked_for_less_or_the_error_says_how(refuses, served):
-    def given(room):
-        return served(step_ms=-4.0, row_ms=0.0, room=room, refuses=refuses)
-
-    (one,) = time_server("http://m", (1,), (16,), repeats=1, transport=given(60))  # not for 80
-    assert one.ms > 0
-    with pytest.raises(ServerError, match=r"--context"):
-        time_server("http://m", (1,), (16,), repeats=1, transport=given(50))
-    with pytest.raises(ServerError, match=r"20 tokens exceed .* --context"):
-        time_llamacpp("http://m", (1, 4), (16,), transport=given(18))
-
-
-def test_rows_of_llamacpp_by_its_timings():
-    httpx = pytest.importorskip("httpx")
-    found = time_llamacpp("http://m", (1, 4), (16,), transport=httpx.MockTransport(Server()))
-    assert [(x.rows, x.ms) for x in found] == [(1, 5.5), (4, 7.0)]
-
-    class Forgets(Server):
-        def __call__(self, request):
-            self.kept = []
-            return super().__call__(request)
-
-    with pytest.raises(ServerError, match="does it keep prompts"):
-        time_llamacpp("http://m", transport=httpx.MockTransport(Forgets()))
 
 
 def test_measured_costs_give_advice(tmp_path):

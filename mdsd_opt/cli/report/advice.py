@@ -16,7 +16,7 @@ from mdsd_opt.plots import advice_figure, chains_figure
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mdsd_opt.planning import CountAdvice, EngineFlags, ModelAdvice
+    from mdsd_opt.planning import CountAdvice, ModelAdvice
 
 
 #: Intervals that are narrower would read as none.
@@ -30,7 +30,7 @@ def advice_view(advice: Advice, title: str, **known: Any) -> View:
     tables.append(Section("The tree, and what it costs", values=told))
     if advice.batches:
         tables.append(Section("Batches", table=_batches_table(advice)))
-    tables.append(_assumed(advice))
+    tables += [_assumed(advice), *_flags(advice)]
     conclusion = [advice.sentence]
     if advice.batches:
         conclusion.append(_crossing(advice))
@@ -66,12 +66,9 @@ def model_advice_view(advice: ModelAdvice, title: str, **known: Any) -> View:
 
 
 def count_advice_view(
-    by_batch: Sequence[CountAdvice],
-    source: str,
-    flags: EngineFlags | None = None,
-    batches: Sequence[int] = (),
+    by_batch: Sequence[CountAdvice], source: str, batches: Sequence[int] = ()
 ) -> View:
-    """Chains beside each other, what is assumed, ways to vary their length, and the decision.
+    """Chains beside each other, what is assumed, flags of engines, and the decision.
 
     Of several batches the first has the chains, and each its line and its sentence.
     """
@@ -79,19 +76,13 @@ def count_advice_view(
     title = source if advice.costs is None else f"{source}; {advice.costs.told}"
     first = advice.contradiction and f"{advice.contradiction}.\n"
     tables = [Section("Chains of drafts", table=_chains_table(advice, first + title))]
-    policies = [(policy.name, f"{policy.rule} ({policy.lossless})") for policy in advice.policies]
-    tables.append(_assumed(advice))
-    if policies:
-        tables.append(Section("Lengths that vary", values=policies))
+    tables += [_assumed(advice), *_flags(advice)]
     conclusion = advice.conclusion
     document: dict[str, Any] = {"source": source, **advice.to_dict()}
     if len(by_batch) > 1:
         each = [*zip(batches, by_batch, strict=True)]
         conclusion = [*(f"Batch {n}: {x.sentence}" for n, x in each), *conclusion[1:]]
         document["batches"] = [{"batch": n, **x.to_dict()} for n, x in each]
-    if flags is not None:
-        document["flags"] = {"engine": flags.engine, "lines": list(flags.lines)}
-        conclusion += [*flags.remarks, *flags.lines]
     return View(
         f"Do drafts pay?\n{first}{title}",
         tables,
@@ -110,6 +101,10 @@ def count_advice_view(
 def _assumed(advice: Advice | CountAdvice) -> Section:
     notes = [(f"note {n}", note) for n, note in enumerate(advice.notes, start=1)]
     return Section("What is assumed", values=notes)
+
+
+def _flags(advice: Advice | CountAdvice) -> list[Section]:
+    return [Section("Flags", values=[*advice.flags.items()])] if advice.flags else []
 
 
 def _chains_table(advice: CountAdvice, title: str) -> Table:

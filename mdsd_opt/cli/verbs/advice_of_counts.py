@@ -49,9 +49,8 @@ def advice_of_counts(
 ) -> list[CountAdvice]:
     """Advice on the counts in files or in numbers, by keywords of costs as of `advice_of_run`."""
     from mdsd_opt.formats import Run, read_run
-    from mdsd_opt.planning import advice_of_run, check_asked
+    from mdsd_opt.planning import advice_of_run
 
-    check_asked(max_drafts, confidence)
     sources = [_with_scheme(x) for x in sources]
     addresses = [x for x in sources if "://" in x]
     if watch is not None and not addresses:
@@ -160,33 +159,24 @@ def write_costs(
     device: str,
     context: int | None,
 ) -> None:
-    """Time the passes of models, or of servers by their addresses, and write them to a file."""
+    """Time the passes of models, and write them to a file."""
     from mdsd_opt.base.files import check_writable
     from mdsd_opt.cli.output import remark, say
-    from mdsd_opt.planning import cost_measurements as of
+    from mdsd_opt.planning import measured
 
     if target is None:
         raise InvalidInput("--measure takes --target, and --draft where there is a draft model")
     check_writable(path)
-    contexts = of.CONTEXTS if context is None else (context,)
-    served = [x for x in (target, draft) if x is not None and x.startswith(("http://", "https://"))]
-    if served and len(served) < 1 + (draft is not None):
+    if any("://" in x for x in (target, draft or "")):
         raise InvalidInput(
-            "--measure takes two models or two addresses of servers, not one of each"
+            "--measure times models: of a server, give the log of a run without drafts, too"
         )
     remark("timing passes: about a minute a model")
-    if served:
-        passes = of.measured(
-            partial(of.time_any_server, target, contexts),
-            None if draft is None else partial(of.time_any_server, draft, contexts),
-            how="requests", target_name=target, draft_name=draft,
-        )  # fmt: skip
-    else:
-        sides = _models(target, draft, precision, device, contexts)
-        passes = of.measured(
-            sides[0], sides[1], how="transformers", precision=precision, device=device,
-            target_name=target, draft_name=draft,
-        )  # fmt: skip
+    sides = _models(target, draft, precision, device, context)
+    passes = measured(
+        *sides, how="transformers", precision=precision, device=device, target_name=target,
+        draft_name=draft,
+    )  # fmt: skip
     passes.save(path)
     plain = next(x for x in passes.of_target if x.rows == 1)
     say(
@@ -201,17 +191,18 @@ def write_costs(
 
 
 def _models(
-    target: str, draft: str | None, precision: str, device: str, contexts: Sequence[int]
+    target: str, draft: str | None, precision: str, device: str, context: int | None
 ) -> tuple[partial[list[Pass]], partial[list[Pass]] | None]:
     from mdsd_opt.cli.verbs import capture
     from mdsd_opt.decoding import load_model
     from mdsd_opt.planning import time_model
 
+    timed: dict[str, Any] = {} if context is None else {"contexts": (context,)}
     if draft is None:
         big, small = load_model(target, dtype=precision, device=device), None
     else:
         big, small = capture.load_pair(target, draft, precision, device)
     return (
-        partial(time_model, big, contexts=contexts),
-        None if small is None else partial(time_model, small, rows=(1,), contexts=contexts),
+        partial(time_model, big, **timed),
+        None if small is None else partial(time_model, small, rows=(1,), **timed),
     )

@@ -67,10 +67,6 @@ def advise(
         float | None,
         "With --accepted: say what acceptance this speed-up takes.",
     ] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option("--for", help="With --accepted: flags for vllm, sglang, trtllm or llamacpp."),
-    ] = None,
     target_ms: Annotated[
         str | None,
         "Milliseconds of a target pass, or by the texts decoded together, as 1:20,32:40; "
@@ -87,8 +83,7 @@ def advise(
     ] = None,
     measure: Annotated[
         Path | None,
-        "Time passes and write them to this file: of --target and perhaps --draft, models "
-        "or addresses of servers that run them without speculation.",
+        "Time passes of the models --target and perhaps --draft, and write them to this file.",
     ] = None,
     rows_ms: Annotated[
         str | None,
@@ -134,7 +129,7 @@ def advise(
     )
     from mdsd_opt.cli.view import present
     from mdsd_opt.data import sample_logits_path
-    from mdsd_opt.planning import StepCosts, engine_flags
+    from mdsd_opt.planning import StepCosts
     from mdsd_opt.planning import advise as advice_of_logits
 
     if measure is not None:
@@ -171,12 +166,10 @@ def advise(
             ],
             max_drafts, speedup, confidence, watch, with_baseline=accepted is None,
         )  # fmt: skip
-        flags = engine and engine_flags(by_batch[0], engine)
-        whole = " and ".join(sources)
-        present(count_advice_view(by_batch, whole, flags or None, batches), form)
+        present(count_advice_view(by_batch, " and ".join(sources), batches), form)
         return
-    if any(x is not None for x in (num_drafts, depth, speedup, engine)):
-        raise InvalidInput("--depth, --speedup and --for go with --accepted or a log")
+    if any(x is not None for x in (num_drafts, depth, speedup)):
+        raise InvalidInput("--depth and --speedup go with --accepted or a log")
     if watch is not None or len(batches) > 1:
         raise InvalidInput("--watch and several of --batch go with what an engine counted")
     if target is not None or draft is not None:
