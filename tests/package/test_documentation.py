@@ -131,6 +131,12 @@ def test_every_public_name_is_in_the_api_reference(room: str) -> None:
     assert not missing, f"add {sorted(missing)} to the page of their topic in docs/api"
 
 
+def test_every_name_of_the_package_is_on_a_page_beside_the_api() -> None:
+    pages = (x for x in (ROOT / "docs").rglob("*.md") if not {"_build", "api"} & {*x.parts})
+    words = {word for page in pages for word in re.findall(r"\w+", page.read_text())}
+    assert not set(mdsd_opt.__all__) - words
+
+
 def test_no_name_is_in_the_api_reference_twice() -> None:
     names = api_names()
     documented = [id(found(name)) for name in names]
@@ -257,7 +263,7 @@ def test_a_table_that_was_not_measured_is_noticed(measured_tables: ModuleType) -
 
 
 #: Columns of a block of code that a page shows beside its button, 1,280 pixels wide.
-COLUMNS = 90
+COLUMNS = 88
 
 
 def code_that_is_cut(text: str) -> list[str]:
@@ -335,3 +341,5 @@ def test_the_sidebar_is_short_and_no_page_is_lost() -> None:
         waiting += below
     pages = {x for x in docs.rglob("*.md") if not {"_build", "measured"} & {*x.parts}}
     assert pages == reached
+    titles = {page: page.read_text().partition("\n")[0] for page in pages}
+    assert not [page for page, title in titles.items() if len(title.split()) > 5]  # with its mark
