@@ -1,8 +1,8 @@
 """Advice whether speculation pays, and with which drafts, by forecasts and costs.
 
 Data flows: logits, a corpus or two models -> `tree_forecasts` and `costs` -> `advice`; logs of
-engines -> `formats` -> `count_forecasts` -> `count_advice`; both have `options`. `draft_search`
-rates ways to draft: schemes, filters, temperatures and models.
+engines -> `formats` -> `count_forecasts` -> `count_advice`; both have `options`. `ranking` compares
+ways to draft, by the rates of `draft_search`: schemes, filters, temperatures and models.
 """
 
 from typing import Any
@@ -10,6 +10,8 @@ from typing import Any
 import lazy_loader
 
 _named, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)
+
+__all__ = ["Candidate", "rank_drafts"]
 
 #: Names that left in this release; the next one does not know them.
 _GONE = {

@@ -112,22 +112,21 @@ def draft_filters(result: BestFilter, ax: Axes | None = None) -> Axes:
     """
     of_kind(result, BestFilter, "result", "what best_draft_filter returns")
     axes: Axes = axes_of(ax)
-    filters = list(dict.fromkeys(replace(row.sampling, temperature=1.0) for row in result.rates))
+    rates = {row.sampling: row.acceptance.mean for row in result.rates if row.sampling is not None}
+    filters = list(dict.fromkeys(replace(setting, temperature=1.0) for setting in rates))
     own, none = replace(result.target, temperature=1.0), Sampling()
     shown = list(dict.fromkeys([*filters[: _MOST_LINES - 2], own, none]))
     for number, setting in enumerate(shown):
         line = sorted(
-            (row.sampling.temperature, row.acceptance.mean)
-            for row in result.rates
-            if replace(row.sampling, temperature=1.0) == setting
-        )
+            (x.temperature, rate) for x, rate in rates.items()
+            if replace(x, temperature=1.0) == setting
+        )  # fmt: skip
         name = setting_shown(setting).partition(", ")[2] or "no filter"
         label = f"{name} (as the target)" if setting == own and setting != none else name
         axes.plot(
             *zip(*line, strict=True), marker=".", linewidth=1.2, color=f"C{number}", label=label
         )
-    best = result.rates[0]
-    point = [best.sampling.temperature], [best.acceptance.mean]
+    point = [result.sampling.temperature], [result.acceptance.mean]
     axes.plot(*point, linestyle="", marker="*", markersize=9, color="C0")
     finish(axes, "temperature of the draft", "acceptance rate")
     axes.legend(fontsize=SMALL)

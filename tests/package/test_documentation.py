@@ -89,7 +89,7 @@ def test_a_wrong_command_is_noticed() -> None:
 
 
 ROOMS = (
-    *("", ".drafts", ".planning.draft_choice", ".solvers", ".verifiers", ".batch", ".auditing"),
+    *("", ".drafts", ".planning", ".solvers", ".verifiers", ".batch", ".auditing"),
     *(
         ".cddlib_checks",
         ".corpora",

@@ -147,7 +147,7 @@ def test_bars_tell_of_each_search(capsys):
     mo.best_draft_filter(TARGET, DRAFT, 2, progress=True)
     told = capsys.readouterr().err
     assert f"{6 * 6 * 13}/{6 * 6 * 13}" in told
-    assert told.count("draft filters") > 1
+    assert told.count("ways to draft") > 1
 
 
 @pytest.mark.parametrize("own", [mo.Sampling(), OWN])
@@ -324,8 +324,8 @@ def test_filters_of_the_draft_may_help_and_may_hurt():
 
 
 def test_the_command_line_and_the_picture(run_cli, tmp_path, monkeypatch):
-    monkeypatch.setattr("mdsd_opt.planning.draft_filter.FILTERS", (mo.Sampling(top_p=0.9),))
-    monkeypatch.setattr("mdsd_opt.planning.draft_filter.TEMPERATURES", (0.6, 0.9))
+    monkeypatch.setattr("mdsd_opt.planning.ranking.FILTERS", (mo.Sampling(top_p=0.9),))
+    monkeypatch.setattr("mdsd_opt.planning.ranking.TEMPERATURES", (0.6, 0.9))
     np.savez(tmp_path / "mine.npz", target=TARGET, draft=DRAFT, sequence=np.arange(6) // 2)
     arguments = ("rates", tmp_path / "mine.npz", "-k", "2", "--top-k", "4", "--temperature", "0.8")
     chosen = (*arguments, "--schemes", "greedy", "--best-filter", "--verifiers", "optimal")

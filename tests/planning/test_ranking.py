@@ -7,7 +7,8 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName
-from mdsd_opt.planning.draft_choice import scheme_names
+from mdsd_opt.planning import Candidate, rank_drafts
+from mdsd_opt.planning.ranking import scheme_names
 
 
 def pair(rng, vocab_size=30, num_positions=None):
@@ -70,6 +71,45 @@ def test_temperature_refuses_bad_input():
         mo.best_draft_temperature([0.0, 2.0], [0.0, 2.0], 2, lift=[1.0, 0.5])
     with pytest.raises(InvalidDistribution):
         mo.best_draft_temperature([0.0, np.nan], [0.0, 2.0], 2)
+
+
+# --- candidates of all kinds ---
+
+
+def test_any_ways_are_ranked_by_their_optimum():
+    rng = np.random.default_rng(3)
+    target, draft = pair(rng, num_positions=6)
+    other = target + 0.1 * rng.standard_normal(target.shape)
+    asked, beside = mo.Logits(target, draft), mo.Logits(target, other)
+    few = mo.Sampling(0.8, top_k=3)
+    ways = [
+        Candidate("drawn"),
+        Candidate("few", "without_replacement", few),
+        Candidate("near", draft=beside),
+        Candidate("coin", draft=(asked, beside)),
+    ]
+    found = rank_drafts(asked, ways, (1, 2), sequence=[0, 0, 1, 1, 2, 2])
+    both = np.log((mo.softmax(draft) + mo.softmax(other)) / 2)
+    expected = {
+        "drawn": mo.acceptance_rates(target, draft, (1, 2)),
+        "few": mo.acceptance_rates(
+            target, draft, (1, 2), "without_replacement", sampling=mo.Sampling(), draft_sampling=few
+        ),
+        "near": mo.acceptance_rates(target, other, (1, 2)),
+        "coin": mo.acceptance_rates(target, both, (1, 2), kind="logits"),
+    }
+    for n, k in enumerate((1, 2)):
+        rows = [row for row in found.rates if row.num_drafts == k]
+        means = {row.name: row.acceptance.mean for row in rows}
+        assert means == pytest.approx({name: x[:, n].mean() for name, x in expected.items()})
+        assert [*means] == sorted(means, key=means.get, reverse=True)
+        assert rows[0].behind.mean == 0.0
+        assert rows[0].acceptance.num_groups == 3
+    assert max(map(len, str(found).splitlines())) <= 80
+    with pytest.raises(InvalidInput, match="near has 5 positions, and the pair 6"):
+        rank_drafts(asked, [Candidate("near", draft=mo.Logits(target[1:], other[1:]))], 2)
+    with pytest.raises(InvalidInput, match="num_drafts is empty"):
+        rank_drafts(asked, ways, ())
 
 
 # --- schemes ---
@@ -162,7 +202,7 @@ def test_a_searched_temperature_comes_with_its_gap() -> None:
     compared = mo.compare_draft_schemes(target, draft, 2, best_temperature=True)
     (searched,) = [row for row in compared.rates if "best draft temperature" in row.scheme]
     assert 0 < searched.gap <= 1e-3
-    rows = {row["scheme"]: row["gap"] for row in compared.to_dict()["rates"]}
+    rows = {row["name"]: row["gap"] for row in compared.to_dict()["rates"]}
     assert rows[searched.scheme] == searched.gap
     assert all(gap == 0 for name, gap in rows.items() if name != searched.scheme)
     console = Console(width=200, record=True, quiet=True)
