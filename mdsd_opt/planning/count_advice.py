@@ -52,7 +52,7 @@ _ALPHAS = 10_001
 _STRETCHES = 8
 
 _GONE = {
-    "policies": "give batch= for the length of each, and docs/advice.md for lossless stops",
+    "policies": "give batch=; docs/tutorials/advice.md has lossless stops",
     "lengths_by_batch": "give batch= for the length of each",
     "num_drafts": "take depth",
 }
