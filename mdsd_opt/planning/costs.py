@@ -334,17 +334,15 @@ def _passes(entries: Any, where: str) -> Iterable[Pass]:
         label = f"pass {number} of {where}"
         if not isinstance(entry, dict):
             raise UnreadableFile(f"{label} is {entry!r:.40}: the form is {_FORM}")
-        counts = [
-            entry.get(name, 1 if name != "context" else 0) for name in ("batch", "rows", "context")
-        ]
-        if any(type(x) is not int or x < 0 for x in counts) or min(counts[:2]) < 1:
+        known: dict[str, Any] = {"batch": 1, "rows": 1, "context": 0, "ms": None, **entry}
+        batch, rows, context, ms = (known[name] for name in ("batch", "rows", "context", "ms"))
+        counts = (batch, rows, context + 1) if type(context) is int else (0,)
+        if any(type(x) is not int or x < 1 for x in counts):
             raise UnreadableFile(
                 f"{label}: batch, rows and context must be integers, from 1, 1 and 0"
             )
-        ms = entry.get("ms")
-        if isinstance(ms, bool) or not isinstance(ms, (int, float)) or not 0 < ms < inf:
+        if type(ms) not in (int, float) or not 0 < ms < inf:
             raise UnreadableFile(f"{label}: ms is {ms!r:.40}, not milliseconds above 0")
-        batch, rows, context = counts
         yield Pass(batch, rows, context, float(ms))
 
 

@@ -236,26 +236,20 @@ class CountAdvice(Recommendation):
         drafts = counts.sum("drafted") / steps
         block, pairs = (1.0 + min(counts.longest * min(k * first, 1.0), k * drafts) for k in (1, 2))
         return (
-            "Would a better verifier help? No lossless one accepts more of single drafts, taken "
-            "one by one, than rejection, which such engines have. A block rule brings at most "
-            f"{block:.2f} tokens a step in place of {as_run.tokens:.2f} (none more where drafts "
-            "are the likeliest tokens, not drawn), a tree of two drafts a place at most "
-            f"{pairs:.2f}: logits of both models tell how much (mdsd-opt capture, then rates)."
+            "Would a better verifier help? Of single drafts none accepts more than rejection, as "
+            f"engines have it: {as_run.tokens:.2f} tokens a step. A block rule brings "
+            f"{block:.2f} at most, a tree of two drafts a place {pairs:.2f}: logits of both models "
+            "tell how much (mdsd-opt capture, then rates)."
         )
 
     @property
     def settled_by(self) -> str:
         """Sentence on what to measure next, by what stands in the way first; "" if nothing does."""
         best, counts, costs, worth_it = self.best, self.counts, self.costs, self.worth_it
-        if counts.forced:
+        if counts.forced or worth_it is False:
             return ""
         if costs is None:
-            return (
-                "To settle it: milliseconds of a pass of the target and of the draft at your "
-                "batch, and of the target over the rows of a step (--measure writes them)."
-            )
-        if worth_it is False:
-            return ""
+            return "To settle it: the log of a run without drafts, or milliseconds of passes."
         if costs.conditions:
             rows = costs.batch_size * (1 + round(best.depth))
             missing = [] if costs.knows_rows else [f"a target pass over {rows} rows (rows_ms)"]
@@ -263,21 +257,14 @@ class CountAdvice(Recommendation):
                 missing.append(f"a draft pass for {costs.batch_size} texts (draft_ms by batch)")
             return f"To settle it: {' and '.join(missing)}."
         chains = sorted((x for x in self.rows if x.kind == "chain"), key=lambda x: x.depth)
-        favourites = [
+        favourites = {
             max(chains, key=lambda row: (1 + row.by_assumption[name]) / (row.step_ms or 1)).depth
             for name in chains[0].by_assumption
-        ]
-        low, longest = min(favourites), max(favourites)
-        if not counts.has_one_length:
-            return (
-                f"To settle it: a run that always drafts {longest}, without a stop by confidence, "
-                "with acceptance by position."
-            )
-        if low < longest and (longest > counts.longest or counts.reached is None):
-            return (
-                f"Between {low} and {longest} drafts the assumptions differ; to settle it: a run "
-                f"with {longest} drafts and acceptance by position."
-            )
+        }
+        longest, always = max(favourites), "" if counts.has_one_length else " always, never fewer"
+        unknown = longest > counts.longest or counts.reached is None
+        if always or (len(favourites) > 1 and unknown):
+            return f"To settle it: a run of {longest} drafts{always}, with acceptance by position."
         least, mean = best.speedup.low, best.speedup.mean
         if worth_it is None and least == least and abs(mean - 1.0) > 0.005:
             more = counts.num_groups * ((mean - least) / abs(mean - 1.0)) ** 2
@@ -676,54 +663,46 @@ def counts_given(
             to_numpy(value, name)  # which refuses ragged ones
     if depth is not None and np.ndim(depth) == 0 and _number(depth, "depth") % 1:
         raise InvalidInput(f"depth is {depth}: give an integer")
+    beside = (drafted, by_position, steps, sequence)
     if isinstance(accepted, (str, os.PathLike)):
-        if any(x is not None for x in (drafted, by_position, steps, sequence)):
+        if any(x is not None for x in beside):
             raise InvalidInput(
                 "drafted, by_position, steps and sequence are in the file: leave them out"
             )
         return read_counts(accepted, depth)
     if sequence is not None and (by_position is not None or np.ndim(accepted) == 0):
         raise InvalidInput("sequence goes with accepted of single steps: leave it out with totals")
-    if by_position is not None:
-        return _of_positions(by_position, drafted, depth, steps)
-    if accepted is None:
+    if accepted is by_position is None:
         raise InvalidInput("give accepted, by_position, or a file that an engine wrote")
-    if np.ndim(accepted) == 0:
-        return _of_totals(_number(accepted, "accepted"), drafted, depth, steps)
-    if depth is None:
-        raise InvalidInput("accepted is of single steps: give depth, the drafts of each")
-    if np.ndim(depth) and np.shape(depth) != np.shape(accepted):
-        raise InvalidInput(
-            f"depth has shape {np.shape(depth)}, and accepted {np.shape(accepted)}: give one "
-            "number, or one for each step"
-        )
-    return of_steps(accepted, depth, sequence, "accepted")
-
-
-def _of_totals(
-    accepted: float,
-    drafted: float | None,
-    depth: int | None,
-    steps: float | None,
-    by_position: list[float] | None = None,
-) -> AcceptedCounts:
-    """Counts of one run by its sums alone; steps and drafts follow from each other by K."""
-    if depth is None:
+    if by_position is None and np.ndim(accepted):
+        if depth is None or (np.ndim(depth) and np.shape(depth) != np.shape(accepted)):
+            of = f", one number, or one for each of {np.size(accepted)} steps"
+            raise InvalidInput(f"accepted is of single steps: give depth, the drafts of each{of}")
+        return of_steps(accepted, depth, sequence, "accepted")
+    source, told = "the totals", {"accepted": accepted, "drafted": drafted, "depth": depth}
+    positions = None
+    if by_position is not None:
+        source = "by_position"
+        shares, steps = _positions(by_position, steps)
+        if depth is not None and depth != len(shares):
+            raise InvalidInput(f"by_position has {len(shares)} positions, and depth is {depth}")
+        told |= {"accepted": sum(shares), "depth": len(shares)}
+        positions = Told("by_position", shares)
+    elif depth is None:
         raise InvalidInput("the totals do not say how long a chain is: give depth")
-    if drafted is None and steps is None:
+    elif drafted is steps is None:
         raise InvalidInput(
-            f"accepted is {accepted:g}, a total, which says nothing of steps: give drafted, or the "
+            f"accepted is {accepted}, a total, which says nothing of steps: give drafted, or the "
             "number of steps"
         )
-    source = "the totals" if by_position is None else "by_position"
-    totals = {"accepted": accepted, "drafted": drafted, "steps": steps, "depth": depth}
-    told = {name: Told(name, _number(x, name)) for name, x in totals.items() if x is not None}
+    numbers = {
+        name: Told(name, _number(x, name))
+        for name, x in (*told.items(), ("steps", steps)) if x is not None
+    }  # fmt: skip
     try:
         counts = counts_of(
-        source,
-        **told,
-        positions=None if by_position is None else Told("by_position", by_position),
-        unit="runs", assumed=steps is not None and steps <= 1,
+            source, **numbers, positions=positions, unit="runs",
+            assumed=steps is not None and steps <= 1,
         )  # fmt: skip
     except Contradiction as error:
         raise InvalidInput(f"{error.told}, which cannot be: give counts of one run") from None
@@ -732,22 +711,19 @@ def _of_totals(
     return with_groups(counts.complete())
 
 
-def _of_positions(
-    positions: Any, drafted: float | None, depth: int | None, steps: float | None
-) -> AcceptedCounts:
-    if not isinstance(positions, Sequence | np.ndarray):
-        raise InvalidInput(f"by_position is {positions!r:.60}: give shares, or (counts, steps)")
-    if len(positions) == 2 and isinstance(positions[0], Sequence | np.ndarray):
-        positions, steps = positions
-    shares = [_number(x, "by_position") for x in positions]
-    if depth is not None and depth != len(shares):
-        raise InvalidInput(f"by_position has {len(shares)} positions, and depth is {depth}")
-    if max(shares, default=0.0) <= 1.0 and (steps is None or any(x % 1 for x in shares)):
-        whole = 1.0 if steps is None else _number(steps, "steps")
-        shares, steps = [x * whole for x in shares], whole
+def _positions(given: Any, steps: float | None) -> tuple[list[float], float]:
+    """Steps that accepted at least 1, 2, ... drafts, and their number: 1 where only shares are."""
+    if not isinstance(given, Sequence | np.ndarray):
+        raise InvalidInput(f"by_position is {given!r:.60}: give shares, or (counts, steps)")
+    if len(given) == 2 and isinstance(given[0], Sequence | np.ndarray):
+        given, steps = given
+    counts = [_number(x, "by_position") for x in given]
+    whole = 1.0 if steps is None else _number(steps, "steps")
+    if max(counts, default=0.0) <= 1.0 and (steps is None or any(x % 1 for x in counts)):
+        return [x * whole for x in counts], whole
     if steps is None:
         raise InvalidInput("by_position has counts: give (counts, number of steps)")
-    return _of_totals(sum(shares), drafted, len(shares), _number(steps, "steps"), shares)
+    return counts, whole
 
 
 def _number(value: Any, name: str) -> float:

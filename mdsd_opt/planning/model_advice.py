@@ -171,11 +171,7 @@ def advise_models(
     tell("continuing the prompts")
     texts, steps = decoded(k_ary(2, 2), "with_replacement", seed)  # whose decision is a tree's
     tell("measuring acceptance")
-    of_texts = [
-        _rates_of_text(target, draft, prompt, text, config)
-        for prompt, text in zip(prompts, texts, strict=True)
-    ]
-    rates = _joined(of_texts)
+    rates = _rates_of_texts(target, draft, prompts, texts, config)
     costs = StepCosts(rows_ms[1], draft_ms, rows_ms, _median(steps, "verify"))
     advice = advice_from_rates(rates, costs, schemes, max_drafts, confidence)
     tell(f"decoding with {advice.tree.name}")
@@ -193,14 +189,15 @@ def _median(steps: Steps, name: str) -> float:
 def _terms(advice: Advice, steps: Steps) -> tuple[Term, ...]:
     costs, tree = advice.costs, advice.tree
     tokens = 1.0 + float(np.mean([step.num_passed for text in steps for step in text]))
-    target, draft, verify = (_median(steps, name) for name in ("target", "draft", "verify"))
-    passes = costs.target_pass(1 + tree.num_nodes)
+    parts = [_median(steps, name) for name in ("target", "draft", "verify")]
+    forecast = (
+        costs.target_pass(1 + tree.num_nodes), tree.depth * costs.draft_pass(), costs.verify_ms,
+    )  # fmt: skip
+    names = ("the target's ms", "the draft's ms", "the decision's ms")
     return (
-        Term("tokens a second", advice.tokens_per_second, 1e3 * tokens / (target + draft + verify)),
+        Term("tokens a second", advice.tokens_per_second, 1e3 * tokens / sum(parts)),
         Term("tokens a step", advice.tokens_per_step, tokens),
-        Term("the target's ms", passes, target),
-        Term("the draft's ms", tree.depth * costs.draft_pass(), draft),
-        Term("the decision's ms", costs.verify_ms, verify),
+        *map(Term, names, forecast, parts),
     )
 
 
@@ -219,19 +216,22 @@ def _pass_ms(model: Any, prompt: Sequence[int], rows: int) -> float:
     return median_ms(seconds)
 
 
-def _rates_of_text(
-    target: Any, draft: Any, prompt: Sequence[int], text: Text, config: RatesConfig
+def _rates_of_texts(
+    target: Any,
+    draft: Any,
+    prompts: Sequence[Sequence[int]],
+    texts: Sequence[Text],
+    config: RatesConfig,
 ) -> PositionRates:
-    """Rates at the positions where the tokens of a text came."""
-    ahead = [text[:n] for n in range(len(text))]
-    ours, theirs = (np.asarray(tree_logits(x)(list(prompt), ahead)) for x in (target, draft))
-    return rates_of_sample(LogitsSample(ours, theirs, source="the models"), config)
-
-
-def _joined(parts: Sequence[PositionRates]) -> PositionRates:
-    texts = np.repeat(np.arange(len(parts)), [rates.num_positions for rates in parts])
+    """Rates at the positions where the tokens of texts came."""
+    parts = []
+    for prompt, text in zip(prompts, texts, strict=True):
+        ahead = [text[:n] for n in range(len(text))]
+        ours, theirs = (np.asarray(tree_logits(x)([*prompt], ahead)) for x in (target, draft))
+        parts.append(rates_of_sample(LogitsSample(ours, theirs, source="the models"), config))
     by_scheme = {
         name: np.concatenate([rates.by_scheme[name] for rates in parts])
         for name in parts[0].by_scheme
     }
-    return PositionRates(by_scheme, texts, following_positions(texts.size, texts))
+    place = np.repeat(np.arange(len(parts)), [rates.num_positions for rates in parts])
+    return PositionRates(by_scheme, place, following_positions(place.size, place))

@@ -89,26 +89,17 @@ def allocate_rows(rates: Any, budget: int) -> RowAllocation:
     budget = checked_integer(budget, "budget", 0)
     table = np.maximum.accumulate(table, axis=1)
     n, most = table.shape
-    spent = min(budget, n * most)
     gains = np.diff(table, axis=1, prepend=0.0)
-    concave = (np.diff(gains, axis=1) <= 0).all()
-    chosen = _by_gain(gains, spent) if concave else _by_programme(table, spent)
-    each = min(budget // n, most)
-    accepted = float(_value(table, chosen))
-    uniform = float(table[:, each - 1].mean()) if each else 0.0
+    spent = min(budget, n * most)
+    if (np.diff(gains, axis=1) <= 0).all():  # those of a row come in order
+        order = np.argsort(-gains, axis=None, kind="stable")[:spent]
+        chosen = np.bincount(order[gains.ravel()[order] > 0] // most, minlength=n)
+    else:
+        chosen = _by_programme(table, spent)
+    values = np.pad(table, ((0, 0), (1, 0)))
+    accepted = float(values[np.arange(n), chosen].sum())
+    uniform = float(values[:, min(budget // n, most)].mean())
     return RowAllocation(chosen, accepted, accepted / n, uniform)
-
-
-def _value(table: Floats, num_drafts: Integers) -> float:
-    rows = np.flatnonzero(num_drafts)
-    return float(table[rows, num_drafts[rows] - 1].sum())
-
-
-def _by_gain(gains: Floats, budget: int) -> Integers:
-    """The largest gains; those of a row come in order, since they do not rise along it."""
-    order = np.argsort(-gains, axis=None, kind="stable")[:budget]
-    useful = order[gains.ravel()[order] > 0]
-    return np.bincount(useful // gains.shape[1], minlength=len(gains))
 
 
 def _by_programme(table: Floats, budget: int) -> Integers:

@@ -187,7 +187,7 @@ def test_what_was_measured_beats_what_is_assumed():
     advice = mo.advise_from_counts(179, 297, depth=5, steps=149, **KNOWN)
     assert advice.best.kind == "as run"
     assert advice.depth == 5
-    assert "without a stop by confidence" in advice.settled_by
+    assert "always, never fewer" in advice.settled_by
     both = row(advice, 5).by_assumption
     assert both["fading"] == pytest.approx(179 / 149)
     assert both["alike"] > both["fading"]
@@ -201,7 +201,7 @@ def test_what_would_settle_it_is_said():
     assert few.sentence.startswith("Not settled: ")
     assert "steps instead of 6" in few.settled_by
     wide = mo.advise_from_counts(3183, 5000, depth=5, **KNOWN)
-    assert "and acceptance by position" in wide.settled_by
+    assert "with acceptance by position" in wide.settled_by
 
 
 def test_shares_leave_chance_out():
