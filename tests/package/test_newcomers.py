@@ -47,7 +47,7 @@ def test_a_log_and_a_baseline_are_a_decision(logs: Served, here: Path, run_cli: 
     done = run_cli(*alone)
     assert done.returncode == 0, done.stderr
     assert "at batch 1 a step of 3 drafts took" in done.stdout
-    assert "Would a better verifier help? No lossless one" in done.stdout
+    assert "Would a better verifier help? Of single drafts none" in done.stdout
     done = run_cli(*both, "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -82,8 +82,8 @@ def test_the_same_in_python(logs: Served) -> None:
 def test_no_verifier_beats_the_bound_that_is_told(logs: Served) -> None:
     """A chain of three accepts at most thrice what the first draft does; two drafts, twice that."""
     told = mo.advise_from_counts("run.log").better_verifier
-    assert f"at most {1 + 3 * 0.72:.2f} tokens a step in place of 2.56" in told
-    assert "two drafts a place at most 4.00" in told
+    assert f"2.56 tokens a step. A block rule brings {1 + 3 * 0.72:.2f} at most" in told
+    assert "two drafts a place 4.00" in told
 
 
 def test_llama_cpp_tells_its_costs(run_cli: Any) -> None:
@@ -265,11 +265,11 @@ def test_drafts_are_compared_on_the_same_texts(drafts: Any, run_cli: Any) -> Non
     found = json.loads(done.stdout)
     whole = {name: x.astype(np.float64) for name, x in drafts.items()}
     for row in found["rates"]:
-        if row["num_drafts"] == 1 and " | " not in row["draft"]:
-            p, q = (mo.softmax(whole[x]) for x in ("target", row["draft"]))
+        if row["num_drafts"] == 1 and " | " not in row["name"]:
+            p, q = (mo.softmax(whole[x]) for x in ("target", row["name"]))
             overlap = np.minimum(p, q).sum(axis=-1).mean()
             assert row["mean"] == pytest.approx(overlap, abs=1e-6)
-        if row["num_drafts"] == 1 and row["draft"] == "a | b":
+        if row["num_drafts"] == 1 and row["name"] == "a | b":
             p, a, b = (mo.softmax(whole[x]) for x in ("target", "a", "b"))
             mixed = np.minimum(p, (a + b) / 2).sum(axis=-1).mean()
             assert row["mean"] == pytest.approx(mixed, abs=1e-6)
