@@ -224,9 +224,9 @@ def steps_of(options: argparse.Namespace, texts: Texts, scheme: str, n: int) -> 
 
 
 def load(target: str, draft: str) -> tuple[Any, Any]:
-    from mdsd_opt.cli.verbs.capture import load_pair
+    from mdsd_opt.decoding import load_pair
 
-    return load_pair(target, draft, "bfloat16", "cpu")
+    return load_pair(target, draft, dtype="bfloat16", device="cpu")
 
 
 def read(path: Path) -> list[Record]:

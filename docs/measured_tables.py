@@ -17,7 +17,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 from mdsd_opt.bench import load_report
-from mdsd_opt.cli.report.bench import bench_view
+from mdsd_opt.cli.verbs.bench import bench_view
 from mdsd_opt.cli.view import as_text
 
 DOCS = Path(__file__).parent

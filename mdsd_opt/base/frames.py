@@ -6,10 +6,12 @@ import csv
 import importlib
 import io
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from operator import itemgetter
 from string import Formatter
-from textwrap import fill
+from textwrap import fill, wrap
 from typing import Any, ClassVar, NamedTuple
 
 from mdsd_opt.errors import MissingExtra
@@ -72,12 +74,15 @@ class Column:
         Words about the value, which is ``{0}``, and the result.
     of : callable, optional
         Function of the result that takes the place of the field.
+    is_text : bool
+        Whether a table has it to the left, as words, not as numbers.
     """
 
     key: str
     heading: str = ""
     shown: Words = "{0}"
     of: Callable[[Any], Any] | None = None
+    is_text: bool = False
 
     def value(self, result: Any) -> Any:
         """Value that a result has; None also where a field on the way is None."""
@@ -86,6 +91,11 @@ class Column:
         for name in self.key.split("."):
             result = None if result is None else getattr(result, name)
         return result
+
+    def cell(self, result: Any) -> str:
+        """Text of the value in a table, empty where there is none."""
+        value = self.value(result)
+        return "" if value is None else str(told(self.shown, result, value))
 
     def lines(self, result: Any) -> Iterator[tuple[str, str]]:
         """Heading and text of the value, of each one in a list; of nothing where there is none."""
@@ -177,6 +187,160 @@ def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> st
     )
     heading, *others = (f"| {line} |\n" for line in lines)
     return "".join([heading, "|" + "---|" * len(headings) + "\n", *others])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """Results in lines: CSV, Markdown and LaTeX, and what terminals and pages show, is made of it.
+
+    Attributes
+    ----------
+    title : str
+    columns : sequence of Column
+    rows : sequence
+        A result for each line.
+    caption : str
+        What stands below it.
+    grouped : bool
+        Whether lines with the same first cell are a part, which has it once.
+    heading : str
+        Of its part of a page; none unless given.
+    keys : int
+        Columns that all parts have where it is too wide for a terminal.
+    in_parts : bool
+        Else only the columns that fit are shown there.
+    shows : str
+        Caption in a paper; the title unless given.
+    beside : sequence of str
+        Headings of columns that a paper has no room for.
+    """
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Any]
+    caption: str = ""
+    grouped: bool = False
+    heading: str = ""
+    keys: int = 1
+    in_parts: bool = True
+    shows: str = ""
+    beside: Sequence[str] = ()
+
+    @classmethod
+    def of(
+        cls, title: str, headings: Sequence[str], rows: Iterable[Sequence[Any]],
+        words: Sequence[str] | None = None, **parts: Any,
+    ) -> Table:  # fmt: skip
+        """Table of cells, where columns that are not in `words`, by default the first, are numbers.
+
+        Lines may lack their last cells.
+        """
+        empty = (None,) * len(headings)
+        lines = [(*row, *empty[len(row) :]) for row in rows]
+        columns = [
+            Column(
+                _in_a_line(heading), heading, of=itemgetter(n),
+                is_text=heading in (headings[:1] if words is None else words),
+            )
+            for n, heading in enumerate(headings)
+        ]  # fmt: skip
+        return cls(title, columns, lines, **parts)
+
+    def cells(self) -> list[list[str]]:
+        """Texts of each line."""
+        return [[column.cell(row) for column in self.columns] for row in self.rows]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Values of each line by the keys of columns, ready for JSON."""
+        return [{x.key: plain(x.value(row)) for x in self.columns} for row in self.rows]
+
+    def __str__(self) -> str:
+        lines = [[_in_a_line(x.heading or x.key) for x in self.columns], *self.cells()]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        texts = (
+            "  ".join(
+                cell.ljust(width) if column.is_text else cell.rjust(width)
+                for cell, width, column in zip(line, widths, self.columns, strict=True)
+            ).rstrip()
+            for line in lines
+        )
+        return "\n".join(filter(None, [self.title, *texts, self.caption]))
+
+    def csv(self) -> str:
+        """CSV text, with the keys of columns as names."""
+        return as_csv(self.records())
+
+    def markdown(self) -> str:
+        """Table in Markdown below its title."""
+        headings = [_in_a_line(x.heading or x.key) for x in self.columns]
+        return f"{_in_a_line(self.title)}\n\n{markdown_table(headings, self.cells())}"
+
+    def latex(self) -> str:
+        """Table in LaTeX, with the rules of the package booktabs, in the width of a column."""
+        kept = [x for x in self.columns if _in_a_line(x.heading or x.key) not in self.beside]
+        sides = "".join("l" if x.is_text else "r" for x in kept)
+        title = _in_a_line(self.title)
+        caption = self.shows or title[:1].upper() + title[1:]
+        label = "-".join(re.findall(r"[a-z0-9]+", title.lower())[:_WORDS_OF_A_LABEL])
+        lines = ([x.cell(row) for x in kept] for row in self.rows)
+        written = [[x.heading or x.key for x in kept], *lines]
+        heading, *rows = (" & ".join(map(_latex_cell, line)) + r" \\" for line in written)
+        return "\n".join(
+            [
+                f"% {title}",
+                r"\begin{table}",
+                r"\centering\footnotesize\setlength{\tabcolsep}{2pt}",
+                rf"\caption{{{''.join(_LATEX.get(x, x) for x in caption)}.}}",
+                rf"\label{{tab:{label}}}",
+                rf"\begin{{tabular}}{{@{{}}{sides}@{{}}}}",
+                r"\toprule",
+                heading,
+                r"\midrule",
+                *rows,
+                r"\bottomrule",
+                r"\end{tabular}",
+                r"\end{table}",
+                "",
+            ]
+        )
+
+
+def _in_a_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+#: Letters with a meaning in LaTeX, and those that pdfLaTeX does not know, each with what shows it.
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "±": r"$\pm$", "≥": r"$\ge$", "≤": r"$\le$", "†": r"$\dagger$", "‡": r"$\ddagger$",
+    "<": r"$<$", ">": r"$>$",
+}  # fmt: skip
+
+#: Cells that are mathematics: numbers with their intervals, powers, and the paper's letters.
+_NUMBERS = re.compile(r"[-+]?[\d.,]+(e[-+]\d+)?\*?( ?± ?[\d.,]+)?|\[[^]a-z]+\]|[VKpq]")
+_POWER = re.compile(r"V\^[-\d.]+|[\d.,]+\^K")
+
+
+def _latex_cell(text: str) -> str:
+    if "\n" in text:
+        return r"\shortstack[l]{" + r"\\".join(map(_latex_cell, text.splitlines())) + "}"
+    if _POWER.fullmatch(text):
+        text = re.sub(r"\^(.*)", r"^{\1}", text)
+    elif not _NUMBERS.fullmatch(text):
+        return "".join(_LATEX.get(x, x) for x in text)
+    text = re.sub(r"e([-+])0*(\d+)", lambda x: rf"\times10^{{{x[1].strip('+')}{x[2]}}}", text)
+    text = re.sub(r"(?<=\d),(?=\d)", "{,}", text)
+    return f"${text.replace('±', chr(92) + 'pm').replace('*', '^*')}$"
+
+
+#: Words of a title that the label of its table has.
+_WORDS_OF_A_LABEL = 6
+
+
+def wrapped(text: str, width: int) -> str:
+    """Text of a cell in lines, so that a table has room on a terminal, and in a paper's column."""
+    return "\n".join(wrap(text, width, break_long_words=False, break_on_hyphens=False))
 
 
 #: Number of columns of a terminal, less the one that some need for the cursor.

@@ -70,10 +70,10 @@ class Logits:
         Temperature and filters of the draft, where its filters are others than the target's, which
         is done on the CPU; see `mdsd_opt.best_draft_filter`.
     kind : {None, "logits", "logprobs", "probs"}
-        Kind of the rows. None takes them for logits, and asks where the first of them look like
-        probabilities: those are not negative and sum to one. Of probabilities and their logarithms
-        every row has to sum to one, up to 1e-3 and the rounding of its numbers. Lists of the
-        likeliest tokens do not: `acceptance_interval` takes those.
+        What the rows hold: logits, logprobs or probs. None takes them for logits, and asks where
+        the first of them look like probabilities: those are not negative and sum to one. Of
+        probabilities and their logarithms every row has to sum to one, up to 1e-3 and the rounding
+        of its numbers. Lists of the likeliest tokens do not: `acceptance_interval` takes those.
     pad : bool
         Take the tokens that the narrower vocabulary lacks as impossible on its side.
     mask : array_like of bool, shape (V,) or (..., V), optional
@@ -89,11 +89,18 @@ class Logits:
     draft_token_ids : array_like of int, shape (draft's V,), optional
         The target's id of each of the draft's tokens, where its vocabulary is a part of the
         target's: its logits are put at their places. Of EAGLE's d2t: i + d2t[i].
-    temperature, draft_temperature : float
-        Temperature of the target, and of the draft if it differs. 0 leaves the likeliest token
-        alone.
-    top_k, top_p, min_p, joint : optional
-        Filters of either side, and their order; see `mdsd_opt.Sampling`. Joint ones on the CPU.
+    temperature : float
+        Of the target; 0 leaves the likeliest token alone.
+    draft_temperature : float, optional
+        Of the draft; the target's unless given.
+    top_k : int, optional
+        Top-k filter, on each side; 0 for none. See `mdsd_opt.Sampling`.
+    top_p : float, optional
+        Top-p filter, on each side.
+    min_p : float, optional
+        Min-p filter, on each side.
+    joint : bool
+        Top-p filter on the law before top-k, not on what that leaves. On the CPU.
 
     Raises
     ------

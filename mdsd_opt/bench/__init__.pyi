@@ -1,3 +1,8 @@
+from .methods import (
+    MethodRow as MethodRow, evidence_tables as evidence_tables, method_rows as method_rows,
+    methods_conclusion as methods_conclusion, methods_table as methods_table,
+    with_plan as with_plan,
+)
 from .problem_sets import FAMILIES as FAMILIES, SETS as SETS, Place as Place
 from .record import Outcome as Outcome, Record as Record
 from .report import (
@@ -10,3 +15,4 @@ from .summary import (
     means as means, of_all as of_all, performance_profile as performance_profile,
     scaling as scaling,
 )
+from .tables import changes_table as changes_table

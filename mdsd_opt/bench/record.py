@@ -20,24 +20,63 @@ from mdsd_opt.errors import InvalidInput, SolverError
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of the measurements."""
+    """Settings of the measurements.
 
-    quick: bool = False  # small sizes and few rounds: seconds instead of minutes
-    rounds: int | None = None  # each benchmark has its own number unless given
+    Attributes
+    ----------
+    quick : bool
+        Small sizes, few rounds: 20 s; says what it left out.
+    rounds : int, optional
+        How often each route is timed; 3 at least if left out.
+    threads : int
+        For what can use threads; all by default.
+    seed : int
+        Of the problems.
+    vocab_sizes : sequence of int
+        Of solvers: sizes of the problems, as 1000,4000.
+    num_drafts : sequence of int
+        Of solvers: numbers of drafts, as 2,4.
+    methods : sequence of str
+        Of solvers: methods, names, or module:METHOD for one of your own, each with options, as
+        'truncated_lp size=40 rule=ratio'.
+    scheme : str
+        Of solvers: draft scheme of the problems.
+    backend : str, optional
+        Of solvers: highs or cvxpy, where a method has one.
+    problems : path, optional
+        Of solvers: small, hard or real, or a folder with files of problems, in place of random
+        logits.
+    families : sequence of str
+        Of solvers: random, peaked, ties, real, which are taken if left out, zeros, equal,
+        one_token, tiny, far.
+    instances : int, optional
+        Of solvers: problems of each family and size, of seeds in a row; 5 by default.
+    tolerance : float, optional
+        Of solvers: certified gap up to which a problem is solved; 1e-6 by default.
+    time_limit : float, optional
+        Of solvers: seconds of one solution, at which a method is stopped; 60 by default.
+    verifiers : sequence of str
+        Of decisions: verifiers beside the usual ones, or module:VERIFIER for one of your own.
+    kept : sequence of Record
+        Records of a run that goes on.
+    """
+
+    quick: bool = False
+    rounds: int | None = None
     threads: int = 1
     seed: int = 0
-    vocab_sizes: tuple[int, ...] = ()  # of `solvers`, as what follows, all usual ones if empty
+    vocab_sizes: tuple[int, ...] = ()
     num_drafts: tuple[int, ...] = ()
     methods: tuple[str, ...] = ()
     scheme: str = "with_replacement"
     backend: str | None = None
-    problems: Path | None = None  # folder of files in place of random logits
-    time_limit: float | None = None  # seconds of a solution; a minute unless given
-    families: tuple[str, ...] = ()  # of random problems, all unless given
-    instances: int | None = None  # problems of each family and size
-    tolerance: float | None = None  # gap up to which a problem counts as solved
-    kept: tuple[Record, ...] = ()  # records of a run that goes on
-    verifiers: tuple[str, ...] = ()  # of `decisions`, beside the usual ones
+    problems: Path | None = None
+    families: tuple[str, ...] = ()
+    instances: int | None = None
+    tolerance: float | None = None
+    time_limit: float | None = None
+    kept: tuple[Record, ...] = ()
+    verifiers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("time_limit", "tolerance", "instances"):

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mdsd_opt.base.frames import data_frame
+from mdsd_opt.base.frames import Table, data_frame
 from mdsd_opt.base.installed import versions
 from mdsd_opt.bench import summary
 from mdsd_opt.bench.record import Record
@@ -43,6 +43,22 @@ class BenchReport:
         rows = [{**asdict(record), **where} for record in self.records]
         told = {name for row in rows for name, value in row.items() if value not in (None, "")}
         return [{name: x for name, x in row.items() if name in told} for row in rows]
+
+    def told(self) -> list[str | Table]:
+        """Tables of the measurements and of what sums them up, and what is said between them."""
+        from mdsd_opt.bench.tables import told
+
+        return [*told(self.records)]
+
+    def tables(self) -> list[Table]:
+        """Those tables alone."""
+        return [part for part in self.told() if isinstance(part, Table)]
+
+    def conclusion(self) -> list[str]:
+        """Sentences about the quickest of each benchmark, and the largest gap."""
+        from mdsd_opt.bench.tables import conclusion
+
+        return conclusion(self.records)
 
     def to_pandas(self) -> Any:
         """Data frame with a line for each measurement; `MissingExtra` without pandas."""

@@ -75,8 +75,7 @@ def run(
 
     Problems are drawn with `rng`. `progress` is called with every record as it is measured, and
     `save` with the report so far; what `unfinished`, such a report, has is not measured again. What
-    else is chosen are fields of `Settings`: vocab_sizes, num_drafts, methods, scheme, backend,
-    problems, families, instances, tolerance and time_limit of `solvers`, verifiers of `decisions`.
+    else is chosen are fields of `Settings`.
 
     Raises
     ------

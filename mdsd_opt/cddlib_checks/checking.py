@@ -70,8 +70,10 @@ def check(
     ----------
     name : str
         One of `conjectures()`.
-    vocab_size, num_drafts : int
-        V and K.
+    vocab_size : int
+        V.
+    num_drafts : int
+        K.
     draft : optional
         q, shape (V,), for provers that need numbers: Fractions, Decimals, strings such as "1/3" and
         "0.1", which mean what they say, or floats that are what they print, as 0.25; others, such
@@ -81,14 +83,14 @@ def check(
         Library that computes the polyhedra: "cddlib", "ppl", "auto" (the quicker one for the size,
         of those that are installed), or "both", which must agree.
     timeout : float
-        Seconds for all parts together. One that does not finish is ended.
+        Seconds for all parts together; one that does not finish is ended.
     memory : int, optional
         Bound on the address space of a part, in bytes; None for no bound.
     progress : callable, optional
         Called about twice a second with a line that says what is going on.
     facets : bool
-        Whether to wait, up to the timeout, for polyhedra that would only be a second look at a
-        claim that is settled: `polyhedra` then has all facets of cone and polytope.
+        Wait, up to the timeout, for all facets of cone and polytope, though they would only be a
+        second look at a claim that is settled: `polyhedra` has them.
 
     Returns
     -------
@@ -302,8 +304,10 @@ def search(
         A claim of `conjectures()` that has a search; others raise `UnknownName`, which lists them.
     vocab_size, num_drafts : int
         V (at most 16) and K.
-    trials, start : int
-        Trials ``start .. start + trials - 1`` of this seed.
+    trials : int
+        Random instances that are tried.
+    start : int
+        First trial, to resume: trials ``start .. start + trials - 1`` of this seed.
     rng : numpy.random.Generator or int, optional
         Seed, 0 by default, or a generator that draws one.
     timeout : float

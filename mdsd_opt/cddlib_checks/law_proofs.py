@@ -25,6 +25,7 @@ import numpy as np
 
 from mdsd_opt.base.checked import check_counts, real
 from mdsd_opt.base.files import write_json
+from mdsd_opt.base.frames import Table
 from mdsd_opt.cddlib_checks.expressions import TextClaim
 from mdsd_opt.cddlib_checks.law_forms import (
     Clause,
@@ -92,6 +93,16 @@ class LawProof:
     def _of(self) -> dict[str, Any]:
         given = self.claim.given and self.claim.given.text
         return {"claim": self.claim.text, "given": given, "vocab_size": self.claim.vocab_size}
+
+    def tables(self) -> list[Table]:
+        """Table of the verdict."""
+        odd = self.counterexample
+        laws = [", ".join(map(str, law)) for law in odd.laws] if odd else ["", ""]
+        margin = "" if self.margin is None else str(self.margin)
+        excess = str(odd.excess) if odd else ""
+        headings = ["claim", "verdict", "p", "q", "fails by", "margin", "scope"]
+        row = [self.claim.text, self.verdict, *laws, excess, margin, self.scope]
+        return [Table.of(f"proof, V = {self.claim.vocab_size}", headings, [row], headings)]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the proof as JSON: clauses, cells, corners, multipliers, for another to check."""

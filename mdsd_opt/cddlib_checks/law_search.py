@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.checked import check_function, checked_integer
+from mdsd_opt.base.frames import Table
 from mdsd_opt.base.keywords import renamed
 from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.cddlib_checks.draft_laws import require_written
@@ -93,6 +94,15 @@ class LawSearch:
     def verdict(self) -> str:
         """Refuted, held on `instances`, which is no proof, or open: nothing was tried."""
         return verdict_of(False if self.counterexample else None, self.instances)
+
+    def tables(self, claim: str, vocab_size: int) -> list[Table]:
+        """Table of what was found about a claim."""
+        found = self.counterexample or self.nearest
+        numbers = found.to_dict() if found else {"p": [], "q": [], "fails_by": ""}
+        laws = [", ".join(numbers[x]) for x in "pq"]
+        headings = ["claim", "verdict", "instances", "p", "q", "fails by"]
+        row = [claim, self.verdict, f"{self.instances:,}", *laws, numbers["fails_by"]]
+        return [Table.of(f"search, V = {vocab_size}", headings, [row], headings)]
 
 
 @dataclass(frozen=True, slots=True)

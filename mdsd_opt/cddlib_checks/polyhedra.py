@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mdsd_opt.base.files import write_text
+from mdsd_opt.base.frames import Table
 from mdsd_opt.errors import InvalidInput
 
 #: A row (b, a_1, .., a_n) of b + a.x >= 0, or a generator (1 or 0, x_1, .., x_n).
@@ -64,6 +65,13 @@ class Polyhedron:
         """All facets, then all equalities, each as a sentence about the variables."""
         facets = [self.written(row) for row in self.facets]
         return facets + [self.written(row, "=") for row in self.equalities]
+
+    def table(self) -> Table:
+        """Table of the facets, in words of the theory as well where there are some."""
+        names = [*self.names, *[""] * len(self.sentences)] if self.names else []
+        headings = ["inequality", "in words"][: 1 + bool(names)]
+        rows = zip(self.sentences, names, strict=False) if names else zip(self.sentences)
+        return Table.of(f"facets of the {self.kind}: {self.title}", headings, rows, headings)
 
     def to_dict(self) -> dict[str, Any]:
         """Description for JSON: inequalities as sentences, vertices and rays as fractions."""

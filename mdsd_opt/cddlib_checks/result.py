@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import Any
 
+from mdsd_opt.base.frames import Column, Table
 from mdsd_opt.cddlib_checks.polyhedra import Polyhedron
 from mdsd_opt.cddlib_checks.subsets import mask_of
 
@@ -217,6 +218,25 @@ class CheckResult:
         """All fields for JSON: fractions become strings."""
         first = self.counterexample and self.counterexample.to_dict()
         return {**plain_fields(self, "polyhedra"), "verdict": self.verdict, "counterexample": first}
+
+    def tables(self) -> list[Table]:
+        """Tables of the verdict, of its counterexamples and of the facets of each polyhedron."""
+        size = f"V = {self.vocab_size}, K = {self.num_drafts}"
+        named = [
+            Column("claim", of=lambda result: result.name, is_text=True),
+            Column("verdict", is_text=True),
+            Column("instances", of=lambda result: result.instances or None),
+            Column("scope", is_text=True),
+        ]
+        tables = [Table(f"verdict, {size}", named, [self])]
+        if self.counterexamples:
+            headings = ["kind", "p", "acceptance rate"]
+            odd = (
+                (x.kind, ", ".join(map(str, x.target or ())), str(x.acceptance_rate or ""))
+                for x in self.counterexamples
+            )
+            tables.append(Table.of(f"counterexamples, {size}", headings, odd, headings))
+        return [*tables, *(polyhedron.table() for polyhedron in self.polyhedra)]
 
     def __str__(self) -> str:
         tried = ""

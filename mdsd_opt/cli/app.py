@@ -1,40 +1,65 @@
-"""The application, with all verbs."""
+"""The application: verbs by their names, each imported when it is asked for."""
 
 from __future__ import annotations
 
+import importlib
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from mdsd_opt._version import __version__
-from mdsd_opt.cli.audits import KINDS, Kinds, audit, command_of, told_of
-from mdsd_opt.cli.config import Configured
-from mdsd_opt.cli.options import Panelled
-from mdsd_opt.cli.output import verb_running
-from mdsd_opt.cli.verbs.advise import advise
-from mdsd_opt.cli.verbs.bench import bench
-from mdsd_opt.cli.verbs.capture import capture
-from mdsd_opt.cli.verbs.check import check, condition, prove, search
-from mdsd_opt.cli.verbs.decode import decode
-from mdsd_opt.cli.verbs.plan import plan
-from mdsd_opt.cli.verbs.rates import rates
-from mdsd_opt.cli.verbs.relax import relax
-from mdsd_opt.cli.verbs.reproduce import reproduce
-from mdsd_opt.cli.verbs.solve import solve
+from mdsd_opt.cli.commands import made
+
+#: Sentence on each verb, in the order of the help.
+_VERBS = {
+    "advise": "Whether drafts pay, and which tree of them, at your costs.",
+    "rates": "Acceptance rates of drafts and verifiers, from logits.",
+    "solve": "Solve a transport problem by every method, certified.",
+    "audit": "Settle whether a verifier or an engine is lossless.",
+    "check": "Prove or refute a claim of the theory at one size.",
+    "search": "Search for laws that refute a claim of your own.",
+    "prove": "Prove a claim of your own for all laws of V tokens.",
+    "condition": "Whether inequalities are the condition for acceptance one.",
+    "bench": "Measure speed beside the alternatives, in one run.",
+    "capture": "Store the logits of a pair of models on prompts.",
+    "decode": "Continue prompts with several drafts at each step.",
+    "plan": "The draft tree that accepts most within its size.",
+    "relax": "What acceptance beyond lossless costs, at best.",
+    "reproduce": "A paper's experiment on your logits.",
+}
+
+#: Modules of verbs that stand beside another one.
+_BESIDE = dict.fromkeys(("search", "prove", "condition"), "check")
 
 
-class _InOrder(TyperGroup):
-    """Program that lists its verbs in the order of their table."""
+class _Program(TyperGroup):
+    """Program that imports a verb when it is asked for, and lists all without that."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: dict[str, Any] = dict.fromkeys(_VERBS)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [verb.__name__ for verb in _VERBS]
+        return [*_VERBS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in _VERBS and self.commands[cmd_name] is None:
+            file = _BESIDE.get(cmd_name, cmd_name)
+            module = importlib.import_module(f"{__package__}.verbs.{file}")
+            verb, told = getattr(module, cmd_name), _VERBS[cmd_name]
+            is_group = isinstance(verb, TyperGroup)
+            self.commands[cmd_name] = verb if is_group else made(verb, cmd_name, told)
+        return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([*_VERBS.items()])
 
 
 app = typer.Typer(
     name="mdsd-opt",
-    cls=_InOrder,
-    help="Acceptance rates, solvers and verifiers for multi-draft speculative decoding.",
+    cls=_Program,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -57,32 +82,3 @@ def _options(
     ] = False,
 ) -> None:
     """Acceptance rates, solvers and verifiers for multi-draft speculative decoding."""
-
-
-_VERBS = {
-    advise: "Whether drafts pay, and which tree of them, at your costs.",
-    rates: "Acceptance rates of drafts and verifiers, from logits.",
-    solve: "Solve a transport problem by every method, certified.",
-    audit: "Settle whether a verifier or an engine is lossless.",
-    check: "Prove or refute a claim of the theory at one size.",
-    search: "Search for laws that refute a claim of your own.",
-    prove: "Prove a claim of your own for all laws of V tokens.",
-    condition: "Whether inequalities are the condition for acceptance one.",
-    bench: "Measure speed beside the alternatives, in one run.",
-    capture: "Store the logits of a pair of models on prompts.",
-    decode: "Continue prompts with several drafts at each step.",
-    plan: "The draft tree that accepts most within its size.",
-    relax: "What acceptance beyond lossless costs, at best.",
-    reproduce: "A paper's experiment on your logits.",
-}
-_kinds = typer.Typer(cls=Kinds, rich_markup_mode=None, subcommand_metavar="KIND SUBJECT ...")
-for _kind in KINDS:
-    _run = verb_running()(command_of(_kind))
-    _kinds.command(_kind, cls=Panelled, short_help=told_of(_kind))(_run)
-
-for _verb, _told in _VERBS.items():
-    if _verb is audit:
-        _kinds.callback()(audit)
-        app.add_typer(_kinds, name="audit", short_help=_told)
-    else:
-        app.command(cls=Configured, short_help=_told)(verb_running()(_verb))

@@ -7,10 +7,8 @@ import io
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from copy import copy
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 from mdsd_opt.base.foreign import foreign
@@ -18,40 +16,34 @@ from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Column, Table
+    from rich.table import Column
+    from rich.table import Table as RichTable
+
+    from mdsd_opt.base.frames import Table
 
 
-def make_table(
-    title: str | None,
-    headings: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    words: Sequence[str] | None = None,
-    caption: str | None = None,
-    grouped: bool = False,
-) -> Table:
-    """Table of texts, numbers to the right: all but the `words`, by default the first column.
-
-    Where it is `grouped`, lines with the same first cell are a part of it, which has it once.
-    """
-    from rich.table import Table
-
-    table = Table(title=title, caption=caption)
-    for heading in headings:
-        is_word = heading in (headings[:1] if words is None else words)
-        table.add_column(heading, justify="left" if is_word else "right")
-    previous = None
-    for first, *others in rows:
-        if grouped and previous not in (None, first):
-            table.add_section()
-        table.add_row("" if grouped and first == previous else first, *others)
-        previous = first
-    return table
+def parted(table: Table) -> list[tuple[list[str], bool]]:
+    """Cells of each line, and whether it ends a part: there the first cell is written once."""
+    lines = table.cells()
+    ends = [table.grouped and a[0] != b[0] for a, b in pairwise(lines)] + [False] * bool(lines)
+    again = [table.grouped and a[0] == b[0] for a, b in pairwise(lines)]
+    for line, is_again in zip(lines[1:], again, strict=True):
+        if is_again:
+            line[0] = ""
+    return [*zip(lines, ends, strict=True)]
 
 
-def wrapped(text: str, width: int) -> str:
-    """Text of a cell in lines, so that a table has room on a terminal, and in a paper's column."""
-    return "\n".join(wrap(text, width, break_long_words=False, break_on_hyphens=False))
+def rich_table(table: Table) -> RichTable:
+    """The table for a terminal, without title and caption."""
+    from rich.markup import escape
+    from rich.table import Table as RichTable
+
+    made = RichTable()
+    for column in table.columns:
+        made.add_column(column.heading or column.key, justify="left" if column.is_text else "right")
+    for cells, ends_part in parted(table):
+        made.add_row(*map(escape, cells), end_section=ends_part)
+    return made
 
 
 #: Standard output, while a verb runs: what code that is not ours prints goes elsewhere.
@@ -89,32 +81,27 @@ def verb_running() -> Iterator[None]:
             _results.pop()
 
 
-def show_table(
-    table: Table, keys: int = 1, file: TextIO | None = None, *, in_parts: bool = True
-) -> None:
+def show_table(table: Table, file: TextIO | None = None) -> None:
     """Print a table at its natural width; on a terminal that is too narrow, in parts that fit.
 
-    Without parts, there are the columns that fit, and a line on the others. Every part repeats the
-    first `keys` columns. The title stands above all of them and the caption below, as broad as the
-    terminal. The file is stdout unless given.
+    Without parts, there are the columns that fit, and a line on the others. The title stands above
+    all of them and the caption below, as broad as the terminal. The file is stdout unless given.
     """
     file = file or sys.stdout
-    title, caption = table.title, table.caption
-    table = copy(table)  # a page may show the same one
-    table.title = table.caption = None
-    if title:
-        say(title, file)
-    width = None if file.isatty() else natural_width(table)
+    if table.title:
+        say(table.title, file)
+    whole = rich_table(table)
+    width = None if file.isatty() else natural_width(whole)
     console = console_of(file, width)
-    parts = parts_that_fit(table, console.width, keys)
-    for part in parts if in_parts else parts[:1]:
+    parts = parts_that_fit(whole, console.width, table.keys)
+    for part in parts if table.in_parts else parts[:1]:
         console.print(part)
-    if len(parts) > 1 and not in_parts:
-        rest = [x.header for part in parts[1:] for x in part.columns[keys:]]
+    if len(parts) > 1 and not table.in_parts:
+        rest = [x.header for part in parts[1:] for x in part.columns[table.keys :]]
         names = "; ".join(" ".join(str(name).split()) for name in rest)
         say(f"no room here for: {names} (a wider terminal, --csv or --json has them)", file)
-    if caption:
-        say(caption, file)
+    if table.caption:
+        say(table.caption, file)
 
 
 def console_of(file: TextIO, width: int | None = None) -> Console:
@@ -194,14 +181,14 @@ def notices_afterwards() -> Iterator[None]:
         print(held.getvalue(), end="", file=sys.stderr, flush=True)
 
 
-def natural_width(table: Table) -> int:
+def natural_width(table: RichTable) -> int:
     """Width of a table in which no line is broken that could be whole."""
     from rich.console import Console
 
     return Console(width=10_000).measure(table).maximum
 
 
-def parts_that_fit(table: Table, width: int, keys: int) -> list[Table]:
+def parts_that_fit(table: RichTable, width: int, keys: int) -> list[RichTable]:
     """Split the table into several, each with the first `keys` columns and as many others as fit.
 
     Title and caption are left to the caller. Lines that say nothing in a part are left out of it. A
@@ -219,10 +206,10 @@ def parts_that_fit(table: Table, width: int, keys: int) -> list[Table]:
     return [part for part in parts if part.row_count]
 
 
-def _part(table: Table, keys: int, columns: list[Column]) -> Table:
-    from rich.table import Table
+def _part(table: RichTable, keys: int, columns: list[Column]) -> RichTable:
+    from rich.table import Table as RichTable
 
-    part = Table()
+    part = RichTable()
     for column in (*table.columns[:keys], *columns):
         part.add_column(column.header, justify=column.justify)
     key_cells = [[str(cell) for cell in column.cells] for column in table.columns[:keys]]

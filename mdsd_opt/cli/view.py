@@ -16,15 +16,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import typer
 
 from mdsd_opt._version import __version__
 from mdsd_opt.base.files import atomic_write, check_writable, write_text
-from mdsd_opt.base.frames import as_csv, markdown_table
-from mdsd_opt.cli.options import Page, Picture, Printed
+from mdsd_opt.base.frames import Table, as_csv
 from mdsd_opt.cli.output import (
     console_of,
-    filled_down,
+    parted,
     remark,
     say,
     show_rows,
@@ -35,11 +36,12 @@ from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.table import Table
     from rich.tree import Tree
 
 
-_FORMATS = (".png", ".svg", ".pdf", ".pgf")
+_FORMATS, _PAGES = (".png", ".svg", ".pdf", ".pgf"), (".html", ".htm")
+_TEXTS = (".json", ".csv", ".md", ".tex")
+_ENDS = ", ".join((*_TEXTS, _PAGES[0], *_FORMATS))
 
 #: Settings of matplotlib by the name of a style; fonts of PDF files are embedded as TrueType, those
 #: of LaTeX are the document's.
@@ -67,17 +69,13 @@ _LETTERS_AN_INCH = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Section:
-    """Part of a view: any of prose, labelled values, and a table or tree."""
+    """Part of a view that is no table: any of prose, labelled values, and a tree."""
 
     heading: str | None = None  # on a page; None for what is for terminals alone
     text: str | None = None  # "" is an empty line
     values: Sequence[tuple[str, str]] = ()
     inline: bool = False  # each value right behind its label, instead of in a column
-    table: Table | Tree | None = None
-    keys: int = 1  # columns that all parts of a table have which is too wide for a terminal
-    in_parts: bool = True  # else only the columns that fit are shown there
-    shows: str = ""  # caption of the table in a paper; its title unless given
-    beside: Sequence[str] = ()  # headings of columns that a paper has no room for
+    tree: Tree | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,8 +92,8 @@ class View:
     """Results of a verb, in every form that they can be shown in."""
 
     title: str = ""  # of a page
-    tables: Sequence[Section] = ()
-    conclusion: Sequence[str | Section] = ()  # last on a terminal, first on a page
+    tables: Sequence[Section | Table] = ()
+    conclusion: Sequence[str | Section | Table] = ()  # last on a terminal, first on a page
     document: Mapping[str, Any] | str = ""  # as JSON
     figure: Drawing | None = None
     findings: Sequence[str] | None = None  # what a page begins with instead of the conclusion
@@ -103,12 +101,98 @@ class View:
     code: int = 0  # and as an exit code, which colours the word
     rows: Sequence[Mapping[str, Any]] = ()  # lines of CSV
 
+    @property
+    def all_tables(self) -> list[Table]:
+        """Tables, without what stands between them."""
+        return [part for part in self.tables if isinstance(part, Table)]
+
+
+_OUT = "by the end of the name: .json, .csv, .md, .tex, .html or a picture (.png, .svg, .pdf, .pgf)"
+
 
 @dataclass(frozen=True)
-class Form(Printed, Picture):
+class Printed:
     """Requested forms of a view; those that cannot be written are refused beforehand."""
 
-    page: Page = None
+    #: Whether a folder may be among the files, which is the verb's own affair.
+    FOLDER: ClassVar[bool] = False
+
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+    out: Annotated[list[Path] | None, f"Also save all to this file, {_OUT}; may be repeated."] = (
+        None
+    )
+
+    def __post_init__(self) -> None:
+        for path in self.files:
+            check_saved_path(path)
+        if self.folder is not None and not self.FOLDER:
+            raise InvalidInput(f"--out is {self.folder}: give a name that ends in {_ENDS}")
+
+    @property
+    def suffix(self) -> str | None:
+        """Form that is printed for other programs, by the end of such a file; None for people."""
+        return ".json" if self.as_json else None
+
+    @property
+    def chosen(self) -> str | None:
+        """Words in the title of the table that is chosen."""
+        return None
+
+    @property
+    def files(self) -> list[Path]:
+        """Files to save, pictures among them."""
+        return [path for path in self.out or () if path.suffix]
+
+    @property
+    def folder(self) -> Path | None:
+        """Folder among them."""
+        return next((path for path in self.out or () if not path.suffix), None)
+
+
+@dataclass(frozen=True)
+class Tabled(Printed):
+    """Forms of a view with tables."""
+
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False
+    as_latex: Annotated[
+        bool, typer.Option("--latex", help="Print tables for LaTeX, with booktabs.")
+    ] = False
+    words: Annotated[
+        str | None,
+        typer.Option("--table", help="Of several tables, the one with these words in its title."),
+    ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        forms = ("json", "csv", "latex")
+        names = [f"--{name}" for name in forms if getattr(self, f"as_{name}")]
+        if len(names) > 1:
+            raise InvalidInput(f"{' and '.join(names)} both given: choose one")
+        if self.words is not None and not self.of_tables:
+            raise InvalidInput("--table goes with --latex, --csv, or such a file of --out")
+
+    @property
+    def suffix(self) -> str | None:
+        return ".csv" if self.as_csv else ".tex" if self.as_latex else super().suffix
+
+    @property
+    def chosen(self) -> str | None:
+        return self.words
+
+    @property
+    def of_tables(self) -> bool:
+        """Whether tables are wanted that people are told in sentences."""
+        return self.as_csv or self.as_latex or bool(self.files)
+
+
+@dataclass(frozen=True)
+class Form(Tabled):
+    """Forms of a view with tables and a picture."""
+
+    plot: Annotated[Path | None, "Save the picture (.png, .svg, .pdf, or .pgf for LaTeX)."] = None
+    width: Annotated[float | None, "Of the picture, in inches; 3.4 is a column of a paper."] = None
+    style: Annotated[str, "Of the picture: screen, or paper for letters with serifs."] = "screen"
+    no_title: Annotated[bool, "Leave out what stands above the picture."] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -117,74 +201,97 @@ class Form(Printed, Picture):
         if self.width is not None and not 1 <= self.width <= 40:
             raise InvalidInput(f"--width is {self.width}: give inches from 1 to 40")
         changes = (self.width is not None, self.style != "screen", self.no_title)
-        if self.plot is None and any(changes):
+        if any(changes) and not self.drawn:
             raise InvalidInput("--width, --style and --no-title go with --plot")
         if self.plot is not None:
             check_plot_path(self.plot)
-        if self.page is not None:
-            check_page_path(self.page)
+
+    @property
+    def files(self) -> list[Path]:
+        return [*super().files, *filter(None, [self.plot])]
+
+    @property
+    def drawn(self) -> bool:
+        """Whether a picture is asked for, alone or in a page."""
+        return any(path.suffix.lower() in (*_FORMATS, *_PAGES) for path in self.files)
 
 
 @to_results()
 def present(view: View, form: Printed) -> None:
-    """Print a view as tables, JSON or CSV, and save its picture and its page."""
-    if form.as_json or form.of_tables:
-        suffix = ".json" if form.as_json else ".csv" if form.as_csv else ".md"
-        print(as_text(view, ".tex" if form.as_latex else suffix, form.words), end="")
+    """Print a view as tables, JSON or CSV, and save it in all files."""
+    if (suffix := form.suffix) is not None:
+        print(as_text(view, suffix, form.chosen), end="")
     else:
         for part in (*view.tables, *view.conclusion):
             _show(part)
-    if not isinstance(form, Form):
-        return
-    if form.plot is not None:
-        assert view.figure is not None
-        save_picture(view.figure, form)
-        remark(f"picture saved as {form.plot}")
-    if form.page is not None:
-        save_page(form.page, view)
-        remark(f"report saved as {form.page}")
+    save_all(view, form)
 
 
-def save_view(view: View, path: Path) -> None:
+def save_all(view: View, form: Printed) -> None:
+    """Save a view in all files."""
+    for path in form.files:
+        save_view(view, path, form)
+        remark(f"saved as {path}")
+
+
+def save_view(view: View, path: Path, form: Printed = Printed()) -> None:  # frozen
     """Save a view as text, a page or a picture, as the end of the name says."""
     suffix = path.suffix.lower()
     if suffix in _FORMATS:
-        assert view.figure is not None
-        save_picture(view.figure, Form(plot=path))
-    elif suffix == ".html":
+        if view.figure is None:
+            raise InvalidInput(f"{path}: there is no picture of this")
+        save_picture(path, view.figure, form)
+    elif suffix in _PAGES:
         save_page(path, view)
     else:
-        head = f"# {view.title}\n\n" if suffix == ".md" else ""
-        write_text(path, head + as_text(view, suffix))
+        words = form.chosen if suffix != ".json" else None
+        is_whole = suffix == ".md" and words is None
+        write_text(path, _markdown(view) if is_whole else as_text(view, suffix, words))
+
+
+def _markdown(view: View) -> str:
+    """All of a view in Markdown: the title, the conclusion, tables and what is said of them."""
+    parts = [f"# {view.title}"]
+    for part in (*view.conclusion, *view.tables):
+        if isinstance(part, str):
+            parts.append(part)
+        elif isinstance(part, Table):
+            parts.append(part.markdown().rstrip())
+        else:
+            parts += [part.text or "", "\n".join(f"- {x}: {y}" for x, y in part.values)]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def check_saved_path(path: Path) -> None:
     """Raise unless a view can be saved there."""
-    if path.suffix.lower() in _FORMATS:
+    suffix = path.suffix.lower()
+    if suffix in _FORMATS:
         check_plot_path(path)
-    elif path.suffix.lower() == ".html":
+    elif suffix in _PAGES:
         check_page_path(path)
+    elif suffix not in _TEXTS:
+        raise InvalidInput(f"--out is {path}: give a name that ends in {_ENDS}")
     check_writable(path)
 
 
-def save_picture(drawing: Drawing, form: Form) -> None:
+def save_picture(path: Path, drawing: Drawing, form: Printed) -> None:
     """Draw and save a picture as `form` says."""
     import matplotlib
 
-    assert form.plot is not None
-    with matplotlib.rc_context({**_ALWAYS, **_STYLES[form.style]}):
+    looks = form if isinstance(form, Form) else Form()
+    with matplotlib.rc_context({**_ALWAYS, **_STYLES[looks.style]}):
         figure = drawing.draw()
-        if form.width is not None:
+        if looks.width is not None:
             wide, high = figure.get_size_inches()
-            figure.set_size_inches(form.width, max(high * form.width / wide, 1.0))
-        if drawing.title and not form.no_title:
+            figure.set_size_inches(looks.width, max(high * looks.width / wide, 1.0))
+        if drawing.title and not looks.no_title:
             lines = drawing.title.splitlines()
             letters = int(_LETTERS_AN_INCH * figure.get_figwidth())
             title = "\n".join(part for line in lines for part in wrap(line, letters))
             figure.suptitle(title, fontsize=8, x=0.01, ha="left")
         dots = min(300.0, MOST_PIXELS / max(figure.get_size_inches()))
-        kind = form.plot.suffix[1:].lower()
-        with atomic_write(form.plot) as file:
+        kind = path.suffix[1:].lower()
+        with atomic_write(path) as file:
             if kind == "pgf":
                 _save_pgf(figure, file)
             else:
@@ -227,25 +334,17 @@ def as_text(view: View, suffix: str, words: str | None = None) -> str:
 
     Of several tables, `words` choose the first whose title has all of them.
     """
-    from rich.table import Table
-
     if suffix == ".json":
         document = view.document
         return (document if isinstance(document, str) else as_json(document)) + "\n"
     if suffix == ".csv" and view.rows and words is None:
         return as_csv(view.rows)
-    written = {".csv": _csv_table, ".md": _markdown_table, ".tex": _latex_table}[suffix]
     texts: dict[str, str] = {}
-    for part in view.tables:
-        if isinstance(part.table, Table):
-            cells = _cells(part.table, "")
-            headings = [heading for heading, _ in cells["columns"]]
-            lines = [line for line, _ in cells["rows"]]
-            firsts = filled_down(first for first, *_ in lines)
-            if lines:
-                rows = [[first, *line[1:]] for first, line in zip(firsts, lines, strict=True)]
-                title = " ".join(cells["title"].split())
-                texts[title] = texts.get(title, "") + written(title, headings, rows, part)
+    for table in view.all_tables:
+        if table.rows:
+            title = " ".join(table.title.split())
+            written = {".csv": table.csv, ".md": table.markdown, ".tex": table.latex}[suffix]
+            texts[title] = texts.get(title, "") + written()
     if words is None:
         return "\n".join(texts.values())
     for title, text in texts.items():
@@ -255,84 +354,17 @@ def as_text(view: View, suffix: str, words: str | None = None) -> str:
     raise InvalidInput(f"--table is {words!r}, which no table's title has. There are: {there}")
 
 
-def _csv_table(title: str, headings: list[str], rows: list[list[str]], part: Section) -> str:
-    lines = ([cell.replace("\n", " ") for cell in row] for row in rows)
-    return as_csv([dict(zip(headings, line, strict=True)) for line in lines])
-
-
-def _markdown_table(title: str, headings: list[str], rows: list[list[str]], part: Section) -> str:
-    return f"{title}\n\n{markdown_table(headings, rows)}"
-
-
-#: Letters with a meaning in LaTeX, and those that pdfLaTeX does not know, each with what shows it.
-_LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
-    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "±": r"$\pm$", "≥": r"$\ge$", "≤": r"$\le$", "†": r"$\dagger$", "‡": r"$\ddagger$",
-    "<": r"$<$", ">": r"$>$",
-}  # fmt: skip
-
-#: Cells that are mathematics: numbers with their intervals, powers, and the paper's letters.
-_NUMBERS = re.compile(r"[-+]?[\d.,]+(e[-+]\d+)?\*?( ?± ?[\d.,]+)?|\[[^]a-z]+\]|[VKpq]")
-_POWER = re.compile(r"V\^[-\d.]+|[\d.,]+\^K")
-
-
-def _latex_cell(text: str) -> str:
-    if "\n" in text:
-        return r"\shortstack[l]{" + r"\\".join(map(_latex_cell, text.splitlines())) + "}"
-    if _POWER.fullmatch(text):
-        text = re.sub(r"\^(.*)", r"^{\1}", text)
-    elif not _NUMBERS.fullmatch(text):
-        return "".join(_LATEX.get(x, x) for x in text)
-    text = re.sub(r"e([-+])0*(\d+)", lambda x: rf"\times10^{{{x[1].strip('+')}{x[2]}}}", text)
-    text = re.sub(r"(?<=\d),(?=\d)", "{,}", text)
-    return f"${text.replace('±', chr(92) + 'pm').replace('*', '^*')}$"
-
-
-def _latex_table(title: str, headings: list[str], rows: list[list[str]], part: Section) -> str:
-    """Table in LaTeX, with the rules of the package booktabs, in the width of a column."""
-    kept = [n for n, heading in enumerate(headings) if heading not in part.beside]
-    columns = part.table.columns  # type: ignore[union-attr]
-    sides = "".join("r" if columns[n].justify == "right" else "l" for n in kept)
-    sides = f"@{{}}{sides}@{{}}"
-
-    def line(cells: list[str]) -> str:
-        return " & ".join(_latex_cell(cells[n]) for n in kept) + r" \\"
-
-    caption = part.shows or title[:1].upper() + title[1:]
-    label = "-".join(re.findall(r"[a-z0-9]+", title.lower())[:_WORDS_OF_A_LABEL])
-    return "\n".join(
-        [
-            f"% {title}",
-            r"\begin{table}",
-            r"\centering\footnotesize\setlength{\tabcolsep}{2pt}",
-            rf"\caption{{{''.join(_LATEX.get(x, x) for x in caption)}.}}",
-            rf"\label{{tab:{label}}}",
-            rf"\begin{{tabular}}{{{sides}}}",
-            r"\toprule",
-            line([str(x.header) for x in columns]),
-            r"\midrule",
-            *map(line, rows),
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
-
-
-#: Words of a title that the label of its table has.
-_WORDS_OF_A_LABEL = 6
-
-
 def as_json(document: Mapping[str, Any]) -> str:
     """JSON text, readable and without NaN."""
     return json.dumps(document, indent=2, allow_nan=False)
 
 
-def _show(part: str | Section) -> None:
+def _show(part: str | Section | Table) -> None:
     if isinstance(part, str):
         say(part)
+        return
+    if isinstance(part, Table):
+        show_table(part)
         return
     if part.text is not None:
         say(part.text)
@@ -341,14 +373,8 @@ def _show(part: str | Section) -> None:
             say(f"{label}: {value}")
     elif part.values:
         show_rows(part.values)
-    if part.table is None:
-        return
-    from rich.table import Table
-
-    if isinstance(part.table, Table):
-        show_table(part.table, part.keys, in_parts=part.in_parts)
-    else:
-        console_of(sys.stdout).print(part.table)
+    if part.tree is not None:
+        console_of(sys.stdout).print(part.tree)
 
 
 def check_plot_path(path: str | os.PathLike[str]) -> None:
@@ -365,15 +391,13 @@ def check_plot_path(path: str | os.PathLike[str]) -> None:
 #: Pixels per inch at which a picture is shown at most.
 _PIXELS_AN_INCH = 100
 
-_PAGES = (".html", ".htm")
-
 
 def check_page_path(path: str | os.PathLike[str]) -> None:
     """Raise unless a page can be made, and written there."""
     from mdsd_opt.plots import new_figure
 
     if Path(path).suffix.lower() not in _PAGES:
-        raise InvalidInput(f"--report is {path}: give a name that ends in .html")
+        raise InvalidInput(f"--out is {path}: give a name that ends in .html")
     check_writable(path)
     _template()
     new_figure()
@@ -381,18 +405,13 @@ def check_page_path(path: str | os.PathLike[str]) -> None:
 
 def save_page(path: str | os.PathLike[str], view: View) -> None:
     """Write a view as a page that begins with the findings."""
-    from rich.table import Table
-
     findings = view.findings or [part for part in view.conclusion if isinstance(part, str)]
     sections = [
-        {
-            "heading": part.heading,
-            "text": part.text,
-            "labelled": part.values,
-            "table": _cells(part.table, view.title) if isinstance(part.table, Table) else None,
-        }
+        {"heading": part.heading, "table": _cells(part, view.title)}
+        if isinstance(part, Table)
+        else {"heading": part.heading, "text": part.text, "labelled": part.values}
         for part in (*view.conclusion, *view.tables)
-        if isinstance(part, Section) and part.heading is not None
+        if not isinstance(part, str) and part.heading is not None
     ]
     page = _template().render(
         title=view.title,
@@ -411,20 +430,11 @@ def save_page(path: str | os.PathLike[str], view: View) -> None:
 
 def _cells(table: Table, page_title: str) -> dict[str, Any]:
     """Cells that a terminal is shown, without what the title of the page already says."""
-    from rich.text import Text
-
-    cells = [[Text.from_markup(str(cell)).plain for cell in x.cells] for x in table.columns]
-    title = str(table.title or "").splitlines()
     return {
-        "title": "\n".join(line for line in title if line not in page_title),
-        "caption": str(table.caption or ""),
-        "columns": [
-            (str(x.header).replace("\n", " "), x.justify == "right") for x in table.columns
-        ],
-        "rows": [
-            (line, row.end_section)
-            for line, row in zip(zip(*cells, strict=True), table.rows, strict=True)
-        ],
+        "title": "\n".join(x for x in table.title.splitlines() if x not in page_title),
+        "caption": table.caption,
+        "columns": [(" ".join((x.heading or x.key).split()), not x.is_text) for x in table.columns],
+        "rows": parted(table),
     }
 
 

@@ -20,3 +20,8 @@ from .summary import (
     CorpusSummary as CorpusSummary, corpus_rates as corpus_rates, results_of as results_of,
     score_corpus as score_corpus,
 )
+from .tables import (
+    accepted_table as accepted_table, intervals_conclusion as intervals_conclusion,
+    intervals_table as intervals_table, rates_conclusion as rates_conclusion,
+    rates_table as rates_table,
+)

@@ -75,20 +75,20 @@ class CaptureSettings:
     Attributes
     ----------
     num_tokens : int
-        Tokens the target adds to each prompt; fewer where it ends the text. 0: no sampling, the
-        logits of the prompt's own tokens.
+        Tokens the target adds to each prompt; 0: the logits of the prompts. Fewer where it ends the
+        text.
     temperature : float
-        Temperature of the sampling; the logits are stored as the models give them.
+        Of the sampling; 0 is greedy. The logits are stored as the models give them.
     seed : int
-        Seed of the sampling. Each prompt has its own stream, so that no other prompt changes its
+        Of the sampling. Each prompt has its own stream, so that no other prompt changes its
         text.
     num_positions : int or None
-        Evenly spaced positions to keep of each continuation; all if None.
+        Evenly spaced positions to keep of each prompt; all if left out.
     dtype : {"bfloat16", "float32"}
-        Type of the stored logits.
+        Of the stored logits: bfloat16, float32.
     pad : bool
-        Whether the narrower model may be padded with logits of -inf; it reads its last token for
-        one that it does not have.
+        Pad the narrower logits with impossible tokens; its model reads its last token for one that
+        it does not have.
     shard_bytes : int
         Size of a shard, about.
     """
@@ -146,7 +146,7 @@ def capture(
     description : mapping, optional
         Other facts that the content depends on, such as the names of the models: JSON values.
     force : bool
-        Begin anew, over shards that another capture left there.
+        Overwrite another capture in the folder.
     progress : callable, optional
         Called with the numbers of prompts done and of tokens captured since the last call; prompts
         that were there already come first, with no token.

@@ -170,26 +170,28 @@ def corpus_rates(
         See `open_corpus`.
     config : RatesConfig
     executor : str or concurrent.futures.Executor
-        One of `EXECUTORS`, or an executor of yours, which is not shut down: processes of this
-        machine, or of any cluster that has such a door. Its tasks take one thread each unless
-        `num_threads` says more.
+        Of a folder: local, torchrun, dask or ray. Or an executor of yours, which is not shut down:
+        processes of this machine, or of any cluster that has such a door. Its tasks take one thread
+        each unless `num_threads` says more.
     out : path, optional
         Folder for the rates of each shard; ``rates-`` and the digest of the config, inside
         `folder`, by default. All workers must see both folders under these names.
-    workers, address
-        See `Placement`.
+    workers : int, optional
+        Of a folder: processes to start on this machine.
+    address : str, optional
+        Of a folder: a Dask or Ray cluster that runs.
     num_threads : int, optional
-        Threads of each worker.
+        CPU threads, of each worker; all by default.
     confidence : float
-        Confidence of the intervals, which take prompts, not positions, as independent.
+        Of the intervals, which take prompts, not positions, as independent.
     progress : bool
         Show a progress bar on stderr.
     verify : bool
-        Hold each shard that is scored against its sum in the manifest, if it has one there. A
-        result that was computed without that check is not taken for one with it.
+        Of a folder: hold each shard against its sum in the manifest before it is read. A result
+        that was computed without that check is not taken for one with it.
     rank_timeout : float
-        Seconds without a sign of life after which a rank of torchrun counts as lost; `inf` to wait
-        for ever.
+        Of torchrun: seconds without a sign of life after which a rank counts as lost; 600 unless
+        given, `inf` to wait for ever.
 
     Raises
     ------

@@ -1,5 +1,8 @@
 from .comparison import (
-    Begin as Begin, ComparedRule as ComparedRule, compare_rules as compare_rules,
+    COMPARED as COMPARED, Begin as Begin, ComparedRule as ComparedRule,
+    compare_rules as compare_rules, compared_rules as compared_rules,
+    metrics_table as metrics_table, prompts_table as prompts_table, require_some as require_some,
+    rule_entry as rule_entry, rules_conclusion as rules_conclusion, rules_table as rules_table,
     warm_up as warm_up,
 )
 from .draft_objects import ReadDraft as ReadDraft
@@ -13,7 +16,8 @@ from .huggingface import custom_generate as custom_generate
 from .language_models import PromptLookup as PromptLookup, tree_logits as tree_logits
 from .models.passes import cache_name as cache_name, cache_of as cache_of
 from .models.loading import (
-    LoadedModel as LoadedModel, load_model as load_model,
+    LoadedModel as LoadedModel, load_model as load_model, load_pair as load_pair,
+    maker_of_drafts as maker_of_drafts,
     require_same_vocabulary as require_same_vocabulary,
     tokenizer_identity as tokenizer_identity, without_layers as without_layers,
 )

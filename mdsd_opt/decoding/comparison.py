@@ -5,7 +5,7 @@ Nor is the loading of kernels timed: `warm_up` decodes from models made of noise
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -13,9 +13,12 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.array_types import Model, Text
-from mdsd_opt.decoding.generation import Metrics, generate_steps
+from mdsd_opt.base.frames import Table, wrapped
+from mdsd_opt.decoding.generation import Generation, Metrics, generate_steps
 from mdsd_opt.decoding.growth import first_plan
 from mdsd_opt.drafts import SchemeMaker
+from mdsd_opt.errors import InvalidInput, MdsdError
+from mdsd_opt.evidence import MeanInterval, mean_interval
 from mdsd_opt.trees import (
     MANY_TOKENS,
     AutoTree,
@@ -127,3 +130,127 @@ def _noise(vocab_size: int) -> tuple[Model, Model]:
     draft = 2.5 * rng.standard_normal((_ROWS, vocab_size))
     target = draft + rng.standard_normal(draft.shape)
     return (lambda ids: target[sum(ids) % _ROWS]), (lambda ids: draft[sum(ids) % _ROWS])
+
+
+def compared_rules(
+    rules: list[str], warm: Callable[[str], None], by_default: bool
+) -> list[ComparedRule]:
+    """Rules, each warmed up; refused, or by default left out, if they cannot decode here.
+
+    By default not lp: where it almost fits, it takes minutes.
+    """
+    rows = [ComparedRule(name) for name in rules if not (by_default and name == "lp")]
+    for row in rows:
+        try:
+            warm(row.rule)
+        except MdsdError as error:
+            row.refusal = str(error)
+    require_some([row for row in rows if not row.refusal], rows)
+    return [row for row in rows if not (by_default and row.refusal)]
+
+
+def require_some(done: list[ComparedRule], rows: list[ComparedRule]) -> None:
+    """Raise with the reasons of all rules where none is done."""
+    if not done:
+        raise InvalidInput("; ".join(dict.fromkeys(row.refusal for row in rows)))
+
+
+COMPARED = "rules on the same prompts; accept length, tokens a target call: higher is better"
+
+_MEANINGS = (
+    "acceptance rate: steps with a draft accepted; verifier's share: of the time; "
+    "-: the rule was refused"
+)
+
+
+def prompts_table(outputs: Sequence[Generation]) -> Table:
+    """Table of one line for each prompt, by number."""
+    lines = enumerate(outputs, start=1)
+    return metrics_table(("#", "ended by"), (((str(n), x.ended_by), x.metrics) for n, x in lines))
+
+
+def metrics_table(
+    keys: Sequence[str], lines: Iterable[tuple[tuple[str, ...], Metrics]], title: str = ""
+) -> Table:
+    """Table of metrics, each after its key cells."""
+    headings = (
+        *("tokens", "target\ncalls", "accept\nlength", "acceptance\nrate", "ms a\ntoken"),
+        "verifier's\nshare",
+    )
+    rows = (
+        (
+            *cells,
+            str(metrics.num_tokens),
+            str(metrics.num_steps),
+            f"{metrics.accept_length:.2f}",
+            f"{metrics.first_token_acceptance_rate:.3f}",
+            f"{1e3 * metrics.seconds_per_token:.0f}",
+            f"{metrics.verify_share:.1%}",
+        )
+        for cells, metrics in lines
+    )
+    return Table.of(title, (*keys, *headings), rows, words=keys)
+
+
+def rule_entry(row: ComparedRule) -> dict[str, Any]:
+    """JSON-ready fields: the reason of one that is refused, and its results before."""
+    entry: dict[str, Any] = {"rule": row.rule}
+    if row.refusal:
+        entry["refused"] = row.refusal
+    if row.prompts:
+        entry |= {
+            "accept_length": _over_prompts(row, "accept_length").to_dict(),
+            "acceptance_rate": _over_prompts(row, "first_token_acceptance_rate").to_dict(),
+            "observed_accepted": _over_prompts(row, "accepted_per_step").to_dict(),
+            "total": row.total.to_dict(),
+        }
+    return entry
+
+
+def rules_table(rows: Sequence[ComparedRule], title: str) -> Table:
+    """Table of one line for each rule, with the reason if it was refused."""
+    headings = ["rule", "accept\nlength", "acceptance\nrate", "ms a\ntoken", "verifier's\nshare"]
+    relaxed = any(row.total.kl > 0 for row in rows)
+    if relaxed:
+        headings.append("KL, nats\na token")
+    count = len(headings)
+    if any(row.refusal for row in rows):
+        headings.append("refused")
+
+    def line(row: ComparedRule) -> list[str]:
+        cells, total = [row.rule], row.total
+        if row.prompts:
+            cells.append(_over_prompts(row, "accept_length").shown)
+            cells.append(_over_prompts(row, "first_token_acceptance_rate").shown)
+            cells += [f"{1e3 * total.seconds_per_token:.1f}", f"{total.verify_share:.1%}"]
+            cells += [f"{total.kl_per_token:.4g}"] if relaxed else []
+        cells += ["-"] * (count - len(cells))
+        return cells + [wrapped(row.refusal, 60)] * (len(headings) - count)
+
+    return Table.of(
+        f"{COMPARED}\n{title}",
+        headings,
+        map(line, rows),
+        words=("rule", "refused"),
+        caption=_MEANINGS,
+    )
+
+
+def rules_conclusion(rows: Sequence[ComparedRule]) -> str:
+    """Sentence about the rules with the longest steps, and whether others may be as good."""
+    done = {row.rule: _over_prompts(row, "accept_length") for row in rows if row.prompts}
+    longest = max(done.values(), key=lambda length: length.mean)
+    best = [name for name, length in done.items() if length.mean == longest.mean]
+    text = f"most tokens a step: {', '.join(best)}, {longest.mean:.2f}"
+    if longest.num_groups == 1 and len(done) > 1:
+        return f"{text}; one prompt tells no rules apart: give several"
+    near = [name for name in done if name not in best and done[name].high >= longest.low]
+    if near:
+        them = "it" if len(best) == 1 else "them"
+        text += f"; not told apart from {them} by these prompts: {', '.join(near)}"
+    return text
+
+
+def _over_prompts(row: ComparedRule, value: str) -> MeanInterval:
+    mean = mean_interval(np.array([getattr(metrics, value) for metrics in row.prompts]))
+    return mean.within(0.0, 1.0) if value.endswith("rate") else mean

@@ -188,6 +188,7 @@ def generate(
         One of `rule_names()`. "race" draws its drafts itself, distinct ones, by noise of a seed and
         the text: the same `rng` gives the same text whatever draft and tree are.
     max_new_tokens : int
+        New tokens for each prompt, at most.
     rng : numpy.random.Generator or int, optional
         Seed, 0 by default, or a generator, which goes on.
     stop_tokens : collection of int

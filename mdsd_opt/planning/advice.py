@@ -300,11 +300,13 @@ def advise(
     position : array_like of int, optional
         Place of each position in its text, where not all places are there.
     schemes : sequence of str
+        Draft schemes.
     verifier : str
-        Name of the verifier whose acceptance rates are taken.
+        Whose acceptance rates are taken.
     confidence : float
-        Confidence of the intervals.
+        Of the intervals.
     num_threads : int, optional
+        CPU threads; all by default.
     progress : bool
     target_ms, draft_ms : float, mapping of int to float, or callable
         Milliseconds of one pass of each model, or by the texts that are decoded together.
@@ -312,7 +314,7 @@ def advise(
         Milliseconds of a target pass by its rows, as {1: 20, 8: 21}; the same for any number of
         rows if left out.
     verify_ms : float
-        Milliseconds of the decision of a step.
+        Milliseconds of a step's decision.
     batch_size : int
         Number of texts that are decoded together.
     draft_passes : int, optional

@@ -9,6 +9,8 @@ from .frontier.relaxation import (
 from .frontier.relaxed_rows import ERROR as ERROR, RelaxedRows as RelaxedRows
 from .frontier.rules import (
     NAMED_RULES as NAMED_RULES, FrontierPoint as FrontierPoint, RulePoint as RulePoint,
+    frontier_conclusion as frontier_conclusion, frontier_table as frontier_table,
+    rules_table as rules_table,
     survey_frontier as survey_frontier, survey_rules as survey_rules,
 )
 from .linear_programmes import LinearProgramme as LinearProgramme

@@ -23,8 +23,9 @@ def linear_programme(
     ----------
     problem : TransportProblem
     form : {"primal", "dual", "truncated", "pair", "tuples"}
-        The transport LP on draft sets; its dual; the truncated LP of two independent drafts, or the
-        last stage of more; the LP of two drafts on pairs of tokens; the LP on ordered tuples.
+        Primal, dual, truncated, pair or tuples. The transport LP on draft sets; its dual; the
+        truncated LP of two independent drafts, or the last stage of more; the LP of two drafts on
+        pairs of tokens; the LP on ordered tuples.
     **options
         ``max_variables`` and ``max_bytes``, as of the method "full_lp"; for "truncated" instead
         ``size``, ``rule`` and ``order``, as of "truncated_lp".

@@ -20,8 +20,19 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.checked import check_counts, floats
+from mdsd_opt.base.frames import Column, Table
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
-from mdsd_opt.trees.topology import Place, RateTable, Topology, checked_rates
+from mdsd_opt.trees.topology import (
+    MAX_DEPTH,
+    Place,
+    RateTable,
+    Topology,
+    balanced,
+    chain,
+    checked_rates,
+    expected_accepted,
+    sparse,
+)
 
 #: Seconds of a step by the number of drafts: a function, or a table measured at some numbers.
 Cost = Callable[[int], float] | Mapping[int, float] | Sequence[float]
@@ -246,3 +257,57 @@ def _checked(table: RateTable) -> RateTable:
     for k in range(len(rates)):
         rates[k, :k] = np.sort(rates[k, :k])[::-1]
     return rates
+
+
+#: Most drafts of a node in the balanced trees that a plan is compared with.
+_WIDEST_BALANCED = 4
+
+
+def forecasts(plan: TreePlan, table: RateTable, max_depth: int | None = None) -> list[TreePlan]:
+    """Forecasts of the plan and of trees of the same size: balanced ones, a sparse one, a chain.
+
+    Those that are too deep or too wide for the plan are left out; the chain is cut.
+    """
+    depth = MAX_DEPTH if max_depth is None else max_depth
+    size = plan.topology.num_nodes
+    widest = len(table) - 1
+    others = [balanced(k, size) for k in range(2, _WIDEST_BALANCED + 1)]
+    others += [chain(min(size, depth)), sparse(size)]
+    beside = [
+        TreePlan(tree, expected_accepted(tree, table))
+        for tree in others
+        if max(tree.num_drafts.values()) <= widest and tree.depth <= depth
+    ]
+    return [plan, *sorted(beside, key=lambda forecast: -forecast.expected_accepted)]
+
+
+def chances(topology: Topology, table: RateTable) -> dict[Place, float]:
+    """Chance that each draft is accepted, parents before children."""
+    chances: dict[Place, float] = {(): 1.0}
+    for place in sorted(topology.num_drafts, key=len):
+        count = topology.num_drafts[place]
+        falling = np.sort(table[count, :count])[::-1]
+        chances |= {(*place, rank): chances[place] * float(falling[rank]) for rank in range(count)}
+    return chances
+
+
+def forecasts_table(rows: Sequence[TreePlan], title: str) -> Table:
+    """Table of forecasts, the plan's first."""
+    subject = "drafts accepted a step, forecast by the rates of these logits; higher is better"
+    columns = [
+        Column("topology.name", "tree", is_text=True),
+        Column("topology.num_nodes", "drafts"),
+        Column("topology.depth", "levels"),
+        Column("expected_accepted", "accepted, forecast", "{0:.3f}"),
+    ]
+    return Table(f"{subject}\n{title}", columns, rows)
+
+
+def plan_conclusion(rows: Sequence[TreePlan]) -> str:
+    """Sentence about the plan and its lead over other trees."""
+    planned, *others = rows
+    text = f"{planned.topology.name} is forecast to accept {planned.expected_accepted:.3f} drafts"
+    if others:
+        ahead = planned.expected_accepted - others[0].expected_accepted
+        text += f", {ahead:.3f} more than {others[0].topology.name}"
+    return f"{text}; mdsd-opt decode --tree {planned.topology.name} plans one for your models"

@@ -34,7 +34,7 @@ def test_the_decision_comes_last(run_cli, logits):
 def test_batches_have_a_crossover(run_cli, logits, tmp_path):
     asked = ("advise", logits, "--max-drafts", "6", "--rows-ms", "1:20,64:22,256:90")
     page, picture = tmp_path / "page.html", tmp_path / "picture.png"
-    done = run_cli(*asked, "--batch", "8", "--report", page, "--plot", picture, "--json")
+    done = run_cli(*asked, "--batch", "8", "--out", page, "--plot", picture, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["costs"]["batch_size"] == 8
@@ -89,7 +89,7 @@ COSTS = ("--target-ms", "20", "--draft-ms", "2", "--rows-ms", "1:20,17:24")
 def test_a_log_gives_advice_in_one_command(run_cli, log, tmp_path):
     picture, page = tmp_path / "chains.png", tmp_path / "page.html"
     asked = ("advise", "--accepted", log, *COSTS, "--speedup", "2")
-    done = run_cli(*asked, "--plot", picture, "--report", page)
+    done = run_cli(*asked, "--plot", picture, "--out", page)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert any("--speculative-config '{" in line for line in lines)

@@ -114,7 +114,7 @@ def test_one_word_answers_everywhere(
     audited: Any, tmp_path: Path, rule: str, options: tuple[str, ...], answer: str, kind: str
 ) -> None:
     """The exit code, JSON, the page and JUnit's file say the same."""
-    files = ("--report", "page.html", "--junit", "junit.xml")
+    files = ("--out", "page.html", "--junit", "junit.xml")
     code, report = audited(
         "--verifier", f"rules_to_audit:{rule}", *SAMPLED, "--method", "sampling", *options, *files
     )
@@ -260,8 +260,8 @@ def test_options_out_of_place_are_refused(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--vocab-sizes", "many"), "--vocab-sizes is 'many': give numbers from 2 to 1,000,000"),
-        (("--vocab-sizes", "1"), "--vocab-sizes is '1'"),
+        (("--vocab-sizes", "many"), "--vocab-sizes is 'many': give numbers"),
+        (("--vocab-sizes", "1"), "--vocab-sizes is '1': give numbers from 2 to 1,000,000"),
         (("--draft-temperature", "1"), "--draft-temperature goes with --trace"),
         (("--promise", "rules_to_audit:biased", "--top-k", "2"), "comes instead of"),
         (("--promise", "rules_to_audit:none"), "cannot load 'rules_to_audit:none'"),

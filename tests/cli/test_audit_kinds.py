@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.main import get_command
+from support.commands import verbs
 from typer.testing import CliRunner
 
 import mdsd_opt as mo
 from mdsd_opt.cli.app import app
 
-KINDS: dict[str, Any] = get_command(app).commands["audit"].commands  # type: ignore[attr-defined]
+KINDS: dict[str, Any] = verbs()["audit"].commands
 
 RULES = """
 def first(target, draft, drafts, rng):

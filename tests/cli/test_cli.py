@@ -430,7 +430,7 @@ def test_solve_says_why_a_method_is_not_used(run, tmp_path):
 
 
 def test_solve_goes_on_where_a_certificate_or_auto_is_refused(run, golden, monkeypatch):
-    from mdsd_opt.cli.report import methods
+    from mdsd_opt.bench import methods
     from mdsd_opt.errors import ProblemTooLarge
 
     solve = methods.solve

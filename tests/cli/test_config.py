@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
+from support.commands import commands
 
-from mdsd_opt.cli.app import app
-from mdsd_opt.cli.config import as_toml
+from mdsd_opt.cli.commands import as_toml
 
 ASKED = ("rates", "-k", "1-2", "--schemes", "with_replacement", "--top-k", "40", "--temperature",
          "1e-1", "--no-progress")  # fmt: skip
@@ -80,18 +79,8 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_done(run_cl
     assert refused.stdout == ""
 
 
-def commands(group: Any, prefix: str = "") -> dict[str, Any]:
-    found = {}
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            found |= commands(command, f"{prefix}{name} ")
-        else:
-            found[f"{prefix}{name}"] = command
-    return found
-
-
 def test_every_verb_takes_a_file() -> None:
-    for name, command in commands(typer.main.get_command(app)).items():
+    for name, command in commands().items():
         with command.make_context(name, [], resilient_parsing=True) as context:
             words = {word for x in command.get_params(context) for word in x.opts}
         assert {"--config", "--save-config"} <= words, name

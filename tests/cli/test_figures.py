@@ -13,11 +13,12 @@ pytest.importorskip("matplotlib")
 from matplotlib.collections import PolyCollection
 
 import mdsd_opt as mo
-from mdsd_opt.cli.report import advice, plans
+from mdsd_opt.cli.report import advice
 from mdsd_opt.corpora import RateRow
 from mdsd_opt.decoding import place_rates, plan_tree
 from mdsd_opt.evidence import MeanInterval
-from mdsd_opt.plots import audit_figure, rates_figure
+from mdsd_opt.plots import audit_figure, rates_figure, tree_figure
+from mdsd_opt.trees import chances, forecasts
 
 COLUMN = 3.4
 
@@ -80,7 +81,8 @@ def test_a_plan_names_the_root_and_numbers_its_nodes() -> None:
     target = 2 * rng.standard_normal((6, 20))
     table = place_rates(target, target + rng.standard_normal(target.shape), 4)
     plan = plan_tree(table, 8)
-    figure = plans.plan_view(plan, table, plans.forecasts(plan, table), "").figure.draw()
+    rows = [(row.topology.name, row.expected_accepted) for row in forecasts(plan, table)]
+    figure = tree_figure(plan.topology, chances(plan.topology, table), rows)
     written = [text.get_text() for text in figure.axes[0].texts]
     assert written[0].startswith("root")
     assert len(written) == 1 + plan.topology.num_nodes

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from mdsd_opt.bench import BenchReport, Record, performance_profile, run
-from mdsd_opt.cli.report.bench import bench_view
+from mdsd_opt.cli.verbs.bench import bench_view
+from mdsd_opt.cli.view import Section
 
 #: As their authors would write them.
 SOURCE = '''
@@ -137,10 +138,9 @@ def of(report: BenchReport, route: str) -> list[Record]:
 
 def text(report: BenchReport) -> str:
     view = bench_view(report)
-    cells = [str(cell) for part in view.tables if part.table for column in part.table.columns
-             for cell in column.cells]  # fmt: skip
-    captions = [str(part.table.caption) for part in view.tables if part.table]
-    notes = [part.text or "" for part in view.tables]
+    cells = [cell for table in view.all_tables for line in table.cells() for cell in line]
+    captions = [table.caption for table in view.all_tables]
+    notes = [part.text or "" for part in view.tables if isinstance(part, Section)]
     return "\n".join([*cells, *captions, *notes, *map(str, view.conclusion)])
 
 

@@ -6,18 +6,17 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
+from support.commands import verbs
 
 import mdsd_opt
 from mdsd_opt.base.numba_cache import KernelCache, kernel_name
-from mdsd_opt.cli.app import app
 from mdsd_opt.cli.kernels import KERNELS
 
 PACKAGE = Path(mdsd_opt.__file__).parent
 
 
 def test_only_verbs_have_kernels() -> None:
-    assert set(KERNELS) <= get_command(app).commands.keys()  # type: ignore[attr-defined]
+    assert set(KERNELS) <= verbs().keys()
 
 
 @pytest.mark.parametrize("name", sorted({name for names in KERNELS.values() for name in names}))

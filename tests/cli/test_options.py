@@ -3,100 +3,107 @@
 from __future__ import annotations
 
 import inspect
+import math
 import shutil
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 import pytest
 import typer
-from typer.main import get_command
+from support.commands import commands
 from typer.testing import CliRunner
 
 import mdsd_opt as mo
-from mdsd_opt.cli.app import _VERBS
-from mdsd_opt.cli.app import app as program
-from mdsd_opt.cli.options import SamplingOptions, gathers_options, parse_schemes, parse_verifiers
+from mdsd_opt.cli.commands import Configured
+from mdsd_opt.cli.options import parse_schemes, parse_verifiers
+from mdsd_opt.cli.signatures import Given, command_of, given
 
 runner = CliRunner()
 
 
+@dataclass(frozen=True)
+class Looks:
+    """Options of several verbs."""
+
+    PANEL: ClassVar[str] = "Looks"
+
+    size: Annotated[int, "How large."] = 1
+    is_loud: Annotated[bool, "Whether it cries."] = False
+
+
+def shown(
+    name: Annotated[str | None, "Of the thing."] = None,
+    *,
+    sampling: Given = given("base.logits:Logits", "temperature=heat top_k joint"),
+    looks: Looks,
+    progress: Annotated[bool | None, "A bar."] = None,
+    num_drafts: Annotated[str, "How many."] = "1-8",
+    asked: Given = given("auditing:audit_chain", "vocab_sizes promise rng=seed", "Asked", rng=3),
+) -> None:
+    """Print what it was given."""
+    print(name, sampling, looks, progress, num_drafts, asked)
+
+
 @pytest.fixture
-def verb():
-    """A verb that prints what it was given, with an option of its own that is also a field."""
-    app = typer.Typer()
-
-    @app.command()
-    @gathers_options(top_k="A word of this verb.")
-    def show(
-        first: int = 1,
-        *,
-        temperature: Annotated[float, typer.Option(help="Of the verb.")] = 0.5,
-        sampling: SamplingOptions,
-        last: int = 2,
-    ) -> None:
-        print(first, temperature, asdict(sampling), last)
-
+def verb() -> typer.Typer:
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(cls=Configured)(command_of(shown))
     return app
 
 
-def test_fields_are_options_in_the_place_of_their_dataclass(verb):
+def test_options_are_those_of_signatures_in_their_order(verb: typer.Typer) -> None:
     told = runner.invoke(verb, ["--help"], env={"COLUMNS": "200"}).stdout
-    names = ["--first", "--temperature", "--draft-temperature", "--top-k", "--min-p", "--last"]
-    places = [told.index(name) for name in names]
+    options = ["[NAME]", "--heat", "--top-k", "--joint", "--progress", "--num-drafts"]
+    places = [told.index(name) for name in options]
     assert places == sorted(places)
-    assert told.count("--temperature") == 1
-    assert "Of the verb." in told
-    assert "A word of this verb." in told
-    assert "Top-k filter" not in told
+    looks = told.index("Looks:")
+    assert looks < told.index("--size") < told.index("--is-loud")
+    for text in ("Of the thing.", "How large.", "Whether it cries.", "A bar.", "How many."):
+        assert text in told
+    for text in ("Of the target;", "Top-k filter, on each side; 0 for none.", "module:function"):
+        assert text in told
     assert "--sampling" not in told
+    assert "--no-is-loud" not in told
+    assert "--no-joint" not in told
+    assert "--no-progress" in told
 
 
-def test_the_verb_gets_one_value_and_its_own_option_twice(verb):
-    told = runner.invoke(verb, ["--temperature", "0.25", "--top-k", "3", "--first", "7"]).stdout
-    given = SamplingOptions(0.25, None, 3)
-    assert told == f"7 0.25 {asdict(given)} 2\n"
-    assert runner.invoke(verb, []).stdout == f"1 0.5 {asdict(SamplingOptions(0.5))} 2\n"
+def test_a_public_function_gives_types_defaults_and_names(verb: typer.Typer) -> None:
+    usual = runner.invoke(verb, []).stdout
+    looks = Looks()
+    assert usual == f"None {{'temperature': 1.0, 'joint': False}} {looks} None 1-8 {{'rng': 3}}\n"
+    words = ["x", "--heat", "0.25", "--top-k", "3", "--joint", "--size", "3", "--is-loud",
+             "--no-progress", "-k", "2", "--vocab-sizes", "4,6-8", "--seed", "5", "--promise",
+             "math:sqrt"]  # fmt: skip
+    told = runner.invoke(verb, words).stdout
+    sampling = {"temperature": 0.25, "top_k": 3, "joint": True}
+    asked = {"vocab_sizes": [4, 6, 7, 8], "promise": math.sqrt, "rng": 5}
+    assert told == f"x {sampling} {Looks(3, True)} False 2 {asked}\n"
+    for bad in (["--no-is-loud"], ["--seed", "-1"], ["--heat", "hot"], ["--top-k", "1.5"]):
+        assert runner.invoke(verb, bad).exit_code == 2
+
+
+def test_nothing_of_a_public_function_is_said_twice() -> None:
+    """What `given` takes is there, with a help of its own."""
+    for words, command in commands().items():
+        options = [option for x in command.params for option in x.opts]
+        assert len(options) == len({*options}), words
+        for x in command.params:
+            assert x.hidden or getattr(x, "help", None), (words, x.name)
 
 
 @pytest.mark.parametrize("name", ["rates", "relax", "plan", "decode", "audit chain", "capture"])
 def test_all_verbs_that_take_logits_sample_alike(name):
-    command = get_command(program)
-    for word in name.split():
-        command = command.commands[word]
-    options = [option for x in command.params for option in x.opts]
-    for field in asdict(SamplingOptions()):
-        assert options.count(f"--{field.replace('_', '-')}") == 1
+    options = [option for x in commands()[name].params for option in x.opts]
+    for field in ("temperature", "draft-temperature", "top-k", "top-p", "min-p", "joint"):
+        assert options.count(f"--{field}") == 1
 
 
 def test_a_name_that_is_given_twice_is_asked_once():
     assert parse_schemes("top-k,greedy,top_k") == ["top_k", "greedy"]
     assert parse_verifiers("rrs,rrs") == ["rrs"]
-
-
-def test_a_text_is_the_help_of_an_option_and_makes_a_bool_a_flag():
-    app = typer.Typer()
-
-    @app.command()
-    @gathers_options()
-    def show(
-        size: Annotated[int, "How large."] = 1,
-        is_loud: Annotated[bool, "Whether it cries."] = False,
-        progress: Annotated[bool | None, "A bar."] = None,
-        num_drafts: Annotated[str, "How many."] = "1-8",
-    ) -> None:
-        print(size, is_loud, progress, num_drafts)
-
-    told = runner.invoke(app, ["--help"], env={"COLUMNS": "200"}).stdout
-    for text in ("How large.", "Whether it cries.", "A bar.", "How many."):
-        assert text in told
-    assert "--no-is-loud" not in told
-    assert "--no-progress" in told
-    given = ["--size", "3", "--is-loud", "--no-progress", "-k", "2"]
-    assert runner.invoke(app, given).stdout == "3 True False 2\n"
-    assert runner.invoke(app, ["--num-drafts", "4"]).stdout == "1 False None 4\n"
-    assert runner.invoke(app, ["--no-is-loud"]).exit_code == 2
 
 
 #: What each verb is given beside an option that is a number, enough to get to it.
@@ -129,10 +136,10 @@ WITH = {
 ENDLESS = {("solve", "time_limit"), ("audit", "seconds"), ("rates", "rank_timeout")}
 
 NUMBERS = [
-    (verb.__name__, name)
-    for verb in _VERBS
-    for name, parameter in inspect.signature(verb).parameters.items()
-    if "float" in str(getattr(parameter.annotation, "__origin__", parameter.annotation))
+    (verb, name)
+    for verb, command in commands().items()
+    for name, parameter in inspect.signature(command.callback).parameters.items()
+    if "float" in str(parameter.annotation.__origin__) and " " not in verb
 ]
 
 

@@ -14,8 +14,8 @@ import pytest
 import mdsd_opt as mo
 from mdsd_opt.bench import BenchReport, Record
 from mdsd_opt.cli.report.audits import audit_view
-from mdsd_opt.cli.report.bench import bench_view
-from mdsd_opt.cli.report.rates import rates_view
+from mdsd_opt.cli.verbs.bench import bench_view
+from mdsd_opt.cli.verbs.rates import rates_view
 from mdsd_opt.cli.view import check_page_path, save_page
 from mdsd_opt.corpora import RateRow
 from mdsd_opt.errors import InvalidInput, MissingExtra
@@ -124,7 +124,7 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path, monkeypatch) -> None:
 @pytest.mark.parametrize("verb", ["rates", "audit --verifier rrs", "bench decisions --quick"])
 def test_a_bad_name_is_told_before_the_work(verb: str, run_cli, tmp_path: Path) -> None:
     path = tmp_path / "nowhere" / "page.html"
-    done = run_cli(*verb.split(), "--report", path)
+    done = run_cli(*verb.split(), "--out", path)
     assert done.returncode == 2
     assert done.stdout == ""
     assert "cannot write" in done.stderr
@@ -135,12 +135,12 @@ def test_the_command_line_saves_pages(run_cli, tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", target=rng.normal(size=(4, 20)), draft=rng.normal(size=(4, 20)))
     folder = tmp_path / "pages"
     folder.mkdir()
-    done = run_cli("rates", tmp_path / "mine.npz", "-k", "2", "--report", folder / "page.html")
+    done = run_cli("rates", tmp_path / "mine.npz", "-k", "2", "--out", folder / "page.html")
     assert done.returncode == 0, done.stderr
     assert "report saved" in done.stderr
     assert "mine.npz: 4 positions" in read(folder / "page.html")
     done = run_cli("audit", "--verifier", "rrs", "--trials", "300", "--detect", "1", "--json",
-                   "--report", folder / "page.html")  # fmt: skip
+                   "--out", folder / "page.html")  # fmt: skip
     assert done.returncode == 0, done.stderr
     text = read(folder / "page.html")
     assert "rrs: K = 3, with_replacement drafts" in text
@@ -158,7 +158,7 @@ def test_rates_of_counts_and_of_servers_have_pages_too(run_cli, tmp_path: Path) 
     (tmp_path / "pages").mkdir()
     path = tmp_path / "pages" / "page.html"
     for given, number in ((counted, "0.7500 ["), (served, "2 positions in 1 texts")):
-        done = run_cli("rates", *given, "-k", "2", "--report", path)
+        done = run_cli("rates", *given, "-k", "2", "--out", path)
         assert done.returncode == 0, done.stderr
         assert number in read(path)
         path.unlink()

@@ -21,8 +21,8 @@ from mdsd_opt import plots
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.bench import BenchReport, Record
 from mdsd_opt.bench.summary import compared
-from mdsd_opt.cli.output import parts_that_fit
-from mdsd_opt.cli.report.bench import bench_view
+from mdsd_opt.cli.output import parts_that_fit, rich_table
+from mdsd_opt.cli.verbs.bench import bench_view
 from mdsd_opt.cli.view import as_text
 from mdsd_opt.corpora import Reproduction, rate_rows
 from mdsd_opt.corpora.reproduce.experiment import ResultTable
@@ -84,8 +84,9 @@ def test_a_table_goes_into_latex_and_markdown(run_cli: Any, logits: Path) -> Non
     body = [line for line in latex.splitlines() if line.endswith(r"\\")]
     assert len({line.count(" & ") for line in body}) == 1
     assert len(body) == 3
-    markdown = run_cli("rates", logits, *asked_args("--markdown")).stdout
-    lines = [line for line in markdown.splitlines() if line.startswith("|")]
+    path = logits.with_suffix(".md")
+    assert run_cli("rates", logits, *asked_args("--out", str(path))).returncode == 0
+    lines = [line for line in path.read_text().splitlines() if line.startswith("|")]
     assert len(lines) == 4
     assert mean in lines[2]
     refused = run_cli("rates", logits, *asked_args("--json", "--latex"))
@@ -110,11 +111,11 @@ def test_measurements_fit_a_column_and_a_terminal(tmp_path: Path) -> None:
     ]  # fmt: skip
     view = bench_view(BenchReport(tuple(compared(records)), {}))
     assert_compiles(as_text(view, ".tex"), tmp_path)
-    growing = [part for part in view.tables if part.heading == "Growth"]
+    growing = [table for table in view.all_tables if table.heading == "Growth"]
     assert len(growing) == 2
-    for part in view.tables:
-        if part.table is not None:
-            assert parts_that_fit(part.table, 80, part.keys) == [part.table], part.table.title
+    for table in view.all_tables:
+        whole = rich_table(table)
+        assert parts_that_fit(whole, 80, table.keys) == [whole], table.title
 
 
 def test_solutions_are_printed_for_a_paper_and_for_a_spreadsheet(
@@ -143,7 +144,7 @@ def test_measurements_and_papers_have_these_forms_too(run_cli: Any, tmp_path: Pa
     latex = run_cli("bench", "--from", tmp_path / "r.json", "--latex").stdout
     assert r"$100$ & full\_lp & 1 of 1 & $2$" in latex
     assert_compiles(latex, tmp_path)
-    drawn = ("--plot", tmp_path / "s.pdf", "--width", "3.4", "--report", tmp_path / "s.html")
+    drawn = ("--plot", tmp_path / "s.pdf", "--width", "3.4", "--out", tmp_path / "s.html")
     paper = run_cli("reproduce", "spechub", "--latex", *drawn)
     assert paper.returncode == 0, paper.stderr
     assert paper.stdout.count(r"\toprule") == paper.stdout.count(r"\end{tabular}") > 0
@@ -163,13 +164,15 @@ def test_one_table_is_chosen_by_its_words(run_cli: Any, tmp_path: Path) -> None:
     latex = run_cli(*asked, "--latex", "--table", "performance profile").stdout
     assert latex.count(r"\begin{table}") == 1
     assert r"max\_flow & $1.00$" in latex
-    for form in ("--csv", "--markdown"):
-        text = run_cli(*asked, form, "--table", "performance profile").stdout
+    page = tmp_path / "p.md"
+    run_cli(*asked, "--out", page, "--table", "performance profile")
+    csv_text = run_cli(*asked, "--csv", "--table", "performance profile").stdout
+    for text in (csv_text, page.read_text()):
         assert "max_flow" in text
         assert "x 10" in text
     for bad, told in (
         (("--latex", "--table", "nothing"), "no table's title has"),
-        (("--table", "solvers"), "goes with --latex, --markdown or --csv"),
+        (("--table", "solvers"), "goes with --latex, --csv, or"),
     ):
         refused = run_cli(*asked, *bad)
         assert refused.returncode == 2

@@ -9,24 +9,23 @@ import pytest
 from rich.console import Console
 
 import mdsd_opt as mo
+from mdsd_opt.base.frames import Table
 from mdsd_opt.bench import BenchReport, Record
-from mdsd_opt.cli.output import filled_down, natural_width, parts_that_fit
+from mdsd_opt.cli.output import filled_down, natural_width, parts_that_fit, rich_table
 from mdsd_opt.cli.report.advice import advice_view, count_advice_view
-from mdsd_opt.cli.report.bench import conclusion as bench_conclusion
-from mdsd_opt.cli.report.bench import records_tables
-from mdsd_opt.cli.report.decoding import compared_view
-from mdsd_opt.cli.report.rates import conclusion, rates_table
-from mdsd_opt.corpora import RateRow
+from mdsd_opt.cli.verbs.decode import compared_view
+from mdsd_opt.corpora import RateRow, rates_table
+from mdsd_opt.corpora import rates_conclusion as conclusion
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.decoding import ComparedRule, Metrics
 from mdsd_opt.evidence import MeanInterval
 
 
-def shown(table: Any) -> str:
+def shown(table: Table) -> str:
     console = Console(width=240)
     with console.capture() as captured:
-        console.print(table)
-    return captured.get()
+        console.print(rich_table(table))
+    return f"{captured.get()}\n{table.caption}"
 
 
 def row(verifier: str, half_width: float, scheme: str = "without_replacement") -> RateRow:
@@ -43,13 +42,13 @@ def test_the_options_of_an_advice_have_room_on_a_terminal_with_their_speed() -> 
     costs: Any = {"target_ms": 20.0, "draft_ms": 2.0}
     sides = (np.load(sample_logits_path())[name][:4] for name in ("target", "draft"))
     by_logits: Any = advice_view(mo.advise(*sides, **costs), "").tables[0]
-    assert "planned16/4" in by_logits.table.columns[1].cells
+    assert "planned16/4" in [cells[1] for cells in by_logits.cells()]
     counted = mo.advise_from_counts(by_position=[720, 500, 340], steps=1000, **costs)
     part: Any
     for part in (by_logits, count_advice_view([counted], "").tables[0]):
-        part.table.title = None
-        assert parts_that_fit(part.table, 80, part.keys) == [part.table]
-    narrow = parts_that_fit(by_logits.table, 50, by_logits.keys)
+        whole = rich_table(part)
+        assert parts_that_fit(whole, 80, part.keys) == [whole]
+    narrow = parts_that_fit(rich_table(by_logits), 50, by_logits.keys)
     assert len(narrow) > 1
     for table in narrow:  # a scheme has several trees
         names = [*zip(filled_down(table.columns[0].cells), table.columns[1].cells, strict=True)]
@@ -112,7 +111,7 @@ def test_parts_of_a_table_hold_every_number_whole(width: int) -> None:
         for k in (1, 2, 3)
         if scheme == "top_k" or i < 4
     ]
-    table = rates_table(rows, "title")
+    table = rich_table(rates_table(rows, "title"))
     parts = parts_that_fit(table, width, 2)
     text = ""
     for part in parts:
@@ -133,9 +132,9 @@ def test_benchmarks_say_what_kind_of_gap_they_show() -> None:
         "b", "r", "p", 10, 2, "float64", 1, 0, 3, 1.0, 1.0, gap=1e-9, gap_kind="certificate"
     )
     report = BenchReport((record,), {})
-    (table,) = records_tables(report)
+    (table,) = report.tables()
     assert "certificate" in shown(table)
-    assert bench_conclusion(report) == [
+    assert report.conclusion() == [
         "b: at V = 10, r takes 1 ms; largest gap of all 1e-09 (certificate, r)"
     ]
 
@@ -146,7 +145,7 @@ def test_rules_are_compared_with_intervals() -> None:
     rows = [ComparedRule("optimal", metrics)]
     # 0.75 ± 3.1766 by t on one degree of freedom, and no rate is outside of [0, 1]
     view = compared_view(rows, 2, False)
-    assert "0.7500 [0.00, 1.00]" in shown(view.tables[0].table)
+    assert "0.7500 [0.00, 1.00]" in shown(view.all_tables[0])
     (found,) = view.document["rows"]
     assert found["acceptance_rate"]["mean"] == 0.75
     assert found["acceptance_rate"]["high"] == 1.0

@@ -7,12 +7,12 @@ import pytest
 from support.chi_square import p_value
 from support.tables import Table, target_law
 
-from mdsd_opt.cli.verbs.decode import compared_rules
 from mdsd_opt.decoding import (
     Accepted,
     DynamicTree,
     Metrics,
     TreeRule,
+    compared_rules,
     generate,
     generate_batch,
     get_rule,

@@ -10,12 +10,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support import commands
 from support.pages import PAGES, run_docs, run_page
-from typer.main import get_command
 
 import mdsd_opt
 from mdsd_opt.bench import load_report
-from mdsd_opt.cli.app import app
 from mdsd_opt.errors import MdsdError
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +55,7 @@ def commands_of(text: str) -> list[tuple[str, str]]:
 
 def unknown_options(text: str) -> list[str]:
     """What the commands of a page ask for and the program does not have."""
-    verbs = get_command(app).commands  # type: ignore[attr-defined]
+    verbs = commands.verbs()
     unknown = []
     for verb, arguments in commands_of(text):
         if verb not in verbs:

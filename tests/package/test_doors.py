@@ -11,13 +11,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from support.commands import commands
 from support.few_lines import few_lines
 
 import mdsd_opt as mo
 from mdsd_opt.base.files import parse_json
 from mdsd_opt.base.files.logits import LogitsSample, load_logits
 from mdsd_opt.batch import verify_batch
-from mdsd_opt.cli.app import app
 from mdsd_opt.corpora import rate_intervals, rate_rows
 from mdsd_opt.corpora.engine_output import paired_positions
 from mdsd_opt.decoding import confidence_rates, place_rates, value_bound
@@ -216,9 +216,9 @@ def test_every_function_of_logits_is_a_door_here() -> None:
 
 def test_every_verb_with_logits_is_a_door_here() -> None:
     taking = {
-        command.callback.__name__
-        for command in app.registered_commands
-        if "logits" in inspect.signature(command.callback).parameters
+        name
+        for name, command in commands().items()
+        if "logits" in {x.name for x in command.params} and " " not in name
     }
     assert taking == {*VERBS, *ELSEWHERE} - {"audit"}  # a group of kinds
 

@@ -114,7 +114,7 @@ def module_of(
     return name, lines.index(at_import if at_import else f"    {in_call}") + 1
 
 
-AUDIT = ("audit", "--junit", "junit.xml", "--json", "--report", "page.html")
+AUDIT = ("audit", "--junit", "junit.xml", "--json", "--out", "page.html")
 
 #: Options of the command line by what they load.
 VERBS: dict[str, tuple[str, ...]] = {

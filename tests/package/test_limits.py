@@ -14,7 +14,7 @@ import pytest
 from support.few_lines import few_lines
 
 import mdsd_opt as mo
-from mdsd_opt.cli.report import methods
+from mdsd_opt.bench import methods
 from mdsd_opt.decoding import k_ary, parse_topology
 from mdsd_opt.drafts import count_power, product_form
 from mdsd_opt.drafts.counting import COUNTLESS, count_arrangements, count_choices, count_subsets

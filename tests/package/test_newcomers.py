@@ -274,7 +274,7 @@ def test_drafts_are_compared_on_the_same_texts(drafts: Any, run_cli: Any) -> Non
             mixed = np.minimum(p, (a + b) / 2).sum(axis=-1).mean()
             assert row["mean"] == pytest.approx(mixed, abs=1e-6)
     assert found["best"] == {"1": "a", "3": "a"}
-    done = run_cli(*advise, "--json", "--report", "page.html", "--plot", "drafts.svg")
+    done = run_cli(*advise, "--json", "--out", "page.html", "--plot", "drafts.svg")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     speeds = {name: x["speedup"] for name, x in found["advice"].items()}

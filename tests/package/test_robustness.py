@@ -194,8 +194,8 @@ LONG = 5000 * "a"
         ["decode", "--target", "x", "--draft", "y", "--prompt", "a", "--tree", "chain9999"],
         ["decode", "--target", "x", "--draft", "y", "--prompt", "a", "--tree", LONG],
         ["reproduce", LONG], ["reproduce", "hu2025", LONG], ["reproduce", "hu2025", f"{LONG}.npz"],
-        ["reproduce", "hu2025", "own.npz", "--save", LONG],
-        ["reproduce", "hu2025", "own.npz", "--save", "folder.json"],
+        ["reproduce", "hu2025", "own.npz", "--out", f"{LONG}.md"],
+        ["reproduce", "hu2025", "own.npz", "--out", "folder.json"],
     ],
     ids=lambda arguments: " ".join(word[:25] for word in arguments),
 )  # fmt: skip

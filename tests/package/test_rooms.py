@@ -124,10 +124,17 @@ def names_asked() -> dict[str, set[str]]:
     """Names that modules of the package take from each room's face."""
     names: dict[str, set[str]] = {room: set() for room in ROOMS}
     for path in PACKAGE.rglob("*.py"):
-        for node in imports(path.read_text(encoding="utf-8")):
-            if isinstance(node, ast.ImportFrom) and node.module:
+        text = path.read_text(encoding="utf-8")
+        rooms = {}
+        for node in imports(text):
+            if isinstance(node, ast.ImportFrom) and node.module == "mdsd_opt":
+                rooms |= {x.asname or x.name: x.name for x in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
                 room = node.module.removeprefix("mdsd_opt.")
                 names.setdefault(room, set()).update(alias.name for alias in node.names)
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                names.setdefault(rooms.get(node.value.id, ""), set()).add(node.attr)
     return names
 
 

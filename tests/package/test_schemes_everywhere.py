@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import typer
 from numpy.typing import NDArray
 from support import fake_models
+from support.commands import verbs
 from support.fake_models import FakeModel
 from support.markov import MarkovModel
 
@@ -25,7 +25,6 @@ import mdsd_opt as mo
 import mdsd_opt.cli.verbs.capture
 from mdsd_opt import batch, cddlib_checks, corpora, decoding, drafts
 from mdsd_opt.auditing.trees import TableModel
-from mdsd_opt.cli.app import app
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import MdsdError, UnsupportedScheme
 
@@ -376,10 +375,9 @@ VERBS: dict[str, Callable[[Any, Path, str], list[float]]] = {
 
 
 def test_every_verb_that_takes_a_scheme_is_asked() -> None:
-    commands: Any = typer.main.get_command(app)
     taking = {
         verb
-        for verb, command in commands.commands.items()
+        for verb, command in verbs().items()
         if any(
             {"scheme", "schemes"} & {parameter.name for parameter in part.params}
             for part in (command, *getattr(command, "commands", {}).values())
@@ -406,7 +404,7 @@ def test_the_verb_takes_it_for_what_it_is(
         fake_models.install(monkeypatch, SIZE)
     if verb == "capture":
         pair = Readable(SIZE, 0), Readable(SIZE, 1)
-        monkeypatch.setattr(mdsd_opt.cli.verbs.capture, "load_pair", lambda *_, **__: pair)
+        monkeypatch.setattr(mdsd_opt.decoding, "load_pair", lambda *_, **__: pair)
         monkeypatch.setattr(mdsd_opt.cli.verbs.capture, "_description", lambda *_: {})
 
     def answer(scheme: str) -> Array:

@@ -27,9 +27,14 @@ MOST_PARAMETERS = 12
 WITH_MORE = {"Logits.__init__", "custom_generate"}
 
 #: Decorators of functions that take scalars and arrays to work in, because no compiler takes
-#: records; and of verbs, whose options typer reads from the signature, gathered where several share
-#: them.
-NOT_COUNTED = ("kernel", "triton.jit", "options.gathers_options")
+#: records.
+NOT_COUNTED = ("kernel", "triton.jit")
+
+
+def is_verb(node: Any) -> bool:
+    """Whether parameters are options of a command, some of which a public function gives."""
+    defaults = [*node.args.defaults, *node.args.kw_defaults]
+    return any(isinstance(x, ast.Call) and ast.unparse(x.func) == "given" for x in defaults)
 
 
 def functions(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, Any]]:
@@ -55,6 +60,7 @@ def with_too_many(source: str) -> set[str]:
         name
         for name, node in functions(ast.parse(source))
         if number_of_parameters(node) > MOST_PARAMETERS
+        and not is_verb(node)
         and not any(ast.unparse(x).startswith(NOT_COUNTED) for x in node.decorator_list)
     }
 
@@ -71,6 +77,7 @@ def test_one_more_is_noticed() -> None:
     names = ", ".join(f"x{n}" for n in range(MOST_PARAMETERS + 1))
     assert with_too_many(f"class A:\n    def f(self, {names}): pass\n") == {"A.f"}
     assert with_too_many(f"@kernel(inner=True)\ndef f({names}): pass\n") == set()
+    assert with_too_many(f"def f({names}, *, y=given('a:b', 'y')): pass\n") == set()
     assert with_too_many(f"def f({names[:-5]}, **options): pass\n") == set()
 
 

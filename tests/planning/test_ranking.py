@@ -195,7 +195,8 @@ def test_a_searched_temperature_comes_with_its_gap() -> None:
     """The search stops within a tolerance of the best temperature: every table says so."""
     from rich.console import Console
 
-    from mdsd_opt.cli.report.rates import comparison_table
+    from mdsd_opt.cli.output import rich_table
+    from mdsd_opt.cli.verbs.rates import comparison_table
 
     rng = np.random.default_rng(0)
     target, draft = rng.normal(size=(2, 4, 30))
@@ -208,7 +209,7 @@ def test_a_searched_temperature_comes_with_its_gap() -> None:
     console = Console(width=200, record=True, quiet=True)
     with console.capture() as shown:
         console.quiet = False
-        console.print(comparison_table(compared))
+        console.print(rich_table(comparison_table(compared)))
     assert f"(gap {searched.gap:.0e})" in shown.get()
 
 

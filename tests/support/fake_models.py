@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-import mdsd_opt.cli.verbs.capture
+import mdsd_opt.decoding
 import mdsd_opt.decoding.models.tree_pass
 
 
@@ -37,6 +37,6 @@ class FakeModel:
 def install(monkeypatch, vocab_size=60, on_call=lambda: None):
     """Let mdsd-opt decode load these; `on_call` is called whenever the target is asked."""
     pair = FakeModel(vocab_size, 1, on_call), FakeModel(vocab_size, 2)
-    monkeypatch.setattr(mdsd_opt.cli.verbs.capture, "load_pair", lambda *_, **__: pair)
+    monkeypatch.setattr(mdsd_opt.decoding, "load_pair", lambda *_, **__: pair)
     for face in (mdsd_opt.decoding.models.tree_pass, mdsd_opt.decoding):
         monkeypatch.setattr(face, "TreeModel", lambda model, **_: model)

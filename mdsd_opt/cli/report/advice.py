@@ -7,15 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mdsd_opt.cli.output import make_table
+from mdsd_opt.base.frames import Column, Table
 from mdsd_opt.cli.view import Drawing, Section, View
 from mdsd_opt.evidence import MeanInterval
 from mdsd_opt.planning import Advice, scheme_title, speedup_cell
 from mdsd_opt.plots import advice_figure, chains_figure
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from mdsd_opt.planning import CountAdvice, ModelAdvice
 
 
@@ -25,11 +23,11 @@ _LEAST_WIDTH = 0.005
 
 def advice_view(advice: Advice, title: str, **known: Any) -> View:
     """View of an advice: the compared options, the assumptions and the decision."""
-    tables = [Section("Options", table=_options_table(advice, title), keys=2)]
+    tables: list[Section | Table] = [_options_table(advice, title)]
     told = [(advice.tree.name, advice.best.in_words), ("costs", advice.costs.told)]
     tables.append(Section("The tree, and what it costs", values=told))
     if advice.batches:
-        tables.append(Section("Batches", table=_batches_table(advice)))
+        tables.append(_batches_table(advice))
     tables += [_assumed(advice), *_flags(advice)]
     conclusion = [advice.sentence]
     if advice.batches:
@@ -52,14 +50,19 @@ def advice_view(advice: Advice, title: str, **known: Any) -> View:
 def model_advice_view(advice: ModelAdvice, title: str, **known: Any) -> View:
     """View of an advice for measured models, with the forecast beside what was observed."""
     view = advice_view(advice.advice, title, **known)
-    tried = make_table(
+    tried = Table(
         "a step: forecast by the measured costs, and observed",
-        ("", "forecast", "observed"),
-        ((term.name, f"{term.forecast:.2f}", f"{term.observed:.2f}") for term in advice.terms),
+        [
+            Column("name", " ", is_text=True),
+            Column("forecast", shown="{0:.2f}"),
+            Column("observed", shown="{0:.2f}"),
+        ],
+        advice.terms,
+        heading="Tried out",
     )
     return replace(
         view,
-        tables=[*view.tables, Section("Tried out", table=tried)],
+        tables=[*view.tables, tried],
         conclusion=[*view.conclusion, advice.sentence],
         document={**known, **advice.to_dict()},
     )
@@ -75,7 +78,7 @@ def count_advice_view(
     advice = by_batch[0]
     title = source if advice.costs is None else f"{source}; {advice.costs.told}"
     first = advice.contradiction and f"{advice.contradiction}.\n"
-    tables = [Section("Chains of drafts", table=_chains_table(advice, first + title))]
+    tables: list[Section | Table] = [_chains_table(advice, first + title)]
     tables += [_assumed(advice), *_flags(advice)]
     conclusion = advice.conclusion
     document: dict[str, Any] = {"source": source, **advice.to_dict()}
@@ -111,7 +114,7 @@ def _chains_table(advice: CountAdvice, title: str) -> Table:
     known = advice.costs is not None
     of_costs = ("ms a\nstep", "tokens\n/ s") if known else ()
     above = "speed-up over plain decoding" if known else "without costs: the most it can be"
-    return make_table(
+    return Table.of(
         f"{title}\n{above}",
         ("drafts", "known by", "accepted", "tokens\na step", *of_costs, "speed-up"),
         (
@@ -122,16 +125,18 @@ def _chains_table(advice: CountAdvice, title: str) -> Table:
             )
             for row in advice.rows
         ),
-        words=("drafts", "known by"),
+        words=("drafts", "known by"), heading="Chains of drafts",
     )  # fmt: skip
 
 
 def _options_table(advice: Advice, title: str) -> Table:
-    return make_table(
+    return Table.of(
         f"tokens a second, by the rates of these logits; higher is better\n{title}",
         ("drafts", "tree", "accepted", "ms a\nstep", "tokens\n/ s", "speed-up"),
         ((*row.cells, *row.numbers, _speedup(row.speedup)) for row in advice.rows),
         words=("drafts", "tree"),
+        heading="Options",
+        keys=2,
     )
 
 
@@ -141,7 +146,7 @@ def _speedup(speedup: MeanInterval) -> str:
 
 
 def _batches_table(advice: Advice) -> Table:
-    return make_table(
+    return Table.of(
         "speed-up over plain decoding by the texts that are decoded together",
         ("batch", "single\ndrafts", "best tree", "tree", "drafts"),
         (
@@ -151,7 +156,7 @@ def _batches_table(advice: Advice) -> Table:
             )
             for x in advice.batches
         ),
-        words=("tree", "drafts"),
+        words=("tree", "drafts"), heading="Batches",
     )  # fmt: skip
 
 

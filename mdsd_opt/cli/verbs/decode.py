@@ -3,38 +3,40 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from mdsd_opt.cli import options
-from mdsd_opt.cli.view import Form
-from mdsd_opt.errors import InvalidInput, MdsdError
+from mdsd_opt import corpora, decoding
+from mdsd_opt.base.long_runs import progress_bar
+from mdsd_opt.cli import options as shared
+from mdsd_opt.cli.output import (
+    look_here_for_modules,
+    notices_afterwards,
+    remark,
+    rich_table,
+    show_table,
+    to_results,
+)
+from mdsd_opt.cli.signatures import Given, given
+from mdsd_opt.cli.view import Printed, View, present, save_all
+from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
     from mdsd_opt.base.array_types import Text
-    from mdsd_opt.decoding import Begin, ComparedRule, Generation, Metrics
+    from mdsd_opt.decoding import ComparedRule, Generation, Metrics
 
 #: Number of prompts on which the rates behind plans and forecasts are measured.
 _MEASURED_PROMPTS = 16
 
 
-@options.gathers_options()
 def decode(
     *,
-    target: options.TargetModel,
-    draft: Annotated[
-        str,
-        "A model as well, skip:14,18 for the target without these decoder layers, or "
-        "module:function, which is given the target and makes a draft of its own kind.",
-    ],
+    target: shared.Target,
+    draft: shared.Draft,
     prompt: Annotated[list[str] | None, "May be given several times."] = None,
-    prompts: Annotated[Path | None, 'One prompt a line, or .jsonl with the field "prompt".'] = None,
+    prompts: shared.Prompts = None,
     verifier: Annotated[
         str | None,
         "traversal_hull (the default), level_sequential, traversal, block_verification, "
@@ -42,41 +44,23 @@ def decode(
         "separated by commas: all by default that can decode with these drafts, but for lp, "
         "which is for few tokens.",
     ] = None,
-    tree: Annotated[
-        str,
-        "planned16: what accepts most with 16 drafts, by rates measured on the "
-        "(first 16) prompts and then on the steps; or drafts x depth as 4x3, chain5, paths3x4, "
-        "sparse, sparse16, dynamic24.",
-    ] = "planned16",
-    scheme: Annotated[str, "How the drafts of a node are drawn."] = "with_replacement",
-    tokens: Annotated[int, "New tokens for each prompt, at most."] = 64,
-    sampling: options.SamplingOptions,
+    asked: Given = given(
+        "decoding:generate",
+        "tree scheme max_new_tokens=tokens rng=seed on_device",
+        tree="planned16",
+    ),
+    sampling: Given = shared.SAMPLING,
     relax: Annotated[
         str | None,
         "Give up losslessness for acceptance: kl=0.01 lets each token's law be so many "
         "nats from the target's; tv, chi2 or acceptance_rate likewise. With a tree such as "
         "4x3, or a token-level verifier.",
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of all sampling.")] = 0,
     compare: Annotated[bool, "All rules on the same prompts, a step each in turn."] = False,
-    precision: Annotated[str, "The models run in: bfloat16, float16, float32."] = "bfloat16",
-    device: Annotated[str, "The models run on: cpu, cuda, ...; auto: on all there is."] = "cpu",
-    attention: Annotated[
-        str | None,
-        "Implementation of attention: eager, sdpa, ...; the library's choice if left out.",
-    ] = None,
-    packed: Annotated[
-        bool, "Pack weights for the few rows of a tree, on a CPU: ten take little longer than one."
-    ] = False,
-    on_device: Annotated[
-        bool | None,
-        "Leave the laws where the logits are and decide by sums over bins: for "
-        "traversal_hull, level_sequential and optimal, with and without replacement; so it is "
-        "done on a device if neither is said.",
-    ] = None,
+    model: Given = given("decoding:load_model", "dtype=precision device attention packed"),
     static_cache: Annotated[bool, "Keys and values in memory that is taken once."] = False,
     chat: Annotated[bool, "Each prompt is a message in the chat template."] = False,
-    as_json: options.AsJson = False,
+    form: Printed,
 ) -> None:
     """Continue prompts; the text follows the target model exactly, whatever the draft.
 
@@ -84,9 +68,11 @@ def decode(
     it follows the closest laws that the budget allows, and the summary says how far from the
     target it was.
 
-    Rules that look down (traversal_hull, the default, and level_sequential) are the safe ones.
-    traversal, and a verifier from the root down, settle a draft before they know what is below it,
-    and may lose nearly all levels of a tree but one.
+    The tree is planned16: what accepts most with 16 drafts, by rates measured on the (first 16)
+    prompts and then on the steps; or drafts x depth as 4x3, chain5, paths3x4, sparse, sparse16,
+    dynamic24. Rules that look down (traversal_hull, the default, and level_sequential) are the
+    safe ones. traversal, and a verifier from the root down, settle a draft before they know what is
+    below it, and may lose nearly all levels of a tree but one.
 
     Text comes to stdout as it is accepted, on a terminal with a table that follows it; a summary
     goes to stderr, of several prompts with a line for each. After Ctrl-C it tells what is done.
@@ -96,116 +82,153 @@ def decode(
     of the prompts' own tokens, and stands beside what came of it.
     """
     from mdsd_opt.base.sampling import Sampling
-    from mdsd_opt.cli.output import look_here_for_modules
-    from mdsd_opt.cli.verbs.capture import load_pair, maker_of_drafts
-    from mdsd_opt.corpora import read_prompts
-    from mdsd_opt.decoding import (
-        DEVICE_RULES,
-        TreeModel,
-        check_tree,
-        generate_steps,
-        get_rule,
-        informed,
-        load_model,
-        parse_topology,
-        require_device_rule,
-        require_room,
-        rule_names,
-        warm_up,
-    )
     from mdsd_opt.drafts import scheme_maker
 
+    tokens, seed = asked["max_new_tokens"], asked["rng"]
     if bool(prompt) == (prompts is not None):
         raise InvalidInput("give either --prompt or --prompts")
     if tokens < 1:
         raise InvalidInput(f"--tokens is {tokens}: give at least 1")
     budget = None if relax is None else parse_budget(relax)
-    settings = asdict(sampling)
+    settings: dict[str, Any] = dict(sampling)
     Sampling.of_both(**settings)  # refused before the models are loaded
-    topology, make = parse_topology(tree), scheme_maker(scheme)
+    tree, scheme, on_device = asked["tree"], asked["scheme"], asked.get("on_device")
+    topology, make = decoding.parse_topology(tree), scheme_maker(scheme)
     if verifier is not None:
         rules = list(dict.fromkeys(name.strip() for name in verifier.split(",")))
     else:
-        known = DEVICE_RULES if on_device else rule_names()
+        known = decoding.DEVICE_RULES if on_device else decoding.rule_names()
         rules = [*known] if compare else ["traversal_hull"]
     if len(rules) > 1 and not compare:
         raise InvalidInput("several verifiers: give --compare, or one of them")
     look_here_for_modules()
     for name in rules:
-        get_rule(name)
-    if on_device:
-        for name in rules:
-            require_device_rule(make, get_rule(name))
+        rule = decoding.get_rule(name)
+        if on_device:
+            decoding.require_device_rule(make, rule)
     if budget is not None and not compare:
-        check_tree(topology, get_rule(rules[0]))
-    texts = prompt or read_prompts(prompts)  # type: ignore[arg-type]  # one of the two is given
+        decoding.check_tree(topology, decoding.get_rule(rules[0]))
+    texts = prompt or corpora.read_prompts(prompts)  # type: ignore[arg-type]  # one is given
     if any(not text.strip() for text in texts):
         raise InvalidInput("an empty prompt: give some text")
-    make_draft = maker_of_drafts(draft)
-    built: dict[str, Any] = {"attention": attention, "packed": packed}
+    make_draft = decoding.maker_of_drafts(draft)
     if make_draft is None:
-        big, small = load_pair(target, draft, precision, device, **built)
+        big, small = decoding.load_pair(target, draft, **model)
     else:
-        big = load_model(target, dtype=precision, device=device, **built)
+        big = decoding.load_model(target, **model)
     ids = [big.encode_message(text) if chat else big.encode(text) for text in texts]
-    stop = big.end_tokens()
     longest = max(map(len, ids)) + tokens if static_cache else None
-    big_model = partial(TreeModel, big, static_length=longest)
+    big_model = partial(decoding.TreeModel, big, static_length=longest)
     small_model = (
-        partial(TreeModel, small, vocab_size=big.vocab_size, static_length=longest)
+        partial(decoding.TreeModel, small, vocab_size=big.vocab_size, static_length=longest)
         if make_draft is None
         else partial(make_draft, big)
     )
     pair = big_model(), small_model()
-    require_room(*pair, ids)
+    decoding.require_room(*pair, ids)
     forecast = None
     if make_draft is None:
-        topology, forecast = informed(topology, *pair, ids[:_MEASURED_PROMPTS], scheme, settings)
+        measured = ids[:_MEASURED_PROMPTS]
+        topology, forecast = decoding.informed(topology, *pair, measured, scheme, settings)
     if budget is not None:
         forecast = None  # of lossless steps
         settings["relax"] = budget
-    begun: dict[str, Any] = settings | {"on_device": on_device}
 
     def warm(rule: str) -> None:
-        warm_up(rule, big.vocab_size, topology, make, **settings)
+        decoding.warm_up(rule, big.vocab_size, topology, make, **settings)
 
     def options(rule: str, n: int) -> dict[str, Any]:
         return {
             "target": big_model(), "draft": small_model(), "prompt": ids[n],
             "tree": topology, "scheme": make, "rule": rule, "max_new_tokens": tokens,
-            "rng": seed + n, "stop_tokens": stop, **begun,
+            "rng": seed + n, "stop_tokens": big.end_tokens(), "on_device": on_device, **settings,
         }  # fmt: skip
 
     def begin(rule: str, n: int) -> Iterator[tuple[Text, Metrics]]:
-        return generate_steps(**options(rule, n))
+        return decoding.generate_steps(**options(rule, n))
 
     if compare:
-        rows = compared_rules(rules, warm, by_default=verifier is None)
+        rows = decoding.compared_rules(rules, warm, by_default=verifier is None)
         next(begin(next(row.rule for row in rows if not row.refusal), 0))  # warms up the models
-        _compare(rows, begin, len(ids), tokens, as_json, forecast)
+        _compare(rows, begin, len(ids), tokens, form, forecast)
         return
     warm(rules[0])
     next(begin(rules[0], 0))  # a step of the models, the first of which takes longer
     every = options(rules[0], 0)
     del every["prompt"]
     facts = {"rule": rules[0], "tree": tree, "relax": budget, "forecast_accepted": forecast}
-    if chat and not as_json:
+    if chat and not form.as_json:
         texts = [f"{text}\n" for text in texts]  # the answer is not the rest of the message
-    _continue_all(every | {"prompts": ids, "rng": seed}, texts, big.tokenizer, as_json, facts)
+    _continue_all(every | {"prompts": ids, "rng": seed}, texts, big.tokenizer, form, facts)
+
+
+def parse_budget(text: str) -> dict[str, float]:
+    """Parse kl=0.01 as a budget of `mdsd_opt.relax`."""
+    from mdsd_opt.solvers import checked_relax
+
+    name, _, amount = text.partition("=")
+    try:
+        value = float(amount)
+    except ValueError:
+        raise InvalidInput(f"--relax is {text!r}: give one budget, as kl=0.01") from None
+    return checked_relax({name.strip(): value})
+
+
+def _compare(
+    rows: list[ComparedRule],
+    begin: decoding.Begin,
+    num_prompts: int,
+    tokens: int,
+    form: Printed,
+    forecast: float | None,
+) -> None:
+    """Run all rules on the same prompts; finished work is shown even if interrupted."""
+    most = num_prompts * tokens * sum(not row.refusal for row in rows)
+    interrupted = False
+    try:
+        with progress_bar("tokens", most, sys.stderr.isatty()) as advance:
+            decoding.compare_rules(rows, num_prompts, begin, advance)
+    except KeyboardInterrupt:
+        interrupted = True
+    done = [row for row in rows if row.prompts]
+    if not interrupted:
+        decoding.require_some(done, rows)
+    if done:  # not interrupted at once
+        present(compared_view(rows, num_prompts, interrupted, forecast), form)
+    if interrupted:
+        raise KeyboardInterrupt
+
+
+def compared_view(
+    rows: Sequence[ComparedRule], num_prompts: int, interrupted: bool, forecast: float | None = None
+) -> View:
+    """View of rules on the same prompts, beside the forecast of the drafts that a step accepts."""
+    from mdsd_opt.evidence import interval_note
+
+    done = max(len(row.prompts) for row in rows)
+    prompts = "1 prompt" if num_prompts == 1 else f"{num_prompts} prompts"
+    title = f"{prompts}; {interval_note(done, 'prompts')}"
+    if interrupted:
+        title += f"; interrupted in prompt {max(done, 1)}: what is done so far"
+    if forecast is not None:
+        title += f"\nforecast of the accept length: {1.0 + forecast:.2f}"
+    document = {
+        "num_prompts": num_prompts,
+        "interrupted": interrupted,
+        "forecast_accepted": forecast,
+        "rows": [decoding.rule_entry(row) for row in rows],
+    }
+    table, conclusion = decoding.rules_table(rows, title), decoding.rules_conclusion(rows)
+    return View(decoding.COMPARED, [table], [conclusion], document)
 
 
 def _continue_all(
-    options: dict[str, Any], texts: list[str], tokenizer: Any, as_json: bool, facts: dict[str, Any]
+    options: dict[str, Any], texts: list[str], tokenizer: Any, form: Printed, facts: dict[str, Any]
 ) -> None:
     """Continue each prompt by the same rule; finished work is summed up even if interrupted."""
-    from mdsd_opt.base.long_runs import progress_bar
-    from mdsd_opt.cli.output import notices_afterwards
-    from mdsd_opt.cli.report.decoding import Screen
-    from mdsd_opt.decoding import Generation, generate_batch
-
     outputs: list[Generation] = []
     begun: dict[int, Generation] = {}
-    count, tokens = len(texts), options["max_new_tokens"]
+    count, tokens, as_json = len(texts), options["max_new_tokens"], form.as_json
     screens = [
         Screen(text, ids, tokenizer, f"prompt {n} of {count}" if count > 1 else None)
         for n, (text, ids) in enumerate(zip(texts, options["prompts"], strict=True), start=1)
@@ -213,7 +236,7 @@ def _continue_all(
 
     def show(n: int, new: Text, metrics: Metrics) -> None:
         before = begun[n].tokens if n in begun else ()
-        begun[n] = Generation(before + new, metrics, "interrupted")
+        begun[n] = decoding.Generation(before + new, metrics, "interrupted")
         if as_json:
             advance(len(new))
         else:
@@ -222,7 +245,7 @@ def _continue_all(
     facts["interrupted"] = False
     try:
         with progress_bar("tokens", count * tokens, as_json and sys.stderr.isatty()) as advance:
-            continued = generate_batch(**options, on_step=show)
+            continued = decoding.generate_batch(**options, on_step=show)
             for screen in screens:
                 with ExitStack() as shown:
                     if not as_json:
@@ -235,45 +258,32 @@ def _continue_all(
         outputs += [output for n, output in begun.items() if n == len(outputs)]
     if outputs:
         total = sum((output.metrics for output in outputs[1:]), outputs[0].metrics)
+        entries = [
+            {
+                "prompt": text,
+                "text": continuation(tokenizer, before, output.tokens, skip_special_tokens=False),
+                "ended_by": output.ended_by,
+                **output.metrics.to_dict(),
+            }
+            # fewer if it is interrupted
+            for text, before, output in zip(texts, options["prompts"], outputs, strict=False)
+        ]
+        observed = total.to_dict()["accepted_per_step"]
+        tables = [decoding.prompts_table(outputs)] if len(outputs) > 1 else []
+        document = {**facts, "observed_accepted": observed, "outputs": entries}
+        view = View("Texts and their numbers", tables, document=document)
         if as_json:
-            _print_document(outputs, total, texts, options["prompts"], tokenizer, facts)
+            present(view, form)
         else:
             _sum_up(outputs, total, facts)
+            save_all(view, form)
     if facts["interrupted"]:
         raise KeyboardInterrupt
 
 
-def _print_document(
-    outputs: list[Generation],
-    total: Metrics,
-    texts: list[str],
-    ids: list[list[int]],
-    tokenizer: Any,
-    facts: dict[str, Any],
-) -> None:
-    from mdsd_opt.cli.report.decoding import continuation
-    from mdsd_opt.cli.view import Form, View, present
-
-    entries = [
-        {
-            "prompt": text,
-            "text": continuation(tokenizer, before, output.tokens, skip_special_tokens=False),
-            "ended_by": output.ended_by,
-            **output.metrics.to_dict(),
-        }
-        # fewer if it is interrupted
-        for text, before, output in zip(texts, ids, outputs, strict=False)
-    ]
-    facts |= {"observed_accepted": total.to_dict()["accepted_per_step"], "outputs": entries}
-    present(View(document=facts), Form(as_json=True))
-
-
 def _sum_up(outputs: list[Generation], total: Metrics, facts: dict[str, Any]) -> None:
-    from mdsd_opt.cli.output import remark, show_table
-    from mdsd_opt.cli.report.decoding import prompts_table
-
     if len(outputs) > 1:
-        show_table(prompts_table(outputs), file=sys.stderr)
+        show_table(decoding.prompts_table(outputs), file=sys.stderr)
     remark(
         f"{total.num_tokens} tokens in {total.num_steps} target calls: accept length "
         f"{total.accept_length:.2f}, acceptance rate {total.first_token_acceptance_rate:.3f}, "
@@ -291,67 +301,80 @@ def _sum_up(outputs: list[Generation], total: Metrics, facts: dict[str, Any]) ->
         )
 
 
-def compared_rules(
-    rules: list[str], warm: Callable[[str], None], by_default: bool
-) -> list[ComparedRule]:
-    """Rules, each warmed up; refused, or by default left out, if they cannot decode here.
+#: Number of prompt tokens that determine how the following ones are written.
+_BEFORE = 8
 
-    By default not lp: where it almost fits, it takes minutes.
+
+def continuation(
+    tokenizer: Any, ids: Sequence[int], tokens: Sequence[int], skip_special_tokens: bool
+) -> str:
+    """Text that tokens add to a prompt: alone, many tokenizers leave their first space out."""
+
+    def written(tokens: Sequence[int]) -> str:
+        text: str = tokenizer.decode(
+            list(tokens),
+            skip_special_tokens=skip_special_tokens,
+            clean_up_tokenization_spaces=False,  # which changes what is on the screen already
+        )
+        return text
+
+    before = ids[-_BEFORE:]
+    return written([*before, *tokens])[len(written(before)) :]
+
+
+class Screen:
+    """Display of text and numbers as they come: in place on a terminal, else the text alone.
+
+    `prompt` is what is shown, `ids` what the models read; the title stands above the numbers.
     """
-    from mdsd_opt.decoding import ComparedRule
 
-    rows = [ComparedRule(name) for name in rules if not (by_default and name == "lp")]
-    for row in rows:
-        try:
-            warm(row.rule)
-        except MdsdError as error:
-            row.refusal = str(error)
-    _require_some([row for row in rows if not row.refusal], rows)
-    return [row for row in rows if not (by_default and row.refusal)]
+    def __init__(
+        self, prompt: str, ids: Sequence[int], tokenizer: Any, title: str | None = None
+    ) -> None:
+        self._prompt, self._ids, self._tokenizer, self._title = prompt, ids, tokenizer, title
+        self._tokens: list[int] = []
+        self._printed = ""
+        self._live: Any = None
 
+    @to_results()
+    def __enter__(self) -> Screen:
+        if sys.stdout.isatty():
+            from rich.console import Console
+            from rich.live import Live
 
-def _require_some(done: list[ComparedRule], rows: list[ComparedRule]) -> None:
-    if not done:
-        raise InvalidInput("; ".join(dict.fromkeys(row.refusal for row in rows)))
+            console = Console(file=sys.stdout)  # also for the thread that draws
+            self._live = Live(
+                console=console, transient=True, refresh_per_second=8, redirect_stderr=False
+            )
+            self._live.start()
+        else:
+            print(self._prompt, end="", flush=True)
+        return self
 
+    @to_results()
+    def __call__(self, tokens: tuple[int, ...], metrics: Metrics) -> None:
+        """Show the results of a step."""
+        self._tokens += tokens
+        text = self._text()
+        if self._live is not None:
+            from rich.console import Group
+            from rich.text import Text
 
-def parse_budget(text: str) -> dict[str, float]:
-    """Parse kl=0.01 as a budget of `mdsd_opt.relax`."""
-    from mdsd_opt.solvers import checked_relax
+            numbers = rich_table(decoding.metrics_table((), [((), metrics)]))
+            numbers.title = self._title
+            self._live.update(Group(Text(self._prompt + text), numbers))
+        elif text.startswith(self._printed) and not text.endswith("\ufffd"):  # a whole letter
+            print(text[len(self._printed) :], end="", flush=True)
+            self._printed = text
 
-    name, _, amount = text.partition("=")
-    try:
-        value = float(amount)
-    except ValueError:
-        raise InvalidInput(f"--relax is {text!r}: give one budget, as kl=0.01") from None
-    return checked_relax({name.strip(): value})
+    @to_results()
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            print(self._prompt + self._text(), end="")
+        else:
+            print(self._text()[len(self._printed) :], end="")
+        print(flush=True)
 
-
-def _compare(
-    rows: list[ComparedRule],
-    begin: Begin,
-    num_prompts: int,
-    tokens: int,
-    as_json: bool,
-    forecast: float | None,
-) -> None:
-    """Run all rules on the same prompts; finished work is shown even if interrupted."""
-    from mdsd_opt.base.long_runs import progress_bar
-    from mdsd_opt.cli.report.decoding import compared_view
-    from mdsd_opt.cli.view import present
-    from mdsd_opt.decoding import compare_rules
-
-    most = num_prompts * tokens * sum(not row.refusal for row in rows)
-    interrupted = False
-    try:
-        with progress_bar("tokens", most, sys.stderr.isatty()) as advance:
-            compare_rules(rows, num_prompts, begin, advance)
-    except KeyboardInterrupt:
-        interrupted = True
-    done = [row for row in rows if row.prompts]
-    if not interrupted:
-        _require_some(done, rows)
-    if done:  # not interrupted at once
-        present(compared_view(rows, num_prompts, interrupted, forecast), Form(as_json=as_json))
-    if interrupted:
-        raise KeyboardInterrupt
+    def _text(self) -> str:
+        return continuation(self._tokenizer, self._ids, self._tokens, skip_special_tokens=True)

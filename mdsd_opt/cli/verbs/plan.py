@@ -3,59 +3,105 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Any
 
+from mdsd_opt import decoding, plots, trees
+from mdsd_opt.base.frames import Table
 from mdsd_opt.cli import options
-from mdsd_opt.cli.view import Form
+from mdsd_opt.cli.signatures import Given, given
+from mdsd_opt.cli.view import Drawing, Form, Section, View, present
 from mdsd_opt.errors import InvalidInput
 
+if TYPE_CHECKING:
+    from rich.tree import Tree
 
-@options.gathers_options()
+    from mdsd_opt.trees import Place, Topology, TreePlan
+
+#: Most lines of a tree on a terminal; less likely drafts are only counted.
+_MOST_LINES = 64
+
+
 def plan(
     logits: options.LogitFiles = None,
     *,
-    kind: options.Kind = None,
-    nodes: Annotated[int, "Drafts of the tree, at most."] = 16,
-    depth: Annotated[int | None, "Levels, at most; no limit by default."] = None,
-    num_drafts: Annotated[int, "Drafts after a node, at most."] = 8,
-    cost: Annotated[
-        str | None,
-        "Milliseconds of a step by its number of drafts, as 1:20,16:22,64:40: then the "
-        "plan is for the most tokens a second.",
-    ] = None,
-    scheme: Annotated[str, "How the drafts of a node are drawn."] = "with_replacement",
-    sampling: options.SamplingOptions,
+    kind: Given = options.KIND,
+    size: Given = given("trees:plan_tree", "num_nodes=nodes max_depth=depth cost", num_nodes=16),
+    asked: Given = given(
+        "decoding:place_rates",
+        "max_drafts=num_drafts scheme",
+        max_drafts=8,
+        scheme="with_replacement",
+    ),
+    sampling: Given = options.SAMPLING,
     form: Form,
 ) -> None:
     """The tree of drafts that accepts most within its size, by rates measured on logits.
 
     Beside it the forecasts of balanced trees, a sparse one and a chain of the same size. `mdsd-opt
     decode --tree planned16` makes such a plan on the models at hand, and tells what came of it.
+    With --cost, as 1:20,16:22,64:40 (milliseconds), the plan is for the most tokens a second.
     """
-    from mdsd_opt.cli.report import plans
-    from mdsd_opt.cli.view import present
-    from mdsd_opt.decoding import place_rates
-    from mdsd_opt.trees import plan_tree
-
-    milliseconds = None if cost is None else parse_cost(cost)
-    sample = options.given_sample(logits, kind)
-    table = place_rates(
-        sample.target, sample.draft, num_drafts, scheme, kind="logits", **asdict(sampling)
-    )
-    seconds = milliseconds and {n: 1e-3 * took for n, took in milliseconds.items()}
-    tree = plan_tree(table, nodes, depth, seconds)
-    rows = plans.forecasts(tree, table, depth)
-    name = sample.source if logits else Path(sample.source).name
+    if "cost" in size:
+        size["cost"] = {n: 1e-3 * took for n, took in parse_cost(size["cost"]).items()}
+    sample = options.given_sample(logits, **kind)
+    table = decoding.place_rates(sample.target, sample.draft, **asked, kind="logits", **sampling)
+    tree = trees.plan_tree(table, **size)
+    rows = trees.forecasts(tree, table, size.get("max_depth"))
     title = (
-        f"{name}: {sample.num_positions} positions, V = {sample.vocab_size:,}\n"
-        f"{scheme.replace('_', ' ')}, temperature {sampling.temperature:g}"
+        f"{sample.source if logits else Path(sample.source).name}: {sample.num_positions} "
+        f"positions, V = {sample.vocab_size:,}\n{asked['scheme'].replace('_', ' ')}, temperature "
+        f"{sampling['temperature']:g}"
     )
     if tree.tokens_per_second is not None:
         title += f"\nplanned: {tree.tokens_per_second:.1f} tokens a second"
-    known = {"source": sample.source, "scheme": scheme, "temperature": sampling.temperature}
-    present(plans.plan_view(tree, table, rows, title, **known), form)
+    chances = trees.chances(tree.topology, table)
+    forecasts = [(row.topology.name, row.expected_accepted) for row in rows]
+    drawn = partial(plots.tree_figure, tree.topology, chances, forecasts)
+    document = {
+        "source": sample.source,
+        "scheme": asked["scheme"],
+        "temperature": sampling["temperature"],
+        **_entry(tree),
+        "tokens_per_second": tree.tokens_per_second,
+        "num_drafts": [
+            {"place": list(place), "num_drafts": count}
+            for place, count in sorted(tree.topology.num_drafts.items())
+        ],
+        "rates": table.tolist(),
+        "beside": [_entry(row) for row in rows[1:]],
+    }
+    tables: list[Section | Table] = [Section(tree=_tree(chances))]
+    tables.append(trees.forecasts_table(rows, title))
+    conclusion = [trees.plan_conclusion(rows)]
+    present(View(title, tables, conclusion, document, Drawing(drawn, title=title)), form)
+
+
+def _entry(plan: TreePlan) -> dict[str, Any]:
+    tree: Topology = plan.topology
+    return {
+        "tree": tree.name,
+        "num_nodes": tree.num_nodes,
+        "depth": tree.depth,
+        "expected_accepted": plan.expected_accepted,
+    }
+
+
+def _tree(of: dict[Place, float]) -> Tree:
+    """Tree of the likeliest drafts: the place among its siblings, and the chance."""
+    from rich.tree import Tree
+
+    likeliest = sorted(of, key=lambda place: (-of[place], len(place), place))
+    shown = sorted(likeliest[: _MOST_LINES + 1], key=lambda place: (len(place), place))
+    rest = len(of) - len(shown)
+    note = f", and {rest} less likely ones" if rest else ""
+    views: dict[Place, Tree] = {}
+    views[()] = Tree(f"{len(shown) - 1} drafts{note}: chance that each is accepted")
+    for place in shown:
+        if place and (above := views.get(place[:-1])) is not None:
+            views[place] = above.add(f"{place[-1] + 1}   {of[place]:.3f}")
+    return views[()]
 
 
 def parse_cost(text: str, option: str = "--cost", of: str = "drafts") -> dict[int, float]:

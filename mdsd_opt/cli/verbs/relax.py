@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+from mdsd_opt import plots, solvers
 from mdsd_opt.cli import options
-from mdsd_opt.cli.view import Form
+from mdsd_opt.cli.signatures import Given
+from mdsd_opt.cli.view import Drawing, Form, View, present
 from mdsd_opt.errors import InvalidInput
+from mdsd_opt.problem import TransportProblem
 
 #: Nats that the last unit of acceptance costs (0 is lossless), one for each line of the table.
 _SLOPES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 #: Slopes between them, and to the end, so that the curves of the picture are smooth.
 _MORE_SLOPES = (*(0.002 * 1.25**n for n in range(45)), math.inf)
 
+#: Title above the picture.
+_PICTURE_TITLE = (
+    "What acceptance costs. Lines: the closest laws, K drafts. "
+    "Points: rules in use, one draft, and above them the best that spend their KL."
+)
 
-@options.gathers_options()
+
 def relax(
     logits: options.LogitFiles = None,
     *,
-    kind: options.Kind = None,
+    kind: Given = options.KIND,
     num_drafts: Annotated[str, "Numbers of drafts, as 1-4 or 1,2,4."] = "1,2,4",
     scheme: Annotated[str, "How the drafts of the frontier are drawn."] = "with_replacement",
     positions: Annotated[int, "Positions taken, evenly spread, at most; 0 for all."] = 16,
-    sampling: options.SamplingOptions,
+    sampling: Given = options.SAMPLING,
     form: Form,
 ) -> None:
     """Acceptance beyond lossless: the closest laws, their distance, and rules in use beside them.
@@ -35,15 +43,10 @@ def relax(
     """
     import numpy as np
 
-    from mdsd_opt.cli.report.frontiers import frontier_view
-    from mdsd_opt.cli.view import present
-    from mdsd_opt.problem import TransportProblem
-    from mdsd_opt.solvers import NAMED_RULES, survey_frontier, survey_rules
-
     counts = options.parse_counts(num_drafts)
     if positions < 0:
         raise InvalidInput(f"--positions is {positions}: give a number, or 0 for all")
-    sample = options.given_sample(logits, kind)
+    sample = options.given_sample(logits, **kind)
     target = sample.target.reshape(-1, sample.target.shape[-1])
     draft = sample.draft.reshape(-1, sample.draft.shape[-1])
     if not len(target):
@@ -54,20 +57,30 @@ def relax(
     def problems(k: int, drafted: str) -> list[TransportProblem]:
         return [
             TransportProblem.from_logits(
-                target[row], draft[row], k, drafted, kind="logits", **asdict(sampling)
+                target[row], draft[row], k, drafted, kind="logits", **sampling
             )
             for row in rows
         ]
 
-    slopes = _SLOPES if form.plot is None else sorted(_SLOPES + _MORE_SLOPES)
-    points = [point for k in counts for point in survey_frontier(problems(k, scheme), slopes)]
+    slopes = sorted(_SLOPES + _MORE_SLOPES) if form.drawn else _SLOPES
+    points = [p for k in counts for p in solvers.survey_frontier(problems(k, scheme), slopes)]
     single = problems(1, "with_replacement")
-    rules = survey_rules(single, [x.drafts.q for x in single], NAMED_RULES)  # type: ignore[attr-defined]  # one draft model
-    name = sample.source if logits else Path(sample.source).name
+    laws = [x.drafts.q for x in single]  # type: ignore[attr-defined]  # one draft model
+    rules = solvers.survey_rules(single, laws, solvers.NAMED_RULES)
+    temperature = sampling["temperature"]
     title = (
-        f"{name}\n{taken} of {len(target)} positions, V = {target.shape[-1]:,}\n"
-        f"{scheme.replace('_', ' ')}, temperature {sampling.temperature:g}"
+        f"{sample.source if logits else Path(sample.source).name}\n"
+        f"{taken} of {len(target)} positions, V = {target.shape[-1]:,}\n"
+        f"{scheme.replace('_', ' ')}, temperature {temperature:g}"
     )
     listed = [point for point in points if point.slope in _SLOPES]
-    known = {"source": sample.source, "scheme": scheme, "temperature": sampling.temperature}
-    present(frontier_view(points, listed, rules, title, **known, positions=rows), form)
+    document = {
+        "source": sample.source, "scheme": scheme, "temperature": temperature, "positions": rows,
+        "frontier": [point.to_dict() for point in points],
+        "rules": [rule.to_dict() for rule in rules],
+    }  # fmt: skip
+    tables = [solvers.frontier_table(listed, title), solvers.rules_table(rules)]
+    conclusion = [solvers.frontier_conclusion(listed, rules)]
+    drawn = partial(plots.frontier_figure, points, rules)
+    drawing = Drawing(drawn, title=f"{_PICTURE_TITLE}\n{title}")
+    present(View(title, tables, conclusion, document, drawing), form)

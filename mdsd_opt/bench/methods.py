@@ -1,4 +1,4 @@
-"""Views of every method on one problem, side by side, each with its certificate."""
+"""Every method on one problem, side by side, each with its certificate."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from mdsd_opt.bench import Place
-from mdsd_opt.cli.output import make_table, wrapped
-from mdsd_opt.cli.view import Section
+from mdsd_opt.base.frames import Table, wrapped
+from mdsd_opt.bench.problem_sets import Place
 from mdsd_opt.errors import InvalidInput, MdsdError
 from mdsd_opt.problem import Certificate, Solution, TransportProblem, certify
 from mdsd_opt.solvers import METHODS, choose, get, methods, solve
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
 
 #: Distance up to which two bounds show the same digits.
 _CLOSED = 1e-9
@@ -105,16 +100,34 @@ def method_rows(
     exact: bool = False,
     time_limit: float | None = None,
     tolerance: float | None = None,
-    sizes: Sequence[int] = (),
-    **asked: str | None,
+    sizes: Sequence[int] | None = None,
+    backend: str | None = None,
+    rule: str | None = None,
 ) -> list[MethodRow]:
     """Run the methods (all of them unless named) and certify each result.
 
-    `tolerance` and what is `asked`, as a backend, go to those that take it, as does each of the
-    `sizes`. What is refused, or fails, is a row with the reason. A small problem before pays for
-    what is loaded and compiled. Without a `time_limit` no method may take longer than those before
-    it together, or ten seconds.
+    What is refused, or fails, is a row with the reason. A small problem before pays for what is
+    loaded and compiled. Options go to the methods that take them.
+
+    Parameters
+    ----------
+    problem : TransportProblem
+    names : sequence of str, optional
+        Names of methods, or ``"module:METHOD"``.
+    exact : bool
+        Certify in exact arithmetic (small problems).
+    time_limit : float, optional
+        Seconds for each method that can take long; ten, or what the rows above took, by default.
+    tolerance : float, optional
+        Of the methods that take one: how close bounds have to be to be optimal.
+    sizes : sequence of int, optional
+        Of the truncated LP, which has a row for each of them.
+    backend : str, optional
+        Of the linear programmes: highs or cvxpy.
+    rule : str, optional
+        Of the truncated LP: ratio, or published, the paper's.
     """
+    asked = {"backend": backend, "rule": rule}
     began = time.perf_counter()
     limit_of = {"time_limit": time_limit or _PATIENCE}
     if tolerance is not None:
@@ -160,41 +173,38 @@ def _row(
     return MethodRow(title, chosen, solution, certificate, "", options)
 
 
-def methods_section(rows: Sequence[MethodRow], title: str) -> Section:
-    """Section with a line for each of the rows; the method that "auto" takes is marked."""
-    from rich.markup import escape
-
-    def line(row: MethodRow) -> tuple[str, ...]:
-        name = wrapped(f"{row.label} *" if row.chosen else row.label, 20)
-        if row.solution is None or row.certificate is None:
-            return (name, "-", "-", "-", "not used", "")
-        status = str(row.solution.status)
-        if (loss := row.solution.stats.get("loss_bound_tighter")) is not None:
-            status += f", loses at most {loss:.3g}"
-        if not row.certificate.valid:
-            status += "; NOT VALID: " + "; ".join(row.certificate.violations)
-        return (
-            name,
-            f"{row.solution.acceptance_rate:.9f}",
-            f"{float(row.certificate.gap):.0e}",
-            f"{row.solution.solve_seconds:.3g}",
-            escape(wrapped(status, 14)),
-            _size(row.solution),
-        )
-
+def methods_table(rows: Sequence[MethodRow], title: str) -> Table:
+    """Table with a line for each of the rows; the method that "auto" takes is marked."""
     caption = "* taken by method='auto'; certified gap: what the certificate leaves open"
     if any(row.solution is None for row in rows):
         caption += "; -: not used, see below"
-    table = make_table(
+    return Table.of(
         f"{title}\n"
         "the most that a lossless verifier accepts, by every method; gap: lower is better",
         ("method", "acceptance\nrate", "certified\ngap", "seconds", "status", "size"),
-        map(line, rows),
-        words=("method", "status"),
-        caption=caption,
+        map(_cells, rows), ("method", "status"), caption=caption, heading="Methods",
+        in_parts=False, beside=("size",),
+        shows=f"Optimal acceptance rate by every method, with the certified gap; {title}",
+    )  # fmt: skip
+
+
+def _cells(row: MethodRow) -> tuple[str, ...]:
+    name = wrapped(f"{row.label} *" if row.chosen else row.label, 20)
+    if row.solution is None or row.certificate is None:
+        return (name, "-", "-", "-", "not used", "")
+    status = str(row.solution.status)
+    if (loss := row.solution.stats.get("loss_bound_tighter")) is not None:
+        status += f", loses at most {loss:.3g}"
+    if not row.certificate.valid:
+        status += "; NOT VALID: " + "; ".join(row.certificate.violations)
+    return (
+        name,
+        f"{row.solution.acceptance_rate:.9f}",
+        f"{float(row.certificate.gap):.0e}",
+        f"{row.solution.solve_seconds:.3g}",
+        wrapped(status, 14),
+        _size(row.solution),
     )
-    shows = f"Optimal acceptance rate by every method, with the certified gap; {title}"
-    return Section("Methods", table=table, in_parts=False, shows=shows, beside=("size",))
 
 
 def best_first(rows: Sequence[MethodRow]) -> list[MethodRow]:
@@ -233,7 +243,7 @@ def _subset_table(row: MethodRow, tokens: list[int]) -> Table:
     size = row.solution.subset.size
     shown = ", ".join(map(str, tokens[:MOST_LINES])) or "none"
     more = f", and {len(tokens) - MOST_LINES:,} more" if len(tokens) > MOST_LINES else ""
-    return make_table(
+    return Table.of(
         f"subset of {row.label}: 1 + P(H) - Q(H) is the upper bound",
         ("tokens of H", "how many", "of"),
         [(shown + more, f"{len(tokens):,}", f"{size:,}")],
@@ -242,10 +252,10 @@ def _subset_table(row: MethodRow, tokens: list[int]) -> Table:
 
 def _plan_table(row: MethodRow, arcs: list[dict[str, Any]]) -> Table:
     largest = sorted(arcs, key=lambda arc: -arc["mass"])[:MOST_LINES]
-    caption = None
+    caption = ""
     if len(arcs) > len(largest):
         caption = f"the largest of {len(arcs):,} masses above zero; --json has all of them"
-    return make_table(
+    return Table.of(
         f"plan of {row.label}: how often the token is accepted from the draft set",
         ("draft set", "token", "mass"),
         [(_named(x["drafts"]), str(x["token"]), f"{x['mass']:.9f}") for x in largest],
@@ -260,7 +270,7 @@ def _dual_table(row: MethodRow, dual: dict[str, Any]) -> Table:
     caption = "all others have price 0"
     if len(lines) > MOST_LINES:
         caption += f"; {len(lines) - MOST_LINES:,} more in --json"
-    return make_table(
+    return Table.of(
         f"dual of {row.label}: prices that prove the upper bound",
         ("token or draft set", "price"),
         lines[:MOST_LINES],
@@ -279,7 +289,7 @@ def _named(drafts: Iterable[int]) -> str:
     return "{" + ", ".join(map(str, drafts)) + "}"
 
 
-def conclusion(rows: Sequence[MethodRow]) -> str:
+def methods_conclusion(rows: Sequence[MethodRow]) -> str:
     """Sentence about the tightest bounds that hold, and who proves them."""
     proven = [
         (row.label, row.certificate)
