@@ -1,9 +1,9 @@
 from .methods import (
-    MethodRow as MethodRow, evidence_tables as evidence_tables, method_rows as method_rows,
+    evidence_tables as evidence_tables, method_rows as method_rows,
     methods_conclusion as methods_conclusion, methods_table as methods_table,
     with_plan as with_plan,
 )
-from .problem_sets import FAMILIES as FAMILIES, SETS as SETS, Place as Place
+from .problem_sets import FAMILIES as FAMILIES, SETS as SETS
 from .record import Outcome as Outcome, Record as Record
 from .report import (
     BenchReport as BenchReport, Change as Change, changes as changes, load_report as load_report,
@@ -11,8 +11,8 @@ from .report import (
 )
 from .suite import LEFT_OUT as LEFT_OUT, SUITE as SUITE, not_installed as not_installed, run as run
 from .summary import (
-    SHIFT as SHIFT, UNSOLVED as UNSOLVED, Mean as Mean, Scaling as Scaling, by_size as by_size,
-    means as means, of_all as of_all, performance_profile as performance_profile,
+    Mean as Mean, Scaling as Scaling,
+    means as means, performance_profile as performance_profile,
     scaling as scaling,
 )
 from .tables import changes_table as changes_table

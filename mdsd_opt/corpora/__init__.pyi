@@ -2,11 +2,11 @@ from . import capture as capture, reproduce as reproduce
 from .capture import read_prompts as read_prompts
 from .corpus import Corpus as Corpus, RatesConfig as RatesConfig, open_corpus as open_corpus
 from .engine_output import (
-    AcceptedRate as AcceptedRate, IntervalRow as IntervalRow, RateIntervals as RateIntervals,
+    AcceptedRate as AcceptedRate,
     accepted_rates as accepted_rates, rate_intervals as rate_intervals,
     rate_of_counts as rate_of_counts,
 )
-from .executors import EXECUTORS as EXECUTORS, RANK_TIMEOUT as RANK_TIMEOUT, rank as rank
+from .executors import EXECUTORS as EXECUTORS, rank as rank
 from .rates import (
     RateRow as RateRow, combinations as combinations, rate_rows as rate_rows,
     rates_by_position as rates_by_position, refusals as refusals,

@@ -18,8 +18,7 @@ from .models.passes import cache_name as cache_name, cache_of as cache_of
 from .models.loading import (
     LoadedModel as LoadedModel, load_model as load_model, load_pair as load_pair,
     maker_of_drafts as maker_of_drafts,
-    require_same_vocabulary as require_same_vocabulary,
-    tokenizer_identity as tokenizer_identity, without_layers as without_layers,
+    tokenizer_identity as tokenizer_identity,
 )
 from .models.tree_pass import TreeModel as TreeModel
 from .parallel_drafts import best_first as best_first, by_position as by_position

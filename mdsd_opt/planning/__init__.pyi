@@ -1,6 +1,6 @@
 from .advice import Advice as Advice, advise as advise, scheme_title as scheme_title
 from .costs import (
-    Pass as Pass, PassCost as PassCost, StepCosts as StepCosts,
+    PassCost as PassCost, StepCosts as StepCosts,
     measured as measured, read_costs as read_costs, time_model as time_model,
 )
 from .count_advice import (

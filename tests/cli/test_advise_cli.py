@@ -9,8 +9,7 @@ import pytest
 from support import engine_logs as logs
 
 import mdsd_opt as mo
-from mdsd_opt.planning import Pass
-from mdsd_opt.planning.costs import MeasuredCosts
+from mdsd_opt.planning.costs import MeasuredCosts, Pass
 
 
 @pytest.fixture(scope="module")

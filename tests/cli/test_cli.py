@@ -135,7 +135,7 @@ def test_rates_of_all_schemes_are_ranked(run, logits):
     assert compared["num_drafts"] == 3
     means = [row["mean"] for row in compared["rates"]]
     assert means == sorted(means, reverse=True)
-    by_scheme = {row["scheme"]: row["mean"] for row in compared["rates"]}
+    by_scheme = {row["name"]: row["mean"] for row in compared["rates"]}
     best = {
         row["scheme"]: row["mean"]
         for row in document["rows"]

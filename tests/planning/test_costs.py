@@ -8,8 +8,8 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt.errors import InvalidInput, UnreadableFile
-from mdsd_opt.planning import Pass, StepCosts, read_costs
-from mdsd_opt.planning.costs import MeasuredCosts
+from mdsd_opt.planning import StepCosts, read_costs
+from mdsd_opt.planning.costs import MeasuredCosts, Pass
 from mdsd_opt.trees import chain
 
 
