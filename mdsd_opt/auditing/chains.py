@@ -379,8 +379,10 @@ def audit_chain(
         return _unread(unread, caller, num_drafts, settings)
     small = standard_laws(1) if own_laws is None else []
     wide = wide_laws(num_drafts + 1, vocab_sizes) if own_laws is None else own_laws
-    tree, drawn = chain_of(num_drafts), WithReplacement
-    on_chains = OnTrees(rule, tree, drawn, settings, promises, ChainRule, asked.num_trials)
+    on_chains = OnTrees(
+        rule, WithReplacement, settings, asked.num_trials,
+        tree=chain_of(num_drafts), promises=promises, kind=ChainRule,
+    )  # fmt: skip
     return on_chains.report(small, wide, rng, tuple(caller.notes))
 
 

@@ -276,7 +276,8 @@ class _Calls:
         promises = both_sides(options.get("promise"), options.get("draft_promise"))
         if isinstance(subject, TreeRule):
             topology = fixed_tree(options.get("tree", subject.tried_on))
-            rule = OnTrees(subject.verify, topology, WithReplacement, settings, promises)
+            verify = subject.verify
+            rule = OnTrees(verify, WithReplacement, settings, tree=topology, promises=promises)
             return cls(subject, options, rule)
         if isinstance(subject, verifiers.Verifier):
             make = _maker_of(options.get("scheme", _schemes_of(subject)[0]))
@@ -287,12 +288,13 @@ class _Calls:
                 return [subject.verify(problem, root.draws, rng).token]
 
             topology = fixed_tree(f"{num_drafts}x1")
-            return cls(subject, options, OnTrees(decided, topology, make, settings))
+            return cls(subject, options, OnTrees(decided, make, settings, tree=topology))
         rng, num_drafts = np.random.default_rng(0), options.get("num_drafts", 2)
         how = options.get("takes", "probabilities"), options.get("library")
         caller = Caller(subject, *how, rng, bool(options.get("batch", False)))
-        chain = chain_rule("verify", caller, num_drafts, rng), chain_of(num_drafts)
-        rule = OnTrees(*chain, WithReplacement, settings, promises, ChainRule)
+        of_chains = chain_rule("verify", caller, num_drafts, rng)
+        chain: Any = {"tree": chain_of(num_drafts), "kind": ChainRule}
+        rule = OnTrees(of_chains, WithReplacement, settings, promises=promises, **chain)
         return cls(subject, options, rule, caller)
 
     def __iter__(self) -> Iterator[tuple[Any, Callable[[], Any]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from mdsd_opt.auditing.audit_report import AuditReport
 from mdsd_opt.auditing.causes import behaviour, broken_side
 from mdsd_opt.auditing.laws import SmallLaws, WideLaws, standard_laws, telling_laws, wide_laws
 from mdsd_opt.auditing.pace import TIMED, Pace
@@ -20,7 +22,6 @@ from mdsd_opt.auditing.replay import Case, Replay
 from mdsd_opt.auditing.subject import (
     AlwaysFails,
     Subject,
-    TreeVerify,
     as_verifier,
     check_arguments,
 )
@@ -42,6 +43,7 @@ from mdsd_opt.evidence import (
     Options,
     Promise,
     Promises,
+    Report,
     both_sides,
     budgeted,
     options_of,
@@ -155,12 +157,16 @@ def audit_portfolio(
         small = standard_laws(max(topology.num_drafts.values()))
         wide = wide_laws(topology.depth + 1)
         promises = both_sides(promise)
-        on_trees = OnTrees(verify, topology, make, settings, promises, asked=asked.num_trials)
-        return on_trees.report(small, wide, rng)
+        of_tree: Any = {"tree": topology, "promises": promises}
+        return OnTrees(verify, make, settings, asked.num_trials, **of_tree).report(small, wide, rng)
     if promise is not None:
         raise InvalidInput("promise goes with tree: a verifier of single tokens is given laws")
-    name = scheme if isinstance(scheme, str) else ""
-    return _on_single_tokens(verify, make, name, settings, rng)
+    if as_verifier(verify) is None and callable(verify) and not _draws_itself(verify):
+        check_arguments(verify, "target, draft, drafts, rng")
+    name = scheme.replace("_", " ") if isinstance(scheme, str) else ""
+    small = [one for one in standard_laws(num_drafts) if one.vocab_size >= num_drafts]
+    wide = [one for one in wide_laws(1) if one.vocab_size >= num_drafts]
+    return OnTokens(verify, make, settings, drafts_from=name).report(small, wide, rng)
 
 
 def fixed_tree(tree: str | Topology) -> Topology:
@@ -173,148 +179,75 @@ def fixed_tree(tree: str | Topology) -> Topology:
     return topology
 
 
-def _on_single_tokens(
-    verify: Any, make: SchemeMaker, scheme: str, options: Options, rng: np.random.Generator
-) -> PortfolioReport:
-    num_drafts, small = options.num_drafts, standard_laws(options.num_drafts)
-    every: list[SmallLaws | WideLaws] = [*small, *wide_laws(1)]
-    laws = [one for one in every if one.vocab_size >= num_drafts]
-    share = options.false_alarm / len(every)
-    each = replace(options, false_alarm=share, seconds=math.inf, progress=False)  # see `rest`
-    is_function = not hasattr(verify, "conditional_law") and not _draws_itself(verify)
-    is_function &= as_verifier(verify) is None and callable(verify)
-    drives = is_plain = options.method == "auto" and is_function
-    pace = Pace(options.deadline(), options.progress)
-    if is_function:
-        check_arguments(verify, "target, draft, drafts, rng")
-        verify = pace.counting(verify)
-
-    def judge(one: SmallLaws | WideLaws, make: SchemeMaker, trials: int, rest: float) -> Any:
-        method = "driven" if is_plain else options.method
-        is_wide = one.vocab_size > small[0].vocab_size
-        if method == "driven" and (is_wide or (is_plain and not drives)):
-            method = "sampling"
-        seconds = math.inf if _draws_itself(verify) else rest
-        probes = pace.affordable(0.02, each.edge_probes, 0)
-        own = replace(each, num_trials=trials, method=method, seconds=seconds, edge_probes=probes)
-        return OneProblem(verify, problem_of(one, make), rng, own).report()
-
-    def problem_of(one: SmallLaws | WideLaws, make: SchemeMaker) -> TransportProblem:
-        return TransportProblem(one.target(()), make(one.draft(()), num_drafts))
-
-    tried: list[Tried] = []
-
-    def try_all() -> Replay | None:
-        nonlocal drives
-        if is_function:
-            OneProblem(verify, problem_of(small[0], make), rng, each).time_calls()
-            if pace.is_short(needed):
-                telling = partial(judge, telling_laws(1), make, _LOOK, math.inf)
-                first = _tried(telling_laws(1), num_drafts, telling)
-                if first.verdict_class == LOSSY:
-                    tried.append(first)
-                    return None
-        replay = None
-        if pace.affordable(0.2, _REPLAYED) == _REPLAYED:
-            replay = _repeated_decisions(verify, small, make, options, rng)
-        if replay is not None:
-            replay.run(deadline=shared(pace.deadline, _REPLAY_PARTS))
-            drives &= not replay.differing
-        drives &= pace.affordable(0.5 / len(small), _DRIVEN) == _DRIVEN
-        for n, one in enumerate(laws):
-            if tried and pace.late:
-                break
-            rest = shared(pace.deadline, len(laws) - n) - time.perf_counter()
-            judged = partial(judge, one, make, options.num_trials, max(rest, _LEAST_SECONDS))
-            tried.append(_tried(one, num_drafts, judged))
-        return replay
-
-    needed = _DRIVEN_TOKENS * len(small) + 2 * options.num_trials + _REPLAYED
-    replay = None
-    with pace.stopping():
-        replay = try_all()
-    if pace.stopped and not tried:
-        raise KeyboardInterrupt
-    drafts_from = scheme.replace("_", " ")
-    report = _combined(tried, laws, pace, needed, replay, drafts_from=drafts_from)
-    if report.example is not None:
-        report = replace(report, example=replace(report.example, seed=options.seed))
-    if num_drafts < 2 or not scheme or ":" in scheme or pace.stopped or pace.late or len(tried) < 2:
-        return report
-    others = []
-    for other in SINGLE_MODEL_SCHEMES:
-        rest = pace.deadline - time.perf_counter()
-        if other == scheme or rest <= 0:
-            continue
-        try:
-            beside = judge(small[0], scheme_maker(other), _OTHER_TRIALS, rest)
-            others.append(f"{other.replace('_', ' ')}: {beside.verdict_class}")
-        except ForeignFault:
-            raise
-        except (InvalidInput, UnsupportedScheme):
-            others.append(f"{other.replace('_', ' ')}: refused")
-    told = ", ".join(others) or "not tried, as the time was up"
-    note = f"on drafts that are drawn in other ways: {told}"
-    return replace(report, notes=(*report.notes, note))
-
-
-def _repeated_decisions(
-    verify: Any,
-    small: Sequence[SmallLaws],
-    make: SchemeMaker,
-    options: Options,
-    rng: np.random.Generator,
-) -> Replay | None:
-    """Decisions to repeat; None for the package's own verifiers and those that draw drafts."""
-    if as_verifier(verify) is not None or _draws_itself(verify):
-        return None
-    calls, cases = [0], list[Case]()
-
-    def case(subject: Subject, drafts: Any) -> Case:
-        def answer(rng: np.random.Generator) -> Any:
-            calls[0] += 1
-            return subject.token(drafts, rng)
-
-        return answer
-
-    for laws in small[:2]:
-        drafts = make(laws.draft(()), options.num_drafts)
-        subject = Subject(verify, TransportProblem(laws.target(()), drafts), False)
-        cases += [case(subject, row) for row in drafts.sample(rng, _REPEATED // 2)]
-    return Replay(cases, lambda: calls[0], int(rng.integers(2**31)))
-
-
-def _draws_itself(verify: Any) -> bool:
-    return hasattr(as_verifier(verify) or verify, "simulate")
+Laws = SmallLaws | WideLaws
 
 
 @dataclass(slots=True, eq=False)
-class OnTrees:
-    """Audit of a rule for trees of drafts on laws of every kind.
+class OnLaws(ABC):
+    """Audit of one function on laws of every kind: where faults show, then where nothing is hidden.
 
-    Wide laws come first, with few calls, which show what is cut by rank or by size; then it is
-    looked for answers that depend on earlier calls; small laws are driven, and so exact; the other
-    calls go to the wide laws.
+    A slow function is first looked at where faults show at once. Wide laws come first, with few
+    calls; then it is looked for answers that depend on earlier calls; small laws are driven, and so
+    exact; the other calls go to the wide laws. What is called, and how, the classes below say.
     """
 
-    verify: TreeVerify
-    tree: Topology
+    verify: Any
     make: SchemeMaker
     options: Options
-    promises: Promises = (None, None)
-    kind: type[AuditedRule] = AuditedRule
     asked: int | None = None  # calls on each law, where their number was given
+    drafts_from: str = ""  # scheme in words
+    num_wide: int = 0
     rng: np.random.Generator = field(init=False, repr=False)
-    _counting: TreeVerify = field(init=False, repr=False)
+    counting: Any = field(init=False, repr=False)
     pace: Pace = field(default_factory=Pace)
-    driven: int = 0
-    undriven: int = 0
-    beside: int | None = None  # calls on each small law once a suspected fault was examined
+    needed: int = 0  # calls, about
     tried: list[Tried] = field(default_factory=list)
-    begun: dict[int, TreeSample | InvalidInput] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._counting = self.pace.counting(self.verify)
+        self.counting = self.pace.counting(self.verify)
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """Most tokens that a call gives."""
+
+    @abstractmethod
+    def drafts_on(self, laws: Laws) -> int:
+        """Number of drafts of a call."""
+
+    @abstractmethod
+    def calls_on(self, small: Sequence[SmallLaws], wide: Sequence[WideLaws]) -> int:
+        """Number of all calls, about."""
+
+    @abstractmethod
+    def time_calls(self, laws: Sequence[Laws]) -> None:
+        """Make some calls on each, which tell how long they take."""
+
+    @abstractmethod
+    def look(self, laws: Laws) -> Report:
+        """Report after some dozens of calls."""
+
+    @abstractmethod
+    def begin(self, n: int, laws: WideLaws) -> None:
+        """Make the first calls on the n-th wide laws."""
+
+    @abstractmethod
+    def replayed(self, small: Sequence[SmallLaws], wide: Sequence[WideLaws]) -> Replay | None:
+        """Calls that were repeated; None where that says nothing."""
+
+    @abstractmethod
+    def judge(self, laws: SmallLaws, replay: Replay | None, parts: int) -> Report:
+        """Report on laws, in one of so many parts of the time that is left."""
+
+    @abstractmethod
+    def finish(self, n: int, laws: WideLaws) -> None:
+        """Add what the n-th wide laws show: after more calls, if there is time for them."""
+
+    @abstractmethod
+    def explained(
+        self, report: PortfolioReport, small: Sequence[SmallLaws], wide: Sequence[WideLaws]
+    ) -> PortfolioReport:
+        """The report of all laws, with what else is worth a look."""
 
     def report(
         self,
@@ -324,98 +257,270 @@ class OnTrees:
         notes: tuple[str, ...] = (),
     ) -> PortfolioReport:
         """Report of all laws; together they share the rate of false alarms."""
-        shares = len(small) + len(wide)
-        self.options = replace(self.options, false_alarm=self.options.false_alarm / shares)
-        self.pace = Pace(self.options.deadline(), self.options.progress)
-        self._counting, self.rng = self.pace.counting(self.verify), rng
-        needed = sum(map(self._wide_calls, wide)) + _DRIVEN * len(small) + _REPLAYED
+        share = self.options.false_alarm / (len(small) + len(wide))
+        self.options = replace(self.options, false_alarm=share)
+        self.pace, self.rng = Pace(self.options.deadline(), self.options.progress), rng
+        self.counting = self.pace.counting(self.verify)
+        self.needed, self.num_wide = self.calls_on(small, wide), len(wide)
         replay = None
         with self.pace.stopping():
-            replay = self._on_all(small, wide, needed)
+            replay = self._on_all(small, wide)
         if self.pace.stopped:
-            self._add_begun(wide)
+            for n, one in enumerate(wide):
+                self.finish(n, one)
             if not self.tried:
                 raise KeyboardInterrupt
-        every: list[SmallLaws | WideLaws] = [*small, *wide]
-        report = _combined(self.tried, every, self.pace, needed, replay, notes)
-        if report.verdict_class != LOSSY or self.pace.stopped:
-            return report
-        every.append(telling_laws(self.tree.depth + 1))
-        met = [(one.law, one.vocab_size) for one in self.tried if one.report is not None]
-        judged = [one for one in every if (one.name, one.vocab_size) in met]
-        with self.pace.stopping():
-            report = replace(report, cause=self._cause(judged, report.worst) or report.cause)
-        notes = (*report.notes, *filter(None, [self.pace.stopped]))
-        return replace(report, notes=notes, seconds=time.perf_counter() - self.pace.began)
+        report = self._combined([*small, *wide], replay, notes)
+        if not self.pace.stopped:
+            with self.pace.stopping():
+                report = self.explained(report, small, wide)
+            if self.pace.stopped:
+                report = replace(report, notes=(*report.notes, self.pace.stopped))
+        return replace(report, seconds=time.perf_counter() - self.pace.began)
 
-    def _on_all(
-        self, small: Sequence[SmallLaws], wide: Sequence[WideLaws], needed: int
-    ) -> Replay | None:
-        """Try the rule on all laws, or on those for which there is time."""
+    def _on_all(self, small: Sequence[SmallLaws], wide: Sequence[WideLaws]) -> Replay | None:
+        """Try the function on all laws, or on those for which there is time."""
         total = len(small) + 2 * len(wide) + 1
         with progress_bar("laws", total, self.options.progress) as advance:
-            self._time_calls([*small[:1], *wide[:1]])
-            if self.pace.is_short(needed) and small and wide and self._looks_wrong():
-                return None
+            self.time_calls([*small[:1], *wide[:1]])
+            if self.pace.is_short(self.needed) and small and wide:
+                telling = telling_laws(self.length)
+                first = self.tried_on(telling, partial(self.look, telling))
+                if first.verdict_class == LOSSY:
+                    self.tried.append(first)
+                    return None
             for n, laws in enumerate(wide):
-                try:
-                    sample = TreeSample(self.rule(laws), self.rng)
-                    first = min(_FIRST_CALLS, self.options.num_trials)
-                    sample.sample(self.pace.affordable(0.2, first), self.pace.deadline)
-                    self.begun[n] = sample
-                except (AlwaysFails, NoTokenLeft) as error:
-                    self.begun[n] = error
+                self.begin(n, laws)
                 advance(1)
             replay = None
             if self.pace.affordable(0.2, _REPLAYED) == _REPLAYED:
-                replay = self._replayed([*small[:1], *wide[:1]])
+                replay = self.replayed(small, wide)
             advance(1)
-            for one in small:
+            for n, one in enumerate(small):
                 if self.tried and self.pace.late:
                     break
-                judge = partial(self._on_small, one, replay)
-                self.tried.append(_tried(one, one.fitting(self.tree).num_nodes, judge))
+                parts = len(small) + len(wide) - n
+                self.tried.append(self.tried_on(one, partial(self.judge, one, replay, parts)))
                 advance(1)
-            self._add_begun(wide, advance)
+            for n, laws in enumerate(wide):
+                self.finish(n, laws)
+                advance(1)
         return replay
 
-    def _time_calls(self, laws: Sequence[SmallLaws | WideLaws]) -> None:
-        """Make some calls on each, which tell how long they take."""
+    def replaying(self, cases: Sequence[Case], deadline: float) -> Replay | None:
+        """Repeated calls of some cases; None without any."""
+        if not cases:
+            return None
+        replay = Replay(cases, lambda: self.pace.calls, int(self.rng.integers(2**31)))
+        replay.run(deadline=deadline)
+        return replay
+
+    def tried_on(self, laws: Laws, judge: Callable[[], Any]) -> Tried:
+        """Result of one pair of laws, refusals included."""
+        number = self.drafts_on(laws)
+        drafts = "1 draft" if number == 1 else f"{number} drafts"
+        try:
+            return Tried.of(laws, drafts, judge())
+        except (AlwaysFails, ProblemTooLarge, NoTokenLeft) as error:
+            deliberate = True  # nothing can be judged on these laws
+            if isinstance(error, AlwaysFails):
+                deliberate = error.deliberate and laws.has_zeros
+            return Tried(laws.name, laws.vocab_size, "", None, str(error), deliberate)
+
+    def _combined(
+        self, laws: Sequence[Laws], replay: Replay | None, notes: tuple[str, ...]
+    ) -> PortfolioReport:
+        """Report of the laws that were tried, which names the others and says what they need."""
+        tried, pace = self.tried, self.pace
+        if pace.stopped:
+            notes += (pace.stopped,)
+        elif replay is not None:
+            notes += replay.note_after(pace.deadline)
+        met = {(one.law, one.vocab_size) for one in tried}
+        left = [one.name for one in laws if (one.name, one.vocab_size) not in met]
+        is_lossy = any(one.verdict_class == LOSSY for one in tried)
+        cut = (note for one in tried if one.report is not None for note in one.report.notes)
+        is_cut = pace.late or any(note.startswith(TIME_UP) for note in cut)
+        if is_cut and not (pace.stopped or (is_lossy and left)):
+            small = [one.name for one in laws if isinstance(one, SmallLaws)]
+            driven = sum(one.report is not None and one.report.method == "driven" for one in tried)
+            done = f"{driven} of {len(small)} small laws were driven; " if small else ""
+            notes += (pace.time_up(self.needed, done),)
+        if left:
+            notes += (f"not tried: {', '.join(left)}",)
+        report = PortfolioReport.of(tried, pace.began, notes, self.drafts_from)
+        is_unsure = left or (replay is not None and replay.differing)
+        if report.clean and left:
+            report = replace(report, detectable_bias=1.0)
+        if report.verdict_class == LOSSLESS and is_unsure:
+            return replace(report, verdict_class=NO_DEVIATION, detectable_bias=1.0)
+        return report
+
+
+@dataclass(slots=True, eq=False)
+class OnTokens(OnLaws):
+    """Audit of a verifier of single tokens on laws of every kind."""
+
+    @property
+    def length(self) -> int:
+        return 1
+
+    def calls_on(self, small: Sequence[SmallLaws], wide: Sequence[WideLaws]) -> int:
+        return _DRIVEN_TOKENS * len(small) + 2 * self.options.num_trials + _REPLAYED
+
+    def drafts_on(self, laws: Laws) -> int:
+        return self.options.num_drafts
+
+    @property
+    def _is_function(self) -> bool:
+        """Whether calls are all there is: no law is stated, and drafts are given."""
+        stated = hasattr(self.verify, "conditional_law") or _draws_itself(self.verify)
+        return not stated and as_verifier(self.verify) is None and callable(self.verify)
+
+    def one(
+        self, laws: Laws, trials: int, make: SchemeMaker | None = None, **own: Any
+    ) -> OneProblem:
+        """Audit of one problem."""
+        drafts = (make or self.make)(laws.draft(()), self.options.num_drafts)
+        probes = self.pace.affordable(0.02, self.options.edge_probes, 0)
+        own = {"seconds": math.inf, "progress": False, "edge_probes": probes, **own}
+        options = replace(self.options, num_trials=trials, **own)
+        verify = self.counting if self._is_function else self.verify
+        return OneProblem(verify, TransportProblem(laws.target(()), drafts), self.rng, options)
+
+    def time_calls(self, laws: Sequence[Laws]) -> None:
+        if self._is_function:
+            self.one(laws[0], 1).time_calls()
+
+    def look(self, laws: Laws) -> AuditReport:
+        return self.one(laws, _LOOK, method="sampling").report()
+
+    def begin(self, n: int, laws: WideLaws) -> None:
+        """Nothing: all calls of a law are made at once."""
+
+    def judge(
+        self,
+        laws: Laws,
+        replay: Replay | None,
+        parts: int,
+        trials: int | None = None,
+        make: SchemeMaker | None = None,
+    ) -> AuditReport:
+        method = self.options.method
+        if method == "auto" and self._is_function:
+            drives = self.pace.affordable(0.5 / parts, _DRIVEN) == _DRIVEN
+            drives &= replay is None or not replay.differing
+            method = "driven" if drives and isinstance(laws, SmallLaws) else "sampling"
+        elif method == "driven" and isinstance(laws, WideLaws):
+            method = "sampling"
+        trials = self.options.num_trials if trials is None else trials
+        return self.one(laws, trials, make, method=method, seconds=self._rest(parts)).report()
+
+    def _rest(self, parts: int) -> float:
+        """Seconds for one law of so many."""
+        if _draws_itself(self.verify):
+            return math.inf
+        rest = shared(self.pace.deadline, parts) - time.perf_counter()
+        return max(rest, _LEAST_SECONDS)
+
+    def finish(self, n: int, laws: WideLaws) -> None:
+        if not (self.pace.stopped or self.pace.late):
+            parts = self.num_wide - n
+            self.tried.append(self.tried_on(laws, partial(self.judge, laws, None, parts)))
+
+    def replayed(self, small: Sequence[SmallLaws], wide: Sequence[WideLaws]) -> Replay | None:
+        """Repeated decisions; None of the package's own verifiers and those that draw drafts."""
+        if as_verifier(self.verify) is not None or _draws_itself(self.verify):
+            return None
+        cases = list[Case]()
+        for laws in small[:2]:
+            drafts = self.make(laws.draft(()), self.options.num_drafts)
+            subject = Subject(self.counting, TransportProblem(laws.target(()), drafts), False)
+            rows = drafts.sample(self.rng, _REPEATED // 2)
+            cases += [partial(subject.token, row) for row in rows]
+        return self.replaying(cases, shared(self.pace.deadline, _REPLAY_PARTS))
+
+    def explained(
+        self, report: PortfolioReport, small: Sequence[SmallLaws], wide: Sequence[WideLaws]
+    ) -> PortfolioReport:
+        """The report, and what comes of drafts that are drawn in other ways."""
+        name, others = self.drafts_from.replace(" ", "_"), []
+        if self.options.num_drafts < 2 or not name or self.pace.late or len(self.tried) < 2:
+            return report
+        for other in SINGLE_MODEL_SCHEMES:
+            if other == name or self.pace.late:
+                continue
+            try:
+                make = scheme_maker(other)
+                beside = self.judge(small[0], None, 1, _OTHER_TRIALS, make)
+                others.append(f"{other.replace('_', ' ')}: {beside.verdict_class}")
+            except ForeignFault:
+                raise
+            except (InvalidInput, UnsupportedScheme):
+                others.append(f"{other.replace('_', ' ')}: refused")
+        told = ", ".join(others) or "not tried, as the time was up"
+        note = f"on drafts that are drawn in other ways: {told}"
+        return replace(report, notes=(*report.notes, note))
+
+
+def _draws_itself(verify: Any) -> bool:
+    return hasattr(as_verifier(verify) or verify, "simulate")
+
+
+@dataclass(slots=True, eq=False)
+class OnTrees(OnLaws):
+    """Audit of a rule for trees of drafts on laws of every kind."""
+
+    tree: Topology = field(kw_only=True)
+    promises: Promises = (None, None)
+    kind: type[AuditedRule] = AuditedRule
+    driven: int = 0
+    undriven: int = 0
+    beside: int | None = None  # calls on each small law once a suspected fault was examined
+    begun: dict[int, TreeSample | InvalidInput] = field(default_factory=dict)
+
+    @property
+    def length(self) -> int:
+        return self.tree.depth + 1
+
+    def drafts_on(self, laws: Laws) -> int:
+        return laws.fitting(self.tree).num_nodes
+
+    def calls_on(self, small: Sequence[SmallLaws], wide: Sequence[WideLaws]) -> int:
+        return sum(map(self._wide_calls, wide)) + _DRIVEN * len(small) + _REPLAYED
+
+    def time_calls(self, laws: Sequence[Laws]) -> None:
         with suppress(AlwaysFails, NoTokenLeft):
             for one in laws:
                 TreeSample(self.rule(one), np.random.default_rng(0)).sample(TIMED // len(laws))
 
-    def _looks_wrong(self) -> bool:
-        """Whether some dozens of calls on telling laws show a fault, which is then kept."""
-        laws = telling_laws(self.tree.depth + 1)
+    def look(self, laws: Laws) -> TreeAuditReport:
+        sample = TreeSample(self.rule(laws), np.random.default_rng(1))
+        sample.sample(_LOOK)
+        return sample.report(replace(self.options, edge_probes=0))
+
+    def begin(self, n: int, laws: WideLaws) -> None:
+        try:
+            sample = TreeSample(self.rule(laws), self.rng)
+            first = min(_FIRST_CALLS, self.options.num_trials)
+            sample.sample(self.pace.affordable(0.2, first), self.pace.deadline)
+            self.begun[n] = sample
+        except (AlwaysFails, NoTokenLeft) as error:
+            self.begun[n] = error
+
+    def finish(self, n: int, laws: WideLaws) -> None:
+        if n not in self.begun:
+            return
+        sample, is_lossy = self.begun.pop(n), any(x.verdict_class == LOSSY for x in self.tried)
 
         def judge() -> TreeAuditReport:
-            sample = TreeSample(self.rule(laws), np.random.default_rng(1))
-            sample.sample(_LOOK)
-            return sample.report(replace(self.options, edge_probes=0))
-
-        one = _tried(laws, self.tree.num_nodes, judge)
-        if one.verdict_class == LOSSY:
-            self.tried.append(one)
-        return bool(self.tried)
-
-    def _add_begun(
-        self, wide: Sequence[WideLaws], advance: Callable[[int], None] = lambda n: None
-    ) -> None:
-        """Add what wide laws show: after more calls, if no fault was found, and there is time."""
-        is_lossy = any(one.verdict_class == LOSSY for one in self.tried)
-
-        def finished(sample: TreeSample | InvalidInput, laws: WideLaws) -> TreeAuditReport:
             if isinstance(sample, InvalidInput):
                 raise sample
-            if is_lossy or self.pace.late:
+            if is_lossy or self.pace.late or self.pace.stopped:
                 return sample.report()
             return sample.settled(self.pace.deadline, number=self._wide_calls(laws))
 
-        for n, first in self.begun.items():
-            judge = partial(finished, first, wide[n])
-            self.tried.append(_tried(wide[n], self.tree.num_nodes, judge))
-            advance(1)
+        self.tried.append(self.tried_on(laws, judge))
 
     def _wide_calls(self, laws: WideLaws) -> int:
         if self.asked is not None:
@@ -434,11 +539,11 @@ class OnTrees:
         if not by_place:
             options = replace(options, edge_probes=min(probes, 64), **changes)
         return self.kind(
-            self._counting, laws.target, laws.draft, laws.fitting(self.tree), self.make, options,
+            self.counting, laws.target, laws.draft, laws.fitting(self.tree), self.make, options,
             self.promises, by_place=by_place, applied=applied,
         )  # fmt: skip
 
-    def _on_small(self, one: SmallLaws, replay: Replay | None) -> TreeAuditReport:
+    def judge(self, one: SmallLaws, replay: Replay | None, parts: int) -> TreeAuditReport:
         seconds = max(self.pace.deadline - time.perf_counter(), 0.1) / 2  # to drive, then to sample
         if replay is None or not replay.differing:
             hopeless = self.undriven >= _HOPELESS and not self.driven
@@ -460,7 +565,8 @@ class OnTrees:
         self.beside = min(_BESIDE_SUSPECT, wanted) if is_lossy else wanted
         return report
 
-    def _replayed(self, laws: Sequence[SmallLaws | WideLaws]) -> Replay | None:
+    def replayed(self, small: Sequence[SmallLaws], wide: Sequence[WideLaws]) -> Replay | None:
+        laws: list[Laws] = [*small[:1], *wide[:1]]
         if self.options.num_trials < _FIRST_CALLS:
             return None
         cases: list[Case] = []
@@ -469,11 +575,18 @@ class OnTrees:
                 rule = self.rule(one)
                 for _ in range(_REPEATED // len(laws)):
                     cases.append(partial(rule.outcome, rule.drawn(self.rng)))
-        if not cases:
-            return None
-        replay = Replay(cases, lambda: self.pace.calls, int(self.rng.integers(2**31)))
-        replay.run(deadline=self.pace.deadline)
-        return replay
+        return self.replaying(cases, self.pace.deadline)
+
+    def explained(
+        self, report: PortfolioReport, small: Sequence[SmallLaws], wide: Sequence[WideLaws]
+    ) -> PortfolioReport:
+        """The report, with the cause of a fault where a signature fits."""
+        if report.verdict_class != LOSSY:
+            return report
+        every: list[Laws] = [*small, *wide, telling_laws(self.length)]
+        met = [(one.law, one.vocab_size) for one in self.tried if one.report is not None]
+        judged = [one for one in every if (one.name, one.vocab_size) in met]
+        return replace(report, cause=self._cause(judged, report.worst) or report.cause)
 
     def _cause(self, laws: Sequence[SmallLaws | WideLaws], worst: Tried) -> str:
         """Cause whose signature fits, or the side of which the promise is not kept.
@@ -509,49 +622,3 @@ class OnTrees:
         is_short = math.isinf(end) and math.isfinite(self.pace.deadline)
         calls = _SIGN_CALLS if is_short else math.inf
         return behaviour(self.verify, self.rule(one).drawn, one.vocab_size, self.rng, end, calls)
-
-
-def _combined(
-    tried: Sequence[Tried],
-    laws: Sequence[SmallLaws | WideLaws],
-    pace: Pace,
-    needed: int,
-    replay: Replay | None,
-    notes: tuple[str, ...] = (),
-    drafts_from: str = "",
-) -> PortfolioReport:
-    """Report of the laws that were tried, which names the others and says what they need."""
-    if pace.stopped:
-        notes += (pace.stopped,)
-    elif replay is not None:
-        notes += replay.note_after(pace.deadline)
-    met = {(one.law, one.vocab_size) for one in tried}
-    left = [one.name for one in laws if (one.name, one.vocab_size) not in met]
-    is_lossy = any(one.verdict_class == LOSSY for one in tried)
-    cut = (note for one in tried if one.report is not None for note in one.report.notes)
-    is_cut = pace.late or any(note.startswith(TIME_UP) for note in cut)
-    if is_cut and not (pace.stopped or (is_lossy and left)):
-        small = [one.name for one in laws if isinstance(one, SmallLaws)]
-        driven = sum(one.report is not None and one.report.method == "driven" for one in tried)
-        done = f"{driven} of {len(small)} small laws were driven; " if small else ""
-        notes += (pace.time_up(needed, done),)
-    if left:
-        notes += (f"not tried: {', '.join(left)}",)
-    report = PortfolioReport.of(tried, pace.began, notes, drafts_from)
-    is_unsure = left or (replay is not None and replay.differing)
-    if report.clean and left:
-        report = replace(report, detectable_bias=1.0)
-    if report.verdict_class == LOSSLESS and is_unsure:
-        return replace(report, verdict_class=NO_DEVIATION, detectable_bias=1.0)
-    return report
-
-
-def _tried(laws: SmallLaws | WideLaws, num_drafts: int, judge: Callable[[], Any]) -> Tried:
-    """Result of one pair of laws, refusals included."""
-    try:
-        return Tried.of(laws, "1 draft" if num_drafts == 1 else f"{num_drafts} drafts", judge())
-    except (AlwaysFails, ProblemTooLarge, NoTokenLeft) as error:
-        deliberate = True  # nothing can be judged on these laws
-        if isinstance(error, AlwaysFails):
-            deliberate = error.deliberate and laws.has_zeros
-        return Tried(laws.name, laws.vocab_size, "", None, str(error), deliberate)

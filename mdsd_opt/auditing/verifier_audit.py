@@ -164,7 +164,8 @@ def audit(
         it is not `batched` (and in half of the `seconds`), and samples the rest. Enumeration proves
         or refutes that the stated law is lossless; up to 16,384 trials (all, where "auto" drives)
         then hold the calls against that law, and can see a departure of the reported
-        `detectable_bias`. There is no limit of time unless one is given; 512 probes of edges; 200
+        `detectable_bias`. Where all calls would take minutes, and no limit of time is given, it is
+        20 seconds, in which faults are looked for first. There are 512 probes of edges, and 200
         checks of each draft tuple, with "auto" fewer where there are more than 50 tuples.
     **keywords
         The same by their names, such as ``method="sampling"``.

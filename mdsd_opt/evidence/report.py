@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from itertools import zip_longest
 from typing import Any, ClassVar, NamedTuple
 
-from mdsd_opt.base.frames import Column, Result, Words
+from mdsd_opt.base.frames import Column, Result, Table, Words
 from mdsd_opt.evidence.sentences import FACTS, PARTS, p_text, sentence
 from mdsd_opt.evidence.verdicts import CLEAN, HIDDEN_AT_MOST, LOSSY, Bar
 
@@ -254,6 +254,10 @@ class Judged(Result):
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of everything worth a line in a table."""
         return [line for fact in FACTS[self.kind] for line in fact.lines(self)]
+
+    def tables(self) -> list[Table]:
+        """The same as one table, a line for each."""
+        return [Table.of("facts of the audit", ("fact", "value"), self.rows(), ("fact", "value"))]
 
     def __str__(self) -> str:
         rows = self.rows()

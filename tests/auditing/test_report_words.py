@@ -124,3 +124,10 @@ def test_messages_are_told_letter_for_letter():
     )  # fmt: skip
     assert report.verdict == "NOT LOSSLESS: 1 impossible outcomes, e.g. {token} 7 of {0}."
     assert ("out of vocabulary", "{token} 7 of {0}") in report.rows()
+
+
+def test_rows_are_a_table():
+    report = _server()
+    (table,) = report.tables()
+    assert [tuple(line.values()) for line in table.records()] == report.rows()
+    assert report.verdict in table.markdown()

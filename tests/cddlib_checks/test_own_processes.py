@@ -10,7 +10,6 @@ from math import factorial
 from pathlib import Path
 
 import pytest
-from support.until import until
 
 import mdsd_opt as mo
 from mdsd_opt import cddlib_checks
@@ -129,6 +128,8 @@ def test_interrupt_ends_the_child_too():
     arguments = ["check", "acceptance_one", "--vocab-size", "8", "-k", "8", "--timeout", "300"]
     code = "from mdsd_opt.cli import main; main()"
     process = subprocess.Popen([sys.executable, "-c", code, *arguments], env=_environment())
+    from support.until import until  # not there where a child imports this file
+
     children = until(lambda: _children_at_work(process.pid))
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) == 130

@@ -394,6 +394,8 @@ def test_a_registered_method_is_measured_in_this_process(monkeypatch):
 
 
 def test_what_is_refused_or_too_slow_is_said(folder):
+    slow = "import time\ndef slow(problem):\n    time.sleep(90)\n"
+    (folder / "slow_of_bench.py").write_text(slow)
     found = run(
         ["solvers"], methods=("full_lp", "slow_of_bench:slow"), vocab_sizes=(5000,),
         num_drafts=(3,), families=("random",), instances=1, time_limit=0.5,

@@ -64,6 +64,7 @@ def test_a_claim_that_is_refuted(run):
 
 def test_a_claim_that_stays_undecided(run, monkeypatch):
     def late(job, arguments, **options):
+        options["tick"](1.0)
         raise OutOfBudget("time ran out after 1 s")
 
     monkeypatch.setattr(checking, "run_in_child", late)

@@ -77,7 +77,7 @@ def test_a_table_goes_into_latex_and_markdown(run_cli: Any, logits: Path) -> Non
     mean = f"{found[0]['mean']:.4f}"
     latex = run_cli("rates", logits, *asked_args("--latex")).stdout
     assert latex.startswith("% ")
-    assert r"\begin{tabular}{l" in latex
+    assert r"\begin{tabular}{@{}l" in latex
     assert f"${mean} \\pm" in latex or f"{mean} [" in latex
     assert "±" not in latex
     assert not re.search(r"(?<!\\)[_&](?=\w)", latex.partition("\n")[2].replace(" & ", " "))

@@ -96,6 +96,7 @@ def _npz_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, source: str) 
     name = f"array {member.filename.removesuffix('.npy')!r} of {source}"
     with archive.open(member) as file:
         shape, fortran, dtype = _npy_header(file, name)
+        _require_bytes(name, shape, dtype, member.file_size - file.tell())
         content = file.read()
     _require_bytes(name, shape, dtype, len(content))
     flat = np.frombuffer(content, dtype, count=prod(shape))
