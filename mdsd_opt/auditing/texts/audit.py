@@ -200,6 +200,15 @@ def _driven_tables(length: int, promise: Promise | None) -> Iterator[Tables]:
     return (tables for tables in every if tables.vocab_size**length <= _MAX_DRIVEN)
 
 
+#: A part of an audit, with what it shows.
+Found = tuple[Sample | DrivenText, Findings]
+
+
+def _accuses(found: Sequence[Found]) -> bool:
+    """Whether any part shows a fault."""
+    return any(one.verdict_class in (EDGE, LOSSY) for _, one in found)
+
+
 @dataclass(slots=True, eq=False)
 class _TextAudit:
     """Audit of one function, with the results so far."""
@@ -305,9 +314,9 @@ class _TextAudit:
         replay.run(_REPEATED_CALLS, shared(self.deadline, 4))
         return replay
 
-    def _found(self) -> list[tuple[Sample | DrivenText, Findings]]:
+    def _found(self) -> list[Found]:
         """What each driven law shows, and all samples together, with the oddest of these."""
-        found: list[Any] = [(law, law.findings(self.options)) for law in self.laws]
+        found: list[Found] = [(law, law.findings(self.options)) for law in self.laws]
         if self.samples:
             odd = min(self.samples, key=lambda one: self.options.combined(one.checks))
             findings = Findings(
@@ -323,7 +332,7 @@ class _TextAudit:
 
     @property
     def _is_wrong(self) -> bool:
-        return any(one.verdict_class in (EDGE, LOSSY) for _, one in self._found())
+        return _accuses(self._found())
 
     def _session(self, tables: AnyTables, shown: tuple[bool, bool] = (False, False)) -> Session:
         return Session(self.generate, tables, self.library, self.promises, shown)
@@ -383,7 +392,8 @@ class _TextAudit:
 
     def _summary(self, began: float) -> TextAuditReport:
         """Report, with distances of the law that shows the largest."""
-        is_wrong, every = self._is_wrong, self._found()
+        every = self._found()
+        is_wrong = _accuses(every)
         reports = [one.report(Report, **self._hidden_of(one)) for _, one in every]
         kind = worst_class(one.verdict_class for one in reports)
 
