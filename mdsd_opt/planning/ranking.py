@@ -207,13 +207,16 @@ class Search:
                         self.left_out.append(one.name)
                     advance(len(rows))
             for scheme, some in groupby(shared, key=lambda x: str(x.scheme)):
-                by_setting = {x.sampling: x for x in some if x.sampling is not None}
-                settings, parts = sorted(by_setting, key=temperature_first), []
-                for part in rows.of_settings(settings, self.ks, scheme):
+                alike = sorted(
+                    ((x.sampling, x) for x in some if x.sampling is not None),
+                    key=lambda one: temperature_first(one[0]),
+                )
+                parts = []
+                for part in rows.of_settings([x for x, _ in alike], self.ks, scheme):
                     parts.append(part)
                     advance(part.shape[0] * part.shape[1])
                 rates = np.concatenate(parts, axis=1)
-                self.columns |= {by_setting[x]: y for x, y in zip(settings, rates, strict=True)}
+                self.columns |= {one: x for (_, one), x in zip(alike, rates, strict=True)}
 
     def _rates(self, one: Candidate) -> Floats:
         pairs = one.draft if isinstance(one.draft, tuple) else (one.draft,)

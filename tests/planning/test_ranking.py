@@ -115,6 +115,15 @@ def test_any_ways_are_ranked_by_their_optimum():
 # --- schemes ---
 
 
+def test_ways_that_differ_in_name_alone_are_ranked_both():
+    target, draft = pair(np.random.default_rng(3), num_positions=4)
+    few = mo.Sampling(top_k=5)
+    ways = [Candidate(name, sampling=few) for name in ("a", "b")]
+    ranked = rank_drafts(mo.Logits(target, draft), ways, 2)
+    assert [row.name for row in ranked.rates] == ["a", "b"]
+    assert len({row.acceptance for row in ranked.rates}) == 1
+
+
 def test_every_scheme_has_the_rate_of_its_problem():
     target, draft = pair(np.random.default_rng(0), num_positions=3)
     compared = mo.compare_draft_schemes(target, draft, 4)
