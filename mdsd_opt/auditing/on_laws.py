@@ -161,12 +161,13 @@ def audit_portfolio(
         return OnTrees(verify, make, settings, asked.num_trials, **of_tree).report(small, wide, rng)
     if promise is not None:
         raise InvalidInput("promise goes with tree: a verifier of single tokens is given laws")
-    if as_verifier(verify) is None and callable(verify) and not _draws_itself(verify):
-        check_arguments(verify, "target, draft, drafts, rng")
     name = scheme.replace("_", " ") if isinstance(scheme, str) else ""
+    on_tokens = OnTokens(verify, make, settings, drafts_from=name)
+    if on_tokens.is_function:
+        check_arguments(verify, "target, draft, drafts, rng")
     small = [one for one in standard_laws(num_drafts) if one.vocab_size >= num_drafts]
     wide = [one for one in wide_laws(1) if one.vocab_size >= num_drafts]
-    return OnTokens(verify, make, settings, drafts_from=name).report(small, wide, rng)
+    return on_tokens.report(small, wide, rng)
 
 
 def fixed_tree(tree: str | Topology) -> Topology:
@@ -196,11 +197,11 @@ class OnLaws(ABC):
     options: Options
     asked: int | None = None  # calls on each law, where their number was given
     drafts_from: str = ""  # scheme in words
-    num_wide: int = 0
     rng: np.random.Generator = field(init=False, repr=False)
     counting: Any = field(init=False, repr=False)
     pace: Pace = field(default_factory=Pace)
     needed: int = 0  # calls, about
+    replay: Replay | None = None
     tried: list[Tried] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -236,12 +237,15 @@ class OnLaws(ABC):
         """Calls that were repeated; None where that says nothing."""
 
     @abstractmethod
-    def judge(self, laws: SmallLaws, replay: Replay | None, parts: int) -> Report:
+    def judge(self, laws: SmallLaws, parts: int) -> Report:
         """Report on laws, in one of so many parts of the time that is left."""
 
     @abstractmethod
-    def finish(self, n: int, laws: WideLaws) -> None:
-        """Add what the n-th wide laws show: after more calls, if there is time for them."""
+    def finish(self, n: int, laws: WideLaws, parts: int) -> None:
+        """Add what the n-th wide laws show: after more calls, if there is time for them.
+
+        There is one of so many parts of the time that is left.
+        """
 
     @abstractmethod
     def explained(
@@ -261,16 +265,15 @@ class OnLaws(ABC):
         self.options = replace(self.options, false_alarm=share)
         self.pace, self.rng = Pace(self.options.deadline(), self.options.progress), rng
         self.counting = self.pace.counting(self.verify)
-        self.needed, self.num_wide = self.calls_on(small, wide), len(wide)
-        replay = None
+        self.needed = self.calls_on(small, wide)
         with self.pace.stopping():
-            replay = self._on_all(small, wide)
+            self._on_all(small, wide)
         if self.pace.stopped:
             for n, one in enumerate(wide):
-                self.finish(n, one)
+                self.finish(n, one, 1)
             if not self.tried:
                 raise KeyboardInterrupt
-        report = self._combined([*small, *wide], replay, notes)
+        report = self._combined([*small, *wide], notes)
         if not self.pace.stopped:
             with self.pace.stopping():
                 report = self.explained(report, small, wide)
@@ -278,7 +281,7 @@ class OnLaws(ABC):
                 report = replace(report, notes=(*report.notes, self.pace.stopped))
         return replace(report, seconds=time.perf_counter() - self.pace.began)
 
-    def _on_all(self, small: Sequence[SmallLaws], wide: Sequence[WideLaws]) -> Replay | None:
+    def _on_all(self, small: Sequence[SmallLaws], wide: Sequence[WideLaws]) -> None:
         """Try the function on all laws, or on those for which there is time."""
         total = len(small) + 2 * len(wide) + 1
         with progress_bar("laws", total, self.options.progress) as advance:
@@ -288,24 +291,27 @@ class OnLaws(ABC):
                 first = self.tried_on(telling, partial(self.look, telling))
                 if first.verdict_class == LOSSY:
                     self.tried.append(first)
-                    return None
+                    return
             for n, laws in enumerate(wide):
                 self.begin(n, laws)
                 advance(1)
-            replay = None
             if self.pace.affordable(0.2, _REPLAYED) == _REPLAYED:
-                replay = self.replayed(small, wide)
+                self.replay = self.replayed(small, wide)
             advance(1)
             for n, one in enumerate(small):
                 if self.tried and self.pace.late:
                     break
                 parts = len(small) + len(wide) - n
-                self.tried.append(self.tried_on(one, partial(self.judge, one, replay, parts)))
+                self.tried.append(self.tried_on(one, partial(self.judge, one, parts)))
                 advance(1)
             for n, laws in enumerate(wide):
-                self.finish(n, laws)
+                self.finish(n, laws, len(wide) - n)
                 advance(1)
-        return replay
+
+    @property
+    def remembers(self) -> bool:
+        """Whether answers were met that depend on earlier calls."""
+        return self.replay is not None and bool(self.replay.differing)
 
     def replaying(self, cases: Sequence[Case], deadline: float) -> Replay | None:
         """Repeated calls of some cases; None without any."""
@@ -327,15 +333,13 @@ class OnLaws(ABC):
                 deliberate = error.deliberate and laws.has_zeros
             return Tried(laws.name, laws.vocab_size, "", None, str(error), deliberate)
 
-    def _combined(
-        self, laws: Sequence[Laws], replay: Replay | None, notes: tuple[str, ...]
-    ) -> PortfolioReport:
+    def _combined(self, laws: Sequence[Laws], notes: tuple[str, ...]) -> PortfolioReport:
         """Report of the laws that were tried, which names the others and says what they need."""
         tried, pace = self.tried, self.pace
         if pace.stopped:
             notes += (pace.stopped,)
-        elif replay is not None:
-            notes += replay.note_after(pace.deadline)
+        elif self.replay is not None:
+            notes += self.replay.note_after(pace.deadline)
         met = {(one.law, one.vocab_size) for one in tried}
         left = [one.name for one in laws if (one.name, one.vocab_size) not in met]
         is_lossy = any(one.verdict_class == LOSSY for one in tried)
@@ -349,10 +353,9 @@ class OnLaws(ABC):
         if left:
             notes += (f"not tried: {', '.join(left)}",)
         report = PortfolioReport.of(tried, pace.began, notes, self.drafts_from)
-        is_unsure = left or (replay is not None and replay.differing)
         if report.clean and left:
             report = replace(report, detectable_bias=1.0)
-        if report.verdict_class == LOSSLESS and is_unsure:
+        if report.verdict_class == LOSSLESS and (left or self.remembers):
             return replace(report, verdict_class=NO_DEVIATION, detectable_bias=1.0)
         return report
 
@@ -372,7 +375,7 @@ class OnTokens(OnLaws):
         return self.options.num_drafts
 
     @property
-    def _is_function(self) -> bool:
+    def is_function(self) -> bool:
         """Whether calls are all there is: no law is stated, and drafts are given."""
         stated = hasattr(self.verify, "conditional_law") or _draws_itself(self.verify)
         return not stated and as_verifier(self.verify) is None and callable(self.verify)
@@ -385,11 +388,11 @@ class OnTokens(OnLaws):
         probes = self.pace.affordable(0.02, self.options.edge_probes, 0)
         own = {"seconds": math.inf, "progress": False, "edge_probes": probes, **own}
         options = replace(self.options, num_trials=trials, **own)
-        verify = self.counting if self._is_function else self.verify
+        verify = self.counting if self.is_function else self.verify
         return OneProblem(verify, TransportProblem(laws.target(()), drafts), self.rng, options)
 
     def time_calls(self, laws: Sequence[Laws]) -> None:
-        if self._is_function:
+        if self.is_function:
             self.one(laws[0], 1).time_calls()
 
     def look(self, laws: Laws) -> AuditReport:
@@ -401,15 +404,14 @@ class OnTokens(OnLaws):
     def judge(
         self,
         laws: Laws,
-        replay: Replay | None,
         parts: int,
         trials: int | None = None,
         make: SchemeMaker | None = None,
     ) -> AuditReport:
         method = self.options.method
-        if method == "auto" and self._is_function:
+        if method == "auto" and self.is_function:
             drives = self.pace.affordable(0.5 / parts, _DRIVEN) == _DRIVEN
-            drives &= replay is None or not replay.differing
+            drives &= not self.remembers
             method = "driven" if drives and isinstance(laws, SmallLaws) else "sampling"
         elif method == "driven" and isinstance(laws, WideLaws):
             method = "sampling"
@@ -423,10 +425,9 @@ class OnTokens(OnLaws):
         rest = shared(self.pace.deadline, parts) - time.perf_counter()
         return max(rest, _LEAST_SECONDS)
 
-    def finish(self, n: int, laws: WideLaws) -> None:
+    def finish(self, n: int, laws: WideLaws, parts: int) -> None:
         if not (self.pace.stopped or self.pace.late):
-            parts = self.num_wide - n
-            self.tried.append(self.tried_on(laws, partial(self.judge, laws, None, parts)))
+            self.tried.append(self.tried_on(laws, partial(self.judge, laws, parts)))
 
     def replayed(self, small: Sequence[SmallLaws], wide: Sequence[WideLaws]) -> Replay | None:
         """Repeated decisions; None of the package's own verifiers and those that draw drafts."""
@@ -445,14 +446,15 @@ class OnTokens(OnLaws):
     ) -> PortfolioReport:
         """The report, and what comes of drafts that are drawn in other ways."""
         name, others = self.drafts_from.replace(" ", "_"), []
-        if self.options.num_drafts < 2 or not name or self.pace.late or len(self.tried) < 2:
+        is_known = bool(name) and ":" not in name
+        if self.options.num_drafts < 2 or not is_known or self.pace.late or len(self.tried) < 2:
             return report
         for other in SINGLE_MODEL_SCHEMES:
             if other == name or self.pace.late:
                 continue
             try:
                 make = scheme_maker(other)
-                beside = self.judge(small[0], None, 1, _OTHER_TRIALS, make)
+                beside = self.judge(small[0], 1, _OTHER_TRIALS, make)
                 others.append(f"{other.replace('_', ' ')}: {beside.verdict_class}")
             except ForeignFault:
                 raise
@@ -508,7 +510,7 @@ class OnTrees(OnLaws):
         except (AlwaysFails, NoTokenLeft) as error:
             self.begun[n] = error
 
-    def finish(self, n: int, laws: WideLaws) -> None:
+    def finish(self, n: int, laws: WideLaws, parts: int) -> None:
         if n not in self.begun:
             return
         sample, is_lossy = self.begun.pop(n), any(x.verdict_class == LOSSY for x in self.tried)
@@ -529,7 +531,7 @@ class OnTrees(OnLaws):
 
     def rule(
         self,
-        laws: SmallLaws | WideLaws,
+        laws: Laws,
         applied: tuple[bool, bool] = (False, False),
         **changes: Any,
     ) -> AuditedRule:
@@ -543,9 +545,9 @@ class OnTrees(OnLaws):
             self.promises, by_place=by_place, applied=applied,
         )  # fmt: skip
 
-    def judge(self, one: SmallLaws, replay: Replay | None, parts: int) -> TreeAuditReport:
+    def judge(self, one: SmallLaws, parts: int) -> TreeAuditReport:
         seconds = max(self.pace.deadline - time.perf_counter(), 0.1) / 2  # to drive, then to sample
-        if replay is None or not replay.differing:
+        if (replay := self.replay) is None or not replay.differing:
             hopeless = self.undriven >= _HOPELESS and not self.driven
             hopeless |= self.pace.affordable(0.5, _DRIVEN) < _DRIVEN
             method = "sampling" if hopeless else self.options.method
@@ -588,7 +590,7 @@ class OnTrees(OnLaws):
         judged = [one for one in every if (one.name, one.vocab_size) in met]
         return replace(report, cause=self._cause(judged, report.worst) or report.cause)
 
-    def _cause(self, laws: Sequence[SmallLaws | WideLaws], worst: Tried) -> str:
+    def _cause(self, laws: Sequence[Laws], worst: Tried) -> str:
         """Cause whose signature fits, or the side of which the promise is not kept.
 
         It takes a number of calls, within the limit that was asked for alone, on the laws where the

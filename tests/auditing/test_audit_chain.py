@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -317,6 +318,43 @@ def test_verifiers_of_the_package_on_laws_of_all_kinds() -> None:
         num_trials=1000,
     )
     assert wrong.verdict_class == "lossy"
+
+
+def test_drafts_of_one_s_own_are_tried_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_law_of_drafts.py").write_text("def law(q, earlier):\n    return q\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    few: Any = {"num_drafts": 2, "num_trials": 100, "method": "sampling"}
+    told = "on drafts that are drawn in other ways"
+    own = mo.audit_portfolio("naive_target", scheme="own_law_of_drafts:law", **few)
+    assert not any(note.startswith(told) for note in own.notes)
+    assert any(note.startswith(told) for note in mo.audit_portfolio("naive_target", **few).notes)
+
+
+def test_decisions_that_depend_on_earlier_calls_are_sampled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from mdsd_opt.auditing import on_laws
+
+    methods, calls = [], [0]
+
+    class Spied(on_laws.OneProblem):
+        def __init__(self, verify: Any, problem: Any, rng: Any, options: Any) -> None:
+            methods.append(options.method)
+            super().__init__(verify, problem, rng, options)
+
+    def alternating(target: Any, draft: Any, drafts: Any, rng: np.random.Generator) -> int:
+        calls[0] += 1
+        shares = np.cumsum(target)[:-1]
+        u = rng.random()
+        return int(np.searchsorted(shares, u if calls[0] % 2 else 1.0 - u, "right"))
+
+    monkeypatch.setattr(on_laws, "OneProblem", Spied)
+    report = mo.audit_portfolio(alternating, num_drafts=2, num_trials=100)
+    assert any(note.startswith("answers depend on earlier calls") for note in report.notes)
+    assert any("drawn in other ways" in note for note in report.notes)
+    assert "driven" not in methods
 
 
 def test_trees_on_laws_of_all_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
