@@ -1,8 +1,10 @@
 """What engines write, read in one place: counts of drafts, times, batches, and log-probabilities.
 
-`engines` has one file for each engine or tool, found by its name; each number that a file says
-twice is a check (`checks`). `counts` and `answer` are the two forms that everything is read into,
-`content` opens files, streams, standard input and addresses.
+`reading` opens a file with the one format that knows it; `content` has what a file is before it is
+of an engine: text, records, streams, addresses. `checks` has numbers that know what they are
+called, tables of them, and the laws that they obey. `counts` and `answer` are the two forms that
+everything is read into: counts of drafts, and texts with log-probabilities. `engines` has a file
+for each engine or tool, found by its name, and `few_fields` for those that need little.
 """
 
 import lazy_loader

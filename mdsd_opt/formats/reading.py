@@ -6,16 +6,20 @@ import functools
 import math
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mdsd_opt.base.files import path_of
+from mdsd_opt.base.files.arrays import missing_array, read_npy, read_npz
 from mdsd_opt.base.installed import loaded
 from mdsd_opt.base.registry import files_that_declare
 from mdsd_opt.errors import InvalidInput, MdsdError, UnreadableFile
 from mdsd_opt.formats.answer import Answer
+from mdsd_opt.formats.checks import Told, agree
 from mdsd_opt.formats.content import (
     counted,
     holders,
@@ -25,10 +29,7 @@ from mdsd_opt.formats.content import (
     records_of,
     text_of,
 )
-from mdsd_opt.formats.counts import AcceptedCounts, Measured, Speed, merged
-from mdsd_opt.formats.engines import steps
-from mdsd_opt.formats.format import Format
-from mdsd_opt.formats.told import Told, agree
+from mdsd_opt.formats.counts import AcceptedCounts, Measured, Speed, merged, of_steps
 
 PathLike = str | os.PathLike[str]
 
@@ -36,6 +37,49 @@ _PACKAGE = "mdsd_opt.formats.engines"
 
 #: What broken content makes readers raise; every reader's own errors are `MdsdError`.
 _BROKEN = (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """Reader of one format, of a text or of single JSON records.
+
+    Attributes
+    ----------
+    name : str
+        Program that writes it, and what.
+    looks : str
+        How it looks, for the error on files that nothing reads; "" for what is refused.
+    marker : re.Pattern, optional
+        Pattern that the text of every such file has.
+    of_text : callable, optional
+        Function of a text and its name that gives the counts of each part; None where nothing was
+        drafted.
+    of_record : callable, optional
+        The same of a JSON record; it gives nothing where the record is of another format.
+    answers : callable, optional
+        Function of a JSON record, its name and the number of tokens that were asked for, if known,
+        that gives the texts with their log-probabilities; none where there are none.
+    takes_depth : bool
+        Whether `of_text` takes a given depth, without which it may have to refuse a file.
+    beside : bool
+        Whether records of other formats may hold this one too; then both must agree.
+    speeds : callable, optional
+        Function of a text and its name that gives tokens and seconds of a run, which may have no
+        drafts; none where the text is of another format.
+    forced : re.Pattern, optional
+        Pattern of a setting by which an engine accepts drafts whatever they are, for a benchmark.
+    """
+
+    name: str
+    looks: str
+    marker: re.Pattern[str] | None = None
+    of_text: Callable[..., Iterable[AcceptedCounts | None]] | None = None
+    of_record: Callable[[Any, str], Iterable[AcceptedCounts | None]] | None = None
+    answers: Callable[[Any, str, int | None], Iterable[Answer]] | None = None
+    takes_depth: bool = False
+    beside: bool = False
+    speeds: Callable[[str, str], Iterable[Speed]] | None = None
+    forced: re.Pattern[str] | None = None
 
 
 @functools.cache
@@ -80,7 +124,7 @@ def _texts(
         str(path_of(each)) if not isinstance(each, str) else each for each in several
     ):
         name = name_of(x)
-        yield name, None if Path(name).suffix in steps.ARRAYS else text_of(x, seconds)
+        yield name, None if Path(name).suffix in _ARRAYS else text_of(x, seconds)
 
 
 def _counts_of_texts(texts: list[tuple[str, str | None]], depth: int | None) -> AcceptedCounts:
@@ -173,18 +217,6 @@ def _speeds(text: str, name: str) -> list[Speed]:
     return speeds[_only(speeds, name)] if speeds else []
 
 
-def read_steps(path: PathLike) -> dict[str, Any] | None:
-    """Arrays of single steps, by the names of `mdsd_opt.accepted_rates`; None if it has none."""
-    name = str(path)
-    if Path(name).suffix in steps.ARRAYS:
-        return steps.read_arrays(name)
-    text = text_of(path)
-    records = records_of(text, name) if is_json(text) else []
-    if not any(steps.is_step(record) for _, record in records):
-        return None
-    return steps.in_arrays(records)
-
-
 def _joined_metrics(named: list[tuple[str, str | None]]) -> list[tuple[str, str | None]]:
     """Name and text of each file; scrapes of one server in several files are one text."""
     metrics = next(x.marker for x in formats() if x.name == "metrics")
@@ -195,7 +227,7 @@ def _joined_metrics(named: list[tuple[str, str | None]]) -> list[tuple[str, str 
 
 def _counts(name: str, text: str | None, depth: int | None) -> AcceptedCounts:
     if text is None:
-        return steps.counts_of_arrays(steps.read_arrays(name), name, depth)
+        return _of_arrays(_read_arrays(name), name, depth)
     try:
         return _of_content(text, name, depth)
     except InvalidInput as error:
@@ -213,8 +245,8 @@ def _of_content(text: str, name: str, depth: int | None) -> AcceptedCounts:
         if not is_stream(text):
             raise _unknown(name)
     records = records_of(text, name)
-    if any(steps.is_step(record) for _, record in records):
-        return steps.counts_of_arrays(steps.in_arrays(records), name, depth)
+    if any(_is_step(record) for _, record in records):
+        return _of_arrays(_in_arrays(records), name, depth)
     return _of_records(records, name)
 
 
@@ -301,8 +333,81 @@ class UnknownFormat(UnreadableFile):
 
 
 def _unknown(name: str) -> UnknownFormat:
-    known = _known([*(x for x in formats() if x.of_text or x.of_record), *steps.FORMATS])
-    return UnknownFormat(f"{name} has no counts of accepted drafts in a known form. Known: {known}")
+    known = _known(x for x in formats() if x.of_text or x.of_record)
+    steps = "steps: JSON lines with 'accepted' and 'depth'"
+    return UnknownFormat(
+        f"{name} has no counts of accepted drafts in a known form. Known: {known}; {steps}"
+    )
+
+
+# --- steps ---
+
+#: Fields of a single step in a form of our own, for engines that write none: `accepted` drafts,
+#: `depth` places one after another, `num_drafts` that compete for each, and the `sequence`.
+_FIELDS = ("accepted", "num_drafts", "depth", "sequence")
+
+#: Suffixes of files of arrays.
+_ARRAYS = (".npz", ".npy")
+
+
+def _read_arrays(path: str) -> dict[str, Any]:
+    """Arrays of a file, by the names of `mdsd_opt.accepted_rates`."""
+    if Path(path).suffix == ".npy":
+        return {"accepted": read_npy(path)}
+    arrays = read_npz(path)
+    if "accepted" not in arrays:
+        raise missing_array(path, "accepted", arrays)
+    return {name: arrays[name] for name in _FIELDS if name in arrays}
+
+
+def _is_step(record: Any) -> bool:
+    """Whether a record is a step."""
+    return isinstance(record, dict) and (
+        "accepted" in record or bool(record and record.keys() <= {*_FIELDS})
+    )
+
+
+def _in_arrays(steps: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Steps as arrays; all must have the same fields."""
+    for where, step in steps:
+        if not _is_step(step) or "accepted" not in step:
+            raise UnreadableFile(f"{where} has no 'accepted': the accepted tokens of one step")
+        wrong = [x for x in _FIELDS if x in step and type(step[x]) is not int]
+        if wrong or step.keys() & {*_FIELDS} != steps[0][1].keys() & {*_FIELDS}:
+            raise UnreadableFile(
+                f"{where}: give integers, and the same of {', '.join(_FIELDS)} in every line"
+            )
+    names = [name for name in _FIELDS if name in steps[0][1]]
+    return {name: np.array([step[name] for _, step in steps]) for name in names}
+
+
+def _of_arrays(arrays: dict[str, Any], source: str, depth: int | None) -> AcceptedCounts:
+    """Counts of steps of chains, in groups by their sequence."""
+    accepted = np.asarray(arrays["accepted"]).ravel()
+    lengths = arrays.get("depth", depth)
+    if lengths is None:
+        raise InvalidInput(
+            f"{source} does not say how many drafts a step has: give depth, or 'depth' of each step"
+        )
+    competing = int(np.max(arrays.get("num_drafts", 1)))
+    if competing > 1:
+        raise InvalidInput(
+            f"{source}: {competing} drafts compete for one token, which counts of chains do not "
+            "tell: advise from logits"
+        )
+    return of_steps(accepted, lengths, arrays.get("sequence"), f"{source} (steps)")
+
+
+def read_steps(path: PathLike) -> dict[str, Any] | None:
+    """Arrays of single steps, by the names of `mdsd_opt.accepted_rates`; None if it has none."""
+    name = str(path)
+    if Path(name).suffix in _ARRAYS:
+        return _read_arrays(name)
+    text = text_of(path)
+    records = records_of(text, name) if is_json(text) else []
+    if not any(_is_step(record) for _, record in records):
+        return None
+    return _in_arrays(records)
 
 
 # --- log-probabilities ---

@@ -184,7 +184,7 @@ def test_a_rate_of_two_readings_is_settled_by_a_length() -> None:
     path = SAMPLES / "sglang-log-03.log"
     for depth in (2, 3):
         assert read_counts(path, depth).depth == depth
-    with pytest.raises(UnreadableFile, match=r"accept rate is 0\.5, but accept len by"):
+    with pytest.raises(UnreadableFile, match=r"accept rate 0\.50, which \w+ = 5 does not"):
         read_counts(path, 5)
 
 

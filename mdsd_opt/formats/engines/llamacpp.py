@@ -21,11 +21,10 @@ import numpy as np
 
 from mdsd_opt.errors import UnreadableFile
 from mdsd_opt.formats.answer import Answer, answer_of
-from mdsd_opt.formats.checks import counts_of
+from mdsd_opt.formats.checks import Field, Told, agree, at_most, counts_of, told_in, told_of
 from mdsd_opt.formats.content import count, holders, lines_of
 from mdsd_opt.formats.counts import AcceptedCounts, Measured, Speed, passes_of
-from mdsd_opt.formats.format import Format
-from mdsd_opt.formats.told import Field, Told, agree, at_most, told_in, told_of
+from mdsd_opt.formats.reading import Format
 
 _MARKER = re.compile(r"draft acceptance(?: rate)? = |statistics .*#gen drafts|\bn_drafted\s*=")
 _ACCEPTANCE = re.compile(r"draft acceptance(?: rate)? =")
@@ -189,10 +188,7 @@ def _anew(where: str, numbers: dict[str, Told], before: dict[str, Told]) -> bool
 
 
 def _of_sums(where: str, numbers: dict[str, Told]) -> AcceptedCounts | None:
-    steps, shares, ms = numbers["steps"], numbers.get("shares"), numbers.pop("ms", None)
-    hits = numbers.pop("hits", None)
-    if shares is not None and shares.value and hits is not None and steps.value:
-        agree(where, shares.at(0), hits / steps)
+    steps, shares, ms = numbers["steps"], numbers.get("shares"), numbers.get("ms")
     return counts_of(
         where, **numbers, depth=_depth(shares, numbers["drafted"], steps), unit="runs",
         measured=Measured(drafting=passes_of(None, steps.value, ms and ms.value)),
@@ -205,8 +201,6 @@ def _of_example(text: str, source: str) -> AcceptedCounts | None:
     numbers = told_in(text, _END, source, "the end of llama-speculative", needed)
     tokens, accepted, seconds = numbers["tokens"], numbers["accepted"], numbers.get("seconds")
     at_most(source, accepted, tokens)
-    if decoded := numbers.pop("decoded", None):
-        agree(source, tokens, decoded)
     if not numbers.get("depth", tokens).value:
         del numbers["depth"]
     passes = tokens - accepted

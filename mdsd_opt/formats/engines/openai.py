@@ -10,11 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from mdsd_opt.formats.answer import Answer, answer_of, entries_of, named
-from mdsd_opt.formats.checks import counts_of
+from mdsd_opt.formats.checks import Told, agree, counts_of
 from mdsd_opt.formats.content import counted, holders
 from mdsd_opt.formats.counts import AcceptedCounts
-from mdsd_opt.formats.format import Format
-from mdsd_opt.formats.told import Told, agree
+from mdsd_opt.formats.reading import Format
 
 _NAMES = ("accepted_prediction_tokens", "rejected_prediction_tokens")
 
@@ -26,7 +25,7 @@ def of_record(record: Any, where: str) -> list[AcceptedCounts | None]:
         usages = [x for x in holders(record, *names, null=True) if x.keys() >= {*names}]
         pairs = [[Told(name, counted(x, name, where) or 0.0) for name in names] for x in usages]
         if pairs:
-            return [counts_of(where, accepted, accepted + rejected) for accepted, rejected in pairs]
+            return [counts_of(where, accepted=x, drafted=x + rejected) for x, rejected in pairs]
     return []
 
 

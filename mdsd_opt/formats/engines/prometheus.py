@@ -12,12 +12,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from mdsd_opt.errors import UnreadableFile
-from mdsd_opt.formats.checks import counts_of
+from mdsd_opt.formats.checks import Told, agree, counts_of
 from mdsd_opt.formats.content import BEFORE, count, lines_of
 from mdsd_opt.formats.counts import AcceptedCounts, Measured, Passes, Speed, passes_of
 from mdsd_opt.formats.engines.sglang import mean_of
-from mdsd_opt.formats.format import Format
-from mdsd_opt.formats.told import Told, agree
+from mdsd_opt.formats.reading import Format
 
 _NUMBER = r"[+-]?(?:\d[\d.eE+-]*|\.\d+|[Ii]nf|[Nn]a[Nn])"
 _SAMPLE = re.compile(rf"^([A-Za-z_:][\w:]*)(\{{.*\}})? ({_NUMBER})(?: -?\d+)?\s*$")
@@ -97,33 +96,24 @@ def _engine(name: tuple[str, str]) -> str:
 
 def _added(scrape: _Scrape, before: _Scrape, source: str) -> _Scrape:
     """What each counter added since the scrape before; all of it where its server began anew."""
-    engines: dict[str, dict[str, list[tuple[str, str]]]] = {}
+    engines: dict[str, dict[tuple[str, str], tuple[float, float]]] = {}
     for name, value in scrape.items():
         if name in before and _COUNTER.search(name[0]):
-            rise = "grew" if value > before[name] else "stayed"
-            how = "fell" if value < before[name] else rise
-            if name[0].endswith("_created"):
-                how = "created again" if value != before[name] else "created"
-            engines.setdefault(_engine(name), {}).setdefault(how, []).append(name)
-
-    def told(name: tuple[str, str], how: str) -> str:
-        place = _POSITION.search(name[1])
-        called = f"{name[0]}{{position={place[1]}}}" if place else name[0]
-        return f"{called} {how} from {before[name]:g} to {scrape[name]:g}"
-
-    for of in engines.values():
-        if "fell" in of and "created again" not in of and of.keys() & {"grew", "created"}:
-            why = "and _created says that it was not started again"
-            if "grew" in of:
-                why = (
-                    f"while {told(of['grew'][0], 'grew')}, and a server that is started again "
-                    "counts all of them anew"
-                )
+            engines.setdefault(_engine(name), {})[name] = before[name], value
+    anew = set()
+    for engine, pairs in engines.items():
+        created = [old == new for x, (old, new) in pairs.items() if x[0].endswith("_created")]
+        counts = {x: pair for x, pair in pairs.items() if not x[0].endswith("_created")}
+        fell = [_told(x, "fell", *pair) for x, pair in counts.items() if pair[1] < pair[0]]
+        grew = [_told(x, "grew", *pair) for x, pair in counts.items() if pair[1] > pair[0]]
+        if fell and all(created) and (grew or created):
+            why = grew[0] if grew else "_created says that it was not started again"
             raise UnreadableFile(
-                f"{source} contradicts itself: {told(of['fell'][0], 'fell')}, {why}. Give scrapes "
-                "of one server"
+                f"{source} contradicts itself: {fell[0]}, while {why}: a server that is started "
+                "again counts all of them anew. Give scrapes of one server"
             )
-    anew = {engine for engine, of in engines.items() if of.keys() & {"fell", "created again"}}
+        if fell or not all(created):
+            anew.add(engine)
     return {
         name: value
         if value < before.get(name, 0.0) or _engine(name) in anew
@@ -131,6 +121,12 @@ def _added(scrape: _Scrape, before: _Scrape, source: str) -> _Scrape:
         for name, value in scrape.items()
         if not name[0].endswith("_created")
     }
+
+
+def _told(name: tuple[str, str], how: str, old: float, new: float) -> str:
+    place = _POSITION.search(name[1])
+    called = f"{name[0]}{{position={place[1]}}}" if place else name[0]
+    return f"{called} {how} from {old:g} to {new:g}"
 
 
 def _sums_of(scrape: _Scrape, names: Mapping[str, str], source: str) -> dict[str, Told]:
@@ -275,8 +271,9 @@ def _of_sglang(added: _Scrape, scrape: _Scrape, prefix: str, source: str) -> Acc
         if "requests" in numbers:
             accepted = accepted - numbers["requests"]
         return counts_of(
-            source, accepted, None, numbers["steps"], depth, unit="scrapes", assumed=True,
-            measured=measured, notes=("spec_verify_calls is taken for the steps of all requests",),
+            source, accepted=accepted, steps=numbers["steps"], depth=depth, unit="scrapes",
+            assumed=True, measured=measured,
+            notes=("spec_verify_calls is taken for the steps of all requests",),
         )  # fmt: skip
     for length in lengths:  # ranks without their numbers of steps have no mean over both
         agree(source, lengths[0], length)
@@ -297,7 +294,9 @@ def _of_tgi(added: _Scrape, scrape: _Scrape, prefix: str, source: str) -> Accept
     numbers = _all_of(added, names, source)
     steps = numbers["passes"] - numbers["requests"]
     none = not numbers["accepted"].value or steps.value <= 0
-    return None if none else counts_of(source, numbers["accepted"], steps=steps, unit="runs")
+    return (
+        None if none else counts_of(source, accepted=numbers["accepted"], steps=steps, unit="runs")
+    )
 
 
 _READERS: dict[str, Callable[[_Scrape, _Scrape, str, str], AcceptedCounts | None]] = {

@@ -21,12 +21,22 @@ import numpy as np
 from mdsd_opt.base.files import parse_json
 from mdsd_opt.errors import UnreadableFile
 from mdsd_opt.formats.answer import Answer, answer_of
-from mdsd_opt.formats.checks import counts_by_names, counts_of
+from mdsd_opt.formats.checks import (
+    Contradiction,
+    Field,
+    Told,
+    agree,
+    at_most,
+    counts_by_names,
+    counts_of,
+    hold,
+    told_in,
+    told_of,
+)
 from mdsd_opt.formats.content import count, cut, holders, lines_of
-from mdsd_opt.formats.counts import AcceptedCounts, Measured, Speed, passes_of
+from mdsd_opt.formats.counts import DEEPEST, AcceptedCounts, Measured, Speed, passes_of
 from mdsd_opt.formats.engines import vllm
-from mdsd_opt.formats.format import Format
-from mdsd_opt.formats.told import Contradiction, Field, Told, agree, at_most, told_in, told_of
+from mdsd_opt.formats.reading import Format
 
 _MARKER = re.compile(r"^(?=.*Decode batch).*accept len: ", re.MULTILINE)
 #: A request's line of --log-requests, whose answer is written as Python writes it.
@@ -68,7 +78,7 @@ def of_log(text: str, source: str, depth_given: int | None = None) -> list[Accep
     if is_adaptive:
         depth = None
     elif rows:
-        depth = _depth_by_rates(rows, depth, source)
+        depth = _depth_by_rates(rows, depth)
     passes = settings.get("decode_log_interval")
     note = (
         f"a line of SGLang's log is taken for {passes or _PASSES:g} passes (--decode-log-interval) "
@@ -98,9 +108,9 @@ def _of_line(
         length = min(length, 1.0 + depth.value)
     ms = 1000.0 * running * length / speed * passes if speed else None
     return counts_of(
-        where, Told("accept len", (length - 1.0) * steps.value), depth and depth * steps, steps,
-        depth, unit="lines of the log", measured=Measured(passes=passes_of(running, passes, ms)),
-        **known,
+        where, accepted=Told("accept len", (length - 1.0) * steps.value),
+        drafted=depth and depth * steps, steps=steps, depth=depth, unit="lines of the log",
+        measured=Measured(passes=passes_of(running, passes, ms)), **known,
     )  # fmt: skip
 
 
@@ -135,50 +145,39 @@ def _depth(settings: Mapping[str, float], where: str) -> Told | None:
     return depths[-1] if depths and depths[-1].value >= 1 else None
 
 
-def _depth_by_rates(
-    rows: list[tuple[str, dict[str, Told]]], depth: Told | None, source: str
-) -> Told | None:
+def _depth_by_rates(rows: list[tuple[str, dict[str, Told]]], depth: Told | None) -> Told | None:
     """K that the mean lengths and the rates leave, in one of the two forms of the rate."""
     rows = [(where, row) for where, row in rows if "rate" in row]
     if not rows:
         return depth
     newer, older = (
-        [
-            k for k in range(1, 257)
-            if all(
-                abs(row["length"].value - 1.0 + more - row["rate"].value * (k + more))
-                <= row["rate"].off * (1.0 + k + more)
-                for _, row in rows
-            )
-        ]
-        for more in (0.0, 1.0)
-    )  # fmt: skip
-    either = {*newer, *older}
-    where, row = rows[0]
-    length, share = f"accept len {row['length'].value:.2f}", f"{row['rate'].value:.2f}"
-    if depth is not None:
-        if int(depth.value) not in either:
-            for where, row in rows:
-                accepted = row["length"] - 1.0
-                ways = (accepted / depth, (accepted + 1.0) / (depth + 1.0))
-                near = min(ways, key=lambda x: abs(x.value - row["rate"].value))
-                agree(where, row["rate"], Told(f"accept len by {depth.name}", near.value, near.off))
-            raise Contradiction(source, depth, Told("accept len / accept rate", 0.0))
+        set.intersection(*(_depths_of(row, more) for _, row in rows)) for more in (0, 1)
+    )
+    either = newer | older
+    if depth is not None and int(depth.value) in either:
         return depth
-    if not either:
+    where, row = rows[0]
+    told = f"accept len {row['length'].value:.2f} and accept rate {row['rate'].value:.2f}"
+    if depth is not None or not either:
+        of = f"{depth.name} = {depth.value:g} does not give" if depth else "no K gives"
         raise UnreadableFile(
-            f"{where} contradicts itself: {length} and accept rate {share}, which no whole number "
-            "of drafts gives in all lines. Give the log of one run, as the engine wrote it"
+            f"{where} contradicts itself: {told}, which {of} in all lines. Give the log of one "
+            "run, as the engine wrote it"
         )
-    if len(either) == 1:
-        return Told("accept len / accept rate", float(*either))
-    if newer and older:
+    if len(either) > 1 and newer and older:
         raise UnreadableFile(
-            f"{where} can be read in two ways: by {length} and accept rate {share} a step has "
-            f"{newer[0]} drafts, or {older[0]} if the rate is that of SGLang before April 2026. "
-            "Give depth, or the log from its start"
+            f"{where} can be read in two ways: by {told} a step has {min(newer)} drafts, or "
+            f"{min(older)} if the rate is that of SGLang before April 2026. Give depth, or the log "
+            "from its start"
         )
-    return None
+    return Told("accept len / accept rate", float(*either)) if len(either) == 1 else None
+
+
+def _depths_of(row: dict[str, Told], more: int) -> set[int]:
+    """Every K by which a / K, or (a + 1) / (K + 1) with one more, is the rate that is shown."""
+    accepted, rate = row["length"].value - 1.0 + more, row["rate"]
+    return {k for k in range(1, DEEPEST + 1)
+            if abs(accepted - rate.value * (k + more)) <= rate.off * (1.0 + k + more)}  # fmt: skip
 
 
 # --- answers ---
@@ -199,12 +198,7 @@ def of_record(record: Any, where: str) -> Iterator[AcceptedCounts | None]:
     """Counts of each answer, or each choice of one."""
     entries = holders(record, "spec_verify_ct")
     choices = holders(record.get("choices"), "spec_verify_ct") if isinstance(record, dict) else []
-    if choices and len(choices) < len(entries):  # the answer's own stand beside those of choices
-        whole = [x for x in entries if not any(x is y for y in choices)]
-        for name in ("spec_verify_ct", *_ANSWER["accepted"], *_ANSWER["drafted"]):
-            one, other = (sum(x.get(name) or 0.0 for x in side) for side in (whole, choices))
-            agree(where, Told(name, one), Told(f"{name} of choices", other))
-        entries = choices
+    entries = choices or entries  # the answer's own stand beside those of choices
     usage = [x for x in holders(record, "completion_tokens") if "spec_verify_ct" not in x]
     if len(entries) == len(usage) == 1:
         entries = [{"completion_tokens": usage[0]["completion_tokens"], **entries[0]}]
@@ -307,11 +301,11 @@ def of_benchmark(record: Any, where: str) -> Iterator[AcceptedCounts | None]:
     """The same of a line of its JSON; null where the server drafts nothing."""
     if isinstance(record, dict) and record.keys() >= {*_BENCH.values()}:
         numbers = told_of(record, _BENCH, where)
-        vllm.check_speed(numbers, where)
         yield _of_run(numbers, where) if "length" in numbers else None
 
 
 def _of_run(numbers: dict[str, Told], where: str) -> AcceptedCounts:
+    hold(where, numbers)
     tokens, seconds = (numbers[x].value if x in numbers else None for x in ("tokens", "seconds"))
     return mean_of(where, numbers["length"], None, Measured(tokens, seconds))
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from mdsd_opt.errors import UnreadableFile
-from mdsd_opt.formats.checks import counts_by_names, counts_of
+from mdsd_opt.formats.checks import Told, counts_by_names, counts_of, told_of
 from mdsd_opt.formats.content import holders
 from mdsd_opt.formats.counts import AcceptedCounts, Measured, passes_of
-from mdsd_opt.formats.format import Format
-from mdsd_opt.formats.told import Told, agree, told_of
+from mdsd_opt.formats.reading import Format
 
 _STATS = ("specDecodingStats", "specDecStats", "spec_dec_stats", "specdec_stats")
 
@@ -35,8 +35,8 @@ _DRAFTS = {
     "drafted": ("numDraftTokens", "num_draft_tokens"),
     "steps": ("numRequestsWithDraftTokens", "num_requests_with_draft_tokens"),
     "length": ("acceptanceLength", "acceptance_length"),
-    "ms": _ITERATION["ms"],
-    "share": ("draftOverhead", "draft_overhead"),
+    "draft_ms": _ITERATION["ms"],
+    "overhead": ("draftOverhead", "draft_overhead"),
 }
 _REQUEST = {
     "accepted": ("total_accepted_draft_tokens", "totalAcceptedDraftTokens"),
@@ -65,23 +65,22 @@ def _of_iteration(
     numbers = told_of(stats, _DRAFTS, where, ("drafted", "accepted", "steps"))
     if not numbers["steps"].value:
         return None
+    if "overhead" in numbers:
+        numbers["overhead"] = replace(numbers["overhead"], off=0.0051)
     batch = entry.get("inflightBatchingStats") or entry.get("inflight_batching_stats") or {}
-    running, prefills = (told_of(batch, _BATCH, where).get(x) for x in ("running", "prefills"))
-    running = running or iteration.get("active")
-    ms, draft_ms, share = iteration.get("ms"), numbers.pop("ms", None), numbers.pop("share", None)
+    told = iteration | told_of(batch, _BATCH, where)
+    running, ms, draft_ms = (
+        x and x.value
+        for x in (told.get("running", told.get("active")), told.get("ms"), numbers.get("draft_ms"))
+    )
     measured = Measured()
-    if ms is not None and ms.value:
-        if draft_ms is not None and share is not None:
-            agree(where, Told(share.name, share.value, 0.0051), draft_ms / ms)
-        if prefills is None or not prefills.value:
-            measured = Measured(
-                passes=passes_of(running and running.value, 1.0, ms.value),
-                drafting=passes_of(None, 1.0, draft_ms and draft_ms.value),
-            )
+    if ms and ("prefills" not in told or not told["prefills"].value):
+        measured = Measured(passes=passes_of(running, 1.0, ms),
+                            drafting=passes_of(None, 1.0, draft_ms))  # fmt: skip
     depth = numbers["drafted"] / numbers["steps"]
     return counts_of(
-        where, **numbers, depth=None if depth.value % 1 else depth, unit="iterations",
-        measured=measured,
+        where, **numbers, depth=None if depth.value % 1 else depth, ms=told.get("ms"),
+        unit="iterations", measured=measured,
     )  # fmt: skip
 
 

@@ -20,11 +20,19 @@ import numpy as np
 
 from mdsd_opt.errors import UnreadableFile
 from mdsd_opt.formats.answer import Answer, answer_of
-from mdsd_opt.formats.checks import counts_by_names, counts_of
+from mdsd_opt.formats.checks import (
+    Field,
+    Told,
+    at_most,
+    counts_by_names,
+    counts_of,
+    hold,
+    told_in,
+    told_of,
+)
 from mdsd_opt.formats.content import counted, cut, holders, lines_of
 from mdsd_opt.formats.counts import AcceptedCounts, Measured, Speed, passes_of
-from mdsd_opt.formats.format import Format
-from mdsd_opt.formats.told import Field, Told, agree, at_most, told_in, told_of
+from mdsd_opt.formats.reading import Format
 
 _RUNNING = re.compile(r"Running: (\d+) reqs|\(running/waiting\): (\d+)")
 _ENGINE = re.compile(r"Engine (\d+):")
@@ -36,8 +44,8 @@ _LINE = {
     "length": Field("Mean acceptance length", r"(\d+\.\d\d)\b"),
     "percent": Field("Draft acceptance rate", r"(\d+(?:\.\d+)?)%"),
     "shares": Field("Per-position acceptance rate", r"(\d\.\d{3}(?:, \d\.\d{3})*)(?=$|\s|,)"),
-    "accepted speed": Field("Accepted throughput", _SPEED),
-    "drafted speed": Field("Drafted throughput", _SPEED),
+    "accepted_speed": Field("Accepted throughput", _SPEED),
+    "drafted_speed": Field("Drafted throughput", _SPEED),
 }
 
 
@@ -66,15 +74,13 @@ def _of_line(
 ) -> AcceptedCounts | None:
     needed = ("accepted", "drafted", "length", "shares")
     numbers = told_in(content, _LINE, where, "SpecDecoding metrics", needed)
-    speeds = [(numbers[x], numbers.pop(f"{x} speed", None)) for x in ("accepted", "drafted")]
+    speeds = [(numbers[x], numbers.get(f"{x}_speed")) for x in ("accepted", "drafted")]
     times = [number / speed for number, speed in speeds if speed is not None and speed.value]
-    if times:
-        agree(where, times[0], times[-1])
-    seconds = min(times, key=lambda x: x.off) if times else None
-    depth = numbers["shares"].number
-    if settings is not None:
-        at_most(where, depth, settings)
-    counts = counts_of(where, **numbers, depth=depth, seconds=seconds, unit="lines of the log")
+    seconds = min(times, key=lambda x: x.off, default=None)
+    counts = counts_of(
+        where, **numbers, depth=numbers["shares"].number, limit=settings, seconds=seconds,
+        unit="lines of the log",
+    )  # fmt: skip
     if counts is None:
         return None
     steps, ms = counts.sum("steps"), seconds and 1000.0 * seconds.value
@@ -132,7 +138,8 @@ def _of_request(request: dict[str, Any], where: str, tokens: float | None) -> Ac
     counts = counts_by_names(request, where, REQUEST, needed=("drafted",))
     if counts is None or counts.reached is None or counts.steps is None:
         return counts
-    _by_step(request, where)
+    told = told_of(request, REQUEST | _EACH, where)
+    hold(where, told)
     if tokens is None:
         return counts
     # a stop cuts off accepted drafts of the last step; the rest came in steps without a draft
@@ -142,18 +149,8 @@ def _of_request(request: dict[str, Any], where: str, tokens: float | None) -> Ac
     return replace(counts, undrafted=np.array([max(tokens - brought, 0.0)]))
 
 
-def _by_step(request: dict[str, Any], where: str) -> None:
-    """Hold the arrays of `detailed` metrics against the sums."""
-    names = {f"steps' {x}": f"per_step_{x}" for x in ("accepted", "drafted")}
-    each, sums = (told_of(request, x, where) for x in (names, REQUEST))
-    for name, steps in each.items():
-        agree(where, sums[name.removeprefix("steps' ")], steps.total)
-    accepts = each.get("steps' accepted", Told("", []))
-    for j, _ in enumerate(sums["histogram"].value if accepts.value else ()):
-        same = Told(f"steps of {j} in per_step_accepted", float(accepts.value.count(j)))
-        agree(where, sums["histogram"].at(j), same)
-    for n in range(len(accepts.value) if len(each) == 2 else 0):
-        at_most(where, accepts.at(n), each["steps' drafted"].at(n))
+#: Arrays of `detailed` metrics, with an entry a step.
+_EACH = {"each_accepted": "per_step_accepted", "each_drafted": "per_step_drafted"}
 
 
 # --- benchmarks ---
@@ -196,21 +193,12 @@ _PLACE = re.compile(r"^(?:  )?Position (\d+):\s+([\d.]+)\s*$", re.MULTILINE)
 _HEAD = re.compile(r"^(?==+ Serving Benchmark Result =+\s*$)", re.MULTILINE)
 
 
-def check_speed(numbers: dict[str, Told], where: str) -> None:
-    """Hold the throughput of a run, which is taken out, against its tokens and seconds."""
-    speed = numbers.pop("speed", None)
-    if speed is not None and numbers.keys() >= {"tokens", "seconds"} and numbers["seconds"].value:
-        agree(where, speed, numbers["tokens"] / numbers["seconds"])
-
-
 def blocks(
     text: str, source: str, fields: Mapping[str, Field], of: str
 ) -> Iterator[tuple[str, dict[str, Told]]]:
     """Blocks of a benchmark's text, each of one run, with the numbers of each."""
     for block in _HEAD.split(text)[1:] or [text]:
-        numbers = told_in(block, {**_RUN, **fields}, source, of, fields)
-        check_speed(numbers, source)
-        yield block, numbers
+        yield block, told_in(block, {**_RUN, **fields}, source, of, fields)
 
 
 def of_bench_text(text: str, source: str) -> Iterator[AcceptedCounts | None]:
@@ -234,7 +222,7 @@ def speeds_of_bench(text: str, source: str) -> Iterator[Speed]:
     """Tokens and seconds of each run of a benchmark, of SGLang, too."""
     for block in _HEAD.split(text)[1:]:
         numbers = told_in(block, _RUN, source, "the result of a benchmark", ["tokens", "seconds"])
-        check_speed(numbers, source)
+        hold(source, numbers)
         tokens, seconds = numbers["tokens"].value, numbers["seconds"].value
         if (together := _TOGETHER.search(block)) and tokens and seconds:
             yield Speed(float(together[1]), tokens, seconds)
