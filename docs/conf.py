@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import mdsd_opt
-from measured_tables import with_tables
+from page_tables import with_tables
 
 project = "mdsd-opt"
 author = "mdsd-opt developers"
@@ -113,8 +113,8 @@ def require_no_network(app: Any, error: Exception | None) -> None:
                 raise ExtensionError(f"{path} loads from elsewhere: {found}")
 
 
-def insert_measured_tables(app: Any, page: str, source: list) -> None:
-    """Tables of what was measured are made from its records."""
+def insert_tables(app: Any, page: str, source: list) -> None:
+    """Tables are made of records, and of what is declared."""
     source[0] = with_tables(source[0])
 
 
@@ -143,7 +143,7 @@ def keep_single_letters(
 def setup(app: Any) -> None:
     app.connect("source-read", describe_program)
     app.connect("build-finished", require_no_network)
-    app.connect("source-read", insert_measured_tables)
+    app.connect("source-read", insert_tables)
     app.connect("source-read", cite_in_page)
     app.connect("autodoc-process-docstring", cite_in_docstring)
     app.connect("autodoc-process-docstring", keep_single_letters, priority=400)

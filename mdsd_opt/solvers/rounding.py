@@ -88,7 +88,8 @@ def rounded_subset(
         complete[filled] = np.maximum.reduceat(rank[law.tokens], law.offsets[filled]) + 1
     contained = np.cumsum(weighted_count(complete, law.mass, order.size + 1))
     # A level set ends where the price changes.
-    ends = np.concatenate([[True], np.diff(price[order]) != 0, [True]])
+    ranked = price[order]  # may be infinite
+    ends = np.concatenate([[True], ranked[1:] != ranked[:-1], [True]])
     values = np.where(ends, 1.0 + inside - contained, np.inf)
     length = int(np.argmin(values))
     subset = np.zeros(order.size, dtype=np.bool_)

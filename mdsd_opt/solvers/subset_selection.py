@@ -83,7 +83,7 @@ def _found(difference: float, subset: Flags, num_tokens: int, message: str) -> F
 
 METHOD = Method(
     name="subset_selection",
-    purpose="exact optimum and subset at any vocabulary size",
+    purpose="exact optimum and subset at any vocabulary size [Hu25]",
     cost="O(V) with and without replacement, else O(V log V)",
     needs="a scheme with a prefix order: with or without replacement, greedy, top-K",
     exact=True,

@@ -189,7 +189,7 @@ def _solved(
 
 METHOD = Method(
     name="truncated_lp",
-    purpose="the truncated LP of Khisti et al., a lower bound with a bound on its loss",
+    purpose="the truncated LP of [Khisti25]: a lower bound, for K = 2 with a bound on its loss",
     cost="O(V log V) and an LP in s^2/2 variables, K - 1 times",
     needs="two independent drafts or more",
     exact=False,

@@ -236,29 +236,32 @@ def test_every_measured_file_tells_its_version_or_why_it_is_older() -> None:
 
 
 @pytest.fixture
-def measured_tables(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module that makes tables of pages from what was measured."""
+def page_tables(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module that makes tables of pages."""
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    return importlib.import_module("measured_tables")
+    return importlib.import_module("page_tables")
 
 
-def test_tables_are_made_from_what_was_measured(measured_tables: ModuleType) -> None:
-    asked = 0
+def test_tables_are_made_from_what_was_measured_or_declared(page_tables: ModuleType) -> None:
+    asked = set()
     for page in (ROOT / "docs").rglob("*.md"):
         text = page.read_text()
-        blocks = re.findall(r"^```\{measured\}", text, re.MULTILINE)
+        blocks = re.findall(r"^```\{(measured|declared)\}", text, re.MULTILINE)
         if blocks:
-            asked += len(blocks)
-            made = measured_tables.with_tables(text)
-            assert "{measured}" not in made
+            asked |= {*blocks}
+            made = page_tables.with_tables(text)
+            assert not re.search(r"^```\{(measured|declared)\}", made, re.MULTILINE)
             assert made.count("\n|") >= text.count("\n|") + 4 * len(blocks)
-    assert asked
+    assert asked == {"measured", "declared"}
 
 
-def test_a_table_that_was_not_measured_is_noticed(measured_tables: ModuleType) -> None:
-    for name, title in (("tree_rules", "no such table"), ("no_such_records", "")):
+def test_a_table_of_nothing_is_noticed(page_tables: ModuleType) -> None:
+    blocks = (
+        "measured} tree_rules\nno such table", "measured} no_such_records", "declared} no_such_kind"
+    )  # fmt: skip
+    for block in blocks:
         with pytest.raises((KeyError, MdsdError), match=r"no.such"):
-            measured_tables.with_tables(f"```{{measured}} {name}\n{title}\n```\n")
+            page_tables.with_tables(f"```{{{block}\n```\n")
 
 
 #: Columns of a block of code that a page shows beside its button, 1,280 pixels wide.

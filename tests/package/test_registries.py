@@ -14,13 +14,13 @@ from mdsd_opt.solvers import NAMED_RULES
 
 ROOT = Path(__file__).parents[2]
 
-#: Where solvers and verifiers stand in tables.
-PAGE, SOLVERS = Path("docs/solvers-and-verifiers.md"), Path("docs/solvers.md")
+#: Where verifiers stand in a table.
+PAGE = Path("docs/solvers-and-verifiers.md")
 
 
-def rows_of_page(heading: str, page: Path = PAGE) -> set[str]:
+def rows_of_page(heading: str) -> set[str]:
     """Names in the first column of the table under a heading."""
-    text = (ROOT / page).read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    text = (ROOT / PAGE).read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
     first = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
     return {name for cell in first for name in re.findall(r"`(\w+)`", cell)}
 
@@ -55,11 +55,14 @@ def test_every_solver_is_known_and_tested() -> None:
     assert not missing, f"put an Entry of {missing} into TABLE in tests/support/solver_table.py"
 
 
-def test_every_solver_has_a_line_on_the_page_and_the_reference() -> None:
-    missing = sorted(set(mo.methods()) ^ rows_of_page("Solvers", SOLVERS))
-    assert not missing, f"keep {missing} in step with the table 'Solvers' in {SOLVERS}"
+def test_every_solver_says_what_it_is_for_and_has_a_line_in_the_reference() -> None:
+    """The table of the page is made of what METHOD says."""
+    assert "```{declared} solvers\n" in (ROOT / "docs" / "solvers.md").read_text()
     reference = (ROOT / "docs" / "api" / "problems.md").read_text()
-    for name in mo.methods():
+    for name, method in mo.methods().items():
+        where = f"in METHOD of mdsd_opt/solvers/{name}.py"
+        for field in ("purpose", "cost", "needs"):
+            assert getattr(method, field), f"give `{field}` {where}"
         entry = f"mdsd_opt.solvers.{name}.solve"
         assert entry in reference, f"add {entry} to docs/api/problems.md"
 
@@ -99,7 +102,7 @@ def test_every_claim_is_stated_in_a_way_that_can_be_listed() -> None:
 
 
 def test_the_published_rules_are_those_that_exist() -> None:
-    """The table, the names that exist and the page agree."""
+    """The table of the package and the names that exist agree."""
     where = "in mdsd_opt/trees/rules/published.csv"
     rules = decoding.published_rules()
     known = {
@@ -112,11 +115,5 @@ def test_the_published_rules_are_those_that_exist() -> None:
     assert not missing, f"add {missing} {where}"
     for rule in rules:
         assert rule.here or rule.note, f"say why {rule.name!r} is not here {where}"
-    shown = [
-        f"| {rule.name} | {rule.year} | {rule.source} | {rule.lossless_for} "
-        f"| {f'`{rule.here}`' if rule.here else 'no'} | {rule.note} |"
-        for rule in rules
-    ]
-    table = (ROOT / "docs" / "published-rules.md").read_text().partition("\n## ")[0]
-    rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
-    assert rows == shown, "the table of docs/published-rules.md is not:\n" + "\n".join(shown)
+    page = (ROOT / "docs" / "published-rules.md").read_text()
+    assert "```{declared} published_rules\n" in page  # made of the table

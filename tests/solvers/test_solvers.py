@@ -23,7 +23,8 @@ from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, Unsuppor
 from mdsd_opt.solvers import exact_optimum
 
 ALL = pytest.mark.parametrize("entry", TABLE.values(), ids=TABLE.keys())
-QUICK = {name: TABLE[name] for name in FAST}
+#: Those that find the optimum, whose laws hold of what they find.
+QUICK = {name: TABLE[name] for name in FAST if TABLE[name].is_exact}
 EACH = pytest.mark.parametrize("entry", QUICK.values(), ids=QUICK.keys())
 
 SINGLE_MODEL = [*mo.drafts.SINGLE_MODEL_SCHEMES.values()]
@@ -124,6 +125,8 @@ def test_exact_certificates(name: str, data: st.DataObject) -> None:
     optimum = oracles.optimum_over_subsets(case.target, case.law)
     assert certificate.valid, certificate.violations
     assert certificate.lower <= optimum <= certificate.upper
+    if not entry.is_exact:
+        return
     assert certificate.upper == optimum or solution.subset is None
     only_a_subset = solution.plan is None and solution.selection is None
     if only_a_subset and has_prefix_order(problem):
@@ -181,7 +184,7 @@ def test_solving_twice_gives_the_same(entry: Entry) -> None:
 class TestLawsOfTheOptimum:
     """Relations between problems that hold without knowing any answer.
 
-    Of the quick entries: a slow one hands the same programme to another library.
+    Of the quick entries that are exact: a slow one hands the same programme to another library.
     """
 
     SEEDS = of_each(seed=range(3))

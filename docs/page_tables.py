@@ -1,9 +1,13 @@
-"""Tables of the pages made from the records in `benchmarks/measured`, whenever the site is built.
+"""Tables of the pages that are made whenever the site is built, of records and of what is declared.
 
-A page asks for them by a block, with the titles of some tables, or with none for all of them:
+A page asks for those of `benchmarks/measured` by a block, with the titles of some tables, or with
+none for all of them, and by another for those of what the package knows by name:
 
     ```{measured} tree_rules
     With replacement, all drafts and temperatures
+    ```
+
+    ```{declared} solvers
     ```
 """
 
@@ -16,6 +20,8 @@ import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
+import mdsd_opt as mo
+from mdsd_opt.base.frames import markdown_table
 from mdsd_opt.bench import load_report
 from mdsd_opt.cli.verbs.bench import bench_view
 from mdsd_opt.cli.view import as_text
@@ -32,7 +38,9 @@ SCRIPTS = {
     "gpu_calls": "gpu_calls",
 }
 
-BLOCK = re.compile(r"^```\{measured\} (\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^```\{(measured|declared)\} (\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 
 
 def everything(name: str) -> str:
@@ -63,6 +71,40 @@ def tables(name: str, titles: list[str]) -> str:
     return "\n".join(f"**{title}**\n\n{parts[title].strip()}\n" for title in titles)
 
 
+def solvers() -> str:
+    rows = [
+        (f"`{x.name}`", x.purpose, x.cost, x.needs) for x in mo.methods().values()
+    ]
+    return markdown_table(("method", "what for", "cost", "takes"), rows)
+
+
+def published_rules() -> str:
+    rows = [
+        (
+            x.name,
+            x.year,
+            x.source,
+            x.lossless_for,
+            f"`{x.here}`" if x.here else "no",
+            x.note,
+        )
+        for x in mo.decoding.published_rules()
+    ]
+    return markdown_table(
+        ("rule", "year", "paper", "lossless for", "here", ""), rows
+    )
+
+
+DECLARED = {"solvers": solvers, "published_rules": published_rules}
+
+
 def with_tables(page: str) -> str:
     """A page with the tables in the place of the blocks that ask for them."""
-    return BLOCK.sub(lambda block: tables(block[1], block[2].splitlines()), page)
+
+    def made(block: re.Match[str]) -> str:
+        kind, name, titles = block.groups()
+        if kind == "declared":
+            return DECLARED[name]()
+        return tables(name, titles.splitlines())
+
+    return BLOCK.sub(made, page)
