@@ -18,6 +18,7 @@ from typing import Any
 
 import lazy_loader
 
+from mdsd_opt._gone import telling
 from mdsd_opt._version import __version__
 
 _named, _, _names = lazy_loader.attach_stub(__name__, __file__)
@@ -27,24 +28,14 @@ _MODULES = (
     *("plots", "solvers", "trees", "verifiers"),
 )
 
-#: Names that left in this release; the next one does not know them.
-_GONE = {
-    **dict.fromkeys(
-        ("audit_streams", "StreamReport", "StreamRequest"), "paste examples/shared_streams.py"
-    ),
-    **dict.fromkeys(
-        ("text_stability", "TextStability"), "take the bounds of docs/corpora.md on your logits"
-    ),
-    "tree_audit": "import mdsd_opt.auditing.trees",
-}
-
 __all__ = ["__version__", *(name for name in _names if name not in _MODULES)]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _GONE:
-        raise AttributeError(f"{name} left the package: {_GONE[name]} instead")
+def _module_or_name(name: str) -> Any:
     return importlib.import_module(f"mdsd_opt.{name}") if name in _MODULES else _named(name)
+
+
+__getattr__ = telling(__name__, _module_or_name)
 
 
 def __dir__() -> list[str]:

@@ -2,10 +2,13 @@
 
 import lazy_loader
 
+from mdsd_opt._gone import telling
+
 __all__ = [
     "FAMILIES", "LEFT_OUT", "SETS", "SUITE", "BenchReport", "Change", "Mean", "Outcome", "Record",
     "Scaling", "changes", "load_report", "load_warning", "means", "performance_profile", "run",
     "scaling",
 ]  # fmt: skip
 
-__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)
+_named, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__ = telling(__name__, _named)

@@ -2,9 +2,12 @@
 
 import lazy_loader
 
+from mdsd_opt._gone import telling
+
 __all__ = [
     "EXECUTORS", "Corpus", "CorpusSummary", "RatesConfig", "corpus_rates", "open_corpus",
     "score_shard",
 ]  # fmt: skip
 
-__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)
+_named, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__ = telling(__name__, _named)

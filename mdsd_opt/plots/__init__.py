@@ -6,6 +6,9 @@ and whatever else a paper asks for can be changed. They need matplotlib (``mdsd-
 
 import lazy_loader
 
+from mdsd_opt._gone import telling
+
 __all__ = ["advice", "bench", "draft_filters", "plan", "rates"]
 
-__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)
+_named, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__ = telling(__name__, _named)

@@ -7,8 +7,6 @@ import pytest
 import shared_streams
 from scipy import stats
 
-import mdsd_opt as mo
-
 
 @pytest.mark.parametrize("name", shared_streams.FOUND)
 def test_shared_keys_are_found(name: str) -> None:
@@ -45,10 +43,3 @@ def test_the_example_tells_what_it_found(capsys: pytest.CaptureFixture[str]) -> 
     told = capsys.readouterr().out
     assert told.count("0 pairs found, and yet") == 3
     assert told.startswith("right keys: 0 pairs")
-
-
-@pytest.mark.parametrize("name", ["audit_streams", "StreamReport", "StreamRequest"])
-def test_names_that_left_say_what_to_use(name: str) -> None:
-    assert name not in dir(mo)
-    with pytest.raises(AttributeError, match=r"left the package.*examples/shared_streams.py"):
-        getattr(mo, name)

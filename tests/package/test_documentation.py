@@ -11,6 +11,7 @@ from types import ModuleType
 
 import pytest
 from support import commands
+from support.api_names import api_names, found
 from support.pages import PAGES, run_docs, run_page
 
 import mdsd_opt
@@ -103,23 +104,6 @@ ROOMS = (
     ".trees",
     ".formats",
 )
-
-
-def api_names() -> list[str]:
-    """Full names in the API reference, each as often as it stands there."""
-    text = "".join(page.read_text() for page in sorted((ROOT / "docs" / "api").glob("*.md")))
-    names = re.findall(r"^\.\. auto(?:class|function):: (\S+)$", text, re.MULTILINE)
-    for module in re.findall(r"^\.\. automodule:: (\S+)$", text, re.MULTILINE):
-        found = importlib.import_module(module)
-        names += [f"{module}.{name}" for name, x in vars(found).items()
-                  if getattr(x, "__module__", None) == module]  # fmt: skip
-    return names
-
-
-def found(name: str) -> object:
-    """What a dotted name stands for."""
-    module, _, attribute = name.rpartition(".")
-    return getattr(importlib.import_module(module), attribute)
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -215,8 +199,8 @@ def test_the_table_of_decisions_has_the_medians_that_were_measured() -> None:
     }
     routes = ("optimal", "optimal, collapsed", "rrs", "packed sort route", "argsort route")
     assert len(rows) == 12
-    for logits, drafts, k, *found in rows:
-        assert found == [medians[route, f"{logits} logits, {drafts}", k] for route in routes]
+    for logits, drafts, k, *shown in rows:
+        assert shown == [medians[route, f"{logits} logits, {drafts}", k] for route in routes]
 
 
 def test_every_measured_file_tells_its_version_or_why_it_is_older() -> None:

@@ -37,7 +37,7 @@ ROOMS = (
 )
 
 #: Imported by any room.
-LOOSE = {"errors", "_version", "data"}
+LOOSE = {"errors", "_gone", "_version", "data"}
 
 
 @cache

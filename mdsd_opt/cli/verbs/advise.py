@@ -111,11 +111,11 @@ def advise(
     loading: Given = given("decoding:load_model", "dtype=precision device"),
     accepted: Annotated[
         list[str] | None,
-        "What an engine counted: a log, metrics, saved answers or streams of vLLM, SGLang, "
-        "llama.cpp, TensorRT-LLM, TGI, Ollama, LMDeploy, AIPerf, told apart by content, gzipped or "
-        "not; - for standard input, or the address of /metrics, which is read twice; further files "
-        "behind it. Or numbers: 1093/1717 accepted of drafted, 720,500,340/1000 by position of "
-        "steps, .72,.5,.34 the same as shares, 2.56 tokens a step.",
+        "What an engine counted: a log, metrics, saved answers or streams, as of vLLM or "
+        "llama.cpp, told apart by content (of another file an error lists all that are known), "
+        "gzipped or not; - for standard input, or the address of /metrics, which is read twice; "
+        "further files behind it. Or numbers: 1093/1717 accepted of drafted, 720,500,340/1000 by "
+        "position of steps, .72,.5,.34 the same as shares, 2.56 tokens a step.",
     ] = None,
     watch: Annotated[
         float | None, "With an address of /metrics: seconds between its two readings; else 10."
