@@ -391,9 +391,9 @@ def _sums(rows: Any, library: str, kind: str) -> Any:
 
 
 def weighted_count(index: NDArray[Any], weights: Floats, size: int) -> Floats:
-    """Sum of the weights at each index, shape (size,)."""
-    total: Floats = np.bincount(index, weights=weights, minlength=size)  # type: ignore[assignment]  # with weights, bincount gives floats
-    return total
+    """Sum of the weights at each index, float64 of shape (size,)."""
+    total = np.bincount(index, weights=weights, minlength=size)
+    return total.astype(np.float64, copy=False)  # of no weights bincount gives integers
 
 
 def spread(rows: NDArray[Any], token_ids: Integers | slice, vocab_size: int) -> NDArray[Any]:

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.verifier_table import counts_for
 
 import mdsd_opt as mo
 from mdsd_opt import verifiers
@@ -20,10 +21,6 @@ from mdsd_opt.verifiers.rrs import without_replacement_rates
 SCHEMES = ("with_replacement", "without_replacement", "greedy", "top_k")
 PAIRS = [(scheme, verifier) for scheme in SCHEMES for verifier in batch_verifiers(scheme)]
 COUNTS = (1, 2, 3, 5)
-
-
-def counts_for(verifier: str, counts: tuple[int, ...] = COUNTS) -> tuple[int, ...]:
-    return (2,) if verifier == "spechub" else counts
 
 
 def logits(seed: int, *shape: int) -> NDArray[np.float64]:
@@ -89,7 +86,7 @@ def test_every_scheme_has_its_verifiers() -> None:
 @pytest.mark.parametrize("size", [1, 2, 7, 14])
 def test_each_verifier_row_by_row(scheme: str, verifier: str, size: int) -> None:
     target, draft = rows(size)
-    counts = counts_for(verifier)
+    counts = counts_for(verifiers.get(verifier), *COUNTS)
     rates = mo.acceptance_rates(target, draft, counts, scheme, verifier)
     assert rates.shape == (len(target), len(counts))
     for row in range(len(target)):
@@ -105,7 +102,7 @@ def test_each_verifier_row_by_row(scheme: str, verifier: str, size: int) -> None
 def test_large_rows(scheme: str, verifier: str) -> None:
     target = np.stack([logits(0, 20_000), logits(1, 20_000)])
     draft = target + logits(2, 2, 20_000) / 4
-    counts = counts_for(verifier, (1, 2, 4))
+    counts = counts_for(verifiers.get(verifier), 1, 2, 4)
     rates = mo.acceptance_rates(target, draft, counts, scheme, verifier)
     for j, k in enumerate(counts):
         if (verifier, scheme) == ("rrs", "without_replacement") and k > 2:
@@ -151,7 +148,7 @@ def test_an_estimate_depends_on_row_and_seed_alone() -> None:
 @pytest.mark.parametrize(("scheme", "verifier"), PAIRS)
 def test_threads_sequences_and_storage_make_no_difference(scheme: str, verifier: str) -> None:
     target, draft = logits(0, 9, 8000), logits(1, 9, 8000)
-    counts = counts_for(verifier, (2, 1, 4))
+    counts = counts_for(verifiers.get(verifier), 2, 1, 4)
     rates = mo.acceptance_rates(target, draft, counts, scheme, verifier)
     for num_threads in (1, 2, 5):
         again = mo.acceptance_rates(
@@ -173,13 +170,14 @@ def test_narrow_logits_and_temperature(dtype: str) -> None:
     for scheme, verifier in PAIRS:
         if verifier == "optimal":
             continue
+        (k,) = counts_for(verifiers.get(verifier), 2)
         options: dict[str, Any] = {"temperature": 0.7, "draft_temperature": 1.3, "top_k": 50}
         for chosen in ({}, options):
             wide = [x.astype(np.float64) for x in (target, draft)]
-            rates = mo.acceptance_rates(target, draft, 2, scheme, verifier, **chosen)
-            exact = mo.acceptance_rates(*wide, 2, scheme, verifier, **chosen)
+            rates = mo.acceptance_rates(target, draft, k, scheme, verifier, **chosen)
+            exact = mo.acceptance_rates(*wide, k, scheme, verifier, **chosen)
             np.testing.assert_allclose(rates, exact, rtol=0, atol=1e-12)
-            problem = mo.TransportProblem.from_logits(wide[0][3], wide[1][3], 2, scheme, **chosen)
+            problem = mo.TransportProblem.from_logits(wide[0][3], wide[1][3], k, scheme, **chosen)
             assert rates[3] == pytest.approx(reference(verifier, problem), abs=1e-10)
 
 
@@ -187,10 +185,11 @@ def test_narrow_logits_and_temperature(dtype: str) -> None:
 def test_extreme_temperatures(temperature: float) -> None:
     target, draft = logits(0, 3, 30), logits(1, 3, 30)
     for scheme, verifier in PAIRS:
-        rates = mo.acceptance_rates(target, draft, 2, scheme, verifier, temperature=temperature)
+        (k,) = counts_for(verifiers.get(verifier), 2)
+        rates = mo.acceptance_rates(target, draft, k, scheme, verifier, temperature=temperature)
         for row in range(3):
             problem = mo.TransportProblem.from_logits(
-                target[row], draft[row], 2, scheme, temperature=temperature
+                target[row], draft[row], k, scheme, temperature=temperature
             )
             assert rates[row] == pytest.approx(reference(verifier, problem), abs=1e-10)
 
@@ -199,7 +198,7 @@ def test_nothing_is_above_the_optimum_on_real_logits() -> None:
     sample = load_logits(sample_logits_path())
     target, draft = sample.target[::6], sample.draft[::6]
     for scheme, verifier in PAIRS:
-        counts = counts_for(verifier, (1, 2, 4))
+        counts = counts_for(verifiers.get(verifier), 1, 2, 4)
         rates = mo.acceptance_rates(target, draft, counts, scheme, verifier)
         best = mo.acceptance_rates(target, draft, counts, scheme)
         tolerance = 1e-7  # of the optimum from narrow logits
@@ -234,7 +233,7 @@ def test_padding_and_a_batch_of_many_axes() -> None:
 
 @pytest.mark.parametrize(("scheme", "verifier"), PAIRS)
 def test_bad_rows_are_named(scheme: str, verifier: str) -> None:
-    good = logits(0, 3, 40)
+    good, (k,) = logits(0, 3, 40), counts_for(verifiers.get(verifier), 2)
     for value, message in ((np.nan, "NaN"), (np.inf, r"\+inf"), (None, "all -inf")):
         bad = good.copy()
         if value is None:
@@ -242,9 +241,9 @@ def test_bad_rows_are_named(scheme: str, verifier: str) -> None:
         else:
             bad[2, 7] = value
         with pytest.raises(InvalidDistribution, match=f"target_logits row 2 .*{message}"):
-            mo.acceptance_rates(bad, good, 2, scheme, verifier)
+            mo.acceptance_rates(bad, good, k, scheme, verifier)
         with pytest.raises(InvalidDistribution, match=f"draft_logits row 2 .*{message}"):
-            mo.acceptance_rates(good, bad, 2, scheme, verifier)
+            mo.acceptance_rates(good, bad, k, scheme, verifier)
 
 
 @pytest.mark.parametrize(

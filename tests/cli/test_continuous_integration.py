@@ -85,9 +85,9 @@ def test_a_file_that_cannot_be_written_is_told_before_the_audit(rules: Path, run
     assert "no" in done.stderr
 
 
-@pytest.mark.parametrize("method", mo.methods())
+@pytest.mark.parametrize("method", [name for name, x in mo.methods().items() if x.exact])
 def test_optimal_solutions_pass_and_others_are_told(method: str) -> None:
-    solution = mo.solve(PROBLEM, method)  # those that bound the optimum reach it at three tokens
+    solution = mo.solve(PROBLEM, method)
     certificate = mo.assert_optimal(PROBLEM, solution)
     assert certificate.lower == pytest.approx(0.86)
     with pytest.raises(AssertionError, match="exceeds the proven upper bound"):

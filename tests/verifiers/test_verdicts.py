@@ -127,12 +127,20 @@ def test_verdicts_follow_the_target(name: str, scheme: str) -> None:
     assert rate == pytest.approx(verifier.acceptance_rate(problem), abs=5 * 0.5 / TRIALS**0.5)
 
 
-SKEWED: dict[str, DraftScheme] = {
-    "with_replacement": WithReplacement([0.15, 0.15, 0.1, 0.2, 0.4], 2),
-    "without_replacement": WithoutReplacement([0.05, 0.3, 0.05, 0.2, 0.4], 3),
-    "greedy": GreedyDrafts([0.04, 0.31, 0.1, 0.3, 0.25], 2),
-    "independent": IndependentDrafts([[0.35, 0.3, 0.1, 0.2, 0.05], P]),
+#: Laws that are far from those of the examples.
+SKEWED = {
+    "with_replacement": [[0.1, 0.6, 0.1, 0.1, 0.1]],
+    "without_replacement": [[0.05, 0.6, 0.05, 0.2, 0.1]],
+    "greedy": [[0.04, 0.31, 0.1, 0.3, 0.25]],
+    "independent": [[0.35, 0.3, 0.1, 0.2, 0.05], P],
 }
+
+
+def skewed(scheme: str, num_drafts: int) -> DraftScheme:
+    laws = SKEWED[scheme]
+    if scheme == "independent":
+        return IndependentDrafts([laws[k % 2] for k in range(num_drafts)])
+    return SINGLE_MODEL[scheme](laws[0], num_drafts)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +151,7 @@ def test_the_test_of_verdicts_rejects_drafts_from_another_law(name: str, scheme:
     """Of all but the one that looks at no draft."""
     verifier = verifiers.get(name)
     problem = TransportProblem(P, example(scheme, verifier))
-    tokens = outputs(verifier, problem, SKEWED[scheme])
+    tokens = outputs(verifier, problem, skewed(scheme, problem.num_drafts))
     assert chi_square.p_value(tokens, dict(enumerate(P))) < FALSE_ALARM
 
 
@@ -332,9 +340,10 @@ def check_strictness(verifier: Verifier, problem: TransportProblem) -> None:
 def test_target_and_draft_that_agree_but_for_a_grain(name: str, scheme: str) -> None:
     """Rounding leaves no residual here, yet token 2 can be drafted, and must not come out."""
     p, q = [0.5, 0.5, 0.0], [0.5, 0.5, 1e-17]
-    single = SINGLE_MODEL.get(scheme)
-    drafts = IndependentDrafts([q, q]) if single is None else single(q, 2)
-    check_strictness(verifiers.get(name), TransportProblem(p, drafts))
+    single, verifier = SINGLE_MODEL.get(scheme), verifiers.get(name)
+    (k,) = counts_for(verifier, 2)
+    drafts = IndependentDrafts([q] * k) if single is None else single(q, k)
+    check_strictness(verifier, TransportProblem(p, drafts))
 
 
 class StoppedClocks:
@@ -421,8 +430,12 @@ IMPOSSIBLE = {
 
 @ALL_PAIRS
 def test_drafts_that_cannot_have_been_drawn_are_an_error(name: str, scheme: str) -> None:
-    drafts, tuples = IMPOSSIBLE[scheme]
-    problem, verifier = TransportProblem([0.5, 0.3, 0.2, 0.0], drafts), verifiers.get(name)
+    verifier, (drafts, tuples) = verifiers.get(name), IMPOSSIBLE[scheme]
+    (k,) = counts_for(verifier, drafts.num_drafts)
+    if k != drafts.num_drafts:  # of another number tokens that are never drawn, and none
+        drafts = SINGLE_MODEL[scheme](Q4, k)
+        tuples = [[2] * k, [-1] * k]
+    problem = TransportProblem([0.5, 0.3, 0.2, 0.0], drafts)
     for row in tuples:
         for use in (
             lambda row=row: verifier.conditional_law(problem, row),
