@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 SCHEMAS = Path(__file__).parent / "schemas"
-COUNTS = "advise --accepted .72,.5,.34 --depth 3 --target-ms 20 --draft-ms 2"
+COUNTS = "advise .72,.5,.34 --depth 3 --target-ms 20 --draft-ms 2"
 
 #: Commands that a schema is read off, by its name; those of `TESTED` are held against it.
 COMMANDS = {
@@ -56,7 +56,7 @@ COMMANDS = {
 TESTED = {
     "rates": "rates -k 2,4 --top-p 0.9 --verifiers optimal,rrs",
     "advise": "advise --target-ms 30 --draft-ms 1 --temperature 0.8",
-    "advise-counts": "advise --accepted .6,.3 --depth 2 --target-ms 20 --draft-ms 4",
+    "advise-counts": "advise .6,.3 --depth 2 --target-ms 20 --draft-ms 4",
     "solve": "solve {problem} --method dual_lp",
     "plan": "plan --nodes 5 -k 2",
     "relax": "relax -k 4",

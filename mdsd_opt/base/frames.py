@@ -8,7 +8,8 @@ import io
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import accumulate
 from operator import itemgetter
 from string import Formatter
 from textwrap import fill, wrap
@@ -71,7 +72,7 @@ class Column:
         Name for people, the key unless given; in lines it may have the value as ``{0}``, its number
         as ``{1}``.
     shown : str, If or callable
-        Words about the value, which is ``{0}``, and the result.
+        Words about the value, which is ``{0}``, and the result; "" for what is in records alone.
     of : callable, optional
         Function of the result that takes the place of the field.
     is_text : bool
@@ -197,6 +198,7 @@ class Table:
     ----------
     title : str
     columns : sequence of Column
+        In the order of use: the last are left out where there is no room.
     rows : sequence
         A result for each line.
     caption : str
@@ -205,10 +207,8 @@ class Table:
         Whether lines with the same first cell are a part, which has it once.
     heading : str
         Of its part of a page; none unless given.
-    keys : int
-        Columns that all parts have where it is too wide for a terminal.
-    in_parts : bool
-        Else only the columns that fit are shown there.
+    most : int
+        Lines that people are shown unless they ask for all; 0 for all of them.
     shows : str
         Caption in a paper; the title unless given.
     beside : sequence of str
@@ -221,8 +221,7 @@ class Table:
     caption: str = ""
     grouped: bool = False
     heading: str = ""
-    keys: int = 1
-    in_parts: bool = True
+    most: int = 0
     shows: str = ""
     beside: Sequence[str] = ()
 
@@ -246,21 +245,43 @@ class Table:
         ]  # fmt: skip
         return cls(title, columns, lines, **parts)
 
+    @property
+    def shown(self) -> list[Column]:
+        """Columns that people are shown."""
+        return [column for column in self.columns if column.shown != ""]
+
+    @property
+    def headings(self) -> list[str]:
+        """Headings of those, each in a line."""
+        return [_in_a_line(column.heading or column.key) for column in self.shown]
+
+    @property
+    def beyond(self) -> int:
+        """Number of lines that are shown to those alone who ask for all."""
+        return max(len(self.rows) - self.most, 0) if self.most else 0
+
+    def first(self) -> Table:
+        """The lines that are shown."""
+        return replace(self, rows=self.rows[: self.most or None])
+
     def cells(self) -> list[list[str]]:
         """Texts of each line."""
-        return [[column.cell(row) for column in self.columns] for row in self.rows]
+        return [[column.cell(row) for column in self.shown] for row in self.rows]
 
     def records(self) -> list[dict[str, Any]]:
         """Values of each line by the keys of columns, ready for JSON."""
         return [{x.key: plain(x.value(row)) for x in self.columns} for row in self.rows]
 
     def __str__(self) -> str:
-        lines = [[_in_a_line(x.heading or x.key) for x in self.columns], *self.cells()]
+        """Its first lines, in the columns that have room in 80."""
+        lines = [self.headings, *self.first().cells()]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        ends = accumulate(widths, lambda end, width: end + 2 + width)
+        widths = [width for width, end in zip(widths, ends, strict=True) if end <= _COLUMNS]
         texts = (
             "  ".join(
                 cell.ljust(width) if column.is_text else cell.rjust(width)
-                for cell, width, column in zip(line, widths, self.columns, strict=True)
+                for cell, width, column in zip(line, widths, self.shown, strict=False)
             ).rstrip()
             for line in lines
         )
@@ -272,12 +293,13 @@ class Table:
 
     def markdown(self) -> str:
         """Table in Markdown below its title."""
-        headings = [_in_a_line(x.heading or x.key) for x in self.columns]
-        return f"{_in_a_line(self.title)}\n\n{markdown_table(headings, self.cells())}"
+        return f"{_in_a_line(self.title)}\n\n{markdown_table(self.headings, self.cells())}"
 
     def latex(self) -> str:
         """Table in LaTeX, with the rules of the package booktabs, in the width of a column."""
-        kept = [x for x in self.columns if _in_a_line(x.heading or x.key) not in self.beside]
+        kept = [
+            x for x, name in zip(self.shown, self.headings, strict=True) if name not in self.beside
+        ]
         sides = "".join("l" if x.is_text else "r" for x in kept)
         title = _in_a_line(self.title)
         caption = self.shows or title[:1].upper() + title[1:]

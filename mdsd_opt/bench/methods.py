@@ -183,7 +183,7 @@ def methods_table(rows: Sequence[MethodRow], title: str) -> Table:
         "the most that a lossless verifier accepts, by every method; gap: lower is better",
         ("method", "acceptance\nrate", "certified\ngap", "seconds", "status", "size"),
         map(_cells, rows), ("method", "status"), caption=caption, heading="Methods",
-        in_parts=False, beside=("size",),
+        beside=("size",),
         shows=f"Optimal acceptance rate by every method, with the certified gap; {title}",
     )  # fmt: skip
 

@@ -90,7 +90,7 @@ def _records_table(records: Sequence[Record]) -> Table:
         }
         for record in records
     ]
-    return _table(title, rows, grouped=True, keys=3)
+    return _table(title, rows, grouped=True)
 
 
 def conclusion(records: Sequence[Record]) -> list[str]:
@@ -154,7 +154,7 @@ def _solvers_tables(records: Sequence[Record]) -> Iterator[str | Table]:
         ]
         kind = f"{problem.replace('_', ' ')}, K = {k}"
         shows = f"Milliseconds to solve the transport problem, {kind}: {words}"
-        yield _table(f"solvers: {kind}", rows, grouped=True, keys=2, shows=shows)
+        yield _table(f"solvers: {kind}", rows, grouped=True, shows=shows)
     if notes := _solvers_notes(records):
         yield notes
 

@@ -6,10 +6,9 @@ import importlib
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from mdsd_opt._version import __version__
-from mdsd_opt.cli.commands import made
+from mdsd_opt.cli.commands import HELP, Named, made
 
 #: Sentence on each verb, in the order of the help.
 _VERBS = {
@@ -33,28 +32,17 @@ _VERBS = {
 _BESIDE = dict.fromkeys(("search", "prove", "condition"), "check")
 
 
-class _Program(TyperGroup):
-    """Program that imports a verb when it is asked for, and lists all without that."""
+def _made(name: str) -> Any:
+    """Verb of this name, imported."""
+    verb = getattr(importlib.import_module(f"{__package__}.verbs.{_BESIDE.get(name, name)}"), name)
+    return verb if isinstance(verb, Named) else made(verb, name, _VERBS[name])
+
+
+class _Program(Named):
+    """Program of all verbs."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.commands: dict[str, Any] = dict.fromkeys(_VERBS)
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return [*_VERBS]
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name in _VERBS and self.commands[cmd_name] is None:
-            file = _BESIDE.get(cmd_name, cmd_name)
-            module = importlib.import_module(f"{__package__}.verbs.{file}")
-            verb, told = getattr(module, cmd_name), _VERBS[cmd_name]
-            is_group = isinstance(verb, TyperGroup)
-            self.commands[cmd_name] = verb if is_group else made(verb, cmd_name, told)
-        return self.commands.get(cmd_name)
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([*_VERBS.items()])
+        super().__init__(_VERBS, _made, **settings)
 
 
 app = typer.Typer(
@@ -64,7 +52,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP,
 )
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from mdsd_opt.base.files import check_writable, write_text
 from mdsd_opt.cli.output import verb_running
 from mdsd_opt.cli.signatures import command_of
-from mdsd_opt.errors import MdsdError
+from mdsd_opt.errors import InvalidInput, MdsdError
 
 _SAVED_AS = f"{__name__}.saved_as"
 
@@ -69,6 +69,79 @@ def made(verb: Callable[..., Any], name: str, told: str) -> TyperCommand:
     program.command(name, cls=Configured, short_help=told)(verb_running()(command_of(verb)))
     command: Any = get_command(program)
     return command
+
+
+class Named(TyperGroup):
+    """Commands by their names, each made when it is asked for, and listed without that."""
+
+    def __init__(
+        self, told: Mapping[str, str], make: Callable[[str], Any], **settings: Any
+    ) -> None:
+        super().__init__(**settings)
+        self._told, self._make = told, make
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*self._told]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in self._told and cmd_name not in self.commands:
+            self.commands[cmd_name] = self._make(cmd_name)
+        return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([*self._told.items()])
+
+
+class Kinds(Named):
+    """A verb of several kinds, each with options of its own, and only these.
+
+    Where the first word names none, `chosen` makes words that do of the words and of those among
+    them that belong to no option.
+    """
+
+    def __init__(
+        self, name: str, kinds: Mapping[str, Callable[..., Any]], told: str,
+        chosen: Callable[[list[str], list[str]], list[str]],
+    ) -> None:  # fmt: skip
+        sentences = {kind: str(verb.__doc__).partition("\n")[0] for kind, verb in kinds.items()}
+        super().__init__(
+            sentences, lambda kind: made(kinds[kind], kind, sentences[kind]), name=name, help=told,
+            subcommand_metavar="KIND ...", rich_markup_mode=None, no_args_is_help=False,
+            context_settings=HELP,
+        )  # fmt: skip
+        self._chosen = chosen
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        first = args[0] if args else "--"
+        if not ctx.resilient_parsing and first not in {*self._told, *ctx.help_option_names}:
+            args = self._chosen(args, self._arguments(args))
+        own = {x for y in self._options(args[0]) for x in y.opts} if args[0] in self._told else {}
+        for word in (word.partition("=")[0] for word in args if word.startswith("--")):
+            if own and word not in own and (takers := self._takers(word)):
+                raise InvalidInput(f"{word} goes with {', '.join(takers)}, not with {args[0]}")
+        return super().parse_args(ctx, args)
+
+    def _options(self, kind: str) -> list[Any]:
+        found: list[Any] = self.get_command(None, kind).params
+        return found
+
+    def _takers(self, option: str) -> list[str]:
+        return [x for x in self._told if any(option in y.opts for y in self._options(x))]
+
+    def _arguments(self, words: Sequence[str]) -> list[str]:
+        """Words that are no options of any kind, nor the values of such."""
+        takes = {
+            option for kind in self._told for x in self._options(kind)
+            if x.param_type_name == "option" and not x.is_flag for option in x.opts
+        }  # fmt: skip
+        is_value = [False, *(word in takes for word in words)]
+        pairs = zip(words, is_value, strict=False)
+        return [x for x, is_of_option in pairs if not is_of_option and (x == "-" or x[:1] != "-")]
+
+
+#: Settings of a command: the words for its help.
+HELP = {"help_option_names": ["-h", "--help"]}
 
 
 def _is_given(ctx: Any, parameter: Any) -> bool:

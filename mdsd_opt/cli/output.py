@@ -6,8 +6,9 @@ import contextlib
 import io
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
@@ -16,7 +17,6 @@ from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Column
     from rich.table import Table as RichTable
 
     from mdsd_opt.base.frames import Table
@@ -39,12 +39,15 @@ def rich_table(table: Table) -> RichTable:
     from rich.table import Table as RichTable
 
     made = RichTable()
-    for column in table.columns:
+    for column in table.shown:
         made.add_column(column.heading or column.key, justify="left" if column.is_text else "right")
     for cells, ends_part in parted(table):
         made.add_row(*map(escape, cells), end_section=ends_part)
     return made
 
+
+#: Width in which no line of a table is broken that could be whole.
+_UNBOUNDED = 10_000
 
 #: Standard output, while a verb runs: what code that is not ours prints goes elsewhere.
 _results: list[TextIO] = []
@@ -82,24 +85,22 @@ def verb_running() -> Iterator[None]:
 
 
 def show_table(table: Table, file: TextIO | None = None) -> None:
-    """Print a table at its natural width; on a terminal that is too narrow, in parts that fit.
+    """Print a table, of its columns those that have room, and a line on the others.
 
-    Without parts, there are the columns that fit, and a line on the others. The title stands above
-    all of them and the caption below, as broad as the terminal. The file is stdout unless given.
+    There is room for the width of a terminal, else for `COLUMNS`, 80 unless that is set. The file
+    is stdout unless given.
     """
     file = file or sys.stdout
+    console = console_of(file)
+    first = table.first()
+    fitting = that_fit(first, console.width)
     if table.title:
         say(table.title, file)
-    whole = rich_table(table)
-    width = None if file.isatty() else natural_width(whole)
-    console = console_of(file, width)
-    parts = parts_that_fit(whole, console.width, table.keys)
-    for part in parts if table.in_parts else parts[:1]:
-        console.print(part)
-    if len(parts) > 1 and not table.in_parts:
-        rest = [x.header for part in parts[1:] for x in part.columns[table.keys :]]
-        names = "; ".join(" ".join(str(name).split()) for name in rest)
-        say(f"no room here for: {names} (a wider terminal, --csv or --json has them)", file)
+    console.print(rich_table(fitting))
+    if table.beyond:
+        say(f"{table.beyond} more: --all, --csv or --json has them", file)
+    if left := table.headings[len(fitting.columns) :]:
+        say(f"no room here for: {'; '.join(left)} (COLUMNS=200, --csv or --json has them)", file)
     if table.caption:
         say(table.caption, file)
 
@@ -181,55 +182,11 @@ def notices_afterwards() -> Iterator[None]:
         print(held.getvalue(), end="", file=sys.stderr, flush=True)
 
 
-def natural_width(table: RichTable) -> int:
-    """Width of a table in which no line is broken that could be whole."""
-    from rich.console import Console
-
-    return Console(width=10_000).measure(table).maximum
-
-
-def parts_that_fit(table: RichTable, width: int, keys: int) -> list[RichTable]:
-    """Split the table into several, each with the first `keys` columns and as many others as fit.
-
-    Title and caption are left to the caller. Lines that say nothing in a part are left out of it. A
-    key that is written once for several lines is written again where its line is left out.
-    """
-    if len(table.columns) <= keys or not table.row_count or natural_width(table) <= width:
-        return [table]
-    groups: list[list[Column]] = []
-    for column in table.columns[keys:]:
-        if groups and natural_width(_part(table, keys, [*groups[-1], column])) <= width:
-            groups[-1].append(column)
-        else:
-            groups.append([column])
-    parts = [_part(table, keys, group) for group in groups]
-    return [part for part in parts if part.row_count]
-
-
-def _part(table: RichTable, keys: int, columns: list[Column]) -> RichTable:
-    from rich.table import Table as RichTable
-
-    part = RichTable()
-    for column in (*table.columns[:keys], *columns):
-        part.add_column(column.header, justify=column.justify)
-    key_cells = [[str(cell) for cell in column.cells] for column in table.columns[:keys]]
-    cells = [[str(cell) for cell in column.cells] for column in columns]
-    names = [*filled_down(key_cells[0])] if keys else []
-    written = None
-    for line, row in enumerate(table.rows):
-        values = [column[line] for column in cells]
-        if any(values):
-            shown = [column[line] for column in key_cells]
-            if keys:
-                shown[0] = "" if names[line] == written else names[line]
-                written = names[line]
-            part.add_row(*shown, *values)
-        if row.end_section and part.row_count:
-            part.rows[-1].end_section = True
-            written = None
-    return part
-
-
-def filled_down(cells: Iterable[str]) -> Iterator[str]:
-    """Cells of a column, where one that is written once for several lines is repeated."""
-    return accumulate(cells, lambda last, cell: cell or last)
+def that_fit(table: Table, width: int) -> Table:
+    """The table with the columns that have room; its first ones, and at least one."""
+    whole, kept = rich_table(table), table.shown
+    measure = console_of(sys.stdout, _UNBOUNDED).measure
+    while len(kept) > 1 and measure(whole).maximum > width:
+        kept = kept[:-1]
+        whole = rich_table(replace(table, columns=kept))
+    return replace(table, columns=kept)

@@ -291,3 +291,17 @@ def parse_numbers(text: str, option: str, most: int = _LARGEST) -> list[int]:
             )
         numbers.update(range(first, last + 1))
     return sorted(numbers)
+
+
+def parse_cost(text: str, option: str = "--cost", of: str = "drafts") -> dict[int, float]:
+    """Milliseconds by a number `of` something: "1:20,16:22" gives 20 for 1 and 22 for 16."""
+    table: dict[int, float] = {}
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,6})\s*:\s*(\d+\.?\d*|\.\d+)\s*", part)
+        if not match or int(match[1]) in table:
+            raise InvalidInput(
+                f"{option} is {text!r:.60}: give {of} and milliseconds, as 1:20,16:22,64:40, and "
+                "each number once"
+            )
+        table[int(match[1])] = float(match[2])
+    return table

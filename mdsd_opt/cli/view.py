@@ -93,13 +93,14 @@ class View:
 
     title: str = ""  # of a page
     tables: Sequence[Section | Table] = ()
-    conclusion: Sequence[str | Section | Table] = ()  # last on a terminal, first on a page
+    conclusion: Sequence[str | Section | Table] = ()  # first on a page
     document: Mapping[str, Any] | str = ""  # as JSON
     figure: Drawing | None = None
     findings: Sequence[str] | None = None  # what a page begins with instead of the conclusion
     verdict: str = ""  # that in a word
     code: int = 0  # and as an exit code, which colours the word
     rows: Sequence[Mapping[str, Any]] = ()  # lines of CSV
+    decides: bool = False  # the conclusion is first on a terminal, too, and not last
 
     @property
     def all_tables(self) -> list[Table]:
@@ -222,7 +223,8 @@ def present(view: View, form: Printed) -> None:
     if (suffix := form.suffix) is not None:
         print(as_text(view, suffix, form.chosen), end="")
     else:
-        for part in (*view.tables, *view.conclusion):
+        first, last = (view.conclusion, view.tables)[:: 1 if view.decides else -1]
+        for part in (*first, *last):
             _show(part)
     save_all(view, form)
 
@@ -433,7 +435,9 @@ def _cells(table: Table, page_title: str) -> dict[str, Any]:
     return {
         "title": "\n".join(x for x in table.title.splitlines() if x not in page_title),
         "caption": table.caption,
-        "columns": [(" ".join((x.heading or x.key).split()), not x.is_text) for x in table.columns],
+        "columns": [
+            (name, not x.is_text) for name, x in zip(table.headings, table.shown, strict=True)
+        ],
         "rows": parted(table),
     }
 

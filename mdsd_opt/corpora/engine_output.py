@@ -138,7 +138,7 @@ def rate_of_counts(counts: AcceptedCounts, confidence: float = 0.95) -> Accepted
     if reached is None or not counts.has_one_length:
         raise InvalidInput(
             f"{counts.source} does not tell at how many places drafts were tried: that takes "
-            "accepted drafts by position, of chains of one length. mdsd-opt advise --accepted "
+            "accepted drafts by position, of chains of one length. mdsd-opt advise "
             "forecasts what is known without"
         )
     hits, steps = counts.sum("accepted"), counts.sum("steps")

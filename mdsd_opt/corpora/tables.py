@@ -14,13 +14,16 @@ from mdsd_opt.verifiers import WORST_CASES, worst_case
 
 _SUBJECT = "acceptance rate: how often the output is one of the K drafts; higher is better"
 
-#: Least gain in acceptance by which a further draft is worth a mention.
+#: Least gain in acceptance by which a further draft is advised.
 _LEAST_GAIN = 0.01
+
+#: Verifiers whose columns are first, and last, whatever the order in which they were asked for.
+_FIRST, _LAST = ("optimal", "rrs", "kseq"), ("naive_draft", "naive_target")
 
 
 def rates_table(rows: Sequence[RateRow], title: str) -> Table:
     """Table with a line for each scheme and K, a column for each verifier, empty if it has none."""
-    verifiers = list(dict.fromkeys(row.verifier for row in rows))
+    verifiers = sorted(dict.fromkeys(row.verifier for row in rows), key=_use)
     cells = {(row.scheme, row.num_drafts, row.verifier): row for row in rows}
     schemes = list(dict.fromkeys(row.scheme for row in rows))
     lines = sorted(
@@ -54,15 +57,16 @@ def rates_table(rows: Sequence[RateRow], title: str) -> Table:
         headings,
         (tuple(line(scheme, k)) for scheme, k in lines),
         heading="Rates",
-        keys=2,
-        in_parts=False,
         caption=_footnotes(rows, bool(compared), "optimal" in verifiers, has_empty_cells),
         grouped=True,
     )
 
 
 def rates_conclusion(rows: Sequence[RateRow]) -> str:
-    """Sentences about the gain of each further draft with the best scheme and verifier."""
+    """Sentence with the K to take, of the scheme and verifier that accept most at the largest K.
+
+    It is the last K that adds `_LEAST_GAIN` to the acceptance of the K before.
+    """
     most = max(row.num_drafts for row in rows)
     at_most = [row for row in rows if row.num_drafts == most]
     best = max(at_most, key=lambda row: row.acceptance.mean)
@@ -70,25 +74,32 @@ def rates_conclusion(rows: Sequence[RateRow]) -> str:
         (row for row in rows if (row.scheme, row.verifier) == (best.scheme, best.verifier)),
         key=lambda row: row.num_drafts,
     )
-    text = (
-        f"{title_of(best.scheme)} with '{best.verifier}': {line[0].acceptance.mean:.3f} at "
-        f"K = {line[0].num_drafts}"
-    )
+    named = f"{title_of(best.scheme)}, {best.verifier!r}"
+    if len(line) == 1:
+        return f"K = {most} ({named}) accepts {best.acceptance.mean:.3f}"
     gains = [(b, b.acceptance.mean - a.acceptance.mean) for a, b in pairwise(line)]
-    worth = [row for row, gain in gains if gain >= _LEAST_GAIN]
-    chosen = worth[-1] if worth else line[0]
+    chosen = next((row for row, gain in reversed(gains) if gain >= _LEAST_GAIN), line[0])
+    first = f"{line[0].acceptance.mean:.3f} at K = {line[0].num_drafts}"
     shown = [f"{gain:+.3f} at {row.num_drafts}" for row, gain in gains
              if row.num_drafts <= chosen.num_drafts]  # fmt: skip
-    if shown:
-        text += f", over the K before {', '.join(shown)}"
-    if chosen is not line[-1]:
-        text += f"; none beyond K = {chosen.num_drafts} gains {_LEAST_GAIN:g}"
+    rule = f"the last K that adds {_LEAST_GAIN:g} or more to the K before"
+    if chosen is line[-1]:
+        rule += ", and the largest asked for"
+    elif chosen is line[0]:
+        rule = f"no further K adds {_LEAST_GAIN:g} to the K before"
+    text = f"take K = {chosen.num_drafts} ({named}): {rule} ({', '.join([first, *shown])})"
     for row in rows:
         lost = chosen.acceptance.mean - row.acceptance.mean
         there = row.scheme, row.verifier, row.num_drafts
         if there == (best.scheme, "rrs", chosen.num_drafts) and lost > 0:
-            text += f"; 'rrs' gives away {lost:.3f} at K = {chosen.num_drafts}"
+            text += f"; 'rrs' gives away {lost:.3f} there"
     return text
+
+
+def _use(verifier: str) -> int:
+    """Place of a verifier's column among the others."""
+    last = len(_FIRST) + (1 + _LAST.index(verifier) if verifier in _LAST else 0)
+    return _FIRST.index(verifier) if verifier in _FIRST else last
 
 
 def _header(verifier: str) -> str:
@@ -108,19 +119,18 @@ def _footnotes(
 ) -> str:
     notes = []
     if has_empty_cells:
-        notes.append("empty: the verifier is not made for such drafts, or for so many")
+        notes.append("empty: no such verifier")
     if any(row.acceptance.half_width != row.acceptance.half_width for row in rows):
-        notes.append("no interval where none is shown: one group alone gives none")
-    if has_optimum:
-        notes.append("tokens / target call: of the optimum, with the interval of its rate")
-        notes += _worst_cases(rows)
+        notes.append("no interval: one group alone gives none")
     if compares:
-        notes.append("gap closed: (verifier - rrs) / (optimal - rrs), of the means; no interval")
+        notes.append("gap closed: (verifier - rrs) / (optimal - rrs)")
+    if has_optimum:
+        notes.append("tokens / target call: of the optimum")
     if any(row.estimated for row in rows):
-        notes.append("‡ estimated by simulation at every position; the interval holds that error")
+        notes.append("‡ simulated, its error within the interval")
     if any(row.bound for row in rows):
-        notes.append("† a lower bound of the acceptance rate")
-    return "\n".join(notes)
+        notes.append("† a lower bound")
+    return "\n".join(filter(None, ["; ".join(notes), *(_worst_cases(rows) if has_optimum else ())]))
 
 
 def _worst_cases(rows: Sequence[RateRow]) -> list[str]:
@@ -132,7 +142,7 @@ def _worst_cases(rows: Sequence[RateRow]) -> list[str]:
             case = worst_case(row.verifier, most, row.scheme)
             if case.proven and 0 < case.gap < 1:
                 lost.append(f"{row.verifier!r} {case.gap:.3f} ({title_of(row.scheme)})")
-    return [f"at most lost on any logits, K = {most}: {', '.join(lost)}"] if lost else []
+    return [f"lost at most, on any logits at K = {most}: {', '.join(lost)}"] if lost else []
 
 
 def accepted_table(
@@ -177,7 +187,6 @@ def intervals_table(intervals: RateIntervals, title: str) -> Table:
         caption="certified: whatever the probabilities of the tokens are that are not listed\n"
         "with sampling: from the lower confidence limit of the one to the upper of the other",
         grouped=True,
-        keys=2,
     )
 
 

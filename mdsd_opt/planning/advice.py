@@ -11,14 +11,21 @@ import numpy as np
 
 from mdsd_opt.base.checked import checked_integer, checked_names
 from mdsd_opt.base.files.logits import LogitsSample
-from mdsd_opt.base.frames import Column, Result
+from mdsd_opt.base.frames import Column, Result, Table
 from mdsd_opt.base.keywords import by_place
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.drafts import title_of
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import MeanInterval, interval_note, mean_interval
 from mdsd_opt.planning.costs import COST_NAMES, CostKeywords, StepCosts
-from mdsd_opt.planning.options import PricedOption, Recommendation, ends_shown, engine_flags
+from mdsd_opt.planning.options import (
+    PRICED,
+    SHOWN,
+    PricedOption,
+    Recommendation,
+    ends_shown,
+    engine_flags,
+)
 from mdsd_opt.planning.tree_forecasts import (
     MAX_WIDTH,
     Candidate,
@@ -70,16 +77,12 @@ class Option(PricedOption, Result):
     accepted: float
 
     columns: ClassVar = (
-        "scheme", Column("tree", of=lambda option: option.tree and option.tree.name),
-        Column("num_drafts", of=lambda option: option.tree.num_nodes if option.tree else 0),
-        Column("depth", of=lambda option: option.tree.depth if option.tree else 0),
-        "accepted", "step_ms", "tokens_per_second", "speedup",
+        Column("scheme", "drafts", lambda scheme: scheme_title(scheme), is_text=True),
+        Column("tree", of=lambda option: option.tree and option.tree.name, is_text=True),
+        Column("num_drafts", "", "", lambda option: option.tree.num_nodes if option.tree else 0),
+        Column("depth", "", "", lambda option: option.tree.depth if option.tree else 0),
+        Column("accepted", shown="{0:.3f}"), *PRICED,
     )  # fmt: skip
-
-    @property
-    def cells(self) -> tuple[str, str, str]:
-        """First cells of a table: drafts, tree and accepted."""
-        return scheme_title(self.scheme), self.tree_name, f"{self.accepted:.3f}"
 
     @property
     def tree_name(self) -> str:
@@ -110,6 +113,12 @@ class BatchPoint(Result):
     tree: float
     tree_name: str
     scheme: str
+
+    columns: ClassVar = (
+        Column("batch_size", "batch"), Column("chain", "single\ndrafts", "{0:.2f}"),
+        Column("tree", "best tree", "{0:.2f}"), Column("tree_name", "tree", is_text=True),
+        Column("scheme", "drafts", lambda scheme: scheme_title(scheme), is_text=True),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +160,6 @@ class Advice(Recommendation):
     notes : tuple of str
         Assumptions, each with the error that it may make.
     """
-
-    FORM = "{:<20.20} {:<11.11} {:>8} {:>8} {:>9}  {}"
-    HEADINGS = ("drafts", "tree", "accepted", "ms/step", "tokens/s", "speed-up")
 
     best: Option
     over_single: MeanInterval
@@ -225,6 +231,29 @@ class Advice(Recommendation):
         for point in self.batches:
             slower = [*slower, point.batch_size] if point.tree < 1 else []
         return slower[0] if slower else None
+
+    @property
+    def sentences(self) -> list[str]:
+        """Decision in words, and the batch at which it turns."""
+        return [self.sentence, *([self._crossing] if self.batches else [])]
+
+    @property
+    def _crossing(self) -> str:
+        if self.crossover is None:
+            last = self.batches[-1].batch_size
+            return f"Drafts are the faster way up to a batch of {last}, the largest looked at."
+        if self.crossover == self.batches[0].batch_size:
+            return "Plain decoding is faster at every batch looked at."
+        return f"From a batch of {self.crossover} on, plain decoding is faster."
+
+    def tables(self) -> list[Table]:
+        """Tables of the options and, where passes are known by their rows, of batches."""
+        title = "tokens a second, by the rates of these logits; higher is better"
+        options = Table(title, Option.columns, self.rows, heading="Options", most=SHOWN)
+        if not self.batches:
+            return [options]
+        title = "speed-up over plain decoding by the texts that are decoded together"
+        return [options, Table(title, BatchPoint.columns, self.batches, heading="Batches")]
 
     @property
     def sentence(self) -> str:
@@ -443,20 +472,13 @@ def _notes(
     speedup: MeanInterval,
     confidence: float,
 ) -> Iterable[str]:
-    """Sentences that state the assumptions of the forecast."""
-    yield interval_note(
-        speedup.num_groups, "positions" if rates.texts is None else "texts", confidence
-    )
-    if rates.takes_order:
-        yield (
-            "rows of a text are taken to follow each other, as sequence is given and position is "
-            "not: give position where rows were left out"
-        )
+    """Sentences that state the assumptions of the forecast, what changes it most first."""
+    yield from (f"taken in favour of drafts: {x}" for x in costs.conditions)
     tree, forecasts = chosen.tree, chosen.forecasts
     accepted = float(chosen.accepted.mean())
     if tree.depth > 1 and rates.num_followed:
         yield (
-            f"deeper positions: the next ones of the same texts ({rates.num_followed} of "
+            f"deeper drafts: by the next positions of the same texts ({rates.num_followed} of "
             f"{rates.num_positions} are known, the mean elsewhere); as if independent, "
             f"{forecasts.independent(tree):.3f} accepted in place of {accepted:.3f}"
         )
@@ -467,19 +489,22 @@ def _notes(
         )
     elif tree.depth > 1:
         yield (
-            "deeper positions: taken for independent of the first, as no position here follows "
+            "deeper drafts: taken for independent of the first, as no position here follows "
             f"another; {forecasts.persistent(tree):.3f} accepted in place of {accepted:.3f} if "
             "each were as easy as the first of its step"
         )
-    passes = costs.draft_passes
-    yield "draft passes of a step: " + ("one a level" if passes is None else f"{passes}")
-    if not costs.knows_rows:
-        yield "a target pass costs the same whatever its rows: tell it otherwise by rows_ms"
-    if not costs.knows_batch:
-        yield "a draft pass costs the same whatever the batch: tell it otherwise by draft_ms"
+    if rates.takes_order:
+        yield (
+            "rows of a text are taken to follow each other, as sequence is given and position is "
+            "not: give position where rows were left out"
+        )
     rows = max(costs.batch_size * (1 + tree.num_nodes), 2 * BATCHES[-1])
     if costs.most_rows is not None and rows > costs.most_rows:
-        yield f"rows beyond the {costs.most_rows} measured: the last line between two goes on"
+        yield f"more rows than the {costs.most_rows} measured: costs go on as between the last two"
+    unit = "positions" if rates.texts is None else "texts"
+    yield interval_note(speedup.num_groups, unit, confidence)
+    if costs.draft_passes is not None:
+        yield f"draft passes of a step: {costs.draft_passes}"
 
 
 def _paths(paths: Any) -> Paths:

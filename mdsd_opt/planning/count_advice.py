@@ -15,6 +15,7 @@ import numpy as np
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.checked import check_confidence, checked_integer, real
+from mdsd_opt.base.frames import Column, Table
 from mdsd_opt.base.keywords import by_place, renamed
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import MeanInterval, interval_note, students_quantile
@@ -33,7 +34,13 @@ from mdsd_opt.formats import (
 )
 from mdsd_opt.planning.costs import PassCost, RowsCost, StepCosts
 from mdsd_opt.planning.count_forecasts import CountOption, accepted_as_run, assumed, forecasts
-from mdsd_opt.planning.options import Recommendation, ends_shown, engine_flags, speedup_cell
+from mdsd_opt.planning.options import (
+    SHOWN,
+    Recommendation,
+    ends_shown,
+    engine_flags,
+    speedup_cell,
+)
 
 #: Longest chain, in drafts, that is forecast.
 MAX_DRAFTS = 16
@@ -95,10 +102,6 @@ class CountAdvice(Recommendation):
         What another lossless verifier could bring at most, in words.
     """
 
-    FORM = "{:<12} {:>8}  {:<15} {:>8} {:>9}  {}"
-    HEADINGS = ("drafts", "accepted", "", "ms/step", "tokens/s", "speed-up")
-    ABOVE = ("sentence", "wanted", "settled_by")
-
     best: CountOption
     as_run: CountOption
     rows: tuple[CountOption, ...]
@@ -153,16 +156,29 @@ class CountAdvice(Recommendation):
         )  # fmt: skip
 
     @property
-    def conclusion(self) -> list[str]:
-        """Sentences of the decision, and on what was measured and could be changed."""
+    def sentences(self) -> list[str]:
+        """The decision, what was measured, and what would settle it."""
         if self.counts.forced:
             return [self.sentence]
         measured = self.measured and (
             f"Measured: the run was {speedup_cell(self.measured)} times as fast as the one "
             "without drafts, with as many requests together."
         )
-        sentences = (self.sentence, self.wanted, measured, self.settled_by, self.better_verifier)
-        return [x for x in sentences if x]
+        return [x for x in (self.sentence, measured, self.wanted, self.settled_by) if x]
+
+    def tables(self) -> list[Table]:
+        """Chains beside each other; what is known without costs is the most that they can bring."""
+        name, *others = CountOption.columns
+        known = Column(
+            "known_by", "known by", of=lambda row: "count" if self.is_counted(row) else "forecast",
+            is_text=True,
+        )  # fmt: skip
+        title = "speed-up over plain decoding" + (
+            "" if self.costs is not None else ", without costs: the most it can be"
+        )
+        timed = () if self.costs is not None else ("step_ms", "tokens_per_second")
+        columns = [name, known, *(x for x in others if x.key not in timed)]
+        return [Table(title, columns, self.rows, heading="Chains of drafts", most=SHOWN)]
 
     @property
     def worth_it(self) -> bool | None:
@@ -252,9 +268,11 @@ class CountAdvice(Recommendation):
             return "To settle it: the log of a run without drafts, or milliseconds of passes."
         if costs.conditions:
             rows = costs.batch_size * (1 + round(best.depth))
-            missing = [] if costs.knows_rows else [f"a target pass over {rows} rows (rows_ms)"]
+            missing = (
+                [] if costs.knows_rows else [f"a target pass over {rows} rows (rows_ms, --rows-ms)"]
+            )
             if not costs.knows_batch:
-                missing.append(f"a draft pass for {costs.batch_size} texts (draft_ms by batch)")
+                missing.append(f"a draft pass for {costs.batch_size} texts (draft_ms, --draft-ms)")
             return f"To settle it: {' and '.join(missing)}."
         chains = sorted((x for x in self.rows if x.kind == "chain"), key=lambda x: x.depth)
         favourites = {

@@ -30,11 +30,11 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.frames import Result
+from mdsd_opt.base.frames import Column, Result
 from mdsd_opt.evidence import MeanInterval, groups_alike, students_quantile
 from mdsd_opt.formats import AcceptedCounts, in_stretches, with_groups
 from mdsd_opt.planning.costs import StepCosts
-from mdsd_opt.planning.options import PricedOption, ends_shown
+from mdsd_opt.planning.options import PRICED, PricedOption
 
 #: Factor by which, under "fading" by totals, each draft is rejected more often than the one before.
 FADING = 1.15
@@ -71,8 +71,8 @@ class CountOption(PricedOption, Result):
     by_assumption: dict[str, float]
 
     columns: ClassVar = (
-        "name", "kind", "depth", "accepted", "step_ms", "tokens_per_second", "speedup",
-        "by_assumption",
+        Column("name", "drafts", is_text=True), Column("kind", shown=""), Column("depth", shown=""),
+        Column("accepted", shown="{0.mean:.3f}"), *PRICED, Column("by_assumption", shown=""),
     )  # fmt: skip
 
     @classmethod
@@ -99,12 +99,6 @@ class CountOption(PricedOption, Result):
     def tokens(self) -> float:
         """Tokens that a step brings: the accepted drafts and one more."""
         return 1.0 + self.accepted.mean
-
-    @property
-    def cells(self) -> tuple[str, str, str]:
-        """First cells of a table: drafts, accepted and their interval."""
-        ends = ends_shown(self.accepted.low, self.accepted.high).strip()
-        return self.name, f"{self.accepted.mean:.3f}", ends
 
 
 class _Sums(NamedTuple):
@@ -177,18 +171,18 @@ def assumed(counts: AcceptedCounts) -> str:
     """Sentence on what the forecasts of chains assume that were not counted."""
     if not counts.has_one_length:
         return (
-            "the engine stopped some chains early: more drafts are accepted as those it drafted "
-            "(alike), or rejected (fading)"
+            "the engine stopped some chains early: intervals span that the drafts it left out are "
+            "accepted as those it drafted, and that they are rejected"
         )
     if counts.reached is None or counts.longest == 1:
         return (
-            "lengths that were not run: drafts are accepted alike, or each is rejected "
-            f"{FADING:g} times as often as the one before (fading), or steps differ and later "
-            "drafts hold better (uneven)"
+            "other lengths were not run: intervals span that all drafts of a step are accepted "
+            f"equally often, that each is rejected {FADING:g} times as often as the one before, "
+            "and that later ones hold better, as steps differ"
         )
     return (
-        f"beyond {counts.longest} drafts: accepted like the last one, alike (at the mean rate), or "
-        "as rates went on falling (fading) or rising (uneven)"
+        f"more than {counts.longest} drafts were not run: intervals span that later ones are "
+        "accepted as often as the last one, as the mean, less and less often, or more and more"
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Text
 from mdsd_opt.base.files.logits import LogitsSample
-from mdsd_opt.base.frames import Column, Result
+from mdsd_opt.base.frames import Column, Result, Table
 from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.corpora import RatesConfig
 from mdsd_opt.decoding import Metrics, Topology, generate_steps, k_ary, tree_logits, warm_up
@@ -43,6 +43,11 @@ class Term(Result):
     forecast: float
     observed: float
 
+    columns: ClassVar = (
+        Column("name", " ", is_text=True), Column("forecast", shown="{0:.2f}"),
+        Column("observed", shown="{0:.2f}"),
+    )  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class ModelAdvice(Result):
@@ -67,6 +72,24 @@ class ModelAdvice(Result):
         "*advice", Column("tried_out", of=lambda advice: advice.terms), "num_steps",
         Column("tried_out_sentence", of=lambda advice: advice.sentence),
     )  # fmt: skip
+
+    @property
+    def sentences(self) -> list[str]:
+        """Decision in words, and what came of it."""
+        return [*self.advice.sentences, self.sentence]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.advice.notes
+
+    @property
+    def flags(self) -> dict[str, str]:
+        return self.advice.flags
+
+    def tables(self) -> list[Table]:
+        """Tables of the advice, and of a step as it was forecast and observed."""
+        title = "a step: forecast by the measured costs, and observed"
+        return [*self.advice.tables(), Table(title, Term.columns, self.terms, heading="Tried out")]
 
     @property
     def sentence(self) -> str:

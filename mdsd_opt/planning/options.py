@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
-from mdsd_opt.base.frames import Result, data_frame, flat
+from mdsd_opt.base.frames import Column, Result, Table, data_frame, flat
 from mdsd_opt.evidence import MeanInterval
 from mdsd_opt.planning.costs import StepCosts
 
@@ -54,12 +54,6 @@ class PricedOption:
         return cls(step, per_second, MeanInterval(mean, low, high, accepted.num_groups), **own)
 
     @property
-    def numbers(self) -> tuple[str, str]:
-        """Cells of a table: milliseconds of a step and tokens a second, empty without costs."""
-        ms, per_second = self.step_ms, self.tokens_per_second
-        return "" if ms is None else f"{ms:.2f}", "" if per_second is None else f"{per_second:.1f}"
-
-    @property
     def times(self) -> str:
         """Words such as "1.86 times the speed of plain decoding [1.70, 2.02]"."""
         ends = ends_shown(self.speedup.low, self.speedup.high)
@@ -81,11 +75,6 @@ class Recommendation(Result):
     best: Any
     rows: Sequence[Any]
 
-    #: Form of a line of the table, its headings, and names of properties that stand above it.
-    FORM: ClassVar[str]
-    HEADINGS: ClassVar[tuple[str, ...]]
-    ABOVE: ClassVar[tuple[str, ...]] = ("sentence",)
-
     @property
     def speedup(self) -> float:
         return float(self.best.speedup.mean)
@@ -94,16 +83,22 @@ class Recommendation(Result):
     def speedup_interval(self) -> tuple[float, float]:
         return self.best.speedup.low, self.best.speedup.high
 
+    @property
+    def sentences(self) -> list[str]:
+        """Decision in words, and what goes with it."""
+        raise NotImplementedError
+
+    def tables(self) -> list[Table]:
+        """Tables, first that of the options."""
+        raise NotImplementedError
+
     def to_pandas(self) -> Any:
         """Data frame with a line for each option; `MissingExtra` without pandas."""
         return data_frame([flat(row.to_dict()) for row in self.rows])
 
     def __str__(self) -> str:
-        """Sentences, and a table of at most 80 columns with the best rows."""
-        best = self.rows[:SHOWN]
-        rows = ((*row.cells, *row.numbers, speedup_cell(row.speedup)) for row in best)
-        table = [self.FORM.format(*cells) for cells in (self.HEADINGS, *rows)]
-        return "\n".join([*filter(None, (getattr(self, x) for x in self.ABOVE)), *table])
+        """Sentences, and a table with the best rows."""
+        return "\n".join([*self.sentences, str(self.tables()[0])])
 
 
 def speedup_cell(speedup: MeanInterval) -> str:
@@ -114,6 +109,14 @@ def speedup_cell(speedup: MeanInterval) -> str:
 def ends_shown(low: float, high: float) -> str:
     """Text of an interval to stand after its mean; empty where it has no width or there is none."""
     return f" [{low:.2f}, {high:.2f}]" if high - low > _NO_WIDTH else ""
+
+
+#: Columns of what an option takes and brings; milliseconds are empty without costs.
+PRICED = (
+    Column("step_ms", "ms a\nstep", "{0:.2f}"),
+    Column("speedup", "speed-up", speedup_cell),
+    Column("tokens_per_second", "tokens\n/ s", "{0:.1f}"),
+)
 
 
 def engine_flags(depth: int, width: int = 1, num_drafts: int | None = None) -> dict[str, str]:

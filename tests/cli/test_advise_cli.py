@@ -21,13 +21,18 @@ def logits(tmp_path_factory):
     return path
 
 
-def test_the_decision_comes_last(run_cli, logits):
+def test_the_decision_comes_first(run_cli, logits):
     done = run_cli("advise", logits, "--max-drafts", "6")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].startswith("Worth it if rows are free: ")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("Worth it if rows are free: ")
+    assert sum("│" in line for line in lines) == 5
+    (more,) = [line for line in lines if "more: --all" in line]
+    all_of_them = run_cli("advise", logits, "--max-drafts", "6", "--all").stdout
+    assert sum("│" in line for line in all_of_them.splitlines()) == 5 + int(more.split()[0])
     dear = run_cli("advise", logits, "--max-drafts", "6", "--draft-ms", "30")
     assert dear.returncode == 0
-    assert dear.stdout.splitlines()[-1].startswith("Not worth it: ")
+    assert dear.stdout.splitlines()[0].startswith("Not worth it: ")
 
 
 def test_batches_have_a_crossover(run_cli, logits, tmp_path):
@@ -42,8 +47,8 @@ def test_batches_have_a_crossover(run_cli, logits, tmp_path):
     assert "plain decoding is faster" in page.read_text()
     assert picture.read_bytes().startswith(b"\x89PNG")
     text = run_cli(*asked, "--batch", "256").stdout.splitlines()
-    assert text[-2].startswith("Not worth it: ")
-    assert text[-1] == f"from a batch of {document['crossover']} on, plain decoding is faster"
+    assert text[0].startswith("Not worth it: ")
+    assert text[1] == f"From a batch of {document['crossover']} on, plain decoding is faster."
 
 
 def test_a_picture_needs_no_costs_by_rows(run_cli, logits, tmp_path):
@@ -62,7 +67,7 @@ def test_a_picture_needs_no_costs_by_rows(run_cli, logits, tmp_path):
         (("--schemes", "nothing"), "unknown draft scheme"),
         (("--verifier", "rrs,optimal"), "--verifier is 'rrs,optimal': give one"),
         (("--draft-ms", "2/1"), "--draft-ms has 2 costs, and the number of drafts is 1"),
-        (("--batch", "0"), "--batch is '0'"),
+        (("--batch", "0"), "batch_size is 0"),
     ],
 )
 def test_bad_input_is_one_line(run_cli, logits, wrong, told):
@@ -87,7 +92,7 @@ COSTS = ("--target-ms", "20", "--draft-ms", "2", "--rows-ms", "1:20,17:24")
 
 def test_a_log_gives_advice_in_one_command(run_cli, log, tmp_path):
     picture, page = tmp_path / "chains.png", tmp_path / "page.html"
-    asked = ("advise", "--accepted", log, *COSTS, "--speedup", "2")
+    asked = ("advise", log, *COSTS, "--speedup", "2")
     done = run_cli(*asked, "--plot", picture, "--out", page)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -105,9 +110,15 @@ def test_a_log_gives_advice_in_one_command(run_cli, log, tmp_path):
 
 
 def test_command_and_python_say_the_same(run_cli, log):
-    told = json.loads(run_cli("advise", "--accepted", log, *COSTS, "--json").stdout)
+    told = json.loads(run_cli("advise", log, *COSTS, "--json").stdout)
     found = mo.advise_from_counts(log, target_ms=20.0, draft_ms=2.0, rows_ms={1: 20.0, 17: 24.0})
     assert told == {"source": str(log), **json.loads(json.dumps(found.to_dict()))}
+
+
+def test_the_older_word_for_a_log_is_the_log(run_cli, log):
+    told = run_cli("advise", "log", log, "--json").stdout
+    for words in (("--accepted", log), (f"--accepted={log}",), ("--depth", "3", "--accepted", log)):
+        assert run_cli("advise", *words, "--json").stdout == told
 
 
 @pytest.mark.parametrize(
@@ -120,7 +131,7 @@ def test_command_and_python_say_the_same(run_cli, log):
     ],
 )
 def test_numbers_in_place_of_a_file(run_cli, numbers, steps, accepted):
-    done = run_cli("advise", "--accepted", *numbers, "--json")
+    done = run_cli("advise", *numbers, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["counts"]["steps"] == pytest.approx(steps)
@@ -133,7 +144,7 @@ def test_costs_of_a_file(run_cli, log, tmp_path):
     path = tmp_path / "costs.json"
     target = tuple(Pass(b, r, 64, 20 + 0.1 * b * r) for b in (1, 32) for r in (1, 4))
     MeasuredCosts(target, (Pass(1, 1, 64, 2.0), Pass(32, 1, 64, 3.0)), {}).save(path)
-    asked = ("advise", "--accepted", log, "--costs", path, "--batch", "32", "--json")
+    asked = ("advise", log, "--costs", path, "--batch", "32", "--json")
     document = json.loads(run_cli(*asked).stdout)
     assert document["costs"]["draft_ms"] == {"1": 2.0, "32": 3.0}
     assert document["worth_it"] is True
@@ -142,26 +153,27 @@ def test_costs_of_a_file(run_cli, log, tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (("--accepted", "nowhere.log"), "nowhere.log does not exist"),
-        (("--accepted", "0.5"), "tokens a step are at least 1"),
-        (("--accepted", "5//9"), "give a file, 1093/1717"),
-        (("--accepted", "5/9"), "give depth"),
-        (("--accepted", "LOG", "--kind", "logits"), "goes without --kind"),
+        (("nowhere.log",), "nowhere.log does not exist"),
+        (("0.5",), "tokens a step are at least 1"),
+        (("5//9",), "give a file, 1093/1717"),
+        (("5/9",), "give depth"),
+        (("LOG", "--kind", "logits"), "--kind goes with logits, not with log"),
         (("LOG", "mine.npz"), "mine.npz is of logits, and"),
         (("LOG", "--watch", "9"), "--watch 9 goes with an address"),
-        (("LOG", "--temperature", ".3"), "--temperature does nothing with counts"),
-        (("--accepted", "LOG", "--verifier", "x"), "--verifier does nothing with counts"),
-        (("--accepted", "LOG", "--target-ms", "x"), "--target-ms is 'x'"),
-        (("--accepted", "LOG", "--target-ms", "20"), "costs without draft_ms"),
-        (("--accepted", "LOG", "--context", "5"), "--context goes with --costs"),
-        (("--accepted", "LOG", "--speedup", "2"), "depends on costs"),
-        (("--speedup", "2"), "go with --accepted"),
-        (("--measure", "costs.json"), "--measure takes --target"),
+        (("LOG", "--temperature", ".3"), "--temperature goes with logits, models, not with log"),
+        (("LOG", "--verifier", "x"), "--verifier goes with logits, not with log"),
+        (("LOG", "--target-ms", "x"), "--target-ms is 'x'"),
+        (("LOG", "--target-ms", "20"), "costs without draft_ms"),
+        (("LOG", "--context", "5"), "--context goes with --costs"),
+        (("LOG", "--speedup", "2"), "depends on costs"),
+        (("--speedup", "2"), "--speedup goes with log, not with logits"),
+        (("--measure", "costs.json"), "--measure goes with models, not with logits"),
+        (("log", "LOG", "--target", "x"), "--target goes with models, not with log"),
         (
             ("--measure", "costs.json", "--target", "http://a", "--draft", "b"),
             "--measure times models: of a server",
         ),
-        (("--accepted", "LOG", "--costs", "LOG"), "is not JSON"),
+        (("LOG", "--costs", "LOG"), "is not JSON"),
     ],
 )
 def test_bad_input_by_counts_is_one_line(run_cli, log, wrong, told):
@@ -180,7 +192,7 @@ def test_a_log_beside_one_without_drafts_and_given_times_both_work(run_cli, tmp_
     assert measured["worth_it"] is True
     assert measured["contradiction"] == ""
     assert measured["measured"]["mean"] == pytest.approx(2.05, abs=0.02)
-    given = ("advise", "--accepted", run, "--target-ms", "2", "--draft-ms", ".2")
+    given = ("advise", run, "--target-ms", "2", "--draft-ms", ".2")
     told = json.loads(run_cli(*given, "--json").stdout)["contradiction"]
     assert "tells of 27.6 ms a pass at batch 8" in told
     assert "tells of 27.6 ms a pass" in run_cli(*given).stdout.splitlines()[0]

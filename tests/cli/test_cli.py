@@ -208,8 +208,12 @@ def test_table_of_all_verifiers(run, logits, tmp_path):
 
 
 def test_a_narrow_terminal_gets_the_columns_that_fit(run, logits, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
     wide = run("rates", logits, "-k", "2", "--verifiers", "all").stdout
     numbers = set(re.findall(r"[\d.]+ ± [\d.]+", wide))
+    monkeypatch.delenv("COLUMNS")
+    piped = run("rates", logits, "-k", "2", "--verifiers", "all").stdout
+    assert max(len(line) for line in piped.splitlines() if "│" in line) <= 80
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("mdsd_opt.cli.output.sys.stdout.isatty", lambda: True)
     narrow = run("rates", logits, "-k", "2", "--verifiers", "all", "--no-progress").stdout

@@ -13,11 +13,10 @@ pytest.importorskip("matplotlib")
 from matplotlib.collections import PolyCollection
 
 import mdsd_opt as mo
-from mdsd_opt.cli.report import advice
 from mdsd_opt.corpora import RateRow
 from mdsd_opt.decoding import place_rates, plan_tree
 from mdsd_opt.evidence import MeanInterval
-from mdsd_opt.plots import audit_figure, rates_figure, tree_figure
+from mdsd_opt.plots import advice_figure, audit_figure, rates_figure, tree_figure
 from mdsd_opt.trees import chances, forecasts
 
 COLUMN = 3.4
@@ -101,7 +100,7 @@ def test_every_picture_is_one_column_wide_and_nothing_leaves_it() -> None:
         rates_figure(rows(range(1, 9), "optimal", "rrs", "gumbel")),
         rates_figure(rows(range(1, 9), "optimal", "importance_sampling")),
         rates_figure(rows([2], *(f"v{n}" for n in range(9)))),
-        advice.advice_view(asked, "").figure.draw(),
+        advice_figure(asked),
         audit_figure(wrong),
     ]
     for figure in figures:

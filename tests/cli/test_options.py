@@ -125,7 +125,7 @@ ARGUMENTS = {
 
 #: The same for options that go with others.
 WITH = {
-    ("advise", "speedup"): ["--accepted", "log.jsonl", "--target-ms", "20", "--draft-ms", "2"],
+    ("advise", "speedup"): ["log.jsonl", "--target-ms", "20", "--draft-ms", "2"],
     ("rates", "rank_timeout"): ["folder", "--executor", "torchrun"],
     **{("audit", name): ["--server", "http://localhost:1"] for name in ("timeout", "tolerance")},
     **{("audit", name): ["--chain", "os:getcwd"] for name in ("temperature", "top_p", "min_p")},

@@ -21,7 +21,7 @@ from mdsd_opt import plots
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.bench import BenchReport, Record
 from mdsd_opt.bench.summary import compared
-from mdsd_opt.cli.output import parts_that_fit, rich_table
+from mdsd_opt.cli.output import that_fit
 from mdsd_opt.cli.verbs.bench import bench_view
 from mdsd_opt.cli.view import as_text
 from mdsd_opt.corpora import Reproduction, rate_rows
@@ -114,8 +114,7 @@ def test_measurements_fit_a_column_and_a_terminal(tmp_path: Path) -> None:
     growing = [table for table in view.all_tables if table.heading == "Growth"]
     assert len(growing) == 2
     for table in view.all_tables:
-        whole = rich_table(table)
-        assert parts_that_fit(whole, 80, table.keys) == [whole], table.title
+        assert that_fit(table, 80).headings == table.headings, table.title
 
 
 def test_solutions_are_printed_for_a_paper_and_for_a_spreadsheet(
@@ -323,7 +322,7 @@ def test_results_become_data_frames(rows: Any, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_advice_is_printed_for_a_paper_and_for_a_spreadsheet(run_cli, tmp_path):
-    given = ("advise", "--accepted", ".72,.5,.34", "--depth", "3", "--target-ms", "20",
+    given = ("advise", ".72,.5,.34", "--depth", "3", "--target-ms", "20",
              "--draft-ms", "2")  # fmt: skip
     rows = list(csv.DictReader(io.StringIO(run_cli(*given, "--csv").stdout)))
     assert float(rows[0]["speedup.mean"]) > 1

@@ -9,13 +9,13 @@ import pytest
 from support.terminal import WIDTH, on_a_terminal
 
 VERBS = {
-    "rates LOGITS --verifiers all -k 1-3": "over the K before",
-    "rates LOGITS --schemes all -k 2": "at K = 2",
+    "rates LOGITS --verifiers all -k 1-3": "take K = 3 (with",
+    "rates LOGITS --schemes all -k 2": "K = 2 (without",
     "solve PROBLEM": "the optimum is 0.790000000, proven by the certificate of",
     "audit --verifier rrs --trials 500 --detect 1": "PASS: no deviation on 11 kinds of laws",
     "check": "each is settled at one size:",
     "check vertex_counts --vocab-size 3": "claimed vertices",
-    "advise LOGITS --rows-ms 1:20,32:24 --max-drafts 6": "orth it: ",
+    "advise LOGITS --rows-ms 1:20,32:24 --max-drafts 6": "intervals over 5 positions",
     "plan LOGITS --nodes 6": "planned6 is forecast to accept",
     "relax LOGITS -k 1,2": "at K = 2: lossless",
     "reproduce": "[SpecHub] two drafts",
@@ -52,7 +52,7 @@ def test_rates_are_one_table_with_a_line_on_what_has_no_room(files: dict[str, st
     code, text, said = on_a_terminal("rates", files["LOGITS"], "--verifiers", "all", "-k", "1-3")
     assert code == 0, said
     assert text.count("┏") == 1
-    (line,) = re.findall(r"no room here for: (.*?)\(a\s+wider terminal", text, re.DOTALL)
+    (line,) = re.findall(r"no room here for: (.*?)\(COLUMNS=", text, re.DOTALL)
     left = {" ".join(name.split()) for name in line.split(";")}
     shown = text[: text.index("no room here for")]
     assert "optimal" in shown

@@ -256,7 +256,7 @@ def test_forced_acceptance_never_pays(name: str, tmp_path: Path) -> None:
     advice = mo.advise_from_counts(path, **costs)
     assert advice.worth_it is None
     assert advice.notes[0].startswith("acceptance was forced")
-    assert advice.conclusion == [advice.sentence]
+    assert advice.sentences == [advice.sentence]
     assert "acceptance was forced" in advice.sentence
     assert advice.to_dict()["counts"]["forced"] in FORCED[name]
 
@@ -267,7 +267,7 @@ def test_a_time_of_a_log_that_contradicts_the_one_given_comes_first() -> None:
         advice = mo.advise_from_counts(path, target_ms=target_ms, draft_ms=0.5)
         told = advice.to_dict()["contradiction"]
         assert bool(told) == contradicts
-        assert ("22.2 ms a pass at batch 8" in advice.conclusion[0]) == contradicts
+        assert ("22.2 ms a pass at batch 8" in advice.sentences[0]) == contradicts
 
 
 def test_a_number_is_compared_at_the_digits_it_shows(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def unknown_options(text: str) -> list[str]:
         if verb not in verbs:
             unknown.append(verb)
             continue
-        parts = getattr(verbs[verb], "commands", {verb: verbs[verb]})  # kinds of audits
+        parts = {x.split()[-1]: y for x, y in commands.kinds_of(verb, verbs[verb]).items()}
         named = [parts[word] for word in arguments.split()[:1] if word in parts]
         subjects = {f"--{x.params[0].name}" for x in parts.values() if len(parts) > 1}
         known = subjects.union(

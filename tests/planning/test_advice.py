@@ -302,7 +302,7 @@ def test_large_batches_have_smaller_trees_and_then_none():
     assert alone.num_drafts > many.num_drafts
     assert alone.speedup > many.speedup > most.speedup
     assert 64 <= alone.crossover <= 256
-    assert any("beyond the 256 measured" in note for note in most.notes)
+    assert any("than the 256 measured" in note for note in most.notes)
     by_batch = {point.batch_size: point for point in alone.batches}
     assert by_batch[64].tree == pytest.approx(many.speedup)
     assert by_batch[64].tree >= by_batch[64].chain
@@ -377,8 +377,8 @@ def test_files_and_folders_say_the_same_as_arrays(tmp_path):
     assert stored.to_dict() == given.to_dict()
     folder = mo.advise(str(tmp_path / "corpus"), max_drafts=3).to_dict()
     order = "rows of a text are taken to follow each other"  # which a corpus is known to keep
-    assert given.notes[1].startswith(order)
-    assert folder == {**given.to_dict(), "notes": [given.notes[0], *given.notes[2:]]}
+    (of_order,) = (x for x in given.notes if x.startswith(order))
+    assert folder == {**given.to_dict(), "notes": [x for x in given.notes if x != of_order]}
     with pytest.raises(InvalidInput, match="draft_logits is left out"):
         mo.advise(flat[0])
 

@@ -15,10 +15,13 @@ def verbs() -> dict[str, Any]:
     return {name: program.get_command(None, name) for name in program.list_commands(None)}
 
 
+def kinds_of(verb: str, command: Any) -> dict[str, Any]:
+    """Commands of a verb by the words that call them: its kinds, or the verb itself."""
+    if not hasattr(command, "list_commands"):
+        return {verb: command}
+    return {f"{verb} {x}": command.get_command(None, x) for x in command.list_commands(None)}
+
+
 def commands() -> dict[str, Any]:
     """Commands by the words that call them, as ``audit chain``."""
-    found = {}
-    for verb, command in verbs().items():
-        kinds = getattr(command, "commands", None)
-        found |= {f"{verb} {kind}": x for kind, x in kinds.items()} if kinds else {verb: command}
-    return found
+    return {words: x for verb, of in verbs().items() for words, x in kinds_of(verb, of).items()}

@@ -1,28 +1,29 @@
-"""mdsd-opt advise: do drafts pay, and which?"""
+"""mdsd-opt advise: do drafts pay, and which? By logits, a log, or models that are measured."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mdsd_opt import corpora, decoding, formats, planning
+from mdsd_opt import corpora, decoding, formats, planning, plots
 from mdsd_opt.base.files import check_writable
+from mdsd_opt.base.frames import Table
 from mdsd_opt.cli import options
-from mdsd_opt.cli.options import refuse
+from mdsd_opt.cli.commands import Kinds
 from mdsd_opt.cli.output import remark, say
-from mdsd_opt.cli.signatures import Given, given, parse_numbers
-from mdsd_opt.cli.view import Form, View, present
+from mdsd_opt.cli.signatures import Given, given, parse_cost, parse_numbers
+from mdsd_opt.cli.view import Drawing, Form, Section, View, present
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mdsd_opt.formats import AcceptedCounts
-    from mdsd_opt.planning import CountAdvice, PassCost, StepCosts
+    from mdsd_opt.formats import AcceptedCounts, Run
+    from mdsd_opt.planning import Advice, CountAdvice, ModelAdvice, PassCost, StepCosts
 
 #: Most seconds between two readings of metrics.
 _LONGEST_WATCH = 86400
@@ -32,19 +33,15 @@ _TOTALS = re.compile(r"(\d+)\s*/\s*(\d+)")
 _POSITIONS = re.compile(rf"({_NUMBER}(?:\s*,\s*{_NUMBER})+)(?:\s*/\s*({_NUMBER}))?")
 _MEAN = re.compile(_NUMBER)
 
+Schemes = Annotated[str, "Draft schemes, separated by commas."]
+Context = Annotated[int | None, "Tokens before a pass, where --costs or --measure has several."]
 
-@dataclass(frozen=True, kw_only=True)
-class Models:
-    """Models that are measured, and what they write."""
 
-    target: Annotated[
-        str | None,
-        "With --draft, in place of LOGITS: a model, as of mdsd-opt decode, whose passes "
-        "are measured and with which the advice is tried out.",
-    ] = None
-    draft: Annotated[str | None, "The same, or skip:14,18 for the target without layers."] = None
-    prompts: options.Prompts = None
-    prompt: Annotated[list[str] | None, "The same, here; may be given several times."] = None
+@dataclass(frozen=True)
+class Advised(Form):
+    """Forms of an advice."""
+
+    every: Annotated[bool, typer.Option("--all", help="Show all rows, not the five best.")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,187 +50,220 @@ class Prices:
 
     target_ms: Annotated[
         str | None,
-        "Milliseconds of a target pass, or by the texts decoded together, as 1:20,32:40; "
-        "with LOGITS 20 if left out.",
+        "Milliseconds of a target pass, or by the texts decoded together, as 1:20,32:40; of logits "
+        "20 if left out.",
     ] = None
     draft_ms: Annotated[
         str | None,
-        "The same of a draft pass; with LOGITS 2 if left out. Of several drafts 2/1/.5, one each.",
+        "The same of a draft pass; of logits 2 if left out. Of several drafts 2/1/.5, one each.",
     ] = None
     rows_ms: Annotated[
         str | None,
         "Milliseconds of a target pass by its rows, as 1:20,8:21,64:40; the same for any "
         "number of rows if left out. A tree of n drafts is n + 1 rows for each text.",
     ] = None
-    costs: Annotated[Path | None, "A file that --measure wrote, in place of milliseconds."] = None
-    context: Annotated[
-        int | None, "Tokens before a pass: of --costs, if it has several, or of --measure."
+    costs: Annotated[
+        Path | None, "A file that advise models --measure wrote, in place of milliseconds."
     ] = None
+    context: Context = None
 
-    @property
-    def are_given(self) -> bool:
-        """Whether any milliseconds are."""
-        return any(x is not None for x in (self.target_ms, self.draft_ms, self.rows_ms))
-
-    def of(self, draft_ms: str | None) -> dict[str, Any]:
-        """Milliseconds, as keywords of `advise_from_counts`, with those of one draft."""
-        from mdsd_opt.cli.verbs.plan import parse_cost
-
-        rows_ms = self.rows_ms
-        return {
+    def at(self, batch: int, beside: Given) -> dict[str, Any]:
+        """Milliseconds as keywords of `StepCosts`, those that are given; or `costs` of the file."""
+        by_hand = {
             "target_ms": pass_cost(self.target_ms, "--target-ms"),
-            "draft_ms": pass_cost(draft_ms, "--draft-ms"),
-            "rows_ms": None if rows_ms is None else parse_cost(rows_ms, "--rows-ms", "rows"),
+            "draft_ms": pass_cost(self.draft_ms, "--draft-ms"),
+            "rows_ms": self.rows_ms and parse_cost(self.rows_ms, "--rows-ms", "rows"),
         }
-
-    def of_file(self, batch: int, beside: dict[str, Any]) -> StepCosts | None:
-        """Costs of a file that was measured; None without one."""
+        told = {name: x for name, x in by_hand.items() if x is not None}
         if self.costs is None:
             if self.context is not None:
                 raise InvalidInput("--context goes with --costs or --measure")
-            return None
-        if self.are_given:
+            return told | beside
+        if told:
             raise InvalidInput("--costs has the milliseconds: leave --target-ms and others out")
-        return planning.read_costs(self.costs).at(batch, self.context, **beside)
+        return {"costs": planning.read_costs(self.costs).at(batch, self.context, **beside)}
 
 
-def advise(
-    logits: Annotated[
-        list[str] | None,
-        "A .npz, .safetensors or .pt file with arrays 'target' and 'draft' [..., V] and "
-        "perhaps 'sequence' and 'position' [...], two .npy or .pt files, or a folder of "
-        "shards; the bundled real logits if left out. Or what an engine wrote of a run, as "
-        "of --accepted, and perhaps of another without drafts, which is then compared.",
-    ] = None,
-    *,
-    models: Models,
-    tried: Given = given("planning:advise_models", "num_tokens=tokens rng=seed"),
-    loading: Given = given("decoding:load_model", "dtype=precision device"),
+def log(
     accepted: Annotated[
-        list[str] | None,
-        "What an engine counted: a log, metrics, saved answers or streams, as of vLLM or "
-        "llama.cpp, told apart by content (of another file an error lists all that are known), "
-        "gzipped or not; - for standard input, or the address of /metrics, which is read twice; "
-        "further files behind it. Or numbers: 1093/1717 accepted of drafted, 720,500,340/1000 by "
-        "position of steps, .72,.5,.34 the same as shares, 2.56 tokens a step.",
-    ] = None,
+        list[str],
+        "What an engine wrote of a run, and perhaps of another without drafts, which is then "
+        "compared: logs, metrics, saved answers or streams, as of vLLM or llama.cpp, told apart by "
+        "content (of another file an error lists all that are known), gzipped or not; - for "
+        "standard input, or the address of /metrics, which is read twice. Or numbers: 1093/1717 "
+        "accepted of drafted, 720,500,340/1000 by position of steps, .72,.5,.34 the same as "
+        "shares, 2.56 tokens a step.",
+    ],
+    *,
     watch: Annotated[
         float | None, "With an address of /metrics: seconds between its two readings; else 10."
     ] = None,
-    counted: Given = given("planning:advise_from_counts", "depth speedup"),
-    num_drafts: Annotated[int | None, typer.Option(hidden=True)] = None,
+    asked: Given = given("planning:advise_from_counts", "depth speedup max_drafts confidence"),
     prices: Prices,
-    measure: Annotated[
-        Path | None,
-        "Time passes of the models --target and perhaps --draft, and write them to this file.",
-    ] = None,
     beside: Given = given("planning:StepCosts", "verify_ms draft_passes"),
     batch: Annotated[
         str | None,
-        "Texts that are decoded together; of a run's own costs, as many as in most of its steps. "
-        "else one. With counts several, as 1,16,64.",
+        "Texts that are decoded together, perhaps several, as 1,16,64; of a run's own costs as "
+        "many as in most of its steps, else one.",
     ] = None,
-    schemes: Annotated[str, "Draft schemes, separated by commas."] = options.SCHEMES,
+    form: Advised,
+) -> None:
+    """By what an engine wrote of a run: how many drafts a step should have, and whether they pay.
+
+    Costs that are not given are those of the run itself and of one without drafts.
+    """
+    if watch is not None and not 0 < watch <= _LONGEST_WATCH:
+        raise InvalidInput(f"--watch is {watch}: give seconds above 0, up to {_LONGEST_WATCH}")
+    batches = [1] if batch is None else parse_numbers(batch, "--batch", 10**6)
+    depth, run = asked.pop("depth", None), None
+    source = " and ".join(accepted)
+    by_batch = []
+    for size in batches:
+        own = prices.at(size, beside) | ({"batch": size} if batch else {})
+        run = run or _run([_with_scheme(x) for x in accepted], depth, watch)
+        by_batch.append(planning.advice_of_run(run, **asked, **own))
+    first = by_batch[0]
+    each = [*zip(batches, by_batch, strict=True)]
+    sentences, document = first.sentences, {"source": source, **first.to_dict()}
+    if len(each) > 1:
+        sentences = [*(f"Batch {n}: {x.sentence}" for n, x in each), *sentences[1:]]
+        document["batches"] = [{"batch": n, **x.to_dict()} for n, x in each]
+    title = source if first.costs is None else f"{source}; {first.costs.told}"
+    if not first.counts.forced:
+        first = replace(first, notes=(*first.notes, first.better_verifier))
+    shows = (
+        "Speed-up over plain decoding by the drafts of a step; full points were counted, open "
+        "ones are forecasts; bars span chance and all assumptions."
+    )
+    drawing = Drawing(partial(plots.chains_figure, first), shows, title)
+    present(_view(first, title, sentences, document, drawing, form), form)
+
+
+def logits(
+    logits: Annotated[
+        list[Path] | None,
+        "A .npz, .safetensors or .pt file with arrays 'target' and 'draft' [..., V] and "
+        "perhaps 'sequence' and 'position' [...], two .npy or .pt files, the target's and those of "
+        "several drafts, or a folder of shards; the bundled real logits if left out.",
+    ] = None,
+    *,
+    prices: Prices,
+    beside: Given = given("planning:StepCosts", "verify_ms draft_passes batch_size=batch"),
+    schemes: Schemes = options.SCHEMES,
     asked: Given = given("planning:advise", "max_drafts verifier"),
     sampling: Given = options.SAMPLING,
     kind: Given = options.KIND,
     scoring: Given = options.SCORING,
-    form: Form,
+    form: Advised,
     progress: options.Progress = None,
 ) -> None:
-    """Whether drafts are worth it at your costs, and which scheme and tree bring most tokens.
+    """By logits of both models: which scheme and tree bring most tokens, and whether they pay.
 
-    Beside the best: plain decoding, drafts one by one, and every scheme's best tree. With --target
-    and --draft the costs are measured and the texts the target's own; the tree advised is tried out
-    in one call of decoding, and what came of it stands beside the forecast. With --accepted, how
-    long chains of drafts should be, by what an engine counted.
+    Beside the best: plain decoding, drafts one by one, and every scheme's best tree.
     """
-    from mdsd_opt.cli.report.advice import advice_view, count_advice_view
     from mdsd_opt.data import sample_logits_path
 
-    if measure is not None:
-        write_costs(measure, models, prices.context, loading)
-        return
-    names = options.parse_schemes(schemes)
-    if watch is not None and not 0 < watch <= _LONGEST_WATCH:
-        raise InvalidInput(f"--watch is {watch}: give seconds above 0, up to {_LONGEST_WATCH}")
-    batches = [1] if batch is None else parse_numbers(batch, "--batch", 10**6)
-    if accepted is not None or are_counts(logits or ()):
-        refuse(
-            "--accepted goes without --kind, models and prompts",
-            "target", "draft", "prompts", "prompt", "kind",
-        )  # fmt: skip
-        refuse(
-            "{name} does nothing with counts of an engine: leave it out", "schemes", "verifier",
-            "tokens", "seed", "precision", "device", "threads", "temperature", "draft_temperature",
-            "top_k", "top_p", "min_p", "joint",
-        )  # fmt: skip
-        if num_drafts is not None:
-            remark("--num-drafts of advise is --depth: the old word goes with the next release")
-            counted.setdefault("depth", num_drafts)
-        sources = [*(accepted or []), *(logits or [])]
-        by_hand = prices.of(prices.draft_ms) | beside
-        own: list[dict[str, Any]] = [
-            by_hand | {"costs": prices.of_file(size, beside)} | ({"batch": size} if batch else {})
-            for size in batches
-        ]
-        asked_of_counts = {
-            "max_drafts": asked["max_drafts"], "speedup": counted.get("speedup"),
-            "confidence": scoring["confidence"],
-        }  # fmt: skip
-        by_batch = advice_of_counts(
-            sources, counted.get("depth"), own, watch, accepted is None, asked_of_counts
+    files, names = logits or [sample_logits_path()], options.parse_schemes(schemes)
+    own = (prices.draft_ms or "2").split("/")
+    if len(own) not in (1, max(len(files) - 1, 1)):
+        raise InvalidInput(
+            f"--draft-ms has {len(own)} costs, and the number of drafts is {max(len(files) - 1, 1)}"
         )
-        present(count_advice_view(by_batch, " and ".join(sources), batches), form)
-        return
-    refuse("--depth and --speedup go with --accepted or a log", "num_drafts", "depth", "speedup")
-    if watch is not None or len(batches) > 1:
-        raise InvalidInput("--watch and several of --batch go with what an engine counted")
-    if models.target is not None or models.draft is not None:
-        asked |= {"schemes": names, "confidence": scoring["confidence"], **tried, **sampling}
-        others = (logits, prices.are_given, prices.costs, batches != [1], kind)
-        present(_of_models(models, loading, any(others) or beside["verify_ms"], asked), form)
-        return
-    each = (prices.draft_ms or "2").split("/")
-    drafts, (rule, *rules) = (
-        max(len(logits or ()) - 1, 1),
-        options.parse_verifiers(asked["verifier"]),
-    )
+    rule, *rules = options.parse_verifiers(asked["verifier"])
     if rules:
         raise InvalidInput(f"--verifier is {asked['verifier']!r:.60}: give one")
-    if len(each) not in (1, drafts):
-        raise InvalidInput(
-            f"--draft-ms has {len(each)} costs, and the number of drafts is {drafts}"
-        )
-    by_hand = prices.of(prices.draft_ms and each[0]) | beside
-    given_costs = {name: x for name, x in by_hand.items() if x is not None}
-    price = prices.of_file(batches[0], beside) or planning.StepCosts(
-        **given_costs, batch_size=batches[0]
-    )
-    costs = {
-        "rows_ms": price.rows_ms, "verify_ms": price.verify_ms, "batch_size": price.batch_size,
-        "draft_passes": price.draft_passes, "max_drafts": asked["max_drafts"],
-    }  # fmt: skip
+    batch = beside.pop("batch_size")
+    priced = replace(prices, draft_ms=prices.draft_ms and own[0]).at(batch, beside)
+    costs = priced.get("costs") or planning.StepCosts(**priced, batch_size=batch)
     common = {**scoring, **sampling, "progress": bool(progress)}
-    if logits and len(logits) > 2:
-        refuse("several drafts have the optimum: leave {name} out", "verifier")
-        present(_of_drafts([Path(x) for x in logits], price, each, names, costs, **kind, **common),
-                form)  # fmt: skip
+    if len(files) > 2:
+        options.refuse("several drafts have the optimum: leave {name} out", "verifier")
+        view = _of_drafts(files, costs, own, names, asked["max_drafts"], **kind, **common)
+        present(view, form)
         return
-    files: list[Any] = logits or [sample_logits_path()]
     advice = planning.advise(
-        files, target_ms=price.target_ms, draft_ms=price.draft_ms,
-        schemes=names, verifier=rule, kind=kind.get("kind") if logits else "logits", **costs,
-        **common,
+        files, schemes=names, verifier=rule, max_drafts=asked["max_drafts"],
+        kind=kind.get("kind") if logits else "logits", **_keywords(costs), **common,
     )  # fmt: skip
-    source = " and ".join(logits or []) or sample_logits_path().name
-    title = f"{source}; temperature {sampling['temperature']:g}, {price.told}"
-    present(advice_view(advice, title, source=source), form)
+    source = " and ".join(map(str, logits or [])) or files[0].name
+    title = f"{source}; temperature {sampling['temperature']:g}, {costs.told}"
+    present(_advice_view(advice, title, source, form), form)
+
+
+def models(
+    *,
+    target: options.Target,
+    draft: Annotated[str | None, "The same, or skip:14,18 for the target without layers."] = None,
+    prompts: options.Prompts = None,
+    prompt: Annotated[list[str] | None, "The same, here; may be given several times."] = None,
+    asked: Given = given("planning:advise_models", "num_tokens=tokens max_drafts rng=seed"),
+    confidence: Given = given("planning:advise", "confidence"),
+    schemes: Schemes = options.SCHEMES,
+    loading: Given = given("decoding:load_model", "dtype=precision device"),
+    sampling: Given = options.SAMPLING,
+    measure: Annotated[
+        Path | None, "Time passes alone, and write them to this file, for --costs."
+    ] = None,
+    context: Context = None,
+    form: Advised,
+) -> None:
+    """By two models: passes are measured, and the tree that is advised is tried out.
+
+    The texts are the target's own continuations of the prompts. What came of the tree stands beside
+    the forecast.
+    """
+    if measure is not None:
+        _write_costs(measure, target, draft, context, loading)
+        return
+    if draft is None or not (prompt or prompts):
+        raise InvalidInput("--target goes with --draft, and with --prompt or --prompts")
+    if context is not None:
+        raise InvalidInput("--context goes with --measure")
+    texts = [*(prompt or []), *(corpora.read_prompts(prompts) if prompts is not None else [])]
+    big, small = decoding.load_pair(target, draft, **loading)
+    first, second = decoding.TreeModel(big), decoding.TreeModel(small, vocab_size=big.vocab_size)
+    ids = [big.encode(text) for text in texts]
+    decoding.require_room(first, second, ids)
+    advice = planning.advise_models(
+        first, second, ids, tell=remark, schemes=options.parse_schemes(schemes),
+        **asked, **confidence, **sampling,
+    )  # fmt: skip
+    title = f"{target} and {draft}; temperature {sampling['temperature']:g}"
+    present(_advice_view(advice, title, [target, draft], form), form)
+
+
+def _advice_view(advice: Advice | ModelAdvice, title: str, source: Any, form: Advised) -> View:
+    """View of an advice by logits, of files or of models."""
+    found: Any = getattr(advice, "advice", advice)
+    told = f"{found.tree.name} is {found.best.in_words}"
+    shows = (
+        "Speed-up over plain decoding at the same costs, with intervals over texts; above one is "
+        "faster."
+    )
+    drawing = Drawing(partial(plots.advice_figure, found), shows, title)
+    document = {"source": source, **advice.to_dict()}
+    return _view(advice, title, [*advice.sentences, told], document, drawing, form)
+
+
+def _view(
+    advice: Advice | CountAdvice | ModelAdvice, title: str, sentences: Sequence[str],
+    document: dict[str, Any], drawing: Drawing, form: Advised,
+) -> View:  # fmt: skip
+    """The decision, the options, what it rests on, and flags of engines."""
+    first, *others = advice.tables()
+    first = replace(first, title=f"{title}\n{first.title}", most=0 if form.every else first.most)
+    notes = [(f"note {n}", note) for n, note in enumerate(advice.notes, start=1)]
+    tables: list[Section | Table] = [first, *others, Section("What is assumed", values=notes)]
+    tables += [Section("Flags", values=[*advice.flags.items()])] if advice.flags else []
+    return View(
+        f"Do drafts pay?\n{title}", tables, sentences, document, drawing, decides=True,
+        rows=document["rows"],
+    )  # fmt: skip
 
 
 def _of_drafts(
-    paths: list[Path], price: StepCosts, each: list[str], schemes: list[str],
-    costs: dict[str, Any], **asked: Any,
+    paths: list[Path], costs: StepCosts, each: list[str], schemes: list[str], max_drafts: int,
+    **asked: Any,
 ) -> View:  # fmt: skip
     """View of several drafts of one target at these costs."""
     from mdsd_opt.cli.verbs.rates import compared, drafts_view
@@ -243,33 +273,17 @@ def _of_drafts(
         raise InvalidInput(
             f"--schemes has {1 + len(more)} names: several drafts are compared by one"
         )
-    own = [pass_cost(x, "--draft-ms") for x in each] if len(each) > 1 else [price.draft_ms]
+    own = [pass_cost(x, "--draft-ms") for x in each] if len(each) > 1 else [costs.draft_ms]
+    others = _keywords(costs) | {"max_drafts": max_drafts}
+    target_ms, _ = others.pop("target_ms"), others.pop("draft_ms")
     comparison = compared(
-        paths, [1, 2, 3, 4], scheme, target_ms=price.target_ms, draft_ms=own, costs=costs, **asked
+        paths, [1, 2, 3, 4], scheme, target_ms=target_ms, draft_ms=own, costs=others, **asked
     )
-    return drafts_view(comparison, f"{paths[0].name}, {price.told}")
+    return drafts_view(comparison, f"{paths[0].name}, {costs.told}")
 
 
-def _of_models(models: Models, loading: Given, others: Any, asked: dict[str, Any]) -> View:
-    """View of the advice for models that are measured, and of what came of it."""
-    from mdsd_opt.cli.report.advice import model_advice_view
-
-    target, draft = models.target, models.draft
-    if target is None or draft is None or not (models.prompt or models.prompts) or others:
-        raise InvalidInput(
-            "--target and --draft go together, with --prompt or --prompts, and without LOGITS, "
-            "--kind, --batch and costs, which are measured"
-        )
-    asked.pop("verifier")
-    texts = [*(models.prompt or [])]
-    texts += corpora.read_prompts(models.prompts) if models.prompts is not None else []
-    big, small = decoding.load_pair(target, draft, **loading)
-    pair = decoding.TreeModel(big), decoding.TreeModel(small, vocab_size=big.vocab_size)
-    ids = [big.encode(text) for text in texts]
-    decoding.require_room(*pair, ids)
-    advice = planning.advise_models(*pair, ids, tell=remark, **asked)
-    title = f"{target} and {draft}; temperature {asked['temperature']:g}"
-    return model_advice_view(advice, title, source=[target, draft])
+def _keywords(costs: StepCosts) -> dict[str, Any]:
+    return {x.name: getattr(costs, x.name) for x in fields(costs)}
 
 
 def are_counts(names: Sequence[str]) -> bool:
@@ -288,22 +302,17 @@ def are_counts(names: Sequence[str]) -> bool:
     return bool(others)
 
 
-def advice_of_counts(
-    sources: Sequence[str], depth: int | None, prices: Sequence[dict[str, Any]],
-    watch: float | None, with_baseline: bool, asked: dict[str, Any],
-) -> list[CountAdvice]:  # fmt: skip
-    """Advice on the counts in files or in numbers, by keywords of costs as of `advice_of_run`."""
-    sources = [_with_scheme(x) for x in sources]
+def _run(sources: list[str], depth: int | None, watch: float | None) -> Run:
+    """Run that files tell of, or numbers."""
     addresses = [x for x in sources if "://" in x]
     if watch is not None and not addresses:
         raise InvalidInput(f"--watch {watch:g} goes with an address of /metrics: give one")
     for name in addresses:
         remark(f"reading {name} twice, {watch or 10.0:g} seconds apart")
-    if with_baseline or addresses:
-        run = formats.read_run(sources, depth, watch or 10.0)
-    else:
-        run = formats.Run(counts_of(sources, depth), (), ())
-    return [planning.advice_of_run(run, **asked, **own) for own in prices]
+    text = sources[0].strip()
+    if len(sources) == 1 and not Path(text).exists() and re.fullmatch(r"[\d.,/\s]+", text):
+        return formats.Run(_counts_in(text, depth), (), ())
+    return formats.read_run(sources, depth, watch or 10.0)
 
 
 def _with_scheme(name: str) -> str:
@@ -312,11 +321,8 @@ def _with_scheme(name: str) -> str:
     return f"http://{name}" if is_one else name
 
 
-def counts_of(accepted: Sequence[str], depth: int | None) -> AcceptedCounts:
-    """Counts in files, or in numbers of the forms in the help of --accepted."""
-    text = accepted[0].strip()
-    if len(accepted) > 1 or Path(text).exists() or not re.fullmatch(r"[\d.,/\s]+", text):
-        return formats.read_counts(accepted, depth)
+def _counts_in(text: str, depth: int | None) -> AcceptedCounts:
+    """Counts in numbers of the forms that the help of the argument has."""
     if match := _TOTALS.fullmatch(text):
         return planning.counts_given(float(match[1]), float(match[2]), depth=depth)
     if match := _POSITIONS.fullmatch(text):
@@ -327,19 +333,17 @@ def counts_of(accepted: Sequence[str], depth: int | None) -> AcceptedCounts:
     if _MEAN.fullmatch(text):
         if float(text) < 1:
             raise InvalidInput(
-                f"--accepted is {text}: tokens a step are at least 1, with that of the target. "
+                f"{text} accepted: tokens a step are at least 1, with that of the target. "
                 "Give shares by position with a comma, as .72,.5"
             )
         return planning.counts_given(float(text) - 1.0, depth=depth, steps=1.0)
     raise InvalidInput(
-        f"--accepted is {text!r:.60}: give a file, 1093/1717, 720,500,340/1000, .72,.5,.34 or 2.56"
+        f"{text!r:.60}: give a file, 1093/1717, 720,500,340/1000, .72,.5,.34 or 2.56"
     )
 
 
 def pass_cost(text: str | None, option: str) -> PassCost | None:
     """Milliseconds of a pass, or by texts together, of an option; None where it is not given."""
-    from mdsd_opt.cli.verbs.plan import parse_cost
-
     if text is None:
         return None
     if ":" in text:
@@ -352,11 +356,10 @@ def pass_cost(text: str | None, option: str) -> PassCost | None:
         ) from None
 
 
-def write_costs(path: Path, models: Models, context: int | None, loading: Given) -> None:
+def _write_costs(
+    path: Path, target: str, draft: str | None, context: int | None, loading: Given
+) -> None:
     """Time the passes of models, and write them to a file."""
-    target, draft = models.target, models.draft
-    if target is None:
-        raise InvalidInput("--measure takes --target, and --draft where there is a draft model")
     check_writable(path)
     if any("://" in x for x in (target, draft or "")):
         raise InvalidInput(
@@ -380,5 +383,24 @@ def write_costs(path: Path, models: Models, context: int | None, loading: Given)
     drafted = f", {len(of_draft)} of the draft from {of_draft[0].ms:.2f}" if of_draft else ""
     say(
         f"{path}: {len(passes.of_target)} kinds of target passes from {plain.ms:.2f} ms on"
-        f"{drafted}; mdsd-opt advise --accepted LOG --costs {path}"
+        f"{drafted}; mdsd-opt advise LOG --costs {path}"
     )
+
+
+def _chosen(words: list[str], arguments: list[str]) -> list[str]:
+    """Words for the kind that arguments are of, or that an option names."""
+    plain = [x.removeprefix("--accepted=") for x in words if x != "--accepted"]  # its older word
+    if any(x.partition("=")[0] == "--target" for x in words):
+        return ["models", *words]
+    return ["log" if plain != words or are_counts(arguments) else "logits", *plain]
+
+
+advise = Kinds(
+    "advise",
+    {"log": log, "logits": logits, "models": models},
+    "Whether drafts are worth it at your costs, and how many, or which tree.\n\nEach kind has "
+    "options of its own, as mdsd-opt advise log --help says. Without a kind: files of logits and "
+    "folders are logits, other arguments a log, --target is models, and nothing is the bundled "
+    "logits.",
+    _chosen,
+)

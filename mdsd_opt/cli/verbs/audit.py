@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
-from typer.core import TyperGroup
 
 from mdsd_opt import auditing, evidence, servers
 from mdsd_opt.base.files import check_writable
 from mdsd_opt.base.installed import loaded
 from mdsd_opt.cli import options
-from mdsd_opt.cli.commands import made
+from mdsd_opt.cli.commands import Kinds
 from mdsd_opt.cli.options import SAMPLING
 from mdsd_opt.cli.output import look_here_for_modules
 from mdsd_opt.cli.signatures import Given, given
@@ -382,41 +381,30 @@ def _leave(result: Audited, bar: Bar, junit: Path | None) -> None:
         raise typer.Exit(code)
 
 
-class _Kinds(TyperGroup):
-    """All kinds; ``--chain X`` among the words stands for ``chain X``."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        first = args[0] if args else "--"
-        if not ctx.resilient_parsing and first not in {*KINDS, *ctx.help_option_names}:
-            subjects = {f"--{next(iter(inspect.signature(KINDS[x]).parameters))}": x for x in KINDS}
-            words = [word.partition("=") for word in args]
-            named = [n for n, (word, _, _) in enumerate(words) if word in subjects]
-            if not named and not first.startswith("-"):
-                raise UnknownName.among("kind of audit", first, KINDS)
-            if len(named) != 1:
-                raise InvalidInput(
-                    f"give one of {', '.join(subjects)} alone, or the kind first, as mdsd-opt "
-                    "audit chain module:function, and its options behind it"
-                )
-            (n,) = named
-            option, is_joined, subject = words[n]
-            args = [subjects[option], *args[:n], *[subject] * bool(is_joined), *args[n + 1 :]]
-        own = {kind: {x for y in self.commands[kind].params for x in y.opts} for kind in KINDS}
-        for option in (word.partition("=")[0] for word in args if word.startswith("--")):
-            takers = [kind for kind in KINDS if option in own[kind]]
-            if takers and option not in own.get(args[0], takers):
-                raise InvalidInput(f"{option} goes with {', '.join(takers)}, not with {args[0]}")
-        return super().parse_args(ctx, args)
+def _chosen(words: list[str], _: list[str]) -> list[str]:
+    """Words for the kind whose subject is an option among them: ``--chain X`` is ``chain X``."""
+    subjects = {
+        f"--{next(iter(inspect.signature(x).parameters))}": kind for kind, x in KINDS.items()
+    }
+    parts = [word.partition("=") for word in words]
+    named = [n for n, (word, _, _) in enumerate(parts) if word in subjects]
+    if not named and words and not words[0].startswith("-"):
+        raise UnknownName.among("kind of audit", words[0], KINDS)
+    if len(named) != 1:
+        raise InvalidInput(
+            f"give one of {', '.join(subjects)} alone, or the kind first, as mdsd-opt "
+            "audit chain module:function, and its options behind it"
+        )
+    (n,) = named
+    option, is_joined, subject = parts[n]
+    return [subjects[option], *words[:n], *[subject] * bool(is_joined), *words[n + 1 :]]
 
 
-audit = _Kinds(
-    name="audit",
-    commands={name: made(_judged(kind), name, str(kind.__doc__)) for name, kind in KINDS.items()},
-    help="Settle whether a verifier, or a recorded engine, is lossless.\n\nEach kind has options "
+audit = Kinds(
+    "audit",
+    {name: _judged(kind) for name, kind in KINDS.items()},
+    "Settle whether a verifier, or a recorded engine, is lossless.\n\nEach kind has options "
     "of its own, as mdsd-opt audit chain --help says. Without a kind, mdsd-opt audit --chain X is "
     "mdsd-opt audit chain X, and so on; of tokens it is --recorded.\n\n" + _EXIT_CODES,
-    subcommand_metavar="KIND SUBJECT ...",
-    rich_markup_mode=None,
-    no_args_is_help=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    _chosen,
 )

@@ -20,7 +20,7 @@ from mdsd_opt.cli.output import (
     to_results,
 )
 from mdsd_opt.cli.signatures import Given, given
-from mdsd_opt.cli.view import Printed, View, present, save_all
+from mdsd_opt.cli.view import Printed, Section, View, present, save_all
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -219,7 +219,8 @@ def compared_view(
         "rows": [decoding.rule_entry(row) for row in rows],
     }
     table, conclusion = decoding.rules_table(rows, title), decoding.rules_conclusion(rows)
-    return View(decoding.COMPARED, [table], [conclusion], document)
+    refused = Section(values=[(x.rule, x.refusal) for x in rows if x.refusal], inline=True)
+    return View(decoding.COMPARED, [table, refused], [conclusion], document)
 
 
 def _continue_all(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from mdsd_opt import decoding, plots, trees
 from mdsd_opt.base.frames import Table
 from mdsd_opt.cli import options
-from mdsd_opt.cli.signatures import Given, given
+from mdsd_opt.cli.signatures import Given, given, parse_cost
 from mdsd_opt.cli.view import Drawing, Form, Section, View, present
-from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -102,17 +100,3 @@ def _tree(of: dict[Place, float]) -> Tree:
         if place and (above := views.get(place[:-1])) is not None:
             views[place] = above.add(f"{place[-1] + 1}   {of[place]:.3f}")
     return views[()]
-
-
-def parse_cost(text: str, option: str = "--cost", of: str = "drafts") -> dict[int, float]:
-    """Milliseconds by a number `of` something: "1:20,16:22" gives 20 for 1 and 22 for 16."""
-    table: dict[int, float] = {}
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d{1,6})\s*:\s*(\d+\.?\d*|\.\d+)\s*", part)
-        if not match or int(match[1]) in table:
-            raise InvalidInput(
-                f"{option} is {text!r:.60}: give {of} and milliseconds, as 1:20,16:22,64:40, and "
-                "each number once"
-            )
-        table[int(match[1])] = float(match[2])
-    return table

@@ -337,7 +337,6 @@ def _filters_table(filters: Sequence[BestFilter]) -> Table:
         rows,
         words=("drafts", "setting of the draft"),
         heading="Filters of the draft",
-        keys=2,
         caption=f"best on these texts of {min(len(best.rates) for best in filters)} settings or "
         "more that were tried: on others another may be",
         grouped=True,
