@@ -59,6 +59,7 @@ _ALPHAS = 10_001
 _STRETCHES = 8
 
 _GONE = {
+    "conclusion": "take sentences",
     "policies": "give batch=; docs/tutorials/advice.md has lossless stops",
     "lengths_by_batch": "give batch= for the length of each",
     "num_drafts": "take depth",
