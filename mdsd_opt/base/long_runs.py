@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from threading import Timer
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from mdsd_opt.base.checked import check_truth
-
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -95,6 +93,8 @@ def token_progress_bar(
     estimate of the end. None: tokens are not counted.
     """
     if wanted is not None:
+        from mdsd_opt.base.checked import check_truth  # which imports numpy: a start is without
+
         check_truth(progress=wanted)
     if wanted is False or (wanted is None and not sys.stderr.isatty()):
         yield lambda steps, tokens: None

@@ -10,6 +10,8 @@ import os
 import sys
 from contextlib import suppress
 
+from mdsd_opt._version import __version__
+
 
 def main() -> None:
     """Run the command line; errors that are the user's to mend end in one line, not a traceback."""
@@ -20,6 +22,9 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
+        if sys.argv[1:] == ["--version"]:  # which needs nothing of what is imported below
+            print(f"mdsd-opt {__version__}", flush=True)
+            return
         from mdsd_opt.base.long_runs import expect_kernels, waiting
         from mdsd_opt.cli.app import app
         from mdsd_opt.cli.kernels import KERNELS

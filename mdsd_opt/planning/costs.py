@@ -16,14 +16,16 @@ from functools import partial
 from itertools import permutations, product
 from math import ceil, floor, inf, log
 from numbers import Real
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
 from mdsd_opt.base.checked import checked_amount, checked_integer
 from mdsd_opt.base.files import read_json, write_json
 from mdsd_opt.errors import InvalidInput, UnreadableFile
-from mdsd_opt.trees import Topology
+
+if TYPE_CHECKING:
+    from mdsd_opt.trees import Topology
 
 #: Milliseconds of a target pass by its rows: a table measured at some numbers, or a function.
 RowsCost = Mapping[int, float] | Callable[[int], float]

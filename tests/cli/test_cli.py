@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support import engine_logs
 
 import mdsd_opt as mo
 from mdsd_opt import TransportProblem, WithReplacement, __version__, save_problem
@@ -589,3 +590,30 @@ def test_a_reader_that_has_gone_is_no_verdict(verb: list[str]) -> None:
     os.close(writes)
     told = [line for line in done.stderr.splitlines() if "compiling kernels" not in line]
     assert (done.returncode, told) == (141, [])
+
+
+ENTERED = """if True:
+    import contextlib, io, json, sys
+    from mdsd_opt.cli import main
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+        main()
+    print(json.dumps([*sys.modules]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "most", "without"),
+    [
+        (["--version"], 10, ["typer", "numpy"]),
+        (["rates", "--help"], 60, ["scipy", "numba"]),
+        (["advise", "LOG", "--target-ms", "20", "--draft-ms", "2"], 60, ["mdsd_opt.drafts"]),
+    ],
+)
+def test_a_verb_enters_what_it_needs(words, most, without, tmp_path):
+    (tmp_path / "run.log").write_text(engine_logs.vllm_log(engine_logs.a_run()))
+    words = [str(tmp_path / "run.log") if word == "LOG" else word for word in words]
+    done = subprocess.run([sys.executable, "-c", ENTERED, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    entered = json.loads(done.stdout.splitlines()[-1])
+    assert len([name for name in entered if name.split(".")[0] == "mdsd_opt"]) <= most
+    assert not {*without} & {*entered}
