@@ -1,4 +1,4 @@
-"""The optimal verifier at V = 131,072 with float32 inputs, and the faults that must not pass."""
+"""Audits at V = 131,072 with float32 inputs: what is right passes, and three faults do not."""
 
 from __future__ import annotations
 
@@ -6,13 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.prepared import PreparedOptimal
-from support.selection_law import selection_law
 
 import mdsd_opt as mo
-from mdsd_opt import verifiers
-from mdsd_opt.verifiers import Uniforms
-from mdsd_opt.verifiers.optimal.grouped_plan import plan_of
 
 VOCAB_SIZE = 131_072
 NUM_TRIALS = 200_000
@@ -34,22 +29,22 @@ def problem(laws: Arrays) -> mo.TransportProblem:
     return mo.TransportProblem(laws[0], mo.WithReplacement(laws[1], 4))
 
 
-@pytest.mark.parametrize("scheme", [mo.WithReplacement, mo.WithoutReplacement])
-@pytest.mark.parametrize("num_drafts", [2, 4, 8])
-def test_realised_law_through_the_merge_tree(laws: Arrays, scheme: Any, num_drafts: int) -> None:
-    """The law that the rounded levels really give, integrated over the mixing variable."""
-    problem = mo.TransportProblem(laws[0], scheme(laws[1], num_drafts))
-    plan = plan_of(problem)
-    assert plan is not None
-    selected = selection_law(plan.w, plan.gains, plan.death_levels)
-    kept = np.where(plan.p < plan.x, plan.p / np.where(plan.x > 0, plan.x, 1.0), 1.0)
-    output = np.zeros(VOCAB_SIZE)
-    output[plan.order] = selected * np.where(plan.p > 0, kept, 0.0)
-    accepted = output.sum()
-    output += (1.0 - accepted) * plan.residual
-    assert 0.5 * np.abs(output - problem.target).sum() < 1e-9
-    assert (output[problem.target == 0] == 0).all()
-    assert accepted == pytest.approx(mo.solve(problem).acceptance_rate, abs=1e-9)
+def first_draft_alone(
+    problem: mo.TransportProblem, wrong_residual: bool = False, accept_at_zero: bool = False
+) -> Any:
+    """Rejection of the first draft, for many tuples at once; its faults can be switched on."""
+    p, q = problem.target, problem.drafts.q  # type: ignore[attr-defined]  # with replacement
+    left = p if wrong_residual else np.maximum(p - q, 0.0)
+    others = np.flatnonzero(left)
+    reached = np.cumsum(left[others])
+
+    def verify(target: Any, draft: Any, drafts: Any, rng: np.random.Generator) -> Any:
+        x, (u, v) = drafts[:, 0], rng.random((len(drafts), 2)).T
+        accepted = u * q[x] <= p[x] if accept_at_zero else u * q[x] < p[x]
+        drawn = np.searchsorted(reached, v * reached[-1], side="right")
+        return np.where(accepted, x, others[np.minimum(drawn, others.size - 1)])
+
+    return verify
 
 
 @pytest.mark.parametrize(
@@ -67,37 +62,23 @@ def test_verify_passes(laws: Arrays, scheme: Any, num_drafts: int, num_trials: i
     assert low <= report.optimal_acceptance_rate <= high
 
 
-def test_the_prepared_rule_decides_like_verify(problem: mo.TransportProblem) -> None:
-    rng = np.random.default_rng(1)
-    drafts = problem.drafts.sample(rng, 150)
-    uniforms = rng.random((150, 4))
-    prepared = PreparedOptimal(problem).decide(drafts, *uniforms[:, [0, 2, 3]].T)
-    verifier = verifiers.get("optimal")
-    one_by_one = [
-        verifier.verify(problem, row, Uniforms(*u)).token
-        for row, u in zip(drafts, uniforms.tolist(), strict=True)
-    ]
-    accepted = [token in row for token, row in zip(one_by_one, drafts.tolist(), strict=True)]
-    assert sum(accepted) > 100
-    same = prepared == np.array(one_by_one)
-    assert same[accepted].all()  # residual draws may go through the tokens in another order
-
-
-def test_the_prepared_rule_passes_at_a_sample_size_that_sees_little(
+def test_a_right_rule_passes_at_a_sample_size_that_sees_little(
     problem: mo.TransportProblem,
 ) -> None:
-    report = mo.audit(PreparedOptimal(problem), problem, 0, NUM_TRIALS, batched=True)
+    report = mo.audit(first_draft_alone(problem), problem, 0, NUM_TRIALS, batched=True)
     assert report.clean, report.verdict
     assert report.class_bias < 0.015 < report.detectable_bias < 0.05
     assert report.classes == "between classes of tokens by p/q"
     assert "0.037 in any direction (one of 0.0" in report.verdict
     assert report.acceptance_interval is not None
     low, high = report.acceptance_interval
-    assert low <= report.optimal_acceptance_rate <= high
+    first = np.minimum(problem.target, problem.drafts.q).sum()  # type: ignore[attr-defined]
+    assert first < high  # a residual draw that hits another draft counts as well
+    assert low < report.optimal_acceptance_rate
 
 
 def test_a_residual_from_the_wrong_distribution_is_rejected(problem: mo.TransportProblem) -> None:
-    wrong = PreparedOptimal(problem, wrong_residual=True)
+    wrong = first_draft_alone(problem, wrong_residual=True)
     report = mo.audit(wrong, problem, 0, NUM_TRIALS, batched=True)
     assert not report.clean
     assert report.p_value is not None
@@ -108,7 +89,7 @@ def test_a_residual_from_the_wrong_distribution_is_rejected(problem: mo.Transpor
 def test_a_zero_probability_draft_accepted_at_zero_is_rejected(
     problem: mo.TransportProblem,
 ) -> None:
-    wrong = PreparedOptimal(problem, accept_at_zero=True)
+    wrong = first_draft_alone(problem, accept_at_zero=True)
     report = mo.audit(wrong, problem, 0, NUM_TRIALS, batched=True)
     assert not report.clean
     assert report.num_violations == 0
@@ -130,7 +111,7 @@ def two_per_cent_off(problem: mo.TransportProblem) -> mo.WithReplacement:
 
 def test_drafts_two_per_cent_off_are_rejected(problem: mo.TransportProblem) -> None:
     off = two_per_cent_off(problem)
-    right = PreparedOptimal(problem)
+    right = first_draft_alone(problem)
     report = mo.audit(right, problem, 0, NUM_TRIALS, batched=True, sample=off.sample)
     assert not report.clean  # the output shows it,
     assert report.p_value is not None

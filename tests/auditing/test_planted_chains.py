@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 from support.planted_chains import (
     BY_LAW,
-    IN_TEXTS,
     Parts,
     as_batch,
-    as_text,
     right_ones,
-    wrong_batches,
     wrong_ones,
 )
 
@@ -20,30 +17,10 @@ from mdsd_opt.auditing.laws import standard_laws, wide_laws
 
 WRONG = wrong_ones()
 
-#: One of each sort; all of them are put to audits by `make test-stress`.
-SOME = (
-    "residual cut at 1000",
-    *(
-        pytest.param(kind, marks=pytest.mark.exhaustive)
-        for kind in (
-            "uniform of 256 levels",
-            "one uniform for all decisions",
-            "wrong after 20,000 calls",
-        )
-    ),
-)
 
-
-def test_there_are_enough_kinds():
-    assert len(WRONG) >= 60
-    assert len(right_ones()) == 60
-    assert len(wrong_batches()) == 20
-    assert len(IN_TEXTS) == 20
-
-
-@pytest.mark.parametrize("kind", SOME)
-def test_what_is_wrong_is_found(kind):
-    report = mo.audit_chain(WRONG[kind](), rng=0)
+def test_what_is_wrong_is_found():
+    """One of them; all are put to audits by `make test-stress`."""
+    report = mo.audit_chain(WRONG["residual cut at 1000"](), rng=0)
     assert report.verdict_class == "lossy", report.verdict
     assert not report.lossless
 
@@ -92,22 +69,7 @@ def test_what_is_right_passes(kind):
     assert 0 < report.detectable_bias < 0.05
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    "kind", ["q of the next row", "the extra token from the end of the padding"]
-)
-def test_rows_that_are_mistaken_for_others_are_found(kind):
-    assert mo.audit_chain(wrong_batches()[kind], batch=3).verdict_class == "lossy"
-
-
 def test_rows_that_are_right_pass():
     report = mo.audit_chain(as_batch(Parts().made()), batch=3)
     assert report.verdict_class == "no deviation"
     assert report.lossless
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("kind", ["residual cut at 200", "ratio 1 % too high"])
-def test_sessions_that_are_wrong_are_found(kind):
-    report = mo.audit_text(as_text(BY_LAW[kind].made()), rng=0, num_texts=1_500)
-    assert report.verdict_class == "lossy"

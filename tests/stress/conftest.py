@@ -3,40 +3,25 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from pathlib import Path
-
-from stress import report
 
 
 def pytest_addoption(parser):
     group = parser.getgroup("stress")
     group.addoption("--scale", type=float, default=1.0, help="share of all instances to try")
     group.addoption("--only", help="AREA:SEED, one seed of one area")
-    group.addoption("--out", type=Path, help="counts by area as Markdown, or all of them as .json")
 
 
-def pytest_terminal_summary(terminalreporter, config):
-    counts = _counts(terminalreporter)
-    if not counts:
-        return
-    terminalreporter.section("instances against exact rationals")
-    terminalreporter.write_line(report.by_kind(counts))
-    out = config.getoption("out")
-    if out is not None:
-        text = report.as_json(counts) if out.suffix == ".json" else report.by_area(counts)
-        out.write_text(text + "\n", encoding="utf-8")
-
-
-def _counts(terminalreporter):
-    """Sums over all chunks, whichever process ran them."""
+def pytest_terminal_summary(terminalreporter):
+    """How many instances of each kind were tried, and how many were wrong, of all processes."""
     counts = defaultdict(lambda: [0, 0])
     for results in terminalreporter.stats.values():
-        for result in results:
-            if getattr(result, "when", None) != "call":
-                continue
+        for result in (x for x in results if getattr(x, "when", None) == "call"):
             for name, found in result.user_properties:
-                if name == "stress":
-                    for area, kind, tried, wrong in found:
-                        counts[area, kind][0] += tried
-                        counts[area, kind][1] += wrong
-    return counts
+                for area, kind, tried, wrong in found if name == "stress" else ():
+                    counts[f"{area}, {kind}"][0] += tried
+                    counts[f"{area}, {kind}"][1] += wrong
+    if counts:
+        terminalreporter.section("instances against exact rationals")
+        counts["all"] = [sum(x) for x in zip(*counts.values(), strict=True)]
+        for name, (tried, wrong) in sorted(counts.items()):
+            terminalreporter.write_line(f"{tried:9,} {wrong:6,} wrong  {name}")

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import ast
+import inspect
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import mdsd_opt as mo
 
 
 def face_of(room: Path) -> dict[str, str]:
@@ -14,3 +20,10 @@ def face_of(room: Path) -> dict[str, str]:
     nodes = ast.parse(stub.read_text(encoding="utf-8")).body
     found = [node for node in nodes if isinstance(node, ast.ImportFrom)]
     return {alias.name: node.module or alias.name for node in found for alias in node.names}
+
+
+def public_functions() -> dict[str, Callable[..., Any]]:
+    """Public functions by name, those of the rooms as well."""
+    rooms = [mo, *(x for name in dir(mo) if isinstance(x := getattr(mo, name), ModuleType))]
+    named = {name: getattr(room, name) for room in rooms for name in getattr(room, "__all__", ())}
+    return {name: x for name, x in named.items() if inspect.isfunction(x)}

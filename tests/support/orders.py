@@ -39,16 +39,6 @@ def as_drawn(text: Text, p: Any, drafts: Any, draws: Any, masses: Masses) -> Seq
     return [x for x in dict.fromkeys(draws.tolist()) if x in masses]
 
 
-def drawn_first(text: Text, p: Any, drafts: Any, draws: Any, masses: Masses) -> Sequence[int]:
-    fixed = drafts.always_drafted.tolist()
-    return sorted(masses, key=lambda x: (x in fixed, -masses[x], x))
-
-
-def drawn_last(text: Text, p: Any, drafts: Any, draws: Any, masses: Masses) -> Sequence[int]:
-    fixed = drafts.always_drafted.tolist()
-    return sorted(masses, key=lambda x: (x not in fixed, -masses[x], x))
-
-
 def _law(drafts: Any, p: Any) -> Any:
     return np.array(drafts.exact_q, dtype=object) if p.dtype == object else drafts.q
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from support.text_sessions import pick, softmax
 
 Law = np.ndarray
 
@@ -28,13 +29,6 @@ def right_residual(p: Law, q: Law) -> Law:
 
 def right_bonus(p: Law, q: Law) -> Law:
     return p
-
-
-def drawn(law: Law, u: float) -> int:
-    """The token in whose share a uniform falls."""
-    reached = np.cumsum(law)
-    token = int(np.searchsorted(reached, u * reached[-1], side="right"))
-    return min(token, int(np.flatnonzero(law)[-1]))
 
 
 @dataclass(frozen=True)
@@ -54,10 +48,10 @@ class Parts:
             tokens: list[int] = []
             for place, x in enumerate(np.asarray(drafts).tolist()):
                 if uniform() >= self.accept(p[place], q[place], x):
-                    return [*tokens, drawn(self.residual(p[place], q[place]), uniform())]
+                    return [*tokens, pick(self.residual(p[place], q[place]), uniform())]
                 tokens.append(x)
             last = q[-1] if len(q) else p[-1]
-            return [*tokens, drawn(self.bonus(p[-1], last), uniform())]
+            return [*tokens, pick(self.bonus(p[-1], last), uniform())]
 
         return verify
 
@@ -68,18 +62,16 @@ class Parts:
             accept = np.array([self.accept(p[place], q[place], x) for x in range(p.shape[1])])
             kept = q[place] * np.clip(accept, 0.0, 1.0)
             taken.append(kept)
-            refused.append((1.0 - kept.sum()) * _whole(self.residual(p[place], q[place])))
+            refused.append(
+                (1.0 - kept.sum()) * normalised(self.residual(p[place], q[place]), p[place])
+            )
         second = taken[1] + refused[1]
         pairs = 0.0
         for token in range(p.shape[1]):  # a row at a time: a wide vocabulary has many pairs
             row = taken[0][token] * second + (refused[0][token] - p[0, token]) * p[1]
             pairs += 0.5 * float(np.abs(row).sum())
-        bonus = 0.5 * float(np.abs(_whole(self.bonus(p[2], q[1])) - p[2]).sum())
+        bonus = 0.5 * float(np.abs(normalised(self.bonus(p[2], q[1]), p[2]) - p[2]).sum())
         return pairs + float(taken[0].sum() * taken[1].sum()) * bonus
-
-
-def _whole(law: Law) -> Law:
-    return law / law.sum() if law.sum() > 0 else law
 
 
 def normalised(law: Law, otherwise: Law) -> Law:
@@ -163,21 +155,15 @@ def always_token(token: int) -> Callable[[Law, Law, int], float]:
 
 #: Wrong in their laws: an oracle knows their distance.
 BY_LAW: dict[str, Parts] = {
-    "residual cut at 5": Parts(residual=cut(5)),
-    "residual cut at 10": Parts(residual=cut(10)),
-    "residual cut at 40": Parts(residual=cut(40)),
-    "residual cut at 50": Parts(residual=cut(50)),
-    "residual cut at 64": Parts(residual=cut(64)),
-    "residual cut at 100": Parts(residual=cut(100)),
-    "residual cut at 200": Parts(residual=cut(200)),
-    "residual cut at 1000": Parts(residual=cut(1000)),
-    "residual above 1e-1": Parts(residual=above(1e-1)),
-    "residual above 1e-2": Parts(residual=above(1e-2)),
-    "residual above 1e-3": Parts(residual=above(1e-3)),
-    "residual above 1e-4": Parts(residual=above(1e-4)),
-    "residual to the power 1.02": Parts(residual=powered(1.02)),
-    "residual to the power 1.2": Parts(residual=powered(1.2)),
-    "residual to the power .98": Parts(residual=powered(0.98)),
+    **{f"residual cut at {n}": Parts(residual=cut(n)) for n in (5, 10, 40, 50, 64, 100, 200, 1000)},
+    **{
+        f"residual above {least}": Parts(residual=above(float(least)))
+        for least in ("1e-1", "1e-2", "1e-3", "1e-4")
+    },
+    **{
+        f"residual to the power {power}": Parts(residual=powered(float(power)))
+        for power in ("1.02", "1.2", ".98")
+    },
     "residual squared": Parts(residual=powered(2.0)),
     "residual is p": Parts(residual=lambda p, q: p),
     "residual is q": Parts(residual=lambda p, q: q),
@@ -189,14 +175,11 @@ BY_LAW: dict[str, Parts] = {
     "residual uniform": Parts(residual=lambda p, q: np.full(p.size, 1.0 / p.size)),
     "residual in bfloat16": Parts(residual=lambda p, q: right_residual(bfloat(p), bfloat(q))),
     "residual of p over q": Parts(residual=lambda p, q: normalised(p / np.maximum(q, 1e-9), p)),
-    "bonus at power 1.05": Parts(bonus=bonus_powered(1.05)),
-    "bonus at power .9": Parts(bonus=bonus_powered(0.9)),
+    **{f"bonus at power {x}": Parts(bonus=bonus_powered(float(x))) for x in ("1.05", ".9")},
     "bonus of the likeliest": Parts(bonus=argmax_law),
     "bonus from q": Parts(bonus=lambda p, q: q),
-    "bonus cut at 50": Parts(bonus=bonus_cut(50)),
-    "bonus cut at 200": Parts(bonus=bonus_cut(200)),
-    "bonus above 1e-3": Parts(bonus=bonus_above(1e-3)),
-    "bonus above 1e-4": Parts(bonus=bonus_above(1e-4)),
+    **{f"bonus cut at {n}": Parts(bonus=bonus_cut(n)) for n in (50, 200)},
+    **{f"bonus above {x}": Parts(bonus=bonus_above(float(x))) for x in ("1e-3", "1e-4")},
     "bonus shifted by one": Parts(bonus=lambda p, q: np.roll(p, 1)),
     "bonus is the residual": Parts(bonus=right_residual),
     "ratio 1 % too high": Parts(accept=scaled(1.01)),
@@ -209,18 +192,15 @@ BY_LAW: dict[str, Parts] = {
     "accepts if p is the larger": Parts(accept=lambda p, q, x: float(p[x] >= q[x])),
     "accepts everything": Parts(accept=lambda p, q, x: 1.0),
     "accepts nothing": Parts(accept=lambda p, q, x: 0.0),
-    "accepts p above .9": Parts(accept=likely(0.9)),
-    "accepts p above .3": Parts(accept=likely(0.3)),
+    **{f"accepts p above {x}": Parts(accept=likely(float(x))) for x in (".9", ".3")},
     "accepts the likeliest": Parts(
         accept=lambda p, q, x: 1.0 if x == np.argmax(p) else right_accept(p, q, x)
     ),
-    "accepts token 0": Parts(accept=always_token(0)),
-    "accepts token 2": Parts(accept=always_token(2)),
+    **{f"accepts token {n}": Parts(accept=always_token(n)) for n in (0, 2)},
     "ratio of another token": Parts(
         accept=lambda p, q, x: min(1.0, p[(x + 1) % p.size] / max(q[x], 1e-300))
     ),
-    "uniform of 256 levels": Parts(uniforms=levels(256)),
-    "uniform of 16 levels": Parts(uniforms=levels(16)),
+    **{f"uniform of {n} levels": Parts(uniforms=levels(n)) for n in (256, 16)},
 }
 
 
@@ -249,9 +229,9 @@ def wrong_with_state() -> dict[str, Callable[[], Callable[..., list[int]]]]:
             tokens: list[int] = []
             for place, x in enumerate(np.asarray(drafts).tolist()):
                 if u >= right_accept(p[place], q[place], x):
-                    return [*tokens, drawn(right_residual(p[place], q[place]), last)]
+                    return [*tokens, pick(right_residual(p[place], q[place]), last)]
                 tokens.append(x)
-            return [*tokens, drawn(p[-1], last)]
+            return [*tokens, pick(p[-1], last)]
 
         return verify
 
@@ -366,7 +346,7 @@ def _converted(rule: Callable[..., Any], draw: Draw, library: str) -> Callable[.
 
 
 def _by_sum(law: Law, uniforms: Callable[[int], Law]) -> int:
-    return drawn(law, float(uniforms(1)[0]))
+    return pick(law, float(uniforms(1)[0]))
 
 
 def _by_race(law: Law, uniforms: Callable[[int], Law]) -> int:
@@ -488,7 +468,7 @@ def wrong_batches() -> dict[str, Callable[[Law, Law, Law], Law]]:
             n = int((chain >= 0).sum())
             if given[row, n] >= 0:
                 law = np.nan_to_num(p[row, -1], nan=1.0 / p.shape[2])
-                given[row, n] = drawn(law, random.random())
+                given[row, n] = pick(law, random.random())
         return given
 
     found: dict[str, Callable[[Law, Law, Law], Law]] = {
@@ -514,19 +494,14 @@ def as_text(
 ) -> Callable[[Any, Any], list[int]]:
     """A session that drafts and verifies by a function of chains until a text is long enough."""
 
-    def law(logits: Law) -> Law:
-        weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        whole: Law = weights / weights.sum(axis=-1, keepdims=True)
-        return whole
-
     def generate(target: Any, draft: Any) -> list[int]:
         text: list[int] = []
         while len(text) < length:
             ids, q = list(text), []
             for _ in range(num_drafts):
-                q.append(law(draft(ids)[-1]))
-                ids.append(drawn(q[-1], random.random()))
-            p = law(target(ids))[len(text) :]
+                q.append(softmax(draft(ids)[-1]))
+                ids.append(pick(q[-1], random.random()))
+            p = softmax(target(ids))[len(text) :]
             text += verify(p, np.array(q), np.array(ids[len(text) :]))
         return text
 

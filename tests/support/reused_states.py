@@ -217,6 +217,14 @@ CASES: dict[str, Case] = {
     "random.Random pickled": twin(pickled, lambda _: random.Random()),
 }
 
+#: Those that chains and texts draw with.
+PARTS: dict[str, Parts] = {
+    "rng": of_rng,
+    "default_rng": of_made,
+    "numpy.random": of_legacy,
+    "random": of_python,
+}
+
 
 def verifier(numbers: Numbers) -> Callable[..., int]:
     """Rejection of one draft by these numbers."""

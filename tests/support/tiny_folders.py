@@ -11,9 +11,6 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 TEMPLATE = "{% for message in messages %}user: {{ message['content'] }}\n{% endfor %}answer:"
 
-#: Ids that the tokenizer knows; models may have logits for more.
-NUM_TOKENS = 258
-
 
 def tiny_folder(folder: Path, vocab_size: int, template: str | None = None, **changes: Any) -> str:
     """The name of a folder with a random Llama and a tokenizer of bytes."""

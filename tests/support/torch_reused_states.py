@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from support.reused_states import Case, Numbers, kept, put_back, put_back_at_the_end, seeded_anew
+from support.reused_states import (
+    Case,
+    Numbers,
+    Parts,
+    kept,
+    put_back,
+    put_back_at_the_end,
+    seeded_anew,
+)
 
 
 def number(generator: Any = None) -> float:
@@ -111,6 +119,8 @@ def at_other_sizes(is_wrong: bool) -> Numbers:
 
     return numbers
 
+
+PARTS: dict[str, Parts] = {"torch": of_torch, "torch.Generator": of_own}
 
 CASES: dict[str, Case] = {
     "get_rng_state": put_back(of_torch),

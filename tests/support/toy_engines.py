@@ -28,10 +28,6 @@ class Pair:
         self.q = _softmax(logits + noise * rng.normal(size=logits.shape))
         self.p_sums, self.q_sums = self.p.cumsum(1), self.q.cumsum(1)
 
-    @property
-    def draft_distance(self):
-        return float(np.abs(self.p - self.q).sum(1).mean() / 2)
-
     def of_target(self, state, rng):
         return drawn(self.p_sums[state], rng.random())
 

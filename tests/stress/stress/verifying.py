@@ -26,25 +26,6 @@ _EXACT_SHARE = 0.25
 
 _ENDS = (0.0, 0.5, float(np.nextafter(1.0, 0.0)))
 
-_ALL = tuple(BUILDERS)
-_WITH, _WITHOUT, _DIFFERENT = "with replacement", "without replacement", "independent"
-
-#: Draft schemes of each verifier; `spechub` takes K = 2 only.
-_SCHEMES = {
-    "optimal": _ALL,
-    "optimal, collapsed": (_WITH, _WITHOUT),
-    "naive_target": _ALL,
-    "single_draft": (_WITH,),
-    "rrs": (_WITH, _WITHOUT, _DIFFERENT),
-    "kseq": (_WITH,),
-    "spechub": ("greedy",),
-    "greedy": ("greedy", "top-K"),
-    "importance_sampling": (_WITH, _DIFFERENT),
-    "ratio_hull": (_DIFFERENT,),
-    "gumbel": (_WITH,),
-    "race": (_WITHOUT,),
-    "lp": _ALL,
-}
 _FORMS = {name: mo.verifiers.get(name) for name in mo.verifiers.names()}
 _FORMS["optimal, collapsed"] = mo.verifiers.get("optimal", binned=True)
 
@@ -52,9 +33,9 @@ _FORMS["optimal, collapsed"] = mo.verifiers.get("optimal", binned=True)
 def check(rng: np.random.Generator, tally: Tally) -> None:
     """Every verifier with every draft scheme it is lossless for."""
     for name, verifier in _FORMS.items():
-        for scheme in _SCHEMES[name]:
+        for scheme in BUILDERS:
             case = draw_case(rng, scheme, GUMBEL_SIZES if name == "gumbel" else SIZES)
-            if name == "spechub" and case.problem.num_drafts != 2:
+            if not verifier.supports(case.problem.drafts):
                 continue
             with tally.trial(f"{name}: {scheme}", lambda case=case: str(case)) as trial:
                 _law(rng, trial, verifier, case)
