@@ -89,16 +89,6 @@ def test_every_audit_checks_them(options: dict[str, Any]) -> None:
             mo.audit("rrs", problem, 0, **options)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"num_trials": 0}, {"seconds": 0}, {"max_calls": 0}, {"false_alarm": 1}, {"detect": 0}],
-)
-def test_public_options_are_checked(options: dict[str, Any]) -> None:
-    (name,) = options
-    with pytest.raises(InvalidInput, match=f"{name} is"):
-        mo.AuditOptions(**options)
-
-
 PROBLEM = mo.TransportProblem([0.5, 0.3, 0.2], mo.WithReplacement([0.2, 0.3, 0.5], 1))
 LAWS = TableModel(3, 6), TableModel(3, 7)
 ROWS = np.array([[0.5, 0.5]] * 8)

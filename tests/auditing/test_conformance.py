@@ -129,12 +129,6 @@ def wraps(p: Any, q: Any, drafts: Any, rng: Any) -> list[int]:
     return chain(p, q, drafts % p.shape[1], rng)
 
 
-def of_its_own(p: Any, q: Any, drafts: Any) -> list[int]:
-    return chain(p, q, drafts, GENERATOR)
-
-
-GENERATOR = np.random.Generator(np.random.MT19937(5))
-
 WRONG = [
     (Boasts(), "acceptance", "the optimum"),
     (Modest(), "acceptance", "decisions accept"),

@@ -182,16 +182,6 @@ def test_texts_that_take_long_keep_to_their_seconds(method: str, clock: Clock) -
     assert clock.now - start < 7 + 0.05 * LEAST_CALLS
 
 
-def test_texts_keep_to_their_seconds(clock: Clock) -> None:
-    start = clock.now
-    report = mo.audit_text(clock.slow(chain(), 0.004), 0, seconds=5, method="sampling")
-    assert clock.now - start < 5 + 0.1
-    calls = [one.num_trials for one in report.tried]
-    assert sum(calls) > 800
-    assert min(calls) > LEAST_CALLS
-    assert report.notes[-1].startswith("the time was up")
-
-
 def served_rows(promises: list[Any]) -> Callable[..., list[list[int]]]:
     """Chains of rows, each under a sampling of its own."""
 

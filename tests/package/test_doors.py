@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 from support.commands import commands
+from support.faces import public_functions
 from support.few_lines import few_lines
 
 import mdsd_opt as mo
@@ -197,18 +197,11 @@ OF_MODELS = {"generate", "generate_batch", "generate_steps", "measured_rates", "
              "tree_optimum", "compare_rules", "advise_models", "capture"}  # fmt: skip
 
 
-def public() -> dict[str, Any]:
-    """Public functions by name, those of the rooms as well."""
-    rooms = [mo, *(x for name in dir(mo) if isinstance(x := getattr(mo, name), ModuleType))]
-    return {name: getattr(room, name) for room in rooms for name in getattr(room, "__all__", ())}
-
-
 def test_every_function_of_logits_is_a_door_here() -> None:
     taking = {
         name
-        for name, x in public().items()
-        if inspect.isfunction(x)
-        and {"target_logits", "logits", "target"} & inspect.signature(x).parameters.keys()
+        for name, x in public_functions().items()
+        if {"target_logits", "logits", "target"} & inspect.signature(x).parameters.keys()
     }
     asked = {*OF_LOGITS, *OF_ROWS, *OF_LAWS}
     assert {x for x in taking if not x.startswith("audit")} - asked - OF_MODELS - ELSEWHERE == set()

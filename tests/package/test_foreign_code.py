@@ -365,10 +365,6 @@ def test_warnings_that_are_errors_give_no_verdict() -> None:
         assert told(warns) == told(right)
 
 
-def close_output() -> None:
-    sys.stdout.close()
-
-
 #: What a function may change of the process, and how to see it.
 CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "streams": (lambda: setattr(sys, "stdout", None), lambda: (sys.stdout, sys.stderr)),

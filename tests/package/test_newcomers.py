@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -198,45 +195,12 @@ def test_tree_rules_have_laws_of_all_kinds() -> None:
         mo.audit_tree(rule, lambda text: [0.5, 0.5], None, "chain2", 0)
 
 
-@pytest.mark.parametrize("subject", [TakesAll(), takes_the_chain])
-def test_a_wrong_one_fails_in_a_few_lines(subject: Any) -> None:
-    with pytest.raises(AssertionError) as failed:
-        mo.assert_lossless(subject, **FEW)
-    lines = str(failed.value).splitlines()
-    assert "NOT LOSSLESS" in lines[0]
-    assert lines[-1].startswith("example: ")
-    assert len(lines) == 2
-
-
 def test_what_cannot_be_checked_is_told() -> None:
     for wrong in (3, "no_such_rule"):
         with pytest.raises(mo.MdsdError):
             mo.assert_lossless(wrong)
     with pytest.raises(mo.MdsdError, match="tolerate_edge is 2"):
         mo.check_verifier("single_draft", tolerate_edge=2)
-
-
-def test_pytest_shows_each_check_and_no_docstring(here: Path) -> None:
-    code = (
-        "import mdsd_opt as mo\n"
-        "def takes(p, q, drafts, rng):\n"
-        "    return [*map(int, drafts), int(rng.choice(p.shape[1], p=p[-1]))]\n"
-        f"@mo.parametrize_with_checks([takes, 'greedy'], **{FEW})\n"
-        "def test_rules(subject, check):\n"
-        "    check(subject)\n"
-    )
-    (here / "test_mine.py").write_text(code)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "test_mine.py"],
-        capture_output=True, text=True, cwd=here, timeout=600, check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(mo.__file__).parents[1])},
-    )  # fmt: skip
-    assert "takes-lossless] FAILED" in done.stdout, done.stdout
-    assert "greedy-" in done.stdout
-    assert "NOT LOSSLESS" in done.stdout
-    assert "Parameters" not in done.stdout
-    shown = done.stdout.partition("= FAILURES =")[2].partition("short test summary")[0]
-    assert len(shown.splitlines()) < 12 * done.stdout.count("] FAILED"), shown
 
 
 # --- D: several drafts of one target ---

@@ -348,32 +348,6 @@ def test_many_threads_get_the_same_rates():
             np.testing.assert_array_equal(one, other)
 
 
-def test_many_threads_verify_the_same_problem():
-    rng = np.random.default_rng(1)
-    p, q = rng.dirichlet(np.ones(50)), rng.dirichlet(np.ones(50))
-    for drafts in (mo.WithReplacement(q, 3), mo.WithoutReplacement(q, 3), mo.GreedyDrafts(q, 3)):
-        problem = mo.TransportProblem(p, drafts)
-        sampled = drafts.sample(rng, size=40)
-        verifier = mo.verifiers.get("optimal")
-
-        def verdict(n, problem=problem, sampled=sampled, verifier=verifier):
-            return verifier.verify(problem, sampled[n], np.random.default_rng(n))
-
-        alone = [verdict(n) for n in range(40)]
-        with ThreadPoolExecutor(8) as pool:
-            assert list(pool.map(verdict, range(40))) == alone
-
-
-@pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement", "greedy", "top_k"])
-def test_single_and_double_precision_agree(scheme):
-    rng = np.random.default_rng(2)
-    target = (2.5 * rng.standard_normal((8, 5000))).astype(np.float32)
-    draft = target + rng.standard_normal(target.shape).astype(np.float32)
-    single = mo.acceptance_rates(target, draft, 4, scheme)
-    double = mo.acceptance_rates(target.astype(float), draft.astype(float), 4, scheme)
-    np.testing.assert_allclose(single, double, rtol=0, atol=2e-6)
-
-
 @pytest.mark.parametrize(
     "environment",
     [

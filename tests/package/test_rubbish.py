@@ -69,7 +69,6 @@ def test_the_tester_sees_messages_that_name_nothing(told: str, named: bool) -> N
 
 
 ROWS = np.zeros((2, 3))
-LAW = [0.5, 0.5]
 
 #: What was taken, hung, or ended in an error that is not ours, and what each message has to name.
 REFUSED: dict[str, tuple[Any, str]] = {

@@ -6,11 +6,11 @@ import ast
 import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from support.faces import public_functions
 
 import mdsd_opt as mo
 from mdsd_opt import cddlib_checks
@@ -81,28 +81,23 @@ def test_one_more_is_noticed() -> None:
     assert with_too_many(f"def f({names[:-5]}, **options): pass\n") == set()
 
 
-def public() -> dict[str, Callable[..., Any]]:
-    """Public functions by name, those of the rooms as well."""
-    rooms = [mo, *(x for name in dir(mo) if isinstance(x := getattr(mo, name), ModuleType))]
-    named = {name: getattr(x, name) for x in rooms for name in getattr(x, "__all__", ())}
-    return {name: x for name, x in named.items() if inspect.isfunction(x)}
-
+PUBLIC = public_functions()
 
 OF_LOGITS = [
-    name for name, x in public().items()
+    name for name, x in PUBLIC.items()
     if {"target_logits", "draft_logits"} <= inspect.signature(x).parameters.keys()
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", OF_LOGITS)
 def test_options_of_a_pair_are_keywords_of_what_takes_one(name: str) -> None:
-    parameters = inspect.signature(public()[name]).parameters
+    parameters = inspect.signature(PUBLIC[name]).parameters
     of_pair = inspect.signature(mo.Logits).parameters
     for option in LogitsKeywords.__annotations__:
         assert parameters[option].default == of_pair[option].default
-    assert "mdsd_opt.Logits" in (public()[name].__doc__ or "")
+    assert "mdsd_opt.Logits" in (PUBLIC[name].__doc__ or "")
     with pytest.raises(TypeError, match=f"{name}.*unheard_of"):
-        public()[name]([[0.0, 1.0]], [[1.0, 0.0]], unheard_of=1)
+        PUBLIC[name]([[0.0, 1.0]], [[1.0, 0.0]], unheard_of=1)
 
 
 def test_all_of_them_are_found() -> None:
@@ -121,7 +116,7 @@ def test_keywords_and_record_are_the_same() -> None:
 
 
 def test_random_numbers_are_called_rng_and_begin_with_seed_0() -> None:
-    signatures = {name: inspect.signature(x).parameters for name, x in public().items()}
+    signatures = {name: inspect.signature(x).parameters for name, x in PUBLIC.items()}
     assert [name for name, x in signatures.items() if "seed" in x] == []
     given = {name: x["rng"].default for name, x in signatures.items() if "rng" in x}
     assert {"audit", "audit_chain", "audit_tree", "audit_text", "audit_tokens", "acceptance_rates",

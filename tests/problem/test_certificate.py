@@ -17,11 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import oracles
-from support.known_problems import known_problems
 from support.strategies import PREFIX_SCHEMES, Case, cases
 
 from mdsd_opt import TransportProblem, WithoutReplacement, WithReplacement, certify, solve
-from mdsd_opt.drafts import PrefixDraftScheme
 from mdsd_opt.problem import Solution, Status, TransportPlan
 
 EXACT = pytest.mark.parametrize("exact", [False, True])
@@ -70,31 +68,6 @@ def test_honest_solutions_are_valid_and_meet(exact: bool, case: Case) -> None:
         assert certificate.upper == optimum
         assert certificate.lower <= optimum
         assert isinstance(certificate.gap, Fraction)
-
-
-@given(cases(PREFIX_SCHEMES))
-def test_exact_certificates_of_a_subset_have_no_gap(case: Case) -> None:
-    """Without a plan, the water-filled marginal of the optimal subset proves the optimum."""
-    certificate = certify(case.problem, solve(case.problem, "subset_selection"), exact=True)
-    assert certificate.valid, certificate.violations
-    optimum = oracles.optimum_over_subsets(case.target, case.law)
-    assert certificate.lower == certificate.upper == optimum
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        name
-        for name, x in known_problems().items()
-        if isinstance(x.problem.drafts, PrefixDraftScheme)
-    ],
-)
-def test_certificates_of_known_problems(name: str) -> None:
-    known = known_problems()[name]
-    for exact in (False, True):
-        certificate = certify(known.problem, solve(known.problem, "subset_selection"), exact)
-        assert certificate.valid, certificate.violations
-        assert float(certificate.gap) == pytest.approx(0.0, abs=1e-14)
 
 
 # --- lies ------------------------------------------------------------------------------------

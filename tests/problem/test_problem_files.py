@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
-from support.known_problems import known_problems
 from support.strategies import Case, cases, distributions
 
 from mdsd_opt import (
@@ -83,14 +82,6 @@ class TestRoundTrip:
         problem = float_problems()[scheme]
         save_problem(problem, tmp_path / f"problem{suffix}")
         assert_same(problem, load_problem(tmp_path / f"problem{suffix}"))
-
-    @pytest.mark.parametrize("suffix", SUFFIXES)
-    @pytest.mark.parametrize("name", known_problems())
-    def test_known_problems(self, name: str, suffix: str, tmp_path: Path) -> None:
-        problem = known_problems()[name].problem
-        save_problem(problem, str(tmp_path / f"problem{suffix}"))
-        loaded = load_problem(str(tmp_path / f"problem{suffix}"))
-        assert_same(problem, loaded)
 
     @given(cases())
     def test_fractions(self, case: Case) -> None:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 import torch_verifiers
-from support.chi_square import p_value
 
 SCHEMES = {"with_replacement": True, "without_replacement": False}
 VOCAB = 4
@@ -114,33 +113,6 @@ def test_walks_go_node_by_node(name, scheme):
         assert int(found.accept_token_num[b]) == len(passed) - 1
         assert [int(found.predicts[place]) for place in passed] == [out[n] for n in passed]
     assert len(seen) > 2  # short walks and long ones
-
-
-@pytest.mark.parametrize("wrong", [False, True])
-@pytest.mark.parametrize("name", ["rrs", "optimal"])
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_texts_have_the_law_of_the_target(name, scheme, wrong):
-    """Of the first two tokens; a false alarm in a million."""
-    generator = torch.Generator().manual_seed(1)
-    target, draft = laws(generator)
-    tree = tree_of(2, lambda n: n < 3)
-    trees = [tree] * 6000
-    tokens, p, q = drawn_trees(trees, target, draft, SCHEMES[scheme], generator)
-    if wrong:
-        q = q.flip(2)
-    found = torch_verifiers.verify_tree(
-        getattr(torch_verifiers, name), p, q, *layout(trees, tokens), 2, 3,
-        replacement=SCHEMES[scheme], generator=generator,
-    )  # fmt: skip
-    index = found.accept_index.long()
-    first = found.predicts[index[:, 0]].long()
-    # Where the first token is no draft, the text goes on by the target.
-    second = torch.multinomial(target[first], 1, generator=generator).squeeze(1)
-    second = found.predicts[index[:, 1].clamp(min=0)].long().where(index[:, 1] >= 0, second)
-    joint = target[VOCAB][:, None] * target[:VOCAB]
-    law = {(x, y): float(joint[x, y]) for x in range(VOCAB) for y in range(VOCAB)}
-    texts = zip(first.tolist(), second.tolist(), strict=True)
-    assert (p_value(texts, law) < 1e-6) is wrong
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import assume, given, settings
 from scipy.optimize import linprog
 from support import oracles
-from support.known_problems import known_problems
 from support.loops import of_each
 from support.strategies import Case, cases
 
@@ -43,16 +42,6 @@ def by_scipy(programme: LinearProgramme) -> float:
     found = linprog(lp.c, lp.A_ub, lp.b_ub, lp.A_eq, lp.b_eq, lp.bounds, method="highs")
     assert found.status == 0
     return programme.acceptance_rate(found.fun / factor)
-
-
-@pytest.mark.parametrize("form", OF_ALL)
-@of_each(name=known_problems())
-def test_known_problems(form: str, name: str) -> None:
-    known = known_problems()[name]
-    assert known.optimum is not None
-    if known.problem.drafts.count_tuples() <= 2500:
-        value = by_scipy(linear_programme(known.problem, form))
-        assert value == pytest.approx(float(known.optimum), abs=1e-9)
 
 
 @pytest.mark.parametrize("form", OF_ALL)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
@@ -117,14 +116,6 @@ def test_the_plan_follows_the_order_of_the_support_law() -> None:
     assert (plan.support_mass() <= law.mass + 1e-18).all()
 
 
-def test_two_runs_give_the_same_bits() -> None:
-    first, second = (solve(random_problem(80, 3)) for _ in range(2))
-    assert first.plan is not None
-    assert second.plan is not None
-    assert np.array_equal(first.plan.mass, second.plan.mass)
-    assert np.array_equal(first.subset, second.subset)
-
-
 def test_out_of_time_leaves_bounds_that_hold() -> None:
     rng = np.random.default_rng(3)
     size = 400
@@ -163,39 +154,6 @@ def test_the_budget_can_be_set() -> None:
         solve(problem, max_variables=arcs - 1)
     with pytest.raises(mo.ProblemTooLarge, match="max_bytes"):
         solve(problem, max_bytes=1000)
-
-
-def test_a_forged_integer_plan_proves_nothing() -> None:
-    p, q = [Fraction(1, 2), Fraction(1, 2)], [Fraction(1, 4), Fraction(3, 4)]
-    problem = mo.TransportProblem(p, mo.WithReplacement(q, 2))
-    solution = solve(problem)
-    honest = mo.certify(problem, solution, exact=True)
-    plan = solution.plan
-    assert plan is not None
-    assert plan.numerators is not None
-    more = plan.numerators.copy()
-    more[0] += plan.denominator
-    forgeries = [
-        replace(plan, numerators=more),
-        replace(plan, numerators=-plan.numerators),
-        replace(plan, numerators=plan.numerators[:-1]),
-        replace(plan, numerators=plan.numerators.astype(np.float64)),
-        replace(plan, denominator=plan.denominator // 2),
-        replace(plan, denominator=0),
-    ]
-    for forged in forgeries:
-        certificate = mo.certify(problem, replace(solution, plan=forged), exact=True)
-        assert certificate.lower <= honest.lower
-    # a set listed twice cannot carry its mass twice
-    doubled = replace(
-        plan,
-        tokens=np.concatenate([plan.tokens, plan.tokens]),
-        offsets=np.concatenate([plan.offsets, plan.offsets[1:] + plan.offsets[-1]]),
-        mass=np.concatenate([plan.mass, np.zeros_like(plan.mass)]),
-        numerators=np.concatenate([plan.numerators, plan.numerators]),
-    )
-    certificate = mo.certify(problem, replace(solution, plan=doubled), exact=True)
-    assert certificate.lower <= honest.lower
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 1000, 100_001])

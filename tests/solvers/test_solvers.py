@@ -15,7 +15,7 @@ from support import oracles
 from support.known_problems import known_problems
 from support.loops import of_each
 from support.solver_table import FAST, SLOW, TABLE, Entry, has_prefix_order
-from support.strategies import Case, cases, distributions
+from support.strategies import Case, cases
 
 import mdsd_opt as mo
 from mdsd_opt.drafts import DraftScheme
@@ -23,11 +23,7 @@ from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, Unsuppor
 from mdsd_opt.solvers import exact_optimum
 
 ALL = pytest.mark.parametrize("entry", TABLE.values(), ids=TABLE.keys())
-#: Those that find the optimum, whose laws hold of what they find.
-QUICK = {name: TABLE[name] for name in FAST if TABLE[name].is_exact}
-EACH = pytest.mark.parametrize("entry", QUICK.values(), ids=QUICK.keys())
 
-SINGLE_MODEL = [*mo.drafts.SINGLE_MODEL_SCHEMES.values()]
 
 EVEN = [0.4, 0.3, 0.2, 0.1]
 
@@ -39,12 +35,6 @@ def takes(entry: Entry, *drafts: DraftScheme) -> bool:
 #: Entries that take two drafts alone.
 OF_TWO_DRAFTS = [name for name in FAST if not takes(TABLE[name], mo.WithReplacement(EVEN, 1))
                  and takes(TABLE[name], mo.WithReplacement(EVEN, 2))]  # fmt: skip
-
-
-def entries(*drafts: DraftScheme) -> Any:
-    """The test, for each quick entry that takes one of these schemes at least."""
-    names = [name for name, entry in QUICK.items() if any(takes(entry, x) for x in drafts)]
-    return pytest.mark.parametrize("entry", [TABLE[name] for name in names], ids=names)
 
 
 def check(entry: Entry, problem: mo.TransportProblem, optimum: Fraction | float) -> None:
@@ -125,8 +115,6 @@ def test_exact_certificates(name: str, data: st.DataObject) -> None:
     optimum = oracles.optimum_over_subsets(case.target, case.law)
     assert certificate.valid, certificate.violations
     assert certificate.lower <= optimum <= certificate.upper
-    if not entry.is_exact:
-        return
     assert certificate.upper == optimum or solution.subset is None
     only_a_subset = solution.plan is None and solution.selection is None
     if only_a_subset and has_prefix_order(problem):
@@ -179,171 +167,6 @@ def test_solving_twice_gives_the_same(entry: Entry) -> None:
     assert (one.subset is None) == (other.subset is None)
     assert one.subset is None or (one.subset == other.subset).all()
     assert one.plan is None or other.plan is None or (one.plan.mass == other.plan.mass).all()
-
-
-class TestLawsOfTheOptimum:
-    """Relations between problems that hold without knowing any answer.
-
-    Of the quick entries that are exact: a slow one hands the same programme to another library.
-    """
-
-    SEEDS = of_each(seed=range(3))
-
-    @staticmethod
-    def value(entry: Entry, target: Any, drafts: DraftScheme) -> float | None:
-        """The optimum, or None if the entry does not take the problem."""
-        problem = mo.TransportProblem(target, drafts)
-        return entry.solve(problem).acceptance_rate if entry.takes(problem) else None
-
-    @pytest.mark.parametrize(
-        ("entry", "scheme"),
-        [
-            pytest.param(entry, scheme, id=f"{name}-{scheme.scheme}")
-            for name, entry in QUICK.items()
-            for scheme in SINGLE_MODEL
-            if takes(entry, scheme(EVEN, 2))
-        ],
-    )
-    @SEEDS
-    def test_names_of_tokens_do_not_matter(self, entry: Entry, scheme: Any, seed: int) -> None:
-        p, q = law(7, seed), law(7, seed + 10)
-        order = np.random.default_rng(seed).permutation(7)
-        value = self.value(entry, p, scheme(q, 2))
-        assert self.value(entry, p[order], scheme(q[order], 2)) == pytest.approx(value, abs=1e-12)
-
-    @EACH
-    @SEEDS
-    def test_tied_tokens_may_be_merged(self, entry: Entry, seed: int) -> None:
-        """If p and every q_k split a token in the same ratio, it may as well be whole."""
-        p, q, other = (law(6, seed + 10 * i) for i in range(3))
-        share = 0.3
-
-        def split(x: np.ndarray) -> np.ndarray:
-            return np.append(x, share * x[2]) - share * x[2] * (np.arange(7) == 2)
-
-        for merged, parts in [
-            (mo.WithReplacement(q, 2), mo.WithReplacement(split(q), 2)),
-            (mo.WithReplacement(q, 3), mo.WithReplacement(split(q), 3)),
-            (mo.IndependentDrafts([q, other]), mo.IndependentDrafts([split(q), split(other)])),
-        ]:
-            value = self.value(entry, p, merged)
-            assert self.value(entry, split(p), parts) == pytest.approx(value, abs=1e-12)
-
-    @pytest.mark.parametrize(
-        ("entry", "scheme"),
-        [
-            pytest.param(entry, scheme, id=f"{name}-{scheme.scheme}")
-            for name, entry in QUICK.items()
-            for scheme in SINGLE_MODEL
-            if takes(entry, scheme(EVEN, 1))
-        ],
-    )
-    @of_each(num_drafts=(1, 2, 3))
-    def test_an_impossible_token_changes_nothing(
-        self, entry: Entry, scheme: Any, num_drafts: int
-    ) -> None:
-        p, q = law(5, 0), law(5, 1)
-        value = self.value(entry, p, scheme(q, num_drafts))
-        if value is None:
-            return
-        for place in (0, 3, 5):
-            wider = self.value(
-                entry, np.insert(p, place, 0), scheme(np.insert(q, place, 0), num_drafts)
-            )
-            assert wider == pytest.approx(value, abs=1e-12)
-
-    @pytest.mark.parametrize(
-        ("entry", "scheme"),
-        [
-            pytest.param(entry, scheme, id=f"{name}-{scheme.scheme}")
-            for name, entry in QUICK.items()
-            for scheme in (mo.WithReplacement, mo.WithoutReplacement, mo.TopKDrafts)
-            if takes(entry, scheme(EVEN, 1), scheme(EVEN, 2))
-        ],
-    )
-    @SEEDS
-    def test_more_drafts_never_hurt(self, entry: Entry, scheme: Any, seed: int) -> None:
-        p, q = law(5, seed), law(5, seed + 10)
-        values = [self.value(entry, p, scheme(q, k)) for k in range(1, 5)]
-        rising = [x for x in values if x is not None]
-        assert len(rising) > 1
-        assert rising == sorted(rising) or max(np.diff(rising) * -1) < 1e-12
-
-    @pytest.mark.parametrize(
-        "entry",
-        [
-            pytest.param(entry, id=name)
-            for name, entry in QUICK.items()
-            if takes(entry, mo.WithReplacement(EVEN, 1), mo.WithoutReplacement(EVEN, 1))
-        ],
-    )
-    @of_each(num_drafts=(1, 2, 3), seed=range(3))
-    def test_repeated_drafts_are_wasted(self, entry: Entry, num_drafts: int, seed: int) -> None:
-        if not takes(
-            entry, mo.WithReplacement(EVEN, num_drafts), mo.WithoutReplacement(EVEN, num_drafts)
-        ):
-            return
-        p, q = law(5, seed), law(5, seed + 10)
-        with_repeats = self.value(entry, p, mo.WithReplacement(q, num_drafts))
-        without = self.value(entry, p, mo.WithoutReplacement(q, num_drafts))
-        assert with_repeats is not None
-        assert without is not None
-        assert without >= with_repeats - 1e-12
-
-    @entries(mo.WithReplacement(EVEN, 1))
-    @SEEDS
-    def test_one_draft_is_one_minus_the_total_variation(self, entry: Entry, seed: int) -> None:
-        p, q = law(6, seed), law(6, seed + 10)
-        expected = float(np.minimum(p, q).sum())
-        for drafts in (
-            mo.WithReplacement(q, 1),
-            mo.WithoutReplacement(q, 1),
-            mo.GreedyDrafts(q, 1),
-            mo.IndependentDrafts([q]),
-            mo.MixtureDrafts([(1.0, mo.WithReplacement(q, 1))]),
-            mo.DraftSetLaw(6, {(i,): x for i, x in enumerate(q)}),
-        ):
-            value = self.value(entry, p, drafts)
-            assert value is None or value == pytest.approx(expected, abs=1e-12)
-
-    @entries(mo.IndependentDrafts([EVEN, EVEN]))
-    @SEEDS
-    def test_one_model_twice_is_with_replacement(self, entry: Entry, seed: int) -> None:
-        p, q = law(6, seed), law(6, seed + 10)
-        optimum = exact_optimum(mo.TransportProblem(p, mo.WithReplacement(q, 2)))[0]
-        value = self.value(entry, p, mo.IndependentDrafts([q, q]))
-        assert value == pytest.approx(float(optimum), abs=1e-12)
-
-    @entries(mo.DraftSetLaw(4, {(0, 1): 1}))
-    @settings(max_examples=8)
-    @given(case=cases(max_vocab=4))
-    def test_only_the_law_of_the_draft_set_matters(self, entry: Entry, case: Case) -> None:
-        explicit = mo.DraftSetLaw(len(case.target), case.drafts.exact_support_law())
-        value = self.value(entry, case.target, explicit)
-        assume(value is not None)
-        optimum = oracles.optimum_over_subsets(case.target, case.law)
-        assert value == pytest.approx(float(optimum), abs=1e-12)
-
-    @entries(mo.GreedyDrafts(EVEN, 3))
-    @SEEDS
-    def test_the_greedy_optimum_in_closed_form(self, entry: Entry, seed: int) -> None:
-        """p(T) + sum over the others of min(p, q') [Hu25]."""
-        p, q = law(6, seed), law(6, seed + 10)
-        drafts = mo.GreedyDrafts(q, 3)
-        top = np.argsort(-q)[:2]
-        rest = np.delete(np.arange(6), top)
-        expected = p[top].sum() + np.minimum(p[rest], q[rest] / q[rest].sum()).sum()
-        value = self.value(entry, p, drafts)
-        assert value == pytest.approx(expected, abs=1e-12)
-
-    @EACH
-    @settings(max_examples=8)
-    @given(p=distributions(4), k=st.integers(1, 3))
-    def test_drafts_of_the_target_itself_are_accepted(self, entry: Entry, p: Any, k: int) -> None:
-        both = (mo.WithReplacement(p, k), mo.WithoutReplacement(p, k))
-        values = [x for x in (self.value(entry, p, drafts) for drafts in both) if x is not None]
-        assume(values)
-        assert values == pytest.approx([1.0] * len(values), abs=1e-12)
 
 
 class TestSubsetSelectionAtScale:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
@@ -15,7 +14,7 @@ from support.strategies import Case, cases, distributions
 
 import mdsd_opt as mo
 from mdsd_opt.drafts import DraftScheme, product_form
-from mdsd_opt.problem import BoxCover, OrderMixture, tile_bound
+from mdsd_opt.problem import BoxCover, tile_bound
 from mdsd_opt.problem.lower_bounds import cover_bound, order_marginal
 from mdsd_opt.solvers.submodular import min_norm_point
 
@@ -261,53 +260,6 @@ class TestOrders:
         np.testing.assert_allclose(
             order_marginal(case.drafts, np.array(order)), marginal, atol=1e-12
         )
-
-    def test_pairs_at_moderate_size(self) -> None:
-        """Against the LP."""
-        rng = np.random.default_rng(3)
-        size = 150
-        masses = {(i, (7 * i + 1) % size): float(x) for i, x in enumerate(rng.random(size))}
-        problem = mo.TransportProblem(
-            rng.dirichlet(np.full(size, 0.5)),
-            mo.DraftSetLaw(size, {k: v / sum(masses.values()) for k, v in masses.items()}),
-        )
-        solution = mo.solve(problem, "submodular")
-        assert solution.acceptance_rate == pytest.approx(
-            mo.solve(problem, "full_lp").acceptance_rate, abs=1e-8
-        )
-
-
-class TestLies:
-    PROBLEM = mo.TransportProblem(
-        [0.1, 0.2, 0.7], mo.IndependentDrafts([[0.5, 0.3, 0.2], [0.2, 0.2, 0.6]])
-    )
-
-    def test_a_raised_lower_bound_is_caught(self) -> None:
-        honest = mo.solve(self.PROBLEM, "submodular")
-        lie = replace(honest, lower_bound=honest.lower_bound + 1e-4)
-        assert not mo.certify(self.PROBLEM, lie).valid
-
-    def test_a_worse_subset_is_caught(self) -> None:
-        honest = mo.solve(self.PROBLEM, "submodular")
-        lie = replace(honest, subset=np.array([False, False, True]))
-        assert not mo.certify(self.PROBLEM, lie).valid
-
-    def test_a_proof_of_another_problem_is_caught(self) -> None:
-        other = mo.TransportProblem([0.5, 0.5], mo.DraftSetLaw(2, {(0,): 1.0}))
-        honest = mo.solve(self.PROBLEM, "submodular")
-        lie = replace(honest, subset=None, proof=mo.solve(other, "submodular").proof)
-        assert "does not fit" in str(mo.certify(self.PROBLEM, lie).violations)
-
-    @pytest.mark.parametrize(
-        ("orders", "weights"),
-        [([[0, 1, 1]], [1.0]), ([[0, 1, 2]], [0.0]), ([[0, 1, 2]], [-1.0]), ([[0, 1]], [1.0])],
-    )
-    def test_malformed_orders_prove_nothing(
-        self, orders: list[list[int]], weights: list[float]
-    ) -> None:
-        honest = mo.solve(self.PROBLEM, "submodular")
-        lie = replace(honest, proof=OrderMixture(np.array(orders), np.array(weights)))
-        assert not mo.certify(self.PROBLEM, lie).valid
 
 
 @pytest.mark.parametrize(

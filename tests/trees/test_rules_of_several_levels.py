@@ -91,12 +91,6 @@ def test_from_the_root_down_no_rule_sees_the_rare_child() -> None:
         assert accepted == pytest.approx(23 / 16, abs=1e-9)
 
 
-def test_a_rare_child_below_three_tokens_with_three_drafts() -> None:
-    laws = rare_child(3, F(1, 6))
-    assert accepts("traversal", laws, 3) == F(307, 216) == 2 - F(5, 6) ** 3
-    assert bounds(laws, 3)[0] - 307 / 216 == pytest.approx(0.24807, abs=1e-5)
-
-
 @pytest.mark.parametrize("num_drafts", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_traversal_misses_the_token_it_would_need(num_drafts: int) -> None:
     """The formula of the proof, before its limit, is what the package's own rule accepts."""

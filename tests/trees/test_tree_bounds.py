@@ -15,12 +15,10 @@ import mdsd_opt as mo
 from mdsd_opt.decoding import (
     Topology,
     get_rule,
-    grow,
     k_ary,
     tree_bound,
     tree_optimum,
     value_bound,
-    whole_paths,
 )
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, SolverError
 from mdsd_opt.problem import Status
@@ -69,25 +67,6 @@ def test_above_three_tokens_rules_stay_below(topology):
         _, accepted = output_law(get_rule(name), target, draft, topology, "with_replacement")
         assert accepted <= found.upper + 1e-9
     assert accepted >= 0.8 * found.upper
-
-
-@pytest.mark.parametrize("topology", [k_ary(2, 3), whole_paths(2, 3)], ids=lambda x: x.name)
-def test_three_levels_over_four_tokens(topology):
-    """84 texts; draws that coincide are one node, of the first of them or of both."""
-    target, draft = tables(2, 4, 3)
-    found = tree_bound(target, draft, topology)
-    assert found.status is Status.OPTIMAL
-    assert found.gap <= 1e-9
-    rng = np.random.default_rng(0)
-    laws = lambda texts: np.stack([draft(text) for text in texts])  # noqa: E731
-    accepted = []
-    for _ in range(100):
-        root = grow(laws, topology, "with_replacement", rng)
-        for node in root.walk():
-            node.target = target(node.tokens)
-        accepted.append(get_rule("level_sequential").expected_accepted(root))
-    deviation = np.std(accepted) / 10
-    assert found.lower - 0.3 < np.mean(accepted) < found.upper + 4 * deviation
 
 
 def test_with_a_draft_equal_to_the_target_all_is_accepted():

@@ -434,17 +434,3 @@ def test_the_plan_verb(run_cli, tmp_path):
     refused = run_cli("plan", path, "--cost", "20")
     assert refused.returncode == 2
     assert "1:20,16:22" in refused.stderr
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_forecast_is_near_what_is_accepted(seed):
-    """Rows of noise: a text stays on a row's law or goes to another, the same on both sides."""
-    rng = np.random.default_rng(seed)
-    draft = 1.5 * rng.standard_normal((64, 32))
-    target = draft + 0.5 * rng.standard_normal(draft.shape)
-    table = place_rates(target, draft, 4, "with_replacement")
-    tree = PlannedTree(12, 4, table)
-    forecast = plan_tree(table, 12, 4).expected_accepted
-    sides = [lambda ids, side=side: side[(7 * ids[-1] + ids[-2]) % 64] for side in (target, draft)]
-    found = generate(*sides, [0, 0], tree=tree, max_new_tokens=1500, rng=seed).metrics
-    assert found.accepted_per_step == pytest.approx(forecast, abs=0.5)

@@ -121,12 +121,6 @@ def test_block_verification_refuses_what_is_no_single_path():
         output_law(rule, target, draft, k_ary(1, 2), "top_k")
 
 
-@pytest.mark.parametrize("name", ["traversal_hull", "level_sequential"])
-@pytest.mark.parametrize("scheme", ["greedy", "top_k"])
-def test_rules_by_the_hull_take_every_prefix_order(name, scheme):
-    check_lossless(get_rule(name), 1, 3, k_ary(2, 2), scheme)
-
-
 @pytest.mark.parametrize(
     ("name", "scheme"),
     [

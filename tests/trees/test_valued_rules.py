@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import partial
-from itertools import product
 
 import numpy as np
 import pytest
@@ -14,18 +13,16 @@ import mdsd_opt as mo
 from mdsd_opt.decoding import (
     DynamicTree,
     Node,
-    PlannedTree,
     get_rule,
     grow,
     k_ary,
     sparse,
     tree_optimum,
 )
-from mdsd_opt.decoding.growth import first_plan
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees import Topology, place_values, recursive_rejection, valued
 from mdsd_opt.trees.recursive_rejection import rank_chances, tried_one_by_one
-from mdsd_opt.trees.token_split import hull_masses, split_with_tries, token_split
+from mdsd_opt.trees.token_split import split_with_tries, token_split
 from mdsd_opt.trees.valued_rules import valued_rule
 from mdsd_opt.verifiers import SortedPlan, acceptance_probabilities
 from mdsd_opt.verifiers.optimal.acceptance_rule import (
@@ -42,7 +39,6 @@ COMB = Topology({(): 3, (0,): 3, (0, 0): 3, (0, 0, 0): 1}, "comb")
 SMALL_COMB = Topology({(): 3, (0,): 2, (0, 0): 2}, "comb 3-2-2")
 THREE_TWO = Topology({(): 3, (0,): 2}, "3 then 2")
 MIXED = Topology({(): 3, (0,): 2, (1,): 1, (0, 0): 1}, "3-2-1")
-PLAN = first_plan(PlannedTree(16)).topology
 VALUES = [(9, 1, 1), (3, 2, 1), (1, 1, 3), (1, 4, 2), (1, 1, 1)]
 
 
@@ -92,31 +88,6 @@ def test_the_law_does_not_survive_a_choice_by_tokens():
                 passed[token] += weight * Fraction(mass)
         off += passed.tolist() != np.minimum(target, plan.selection).tolist()
     assert off == 4
-
-
-def test_every_choice_by_the_set_of_places_keeps_the_law_of_a_block():
-    """With replacement, all 24 rules that choose a place by the set of places in the block."""
-    q, size = dyadic(np.random.default_rng(1), 3), 3
-    sets = [s for s in product((False, True), repeat=size) if any(s)]
-    rules = [
-        dict(zip(sets, chosen, strict=True))
-        for chosen in product(*([k for k in range(size) if s[k]] for s in sets))
-    ]
-    assert len(rules) == 24
-    for labels in product(("below", "in", "above"), repeat=3):
-        block = [token for token in range(3) if labels[token] == "in"]
-        if not block:
-            continue
-        for rule in rules:
-            law = [Fraction(0)] * 3
-            for draws in product(range(3), repeat=size):
-                inside = tuple(labels[token] == "in" for token in draws)
-                if any(inside) and all(labels[token] != "above" for token in draws):
-                    law[draws[rule[inside]]] += q[draws[0]] * q[draws[1]] * q[draws[2]]
-            mass = sum(q[token] for token in block)
-            assert law == [
-                sum(law) * q[token] / mass if token in block else Fraction(0) for token in range(3)
-            ]
 
 
 def schemes_of(q):
@@ -196,19 +167,6 @@ def mean_value(plan, drafts, values):
         masses = plan(draws.astype(np.int64))
         total += float(weight * (masses @ values))
     return total
-
-
-@pytest.mark.parametrize(("p", "q"), LAWS[:4])
-def test_forecast_chances_are_those_of_the_ranks(p, q):
-    drafts, values = mo.WithReplacement(q, 3), np.array([4.0, 2.0, 1.0])
-    for demand in (1.0, 0.6):
-        target = demand * np.array(p)
-        chances = np.zeros(3)
-        for draws, weight in zip(*drafts.tuple_law(), strict=True):
-            if weight > 0.0:
-                chances += weight * hull_masses(target, drafts, draws.astype(np.int64), values)[0]
-        in_order = recursive_rejection.by_ratio(target, drafts.q)
-        np.testing.assert_allclose(rank_chances(*in_order, 3), chances, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("num_drafts", [2, 3, 7])
@@ -309,35 +267,11 @@ def check_law(rule, target, draft, topology, scheme, found=None):
     np.testing.assert_allclose(law, target_law(target, depth + 1), rtol=0, atol=1e-12)
 
 
-def mixture(q, num_drafts):
-    """With or without replacement, by chance, where not all tokens are drawn anyway."""
-    parts = [mo.WithReplacement(q, num_drafts)]
-    if np.count_nonzero(q) > num_drafts:
-        parts.append(mo.WithoutReplacement(q, num_drafts))
-    return mo.MixtureDrafts([(1 / len(parts), part) for part in parts])
-
-
 def exact_mixture(q, num_drafts):
     parts = [mo.WithReplacement(q, num_drafts)]
     if np.count_nonzero(q) > num_drafts:
         parts.append(mo.WithoutReplacement(q, num_drafts))
     return mo.MixtureDrafts([(Fraction(1, len(parts)), part) for part in parts])
-
-
-@pytest.mark.parametrize("name", HULL_RULES)
-@pytest.mark.parametrize("scheme", [*SCHEMES, "greedy", "top_k", mixture])
-@pytest.mark.parametrize(
-    ("vocab_size", "topology"),
-    [(3, FIRST), (3, SECOND), (2, THREE_TWO), (3, THREE_TWO), (2, MIXED), (2, SMALL_COMB)],
-    ids=lambda x: getattr(x, "name", x),
-)
-def test_outputs_follow_the_target_on_uneven_trees(name, scheme, vocab_size, topology):
-    """In floats, values by place; whole supports too (V = 2 and 3 with three drafts)."""
-    if topology is SMALL_COMB and scheme not in SCHEMES:
-        return
-    target, draft = tables(1, vocab_size, topology.depth)
-    found = trees(draft, topology, scheme, place_values(topology))
-    check_law(name, target, draft, topology, scheme, found)
 
 
 @pytest.mark.parametrize("name", [*HULL_RULES, "traversal"])
@@ -432,23 +366,6 @@ def test_nothing_is_lost_where_the_draft_is_the_target(name, scheme, vocab_size,
     for seed in range(3):
         root = Synthetic(seed, vocab_size, 0.0).tree(topology, scheme)
         assert get_rule(name).expected_accepted(root) == pytest.approx(topology.depth, abs=1e-9)
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("tilt", [0.4, 0.9])
-@pytest.mark.parametrize(
-    "topology",
-    [sparse(), COMB, MIXED, FIRST, k_ary(2, 2), PLAN],
-    ids=lambda topology: topology.name,
-)
-def test_the_default_rule_is_not_behind_traversal(topology, scheme, tilt):
-    """Paired on 60 trees: not by two standard errors, a chance of 2 % where both are equal."""
-    ahead = []
-    for seed in range(60):
-        root = Synthetic(seed, 12, tilt).tree(topology, scheme)
-        rates = [get_rule(name).expected_accepted(root) for name in ("traversal_hull", "traversal")]
-        ahead.append(rates[0] - rates[1])
-    assert np.mean(ahead) >= -2 * np.std(ahead) / len(ahead) ** 0.5
 
 
 @pytest.mark.parametrize(

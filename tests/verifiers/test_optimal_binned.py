@@ -7,7 +7,6 @@ import pickle
 import numpy as np
 import pytest
 from hypothesis import assume, given
-from support.chi_square import p_value
 from support.selection_law import selection_law
 from support.strategies import problems
 
@@ -51,30 +50,6 @@ def test_at_full_vocabulary(num_drafts, scheme, spread):
     rate, best = BINNED.acceptance_rate(problem), OPTIMAL.acceptance_rate(problem)
     assert best - 2e-3 < rate <= best + 1e-12
     assert best <= rate + rate.gap + 1e-12
-
-
-@pytest.mark.parametrize("scheme", [WithReplacement, WithoutReplacement])
-@pytest.mark.parametrize("biased", [False, True])
-def test_verdicts_follow_the_target(scheme, biased):
-    rng = np.random.default_rng(7)
-    p, q = rng.dirichlet(np.full(12, 0.6)), rng.dirichlet(np.full(12, 0.6))
-    drafts = scheme(q, 3)
-    problem = TransportProblem(p, drafts)
-    sampled = scheme(0.9 * q + 0.1 / 12, 3) if biased else drafts
-    tokens = [BINNED.verify(problem, row, rng).token for row in sampled.sample(rng, size=15_000)]
-    law = dict(enumerate(problem.target.tolist()))
-    assert (p_value(tokens, law) < 1e-6) == biased
-
-
-def test_verdicts_agree_with_the_conditional_law():
-    rng = np.random.default_rng(0)
-    problem = TransportProblem(
-        rng.dirichlet(np.ones(20)), WithoutReplacement(rng.dirichlet(np.ones(20)), 3)
-    )
-    drafts = problem.drafts.sample(rng)
-    law = BINNED.conditional_law(problem, drafts)
-    tokens = [BINNED.verify(problem, drafts, rng).token for _ in range(20_000)]
-    assert p_value(tokens, dict(enumerate(law.tolist()))) > 1e-6
 
 
 @pytest.mark.parametrize("uniform", [0.0, np.nextafter(1.0, 0.0)])

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from support.selection_law import selection_law
 
-from mdsd_opt import TransportProblem, WithoutReplacement, WithReplacement, solve, verifiers
+from mdsd_opt import TransportProblem, WithoutReplacement, WithReplacement, solve
 from mdsd_opt.verifiers import GroupedPlan, Uniforms, output_token
-from mdsd_opt.verifiers.optimal.acceptance_rule import blocks_around, selected_draft
+from mdsd_opt.verifiers.optimal.acceptance_rule import blocks_around
 from mdsd_opt.verifiers.optimal.grouped_plan import applies_to, plan_of
 
 V = 131_072
@@ -128,18 +128,6 @@ def test_a_water_level_is_one_block_at_every_level():
                 assert plan.block(np.array([token]), level) in expected
 
 
-@pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement"])
-@pytest.mark.parametrize("num_drafts", [2, 4, 8])
-def test_the_step_without_sorting_at_full_vocabulary(num_drafts, scheme):
-    problem, rng = full_vocabulary(num_drafts, scheme), np.random.default_rng(1)
-    plan = plan_of(problem)
-    for tokens in problem.drafts.sample(rng, size=25):
-        uniforms = Uniforms(*rng.random(4).tolist())
-        expected = explicit_token(plan, tokens, uniforms)
-        grouped = GroupedPlan(problem.target, problem.drafts.random_draws)
-        assert output_token(grouped, tokens, uniforms) == expected
-
-
 @pytest.mark.parametrize("scheme", [WithReplacement, WithoutReplacement])
 def test_few_distinct_ratios_are_no_burden(scheme):
     """Ties by the thousand, as logits of 16 bits have them."""
@@ -154,34 +142,3 @@ def test_few_distinct_ratios_are_no_burden(scheme):
         )
         expected = explicit_token(plan, tokens, uniforms)
         assert token == expected or p[token] * q[expected] == p[expected] * q[token]
-
-
-def test_probabilities_integrate_the_mixing_level():
-    rng = np.random.default_rng(0)
-    problem = TransportProblem(
-        rng.dirichlet(np.ones(30)), WithoutReplacement(rng.dirichlet(np.ones(30)), 3)
-    )
-    plan = plan_of(problem)
-    tokens = problem.drafts.sample(rng)
-    drawn = plan.drawn(tokens)
-    rule = plan.block_rule(drawn)
-    blocks = blocks_around(drawn.places.max(), plan.death_levels)
-    integrated = sum(length * rule(start, stop) for length, start, stop in blocks)
-    middles = (np.arange(20_000) + 0.5) / 20_000
-    counted = np.zeros(3)
-    for mixing in middles[::10]:
-        for draft in (0.1, 0.3, 0.5, 0.7, 0.9):
-            counted[selected_draft(plan, tokens, Uniforms(mixing, draft, 0.0, 0.0))] += 1
-    assert counted / counted.sum() == pytest.approx(integrated, abs=0.11)
-    assert integrated.sum() == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement", "greedy"])
-def test_verdicts_at_full_vocabulary_are_possible_tokens(scheme):
-    problem, rng = full_vocabulary(4, scheme), np.random.default_rng(0)
-    for drafts in problem.drafts.sample(rng, 5):
-        verdict = verifiers.get("optimal").verify(problem, drafts, rng)
-        assert problem.target[verdict.token] > 0
-        law = verifiers.get("optimal").conditional_law(problem, drafts)
-        assert law.sum() == pytest.approx(1.0)
-        assert law[verdict.token] > 0

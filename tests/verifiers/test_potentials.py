@@ -221,17 +221,6 @@ class TestUsersOwnSchemes:
         )
         assert mo.audit("optimal", problem, rng=0, num_trials=2000).clean
 
-    def test_moderate_vocabularies(self) -> None:
-        rng = np.random.default_rng(1)
-        problem = mo.TransportProblem(
-            rng.dirichlet(np.full(300, 0.5)), NeighbourDrafts(rng.random(300))
-        )
-        solution = mo.solve(problem, "submodular")
-        assert solution.status is mo.Status.OPTIMAL
-        assert mo.certify(problem, solution).gap < 2e-9
-        rate = mo.verifiers.get("optimal").acceptance_rate(problem)
-        assert rate == pytest.approx(solution.acceptance_rate, abs=1.1e-6)
-
 
 class TestRatioHull:
     @settings(max_examples=100)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
-from support import chi_square
 from support.strategies import SCHEMES, problems
 from support.verifier_table import EXAMPLES, PAIRS, SINGLE_MODEL, TABLE, P, Q, counts_for, example
 
@@ -43,19 +42,9 @@ from mdsd_opt.verifiers.rrs import RecursiveRejection
 
 ALL_PAIRS = pytest.mark.parametrize(("name", "scheme"), PAIRS)
 
-#: False-alarm rate of each chi-square test, at a fixed seed.
-FALSE_ALARM = 1e-6
-TRIALS = 3000
 
 LAST = float(np.nextafter(1.0, 0.0))
 CORNERS = [Uniforms(*(LAST if bits >> k & 1 else 0.0 for k in range(4))) for bits in range(16)]
-
-
-def outputs(verifier: Verifier, problem: TransportProblem, drawn_from: DraftScheme) -> list[int]:
-    rng = np.random.default_rng(1)
-    return [
-        verifier.verify(problem, drafts, rng).token for drafts in drawn_from.sample(rng, TRIALS)
-    ]
 
 
 # --- their law ---
@@ -108,64 +97,6 @@ def test_a_law_that_is_wrong_by_more_than_rounding_stays_wrong() -> None:
     decision = Decision(np.array([0.9, 0.3]), np.array([0.0, 0.0, 1.0]))
     law = decision.law(np.array([0, 1]), 3)
     np.testing.assert_allclose(law, [0.9, 0.3, -0.2])
-
-
-@ALL_PAIRS
-def test_verdicts_follow_the_target(name: str, scheme: str) -> None:
-    verifier, rng = verifiers.get(name), np.random.default_rng(1)
-    problem = TransportProblem(P, example(scheme, verifier))
-    verdicts = [
-        (verifier.verify(problem, drafts, rng), drafts)
-        for drafts in problem.drafts.sample(rng, TRIALS)
-    ]
-    p_value = chi_square.p_value([v.token for v, _ in verdicts], dict(enumerate(P)))
-    assert p_value > FALSE_ALARM
-    for v, drafts in verdicts:
-        assert v.accepted == (v.token in drafts)
-        assert v.draft_index == (drafts.tolist().index(v.token) if v.accepted else None)
-    rate = np.mean([v.accepted for v, _ in verdicts])
-    assert rate == pytest.approx(verifier.acceptance_rate(problem), abs=5 * 0.5 / TRIALS**0.5)
-
-
-#: Laws that are far from those of the examples.
-SKEWED = {
-    "with_replacement": [[0.1, 0.6, 0.1, 0.1, 0.1]],
-    "without_replacement": [[0.05, 0.6, 0.05, 0.2, 0.1]],
-    "greedy": [[0.04, 0.31, 0.1, 0.3, 0.25]],
-    "independent": [[0.35, 0.3, 0.1, 0.2, 0.05], P],
-}
-
-
-def skewed(scheme: str, num_drafts: int) -> DraftScheme:
-    laws = SKEWED[scheme]
-    if scheme == "independent":
-        return IndependentDrafts([laws[k % 2] for k in range(num_drafts)])
-    return SINGLE_MODEL[scheme](laws[0], num_drafts)
-
-
-@pytest.mark.parametrize(
-    ("name", "scheme"),
-    [(name, scheme) for name, scheme in PAIRS if scheme in SKEWED and name != "naive_target"],
-)
-def test_the_test_of_verdicts_rejects_drafts_from_another_law(name: str, scheme: str) -> None:
-    """Of all but the one that looks at no draft."""
-    verifier = verifiers.get(name)
-    problem = TransportProblem(P, example(scheme, verifier))
-    tokens = outputs(verifier, problem, skewed(scheme, problem.num_drafts))
-    assert chi_square.p_value(tokens, dict(enumerate(P))) < FALSE_ALARM
-
-
-class WrongResidual(RecursiveRejection):
-    """Goes back to the target itself after a rejection."""
-
-    def decide(self, problem: TransportProblem, drafts: Any, exact: bool = False) -> Decision:
-        return Decision(super().decide(problem, drafts, exact).accept, problem.target)
-
-
-def test_the_test_of_verdicts_rejects_a_wrong_residual() -> None:
-    problem = TransportProblem(P, EXAMPLES["with_replacement"])
-    tokens = outputs(WrongResidual(), problem, problem.drafts)
-    assert chi_square.p_value(tokens, dict(enumerate(P))) < FALSE_ALARM
 
 
 @settings(max_examples=15)
@@ -362,12 +293,6 @@ def test_gumbel_races_have_no_impossible_winner() -> None:
 
 
 # --- refusals ---
-
-
-@ALL_PAIRS
-def test_a_scheme_it_is_lossless_for_is_supported(name: str, scheme: str) -> None:
-    verifier = verifiers.get(name)
-    assert verifier.supports(example(scheme, verifier))
 
 
 @pytest.mark.parametrize(

@@ -12,16 +12,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support import oracles
 from support.known_problems import known_problems, matches
-from support.strategies import PREFIX_SCHEMES, Case, cases, problems
+from support.strategies import Case, cases, problems
 from support.verifier_table import EXAMPLES, TABLE, P
 
 from mdsd_opt import (
-    DraftSetLaw,
-    FixedPlusDrafts,
-    GreedyDrafts,
-    IndependentDrafts,
-    MixtureDrafts,
-    TopKDrafts,
     TransportProblem,
     WithoutReplacement,
     WithReplacement,
@@ -29,7 +23,6 @@ from mdsd_opt import (
     verifiers,
 )
 from mdsd_opt.drafts import PrefixDraftScheme
-from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.solvers import exact_optimum
 from mdsd_opt.verifiers import Verifier
 from mdsd_opt.verifiers.importance_sampling import ImportanceSampling
@@ -77,13 +70,6 @@ def test_lossless_with_the_rate_it_claims(name: str, data: st.DataObject) -> Non
     check_exactly(verifier, problem)
 
 
-def test_another_number_of_drafts_than_the_only_one_is_an_error() -> None:
-    verifier = verifiers.get("spechub")
-    for k in (1, 3):
-        with pytest.raises(UnsupportedScheme, match="K = 2"):
-            verifier.acceptance_rate(TransportProblem(P, GreedyDrafts(P, k)))
-
-
 @pytest.mark.parametrize("name", TABLE)
 @settings(max_examples=60)
 @given(data=st.data())
@@ -118,56 +104,6 @@ def law_and_acceptance(verifier: Verifier, case: Case) -> tuple[list[Fraction], 
 
 # --- fixed problems of six tokens: zeros on both sides, a tie, a token that is hardly drafted ---
 
-P6 = [Fraction(n, 97) for n in (31, 1, 7, 19, 0, 39)]
-Q6 = [Fraction(n, 101) for n in (11, 23, 0, 29, 31, 7)]
-R6 = [Fraction(n, 50) for n in (0, 20, 5, 5, 13, 7)]
-SIX = {
-    "with replacement, K=3": (WithReplacement(Q6, 3), TABLE),
-    "with replacement, K=4": (WithReplacement(Q6, 4), ("optimal", "rrs", "kseq", "single_draft")),
-    "without replacement, K=3": (WithoutReplacement(Q6, 3), TABLE),
-    "without replacement, K=4": (WithoutReplacement(Q6, 4), TABLE),
-    "greedy, K=4": (GreedyDrafts(Q6, 4), TABLE),
-    "top-K, K=4": (TopKDrafts(Q6, 4), TABLE),
-    "different models, K=3": (IndependentDrafts([Q6, R6, P6]), TABLE),
-    "set law": (DraftSetLaw(6, {(0, 4): Fraction(1, 3), (1, 2, 3, 5): Fraction(2, 3)}), TABLE),
-    "fixed beside K=3": (FixedPlusDrafts([2], WithoutReplacement(Q6, 3)), TABLE),
-    "mixture": (
-        MixtureDrafts(
-            [(Fraction(1, 4), WithReplacement(Q6, 3)), (Fraction(3, 4), WithoutReplacement(Q6, 2))]
-        ),
-        TABLE,
-    ),
-}
-SIX_CASES = [
-    pytest.param(drafts, name, id=f"{label}, {name}")
-    for label, (drafts, names) in SIX.items()
-    for name in names
-    if verifiers.get(name).supports(drafts) and name != "gumbel"
-]
-
-
-@pytest.mark.parametrize(("drafts", "name"), SIX_CASES)
-def test_six_tokens(drafts, name: str) -> None:
-    problem, verifier = TransportProblem(P6, drafts), verifiers.get(name)
-    np.testing.assert_allclose(
-        verifier.output_law(problem), [float(x) for x in P6], rtol=0, atol=1e-12
-    )
-    claimed = verifier.acceptance_rate(problem)
-    if not verifier.rational:
-        assert claimed == pytest.approx(verifier.enumerated_acceptance_rate(problem), abs=1e-12)
-        return
-    assert list(verifier.output_law(problem, exact=True)) == P6
-    accepted = verifier.enumerated_acceptance_rate(problem, exact=True)
-    assert claimed == pytest.approx(float(accepted), abs=1e-12)
-    law = drafts.exact_support_law()
-    optimum = oracles.optimum_over_subsets(P6, law)
-    if name == "optimal" and not isinstance(drafts, PrefixDraftScheme):
-        assert optimum - Fraction(1, 10**6) <= accepted <= optimum
-    elif name in OPTIMAL or (name == "naive_target" and drafts.scheme == "top_k"):
-        assert accepted == optimum
-    else:
-        assert accepted < optimum
-
 
 # --- figures from elsewhere ---
 
@@ -183,24 +119,11 @@ def test_figures_known_from_elsewhere(name: str) -> None:
         assert reached == known.optimum
 
 
-@pytest.mark.parametrize("name", ["three_tokens_two_drafts", "three_tokens_three_drafts"])
-def test_exact_figures_of_recursive_rejection(name: str) -> None:
-    known = known_problems()[name]
-    rate = verifiers.get("rrs").enumerated_acceptance_rate(known.problem, exact=True)
-    assert rate == known.known["rrs"]
-
-
 @given(problem=problems(("with_replacement",), max_vocab=5, max_drafts=5))
 def test_kseq_keeps_its_promise(problem: TransportProblem) -> None:
     k = problem.num_drafts
     promised = (1 - (1 - 1 / k) ** k) * float(exact_optimum(problem)[0])
     assert verifiers.get("kseq").acceptance_rate(problem) >= promised - 1e-12
-
-
-@given(problem=problems(PREFIX_SCHEMES, max_vocab=5))
-def test_optimal_reaches_the_optimum_exactly(problem: TransportProblem) -> None:
-    reached = verifiers.get("optimal").enumerated_acceptance_rate(problem, exact=True)
-    assert reached == exact_optimum(problem)[0]
 
 
 # --- options ---
