@@ -90,13 +90,14 @@ def may_differ(problem, drafts, uniforms):
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_decisions_are_those_of_the_package_or_at_least_possible(name, scheme, case, dtype):
-    for vocab_size, num_drafts in [(1, 2), (3, 4), (6, 2), (6, 4)]:
+    for vocab_size, num_drafts in [(1, 2), (3, 4), (6, 1), (6, 2), (6, 4)]:
         rng = np.random.default_rng(num_drafts)
         p, q = (torch.as_tensor(rows).to(dtype) for rows in CASES[case](rng, vocab_size))
         wide_p, wide_q = as_package_sees(p), as_package_sees(q)
         drafts = np.stack([SCHEMES[scheme](law, num_drafts).sample(rng) for law in wide_q])
         uniforms = rng.random((ROWS, 4))
-        tokens = verify(name, scheme, p, q, drafts, uniforms).tokens.numpy()
+        found = verify(name, scheme, p, q, drafts, uniforms)
+        tokens = found.tokens.numpy()
         assert (wide_p[np.arange(ROWS), tokens] > 0.0).all()
         if name == "optimal":  # bins decide otherwise: the law is what is asked of them
             continue
@@ -106,15 +107,21 @@ def test_decisions_are_those_of_the_package_or_at_least_possible(name, scheme, c
         for n in differs:
             problem = mo.TransportProblem(wide_p[n], SCHEMES[scheme](wide_q[n], num_drafts))
             assert may_differ(problem, drafts[n], uniforms[n])
+        same = tokens == expected.tokens
+        for column in ("accepted", "draft_index"):
+            told = getattr(found, column).numpy()
+            np.testing.assert_array_equal(told[same], getattr(expected, column)[same])
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("case", CASES)
 def test_the_output_has_the_law_of_the_target(name, scheme, case):
-    p, q = CASES[case](np.random.default_rng(7), 4)
-    for num_drafts in (2, 3):
-        law, _ = output_law(name, scheme, p[0], q[0], num_drafts)
-        np.testing.assert_allclose(law, p[0], rtol=0.0, atol=2e-9)
+    for vocab_size, num_drafts in [(1, 2), (4, 1), (4, 2), (4, 3), (3, 4)]:
+        p, q = (rows[0] for rows in CASES[case](np.random.default_rng(7), vocab_size))
+        law, accepted = output_law(name, scheme, p, q, num_drafts)
+        np.testing.assert_allclose(law, p, rtol=0.0, atol=2e-9)
+        problem = mo.TransportProblem(p, SCHEMES[scheme](q, num_drafts))
+        assert accepted <= mo.solve(problem, "subset_selection").acceptance_rate + 1e-9
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
