@@ -10,12 +10,22 @@ PIP := $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check --no-co
 # Tests start some hundred programs, each of which would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo install test test-slow test-stress test-kernels test-gpu test-torch test-cluster test-models test-oldest test-lowest test-engines test-servers test-shipped test-wheels lint bench draft docs clean
+.PHONY: demo help install check-new test test-slow test-stress test-kernels test-gpu test-torch test-cluster test-models test-oldest test-lowest test-engines test-servers test-shipped test-wheels lint bench draft docs clean
 
 # What advise and rates compile is compiled here, once.
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
 	@$(BIN)/mdsd-opt advise --target-ms 20 --draft-ms 2 > $(VENV)/.compiled
 	$(BIN)/mdsd-opt rates --plot acceptance.png
+
+help:  ## these lines
+	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
+
+# What is new since the last commit, or named: make check-new KIND=solver NAME=dual_lp
+KIND ?=
+NAME ?=
+
+check-new: $(VENV)/.test $(VENV)/.cdd  ## what guards a new KIND= of thing (solver, verifier, scheme, rule, format, claim, subject, verb), in 30 s
+	$(BIN)/python scripts/check-new "$(KIND)" $(NAME)
 
 KERNEL_TESTS := $(patsubst %,tests/gpu/test_gpu_%.py,compile confident kernels ptx race types)
 

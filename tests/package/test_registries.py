@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import inspect
 import re
 from pathlib import Path
 
-from support import solver_table, strategies, verifier_table
+import pytest
+from support import commands, solver_table, strategies, verifier_table
 
 import mdsd_opt as mo
-from mdsd_opt import cddlib_checks, decoding, drafts, verifiers
+from mdsd_opt import cddlib_checks, decoding, drafts, formats, trees, verifiers
+from mdsd_opt.cli.verbs import audit
 from mdsd_opt.solvers import NAMED_RULES
+from mdsd_opt.trees import rules
 
 ROOT = Path(__file__).parents[2]
+
+#: Verbs whose documents need models; `condition` has the document of `check`.
+NEED_MODELS = {"capture", "decode", "condition"}
 
 #: Where verifiers stand in a table.
 PAGE = Path("docs/solvers-and-verifiers.md")
@@ -117,3 +125,54 @@ def test_the_published_rules_are_those_that_exist() -> None:
         assert rule.here or rule.note, f"say why {rule.name!r} is not here {where}"
     page = (ROOT / "docs" / "published-rules.md").read_text()
     assert "```{declared} published_rules\n" in page  # made of the table
+
+
+def declared(module: Path) -> dict[str, ast.FunctionDef]:
+    """Public functions of a file, by name."""
+    body = ast.parse(module.read_text(encoding="utf-8")).body
+    return {x.name: x for x in body if isinstance(x, ast.FunctionDef) and x.name[0] != "_"}
+
+
+def test_every_rule_for_trees_is_known() -> None:
+    folder = Path(rules.__file__).parent
+    for module in folder.glob("*.py"):
+        importlib.import_module(f"{rules.__name__}.{module.stem}")
+    for kind in trees.TreeRule.__subclasses__():
+        if kind.__module__.startswith(rules.__name__) and hasattr(kind, "name"):
+            known = [type(rule) for rule in rules.MULTI_STEP.values()]
+            assert kind in (*known, rules.Race, rules.TopDown), (
+                f"put {kind.__name__}() into MULTI_STEP in mdsd_opt/trees/rules/__init__.py"
+            )
+
+
+def test_every_format_has_a_line_on_the_page() -> None:
+    page = (ROOT / "docs" / "engine-formats.md").read_text().lower()
+    for known in formats.formats():
+        name = known.name.partition("'s")[0]
+        assert name.lower() in page, f"add a line of {known.name} to docs/engine-formats.md"
+
+
+def test_every_verb_is_known_and_has_a_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    schemas = importlib.import_module("json_schemas").COMMANDS
+    known = commands.verbs()
+    for module in (ROOT / "mdsd_opt" / "cli" / "verbs").glob("[!_]*.py"):
+        where = f"of mdsd_opt/cli/verbs/{module.name} in mdsd_opt/cli/app.py"
+        assert {module.stem, *declared(module)} & {*known}, f"name the verb {where}"
+    for name in {*known} - NEED_MODELS:
+        assert any(schema.partition("-")[0] == name for schema in schemas), (
+            f"add the JSON of {name} to COMMANDS in docs/json_schemas.py, and run that"
+        )
+
+
+def test_every_subject_of_audits_is_a_kind() -> None:
+    """A function that gives what is audited, and is named nowhere, would never be reached."""
+    module = ROOT / "mdsd_opt" / "cli" / "verbs" / "audit.py"
+    subjects = {
+        name
+        for name, x in declared(module).items()
+        if x.returns and ast.unparse(x.returns) == "Audited"
+    }
+    assert subjects == {*audit.KINDS}, (
+        f"name {sorted(subjects ^ {*audit.KINDS})} in KINDS of {module.name}"
+    )

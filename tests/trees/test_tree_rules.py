@@ -19,7 +19,7 @@ from mdsd_opt.decoding import (
     tree_optimum,
 )
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
-from mdsd_opt.trees import Stop, Topology
+from mdsd_opt.trees import Stop, Topology, rules
 from mdsd_opt.trees.rules import Traversal
 from mdsd_opt.verifiers import Uniforms
 
@@ -54,6 +54,20 @@ def check_lossless(rule, seed, vocab_size, topology, scheme):
 )  # fmt: skip
 def test_multi_step_rules_are_lossless(name, scheme, vocab_size, topology):
     check_lossless(get_rule(name), 0, vocab_size, topology, scheme)
+
+
+@pytest.mark.parametrize("rule", rules.MULTI_STEP.values(), ids=rules.MULTI_STEP)
+@pytest.mark.parametrize("vocab_size", [1, 2, 3])
+def test_every_rule_is_lossless_on_the_tree_that_it_is_tried_on(rule, vocab_size):
+    """By the schemes that it takes, which are one at least."""
+    topology, taken = parse_topology(rule.tried_on), 0
+    for scheme in ("with_replacement", "without_replacement"):
+        try:
+            check_lossless(rule, 3, vocab_size, topology, scheme)
+        except UnsupportedScheme:
+            continue
+        taken += 1
+    assert taken
 
 
 @pytest.mark.parametrize("name", [*MULTI_STEP, "lp", "kseq", "optimal"])
