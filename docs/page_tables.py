@@ -1,13 +1,14 @@
 """Tables of the pages that are made whenever the site is built, of records and of what is declared.
 
 A page asks for those of `benchmarks/measured` by a block, with the titles of some tables, or with
-none for all of them, and by another for those of what the package knows by name:
+none for all of them, and by another for one that is made here, of records or of what the package
+knows by name:
 
     ```{measured} tree_rules
     With replacement, all drafts and temperatures
     ```
 
-    ```{declared} solvers
+    ```{made} solvers
     ```
 """
 
@@ -15,16 +16,20 @@ from __future__ import annotations
 
 import importlib
 import io
+import json
 import re
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
+
+import numpy as np
 
 import mdsd_opt as mo
 from mdsd_opt.base.frames import markdown_table
 from mdsd_opt.bench import load_report
 from mdsd_opt.cli.verbs.bench import bench_view
 from mdsd_opt.cli.view import as_text
+from mdsd_opt.evidence import mean_interval
 
 DOCS = Path(__file__).parent
 MEASURED = DOCS / "benchmarks" / "measured"
@@ -39,7 +44,7 @@ SCRIPTS = {
 }
 
 BLOCK = re.compile(
-    r"^```\{(measured|declared)\} (\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL
+    r"^```\{(measured|made)\} (\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )
 
 
@@ -95,7 +100,54 @@ def published_rules() -> str:
     )
 
 
-DECLARED = {"solvers": solvers, "published_rules": published_rules}
+def decisions() -> str:
+    """Medians of one decision, milliseconds: a row for each problem, a column for each route."""
+    routes = (
+        "optimal",
+        "optimal, collapsed",
+        "rrs",
+        "packed sort route",
+        "argsort route",
+    )
+    medians: dict[tuple[str, str], dict[str, str]] = {}
+    for r in load_report(MEASURED / "decisions.json").records:
+        problem = r.problem.replace("_", " ")
+        medians.setdefault((problem, str(r.num_drafts)), {})[r.route] = (
+            f"{r.median_ms:.3g}"
+        )
+    rows = [
+        (*key, *(row[route] for route in routes)) for key, row in medians.items()
+    ]
+    return markdown_table(("problem", "K", *routes), rows)
+
+
+def generation_speed() -> str:
+    """Speed of whole generations over plain decoding's: a row for each way, a column for each T."""
+    lines = (MEASURED / "generation_speed.jsonl").read_text().splitlines()
+    took: dict[str, dict[float, dict[int, float]]] = {}
+    for x in map(json.loads, lines):
+        by_prompt = took.setdefault(x["way"], {}).setdefault(x["temperature"], {})
+        by_prompt[x["prompt"]] = x["seconds"] / x["tokens"]
+
+    def gain(way: str, temperature: float) -> str:
+        own, plain = took[way][temperature], took["plain"][temperature]
+        gains = np.array([plain[prompt] / own[prompt] for prompt in own])
+        mean = mean_interval(gains, np.arange(gains.size))
+        return f"{mean.mean:.2f} ± {mean.half_width:.2f}"
+
+    columns = [*took["plain"]]
+    rows = [
+        (way, *(gain(way, t) for t in columns)) for way in took if way != "plain"
+    ]
+    return markdown_table(("way", *(f"T = {t:g}" for t in columns)), rows)
+
+
+MADE = {
+    "solvers": solvers,
+    "published_rules": published_rules,
+    "decisions": decisions,
+    "generation_speed": generation_speed,
+}
 
 
 def with_tables(page: str) -> str:
@@ -103,8 +155,8 @@ def with_tables(page: str) -> str:
 
     def made(block: re.Match[str]) -> str:
         kind, name, titles = block.groups()
-        if kind == "declared":
-            return DECLARED[name]()
+        if kind == "made":
+            return MADE[name]()
         return tables(name, titles.splitlines())
 
     return BLOCK.sub(made, page)

@@ -15,7 +15,6 @@ from support.api_names import api_names, found
 from support.pages import PAGES, run_docs, run_page
 
 import mdsd_opt
-from mdsd_opt.bench import load_report
 from mdsd_opt.errors import MdsdError
 
 ROOT = Path(__file__).parents[2]
@@ -187,22 +186,6 @@ def test_the_commands_of_open_questions_exist() -> None:
         assert (ROOT / script).exists(), f"{script} is not there"
 
 
-def test_the_table_of_decisions_has_the_medians_that_were_measured() -> None:
-    folder = ROOT / "docs" / "benchmarks"
-    page = (folder / "speed-honestly.md").read_text().partition("## One decision")[2]
-    shown = [line.split("|")[1:-1] for line in page.partition("## ")[0].splitlines()]
-    rows = [[cell.strip() for cell in row] for row in shown if len(row) == 8][2:]
-    records = load_report(folder / "measured" / "decisions.json").records
-    medians = {
-        (r.route, r.problem.replace("_", " "), str(r.num_drafts)): f"{r.median_ms:.3g}"
-        for r in records
-    }
-    routes = ("optimal", "optimal, collapsed", "rrs", "packed sort route", "argsort route")
-    assert len(rows) == 12
-    for logits, drafts, k, *shown in rows:
-        assert shown == [medians[route, f"{logits} logits, {drafts}", k] for route in routes]
-
-
 def test_every_measured_file_tells_its_version_or_why_it_is_older() -> None:
     folder = ROOT / "docs" / "benchmarks"
     told = (folder / "speed-honestly.md").read_text().partition("\n## Versions\n")[2]
@@ -226,22 +209,22 @@ def page_tables(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("page_tables")
 
 
-def test_tables_are_made_from_what_was_measured_or_declared(page_tables: ModuleType) -> None:
+def test_tables_of_pages_are_made(page_tables: ModuleType) -> None:
     asked = set()
     for page in (ROOT / "docs").rglob("*.md"):
         text = page.read_text()
-        blocks = re.findall(r"^```\{(measured|declared)\}", text, re.MULTILINE)
+        blocks = re.findall(r"^```\{(measured|made)\}", text, re.MULTILINE)
         if blocks:
             asked |= {*blocks}
             made = page_tables.with_tables(text)
-            assert not re.search(r"^```\{(measured|declared)\}", made, re.MULTILINE)
+            assert not re.search(r"^```\{(measured|made)\}", made, re.MULTILINE)
             assert made.count("\n|") >= text.count("\n|") + 4 * len(blocks)
-    assert asked == {"measured", "declared"}
+    assert asked == {"measured", "made"}
 
 
 def test_a_table_of_nothing_is_noticed(page_tables: ModuleType) -> None:
     blocks = (
-        "measured} tree_rules\nno such table", "measured} no_such_records", "declared} no_such_kind"
+        "measured} tree_rules\nno such table", "measured} no_such_records", "made} no_such_kind"
     )  # fmt: skip
     for block in blocks:
         with pytest.raises((KeyError, MdsdError), match=r"no.such"):

@@ -65,7 +65,7 @@ def test_every_solver_is_known_and_tested() -> None:
 
 def test_every_solver_says_what_it_is_for_and_has_a_line_in_the_reference() -> None:
     """The table of the page is made of what METHOD says."""
-    assert "```{declared} solvers\n" in (ROOT / "docs" / "solvers.md").read_text()
+    assert "```{made} solvers\n" in (ROOT / "docs" / "solvers.md").read_text()
     reference = (ROOT / "docs" / "api" / "problems.md").read_text()
     for name, method in mo.methods().items():
         where = f"in METHOD of mdsd_opt/solvers/{name}.py"
@@ -124,7 +124,7 @@ def test_the_published_rules_are_those_that_exist() -> None:
     for rule in rules:
         assert rule.here or rule.note, f"say why {rule.name!r} is not here {where}"
     page = (ROOT / "docs" / "published-rules.md").read_text()
-    assert "```{declared} published_rules\n" in page  # made of the table
+    assert "```{made} published_rules\n" in page  # made of the table
 
 
 def declared(module: Path) -> dict[str, ast.FunctionDef]:
