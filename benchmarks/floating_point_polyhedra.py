@@ -33,7 +33,7 @@ def compare_floating_point(trials: int) -> None:
             weights = [rng.randint(1, 30) for _ in range(v)]
             q = [Fraction(w, sum(weights)) for w in weights]
             table = containment_table(
-                drafts_for("with_replacement", v, k, q).exact_support_law(), v
+                drafts_for("with_replacement", v, k, q).law(exact=True).support_law().masses(), v
             )
             claimed = subset_inequalities(table, v)
             rows = sorted(without_last_token(x.bound, x.coefficients) for x in claimed)

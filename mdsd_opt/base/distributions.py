@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Floats, Integers
+from mdsd_opt.base.array_types import Floats, Integers, Numbers
 from mdsd_opt.base.arrays import SUM_TOLERANCE, frozen, to_numpy
 from mdsd_opt.errors import InvalidDistribution
 
@@ -78,6 +78,25 @@ class Distribution:
         if isinstance(self.given, tuple) or isinstance(other.given, tuple):
             return self.exact() == other.exact()
         return np.array_equal(self.given, other.given) or self.exact() == other.exact()
+
+    def numbers(self, exact: bool) -> Numbers:
+        """Probabilities, shape (V,), as float64, or as Fractions in an object array."""
+        return frozen(np.array(self.exact(), dtype=object)) if exact else self.values
+
+    def without(self, tokens: Integers) -> Distribution | None:
+        """Law given that none of these tokens is drawn; None if nothing else can be."""
+        rest = self.values.copy()
+        rest[tokens] = 0.0
+        total = rest.sum()  # the mass outside as a sum, not as a difference
+        if not total > 0:
+            return None
+        held = set(tokens.tolist())
+        if isinstance(self.given, tuple):
+            given = tuple(Fraction(0) if i in held else x for i, x in enumerate(self.given))
+            return Distribution(frozen(rest / total), given)
+        outside = self.given.copy()
+        outside[tokens] = 0.0
+        return Distribution(frozen(rest / total), outside)
 
     def exact(self) -> tuple[Fraction, ...]:
         """Given numbers as Fractions (a float is an exact dyadic), divided by their sum."""

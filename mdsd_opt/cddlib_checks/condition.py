@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from mdsd_opt.cddlib_checks import double_description
-from mdsd_opt.cddlib_checks.draft_laws import document, scope_of
+from mdsd_opt.cddlib_checks.draft_laws import document, scope_of, set_law
 from mdsd_opt.cddlib_checks.polyhedra import Polyhedron
 from mdsd_opt.cddlib_checks.result import Counterexample, Evidence, Inequality, approximate
 from mdsd_opt.cddlib_checks.subsets import (
@@ -46,7 +46,7 @@ def subset_inequalities(containment: Sequence[Fraction], vocab_size: int) -> lis
 
 def acceptance_polytope(drafts: DraftScheme) -> Evidence:
     """Compare the subset inequalities with the definition, for these drafts and every target."""
-    table = containment_table(drafts.exact_support_law(), drafts.vocab_size)
+    table = containment_table(set_law(drafts), drafts.vocab_size)
     return claimed_condition(drafts, subset_inequalities(table, drafts.vocab_size))
 
 
@@ -55,7 +55,7 @@ def claimed_condition(drafts: DraftScheme, claimed: Sequence[Inequality]) -> Evi
 
     Up to two counterexamples are given, one too weak and one too strong.
     """
-    law = drafts.exact_support_law()
+    law = set_law(drafts)
     size = drafts.vocab_size
     containment = containment_table(law, size)
     counterexamples = [*_too_strong(law, claimed, document(drafts))]

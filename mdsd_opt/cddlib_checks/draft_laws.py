@@ -168,6 +168,11 @@ def exact_models(drafts: DraftScheme) -> list[tuple[Fraction, ...]]:
     return [model.exact() for model in drafts.models]
 
 
+def set_law(drafts: DraftScheme) -> dict[tuple[int, ...], Fraction]:
+    """Draft sets with their probabilities."""
+    return drafts.law(exact=True).support_law().masses()
+
+
 def mean_model(drafts: DraftScheme) -> list[Fraction]:
     """Average of the draft models."""
     models = exact_models(drafts)
@@ -178,7 +183,7 @@ def document(drafts: DraftScheme) -> dict[str, Any]:
     """Drafts in the form of problem files."""
     if drafts.models:
         return drafts.to_entry(lambda model: [str(x) for x in model.exact()])
-    law = drafts.exact_support_law()
+    law = set_law(drafts)
     return {
         "scheme": "set_law",
         "vocab_size": drafts.vocab_size,

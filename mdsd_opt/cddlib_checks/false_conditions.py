@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from mdsd_opt.cddlib_checks.condition import claimed_condition, subset_inequalities
-from mdsd_opt.cddlib_checks.draft_laws import exact_models, mean_model
+from mdsd_opt.cddlib_checks.draft_laws import exact_models, mean_model, set_law
 from mdsd_opt.cddlib_checks.result import Evidence, Inequality
 from mdsd_opt.cddlib_checks.subsets import (
     containment_table,
@@ -42,12 +42,12 @@ def _power(drafts: DraftScheme, change: Fraction) -> list[Inequality]:
 
 
 def _scaled(drafts: DraftScheme, factor: Fraction) -> list[Inequality]:
-    table = containment_table(drafts.exact_support_law(), drafts.vocab_size)
+    table = containment_table(set_law(drafts), drafts.vocab_size)
     return _with_thresholds(drafts, lambda mask: factor * table[mask])
 
 
 def _kept(drafts: DraftScheme, keep: Callable[[int], bool]) -> list[Inequality]:
-    table = containment_table(drafts.exact_support_law(), drafts.vocab_size)
+    table = containment_table(set_law(drafts), drafts.vocab_size)
     every = subset_inequalities(table, drafts.vocab_size)
     return [x for mask, x in zip(proper_subsets(drafts.vocab_size), every, strict=True)
             if keep(mask)]  # fmt: skip

@@ -23,7 +23,7 @@ from mdsd_opt.base.checked import check_function, checked_integer
 from mdsd_opt.base.frames import Table
 from mdsd_opt.base.keywords import renamed
 from mdsd_opt.base.seeds import Rng, drawn_seed
-from mdsd_opt.cddlib_checks.draft_laws import require_written
+from mdsd_opt.cddlib_checks.draft_laws import require_written, set_law
 from mdsd_opt.cddlib_checks.result import verdict_of
 from mdsd_opt.cddlib_checks.subsets import (
     SetLaw,
@@ -190,7 +190,7 @@ def _settled(
             "through; certify(..., exact=True) takes more"
         )
     require_written(problem.target_law, problem.drafts)
-    law = problem.drafts.exact_support_law()
+    law = set_law(problem.drafts)
     above, subset = best_cut(problem.exact_target, containment_table(law, problem.vocab_size))
     plan = exact_plan(problem.exact_target, law)
     below = sum((mass for *_, mass in plan), Fraction(0))

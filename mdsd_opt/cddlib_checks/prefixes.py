@@ -17,7 +17,7 @@ import numpy as np
 
 from mdsd_opt.cddlib_checks import double_description
 from mdsd_opt.cddlib_checks.condition import FLOW
-from mdsd_opt.cddlib_checks.draft_laws import document, mean_model, readable
+from mdsd_opt.cddlib_checks.draft_laws import document, mean_model, readable, set_law
 from mdsd_opt.cddlib_checks.result import Counterexample, Evidence, approximate
 from mdsd_opt.cddlib_checks.subsets import (
     Row,
@@ -49,7 +49,7 @@ def q_convexity(
     for drafts in schemes:
         size = drafts.vocab_size
         w = mean_model(drafts) if weights is None else weights
-        table = containment_table(drafts.exact_support_law(), size)
+        table = containment_table(set_law(drafts), size)
         weighted = [i for i in range(size) if w[i]]
         for mask in range(1 << size):
             for x in weighted:
@@ -85,7 +85,7 @@ def convexity_falsifier(vocab_size: int, num_drafts: int, draws: int, seed: int 
 
 def _steep(drafts: DraftScheme, w: Sequence[Fraction], mask: int, x: int, y: int) -> Counterexample:
     def contained(h: int) -> Fraction:  # from the formula of the scheme, not from its set law
-        return drafts.exact_containment(
+        return drafts.law(exact=True).containment(
             np.array([bool(h >> i & 1) for i in range(drafts.vocab_size)])
         )
 
@@ -169,7 +169,7 @@ def _search_order(
     For each other subset A, maximise t with P(A) - Q(A) + t <= P(H) - Q(H) for all prefixes H.
     """
     size = drafts.vocab_size
-    law = drafts.exact_support_law()
+    law = set_law(drafts)
     table = containment_table(law, size)
     prefixes = list(accumulate((1 << i for i in order), initial=0))
     common = _target_rows(size, w, order)
@@ -236,7 +236,7 @@ def prefix_counterexample(
     drafts: DraftScheme, p: tuple[Fraction, ...], order: Sequence[int]
 ) -> Counterexample | None:
     """Proof that every prefix of `order` is suboptimal, or None if one is optimal."""
-    law = drafts.exact_support_law()
+    law = set_law(drafts)
     table = containment_table(law, drafts.vocab_size)
     prefixes = list(accumulate((1 << i for i in order), initial=0))
     rate, mask = best_cut(p, table)

@@ -20,7 +20,7 @@ from mdsd_opt.cddlib_checks.condition import (
     subset_inequalities,
     vertices_of,
 )
-from mdsd_opt.cddlib_checks.draft_laws import document, exact_models, readable, scope_of
+from mdsd_opt.cddlib_checks.draft_laws import document, exact_models, readable, scope_of, set_law
 from mdsd_opt.cddlib_checks.result import Counterexample, Evidence, approximate
 from mdsd_opt.cddlib_checks.subsets import (
     Row,
@@ -91,7 +91,7 @@ def large_subsets_cone(vocab_size: int, num_drafts: int) -> Evidence:
 def large_subsets_polytope(drafts: DraftScheme) -> Evidence:
     """Compare facets for given q without replacement with |A| >= K and p >= 0."""
     size = drafts.vocab_size
-    table = containment_table(drafts.exact_support_law(), size)
+    table = containment_table(set_law(drafts), size)
     scope = scope_of(drafts)
     if not is_full_dimensional(table, size):
         return Evidence(None, scope, reason="some tokens have fixed mass: no unique facets")
@@ -114,7 +114,7 @@ def large_subsets_polytope(drafts: DraftScheme) -> Evidence:
 
 def vertex_counts(drafts: DraftScheme) -> Evidence:
     """Compare the number of vertices by double description with the closed form."""
-    law = drafts.exact_support_law()
+    law = set_law(drafts)
     size = drafts.vocab_size
     claimed = subset_inequalities(containment_table(law, size), size)
     points = vertices_of(claimed, size)
@@ -144,7 +144,7 @@ def smaller_acceptance(better: DraftScheme, worse: DraftScheme) -> Counterexampl
     less than one here.
     """
     size = better.vocab_size
-    law, other = better.exact_support_law(), worse.exact_support_law()
+    law, other = set_law(better), set_law(worse)
     table, larger = containment_table(law, size), containment_table(other, size)
     mask = max(proper_subsets(size), key=lambda m: table[m] - larger[m], default=0)
     if table[mask] <= larger[mask]:
@@ -172,7 +172,7 @@ def dominates(better: DraftScheme, worse: DraftScheme) -> Evidence:
     if (odd := smaller_acceptance(better, worse)) is not None:
         return Evidence(False, scope, (odd,))
     # The same by double description: every vertex of the one polytope lies in the other.
-    law, other = better.exact_support_law(), worse.exact_support_law()
+    law, other = set_law(better), set_law(worse)
     points = vertices_of(subset_inequalities(containment_table(other, size), size), size)
     assert all(exact_acceptance(p, law) == 1 for p in points)
     return Evidence(True, scope, sizes={"vertices": len(points)})
@@ -185,7 +185,7 @@ def projection(drafts: DraftScheme) -> Evidence:
     mass, so the full set of tokens counts among the subsets. Plans of different draft sets meet in
     the sums alone, so the variables of one set are eliminated before those of the next come in.
     """
-    law = {s: mass for s, mass in drafts.exact_support_law().items() if mass}
+    law = {s: mass for s, mass in set_law(drafts).items() if mass}
     size = drafts.vocab_size
     inequalities = {(0, *(int(i == j) for j in range(size))) for i in range(size)}
     largest = 0
@@ -238,7 +238,7 @@ def lifted_vertices(drafts: DraftScheme) -> Evidence:
     inequalities, and what is added to a target leaves it a plan. So the projection of the plans is
     the claimed polyhedron if all vertices of this have plans, and none of its rays is negative.
     """
-    law = drafts.exact_support_law()
+    law = set_law(drafts)
     points, rays = double_description.generators(_subset_rows(law, drafts.vocab_size))
     scope = scope_of(drafts)
     sizes = {"vertices": len(points), "rays": len(rays)}
@@ -261,7 +261,7 @@ def hull_rule_evidence(drafts: DraftScheme, targets: int, seed: int = 0) -> Evid
     from mdsd_opt import verifiers
 
     verifier = verifiers.get("optimal")
-    law = drafts.exact_support_law()
+    law = set_law(drafts)
     chosen = varied_targets(drafts, targets, random.Random(seed))
     scope = scope_of(drafts, f"{len(chosen)} targets")
     for p in chosen:
@@ -341,7 +341,7 @@ def threshold_sets(drafts: DraftScheme, targets: int, seed: int = 0) -> Evidence
     """
     models = exact_models(drafts)
     tables = [masses_of_subsets(q) for q in models]
-    contained = containment_table(drafts.exact_support_law(), drafts.vocab_size)
+    contained = containment_table(set_law(drafts), drafts.vocab_size)
     chosen = varied_targets(drafts, targets, random.Random(seed))
     scope = scope_of(drafts, f"{len(chosen)} targets")
     optimal = 0
@@ -386,7 +386,7 @@ def excess_supermodular(drafts: DraftScheme) -> Evidence:
     sets the inequality is piecewise linear in c, with kinks at four values of Q, below and above
     which it says nothing new: so all pairs of sets are compared at these.
     """
-    table = containment_table(drafts.exact_support_law(), drafts.vocab_size)
+    table = containment_table(set_law(drafts), drafts.vocab_size)
     compared = 0
     for a in range(len(table)):
         for b in range(a):

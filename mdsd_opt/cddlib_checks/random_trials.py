@@ -13,7 +13,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.cddlib_checks.condition import FLOW
-from mdsd_opt.cddlib_checks.draft_laws import document, mean_model
+from mdsd_opt.cddlib_checks.draft_laws import document, mean_model, set_law
 from mdsd_opt.cddlib_checks.prefixes import prefix_counterexample, q_convexity
 from mdsd_opt.cddlib_checks.provers import smaller_acceptance
 from mdsd_opt.cddlib_checks.result import Counterexample, approximate
@@ -120,7 +120,7 @@ def _different(rng: np.random.Generator, size: int, num_drafts: int) -> Instance
 def _near_boundary(rng: np.random.Generator, size: int, num_drafts: int) -> Instance:
     """Vertex of the acceptance-one polytope, every other time moved a little."""
     drafts = _single(rng, size, num_drafts).drafts
-    vertex = priority_law(drafts.exact_support_law(), rng.permutation(size).tolist())
+    vertex = priority_law(set_law(drafts), rng.permutation(size).tolist())
     share = Fraction(int(rng.integers(2)), int(10 ** rng.integers(1, 6)))
     moved = _random_law(rng, size)
     p = tuple((1 - share) * x + share * y for x, y in zip(vertex, moved, strict=True))
@@ -233,7 +233,7 @@ def _flow_value(instance: Instance) -> float:
 
 
 def _confirm_formula(instance: Instance, small: bool = False) -> Counterexample | None:
-    law = instance.drafts.exact_support_law()
+    law = set_law(instance.drafts)
     table = containment_table(law, instance.drafts.vocab_size)
     values = [  # the others are never the best
         Fraction(-1) if small and mask.bit_count() > 1 else x for mask, x in enumerate(table)

@@ -15,7 +15,7 @@ from itertools import combinations
 import numpy as np
 
 from mdsd_opt.cddlib_checks.blind_rules import BlindRule
-from mdsd_opt.cddlib_checks.draft_laws import document, exact_models, scope_of
+from mdsd_opt.cddlib_checks.draft_laws import document, exact_models, scope_of, set_law
 from mdsd_opt.cddlib_checks.provers import varied_targets
 from mdsd_opt.cddlib_checks.result import Counterexample, Evidence, approximate
 from mdsd_opt.cddlib_checks.subsets import exact_acceptance
@@ -37,7 +37,7 @@ _MAX_TERMS = 400
 def optimum(p: Law, q: Law, num_drafts: int, kind: type[DraftScheme] = WithReplacement) -> Fraction:
     """Largest acceptance rate, by an integer maximum flow over the law of the draft sets."""
     drafts = kind(list(q), num_drafts)  # type: ignore[call-arg]
-    return exact_acceptance(p, drafts.exact_support_law())
+    return exact_acceptance(p, set_law(drafts))
 
 
 def surplus(p: Law, q: Law, scale: Fraction) -> Fraction:

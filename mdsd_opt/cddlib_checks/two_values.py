@@ -21,7 +21,7 @@ from fractions import Fraction
 from itertools import accumulate, combinations_with_replacement, pairwise, permutations
 
 from mdsd_opt.cddlib_checks import double_description
-from mdsd_opt.cddlib_checks.draft_laws import document, scope_of
+from mdsd_opt.cddlib_checks.draft_laws import document, scope_of, set_law
 from mdsd_opt.cddlib_checks.result import Counterexample, Evidence, approximate
 from mdsd_opt.cddlib_checks.subsets import Point, primitive
 from mdsd_opt.drafts import WithReplacement
@@ -37,7 +37,7 @@ Rows = list[list[Fraction | int]]
 
 def two_values(drafts: WithReplacement, many: int, length: int) -> Evidence:
     """Check the formula if 0 < `many` < K drafts are worth more, in chains of n = `length` > 1."""
-    q, few = drafts.exact_q, drafts.num_drafts - many
+    q, few = drafts.model.exact(), drafts.num_drafts - many
     scope = scope_of(drafts) + (
         f"; {many} worth v1 and {few} worth v2, {length - 1} <= v1 / (v1 - v2) <= {length}"
     )
@@ -70,7 +70,7 @@ def two_values(drafts: WithReplacement, many: int, length: int) -> Evidence:
 
 
 def _pair_law(q: Sequence[Fraction], many: int, few: int) -> PairLaw:
-    first, second = (WithReplacement(q, n).exact_support_law() for n in (many, few))
+    first, second = (set_law(WithReplacement(q, n)) for n in (many, few))
     return {(s, r): x * y for s, x in first.items() for r, y in second.items() if x and y}
 
 

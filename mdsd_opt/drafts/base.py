@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from functools import cached_property
 from itertools import chain, repeat
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +23,6 @@ from mdsd_opt.drafts.uniform_intervals import UniformIntervals, masses_in_list
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnsupportedScheme
 from mdsd_opt.prefix_search import RandomDraws
 
-ExactSupportLaw = dict[tuple[int, ...], Fraction]
-
 #: Weight of a component of a mixture, and its draft models with the number of draws from each.
 IndependentDraws = tuple[Any, list[tuple[Distribution, int]]]
 
@@ -32,6 +31,18 @@ Entry = dict[str, Any]
 
 #: Most draft tuples that are listed for a scheme without a formula of its own.
 _MAX_LISTED = 200_000
+
+#: Methods that gave Fractions in earlier versions, with what gives them from ``law(exact=True)``.
+_GONE = {
+    "exact_containment": "containment(subset)",
+    "exact_prefix_containment": "prefix_containment(order)",
+    "exact_prefix_order": "prefix_order(masses)",
+    "exact_support_law": "support_law().masses()",
+    "exact_tuple_law": "tuple_law()",
+    "exact_weights": "weights",
+    "exact_q": "q",
+}
+_IN_FRACTIONS = "such as return DraftSetLaw(vocab_size, {(0, 1): Fraction(1)}).law(exact=True)"
 
 
 class EntryReader(Protocol):
@@ -67,6 +78,9 @@ class DraftScheme(ABC):
     vocab_size : int
     num_drafts : int
         K, the largest number of drafts proposed at once.
+    exact : bool
+        Whether the numbers of its laws are Fractions, in object arrays, and not float64: of
+        containment, prefixes, draft sets, tuples and weights.
     """
 
     scheme: ClassVar[str]
@@ -75,6 +89,59 @@ class DraftScheme(ABC):
     has_many_models: ClassVar[bool] = False
     vocab_size: int
     num_drafts: int
+    exact: bool = False
+
+    def law(self, exact: bool) -> Self:
+        """Same drafts, with their laws in Fractions if `exact`, in float64 if not.
+
+        Numbers given as floats are taken as what their bits say, and divided by their sum.
+        """
+        return self._fractions if exact and not self.exact else self
+
+    @cached_property
+    def _fractions(self) -> Self:
+        for name in _GONE:
+            if hasattr(type(self), name):
+                raise UnsupportedScheme(
+                    f"{type(self).__name__}.{name} is not asked any more: define in_fractions() in "
+                    f"place of it, {_IN_FRACTIONS}"
+                )
+        return self.in_fractions()
+
+    def in_fractions(self) -> Any:
+        """Scheme of the same drafts whose laws are in Fractions.
+
+        Raises
+        ------
+        UnsupportedScheme
+            There are none, as the class does not define this.
+        """
+        raise UnsupportedScheme(
+            f"{type(self).__name__} has no laws in Fractions (exact=True): define in_fractions(), "
+            f"{_IN_FRACTIONS}"
+        )
+
+    def _with_fractions(self, **parts: Any) -> Self:
+        """Copy in which numbers are Fractions, with these parts, and nothing computed so far."""
+        kind = type(self)
+        copied = {
+            name: part
+            for name, part in vars(self).items()
+            if not isinstance(getattr(kind, name, None), cached_property)
+        }
+        result = object.__new__(kind)
+        vars(result).update(copied, exact=True, **parts)
+        return result
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            use = f": use law(exact=True).{_GONE[name]}" if name in _GONE else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{use}")
+
+    def zeros(self, *shape: int) -> Numbers:
+        """Array of zeros of the kind of numbers that the laws hold."""
+        return np.full(shape, Fraction(0), dtype=object) if self.exact else np.zeros(shape)
 
     @property
     def models(self) -> tuple[Distribution, ...]:
@@ -131,7 +198,7 @@ class DraftScheme(ABC):
         drawn = tokens >= 0
         return np.flatnonzero(drawn & ~np.isin(tokens, fixed) if fixed.size else drawn)
 
-    def mixture_parts(self, exact: bool = False) -> list[tuple[Any, DraftScheme]]:
+    def mixture_parts(self) -> list[tuple[Any, DraftScheme]]:
         """Schemes of which one is chosen at random, with their probabilities; [] for others."""
         return []
 
@@ -155,21 +222,22 @@ class DraftScheme(ABC):
         """Scheme that a file's entry describes."""
         raise UnsupportedScheme(f"drafts of type {cls.__name__} have no file format")
 
-    def containment(self, subset: Any) -> float:
+    def containment(self, subset: Any) -> Any:
         r"""Containment probability :math:`Q(H) = \Pr(X_1..X_K \in H)`.
 
         Parameters
         ----------
         subset : array_like of bool, shape (V,)
+
+        Returns
+        -------
+        float, or Fraction if `exact`
         """
-        return self._containment(self._as_subset(subset))
+        contained = self._containment(mask(subset, "subset", self.vocab_size, "tokens"))
+        return Fraction(contained) if self.exact else float(contained)
 
     @abstractmethod
-    def _containment(self, subset: Flags) -> float: ...
-
-    @abstractmethod
-    def exact_containment(self, subset: Any) -> Fraction:
-        """Same as `containment`, in exact arithmetic."""
+    def _containment(self, subset: Flags) -> Any: ...
 
     def with_finer_quadrature(self) -> DraftScheme:
         """Same drafts with Q computed from other, finer nodes; themselves if it needs none.
@@ -178,29 +246,14 @@ class DraftScheme(ABC):
         """
         return self
 
-    def prefix_containment(self, order: Integers) -> Floats:
+    def prefix_containment(self, order: Integers) -> Numbers:
         """Containment Q of every prefix of `order`, the empty one included, (len(order) + 1,)."""
         subset = np.zeros(self.vocab_size, dtype=np.bool_)
         contained = [self._containment(subset)]
         for i in order.tolist():
             subset[i] = True
             contained.append(self._containment(subset))
-        return np.array(contained)
-
-    def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
-        """Same as `prefix_containment`, in exact arithmetic."""
-        subset = np.zeros(self.vocab_size, dtype=np.bool_)
-        contained = [self.exact_containment(subset)]
-        for i in order:
-            subset[i] = True
-            contained.append(self.exact_containment(subset))
-        return contained
-
-    def prefix_curve(self, order: Integers, exact: bool) -> Numbers:
-        """Values of `prefix_containment`, or if `exact` the same in Fractions, an object array."""
-        if exact:
-            return np.array(self.exact_prefix_containment(order.tolist()), dtype=object)
-        return self.prefix_containment(order)
+        return np.array(contained, dtype=object if self.exact else np.float64)
 
     def sample(self, rng: np.random.Generator, size: int | None = None) -> Integers:
         """Draw draft tuples.
@@ -309,7 +362,7 @@ class DraftScheme(ABC):
         held = law.mass[law.arc_support]
         return np.bincount(law.tokens, weights=held, minlength=self.vocab_size).astype(np.float64)
 
-    def independent_draws(self, exact: bool) -> list[IndependentDraws] | None:
+    def independent_draws(self) -> list[IndependentDraws] | None:
         """Mixture of independent draws that is the scheme; None if there is none."""
         models = self.independent_models
         return None if models is None else [(1, list(models))]
@@ -325,16 +378,14 @@ class DraftScheme(ABC):
     def support_law(self) -> SupportLaw:
         """Law of the draft set, every mass computed without cancellation."""
 
-    @abstractmethod
-    def exact_support_law(self) -> ExactSupportLaw:
-        """Law of the draft set in exact arithmetic; sets without mass are left out."""
-
     def count_tuples(self) -> int:
         """Number of ordered draft tuples that `tuple_law` lists."""
         return self.count_supports()[0]
 
-    def tuple_law(self) -> tuple[NDArray[np.int32], Floats]:
+    def tuple_law(self) -> tuple[NDArray[np.int32], Numbers]:
         """Law of the ordered tuple: token ids (n, K), padded with -1, and masses (n,).
+
+        In Fractions no tuple stands twice, and none has no mass.
 
         Schemes without an order list each set once, ascending.
         """
@@ -348,16 +399,6 @@ class DraftScheme(ABC):
     def as_listed(self, tuples: Integers) -> Integers:
         """Draft tuples (N, K) in the form in which `tuple_law` lists them."""
         return tuples
-
-    def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
-        """Same as `tuple_law`, in exact arithmetic, padded with -1, without massless tuples."""
-        return {
-            members + (-1,) * (self.num_drafts - len(members)): mass
-            for members, mass in self.exact_support_law().items()
-        }
-
-    def _as_subset(self, subset: Any) -> Flags:
-        return mask(subset, "subset", self.vocab_size, "tokens")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(vocab_size={self.vocab_size}, num_drafts={self.num_drafts})"
@@ -373,25 +414,21 @@ class PrefixDraftScheme(DraftScheme):
 
     @property
     @abstractmethod
-    def weights(self) -> Floats:
+    def weights(self) -> Numbers:
         """Weights w, shape (V,): within a block of equal ratio, drafts follow w."""
-
-    @property
-    @abstractmethod
-    def exact_weights(self) -> tuple[Fraction, ...]:
-        """Same as `weights`, in exact arithmetic."""
 
     @property
     def prefix_form(self) -> PrefixDraftScheme:
         return self
 
-    def prefix_order(self, masses: Floats) -> Integers:
+    def prefix_order(self, masses: Numbers) -> Integers:
         """Order of the tokens in which prefixes have to be compared.
 
         Parameters
         ----------
         masses : ndarray, shape (V,)
-            The target, or any other non-negative vector to be held against Q.
+            The target, or any other non-negative vector to be held against Q, of the same kind of
+            numbers as the weights.
 
         Returns
         -------
@@ -403,27 +440,17 @@ class PrefixDraftScheme(DraftScheme):
             ratio = masses[free] / self.weights[free]
         return np.concatenate([self.always_drafted, free[np.argsort(ratio, kind="stable")]])
 
-    def exact_prefix_order(self, masses: Sequence[Fraction]) -> list[int]:
-        """Same as `prefix_order`, with exact comparisons."""
-        w = self.exact_weights
-        free = [i for i in range(self.vocab_size) if w[i] > 0]
-        free.sort(key=lambda i: masses[i] / w[i])
-        return self.always_drafted.tolist() + free
-
     def ordered(self, masses: Numbers) -> tuple[Integers, Numbers]:
         """Order of the tokens and Q of its prefixes; exact if the masses are Fractions.
 
         The masses, shape (V,), are float64, or Fractions in an object array.
         """
-        exact = masses.dtype == object
-        if exact:
-            order = np.array(self.exact_prefix_order(masses.tolist()), dtype=np.int64)
-        else:
-            order = self.prefix_order(masses)
-        return order, self.prefix_curve(order, exact)
+        law = self.law(masses.dtype == object)
+        order = law.prefix_order(masses)
+        return order, law.prefix_containment(order)
 
     @abstractmethod
-    def prefix_containment(self, order: Integers) -> Floats:
+    def prefix_containment(self, order: Integers) -> Numbers:
         """Containment Q of every prefix of `order`, the empty one included, (len(order) + 1,)."""
 
     def prefix_slopes(self, order: Integers) -> Floats:
@@ -436,13 +463,9 @@ class PrefixDraftScheme(DraftScheme):
         """
         raise UnsupportedScheme(f"{self.scheme} drafts have always-drafted tokens without weight")
 
-    def prefix_containment_and_slopes(self, order: Integers) -> tuple[Floats, Floats]:
+    def prefix_containment_and_slopes(self, order: Integers) -> tuple[Numbers, Floats]:
         """Results of `prefix_containment` and `prefix_slopes`, in one pass if it finds both."""
         return self.prefix_containment(order), self.prefix_slopes(order)
-
-    @abstractmethod
-    def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
-        """Same as `prefix_containment`, in exact arithmetic."""
 
 
 #: Largest number of drafts: more have no use, and no room in the integers of the kernels.

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers
+from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
 from mdsd_opt.base.checked import checked_integer, of_kind
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import (
     DraftScheme,
     Entry,
     EntryReader,
-    ExactSupportLaw,
     PrefixDraftScheme,
     checked_draft_scheme,
 )
@@ -34,29 +32,16 @@ from mdsd_opt.prefix_search import BatchRates
 class HoldsFixed(DraftScheme):
     """Tokens T for certain, first in the draw order, then the drafts of `beside_fixed`, if any."""
 
-    def _containment(self, subset: Flags) -> float:
+    def _containment(self, subset: Flags) -> Any:
         fixed, beside = split_fixed(self)
-        return beside.containment(subset) if subset[fixed].all() else 0.0
+        return beside.containment(subset) if subset[fixed].all() else 0
 
-    def exact_containment(self, subset: Any) -> Fraction:
-        mask, (fixed, beside) = self._as_subset(subset), split_fixed(self)
-        return beside.exact_containment(mask) if mask[fixed].all() else Fraction(0)
-
-    def prefix_containment(self, order: Integers) -> Floats:
+    def prefix_containment(self, order: Integers) -> Numbers:
         fixed, beside = self.always_drafted, self.beside_fixed
         held = np.concatenate([[0], np.cumsum(np.isin(order, fixed))])
-        inside = 1.0 if beside is None else beside.prefix_containment(order)
-        return np.where(held == fixed.size, inside, 0.0)
-
-    def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
-        missing, beside = set(self.always_drafted.tolist()), self.beside_fixed
-        ones = [Fraction(1)] * (len(order) + 1)
-        inside = ones if beside is None else beside.exact_prefix_containment(order)
-        result = [Fraction(0) if missing else inside[0]]
-        for i, contained in zip(order, inside[1:], strict=True):
-            missing.discard(i)
-            result.append(Fraction(0) if missing else contained)
-        return result
+        nothing = self.zeros(held.size)
+        inside = nothing + 1 if beside is None else beside.prefix_containment(order)
+        return np.where(held == fixed.size, inside, nothing)
 
     def _sample(self, rng: np.random.Generator, size: int) -> Integers:
         fixed, beside = self.always_drafted, self.beside_fixed
@@ -100,35 +85,20 @@ class HoldsFixed(DraftScheme):
         split_fixed(self)[1].require_listable()
 
     def support_law(self) -> SupportLaw:
-        law = split_fixed(self)[1].support_law()
-        masses = dict(zip(law.sets(), law.mass.tolist(), strict=True))
-        return SupportLaw.from_sets(self.vocab_size, self._with_fixed(masses, 0.0))
-
-    def exact_support_law(self) -> ExactSupportLaw:
-        return self._with_fixed(split_fixed(self)[1].exact_support_law(), Fraction(0))
-
-    def _with_fixed(self, law: Mapping[tuple[int, ...], Any], zero: Any) -> dict[Any, Any]:
         merged: dict[tuple[int, ...], Any] = {}
-        for members, mass in law.items():
+        for members, mass in split_fixed(self)[1].support_law().masses().items():
             union = tuple(sorted({*members, *self.always_drafted.tolist()}))
-            merged[union] = merged.get(union, zero) + mass
-        return merged
+            merged[union] = merged.get(union, 0) + mass
+        return SupportLaw.from_sets(self.vocab_size, merged)
 
-    def tuple_law(self) -> tuple[NDArray[np.int32], Floats]:
+    def tuple_law(self) -> tuple[NDArray[np.int32], Numbers]:
         fixed, beside = self.always_drafted, self.beside_fixed
-        drawn, mass = (
-            (np.empty((1, 0), np.int32), np.ones(1)) if beside is None else beside.tuple_law()
-        )
+        nothing = np.empty((1, 0), np.int32), self.zeros(1) + 1
+        drawn, mass = nothing if beside is None else beside.tuple_law()
         tuples = np.full((len(drawn), self.num_drafts), -1, dtype=np.int32)
         tuples[:, : fixed.size] = fixed
         tuples[:, fixed.size : fixed.size + drawn.shape[1]] = drawn
         return tuples, mass
-
-    def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
-        fixed, beside = tuple(self.always_drafted.tolist()), self.beside_fixed
-        law = {(): Fraction(1)} if beside is None else beside.exact_tuple_law()
-        padding = (-1,) * (self.num_drafts - len(fixed) - len(next(iter(law))))
-        return {(*fixed, *drawn, *padding): mass for drawn, mass in law.items()}
 
 
 class FixedSetDrafts(HoldsFixed, OneDraft):
@@ -136,42 +106,27 @@ class FixedSetDrafts(HoldsFixed, OneDraft):
 
     def _likeliest(self, count: int) -> Integers:
         """Likeliest `count` tokens of positive probability, ties towards the lowest id."""
-        positive = self.q[self.q > 0]  # many zeros are many ties, over which selection is slow
+        q = self.model.values  # also where the laws are in Fractions
+        positive = q[q > 0]  # many zeros are many ties, over which selection is slow
         count = min(count, positive.size)
         least = np.partition(positive, -count)[-count]
-        candidates = np.flatnonzero(self.q >= least)
-        return candidates[np.argsort(-self.q[candidates], kind="stable")[:count]]
+        candidates = np.flatnonzero(q >= least)
+        return candidates[np.argsort(-q[candidates], kind="stable")[:count]]
 
-    @cached_property
-    def last_draw(self) -> Floats:
+    @property
+    def last_draw(self) -> Numbers:
         """Law q' of the token drawn outside T, shape (V,); all zero if there is none."""
-        return np.zeros(self.vocab_size)
-
-    @cached_property
-    def exact_last_draw(self) -> tuple[Fraction, ...]:
-        return (Fraction(0),) * self.vocab_size
+        beside = self.beside_fixed
+        return self.zeros(self.vocab_size) if beside is None else beside.q
 
     @property
-    def weights(self) -> Floats:
+    def weights(self) -> Numbers:
         return self.last_draw
-
-    @property
-    def exact_weights(self) -> tuple[Fraction, ...]:
-        return self.exact_last_draw
 
     @cached_property
     def beside_fixed(self) -> WithReplacement | None:
         """One draw from q', or None."""
-        if not self.last_draw.any():
-            return None
-        fixed = set(self.always_drafted.tolist())
-        masses = self.model.given
-        if isinstance(masses, tuple):
-            rest = tuple(Fraction(0) if i in fixed else x for i, x in enumerate(masses))
-            return WithReplacement(Distribution(self.last_draw, rest), 1)
-        outside = masses.copy()
-        outside[self.always_drafted] = 0.0
-        return WithReplacement(Distribution(self.last_draw, outside), 1)
+        return None
 
     def is_possible(self, tokens: Integers) -> bool:
         """Whether the tuple is possible, in any order."""
@@ -251,18 +206,9 @@ class GreedyDrafts(FixedSetDrafts):
         return self._likeliest(self.num_drafts - 1)
 
     @cached_property
-    def last_draw(self) -> Floats:
-        rest = self.q.copy()
-        rest[self.always_drafted] = 0.0
-        total = rest.sum()  # the mass outside T as a sum, not as 1 - q(T)
-        return rest / total if total > 0 else rest
-
-    @cached_property
-    def exact_last_draw(self) -> tuple[Fraction, ...]:
-        fixed = set(self.always_drafted.tolist())
-        rest = [Fraction(0) if i in fixed else x for i, x in enumerate(self.exact_q)]
-        total = sum(rest, Fraction(0))
-        return tuple(x / total for x in rest) if total else tuple(rest)
+    def beside_fixed(self) -> WithReplacement | None:
+        rest = self.model.without(self.always_drafted)
+        return None if rest is None else WithReplacement(rest, 1).law(self.exact)
 
 
 class FixedPlusDrafts(HoldsFixed):
@@ -310,6 +256,9 @@ class FixedPlusDrafts(HoldsFixed):
     @property
     def beside_fixed(self) -> DraftScheme:
         return self.drafts
+
+    def in_fractions(self) -> FixedPlusDrafts:
+        return self._with_fractions(drafts=self.drafts.law(exact=True))
 
     def random_places(self, tokens: Integers) -> Integers:
         """Indices of the drafts after the fixed set, as a draft may hit D again."""
@@ -361,17 +310,10 @@ class SortedFixedPlusDrafts(FixedPlusDrafts, PrefixDraftScheme):
     drafts: PrefixDraftScheme
 
     @cached_property
-    def weights(self) -> Floats:
+    def weights(self) -> Numbers:
         result = self.drafts.weights.copy()
-        result[self._fixed] = 0.0
+        result[self._fixed] = 0
         return result
-
-    @cached_property
-    def exact_weights(self) -> tuple[Fraction, ...]:
-        fixed = set(self._fixed.tolist())
-        return tuple(
-            Fraction(0) if i in fixed else x for i, x in enumerate(self.drafts.exact_weights)
-        )
 
 
 def _joined(tokens: Sequence[int], drafts: Any) -> tuple[list[int], Any]:
@@ -387,5 +329,5 @@ def split_fixed(drafts: DraftScheme) -> tuple[Integers, DraftScheme]:
     """Tokens that are always drafted, and the scheme beside them, which may draft nothing."""
     beside = drafts.beside_fixed
     if beside is None:
-        beside = DraftSetLaw(drafts.vocab_size, {(): 1})
+        beside = DraftSetLaw(drafts.vocab_size, {(): 1}).law(drafts.exact)
     return drafts.always_drafted, beside

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from fractions import Fraction
 from functools import cached_property
 from itertools import product
-from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers
+from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.drafts.base import DraftScheme, Entry, EntryReader, ExactSupportLaw, inverse_cdf
+from mdsd_opt.drafts.base import DraftScheme, Entry, EntryReader, inverse_cdf
 from mdsd_opt.drafts.counting import (
     COUNTLESS,
     MAX_EXACT_TERMS,
@@ -37,9 +35,10 @@ class ProductDrafts(DraftScheme):
     @abstractmethod
     def independent_models(self) -> tuple[tuple[Distribution, int], ...]: ...
 
-    def _laws(self) -> list[Floats]:
+    def _laws(self) -> list[Numbers]:
         """Law of each draft."""
-        return [model.values for model, count in self.independent_models for _ in range(count)]
+        models = [(model.numbers(self.exact), count) for model, count in self.independent_models]
+        return [q for q, count in models for _ in range(count)]
 
     def next_law(self, earlier: Integers) -> Floats:
         place = earlier.size
@@ -56,23 +55,21 @@ class ProductDrafts(DraftScheme):
     def count_tuples(self) -> int:
         return count_power(self.vocab_size, self.num_drafts)
 
-    def tuple_law(self) -> tuple[NDArray[np.int32], Floats]:
-        terms = self.num_drafts * self.count_tuples()
-        require_listable(f"listing the draft tuples of {self!r}", terms, MAX_EXACT_TERMS)
-        tuples = all_tuples(self.vocab_size, self.num_drafts)
+    def tuple_law(self) -> tuple[NDArray[np.int32], Numbers]:
+        tuples = self._listed_tuples()
         return tuples, np.prod([q[tuples[:, k]] for k, q in enumerate(self._laws())], axis=0)
 
-    def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
-        models = [(model.exact(), count) for model, count in self.independent_models]
+    def _listed_tuples(self) -> NDArray[np.int32]:
+        """Tuples that `tuple_law` lists: in Fractions those that can be drawn, else all."""
         terms = self.num_drafts
-        for q, count in models:
-            terms = min(terms * count_power(sum(x > 0 for x in q), count), COUNTLESS)
+        for model, count in self.independent_models:
+            choices = np.count_nonzero(model.numbers(True) > 0) if self.exact else self.vocab_size
+            terms = min(terms * count_power(int(choices), count), COUNTLESS)
         require_listable(f"listing the draft tuples of {self!r}", terms, MAX_EXACT_TERMS)
-        laws = [q for q, count in models for _ in range(count)]
-        return {
-            drafts: prod((q[i] for q, i in zip(laws, drafts, strict=True)), start=Fraction(1))
-            for drafts in product(*([i for i, x in enumerate(q) if x > 0] for q in laws))
-        }
+        if not self.exact:
+            return all_tuples(self.vocab_size, self.num_drafts)
+        drawable = (np.flatnonzero(q > 0).tolist() for q in self._laws())
+        return np.array(list(product(*drawable)), dtype=np.int32)
 
 
 class IndependentDrafts(ProductDrafts):
@@ -124,27 +121,20 @@ class IndependentDrafts(ProductDrafts):
         return cls([x.law() for x in entry["q"].items()])
 
     @cached_property
-    def q(self) -> Floats:
+    def q(self) -> Numbers:
         """Laws q_1 .. q_K, shape (K, V)."""
-        return frozen(np.stack([model.values for model in self.models]))
+        return frozen(np.stack([model.numbers(self.exact) for model in self.models]))
 
-    @cached_property
-    def exact_q(self) -> tuple[tuple[Fraction, ...], ...]:
-        return tuple(model.exact() for model in self.models)
+    def in_fractions(self) -> IndependentDrafts:
+        return self._with_fractions()
 
     @cached_property
     def support(self) -> Integers:
         """Tokens that some draft model can draw."""
         return np.flatnonzero((self.q > 0).any(axis=0))
 
-    def _containment(self, subset: Flags) -> float:
-        return float(np.minimum(self.q[:, subset].sum(axis=1), 1.0).prod())
-
-    def exact_containment(self, subset: Any) -> Fraction:
-        members = np.flatnonzero(self._as_subset(subset)).tolist()
-        return prod(
-            (sum((q[i] for i in members), Fraction(0)) for q in self.exact_q), start=Fraction(1)
-        )
+    def _containment(self, subset: Flags) -> Any:
+        return np.minimum(self.q[:, subset].sum(axis=1), 1).prod()
 
     def independent_places(self) -> list[tuple[list[int], Floats]]:
         return [([k], q) for k, q in enumerate(self.q)]
@@ -155,10 +145,10 @@ class IndependentDrafts(ProductDrafts):
     def propensity(self) -> Floats:
         return np.asarray(self.q.mean(axis=0))
 
-    def prefix_containment(self, order: Integers) -> Floats:
-        inside = np.zeros((self.num_drafts, order.size + 1))
+    def prefix_containment(self, order: Integers) -> Numbers:
+        inside = self.zeros(self.num_drafts, order.size + 1)
         np.cumsum(self.q[:, order], axis=1, out=inside[:, 1:])
-        return np.minimum(inside, 1.0).prod(axis=0)
+        return np.minimum(inside, 1).prod(axis=0)
 
     def _sample(self, rng: np.random.Generator, size: int) -> Integers:
         return np.stack([inverse_cdf(q, rng, (size,)) for q in self.q], axis=1)
@@ -180,20 +170,13 @@ class IndependentDrafts(ProductDrafts):
         groups = []
         for size in range(1, min(self.num_drafts, self.support.size) + 1):
             sets = self.support[subsets_of_size(self.support.size, size)]
-            mass = np.zeros(len(sets))
+            mass = self.zeros(len(sets))
             for columns in _surjections(self.num_drafts, size):
                 mass += np.prod(
                     [q[sets[:, c]] for q, c in zip(self.q, columns, strict=True)], axis=0
                 )
             groups.append((sets, mass))
         return SupportLaw.from_groups(self.vocab_size, groups)
-
-    def exact_support_law(self) -> ExactSupportLaw:
-        law: ExactSupportLaw = {}
-        for drafts, mass in self.exact_tuple_law().items():
-            members = tuple(sorted(set(drafts)))
-            law[members] = law.get(members, Fraction(0)) + mass
-        return law
 
 
 def _surjections(num_drafts: int, size: int) -> Iterator[tuple[int, ...]]:

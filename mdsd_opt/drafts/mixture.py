@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers
+from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import (
     DraftScheme,
     Entry,
     EntryReader,
-    ExactSupportLaw,
     IndependentDraws,
     PrefixDraftScheme,
     checked_draft_scheme,
@@ -66,18 +64,16 @@ class MixtureDrafts(DraftScheme):
         self.vocab_size = sizes[0]
         self.num_drafts = max(component.num_drafts for component in self.components)
 
-    @property
-    def mixture_weights(self) -> Floats:
-        """Weights m_c, shape (number of components,)."""
-        return self._law.values
-
     @cached_property
-    def exact_mixture_weights(self) -> tuple[Fraction, ...]:
-        return self._law.exact()
+    def mixture_weights(self) -> Numbers:
+        """Weights m_c, shape (number of components,)."""
+        return self._law.numbers(self.exact)
 
-    def mixture_parts(self, exact: bool = False) -> list[tuple[Any, DraftScheme]]:
-        weights = self.exact_mixture_weights if exact else self.mixture_weights.tolist()
-        return list(zip(weights, self.components, strict=True))
+    def in_fractions(self) -> MixtureDrafts:
+        return self._with_fractions(components=tuple(x.law(exact=True) for x in self.components))
+
+    def mixture_parts(self) -> list[tuple[Any, DraftScheme]]:
+        return list(zip(self.mixture_weights.tolist(), self.components, strict=True))
 
     def to_entry(self, written: Callable[[Distribution], Any]) -> Entry:
         components = [component.to_entry(written) for component in self.components]
@@ -99,26 +95,13 @@ class MixtureDrafts(DraftScheme):
         result.components = components
         return result
 
-    def _containment(self, subset: Flags) -> float:
+    def _containment(self, subset: Flags) -> Any:
         values = [component.containment(subset) for component in self.components]
-        return float(self.mixture_weights @ values)
+        return self.mixture_weights @ values
 
-    def exact_containment(self, subset: Any) -> Fraction:
-        parts = self.mixture_parts(exact=True)
-        return sum((m * c.exact_containment(subset) for m, c in parts), Fraction(0))
-
-    def prefix_containment(self, order: Integers) -> Floats:
+    def prefix_containment(self, order: Integers) -> Numbers:
         curves = [component.prefix_containment(order) for component in self.components]
         return self.mixture_weights @ np.array(curves)
-
-    def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
-        curves = [component.exact_prefix_containment(order) for component in self.components]
-        return [
-            sum(
-                (m * x for m, x in zip(self.exact_mixture_weights, point, strict=True)), Fraction(0)
-            )
-            for point in zip(*curves, strict=True)
-        ]
 
     def _sample(self, rng: np.random.Generator, size: int) -> Integers:
         result = np.full((size, self.num_drafts), -1, dtype=np.int64)
@@ -155,10 +138,10 @@ class MixtureDrafts(DraftScheme):
         each = [component.propensity() for component in self.components]
         return np.asarray(self.mixture_weights @ np.array(each))
 
-    def independent_draws(self, exact: bool) -> list[IndependentDraws] | None:
+    def independent_draws(self) -> list[IndependentDraws] | None:
         parts: list[IndependentDraws] = []
-        for weight, component in self.mixture_parts(exact):
-            inner = component.independent_draws(exact)
+        for weight, component in self.mixture_parts():
+            inner = component.independent_draws()
             if inner is None:
                 return None
             parts += [(weight * share, draws) for share, draws in inner]
@@ -173,39 +156,29 @@ class MixtureDrafts(DraftScheme):
             component.require_listable()
 
     def support_law(self) -> SupportLaw:
-        merged: dict[tuple[int, ...], float] = {}
+        merged: dict[tuple[int, ...], Any] = {}
         for m, component in self.mixture_parts():
-            law = component.support_law()
-            for members, mass in zip(law.sets(), law.mass.tolist(), strict=True):
-                merged[members] = merged.get(members, 0.0) + m * mass
+            for members, mass in component.support_law().masses().items():
+                merged[members] = merged.get(members, 0) + m * mass
         return SupportLaw.from_sets(self.vocab_size, merged)
-
-    def exact_support_law(self) -> ExactSupportLaw:
-        merged: ExactSupportLaw = {}
-        for m, component in self.mixture_parts(exact=True):
-            for members, mass in component.exact_support_law().items():
-                merged[members] = merged.get(members, Fraction(0)) + m * mass
-        return {members: mass for members, mass in merged.items() if mass > 0}
 
     def count_tuples(self) -> int:
         return sum(component.count_tuples() for component in self.components)
 
-    def tuple_law(self) -> tuple[NDArray[np.int32], Floats]:
+    def tuple_law(self) -> tuple[NDArray[np.int32], Numbers]:
         tuples, masses = [], []
         for m, component in self.mixture_parts():
             drafts, mass = component.tuple_law()
             padding = np.full((len(drafts), self.num_drafts - drafts.shape[1]), -1, np.int32)
             tuples.append(np.concatenate([drafts, padding], axis=1))
             masses.append(m * mass)
-        return np.concatenate(tuples), np.concatenate(masses)
-
-    def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
-        merged: dict[tuple[int, ...], Fraction] = {}
-        for m, component in self.mixture_parts(exact=True):
-            padding = (-1,) * (self.num_drafts - component.num_drafts)
-            for key, mass in component.exact_tuple_law().items():
-                merged[key + padding] = merged.get(key + padding, Fraction(0)) + m * mass
-        return {key: mass for key, mass in merged.items() if mass > 0}
+        listed, mass = np.concatenate(tuples), np.concatenate(masses)
+        if not self.exact:
+            return listed, mass
+        once: dict[tuple[int, ...], Any] = {}
+        for row, share in zip(map(tuple, listed[mass > 0].tolist()), mass[mass > 0], strict=True):
+            once[row] = once.get(row, 0) + share
+        return np.array(list(once), dtype=np.int32), np.array(list(once.values()), dtype=object)
 
     def __repr__(self) -> str:
         return f"MixtureDrafts(vocab_size={self.vocab_size}, num_drafts={self.num_drafts})"
@@ -217,16 +190,12 @@ class SortedMixtureDrafts(MixtureDrafts, PrefixDraftScheme):
     components: tuple[WithReplacement | WithoutReplacement, ...]
 
     @property
-    def q(self) -> Floats:
+    def q(self) -> Numbers:
         return self.components[0].q
 
     @property
-    def weights(self) -> Floats:
+    def weights(self) -> Numbers:
         return self.q
-
-    @property
-    def exact_weights(self) -> tuple[Fraction, ...]:
-        return self.components[0].exact_q
 
     def uniform_intervals(self, tuples: Integers) -> UniformIntervals:
         """Intervals with components weighted by the drafts so far; padding comes last."""

@@ -94,12 +94,12 @@ def _power_slope(low: Any, high: Any, n: int) -> Any:
     return high ** (n - 1) * rise / step
 
 
-def product_form(drafts: DraftScheme | None, exact: bool = False) -> ProductForm | None:
+def product_form(drafts: DraftScheme | None) -> ProductForm | None:
     """Polynomial of a scheme; None if it is not made of independent draws.
 
     Models that neither float64 nor Fractions tell apart are one, so both have equal rows.
     """
-    draws = None if drafts is None else drafts.independent_draws(exact)
+    draws = None if drafts is None else drafts.independent_draws()
     if draws is None:
         return None
     models: list[Distribution] = []
@@ -113,6 +113,6 @@ def product_form(drafts: DraftScheme | None, exact: bool = False) -> ProductForm
             row[r] = row.get(r, 0) + count
         rows.append(row)
     powers = np.array([[row.get(r, 0) for r in range(len(models))] for row in rows], dtype=np.int64)
-    kind = object if exact else np.float64
-    q = [model.exact() if exact else model.values for model in models]
-    return ProductForm(np.array(q, dtype=kind), np.array([w for w, _ in draws], dtype=kind), powers)
+    exact = drafts is not None and drafts.exact
+    weights = np.array([w for w, _ in draws], dtype=object if exact else np.float64)
+    return ProductForm(np.array([model.numbers(exact) for model in models]), weights, powers)

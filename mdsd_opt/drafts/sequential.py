@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers
+from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
 from mdsd_opt.base.foreign import foreign
-from mdsd_opt.drafts.base import ExactSupportLaw
 from mdsd_opt.drafts.set_law import DraftSetLaw
 from mdsd_opt.drafts.single_model import SingleModelDrafts
 from mdsd_opt.drafts.support_law import SupportLaw
@@ -111,13 +109,10 @@ class SequentialDrafts(SingleModelDrafts):
             return np.zeros(self.vocab_size)
         return self._law_after(earlier, self.vocab_size)
 
-    def _containment(self, subset: Flags) -> float:
+    def _containment(self, subset: Flags) -> Any:
         return self.sets.containment(subset)
 
-    def exact_containment(self, subset: Any) -> Fraction:
-        return self.sets.exact_containment(subset)
-
-    def prefix_containment(self, order: Integers) -> Floats:
+    def prefix_containment(self, order: Integers) -> Numbers:
         return self.sets.prefix_containment(order)
 
     def count_supports(self) -> tuple[int, int]:
@@ -126,13 +121,15 @@ class SequentialDrafts(SingleModelDrafts):
     def support_law(self) -> SupportLaw:
         return self.sets.support_law()
 
-    def exact_support_law(self) -> ExactSupportLaw:
-        return self.sets.exact_support_law()
-
     def count_tuples(self) -> int:
         return len(self._tuples)
 
-    def tuple_law(self) -> tuple[NDArray[np.int32], Floats]:
+    def in_fractions(self) -> SequentialDrafts:
+        return self._with_fractions(sets=self.sets.law(exact=True))
+
+    def tuple_law(self) -> tuple[NDArray[np.int32], Numbers]:
+        if self.exact:  # of the sets: they are added up from rounded numbers
+            return super().tuple_law()
         tuples = np.full((len(self._tuples), self.num_drafts), -1, dtype=np.int32)
         for row, drafts in zip(tuples, self._tuples, strict=True):
             row[: len(drafts)] = drafts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from fractions import Fraction
 from functools import cached_property
 from numbers import Real
 from operator import index
@@ -11,10 +10,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers
+from mdsd_opt.base.array_types import Flags, Integers, Numbers
 from mdsd_opt.base.checked import checked_integer
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.drafts.base import DraftScheme, Entry, EntryReader, ExactSupportLaw, inverse_cdf
+from mdsd_opt.drafts.base import DraftScheme, Entry, EntryReader, inverse_cdf
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.drafts.uniform_intervals import UniformIntervals, masses_in_list
 from mdsd_opt.errors import InvalidDistribution
@@ -70,8 +69,11 @@ class DraftSetLaw(DraftScheme):
         return cls(vocab_size, dict(zip(sets, masses, strict=True)))
 
     @cached_property
-    def exact_masses(self) -> tuple[Fraction, ...]:
-        return self._law.exact()
+    def _masses(self) -> Numbers:
+        return self._law.numbers(self.exact)
+
+    def in_fractions(self) -> DraftSetLaw:
+        return self._with_fractions()
 
     @cached_property
     def possible_sets(self) -> frozenset[tuple[int, ...]]:
@@ -82,14 +84,10 @@ class DraftSetLaw(DraftScheme):
     def _held(self, subset: Flags) -> list[int]:
         return [s for s, members in enumerate(self._sets) if subset[list(members)].all()]
 
-    def _containment(self, subset: Flags) -> float:
-        return min(float(self._law.values[self._held(subset)].sum()), 1.0)
+    def _containment(self, subset: Flags) -> Any:
+        return min(self._masses[self._held(subset)].sum(), 1)
 
-    def exact_containment(self, subset: Any) -> Fraction:
-        held = self._held(self._as_subset(subset))
-        return sum((self.exact_masses[s] for s in held), Fraction(0))
-
-    def prefix_containment(self, order: Integers) -> Floats:
+    def prefix_containment(self, order: Integers) -> Numbers:
         """Containment Q of prefixes: a set counts from the place of its last token on."""
         place = np.full(self.vocab_size, order.size + 1, dtype=np.int64)
         place[order] = np.arange(1, order.size + 1)
@@ -97,8 +95,9 @@ class DraftSetLaw(DraftScheme):
         last = np.zeros(len(self._sets), dtype=np.int64)
         if tokens.size:
             last[~empty] = np.maximum.reduceat(place[tokens], starts[~empty])
-        arrived = np.bincount(last, weights=self._law.values, minlength=order.size + 2)
-        return np.minimum(np.cumsum(arrived[: order.size + 1]), 1.0)
+        arrived = self.zeros(order.size + 2)
+        np.add.at(arrived, last, self._masses)
+        return np.minimum(np.cumsum(arrived[: order.size + 1]), 1)
 
     @cached_property
     def _flat_sets(self) -> tuple[Integers, Integers, Flags]:
@@ -138,12 +137,8 @@ class DraftSetLaw(DraftScheme):
         return len(self._sets), sum(len(s) for s in self._sets)
 
     def support_law(self) -> SupportLaw:
-        masses = dict(zip(self._sets, self._law.values.tolist(), strict=True))
+        masses = dict(zip(self._sets, self._masses.tolist(), strict=True))
         return SupportLaw.from_sets(self.vocab_size, masses)
-
-    def exact_support_law(self) -> ExactSupportLaw:
-        pairs = zip(self._sets, self.exact_masses, strict=True)
-        return {members: mass for members, mass in pairs if mass > 0}
 
 
 def _checked_masses(masses: Any) -> Mapping[Any, Any]:

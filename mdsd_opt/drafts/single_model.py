@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.array_types import Floats, Numbers
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import (
     DraftScheme,
@@ -78,13 +77,12 @@ class SingleModelDrafts(DraftScheme):
     def from_entry(cls, entry: EntryReader) -> Self:
         return cls(entry["q"].law(), entry["num_drafts"].integer())
 
-    @property
-    def q(self) -> Floats:
-        return self.model.values
-
     @cached_property
-    def exact_q(self) -> tuple[Fraction, ...]:
-        return self.model.exact()
+    def q(self) -> Numbers:
+        return self.model.numbers(self.exact)
+
+    def in_fractions(self) -> Self:
+        return self._with_fractions()
 
 
 class OneDraft(SingleModelDrafts, PrefixDraftScheme):
@@ -108,9 +106,5 @@ class OneDraft(SingleModelDrafts, PrefixDraftScheme):
         return self.q
 
     @property
-    def weights(self) -> Floats:
+    def weights(self) -> Numbers:
         return self.q
-
-    @property
-    def exact_weights(self) -> tuple[Fraction, ...]:
-        return self.exact_q

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Floats, Integers
+from mdsd_opt.base.array_types import Integers, Numbers
 from mdsd_opt.base.arrays import frozen
 
 
@@ -31,18 +31,18 @@ class SupportLaw:
         The sets one after another, tokens ascending inside a set.
     offsets : ndarray of int64, shape (num_supports + 1,)
         Set s is ``tokens[offsets[s]:offsets[s + 1]]``.
-    mass : ndarray of float64, shape (num_supports,)
+    mass : ndarray of float64, or of Fractions, shape (num_supports,)
         W_S, positive, in sum one up to rounding.
     """
 
     vocab_size: int
     tokens: NDArray[np.int32]
     offsets: Integers
-    mass: Floats
+    mass: Numbers
 
     @classmethod
     def from_groups(
-        cls, vocab_size: int, groups: Sequence[tuple[NDArray[Any], Floats]]
+        cls, vocab_size: int, groups: Sequence[tuple[NDArray[Any], Numbers]]
     ) -> SupportLaw:
         """Law from groups of equally large sets, each [n, m] tokens and [n] masses; zeros go."""
         positive = [(sets[mass > 0], mass[mass > 0]) for sets, mass in groups]
@@ -53,7 +53,7 @@ class SupportLaw:
         return cls(vocab_size, frozen(tokens), frozen(offsets), frozen(mass))
 
     @classmethod
-    def from_sets(cls, vocab_size: int, masses: Mapping[tuple[int, ...], float]) -> SupportLaw:
+    def from_sets(cls, vocab_size: int, masses: Mapping[tuple[int, ...], Any]) -> SupportLaw:
         """Law from ascending tuples of tokens and masses, sorted by size, then in lexical order."""
         groups = []
         for size in sorted({len(members) for members in masses}):
@@ -81,6 +81,10 @@ class SupportLaw:
         bounds = self.offsets.tolist()
         for start, stop in pairwise(bounds):
             yield tuple(tokens[start:stop])
+
+    def masses(self) -> dict[tuple[int, ...], Any]:
+        """Mass of each set, which is a tuple of ascending token ids."""
+        return dict(zip(self.sets(), self.mass.tolist(), strict=True))
 
 
 def subsets_of_size(num_tokens: int, size: int) -> NDArray[np.int32]:

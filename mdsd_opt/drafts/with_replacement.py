@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from fractions import Fraction
-from itertools import accumulate
 from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers
+from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.drafts.base import ExactSupportLaw, inverse_cdf
+from mdsd_opt.drafts.base import inverse_cdf
 from mdsd_opt.drafts.counting import (
     COUNTLESS,
     MAX_EXACT_TERMS,
@@ -63,15 +60,11 @@ class WithReplacement(ProductDrafts, OneDraft):
     def independent_models(self) -> tuple[tuple[Distribution, int], ...]:
         return ((self.model, self.num_drafts),)
 
-    def _containment(self, subset: Flags) -> float:
-        inside = float(self.q[subset].sum())
-        return min(inside, 1.0) ** self.num_drafts
-
-    def exact_containment(self, subset: Any) -> Fraction:
-        inside = self._as_subset(subset)
-        mass = sum((x for x, i in zip(self.exact_q, inside, strict=True) if i), Fraction(0))
-        require_short_powers([mass], self.num_drafts)
-        return mass**self.num_drafts
+    def _containment(self, subset: Flags) -> Any:
+        inside = self.q[subset].sum()
+        if self.exact:
+            require_short_powers([inside], self.num_drafts)
+        return min(inside, 1) ** self.num_drafts
 
     def _sample(self, rng: np.random.Generator, size: int) -> Integers:
         return inverse_cdf(self.q, rng, (size, self.num_drafts))
@@ -86,9 +79,11 @@ class WithReplacement(ProductDrafts, OneDraft):
         missed = np.log1p(-np.minimum(self.q, 1 - 1e-16))
         return -float((p * np.expm1(self.num_drafts * missed)).sum())
 
-    def prefix_containment(self, order: Integers) -> Floats:
-        inside = np.concatenate([[0.0], np.cumsum(self.q[order])])
-        return np.minimum(inside, 1.0) ** self.num_drafts
+    def prefix_containment(self, order: Integers) -> Numbers:
+        inside = np.concatenate([self.zeros(1), np.cumsum(self.q[order])])
+        if self.exact:
+            require_short_powers(inside.tolist(), self.num_drafts)
+        return np.minimum(inside, 1) ** self.num_drafts
 
     def prefix_slopes(self, order: Integers) -> Floats:
         # (b^K - a^K) / (b - a) as the sum of a^i b^(K-1-i)
@@ -103,17 +98,22 @@ class WithReplacement(ProductDrafts, OneDraft):
             slopes = slopes * after + power
         return slopes
 
-    def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
-        inside = [Fraction(0), *accumulate(self.exact_q[i] for i in order)]
-        require_short_powers(inside, self.num_drafts)
-        return [mass**self.num_drafts for mass in inside]
-
     def count_supports(self) -> tuple[int, int]:
         positive = int((self.q > 0).sum())
         return count_subsets(positive, range(1, min(self.num_drafts, positive) + 1))
 
     def require_listable(self) -> None:
-        self._require_listable(int((self.q > 0).sum()), 1, MAX_TERMS)
+        """Raise if there are too many draft sets, or multisets of drafts, to go through."""
+        k, num_tokens = self.num_drafts, int(np.count_nonzero(self.q > 0))
+        passes, _ = count_subsets(k - 1, range(min(k, num_tokens)))
+        if num_tokens > 1 and k > _MAX_LISTED_DRAFTS:
+            passes = COUNTLESS
+        terms = count_choices(num_tokens + k - 1, k)
+        subject = f"listing the draft sets of {self!r}"
+        if self.exact:
+            require_listable(subject, k**2 * terms, MAX_EXACT_TERMS)
+        require_listable(subject, terms, MAX_TERMS)
+        require_listable(subject, passes, MAX_PASSES // 10)
 
     def support_law(self) -> SupportLaw:
         self.require_listable()
@@ -122,38 +122,12 @@ class WithReplacement(ProductDrafts, OneDraft):
         for size in range(1, min(self.num_drafts, tokens.size) + 1):
             sets = tokens[subsets_of_size(tokens.size, size)]
             factors = self.q[sets]
-            mass = np.zeros(len(sets))
+            mass = self.zeros(len(sets))
             for counts in compositions(self.num_drafts, size):
-                mass += multinomial(counts) * np.prod(factors ** np.array(counts), axis=1)
+                powers = np.array(counts, dtype=factors.dtype)
+                mass += multinomial(counts) * np.prod(factors**powers, axis=1)
             groups.append((sets, mass))
         return SupportLaw.from_groups(self.vocab_size, groups)
-
-    def exact_support_law(self) -> ExactSupportLaw:
-        tokens = np.array([i for i, x in enumerate(self.exact_q) if x > 0])
-        self._require_listable(tokens.size, self.num_drafts**2, MAX_EXACT_TERMS)
-        law: ExactSupportLaw = {}
-        for size in range(1, min(self.num_drafts, tokens.size) + 1):
-            terms = [(multinomial(c), c) for c in compositions(self.num_drafts, size)]
-            for members in tokens[subsets_of_size(tokens.size, size)].tolist():
-                mass = Fraction(0)
-                for coefficient, counts in terms:
-                    term = Fraction(coefficient)
-                    for i, count in zip(members, counts, strict=True):
-                        term *= self.exact_q[i] ** count
-                    mass += term
-                law[tuple(members)] = mass
-        return law
-
-    def _require_listable(self, num_tokens: int, cost: int, limit: int) -> None:
-        """Raise if a list is too long, at `cost` for each term, that is, multiset of drafts."""
-        k, sizes = self.num_drafts, min(self.num_drafts, num_tokens)
-        passes, _ = count_subsets(k - 1, range(sizes))
-        if num_tokens > 1 and k > _MAX_LISTED_DRAFTS:
-            passes = COUNTLESS
-        terms = cost * count_choices(num_tokens + k - 1, k)
-        subject = f"listing the draft sets of {self!r}"
-        require_listable(subject, terms, limit)
-        require_listable(subject, passes, MAX_PASSES // 10)
 
 
 def _power_slopes(before: Floats, after: Floats, exponent: int) -> Floats:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import copy
 from fractions import Fraction
 from functools import cached_property
@@ -13,8 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers
-from mdsd_opt.drafts.base import DraftScheme, ExactSupportLaw
+from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
+from mdsd_opt.drafts.base import DraftScheme
 from mdsd_opt.drafts.counting import (
     MAX_EXACT_TERMS,
     MAX_PASSES,
@@ -109,27 +108,32 @@ class WithoutReplacement(OneDraft):
     def always_drafted(self) -> Integers:
         return self.support if self.drafts_whole_support else super().always_drafted
 
-    def prefix_order(self, masses: Floats) -> Integers:
+    def prefix_order(self, masses: Numbers) -> Integers:
         return self.support if self.drafts_whole_support else super().prefix_order(masses)
 
-    def exact_prefix_order(self, masses: Sequence[Fraction]) -> list[int]:
-        if self.drafts_whole_support:
-            return self.support.tolist()
-        return super().exact_prefix_order(masses)
-
     def with_finer_quadrature(self) -> WithoutReplacement:
-        if self.num_drafts <= 2 or self.drafts_whole_support:  # closed forms
+        if self.exact or self.num_drafts <= 2 or self.drafts_whole_support:  # closed forms
             return self
         result = copy(self)
         result._is_check = True
         return result
 
-    def _containment(self, subset: Flags) -> float:
-        return float(self.prefix_containment(np.flatnonzero(subset))[-1])
+    def _containment(self, subset: Flags) -> Any:
+        return self.prefix_containment(np.flatnonzero(subset))[-1]
 
-    def prefix_containment(self, order: Integers) -> Floats:
-        if self.drafts_whole_support:
-            return _all_drafted(np.isin(order, self.support), self.support.size)
+    def prefix_containment(self, order: Integers) -> Numbers:
+        """Q of every prefix; in Fractions the cost grows like len(order)**(K - 1).
+
+        Raises
+        ------
+        ProblemTooLarge
+            In Fractions it would take more than about a minute.
+        """
+        if self.drafts_whole_support:  # 1 once all of it is in, else 0
+            held = np.concatenate([[0], np.cumsum(np.isin(order, self.support))])
+            return self.zeros(held.size) + (held == self.support.size)
+        if self.exact:
+            return self._contained_exactly(order)
         if self._has_few_sets:
             return self._listed_containment(order)
         return self._prefix_curve(order)[0]
@@ -178,23 +182,9 @@ class WithoutReplacement(OneDraft):
 
         return plackett_luce.rates_left(self.q, self.num_drafts)
 
-    def exact_containment(self, subset: Any) -> Fraction:
-        return self.exact_prefix_containment(np.flatnonzero(self._as_subset(subset)).tolist())[-1]
-
-    def exact_prefix_containment(self, order: Sequence[int]) -> list[Fraction]:
-        """Exact Q of every prefix; the cost grows like len(order)**(K - 1).
-
-        Raises
-        ------
-        ProblemTooLarge
-            It would take more than about a minute.
-        """
-        q = self.exact_q
-        order = [int(i) for i in order]
-        if self.drafts_whole_support:
-            inside = _all_drafted(np.isin(order, self.support), self.support.size)
-            return [Fraction(int(x)) for x in inside]
-        possible = sum(q[i] > 0 for i in order)
+    def _contained_exactly(self, order: Integers) -> Numbers:
+        q, tokens = self.q, order.tolist()
+        possible = sum(q[i] > 0 for i in tokens)
         sets, _ = count_subsets(possible, range(1, min(self.num_drafts - 1, possible) + 1))
         require_listable(f"exact containment of {self!r}", sets, _MAX_SUMMED)
         # Denominators of their sum share most of their factors.
@@ -204,9 +194,9 @@ class WithoutReplacement(OneDraft):
         # escaped: sum over A in the prefix, |A| < K, of Pr(the first |A| draws are A) / (1 - q(A)),
         # so that 1 - Q = q(outside) * escaped.
         escaped = Fraction(1)
-        result = [Fraction(0)]
+        result = self.zeros(order.size + 1)
         drawn: list[int] = []
-        for i in order:
+        for place, i in enumerate(tokens, start=1):
             outside -= q[i]
             if q[i] > 0:
                 for size in range(self.num_drafts - 1):
@@ -214,7 +204,7 @@ class WithoutReplacement(OneDraft):
                         members = frozenset((*rest, i))
                         escaped += law.mass(members) / law.remaining(members)
                 drawn.append(i)
-            result.append(1 - outside * escaped)
+            result[place] = 1 - outside * escaped
         return result
 
     def _sample(self, rng: np.random.Generator, size: int) -> Integers:
@@ -275,6 +265,10 @@ class WithoutReplacement(OneDraft):
         """Raise if the recursion of every draft set over its own subsets takes too many steps."""
         if self.drafts_whole_support:
             return
+        if self.exact:
+            sets, _ = count_subsets(self.support.size, range(1, self.num_drafts + 1))
+            require_listable(f"the exact draft law of {self!r}", sets, _MAX_LISTED)
+            return
         passes = self.num_drafts * count_power(2, self.num_drafts)
         terms = passes * count_choices(self.support.size, self.num_drafts)
         subject = f"listing the draft sets of {self!r}"
@@ -285,8 +279,13 @@ class WithoutReplacement(OneDraft):
         self.require_listable()
         size = self._num_drawn
         if self.drafts_whole_support:
-            return SupportLaw.from_groups(self.vocab_size, [(self.support[None, :], np.ones(1))])
+            certain = self.support[None, :], self.zeros(1) + 1
+            return SupportLaw.from_groups(self.vocab_size, [certain])
         ranks = subsets_of_size(self.support.size, size)
+        if self.exact:
+            law, sets = _ExactSetLaw(self.q), self.support[ranks]
+            masses = np.array([law.mass(frozenset(x)) for x in sets.tolist()], dtype=object)
+            return SupportLaw.from_groups(self.vocab_size, [(sets, masses)])
         remaining = _RemainingMass(self.q[self.support], size)
         mass = np.empty(len(ranks))
         rows = max(1, _CHUNK >> size)
@@ -294,58 +293,34 @@ class WithoutReplacement(OneDraft):
             mass[start : start + rows] = _set_masses(ranks[start : start + rows], remaining)
         return SupportLaw.from_groups(self.vocab_size, [(self.support[ranks], mass)])
 
-    def exact_support_law(self) -> ExactSupportLaw:
-        tokens = [i for i, x in enumerate(self.exact_q) if x > 0]
-        if len(tokens) <= self.num_drafts:
-            return {tuple(tokens): Fraction(1)}
-        sets, _ = count_subsets(len(tokens), range(1, self.num_drafts + 1))
-        require_listable(f"the exact draft law of {self!r}", sets, _MAX_LISTED)
-        law = _ExactSetLaw(self.exact_q)
-        return {s: law.mass(frozenset(s)) for s in combinations(tokens, self.num_drafts)}
-
     def count_tuples(self) -> int:
         return count_power(self.vocab_size, self.num_drafts)
 
-    def exact_tuple_law(self) -> dict[tuple[int, ...], Fraction]:
-        tokens = [i for i, x in enumerate(self.exact_q) if x > 0]
-        drawn = min(self.num_drafts, len(tokens))
-        terms = self.num_drafts * count_arrangements(len(tokens), drawn)
-        require_listable(f"listing the draft tuples of {self!r}", terms, MAX_EXACT_TERMS)
-        padding = (-1,) * (self.num_drafts - len(tokens))
-        law = {}
-        for drafts in permutations(tokens, drawn):
-            mass, remaining = Fraction(1), Fraction(1)
-            for i in drafts:
-                mass *= self.exact_q[i] / remaining
-                remaining -= self.exact_q[i]
-            law[drafts + padding] = mass
-        return law
-
-    def tuple_law(self) -> tuple[NDArray[np.int32], Floats]:
-        if self.drafts_whole_support:
-            return self._whole_support_tuples()
-        terms = self.num_drafts * self.count_tuples()
-        require_listable(f"listing the draft tuples of {self!r}", terms, MAX_EXACT_TERMS)
-        tuples = all_tuples(self.vocab_size, self.num_drafts)
+    def tuple_law(self) -> tuple[NDArray[np.int32], Numbers]:
+        if self.drafts_whole_support and not self.exact:  # no difference is small
+            tuples, masses = self.law(exact=True).tuple_law()
+            return tuples, masses.astype(np.float64)
+        tuples = self._listed_tuples()
         remaining = _RemainingMass(self.q, self.num_drafts)
-        mass = np.ones(len(tuples))
-        for k in range(self.num_drafts):
+        mass = self.zeros(len(tuples)) + 1
+        for k in range(self._num_drawn if self.exact else self.num_drafts):
             drawn = tuples[:, :k]
             fresh = (drawn != tuples[:, k : k + 1]).all(axis=1) & (mass > 0)
-            mass[~fresh] = 0.0
+            mass[~fresh] = 0
             mass[fresh] *= self.q[tuples[fresh, k]] / remaining(drawn[fresh])
         return tuples, mass
 
-    def _whole_support_tuples(self) -> tuple[NDArray[np.int32], Floats]:
-        exact = self.exact_tuple_law()
-        tuples = np.array(list(exact), dtype=np.int32).reshape(len(exact), self.num_drafts)
-        return tuples, np.array([float(mass) for mass in exact.values()])
-
-
-def _all_drafted(is_support: Flags, support_size: int) -> Floats:
-    """Containment Q of prefixes if the whole support is drafted: 1 once all of it is in, else 0."""
-    held = np.concatenate([[0], np.cumsum(is_support)])
-    return (held == support_size).astype(np.float64)
+    def _listed_tuples(self) -> NDArray[np.int32]:
+        """Tuples that `tuple_law` lists: in Fractions those that can be drawn, else all."""
+        size, drawn = self.support.size, self._num_drawn
+        count = count_arrangements(size, drawn) if self.exact else self.count_tuples()
+        terms = self.num_drafts * count
+        require_listable(f"listing the draft tuples of {self!r}", terms, MAX_EXACT_TERMS)
+        if not self.exact:
+            return all_tuples(self.vocab_size, self.num_drafts)
+        tuples = np.full((count, self.num_drafts), -1, dtype=np.int32)
+        tuples[:, :drawn] = list(permutations(self.support.tolist(), drawn))
+        return tuples
 
 
 class _RemainingMass:
@@ -355,22 +330,22 @@ class _RemainingMass:
     that is at least as large, so subtracting it from the tail loses nothing of the result.
     """
 
-    def __init__(self, q: Floats, num_drafts: int) -> None:
+    def __init__(self, q: Numbers, num_drafts: int) -> None:
         by_size = np.argsort(-q, kind="stable")
         self.q = q
         self.top = by_size[: num_drafts - 1]
         self.in_top = np.zeros(q.size, dtype=np.bool_)
         self.in_top[self.top] = True
-        self.tail = float(q[by_size[num_drafts - 1 :][::-1]].sum())
+        self.tail = q[by_size[num_drafts - 1 :][::-1]].sum()
 
-    def __call__(self, drawn: NDArray[Any]) -> Floats:
+    def __call__(self, drawn: NDArray[Any]) -> Numbers:
         """Masses without the drawn tokens, indices of shape (n, k), distinct in each row."""
-        rest = np.full(len(drawn), self.tail)
+        rest = np.full(len(drawn), self.tail, dtype=self.q.dtype)
         for column in drawn.T:
-            rest -= np.where(self.in_top[column], 0.0, self.q[column])
-        rest = np.maximum(rest, 0.0)
+            rest -= np.where(self.in_top[column], 0, self.q[column])
+        rest = np.maximum(rest, 0)
         for token in self.top:
-            rest += np.where((drawn == token).any(axis=1), 0.0, self.q[token])
+            rest += np.where((drawn == token).any(axis=1), 0, self.q[token])
         return rest
 
 
@@ -392,7 +367,7 @@ def _set_masses(sets: NDArray[np.int32], remaining: _RemainingMass) -> Floats:
 class _ExactSetLaw:
     """Probability that the first |A| draws are A, in Fractions, memoised over subsets."""
 
-    def __init__(self, q: Sequence[Fraction]) -> None:
+    def __init__(self, q: Numbers) -> None:
         self.q = q
         self._mass: dict[frozenset[int], Fraction] = {frozenset(): Fraction(1)}
 

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Floats, Numbers
+from mdsd_opt.base.array_types import Flags, Floats
 from mdsd_opt.base.arrays import SUM_TOLERANCE
 from mdsd_opt.base.checked import checked_tolerance, floats, mask, of_kind, real
 from mdsd_opt.drafts import product_form, split_fixed
@@ -111,7 +111,7 @@ def certify(
         return Certificate(lower, upper, tuple(violations), exact)
 
     if read.subset is not None:
-        cut = problem.exact_cut_value(read.subset) if exact else _cut(problem, read.subset)
+        cut = problem.law(exact).cut_value(read.subset) if exact else _cut(problem, read.subset)
         upper = min(upper, cut)
     if read.plan is not None:
         faults = plan_violations(problem, read.plan, tolerance)
@@ -248,12 +248,12 @@ def _shown_by(problem: TransportProblem, solution: Found) -> str:
 
 def _proven(problem: TransportProblem, proof: object, exact: bool) -> float | Fraction | None:
     """One plus the bound of a proof on P(H) - Q(H); None if it proves nothing for this problem."""
-    fixed, drafts = split_fixed(problem.drafts)
-    target = np.array(problem.exact_target, dtype=object) if exact else problem.target
+    law = problem.law(exact)
+    (fixed, drafts), target = split_fixed(law.drafts), law.target
     p = target.copy()
     p[fixed] = target[0] * 0  # drafted anyway
     if isinstance(proof, BoxCover):
-        form = product_form(drafts, exact)
+        form = product_form(drafts)
         bound = None if form is None else cover_bound(p, form, proof)
     elif isinstance(proof, OrderMixture):
         bound = mixture_shortfall(p, drafts, proof)
@@ -267,9 +267,9 @@ def _proven(problem: TransportProblem, proof: object, exact: bool) -> float | Fr
 
 def _marginal_bound(problem: TransportProblem, solution: Found, exact: bool) -> float | Fraction:
     """Rate that the selection marginal reaches: the claimed one, or that of the subset."""
-    drafts, draws = problem.drafts.prefix_form, None if exact else problem.drafts.random_draws
+    law, draws = problem.law(exact), None if exact else problem.drafts.random_draws
+    p, drafts = law.target, law.drafts.prefix_form
     assert drafts is not None
-    p: Numbers = np.array(problem.exact_target, dtype=object) if exact else problem.target
     subset, x = solution.subset, solution.selection
     if x is None:
         assert subset is not None
@@ -278,7 +278,7 @@ def _marginal_bound(problem: TransportProblem, solution: Found, exact: bool) -> 
 
             inside: Any = contained_in(draws, subset)
         else:
-            inside = drafts.exact_containment(subset) if exact else drafts.containment(subset)
+            inside = drafts.containment(subset)
         x = water_fill(p, drafts, subset, inside).values
     elif exact:
         x = np.array([Fraction(mass) for mass in x.tolist()], dtype=object)

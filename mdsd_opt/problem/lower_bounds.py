@@ -260,9 +260,9 @@ class OrderMixture:
     weights: Floats
 
 
-def order_marginal(drafts: DraftScheme, order: Integers, exact: bool = False) -> Numbers:
+def order_marginal(drafts: DraftScheme, order: Integers) -> Numbers:
     """Law of the draft that comes last in the order, shape (V,)."""
-    gains = np.diff(drafts.prefix_curve(order, exact))
+    gains = np.diff(drafts.prefix_containment(order))
     marginal = np.empty_like(gains)
     marginal[order] = gains
     return marginal
@@ -271,8 +271,8 @@ def order_marginal(drafts: DraftScheme, order: Integers, exact: bool = False) ->
 def mixture_shortfall(p: NDArray[Any], drafts: DraftScheme, proof: OrderMixture) -> Any:
     """Sum of min(p - y, 0): at most P(H) - Q(H) for every H; None if the proof is malformed.
 
-    Exact where p holds Fractions; else less what a second evaluation of Q differs by. The empty
-    draft set, if the scheme has it, belongs to y(V) < 1.
+    Exact where p and the drafts hold Fractions; else less what a second evaluation of Q differs by.
+    The empty draft set, if the scheme has it, belongs to y(V) < 1.
     """
     read = read_mixture(proof, p.size)
     if read is None:
@@ -283,7 +283,7 @@ def mixture_shortfall(p: NDArray[Any], drafts: DraftScheme, proof: OrderMixture)
     if p.dtype == object:
         exact = np.array([Fraction(weight) for weight in weights.tolist()], dtype=object)
         mixed = _mixed_marginal(drafts, orders, exact / exact.sum())
-        return np.minimum(p - mixed, p[0] * 0).sum() - drafts.exact_containment(nothing)
+        return np.minimum(p - mixed, p[0] * 0).sum() - drafts.containment(nothing)
     mixed = _mixed_marginal(drafts, orders, weights / total)
     again = drafts.with_finer_quadrature()
     doubt = 0.0
@@ -309,8 +309,7 @@ def read_mixture(proof: OrderMixture, size: int) -> tuple[Integers, Floats, floa
 
 
 def _mixed_marginal(drafts: DraftScheme, orders: Integers, shares: Numbers) -> Numbers:
-    exact = shares.dtype == object
-    return shares @ np.array([order_marginal(drafts, order, exact) for order in orders])
+    return shares @ np.array([order_marginal(drafts, order) for order in orders])
 
 
 def inclusion_bound(problem: TransportProblem) -> float:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers
+from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
 from mdsd_opt.base.arrays import weighted_count
 from mdsd_opt.base.checked import checked_integer, floats, integers, mask, of_kind
 from mdsd_opt.base.frames import data_frame
@@ -284,29 +284,21 @@ def plan_violations(problem: TransportProblem, plan: TransportPlan, tolerance: f
     return faults
 
 
-def support_masses(problem: TransportProblem, plan: TransportPlan) -> Floats:
+def support_masses(problem: TransportProblem, plan: TransportPlan) -> Numbers:
     """Masses W_S of the plan's draft sets, from the problem, as `taken_masses` from the law."""
     law = problem.drafts.support_law()
     if _same_sets(law, plan):
         return law.mass
-    masses = dict(zip(law.sets(), law.mass.tolist(), strict=True))
-    return np.array(taken_masses(masses, plan, 0.0), dtype=np.float64)
+    return np.array(taken_masses(law.masses(), plan), dtype=law.mass.dtype)
 
 
-def exact_support_masses(problem: TransportProblem, plan: TransportPlan) -> list[Fraction]:
-    """Same as `support_masses`, in exact arithmetic."""
-    return taken_masses(problem.drafts.exact_support_law(), plan, Fraction(0))
-
-
-def taken_masses(
-    law: dict[tuple[int, ...], Mass], plan: TransportPlan, nothing: Mass
-) -> list[Mass]:
-    """Mass of each draft set of the plan, removed from the law; `nothing` if it has none.
+def taken_masses(law: dict[tuple[int, ...], Any], plan: TransportPlan) -> list[Any]:
+    """Mass of each draft set of the plan, removed from the law; 0 if it has none.
 
     So a set that is listed twice, in whatever order, gets its mass once, at its first place.
     """
     tokens, bounds = plan.tokens.tolist(), plan.offsets.tolist()
-    return [law.pop(tuple(sorted(tokens[a:b])), nothing) for a, b in pairwise(bounds)]
+    return [law.pop(tuple(sorted(tokens[a:b])), 0) for a, b in pairwise(bounds)]
 
 
 def _same_sets(law: SupportLaw, plan: TransportPlan) -> bool:
@@ -345,7 +337,7 @@ def feasible_masses(problem: TransportProblem, plan: TransportPlan) -> list[Frac
 
 def clipped_masses(problem: TransportProblem, plan: TransportPlan) -> list[Fraction]:
     """Masses C(i, S) min(1, p_i / C(i, .), W_S / C(., S)), each taken as the exact dyadic."""
-    allowed_masses = exact_support_masses(problem, plan)
+    allowed_masses = support_masses(problem.law(exact=True), plan)
     p = problem.exact_target
     bounds = plan.offsets.tolist()
     tokens = plan.tokens.tolist()
@@ -368,7 +360,8 @@ def basis_masses(problem: TransportProblem, plan: TransportPlan) -> list[Fractio
     if basis is None:
         return None
     num_tokens, tokens = problem.vocab_size, plan.tokens.tolist()
-    residual = [*problem.exact_target, *exact_support_masses(problem, plan)]
+    law = problem.law(exact=True)
+    residual = [*law.target, *support_masses(law, plan)]
     slack = [*basis.token_slacks.tolist(), *basis.support_slacks.tolist()]
 
     supports = (num_tokens + plan.arc_support).tolist()
@@ -411,7 +404,7 @@ def integer_flow_masses(problem: TransportProblem, plan: TransportPlan) -> list[
     if any(x > scale * p for x, p in zip(by_token, problem.exact_target, strict=True)):
         return None
 
-    allowed_masses = exact_support_masses(problem, plan)
+    allowed_masses = support_masses(problem.law(exact=True), plan)
     for (start, stop), allowed in zip(pairwise(bounds), allowed_masses, strict=True):
         if sum(flow[start:stop]) > scale * allowed:
             return None

@@ -6,9 +6,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Unpack
 
-import numpy as np
-
-from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.array_types import Numbers
 from mdsd_opt.base.checked import of_kind
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.keywords import by_place
@@ -33,6 +31,11 @@ class TransportProblem:
     drafts : DraftScheme
         Law of the draft tuple.
 
+    Attributes
+    ----------
+    exact : bool
+        Whether target and drafts hold Fractions and not float64, see `law`.
+
     Raises
     ------
     InvalidDistribution
@@ -40,6 +43,8 @@ class TransportProblem:
     InvalidInput
         Target and drafts have different vocabularies.
     """
+
+    exact = False
 
     def __init__(self, target: Any, drafts: DraftScheme) -> None:
         self.drafts = checked_draft_scheme(drafts)
@@ -90,21 +95,37 @@ class TransportProblem:
         q = pair.reading.draft.law(draft, pair.draft.name)
         return TransportProblem(p, SINGLE_MODEL_SCHEMES[drafts](q, num_drafts))
 
-    @property
-    def target(self) -> Floats:
+    def law(self, exact: bool) -> TransportProblem:
+        """Same problem, target and drafts in Fractions if `exact`, in float64 if not.
+
+        Raises
+        ------
+        ProblemTooLarge
+            There are too many tokens for Fractions.
+        """
+        return self._fractions if exact and not self.exact else self
+
+    @cached_property
+    def _fractions(self) -> TransportProblem:
+        require_exact(self.vocab_size)
+        problem = TransportProblem(self._target, self.drafts.law(exact=True))
+        problem.exact = True
+        return problem
+
+    @cached_property
+    def target(self) -> Numbers:
         """Target p, read-only, shape (V,)."""
-        return self._target.values
+        return self._target.numbers(self.exact)
 
     @property
     def target_law(self) -> Distribution:
         """Target with the numbers as they were given."""
         return self._target
 
-    @cached_property
+    @property
     def exact_target(self) -> tuple[Fraction, ...]:
         """Target as given, in Fractions, divided by their sum; `ProblemTooLarge` for too many."""
-        require_exact(self.vocab_size)
-        return self._target.exact()
+        return tuple(self.law(exact=True).target)
 
     @property
     def vocab_size(self) -> int:
@@ -114,16 +135,11 @@ class TransportProblem:
     def num_drafts(self) -> int:
         return self.drafts.num_drafts
 
-    def cut_value(self, subset: Any) -> float:
+    def cut_value(self, subset: Any) -> Any:
         """Bound 1 + P(H) - Q(H) on the acceptance rate, from above, for every subset H."""
         contained = self.drafts.containment(subset)  # checks the subset
-        return 1.0 + float(self.target[subset].sum()) - contained
-
-    def exact_cut_value(self, subset: Any) -> Fraction:
-        """Same as `cut_value`, in exact arithmetic."""
-        target = self.exact_target
-        contained = self.drafts.exact_containment(subset)
-        return 1 + sum((target[i] for i in np.flatnonzero(subset)), Fraction(0)) - contained
+        value = 1 + self.target[subset].sum() - contained
+        return value if self.exact else float(value)
 
     def __repr__(self) -> str:
         return f"TransportProblem(vocab_size={self.vocab_size}, drafts={self.drafts!r})"

@@ -125,7 +125,7 @@ def water_fill(
     shape (V,) as p; the rest of one lies off H.
     """
     exact, always = p.dtype == object, drafts.always_drafted
-    w: Numbers = np.array(drafts.exact_weights, dtype=object) if exact else drafts.weights
+    w = drafts.law(exact).weights
     free = (w > 0).astype(np.bool_)
     values = np.where(free, p, p * 0)
     values[always] = p[always]

@@ -229,7 +229,7 @@ def _common_denominator(problem: TransportProblem, law: SupportLaw) -> IntegerMa
         total = lcm(total, x.denominator)
         if total > SCALE:
             return None
-    exact_law = problem.drafts.exact_support_law()
+    exact_law = problem.law(exact=True).drafts.support_law().masses()
     if len(exact_law) != law.num_supports:
         return None
     supports = [exact_law[members] for members in law.sets()]

@@ -105,8 +105,7 @@ def exact_optimum(problem: TransportProblem) -> tuple[Fraction, Flags]:
     drafts = checked_problem(problem).drafts.prefix_form
     if drafts is None:
         raise UnsupportedScheme(f"draft scheme {problem.drafts.scheme!r} has no prefix order")
-    target = np.array(problem.exact_target, dtype=object)
-    order, _, length, difference = best_prefix(target, drafts)
+    order, _, length, difference = best_prefix(problem.law(exact=True).target, drafts)
     subset = np.zeros(problem.vocab_size, dtype=np.bool_)
     subset[order[:length]] = True
     return 1 + difference, subset

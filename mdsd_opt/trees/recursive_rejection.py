@@ -33,7 +33,7 @@ _NOTHING = 1e-9
 
 def draft_law(drafts: Any, target: Numbers) -> Numbers:
     """Law q of drafts from one model, in the numbers of the target."""
-    return np.array(drafts.exact_q, dtype=object) if target.dtype == object else drafts.q
+    return np.asarray(drafts.law(target.dtype == object).q)
 
 
 def after_refusal(target: Numbers, demand: float, q: Numbers) -> tuple[Numbers, float, float]:

@@ -416,13 +416,9 @@ class Verifier(ABC):
                 f"K={problem.num_drafts}) is over the limit of {MAX_TUPLES:,}: use audit, which "
                 "samples, or a smaller vocabulary"
             )
-        if exact:
-            for members, weight in problem.drafts.exact_tuple_law().items():
-                yield weight, np.array(members, dtype=np.int64)
-        else:
-            tuples, weights = problem.drafts.tuple_law()
-            for row in np.flatnonzero(weights > 0).tolist():
-                yield weights[row], tuples[row].astype(np.int64)
+        tuples, weights = problem.law(exact).drafts.tuple_law()
+        for row in np.flatnonzero(weights > 0).tolist():
+            yield weights[row], tuples[row].astype(np.int64)
 
 
 def possible_token(p: Floats, tokens: Integers) -> int:
@@ -490,7 +486,7 @@ def checked_batch(
 
 def target_of(problem: TransportProblem, exact: bool) -> Numbers:
     """Target p as float64, or as an object array of Fractions."""
-    return np.array(problem.exact_target, dtype=object) if exact else problem.target
+    return problem.law(exact).target
 
 
 def positive_part(values: Numbers) -> Numbers:

@@ -33,9 +33,7 @@ class Greedy(Verifier):
         return optimal_rates(self.schemes)  # it reaches the optimum
 
     def decide(self, problem: TransportProblem, drafts: Integers, exact: bool = False) -> Decision:
-        scheme = _fixed_set(problem)
-        p = target_of(problem, exact)
-        q = np.array(scheme.exact_last_draw, dtype=object) if exact else scheme.last_draw
+        p, q = target_of(problem, exact), _fixed_set(problem.law(exact)).last_draw
         accept = nothing_accepted(drafts, p)
         for k, token in enumerate(drafts.tolist()):
             if token >= 0 and q[token] > 0:  # not in T

@@ -13,7 +13,7 @@ from mdsd_opt.base.array_types import Integers, Numbers
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import Solution, TransportPlan, TransportProblem
-from mdsd_opt.verifiers.base import Remembered, Verifier, target_of
+from mdsd_opt.verifiers.base import Remembered, Verifier
 from mdsd_opt.verifiers.rejection import nothing_accepted, residual_law
 from mdsd_opt.verifiers.verdicts import Decision
 
@@ -75,9 +75,8 @@ class LinearProgramme(Verifier):
     def acceptance_rate(self, problem: TransportProblem) -> float:
         """Value of the plan, and residual hits if it is not optimal."""
         rule = self._rule(problem)
-        law = problem.drafts.support_law()
         rate = 0.0
-        for members, drawn in zip(law.sets(), law.mass.tolist(), strict=True):
+        for members, drawn in problem.drafts.support_law().masses().items():
             accepted = sum(rule.shares.get(members, {}).values())
             hit = float(rule.residual[list(members)].sum())
             rate += drawn * (accepted + max(1.0 - accepted, 0.0) * hit)
@@ -108,16 +107,11 @@ class LinearProgramme(Verifier):
 def _rule_of(problem: TransportProblem, plan: TransportPlan, exact: bool) -> _Rule:
     from mdsd_opt.problem import feasible_mass, feasible_masses
 
-    drawn: dict[tuple[int, ...], Any]
-    masses: list[Any]
-    if exact:
-        drawn = dict(problem.drafts.exact_support_law())
-        masses = list(feasible_masses(problem, plan))
-    else:
-        law = problem.drafts.support_law()
-        drawn = dict(zip(law.sets(), law.mass.tolist(), strict=True))
-        masses = feasible_mass(problem, plan).tolist()
-    p = target_of(problem, exact)
+    law = problem.law(exact)
+    drawn, p = law.drafts.support_law().masses(), law.target
+    masses: list[Any] = (
+        feasible_masses(problem, plan) if exact else feasible_mass(problem, plan).tolist()
+    )
     taken = p * 0
     shares: dict[tuple[int, ...], dict[int, Any]] = {}
     tokens = plan.tokens.tolist()

@@ -14,8 +14,8 @@ from mdsd_opt.verifiers.verdicts import Decision
 
 def draft_of(problem: TransportProblem, exact: bool) -> Numbers:
     """Law q of drafts from one model, or from several, (K, V); as float64 or as Fractions."""
-    drafts: Any = problem.drafts
-    return np.array(drafts.exact_q, dtype=object) if exact else drafts.q
+    drafts: Any = problem.law(exact).drafts
+    return np.asarray(drafts.q)
 
 
 def nothing_accepted(drafts: Integers, p: Numbers) -> Numbers:

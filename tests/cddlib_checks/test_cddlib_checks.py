@@ -88,7 +88,7 @@ def acceptance_of(counterexample):
     problem = mo.TransportProblem(list(counterexample.target), scheme)
     subsets = ([bool(mask >> i & 1) for i in range(problem.vocab_size)]
                for mask in range(1 << problem.vocab_size))  # fmt: skip
-    return min(problem.exact_cut_value(np.array(subset)) for subset in subsets)
+    return min(problem.law(True).cut_value(np.array(subset)) for subset in subsets)
 
 
 # --- claims that hold ----------------------------------------------------------------------------
@@ -204,7 +204,7 @@ def test_prefixes_fail_for_different_drafts(v, k):
     mean = [sum(column) for column in zip(*models, strict=True)]
     ratios = [p / w for p, w in zip(found.target, mean, strict=True)]
     assert len(set(ratios)) == v  # no tie that could be broken otherwise
-    table = containment_table(mo.IndependentDrafts(models).exact_support_law(), v)
+    table = containment_table(mo.IndependentDrafts(models).law(True).support_law().masses(), v)
     value, mask = Fraction(0), 0
     for i in sorted(range(v), key=ratios.__getitem__):
         mask |= 1 << i
@@ -502,7 +502,7 @@ def test_maximum_flow_agrees_with_subset_selection():
         p = [Fraction(x, sum(weights)) for x in weights]
         drafts = drafts_for(scheme, v, k, q)
         expected, _ = exact_optimum(mo.TransportProblem(p, drafts))
-        law = drafts.exact_support_law()
+        law = drafts.law(True).support_law().masses()
         assert exact_acceptance(p, law) == expected
         table = containment_table(law, v)
         assert best_cut(p, table)[0] == expected
@@ -513,7 +513,7 @@ def test_maximum_flow_agrees_with_subset_selection():
 
 
 def test_priority_laws_are_those_of_all_orders():
-    law = drafts_for("independent", 4, 3).exact_support_law()
+    law = drafts_for("independent", 4, 3).law(True).support_law().masses()
     expected = {priority_law(law, order) for order in permutations(range(4))}
     assert priority_laws(law, 4) == expected
     assert len(expected) == 24
@@ -627,7 +627,7 @@ def test_a_wrong_threshold_is_noticed():
 @pytest.mark.parametrize("length", [2, 3])
 def test_the_formula_for_two_values_is_the_one_of_value_bound(length):
     drafts = drafts_for("with_replacement", 3, 3)
-    q = drafts.exact_q
+    q = drafts.model.exact()
     values = [2 * length - 1] + 2 * [2 * length - 3]
     for order in permutations(range(3)):
         chains = [two_values.chains_of(q, order, 1, 2, n) for n in (length, length - 1)]

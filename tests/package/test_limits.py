@@ -66,13 +66,14 @@ def rated(name: str, drafts: Any, **options: Any) -> Callable[[], Any]:
 
 
 def listed(drafts: Any, what: str) -> Callable[[], Any]:
-    return lambda: getattr(drafts, what)()
+    return lambda: getattr(drafts.law("exact" in what), what.split()[-1])()
 
 
 LOGITS = np.zeros((1, 3))
 WIDE = problem(replaced(MILLION, 2))
+FEW = np.arange(3000) > 9
 
-LISTS = ("support_law", "exact_support_law", "tuple_law", "exact_tuple_law")
+LISTS = ("support_law", "exact support_law", "tuple_law", "exact tuple_law")
 
 TOO_LARGE: dict[str, Callable[[], Any]] = {
     **{
@@ -98,7 +99,7 @@ TOO_LARGE: dict[str, Callable[[], Any]] = {
     "exact certificate": lambda: mo.certify(
         problem(replaced(50, MILLION)), mo.solve(problem(replaced(50, MILLION))), exact=True
     ),
-    "exact containment": lambda: replaced(50, MILLION).exact_containment(np.arange(50) < 20),
+    "exact containment": lambda: replaced(50, MILLION).law(True).containment(np.arange(50) < 20),
     "output law": lambda: mo.verifiers.get("rrs").output_law(problem(replaced(50, MILLION))),
     "lp": rated("lp", replaced(3, MILLION)),
     "rrs": rated("rrs", replaced(5000, MILLION)),
@@ -127,8 +128,8 @@ TOO_LARGE: dict[str, Callable[[], Any]] = {
     ),
     "exact certificate of many tokens": lambda: mo.certify(WIDE, mo.solve(WIDE), exact=True),
     "exact optimum of many tokens": lambda: mo.solvers.exact_optimum(WIDE),
-    "exact, without replacement": lambda: distinct(3000, 2).exact_containment(np.arange(3000) > 9),
-    "tuples of one token": listed(distinct(1, 2 * 10**9), "exact_tuple_law"),
+    "exact, without replacement": lambda: distinct(3000, 2).law(True).containment(FEW),
+    "tuples of one token": listed(distinct(1, 2 * 10**9), "exact tuple_law"),
     "comparison": lambda: mo.compare_draft_schemes(np.zeros((1, 9)), np.zeros((1, 9)), MILLION),
 }  # fmt: skip
 
@@ -300,7 +301,7 @@ def test_identical_models_are_one_coordinate(num_drafts: int) -> None:
     q = law(5)
     drafts = mo.IndependentDrafts([q.copy() for _ in range(num_drafts)])
     for exact in (False, True):
-        form = product_form(drafts, exact)
+        form = product_form(drafts.law(exact))
         assert form is not None
         assert form.powers.tolist() == [[num_drafts]]
     with few_lines(PATIENCE):
@@ -324,7 +325,7 @@ def test_slopes_along_chains_are_differences_of_the_polynomial() -> None:
          (Fraction(2, 3), mo.IndependentDrafts([[Fraction(1, 4), Fraction(3, 4)],
                                                 [Fraction(1, 2), Fraction(1, 2)]]))]
     )  # fmt: skip
-    form, rounded = product_form(drafts, True), product_form(drafts)
+    form, rounded = product_form(drafts.law(True)), product_form(drafts)
     assert form is not None
     assert rounded is not None
     low = np.array([Fraction(1, 5), Fraction(1, 7)], dtype=object)

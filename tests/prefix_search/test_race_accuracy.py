@@ -81,7 +81,7 @@ def test_containment_of_geometric_weights(ratio: int, num_drafts: int) -> None:
     weights = [Fraction(1, ratio**i) for i in range(10)]
     drafts = mo.WithoutReplacement([w / sum(weights) for w in weights], num_drafts)
     for order in (np.arange(10), np.arange(10)[::-1].copy()):
-        exact = [float(x) for x in drafts.exact_prefix_containment(order.tolist())]
+        exact = [float(x) for x in drafts.law(True).prefix_containment(order)]
         np.testing.assert_allclose(drafts.prefix_containment(order), exact, rtol=0, atol=1e-13)
 
 
@@ -122,7 +122,7 @@ def test_rates_of_confident_rows_are_those_in_fractions(seed: int) -> None:
         order = prefix_order(*sides)
         inside = [sum(p[i] for i in order[:n]) for n in range(order.size + 1)]
         for k, rate in zip(counts, rates, strict=True):
-            contained = mo.WithoutReplacement(q, k).exact_prefix_containment(order.tolist())
+            contained = mo.WithoutReplacement(q, k).law(True).prefix_containment(order)
             least = min(a - b for a, b in zip(inside, contained, strict=True))
             exact = float(1 + least) if k < order.size else float(inside[-1])
             assert rate == pytest.approx(exact, abs=1e-12)
@@ -328,8 +328,8 @@ def refusals() -> dict[str, Callable[[], Any]]:
         "batch": lambda: mo.acceptance_rates(
             logits, logits[::-1], [3, 4000], drafts="without_replacement"
         ),
-        "exact containment": lambda: few.exact_prefix_containment(range(200)),
-        "exact law": lambda: few.exact_support_law(),
+        "exact containment": lambda: few.law(True).prefix_containment(np.arange(200)),
+        "exact law": lambda: few.law(True).support_law().masses(),
     }
 
 

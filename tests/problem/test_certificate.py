@@ -49,7 +49,7 @@ def honest(p: list[Fraction], drafts: Any, law: oracles.Law) -> Solution:
         status=Status.OPTIMAL,
         method="oracle",
         solve_seconds=0.0,
-        subset=min(masks, key=problem.exact_cut_value),
+        subset=min(masks, key=problem.law(True).cut_value),
         plan=plan,
     )
 

@@ -269,9 +269,9 @@ def any_permutation(proof: OrderMixture, size: int) -> Any:
     return listed, weights, float(weights.sum())
 
 
-def mass_again_and_again(law: Any, plan: TransportPlan, nothing: Any) -> Any:
+def mass_again_and_again(law: Any, plan: TransportPlan) -> Any:
     sets = zip(plan.offsets.tolist(), plan.offsets[1:].tolist(), strict=False)
-    return [law.get(tuple(sorted(plan.tokens[a:b].tolist())), nothing) for a, b in sets]
+    return [law.get(tuple(sorted(plan.tokens[a:b].tolist())), 0) for a, b in sets]
 
 
 def only_numerators(problem: mo.TransportProblem, plan: TransportPlan) -> Any:

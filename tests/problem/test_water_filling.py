@@ -46,7 +46,7 @@ def test_exact_marginal_of_the_optimal_subset(case: Case) -> None:
 def test_float_marginal_is_the_exact_one(case: Case) -> None:
     _, subset = exact_optimum(case.problem)
     drafts = drafts_of(case)
-    inside = drafts.exact_containment(subset)
+    inside = drafts.law(True).containment(subset)
     exact = exact_water_fill(case.target, drafts, subset, inside)
     found = water_fill(case.problem.target, drafts, subset, float(inside))
     np.testing.assert_allclose(found.values, [float(x) for x in exact], atol=1e-14)

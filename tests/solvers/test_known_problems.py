@@ -12,7 +12,7 @@ from support.known_problems import KnownProblem, known_problems, matches
 
 def law_of(known: KnownProblem) -> oracles.Law:
     """Draft sets of the problem, as tuples (the schemes themselves are tested elsewhere)."""
-    return dict(known.problem.drafts.exact_support_law())
+    return dict(known.problem.drafts.law(True).support_law().masses())
 
 
 @pytest.mark.parametrize("name", known_problems())

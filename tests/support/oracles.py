@@ -11,6 +11,8 @@ from fractions import Fraction
 from itertools import combinations, pairwise, product
 from math import lcm
 
+from mdsd_opt.drafts import DraftScheme
+
 Law = dict[tuple[int, ...], Fraction]
 SetLaw = dict[frozenset[int], Fraction]
 
@@ -147,3 +149,11 @@ def best_plan(p: Sequence[Fraction], law: Law) -> dict[tuple[frozenset[int], int
         for a, b in arcs:
             capacity[a][b] -= step
             capacity[b][a] += step
+
+
+def listed(drafts: DraftScheme) -> dict[tuple[int, ...], Fraction]:
+    """Draft tuples that a scheme lists in Fractions, padded with -1, with their masses."""
+    tuples, masses = drafts.law(True).tuple_law()
+    found = dict(zip(map(tuple, tuples.tolist()), masses.tolist(), strict=True))
+    assert len(found) == len(tuples)
+    return found

@@ -40,7 +40,7 @@ def as_drawn(text: Text, p: Any, drafts: Any, draws: Any, masses: Masses) -> Seq
 
 
 def _law(drafts: Any, p: Any) -> Any:
-    return np.array(drafts.exact_q, dtype=object) if p.dtype == object else drafts.q
+    return drafts.law(p.dtype == object).q
 
 
 class InOrder(TreeRule):

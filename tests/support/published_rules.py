@@ -49,7 +49,7 @@ class UniVer(TreeRule):
         target = demand * node.target
         fixed = drafts.always_drafted.tolist()
         exact = target.dtype == object
-        q = np.array(drafts.exact_last_draw, dtype=object) if exact else drafts.last_draw
+        q = drafts.law(exact).last_draw
         (drawn,) = [token for token in node.draws.tolist() if token not in fixed]
         left = np.maximum(target - q, 0)
         total = 1 - demand + left.sum()

@@ -49,8 +49,8 @@ class Table:
 
 def tuple_law(drafts, exact):
     """Draws with their probabilities, of those that are possible."""
-    law = drafts.exact_tuple_law().items() if exact else zip(*drafts.tuple_law(), strict=True)
-    return [(np.asarray(draws, np.int64), weight) for draws, weight in law if weight > 0]
+    law = zip(*drafts.law(exact).tuple_law(), strict=True)
+    return [(draws.astype(np.int64), weight) for draws, weight in law if weight > 0]
 
 
 def trees(draft, topology, scheme, values=None) -> Iterator[tuple[Node, float]]:

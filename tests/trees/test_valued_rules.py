@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from support import oracles
 from support.tables import Table, dynamic_trees, output_law, target_law, trees
 
 import mdsd_opt as mo
@@ -63,7 +64,7 @@ def test_the_law_stays_exactly_the_same(scheme, values):
     """Fractions: what is passed of each token is min(t, p_I), whatever the places are worth."""
     for drafts, plan, target in exact_instances(scheme):
         passed = target * 0
-        for draws, weight in drafts.exact_tuple_law().items():
+        for draws, weight in oracles.listed(drafts).items():
             tokens = np.array(draws)
             rule_of = partial(valued_rule, values=np.array(values, dtype=float))
             for token, mass in zip(
@@ -78,7 +79,7 @@ def test_the_law_does_not_survive_a_choice_by_tokens():
     off = 0
     for drafts, plan, target in exact_instances(mo.WithReplacement):
         passed = target * 0
-        for draws, weight in drafts.exact_tuple_law().items():
+        for draws, weight in oracles.listed(drafts).items():
             tokens = np.array(draws)
             worth = np.array([float(1 + 9 * (token == max(draws))) for token in draws])
             rule_of = partial(valued_rule, values=worth)

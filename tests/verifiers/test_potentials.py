@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from support.strategies import UNSORTED_SCHEMES, Case, cases
 
 import mdsd_opt as mo
-from mdsd_opt.drafts import DraftScheme, PrefixDraftScheme, SupportLaw
+from mdsd_opt.drafts import DraftScheme, DraftSetLaw, PrefixDraftScheme, SupportLaw
+from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.verifiers import Uniforms
 from mdsd_opt.verifiers.optimal import Optimal, fitted
 from mdsd_opt.verifiers.optimal.acceptance_rule import mean_over_levels
@@ -172,14 +173,11 @@ class NeighbourDrafts(DraftScheme):
         self.vocab_size = weights.size
         self.num_drafts = 2
 
+    def in_fractions(self) -> DraftSetLaw:
+        return DraftSetLaw(self.vocab_size, self._masses()).law(True)
+
     def _containment(self, subset: NDArray[np.bool_]) -> float:
         return float(self.weights[subset & np.roll(subset, -1)].sum())
-
-    def exact_containment(self, subset: Any) -> Fraction:
-        mask = self._as_subset(subset)
-        total = sum(Fraction(x) for x in self.weights.tolist())
-        chosen = self.weights[mask & np.roll(mask, -1)].tolist()
-        return sum((Fraction(x) for x in chosen), Fraction(0)) / total
 
     def _sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
         first = rng.choice(self.vocab_size, size=size, p=self.weights)
@@ -188,20 +186,15 @@ class NeighbourDrafts(DraftScheme):
     def count_supports(self) -> tuple[int, int]:
         return self.vocab_size, 2 * self.vocab_size
 
-    def support_law(self) -> SupportLaw:
+    def _masses(self) -> dict[tuple[int, ...], float]:
         sets: dict[tuple[int, ...], float] = {}
         for i, mass in enumerate(self.weights.tolist()):
             pair = tuple(sorted({i, (i + 1) % self.vocab_size}))
             sets[pair] = sets.get(pair, 0.0) + mass
-        return SupportLaw.from_sets(self.vocab_size, sets)
+        return sets
 
-    def exact_support_law(self) -> dict[tuple[int, ...], Fraction]:
-        total = sum(Fraction(x) for x in self.weights.tolist())
-        law: dict[tuple[int, ...], Fraction] = {}
-        for i, mass in enumerate(self.weights.tolist()):
-            pair = tuple(sorted({i, (i + 1) % self.vocab_size}))
-            law[pair] = law.get(pair, Fraction(0)) + Fraction(mass) / total
-        return law
+    def support_law(self) -> SupportLaw:
+        return SupportLaw.from_sets(self.vocab_size, self._masses())
 
 
 class TestUsersOwnSchemes:
@@ -220,6 +213,23 @@ class TestUsersOwnSchemes:
             solution.acceptance_rate, abs=1.1e-6
         )
         assert mo.audit("optimal", problem, rng=0, num_trials=2000).clean
+
+    def test_exact_laws_have_one_form(self) -> None:
+        class Without(NeighbourDrafts):
+            in_fractions = DraftScheme.in_fractions
+
+        class Old(NeighbourDrafts):
+            def exact_containment(self, subset: Any) -> Fraction:
+                return Fraction(1)
+
+        for kind, said in ((Without, "has no laws in"), (Old, "exact_containment is not")):
+            problem = mo.TransportProblem(np.ones(3) / 3, kind(np.ones(3)))
+            solution = mo.solve(problem, "full_lp")
+            assert mo.certify(problem, solution).valid
+            with pytest.raises(UnsupportedScheme, match=rf"{said}.*define in_fractions\(\)"):
+                mo.certify(problem, solution, exact=True)
+        with pytest.raises(AttributeError, match=r"use law\(exact=True\)\.tuple_law\(\)"):
+            problem.drafts.exact_tuple_law()
 
 
 class TestRatioHull:

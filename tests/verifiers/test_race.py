@@ -47,7 +47,7 @@ def acceptance(p: Sequence[Fraction], q: Sequence[Fraction], num_drafts: int) ->
 def test_joint_laws_have_the_right_margins_in_fractions(num_drafts: int) -> None:
     """Sums over the sets give the target, sums over the output the law of the sets."""
     drafts = WithoutReplacement(Q, num_drafts)
-    law = drafts.exact_support_law()
+    law = drafts.law(True).support_law().masses()
     output, accepted = [Fraction(0)] * 4, Fraction(0)
     for subset in combinations(range(4), num_drafts):
         masses = joint_masses(P, Q, subset)
@@ -70,7 +70,7 @@ def test_one_draft_and_a_list_of_one_row_are_the_same_race() -> None:
 def test_the_rate_is_the_closed_form_between_its_bound_and_the_optimum(
     problem: TransportProblem,
 ) -> None:
-    p, q = problem.exact_target, problem.drafts.exact_q  # type: ignore[attr-defined]
+    p, q = problem.exact_target, problem.drafts.model.exact()  # type: ignore[attr-defined]
     exact = float(acceptance(list(p), list(q), problem.num_drafts))
     assert VERIFIER.acceptance_rate(problem) == pytest.approx(exact, abs=1e-12)
     assert VERIFIER.acceptance_bound(problem) <= exact + 1e-12

@@ -6,7 +6,6 @@ known, the principal partition of Q.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
@@ -14,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Numbers
+from mdsd_opt.base.array_types import Flags
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem, checked_problem
 from mdsd_opt.solvers.frontier.curve import Frontier, Massless
@@ -66,7 +65,7 @@ def by_decomposition(problem: TransportProblem, exact: bool = False) -> Frontier
         groups=groups,
         masses=masses,
         contained=np.array(contained, dtype=sets.p.dtype),
-        massless=Massless(tokens, problem.drafts.prefix_curve(tokens, exact), weights=None),
+        massless=Massless(tokens, sets.drafts.prefix_containment(tokens), weights=None),
         least=1 + min(x.mass - x.contained for x in (empty, *chain)),
     )
 
@@ -101,15 +100,14 @@ class SetsOfChain:
                 f"has no prefix order; it takes at most {MAX_EXACT_VOCAB}: leave it out"
             )
         self.problem = problem
-        self.p: Numbers = np.array(problem.exact_target, dtype=object) if exact else problem.target
-        self.contained: Callable[[Flags], Any]  # Q(H)
-        self.contained = drafts.exact_containment if exact else drafts.containment
+        law = problem.law(exact)
+        self.p, self.drafts = law.target, law.drafts
         self.least_rise = Fraction(0) if exact else self.tolerance
         every = product((False, True), repeat=size) if exact else ()
         self._points = [self.point(np.array(bits)) for bits in every]
 
     def point(self, subset: Flags) -> _Point:
-        return _Point(subset, self.p[subset].sum() + self.p[0] * 0, self.contained(subset))
+        return _Point(subset, self.p[subset].sum() + self.p[0] * 0, self.drafts.containment(subset))
 
     def highest(self, slope: Any, tolerance: float = TOLERANCE / 10) -> Flags:
         """Set that minimises slope P(H) - Q(H), among all but the empty one."""
@@ -163,9 +161,8 @@ def by_prefixes(problem: TransportProblem, exact: bool = False) -> Frontier:
     """
     drafts = problem.drafts.prefix_form
     assert drafts is not None
-    p: Numbers = np.array(problem.exact_target, dtype=object) if exact else problem.target
+    p, weights = problem.law(exact).target, drafts.law(exact).weights
     order, contained, _, difference = best_prefix(p, drafts)
-    weights: Numbers = np.array(drafts.exact_weights, dtype=object) if exact else drafts.weights
     masses = p[order]
     positive = np.flatnonzero(masses > 0)
     first = int(positive[0]) if positive.size else order.size

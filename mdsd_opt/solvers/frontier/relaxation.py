@@ -180,7 +180,7 @@ def _relaxed(
         law = frontier.law(reached)
         target: Any = Distribution.computed(tuple(law)) if frontier.exact else law
         relaxed = TransportProblem(target, problem.drafts)
-    x = np.array(relaxed.exact_target, dtype=object) if frontier.exact else relaxed.target
+    x = relaxed.law(frontier.exact).target
     return relaxed, distances(x, frontier.p)
 
 

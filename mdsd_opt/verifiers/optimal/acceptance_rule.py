@@ -230,7 +230,7 @@ def mixed_rule(drafts: DraftScheme, drawn: Drawn, rule_of: RuleOfDraws) -> Block
     Raises `UnsupportedScheme` where the drafts are no mixture of draws from one law.
     """
     likely = []
-    parts = [(x, y.random_draws) for x, y in drafts.mixture_parts(drawn.q.dtype == object)]
+    parts = [(x, y.random_draws) for x, y in drafts.mixture_parts()]
     for weight, draws in parts:
         if draws is not None and draws.num_drafts == drawn.tokens.size:
             likelihood = weight * _probability(draws, drawn)

@@ -182,12 +182,12 @@ class SortedPlan(TokenPlan):
     """
 
     def __init__(self, target: Numbers, fixed: Tokens, drafts: PrefixDraftScheme) -> None:
-        self.drafts, draws = drafts, drafts.random_draws
+        exact = target.dtype == object
+        self.drafts, draws = drafts.law(exact), drafts.random_draws
         self.is_replaced = draws is not None and draws.is_replaced
         self._whole, self.target = target, target.copy()
         self.target[fixed] = target[:1].sum() * 0
-        exact = target.dtype == object
-        self.q: Numbers = np.array(drafts.exact_weights, object) if exact else drafts.weights
+        self.q = self.drafts.weights
         if exact:
             self.order, contained = drafts.ordered(self.target)
             self.w, self.gains = self.q[self.order], np.diff(contained)

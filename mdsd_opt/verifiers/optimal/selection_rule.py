@@ -101,8 +101,7 @@ class FittedRule:
                 f"than {_MAX_EXACT_TUPLES:,}: use exact=False, or a smaller vocabulary"
             )
         law = np.array([Fraction(0)] * problem.vocab_size, dtype=object)
-        for members, mass in problem.drafts.exact_tuple_law().items():
-            drafts = np.array(members, dtype=np.int64)
+        for drafts, mass in zip(*problem.law(exact=True).drafts.tuple_law(), strict=True):
             for place, share in self.rule.shares(drafts, exact=True):
                 law[drafts[place]] += mass * share
         return law
