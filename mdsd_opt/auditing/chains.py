@@ -34,9 +34,8 @@ from mdsd_opt.auditing.seen_texts import pair_check
 from mdsd_opt.auditing.subject import Failure, Unread, ViolationLog, answered, outcome_of
 from mdsd_opt.auditing.tree_rule import ChainRule, TreeAuditReport, TreeSample
 from mdsd_opt.base.array_types import Text
-from mdsd_opt.base.checked import checked_integer, is_among
+from mdsd_opt.base.checked import Rng, checked_integer, generator_of, is_among
 from mdsd_opt.base.foreign import foreign
-from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.evidence import (

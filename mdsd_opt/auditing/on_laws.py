@@ -27,9 +27,9 @@ from mdsd_opt.auditing.subject import (
 )
 from mdsd_opt.auditing.tree_rule import AuditedRule, TreeAuditReport, TreeSample, report_of
 from mdsd_opt.auditing.verifier_audit import METHODS, OneProblem
+from mdsd_opt.base.checked import Rng, generator_of
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
-from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, SchemeMaker, checked_num_drafts, scheme_maker
 from mdsd_opt.errors import ForeignFault, InvalidInput, ProblemTooLarge, UnsupportedScheme
 from mdsd_opt.evidence import (

@@ -14,8 +14,8 @@ from mdsd_opt.auditing.on_laws import audit_portfolio, fixed_tree
 from mdsd_opt.auditing.portfolio import PortfolioReport
 from mdsd_opt.auditing.subject import TreeVerify, check_arguments
 from mdsd_opt.auditing.tree_rule import AuditedRule, TreeAuditReport, report_of
+from mdsd_opt.base.checked import Rng, generator_of
 from mdsd_opt.base.foreign import foreign
-from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.drafts import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.evidence import (

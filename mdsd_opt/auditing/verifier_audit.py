@@ -51,10 +51,9 @@ from mdsd_opt.auditing.subject import (
     simulation,
 )
 from mdsd_opt.base.array_types import Vector
-from mdsd_opt.base.checked import MAX_SAMPLED, check_truth
+from mdsd_opt.base.checked import MAX_SAMPLED, Rng, check_truth, generator_of
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
-from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import (
     LOSSY,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,10 @@ class Opened:
     name: str
     array: Any
     library: str
+    shape: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(getattr(self.array, "shape", ())))
 
     @classmethod
     def of(cls, array: Any, name: str = "array") -> Opened:
@@ -66,10 +70,6 @@ class Opened:
         elif library == "torch":
             array = _plain_tensor(array, name)
         return cls(name, array, library)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.array.shape)
 
     def numpy(self) -> NDArray[Any]:
         """Array on the host, without a change of dtype."""

@@ -21,6 +21,7 @@ from mdsd_opt.base.arrays import (
     spread,
 )
 from mdsd_opt.base.checked import check_truth, floats
+from mdsd_opt.base.keywords import Formerly
 from mdsd_opt.base.sampling import Sampling, SamplingKeywords
 from mdsd_opt.errors import InvalidInput
 
@@ -164,7 +165,7 @@ class Logits:
                 "one lacks as impossible there; else tell draft_token_ids (of EAGLE: i + d2t[i])."
             )
         if not self.is_lazy:
-            _ = self.index_shape
+            batch_shape(self.target.shape, self.draft.shape)
         if mask is not None:
             self.target = masked(self.target, mask)
             self.draft = masked(self.draft, mask) if mask_draft else self.draft
@@ -292,11 +293,12 @@ class OfLogits(Protocol[P, T]):
 
 
 def of_logits(
-    *beside: type,
+    *beside: type, late: tuple[str, ...] = (), **renamed: str
 ) -> Callable[[Callable[Concatenate[Any, Any, P], T]], OfLogits[P, T]]:
     """Decorator of functions of two arrays and `LogitsKeywords`, which may be one pair instead.
 
-    Parameters of other classes, `beside`, may be among the keywords.
+    Parameters of other classes, `beside`, may be among the keywords. Those of `late` may be given
+    by place as well, and those of `renamed`, old names with new ones, by their old names.
     """
 
     def decorated(function: Callable[Concatenate[Any, Any, P], T]) -> OfLogits[P, T]:
@@ -307,18 +309,22 @@ def of_logits(
         for one in beside:
             flat |= inspect.signature(one).parameters
         known = [*own.values(), *(x.replace(kind=x.KEYWORD_ONLY) for x in flat.values())]
+        names = {*own, *flat, *renamed}
+        former = Formerly.of(function, late, renamed)
 
         @functools.wraps(function)
         def asked(*args: Any, **keywords: Any) -> Any:
-            unknown = keywords.keys() - own - flat.keys()
-            if unknown:
+            if not keywords.keys() <= names:
                 raise TypeError(
-                    f"{function.__name__}() got an unexpected keyword argument {min(unknown)!r}"
+                    f"{function.__name__}() got an unexpected keyword argument "
+                    f"{min(keywords.keys() - names)!r}"
                 )
             if args and isinstance(args[0], Logits):
                 if "draft_logits" in keywords:
                     raise InvalidInput("draft_logits is a part of the pair: leave it out")
                 args = (args[0], None, *args[1:])
+            if len(args) > former.places or not keywords.keys().isdisjoint(renamed):
+                return former.call(args, keywords)
             return cast("Any", function)(*args, **keywords)
 
         asked.__dict__["__signature__"] = written.replace(parameters=known)

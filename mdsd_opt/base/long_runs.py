@@ -74,30 +74,19 @@ def map_rows(
 @contextmanager
 def progress_bar(
     title: str, total: int, wanted: bool | None, finished: int = 0
-) -> Iterator[Callable[[int], None]]:
+) -> Iterator[Callable[..., None]]:
     """Yield a function that takes the number of steps done; it does nothing without a bar.
 
-    None: wanted on a terminal, if it takes longer than a second. It goes when it is done.
+    It also takes their tokens, of which the bar then shows how many come a second; steps with 0
+    tokens were done in an earlier run: they count neither for the speed nor for the estimate of the
+    end. None: wanted on a terminal, if it takes longer than a second. It goes when it is done.
     """
-    with token_progress_bar(title, total, wanted, finished) as advance:
-        yield lambda steps: advance(steps, None)
-
-
-@contextmanager
-def token_progress_bar(
-    title: str, total: int, wanted: bool | None, finished: int = 0
-) -> Iterator[Callable[[int, int | None], None]]:
-    """Yield a function that takes steps and tokens done; the bar also shows tokens a second.
-
-    Steps with 0 tokens were done in an earlier run: they count neither for the speed nor for the
-    estimate of the end. None: tokens are not counted.
-    """
-    if wanted is not None:
+    if not isinstance(wanted, bool | None):
         from mdsd_opt.base.checked import check_truth  # which imports numpy: a start is without
 
         check_truth(progress=wanted)
     if wanted is False or (wanted is None and not sys.stderr.isatty()):
-        yield lambda steps, tokens: None
+        yield lambda steps, tokens=None: None
         return
     from rich.console import Console
     from rich.progress import (
@@ -118,7 +107,7 @@ def token_progress_bar(
     task = bar.add_task(title, total=total, completed=finished, speed="")
     with _shown(bar, task, _SHORT if wanted is None else 0.0):
 
-        def advance(steps: int, tokens: int | None) -> None:
+        def advance(steps: int, tokens: int | None = None) -> None:
             nonlocal began, shown, done, finished
             if tokens == 0:
                 finished += steps

@@ -105,8 +105,7 @@ class Sampling:
     @property
     def masks_tokens(self) -> bool:
         """Whether tokens are filtered out, so that scaling the logits is not enough."""
-        filters = (self.top_k, self.top_p, self.min_p)
-        return self.temperature == 0 or any(value is not None for value in filters)
+        return self.temperature == 0 or not self.top_k is self.top_p is self.min_p is None
 
     @property
     def scale(self) -> float:

@@ -18,7 +18,7 @@ from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import Opened
 from mdsd_opt.base.logits import Reading
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.batch.batch import RowWork
+from mdsd_opt.batch.rates import RowWork
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.gpu import (

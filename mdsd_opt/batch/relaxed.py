@@ -11,8 +11,7 @@ import numpy as np
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.checked import checked_amount, checked_names, of_kind
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
-from mdsd_opt.batch.batch import RowWork, paired_rows
-from mdsd_opt.batch.rates import checked_counts
+from mdsd_opt.batch.rates import RowWork, checked_counts, paired_rows
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.solvers import ERROR, RelaxedRows, the_budget
 

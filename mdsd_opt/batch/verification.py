@@ -11,12 +11,9 @@ import numpy as np
 from mdsd_opt import verifiers
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import Opened, to_numpy
-from mdsd_opt.base.checked import check_truth, checked_integer
-from mdsd_opt.base.keywords import renamed
+from mdsd_opt.base.checked import Rng, check_truth, checked_integer, drawn_seed
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
-from mdsd_opt.base.seeds import Rng, drawn_seed
-from mdsd_opt.batch.batch import Batch, LogitRows, RowWork, paired_rows
-from mdsd_opt.batch.rates import check_device
+from mdsd_opt.batch.rates import Batch, LogitRows, RowWork, check_device, paired_rows
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, checked_scheme
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.gpu import Randomness, uniforms_of
@@ -28,8 +25,7 @@ _MISSING = -1
 Column = Integers | Floats
 
 
-@renamed("seed", "rng")
-@of_logits()
+@of_logits(seed="rng")
 def verify_batch(
     target_logits: Any,
     draft_logits: Any,

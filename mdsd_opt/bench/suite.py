@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from mdsd_opt.base.checked import checked_integer
-from mdsd_opt.base.keywords import renamed
+from mdsd_opt.base.checked import Rng, checked_integer, drawn_seed
+from mdsd_opt.base.keywords import formerly
 from mdsd_opt.base.long_runs import available_threads
-from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.bench.record import Record, Settings
 from mdsd_opt.bench.report import BenchReport, circumstances
 from mdsd_opt.bench.summary import compared
@@ -58,7 +57,7 @@ def not_installed(report: BenchReport) -> list[str]:
     return lines
 
 
-@renamed("seed", "rng")
+@formerly(seed="rng")
 def run(
     names: Sequence[str] = (),
     *,

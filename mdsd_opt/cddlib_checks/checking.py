@@ -13,9 +13,15 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from mdsd_opt.base.checked import check_counts, check_function, checked_integer, of_kind
-from mdsd_opt.base.keywords import renamed
-from mdsd_opt.base.seeds import Rng, drawn_seed
+from mdsd_opt.base.checked import (
+    Rng,
+    check_counts,
+    check_function,
+    checked_integer,
+    drawn_seed,
+    of_kind,
+)
+from mdsd_opt.base.keywords import formerly
 from mdsd_opt.cddlib_checks.child import DEFAULT_MEMORY, OutOfBudget, run_in_child
 from mdsd_opt.cddlib_checks.condition import claimed_condition
 from mdsd_opt.cddlib_checks.double_description import require, run_with
@@ -279,7 +285,7 @@ def _check_budget(timeout: Any, memory: Any) -> None:
         checked_integer(memory, "memory")
 
 
-@renamed("seed", "rng")
+@formerly(seed="rng")
 def search(
     name: str,
     *,

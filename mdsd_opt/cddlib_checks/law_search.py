@@ -19,10 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.checked import check_function, checked_integer
+from mdsd_opt.base.checked import Rng, check_function, checked_integer, drawn_seed
 from mdsd_opt.base.frames import Table
-from mdsd_opt.base.keywords import renamed
-from mdsd_opt.base.seeds import Rng, drawn_seed
+from mdsd_opt.base.keywords import formerly
 from mdsd_opt.cddlib_checks.draft_laws import require_written, set_law
 from mdsd_opt.cddlib_checks.result import verdict_of
 from mdsd_opt.cddlib_checks.subsets import (
@@ -199,7 +198,7 @@ def _settled(
     return above, subset, plan, law
 
 
-@renamed("seed", "rng")
+@formerly(seed="rng")
 def search_laws(
     claim: Callable[..., Fraction],
     vocab_size: int,

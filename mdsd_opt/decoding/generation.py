@@ -11,10 +11,17 @@ from functools import partial
 from typing import Any, ClassVar, Unpack
 
 from mdsd_opt.base.array_types import Text
-from mdsd_opt.base.checked import check_function, check_truth, checked_integer, of_kind
+from mdsd_opt.base.checked import (
+    Rng,
+    check_function,
+    check_truth,
+    checked_integer,
+    drawn_seed,
+    generator_of,
+    of_kind,
+)
 from mdsd_opt.base.frames import Column, Result
 from mdsd_opt.base.sampling import Sampling, SamplingKeywords
-from mdsd_opt.base.seeds import Rng, drawn_seed, generator_of
 from mdsd_opt.decoding.draft_objects import FeatureFeed
 from mdsd_opt.decoding.growth import Growth, growth_of
 from mdsd_opt.decoding.language_models import tree_logits

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.base.array_types import Law
-from mdsd_opt.base.checked import check_function, of_kind
-from mdsd_opt.base.seeds import Rng, generator_of
+from mdsd_opt.base.checked import Rng, check_function, generator_of, of_kind
 from mdsd_opt.decoding.place_rates import PRIOR_VISITS, RunningRates, measured_rates
 from mdsd_opt.drafts import SchemeMaker, WithoutReplacement, scheme_maker
 from mdsd_opt.errors import InvalidInput

@@ -11,7 +11,6 @@ import numpy as np
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.checked import checked_integer, floats, of_kind
-from mdsd_opt.base.keywords import by_place
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.errors import InvalidInput
@@ -32,8 +31,7 @@ PRIOR_VISITS = 16.0
 _MOST_POSITIONS = 64
 
 
-@of_logits()
-@by_place("temperature")
+@of_logits(late=("temperature",))
 def place_rates(
     target_logits: Any,
     draft_logits: Any,

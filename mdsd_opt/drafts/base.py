@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
-from mdsd_opt.base.checked import MAX_SAMPLED, checked_integer, mask, of_kind
+from mdsd_opt.base.checked import MAX_SAMPLED, checked_generator, checked_integer, mask, of_kind
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.base.seeds import checked_generator
 from mdsd_opt.drafts.counting import readable
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.drafts.uniform_intervals import UniformIntervals, masses_in_list

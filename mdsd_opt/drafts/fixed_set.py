@@ -26,7 +26,7 @@ from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.drafts.uniform_intervals import UniformIntervals, all_hold
 from mdsd_opt.drafts.with_replacement import WithReplacement
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.prefix_search import BatchRates
+from mdsd_opt.prefix_search import BatchRates, greedy_rates, top_k_rates
 
 
 class HoldsFixed(DraftScheme):
@@ -174,7 +174,7 @@ class TopKDrafts(FixedSetDrafts):
     scheme: ClassVar[str] = "top_k"
     title: ClassVar[str] = "top-K"
     composition: ClassVar[Composition] = Composition(num_random=0)
-    optimal_kernels: ClassVar[BatchRates] = BatchRates(kernel="top_k_rates", device="top_k")
+    optimal_kernels: ClassVar[BatchRates] = BatchRates(kernel=top_k_rates, device="top_k")
 
     @cached_property
     def always_drafted(self) -> Integers:
@@ -199,7 +199,7 @@ class GreedyDrafts(FixedSetDrafts):
     scheme: ClassVar[str] = "greedy"
     title: ClassVar[str] = "greedy"
     composition: ClassVar[Composition] = Composition(num_random=1)
-    optimal_kernels: ClassVar[BatchRates] = BatchRates(kernel="greedy_rates", device="greedy")
+    optimal_kernels: ClassVar[BatchRates] = BatchRates(kernel=greedy_rates, device="greedy")
 
     @cached_property
     def always_drafted(self) -> Integers:

@@ -23,7 +23,7 @@ from mdsd_opt.drafts.independent import ProductDrafts
 from mdsd_opt.drafts.single_model import Composition, OneDraft
 from mdsd_opt.drafts.support_law import SupportLaw, compositions, multinomial, subsets_of_size
 from mdsd_opt.drafts.uniform_intervals import UniformIntervals, masses_in
-from mdsd_opt.prefix_search import BatchRates
+from mdsd_opt.prefix_search import BatchRates, with_replacement_rates
 
 #: Most drafts for which the masses of draft sets, sums of multinomial terms, stay within float64.
 _MAX_LISTED_DRAFTS = 1000
@@ -51,7 +51,7 @@ class WithReplacement(ProductDrafts, OneDraft):
     title: ClassVar[str] = "with replacement"
     composition: ClassVar[Composition] = Composition(is_replaced=True)
     optimal_kernels: ClassVar[BatchRates] = BatchRates(
-        kernel="with_replacement_rates",
+        kernel=with_replacement_rates,
         device="with_replacement",
         decides_on_device=True,
     )

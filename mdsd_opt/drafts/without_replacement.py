@@ -30,7 +30,7 @@ from mdsd_opt.drafts.single_model import Composition, OneDraft
 from mdsd_opt.drafts.support_law import SupportLaw, all_tuples, subsets_of_size
 from mdsd_opt.drafts.uniform_intervals import UniformIntervals, all_hold, successive_masses_in
 from mdsd_opt.errors import UnsupportedScheme
-from mdsd_opt.prefix_search import BatchRates, RandomDraws
+from mdsd_opt.prefix_search import BatchRates, RandomDraws, without_replacement_rates
 
 #: Bound on the memory of one chunk of exponential clocks or of support masses, in elements.
 _CHUNK = 1 << 22
@@ -72,7 +72,7 @@ class WithoutReplacement(OneDraft):
     title: ClassVar[str] = "without replacement"
     composition: ClassVar[Composition] = Composition()
     optimal_kernels: ClassVar[BatchRates] = BatchRates(
-        kernel="without_replacement_rates",
+        kernel=without_replacement_rates,
         device="without_replacement",
         decides_on_device=True,
     )

@@ -24,8 +24,8 @@ from mdsd_opt.base.checked import (
     checked_integer,
     checked_tolerance,
     real,
+    seed_of,
 )
-from mdsd_opt.base.seeds import seed_of
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
 from mdsd_opt.evidence.report import Check
 from mdsd_opt.evidence.verdicts import HIDDEN_AT_MOST, Bar

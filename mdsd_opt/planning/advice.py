@@ -12,7 +12,6 @@ import numpy as np
 from mdsd_opt.base.checked import checked_integer, checked_names
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.frames import Column, Result, Table
-from mdsd_opt.base.keywords import by_place
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.drafts import title_of
 from mdsd_opt.errors import InvalidInput
@@ -291,9 +290,9 @@ class AdviceKeywords(LogitsKeywords, CostKeywords, total=False):
     """Keywords of `advise`."""
 
 
-@of_logits(StepCosts)
-@by_place(
-    *("target_ms", "draft_ms", "rows_ms", "verify_ms", "max_drafts", "temperature", "sequence")
+@of_logits(
+    StepCosts,
+    late=("target_ms", "draft_ms", "rows_ms", "verify_ms", "max_drafts", "temperature", "sequence"),
 )
 def advise(
     target_logits: Any,

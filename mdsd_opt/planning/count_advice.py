@@ -16,7 +16,7 @@ from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.checked import check_confidence, checked_integer, real
 from mdsd_opt.base.frames import Column, Table
-from mdsd_opt.base.keywords import by_place, renamed
+from mdsd_opt.base.keywords import formerly
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import MeanInterval, interval_note, students_quantile
 from mdsd_opt.formats import (
@@ -551,8 +551,7 @@ class PriceKeywords(TypedDict, total=False):
     draft_passes: int | None
 
 
-@renamed("num_drafts", "depth")
-@by_place("target_ms", "draft_ms", "rows_ms", "batch")
+@formerly("target_ms", "draft_ms", "rows_ms", "batch", num_drafts="depth")
 def advise_from_counts(
     accepted: Any = None,
     drafted: float | None = None,

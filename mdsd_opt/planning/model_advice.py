@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mdsd_opt.base.array_types import Text
+from mdsd_opt.base.checked import Rng, drawn_seed
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.frames import Column, Result, Table
-from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.corpora import RatesConfig
 from mdsd_opt.decoding import Metrics, Topology, generate_steps, k_ary, tree_logits, warm_up
 from mdsd_opt.errors import InvalidInput

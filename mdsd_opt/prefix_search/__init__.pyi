@@ -1,5 +1,9 @@
 from . import race_kernels as race_kernels
-from .batch_rates import BatchRates as BatchRates, RowFunction as RowFunction
+from .batch_rates import (
+    BatchRates as BatchRates, RowFunction as RowFunction, greedy_rates as greedy_rates,
+    top_k_rates as top_k_rates, with_replacement_rates as with_replacement_rates,
+    without_replacement_rates as without_replacement_rates,
+)
 from .bins import (
     HALF as HALF, NUM_BINS as NUM_BINS, BinGroups as BinGroups, Bins as Bins,
     groups_of as groups_of, ratios_at as ratios_at, steps_of as steps_of,

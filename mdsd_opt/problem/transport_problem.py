@@ -9,7 +9,6 @@ from typing import Any, Unpack
 from mdsd_opt.base.array_types import Numbers
 from mdsd_opt.base.checked import of_kind
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.base.keywords import by_place
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.drafts import (
     SINGLE_MODEL_SCHEMES,
@@ -57,10 +56,11 @@ class TransportProblem:
             )
 
     @staticmethod
-    @of_logits()
-    @by_place(
-        *("temperature", "draft_temperature", "top_k", "top_p", "min_p"),
-        *("pad", "kind", "draft_token_ids"),
+    @of_logits(
+        late=(
+            *("temperature", "draft_temperature", "top_k", "top_p", "min_p"),
+            *("pad", "kind", "draft_token_ids"),
+        )
     )
     def from_logits(
         target_logits: Any,

@@ -14,12 +14,11 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from mdsd_opt.base.checked import checked_integer
+from mdsd_opt.base.checked import Rng, checked_integer, drawn_seed
 from mdsd_opt.base.files import read_bytes
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import working
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.errors import InvalidInput, ServerError
 from mdsd_opt.evidence import power_of_ten
 from mdsd_opt.servers.adapter import Counters, ServerAdapter, ServerAnswer, connected

@@ -11,9 +11,8 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from mdsd_opt.base.checked import checked_integer, of_kind
+from mdsd_opt.base.checked import Rng, checked_integer, drawn_seed, of_kind
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.servers.laws import Law
 from mdsd_opt.servers.log import is_log, replayed

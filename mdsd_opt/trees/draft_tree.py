@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats, Integers, Law, Text
-from mdsd_opt.base.checked import check_function, of_kind
-from mdsd_opt.base.seeds import Rng, generator_of
+from mdsd_opt.base.checked import Rng, check_function, generator_of, of_kind
 from mdsd_opt.drafts import DraftScheme, SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees.device_laws.laws import BinnedDrafts, sampled

@@ -1,7 +1,8 @@
 from . import gumbel as gumbel, race as race
 from .base import (
-    BatchRates as BatchRates, Verifier as Verifier, draw as draw, normalised as normalised,
-    positive_part as positive_part,
+    BatchRates as BatchRates, Verifier as Verifier, batch_verifiers as batch_verifiers,
+    draw as draw, get as get, names as names, normalised as normalised,
+    positive_part as positive_part, register as register,
 )
 from .optimal.acceptance_rule import (
     BlockRule as BlockRule, Drawn as Drawn,
@@ -18,9 +19,6 @@ from .optimal.binned import (
 from .optimal.binned import BinnedPlan as BinnedPlan
 from .optimal.grouped_plan import GroupedPlan as GroupedPlan
 from .optimal.grouped_plan import SortedPlan as SortedPlan
-from .registry import (
-    batch_verifiers as batch_verifiers, get as get, names as names, register as register,
-)
 from .rejection import accepted as accepted, without as without
 from .verdicts import (
     BatchVerdict as BatchVerdict, Decision as Decision, RelaxedProblems as RelaxedProblems,

@@ -1,11 +1,15 @@
-"""Interface of every verification algorithm, and the way it decides."""
+"""Interface of every verification algorithm, the way it decides, and the algorithms by name.
+
+A file here, or a folder, whose source has a line that begins with ``VERIFIER =`` is a verifier of
+the file's name. It is imported when it is asked for.
+"""
 
 from __future__ import annotations
 
-import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar, overload
 from weakref import WeakKeyDictionary
 
@@ -14,10 +18,10 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats, Integers, Numbers
 from mdsd_opt.base.arrays import to_numpy
-from mdsd_opt.base.checked import check_counts
+from mdsd_opt.base.checked import check_counts, checked_generator
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import available_threads, map_rows
-from mdsd_opt.base.seeds import checked_generator
+from mdsd_opt.base.registry import Registry, files_that_declare
 from mdsd_opt.drafts import (
     SINGLE_MODEL_SCHEMES,
     DraftScheme,
@@ -30,10 +34,10 @@ from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge, Unsupporte
 from mdsd_opt.prefix_search import BatchRates as BatchRates
 from mdsd_opt.problem import TransportProblem, checked_problem
 from mdsd_opt.solvers import relaxed_by
-from mdsd_opt.verifiers.rates import Estimate
 from mdsd_opt.verifiers.verdicts import (
     BatchVerdict,
     Decision,
+    Estimate,
     RelaxedProblems,
     RelaxedVerdict,
     Uniforms,
@@ -112,7 +116,7 @@ class Verifier(ABC):
         kind = SINGLE_MODEL_SCHEMES[scheme]
         if not self.takes_kind(kind):
             return None
-        return BatchRates(functools.partial(self._rates_of_position, kind), is_slow=True)
+        return BatchRates(partial(self._rates_of_position, kind), is_slow=True)
 
     def has_batch_rates(self, scheme: str, num_drafts: int) -> bool:
         """Whether there are rates in batches for drafts of a scheme and this K."""
@@ -498,3 +502,99 @@ def normalised(values: Numbers) -> Numbers | None:
     """Quotient values / sum, or None if the sum is zero."""
     total = values.sum()
     return values / total if total > 0 else None
+
+
+def optimal_rates(kinds: Iterable[type[SingleModelDrafts]]) -> dict[str, BatchRates]:
+    """Rates of the optimum by scheme, for those that declare kernels for it."""
+    return {kind.scheme: kind.optimal_kernels for kind in kinds if kind.optimal_kernels is not None}
+
+
+_PACKAGE = "mdsd_opt.verifiers"
+
+#: Names that come first in lists, in this order; the others follow by name.
+_FIRST = (
+    "optimal", "naive_target", "single_draft", "rrs", "kseq", "spechub", "greedy",
+    "importance_sampling", "ratio_hull", "gumbel", "race", "lp",
+)  # fmt: skip
+
+
+def _checked(found: Any, given: str) -> Verifier:
+    if not isinstance(found, Verifier):
+        kind, of = (
+            ("the class", found) if isinstance(found, type) else ("an object of", type(found))
+        )
+        raise InvalidInput(
+            f"{given} is {kind} {of.__name__}: give an object of a class that is derived from "
+            "mdsd_opt.verifiers.Verifier"
+        )
+    VERIFIERS.valid_name(getattr(found, "name", None), given)
+    schemes = getattr(found, "schemes", None)
+    if not (isinstance(schemes, tuple) and schemes):
+        raise InvalidInput(
+            f"{given} does not say for which drafts it is lossless: give it a tuple of draft "
+            "schemes in `schemes`"
+        )
+    return found
+
+
+VERIFIERS: Registry[Verifier] = Registry(
+    "verifier", _PACKAGE, partial(files_that_declare, "VERIFIER", _PACKAGE, _FIRST), _checked
+)
+
+
+def names() -> tuple[str, ...]:
+    """Names of all verification algorithms: the package's, then those registered or installed."""
+    return VERIFIERS.names()
+
+
+def batch_verifiers(scheme: str | None = None) -> list[str]:
+    """Names of the verifiers that have rates in batches, for these drafts or for any scheme."""
+    schemes = SINGLE_MODEL_SCHEMES if scheme is None else (scheme,)
+    return [name for name in names() if any(get(name).batch_rates_for(x) for x in schemes)]
+
+
+def get(verifier: str | Verifier, **options: Any) -> Verifier:
+    """Verification algorithm of a name.
+
+    Parameters
+    ----------
+    verifier : str or Verifier
+        A name, ``"module:attribute"``, or a verifier, which is returned as it is.
+    **options
+        Options of the algorithm, such as ``binned=True`` for ``"optimal"`` or ``size=8`` for
+        ``"importance_sampling"``.
+
+    Raises
+    ------
+    UnknownName
+        No such algorithm; the message lists those that exist.
+    InvalidInput
+        The algorithm has no such option, or what ``"module:attribute"`` names is no verifier.
+    """
+    found = verifier if isinstance(verifier, Verifier) else VERIFIERS.get(verifier)
+    if not options:
+        return found
+    try:
+        return found.configured(**options)
+    except TypeError as error:
+        raise InvalidInput(
+            f"verifier {found.name!r} does not take {sorted(options)}: {error}"
+        ) from None
+
+
+def register(verifier: Verifier) -> None:
+    """Register a verifier by its name, which is then known wherever one is taken.
+
+    Parameters
+    ----------
+    verifier : Verifier
+        An object with a `name` that no other verifier has. Of its methods it needs `decide` and
+        `acceptance_rate`. Batches go through it position by position, unless it declares
+        `batch_rates`.
+
+    Raises
+    ------
+    InvalidInput
+        No verifier, without a name, or of a name that is taken.
+    """
+    VERIFIERS.register(verifier)

@@ -10,8 +10,7 @@ from mdsd_opt.base.array_types import Integers
 from mdsd_opt.drafts import FixedSetDrafts, GreedyDrafts, TopKDrafts
 from mdsd_opt.prefix_search import BatchRates
 from mdsd_opt.problem import TransportProblem
-from mdsd_opt.verifiers.base import Verifier, target_of
-from mdsd_opt.verifiers.rates import optimal_rates
+from mdsd_opt.verifiers.base import Verifier, optimal_rates, target_of
 from mdsd_opt.verifiers.rejection import accepted, nothing_accepted, residual_law
 from mdsd_opt.verifiers.verdicts import Decision
 

@@ -11,8 +11,7 @@ from mdsd_opt.base.array_types import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, TopKDrafts, inclusion_masses
 from mdsd_opt.prefix_search import BatchRates
 from mdsd_opt.problem import TransportProblem, checked_problem
-from mdsd_opt.verifiers.base import Verifier, target_of
-from mdsd_opt.verifiers.rates import optimal_rates
+from mdsd_opt.verifiers.base import Verifier, optimal_rates, target_of
 from mdsd_opt.verifiers.rejection import nothing_accepted
 from mdsd_opt.verifiers.verdicts import Decision
 

@@ -35,7 +35,6 @@ from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.prefix_search import BatchRates
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Verifier, target_of
-from mdsd_opt.verifiers.rates import Estimate
 from mdsd_opt.verifiers.rejection import (
     RatioSums,
     accepted,
@@ -44,7 +43,7 @@ from mdsd_opt.verifiers.rejection import (
     residual_law,
     without,
 )
-from mdsd_opt.verifiers.verdicts import Decision
+from mdsd_opt.verifiers.verdicts import Decision, Estimate
 
 DEFAULT_SAMPLES = 2000
 

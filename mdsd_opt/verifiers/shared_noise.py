@@ -14,9 +14,8 @@ from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.prefix_search import BatchRates
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import Verifier, positive_part, target_of
-from mdsd_opt.verifiers.rates import Estimate
 from mdsd_opt.verifiers.rejection import decision_by_law, draft_of
-from mdsd_opt.verifiers.verdicts import Decision
+from mdsd_opt.verifiers.verdicts import Decision, Estimate
 
 DEFAULT_SAMPLES = 2000
 

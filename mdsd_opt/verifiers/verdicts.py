@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mdsd_opt.base.array_types import Integers, Numbers, Vector
-from mdsd_opt.base.seeds import checked_generator
+from mdsd_opt.base.checked import checked_generator
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers import Relaxation, checked_relax, relaxed_by
@@ -233,3 +233,40 @@ class RelaxedProblems:
     def rates(self) -> Vector:
         """Largest acceptance rates of the relaxed rows, shape (num_rows,)."""
         return self._outcomes[2]
+
+
+class Estimate(float):
+    """A float that remembers its `standard_error`; arithmetic gives plain floats."""
+
+    standard_error: float
+
+    def __new__(cls, value: float, standard_error: float) -> Estimate:
+        estimate = super().__new__(cls, value)
+        estimate.standard_error = standard_error
+        return estimate
+
+    def __getnewargs__(self) -> tuple[float, float]:  # type: ignore[override]  # for pickle
+        return float(self), self.standard_error
+
+    def __repr__(self) -> str:
+        return f"{float(self):.6g} ± {self.standard_error:.1g}"
+
+
+class CertifiedRate(float):
+    """Acceptance rate of a rule that is not quite optimal; arithmetic gives plain floats.
+
+    The optimum is at most `gap` higher.
+    """
+
+    gap: float
+
+    def __new__(cls, value: float, gap: float) -> CertifiedRate:
+        rate = super().__new__(cls, value)
+        rate.gap = gap
+        return rate
+
+    def __getnewargs__(self) -> tuple[float, float]:  # type: ignore[override]  # for pickle
+        return float(self), self.gap
+
+    def __repr__(self) -> str:
+        return f"{float(self):.6g} (optimum at most {self.gap:.1g} higher)"

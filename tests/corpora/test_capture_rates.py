@@ -186,7 +186,7 @@ def test_the_command_shows_what_is_there_and_says_what_is_not(tmp_path):
 def test_progress_tells_tokens_a_second_of_this_run_alone(capsys, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(long_runs.time, "monotonic", lambda: clock[0])
-    with long_runs.token_progress_bar("prompts", 8, wanted=True) as advance:
+    with long_runs.progress_bar("prompts", 8, wanted=True) as advance:
         clock[0] = 3.0
         advance(4, 0)  # an earlier run's
         clock[0] = 5.0

@@ -228,7 +228,7 @@ def own_verifier(fault: Any) -> mo.verifiers.Verifier:
 
 
 def decided(fault: Any, monkeypatch: Any) -> Any:
-    monkeypatch.setitem(mo.verifiers.registry.VERIFIERS.registered, "own", own_verifier(fault))
+    monkeypatch.setitem(mo.verifiers.base.VERIFIERS.registered, "own", own_verifier(fault))
     return verify_batch(LAW, LAW, [0], kind="probs", verifier="own", with_rates=False)
 
 

@@ -14,8 +14,8 @@ from support.faces import public_functions
 
 import mdsd_opt as mo
 from mdsd_opt import cddlib_checks
+from mdsd_opt.base.checked import drawn_seed, generator_of, seed_of
 from mdsd_opt.base.logits import LogitsKeywords
-from mdsd_opt.base.seeds import drawn_seed, generator_of, seed_of
 from mdsd_opt.batch import verify_batch
 from mdsd_opt.errors import InvalidInput
 

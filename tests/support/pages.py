@@ -102,7 +102,7 @@ def reader_at(folder: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.chdir(folder)
         for held in (
-            "verifiers.registry.VERIFIERS",
+            "verifiers.base.VERIFIERS",
             "solvers.registry.METHODS",
             "trees.rules.RULES",
         ):

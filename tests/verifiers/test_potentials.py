@@ -21,8 +21,8 @@ from mdsd_opt.verifiers import Uniforms
 from mdsd_opt.verifiers.optimal import Optimal, fitted
 from mdsd_opt.verifiers.optimal.acceptance_rule import mean_over_levels
 from mdsd_opt.verifiers.optimal.potentials import fit, leagues_of, win_probabilities
-from mdsd_opt.verifiers.rates import CertifiedRate
 from mdsd_opt.verifiers.ratio_hull import RatioHull, hull_of
+from mdsd_opt.verifiers.verdicts import CertifiedRate
 
 
 @cache

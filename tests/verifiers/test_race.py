@@ -19,7 +19,7 @@ from mdsd_opt.cddlib_checks import rule_bounds
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.verifiers import gumbel
 from mdsd_opt.verifiers.race import VERIFIER, joint_masses
-from mdsd_opt.verifiers.rates import Estimate
+from mdsd_opt.verifiers.verdicts import Estimate
 
 P = [Fraction(5, 10), Fraction(3, 10), Fraction(2, 10), Fraction(0)]
 Q = [Fraction(1, 10), Fraction(3, 10), Fraction(4, 10), Fraction(2, 10)]

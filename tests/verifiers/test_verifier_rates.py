@@ -27,9 +27,9 @@ from mdsd_opt import (
 )
 from mdsd_opt.verifiers.gumbel import joint_masses
 from mdsd_opt.verifiers.importance_sampling import ImportanceSampling
-from mdsd_opt.verifiers.rates import Estimate
 from mdsd_opt.verifiers.rejection import RatioSums
 from mdsd_opt.verifiers.rrs import RecursiveRejection, independent_rates
+from mdsd_opt.verifiers.verdicts import Estimate
 
 V = 131_072
 

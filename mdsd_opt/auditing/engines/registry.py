@@ -19,12 +19,11 @@ from mdsd_opt.auditing.engines.adapters import ADAPTERS
 from mdsd_opt.auditing.engines.engine import Adapter, Engine
 from mdsd_opt.auditing.trees import TableModel, TreeAuditReport, audit_tree
 from mdsd_opt.auditing.verifier_audit import audit
-from mdsd_opt.base.checked import of_kind
+from mdsd_opt.base.checked import Rng, drawn_seed, of_kind
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.frames import plain
-from mdsd_opt.base.keywords import renamed
+from mdsd_opt.base.keywords import formerly
 from mdsd_opt.base.registry import Registry
-from mdsd_opt.base.seeds import Rng, drawn_seed
 from mdsd_opt.drafts import scheme_maker
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import ENGINE, Example, Judged, largest_edge, worst_class
@@ -174,7 +173,7 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-@renamed("seed", "rng")
+@formerly(seed="rng")
 def audit_engine(engine: Engine, rng: Rng = 0, seconds: float | None = None) -> EngineAudit:
     """Run both audits on an engine, by driving it where that is possible.
 

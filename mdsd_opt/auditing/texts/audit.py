@@ -25,10 +25,10 @@ from mdsd_opt.auditing.texts.driven_law import DrivenText, driven_text
 from mdsd_opt.auditing.texts.report import After, TextAuditReport, Trial
 from mdsd_opt.auditing.texts.sample import Sample
 from mdsd_opt.auditing.texts.session import AnyTables, Generate, Session, Tables, counted
+from mdsd_opt.base.checked import Rng, generator_of
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.base.seeds import Rng, generator_of
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.evidence import (
     CLEAN,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from mdsd_opt import corpora, decoding
-from mdsd_opt.base.long_runs import token_progress_bar
+from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.cli import options
 from mdsd_opt.cli.output import look_here_for_modules, remark
 from mdsd_opt.cli.signatures import Given, given
@@ -88,7 +88,7 @@ def capture(
     chosen = capturing.CaptureSettings(**settings, shard_bytes=int(shard_mb * 1e6))
     _require_room(ids, chosen.num_tokens, big, small)
     try:
-        with token_progress_bar("prompts", len(ids), bool(progress)) as advance:
+        with progress_bar("prompts", len(ids), bool(progress)) as advance:
             manifest = capturing.capture(
                 ids, big, small, out, chosen, _description(big, small), progress=advance,
                 tell=remark, rates=config, **asked,

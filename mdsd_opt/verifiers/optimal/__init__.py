@@ -49,15 +49,15 @@ from mdsd_opt.verifiers.base import (
     Verifier,
     draw,
     impossible_drafts,
+    optimal_rates,
     target_of,
 )
 from mdsd_opt.verifiers.optimal import ladder, potentials
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities, output_token
 from mdsd_opt.verifiers.optimal.grouped_plan import SortedPlan, plan_of
 from mdsd_opt.verifiers.optimal.selection_rule import FittedRule, SelectionRule
-from mdsd_opt.verifiers.rates import CertifiedRate, optimal_rates
 from mdsd_opt.verifiers.rejection import nothing_accepted
-from mdsd_opt.verifiers.verdicts import Decision, Uniforms, Verdict, verdict
+from mdsd_opt.verifiers.verdicts import CertifiedRate, Decision, Uniforms, Verdict, verdict
 
 __all__ = ["Optimal"]
 

@@ -48,9 +48,8 @@ from mdsd_opt.verifiers.optimal.acceptance_rule import (
     output_token,
 )
 from mdsd_opt.verifiers.optimal.grouped_plan import token_above
-from mdsd_opt.verifiers.rates import CertifiedRate
 from mdsd_opt.verifiers.rejection import residual_law
-from mdsd_opt.verifiers.verdicts import Decision, Uniforms, Verdict, verdict
+from mdsd_opt.verifiers.verdicts import CertifiedRate, Decision, Uniforms, Verdict, verdict
 
 
 class BinPlan(SelectionPlan):
