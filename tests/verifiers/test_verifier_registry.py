@@ -21,7 +21,8 @@ from mdsd_opt.batch import verify_batch
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
 from mdsd_opt.trees import TopDown, get_rule, rule_names
-from mdsd_opt.verifiers import BatchRates, Decision, Verifier, registry
+from mdsd_opt.verifiers import BatchRates, Decision, Verifier
+from mdsd_opt.verifiers import base as registry
 
 #: A verifier as a user writes it: the first draft alone is tested against the target.
 SOURCE = """
