@@ -176,3 +176,16 @@ def test_every_subject_of_audits_is_a_kind() -> None:
     assert subjects == {*audit.KINDS}, (
         f"name {sorted(subjects ^ {*audit.KINDS})} in KINDS of {module.name}"
     )
+
+
+def test_checklists_name_models_and_kinds_that_exist() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    models = re.findall(r"- Model: (?:`(\w+)` in )?`(mdsd_opt/[\w/]+\.py)`", page)
+    for function, path in models:
+        assert not function or function in declared(ROOT / path), f"{function} is not in {path}"
+    source = (ROOT / "scripts" / "check-new").read_text()
+    kinds = re.findall(r'^    "(\w+)": Kind\(', source, re.M)
+    assert kinds == re.findall(r"- Check: `make check-new KIND=(\w+)`", page)
+    assert len(models) == len(kinds) == 8
+    for path in re.findall(r'"((?:mdsd_opt|tests)/[\w/.]+)"', source):
+        assert (ROOT / path).exists(), f"scripts/check-new asks for {path}"
