@@ -121,7 +121,7 @@ def behaviour(
             for _ in range(2):
                 tape.restart((), Tail(n))
                 call = partial(answered, verify, root, serving.rng, vocab_size)
-                with serving.call():
+                with serving.inside:
                     answers.append(outcome_of(call))
                 draws = len(tape.seen)
                 _forget_draft(root)

@@ -299,12 +299,13 @@ def _items(answer: Any, padded: bool = True) -> list[Any]:
     row = answer
     if hasattr(row, "shape") or hasattr(row, "__array__"):
         row = to_numpy(row, "the answer").reshape(-1).tolist()
-    row = list(row)
+    elif type(row) is not list:
+        row = list(row)
     while len(row) == 1 and not np.isscalar(row[0]):
         row = to_numpy(row[0], "the answer").reshape(-1).tolist()
+    if {*map(type, row)} == {int}:  # what most are
+        return [x for x in row if x >= 0] if padded and min(row) < 0 else row
     values = (item.item() if hasattr(item, "item") else item for item in row)
-    if {*map(type, row)} <= {int}:  # what most are
-        return [x for x in row if x >= 0] if padded else row
     return [x for x in values if not (padded and isinstance(x, int) and x < 0)]
 
 

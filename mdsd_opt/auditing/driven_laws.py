@@ -7,16 +7,18 @@ once: what comes of each is spread over the outcomes that are told apart, and ad
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from mdsd_opt.auditing.driving import Budget, DrawTree, driven_tree
-from mdsd_opt.auditing.driving.draw_tree import Leaf
+from mdsd_opt.auditing.driving import Budget, DrawTree, OutOfTime, Undrivable, driven_tree
+from mdsd_opt.auditing.driving.draw_tree import Edges, Leaf, usual_edges
 from mdsd_opt.auditing.findings import FoundLaw
 from mdsd_opt.auditing.subject import Failure
 from mdsd_opt.base.array_types import Vector
-from mdsd_opt.evidence import Options, random_checks
+from mdsd_opt.evidence import NOT_DRIVEN, Options, random_checks
+
+Found = TypeVar("Found")
 
 
 class Space(Protocol):
@@ -72,14 +74,19 @@ class Driver(Tally):
         self._checks, unseen = random_checks(np.asarray(shares), each, power)
         super().__init__(unseen)
         self._budget, self._rng, self._race_width = budget, rng, race_width
+        self._edges: Edges = {}  # many situations have some in common
+
+    def expect(self, target: Vector, draft: Vector | None, rounds: int = 1) -> None:
+        """Look for steps where rules on these laws usually have them, before anywhere else."""
+        for grid, points in usual_edges(target, draft, rounds).items():
+            self._edges[grid] = sorted({*self._edges.get(grid, ()), *points})
 
     def leaves(self, n: int, call: Callable[[np.random.Generator], Hashable]) -> list[Leaf]:
         """Outcomes of the calls in the n-th situation, likeliest first."""
         self._budget.begin()
-        seed, checks = int(self._rng.integers(2**31)), self._checks[n]
-        width = self._race_width
+        seed, how = int(self._rng.integers(2**31)), (self._checks[n], self._race_width)
         return self.outcomes(
-            driven_tree(lambda tape: call(tape.generator), checks, width, self._budget, seed)
+            driven_tree(lambda tape: call(tape.generator), *how, self._budget, seed, self._edges)
         )
 
 
@@ -103,6 +110,26 @@ def law_of(
         if leaf.mass > 0 and not np.any(right[at]):
             impossible(leaf.outcome, leaf)
     return law
+
+
+def settled_law(
+    drive: Callable[[Options], tuple[Found, FoundLaw]], options: Options, up: Callable[[str], str]
+) -> tuple[tuple[Found, FoundLaw] | None, tuple[str, ...]]:
+    """What driving finds, and why that is not all, in the words of `up` where the time was.
+
+    As long as a law may be off only where it was not seen, it is driven again, with more checks.
+    """
+    found: tuple[Found, FoundLaw] | None = None
+    more: Options | None = options
+    try:
+        while more is not None:
+            found = _, law = drive(more)
+            more = more.settling(law.distance, law.unseen) if law.is_doubtful else None
+    except OutOfTime:
+        return found, (up("its law was not driven, and is sampled"),)
+    except Undrivable as error:
+        return found, (f"{NOT_DRIVEN}, and sampled: {error.reason}",)
+    return found, ()
 
 
 def found_law(

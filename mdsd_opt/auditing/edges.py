@@ -159,7 +159,7 @@ def _probe(
 ) -> tuple[str, str]:
     """Kind of violation of one call ("" for none), and a description of what it did."""
     source.restart(place, upper)
-    with serving.call():
+    with serving.inside:
         outcome: Any = outcome_of(lambda: case.judge(serving.rng))
     return (outcome.kind, outcome.message) if isinstance(outcome, Failure) else outcome
 

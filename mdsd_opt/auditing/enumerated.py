@@ -160,19 +160,19 @@ class DrivenLaw:
         budget: Budget,
         rng: np.random.Generator,
     ) -> None:
-        self._subject, self._options, self.budget, self._rng = subject, options, budget, rng
+        self._subject, self.options, self.budget, self._rng = subject, options, budget, rng
         self.impossible: list[Impossible] = []
 
-    def again(self, distance: float) -> DrivenLaw | None:
-        """The law, with checks that settle whether it is off; None if these are too many."""
-        more = self._options.settling(distance, self.driver.unseen)
-        if more is None:
-            return None
-        return DrivenLaw(self._subject, more, self.budget.renewed(), self._rng)
+    def anew(self, options: Options) -> DrivenLaw:
+        """The law, with these options."""
+        return DrivenLaw(self._subject, options, self.budget.renewed(), self._rng)
 
     def share_checks(self, tuples: Tokens, shares: Vector) -> None:
         width = self._subject.problem.vocab_size
-        self.driver = Driver(shares, self._options, self.budget, self._rng, width)
+        self.driver = Driver(shares, self.options, self.budget, self._rng, width)
+        problem = self._subject.problem
+        for model in problem.drafts.models:
+            self.driver.expect(problem.target, model.values, problem.num_drafts)
         self._place = {row: n for n, row in enumerate(map(tuple, tuples.tolist()))}
 
     def __call__(self, drafts: Tokens) -> Vector:
@@ -204,7 +204,9 @@ class DrivenLaw:
         """
         log.restarting = self.driver.restarting
         if self.impossible and law.output.sum() < 1e-9:
-            raise Undrivable(self.impossible[0].message)
+            first, *_ = self.impossible
+            self.impossible.clear()  # sampling tells what it is
+            raise Undrivable(first.message)
         for one in self._by_mass():
             _add(one, log, None if one.token is None else law.output[one.token])
 

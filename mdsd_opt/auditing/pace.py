@@ -124,7 +124,7 @@ def outcomes(
     for n, case in enumerate(cases, made):
         if n >= LEAST_CALLS and time.perf_counter() > deadline:
             return
-        with serving.call():
+        with serving.inside:
             outcome = call(case, serving.rng)
         serving.check()
         yield case, outcome

@@ -57,7 +57,7 @@ class Replay:
                     break
                 rng.bit_generator.state = states[n]
                 serving.restart()
-                with serving.call():
+                with serving.inside:
                     answer = outcome_of(lambda n=n: self.cases[n](serving.rng))  # type: ignore[misc]
                 if turn < len(self.cases):
                     continue

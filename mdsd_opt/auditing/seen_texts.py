@@ -112,6 +112,7 @@ class ByPlace:
         self.target = list(target)
         self.draft = [draft[min(n, len(draft) - 1)] for n in range(len(target))]
         self._reached = [np.cumsum(p) for p in self.target]
+        self._possible = [(p > 0).tolist() for p in self.target]
         self._tokens: list[list[int]] = []
 
     @property
@@ -119,10 +120,13 @@ class ByPlace:
         return len(self._tokens)
 
     def add(self, outcome: tuple[int, ...], rng: np.random.Generator) -> bool:
-        if any(p[token] <= 0 for token, p in zip(outcome, self.target, strict=False)):
-            return False
-        missing = self._reached[len(outcome) :]
-        self._tokens.append([*outcome, *(drawn_from(reached, rng) for reached in missing)])
+        tokens = list(outcome)
+        for token, possible in zip(outcome, self._possible, strict=False):
+            if not possible[token]:
+                return False
+        for reached in self._reached[len(tokens) :]:
+            tokens.append(drawn_from(reached, rng))
+        self._tokens.append(tokens)
         return True
 
     def tokens(self) -> Integers:

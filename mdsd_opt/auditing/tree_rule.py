@@ -8,22 +8,23 @@ Report of an audit of whole texts.
 from __future__ import annotations
 
 import math
+import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any, ClassVar
 
 import numpy as np
 
 from mdsd_opt.auditing.chain_calls import DraftChain
 from mdsd_opt.auditing.checks import acceptance_check, length_check
-from mdsd_opt.auditing.driven_laws import Driver, found_law, law_of
-from mdsd_opt.auditing.driving import Budget, OutOfTime, Undrivable
+from mdsd_opt.auditing.driven_laws import Driver, found_law, law_of, settled_law
+from mdsd_opt.auditing.driving import Budget
 from mdsd_opt.auditing.driving.draw_tree import Leaf
 from mdsd_opt.auditing.edges import tree_edges
-from mdsd_opt.auditing.findings import Findings
+from mdsd_opt.auditing.findings import Findings, FoundLaw
 from mdsd_opt.auditing.laws import ModelLaws, PlaceLaws, Texts, drawn_trees
 from mdsd_opt.auditing.pace import outcomes, settled
 from mdsd_opt.auditing.randomness.interception import served
@@ -46,7 +47,6 @@ from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
 from mdsd_opt.evidence import (
     LOSSY,
     NOT_DRIVEN,
-    NOT_SETTLED,
     TREES,
     Check,
     Coverage,
@@ -429,7 +429,7 @@ class TreeSample:
 def report_of(rule: AuditedRule, rng: np.random.Generator) -> TreeAuditReport:
     """Report of the rule, driven if that is asked for and possible, else sampled."""
     options, notes, deadline = rule.options, tuple[str, ...](), rule.options.deadline()
-    driven: TreeAuditReport | None = None
+    driven: tuple[TreeAuditReport, FoundLaw] | None = None
     if options.method != "sampling":
         trees = list(islice(rule.trees(), options.max_trees + 1))
         if len(trees) > options.max_trees:
@@ -438,37 +438,42 @@ def report_of(rule: AuditedRule, rng: np.random.Generator) -> TreeAuditReport:
                 "(max_trees)",
             )
         else:
-            try:
-                more: Options | None = options
-                while more is not None:
-                    driven = _driven(rule, trees, more, deadline, rng)
-                    if driven.verdict_class != NOT_SETTLED:
-                        return driven
-                    more = more.settling(driven.total_variation, driven.detectable_bias)
-            except OutOfTime:
-                notes = (options.up("its law was not driven, and is sampled"),)
-                deadline = options.deadline()
-            except Undrivable as error:
-                notes = (f"{NOT_DRIVEN}, and sampled: {error.reason}",)
+            drive = partial(_driven, rule, trees, deadline, rng)
+            driven, notes = settled_law(drive, options, options.up)
+    if driven is not None and not driven[1].is_doubtful:
+        return driven[0]
+    if time.perf_counter() > deadline:
+        deadline = options.deadline()  # as long again
     report = TreeSample(rule, rng).settled(deadline)
     notes += report.notes
     if driven is not None and report.verdict_class != LOSSY:  # in doubt, which no sample settles
-        return replace(driven, num_trials=report.num_trials, notes=notes)
+        return replace(driven[0], num_trials=report.num_trials, notes=notes)
     return replace(report, notes=notes)
+
+
+def _laws_at(root: Node | DraftChain) -> Iterator[tuple[Vector, Vector | None]]:
+    """Target and draft laws at the nodes of a tree, without a draft after the last ones."""
+    if isinstance(root, DraftChain):
+        yield from zip_longest(root.p, root.q)
+        return
+    for node in root.walk():
+        yield node.target, None if node.drafts is None else node.drafts.propensity()
 
 
 def _driven(
     rule: AuditedRule,
     trees: list[tuple[Any, float]],
-    options: Options,
     deadline: float,
     rng: np.random.Generator,
-) -> TreeAuditReport:
-    """Report by the law of all texts, from that of each tree."""
+    options: Options,
+) -> tuple[TreeAuditReport, FoundLaw]:
+    """Report by the law of all texts, from that of each tree, and that law."""
     texts, log, met = rule.texts, ViolationLog(), Met(rule.topology.depth)
     assert texts is not None
     shares = [share for _, share in trees]
     driver = Driver(shares, options, Budget(options.max_calls, deadline), rng, texts.vocab_size)
+    for p, q in {str(laws): laws for root, _ in trees for laws in _laws_at(root)}.values():
+        driver.expect(p, q)
     law, failure = np.zeros(texts.law.size), [Failure("", "", "")]
     with progress_bar("trees of drafts", len(trees), options.progress) as advance:
         for n, (root, share) in enumerate(trees):
@@ -505,4 +510,4 @@ def _driven(
         coverage=met.coverage,
     )
     first = texts.first_token(law) - texts.first_token(texts.law)
-    return rule.report(findings, 0.5 * float(np.abs(first).sum()), len(trees))
+    return rule.report(findings, 0.5 * float(np.abs(first).sum()), len(trees)), found

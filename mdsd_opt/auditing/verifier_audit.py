@@ -27,8 +27,8 @@ from mdsd_opt.auditing.checks import (
     uniformity_checks,
 )
 from mdsd_opt.auditing.draft_audit import drawn_tuples, examine
-from mdsd_opt.auditing.driven_laws import found_law
-from mdsd_opt.auditing.driving import Budget, OutOfTime, Undrivable
+from mdsd_opt.auditing.driven_laws import found_law, settled_law
+from mdsd_opt.auditing.driving import Budget
 from mdsd_opt.auditing.edges import edge_violations
 from mdsd_opt.auditing.enumerated import (
     ConditionalLaw,
@@ -57,7 +57,6 @@ from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import (
     LOSSY,
-    NOT_DRIVEN,
     Check,
     Coverage,
     Level,
@@ -292,29 +291,27 @@ class OneProblem:
                 return ()
             return (up(f"{self.tokens.size:,} of {wanted:,} calls were made"),)
 
-        output, notes, rare = None, tuple[str, ...](), ViolationLog()
+        output, known, notes, rare = None, None, tuple[str, ...](), ViolationLog()
         driven = law if isinstance(law, DrivenLaw) else None
-        known: FoundLaw | None = None
-        if law is not None:
-            try:
-                output = enumerate_law(self._subject, law, options)
-                known = self._found(output, driven, options)
-                while (
-                    driven is not None
-                    and known.is_doubtful
-                    and (again := driven.again(known.distance))
-                ):
-                    output, driven = enumerate_law(self._subject, again, options), again
-                    known = self._found(output, driven, options)
-                if driven is not None and not known.is_doubtful:
-                    driven.log_violations(output, self._log)
-            except OutOfTime:
-                notes = (up("its law was not driven, and is sampled"),)
-            except Undrivable as error:
-                notes = (f"{NOT_DRIVEN}, and sampled: {error.reason}",)
-                known = known if known and known.is_doubtful else None  # no call gave a token
-            if driven is not None and (output is None or (known and known.is_doubtful)):
+
+        def drive(settings: Options) -> tuple[EnumeratedLaw, FoundLaw]:
+            nonlocal driven
+            assert isinstance(law, DrivenLaw)
+            driven = law.anew(settings)
+            output = enumerate_law(self._subject, driven, options)
+            known = self._found(output, driven, options)
+            if not known.is_doubtful:
+                driven.log_violations(output, self._log)
+            return output, known
+
+        if driven is not None:
+            found, notes = settled_law(drive, driven.options, up)
+            output, known = found or (None, None)
+            if known is None or known.is_doubtful:
                 driven.log_found(self._log, rare)
+        elif law is not None:
+            output = enumerate_law(self._subject, law, options)
+            known = self._found(output, None, options)
         if output is None or known is None or known.is_doubtful:
 
             def of_calls(options: Options) -> list[AuditReport]:

@@ -27,7 +27,7 @@ def numbers(make: Any, *seed: int) -> tuple[list[float], tuple[str, ...]]:
     with served(3) as serving:
         given = []
         for _ in range(5):
-            with serving.call():
+            with serving.inside:
                 given.append(make(*seed))
     return given, serving.restarting
 
@@ -52,7 +52,7 @@ def test_with_a_seed_the_numbers_are_those_of_the_seed(name: str) -> None:
 def test_classes_are_what_they_were() -> None:
     before = np.random.default_rng, np.random.RandomState, np.random.PCG64, random.Random
     state = np.random.RandomState(0)
-    with served(0) as serving, serving.call():
+    with served(0) as serving, serving.inside:
         assert isinstance(state, np.random.RandomState)
 
         class Own(random.Random):
@@ -68,7 +68,7 @@ def test_classes_are_what_they_were() -> None:
 def test_new_seeds_are_not_taken_for_one() -> None:
     with served(0) as serving:
         for seed in range(50):
-            with serving.call():
+            with serving.inside:
                 np.random.default_rng(seed)
     assert serving.restarting == ()
 

@@ -184,7 +184,7 @@ def test_a_generator_that_was_kept_goes_on() -> None:
 
 
 def test_what_is_read_of_served_generators_is_what_it_would_be() -> None:
-    with served(Tape()) as serving, serving.call():
+    with served(Tape()) as serving, serving.inside:
         bits = serving.rng.bit_generator
         assert bits.state["bit_generator"] == "PCG64"
         assert isinstance(bits, np.random.PCG64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,8 @@ from mdsd_opt.auditing.driving.tape import (
     Value,
 )
 from mdsd_opt.auditing.randomness.interception import served
-from mdsd_opt.auditing.randomness.sources import Grid
+from mdsd_opt.auditing.randomness.sources import DOUBLE, Grid
+from mdsd_opt.base.array_types import Vector
 from mdsd_opt.errors import InvalidInput
 
 #: Calls the engine with the tape as its source, and returns what came of it.
@@ -38,6 +39,9 @@ Run = Callable[[Tape], Hashable]
 
 #: Outcome and draws for each continuation; only the first one if nothing more is drawn.
 Signature = tuple[tuple[Hashable, tuple[Draw, ...]], ...]
+
+#: Points of a grid on both sides of each step that was found, in order.
+Edges = dict[Grid, list[int]]
 
 #: Steps are found to so many bits; those of narrower types, to their own grid.
 _RESOLUTION = 45
@@ -139,12 +143,19 @@ class Leaf:
 
 @dataclass(slots=True)
 class DrawNode:
-    """A draw with one child for each of its steps; an outcome if there is no draw."""
+    """A draw with one child for each of its steps; an outcome if there is no draw.
+
+    The shares of the steps up to each one are `reached`.
+    """
 
     draw: Draw | None = None
     outcome: Hashable = None
     steps: list[Step] = field(default_factory=list)
     children: list[DrawNode] = field(default_factory=list)
+    reached: list[float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reached = [*accumulate(step.share for step in self.steps)]
 
 
 class DrawTree:
@@ -152,14 +163,24 @@ class DrawTree:
 
     Its `num_checks` are the runs that it has foretold, corners included. It is `coarse` if any draw
     has less than 53 bits, any weight was found by bisection, or anything was computed in float32 by
-    PyTorch: then rounding shows in the seventh digit. Raises `Undrivable`.
+    PyTorch: then rounding shows in the seventh digit. Steps are first looked for at the `edges` of
+    other trees, to which those of this one are added. Raises `Undrivable`.
     """
 
     #: Number of points at which a uniform is tried before bisection.
     points = 9
 
-    def __init__(self, run: Run, checks: int, tape: Tape, budget: Budget, seed: int) -> None:
+    def __init__(
+        self,
+        run: Run,
+        checks: int,
+        tape: Tape,
+        budget: Budget,
+        seed: int,
+        edges: Edges | None = None,
+    ) -> None:
         self._call, self._tape, self._budget, self._seed = run, tape, budget, seed
+        self._edges: Edges = {} if edges is None else edges
         self._rng = np.random.default_rng(seed)
         self._tails = [Tail(seed), Tail(seed, 0.0), Tail(seed, 1.0), Tail(seed + 1)]
         self._known: dict[tuple[tuple[Value, ...], int], tuple[Hashable, tuple[Draw, ...]]] = {}
@@ -212,7 +233,7 @@ class DrawTree:
     def _run(self, values: tuple[Value, ...], tail: Tail) -> tuple[Hashable, tuple[Draw, ...]]:
         self._budget.spend()
         self._tape.restart(values, tail)
-        with self._serving.call():
+        with self._serving.inside:
             outcome = self._call(self._tape)
         if self._tape.trouble:
             raise Undrivable(self._tape.trouble)
@@ -261,19 +282,20 @@ class DrawTree:
         signatures = [self._signature((*values, k)) for k in points]
         edges = [0]
         for (low, low_seen), (high, high_seen) in pairwise(zip(points, signatures, strict=True)):
-            edges += self._changes(values, _width(draw.grid), low, low_seen, high, high_seen)
+            edges += self._changes(values, draw.grid, low, low_seen, high, high_seen)
         edges.append(draw.grid.size)
         return [Step(a, b, (b - a) / draw.grid.size) for a, b in pairwise(edges)]
 
     def _changes(
         self,
         values: tuple[Value, ...],
-        resolution: int,
+        grid: Grid,
         low: int,
         low_seen: Signature,
         high: int,
         high_seen: Signature,
     ) -> list[int]:
+        resolution = _width(grid)
         if low_seen == high_seen:
             return []
         if high - low <= resolution:
@@ -281,18 +303,21 @@ class DrawTree:
         # One continuation in which the ends differ is enough to find a step; the others are asked
         # on both sides of it.
         tail = next(n for n, (a, b) in enumerate(zip(low_seen, high_seen, strict=False)) if a != b)
-        before, after = low, high
+        before, after, known = low, high, self._edges.setdefault(grid, [])
         while after - before > resolution:
-            middle = (before + after) // 2
+            inside = known[bisect_right(known, before) : bisect_left(known, after)]
+            middle = inside[len(inside) // 2] if inside else (before + after) // 2
             if self._at((*values, middle), tail) == low_seen[tail]:
                 before = middle
             else:
                 after = middle
+        for point in {before, after}.difference(known):
+            insort(known, point)
         left, right = self._signature((*values, before)), self._signature((*values, after))
         return [
-            *self._changes(values, resolution, low, low_seen, before, left),
+            *self._changes(values, grid, low, low_seen, before, left),
             after,
-            *self._changes(values, resolution, after, right, high, high_seen),
+            *self._changes(values, grid, after, right, high, high_seen),
         ]
 
     def _race_steps(
@@ -356,7 +381,7 @@ class DrawTree:
             if chosen is not None:
                 return winning_row(weights, tokens[chosen], _range(draw)), chosen
             return tuple(row.tolist()), tokens.index(int(np.argmax(weights / row)))
-        n = self._chosen_by_share(steps) if chosen is None else chosen
+        n = self._chosen_by_share(node.reached) if chosen is None else chosen
         start, stop = steps[n].start, steps[n].stop
         if isinstance(draw, CategoryDraw):
             return start, n
@@ -366,10 +391,26 @@ class DrawTree:
         margin = min(_width(draw.grid) - 1, (stop - start) // 2)  # so far an end is known
         return (start + margin if self._rng.random() < 0.5 else stop - 1 - margin), n
 
-    def _chosen_by_share(self, steps: list[Step]) -> int:
+    def _chosen_by_share(self, reached: list[float]) -> int:
         # `Generator.choice` takes longer than the call that is foretold.
-        reached = [*accumulate(step.share for step in steps)]
-        return min(bisect_right(reached, self._rng.random() * reached[-1]), len(steps) - 1)
+        return min(bisect_right(reached, self._rng.random() * reached[-1]), len(reached) - 1)
+
+
+def usual_edges(target: Vector, draft: Vector | None, rounds: int) -> Edges:
+    """Where rejection of a draft in some rounds, and drawing from the laws, have their steps."""
+    laws, ratios = [target], []
+    if draft is not None:
+        for _ in range(rounds):
+            ratios.append(laws[-1][draft > 0] / draft[draft > 0])
+            rest = np.maximum(laws[-1] - draft, 0.0)
+            if not rest.any():
+                break
+            laws.append(rest / rest.sum())
+        laws.append(draft)
+    at = np.concatenate([*ratios, *(law.cumsum() for law in laws)])
+    points = np.rint(at[(at > 0) & (at < 1)] * DOUBLE.size).astype(np.int64)
+    near = _width(DOUBLE) // 2
+    return {DOUBLE: np.unique(np.concatenate([points - near, points + near])).tolist()}
 
 
 def _width(grid: Grid) -> int:
@@ -381,17 +422,19 @@ def _range(draw: RaceDraw) -> Range:
     return UNIFORM if draw.uniform else EXPONENTIAL
 
 
-def driven_tree(run: Run, checks: int, race_width: int, budget: Budget, seed: int) -> DrawTree:
+def driven_tree(
+    run: Run, checks: int, race_width: int, budget: Budget, seed: int, edges: Edges | None = None
+) -> DrawTree:
     """Tree of an engine; rows of so many uniforms are taken for races if possible.
 
     `Undrivable` also if the budget does not suffice.
     """
     tape = Tape(race_width)
     try:
-        return DrawTree(run, checks, tape, budget, seed)
+        return DrawTree(run, checks, tape, budget, seed, edges)
     except OutOfTime:
         raise
     except Undrivable:
         if not tape.handed_out_rows:
             raise
-    return DrawTree(run, checks, Tape(), budget, seed)
+    return DrawTree(run, checks, Tape(), budget, seed, edges)

@@ -164,9 +164,10 @@ _LOCK = threading.RLock()
 
 
 class Serving:
-    """State while draws are served; enclose each call in `call`, and `check` now and then.
+    """State while draws are served; enclose each call in `inside`, and `check` now and then.
 
-    Its `rng` is the generator to be handed to the function under audit.
+    `inside` serves the generators that a call makes; `rng` is the one to be handed to the function
+    under audit.
     """
 
     def __init__(
@@ -178,7 +179,7 @@ class Serving:
     ) -> None:
         self._source, self._seeds, self._stack = source, seeds, stack
         self._generators = tuple(generators)
-        self._made_inside = MadeInside(source, seeds, stack)
+        self.inside = MadeInside(source, seeds, stack)
         stack.enter_context(np.errstate(all="ignore"))  # functions take log(0), and the like
         self._torch_draws: Any = None
         self._torch_generators: list[Any] = []
@@ -205,7 +206,7 @@ class Serving:
             self._torch_generators = [*default_generators(), *self._generators]
             for generator in self._torch_generators:
                 self._stack.callback(generator.set_state, generator.get_state())
-            self._torch_draws = torch_draws(self._source, self._made_inside.met)
+            self._torch_draws = torch_draws(self._source, self.inside.met)
             self._stack.enter_context(self._torch_draws)
         self._begin()
 
@@ -239,13 +240,9 @@ class Serving:
         own = [repr(rng.bit_generator.state) for rng in (self.rng, self._seeds)]
         return draws, *own, repr(np.random.get_state()), random.getstate()  # noqa: NPY002
 
-    def call(self) -> MadeInside:
-        """Context of one call of the function under audit: generators it makes are served."""
-        return self._made_inside
-
     @property
     def restarting(self) -> tuple[str, ...]:
-        return self._made_inside.restarting
+        return self.inside.restarting
 
     @property
     def narrow(self) -> bool:

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -215,8 +216,8 @@ def functions_served() -> Iterator[None]:
         yield
 
 
-def _uniform(source: Source) -> float:
-    return source.uniform(DOUBLE)
+#: Asks a source for a uniform in float64.
+_uniform = methodcaller("uniform", DOUBLE)
 
 
 def _clocks(source: Source, shape: Shape) -> Vector:
