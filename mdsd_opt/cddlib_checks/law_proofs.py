@@ -38,7 +38,7 @@ from mdsd_opt.cddlib_checks.law_forms import (
     uses_cone,
 )
 from mdsd_opt.cddlib_checks.law_search import Law, LawCounterexample, laws_tried
-from mdsd_opt.cddlib_checks.result import plain_fields, verdict_of
+from mdsd_opt.cddlib_checks.result import ClaimVerdict, plain_fields
 from mdsd_opt.errors import InvalidInput
 
 #: Random laws that a claim is put to before a proof is tried, and where none is possible.
@@ -51,7 +51,7 @@ Ints = Any  # numpy arrays of Python integers
 
 
 @dataclass(frozen=True, slots=True)
-class LawProof:
+class LawProof(ClaimVerdict):
     """Verdict on a claim about all p and q of V tokens.
 
     Attributes
@@ -79,11 +79,6 @@ class LawProof:
     reason: str
     seconds: float
     _proof: list[dict[str, Any]] = field(default_factory=list, repr=False, compare=False)
-
-    @property
-    def verdict(self) -> str:
-        """Verdict in a word."""
-        return verdict_of(self.holds, 0)
 
     def to_dict(self) -> dict[str, Any]:
         """All fields for JSON: fractions become strings."""

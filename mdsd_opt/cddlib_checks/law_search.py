@@ -23,7 +23,7 @@ from mdsd_opt.base.checked import Rng, check_function, checked_integer, drawn_se
 from mdsd_opt.base.frames import Table
 from mdsd_opt.base.keywords import formerly
 from mdsd_opt.cddlib_checks.draft_laws import require_written, set_law
-from mdsd_opt.cddlib_checks.result import verdict_of
+from mdsd_opt.cddlib_checks.result import ClaimVerdict
 from mdsd_opt.cddlib_checks.subsets import (
     SetLaw,
     best_cut,
@@ -71,7 +71,7 @@ _MOST_SHRINKING = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class LawSearch:
+class LawSearch(ClaimVerdict):
     """Finding of a search among laws, and on how many of them the claim says something.
 
     It says nothing where its premise is not met, and where it divides by zero.
@@ -90,9 +90,9 @@ class LawSearch:
     instances: int
 
     @property
-    def verdict(self) -> str:
-        """Refuted, held on `instances`, which is no proof, or open: nothing was tried."""
-        return verdict_of(False if self.counterexample else None, self.instances)
+    def holds(self) -> bool | None:
+        """False where a counterexample was found; None otherwise, as no search is a proof."""
+        return False if self.counterexample else None
 
     def tables(self, claim: str, vocab_size: int) -> list[Table]:
         """Table of what was found about a claim."""

@@ -153,13 +153,21 @@ class Evidence:
     instances: int = 0
 
 
-def verdict_of(holds: bool | None, instances: int) -> str:
-    """Word of evidence: proved, refuted, held (on all instances, which settle nothing) or open."""
-    return {True: "proved", False: "refuted", None: "held" if instances else "open"}[holds]
+class ClaimVerdict:
+    """What is known of a claim: it `holds` or not, or held on `instances`, which settle nothing."""
+
+    __slots__ = ()
+
+    @property
+    def verdict(self) -> str:
+        """Verdict in a word: proved, refuted, held (on `instances`, which is no proof) or open."""
+        of: Any = self
+        left = "held" if getattr(of, "instances", 0) else "open"
+        return {True: "proved", False: "refuted", None: left}[of.holds]
 
 
 @dataclass(frozen=True, slots=True)
-class CheckResult:
+class CheckResult(ClaimVerdict):
     """Verdict on one claim at one size.
 
     Attributes
@@ -208,11 +216,6 @@ class CheckResult:
     def counterexample(self) -> Counterexample | None:
         """First counterexample, or None."""
         return self.counterexamples[0] if self.counterexamples else None
-
-    @property
-    def verdict(self) -> str:
-        """Verdict in a word: proved, refuted, held (on `instances`, which is no proof) or open."""
-        return verdict_of(self.holds, self.instances)
 
     def to_dict(self) -> dict[str, Any]:
         """All fields for JSON: fractions become strings."""
