@@ -117,4 +117,5 @@ def test_claims_of_the_list_are_proved_where_it_says() -> None:
             if anchor in ("", place) and not label.startswith("Lemma")
         }
         of = {label for label, _, _, named in rows if name in named}
-        assert not labels or labels & of, f"list {name} in docs/theory/index.md beside one of {sorted(labels)}"
+        where = f"in docs/theory/index.md beside one of {sorted(labels)}"
+        assert not labels or labels & of, f"list {name} {where}"
