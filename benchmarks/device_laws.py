@@ -21,10 +21,10 @@ from mdsd_opt.decoding import Node, get_rule, parse_topology
 from mdsd_opt.decoding.step_laws import step_laws
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.drafts.by_name import scheme_maker
-from mdsd_opt.trees.device_laws.laws import LinearPlan
+from mdsd_opt.trees.device_laws import LinearPlan
 from mdsd_opt.trees.draft_tree import grow
 from mdsd_opt.trees.topology import Topology
-from mdsd_opt.verifiers.optimal.binned import BinnedPlan
+from mdsd_opt.verifiers.optimal.grouped_plan import BinnedPlan
 
 
 class Noise:

@@ -15,8 +15,7 @@ import mdsd_opt as mo
 from mdsd_opt.bench.record import timed
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
-from mdsd_opt.solvers.frontier.chains import frontier_of
-from mdsd_opt.solvers.frontier.curve import CostCurve
+from mdsd_opt.solvers.frontier.curve import CostCurve, frontier_of
 
 BUDGETS = (0.001, 0.01, 0.1)
 COUNTS = (1, 2, 4)

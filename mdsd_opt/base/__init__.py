@@ -3,7 +3,10 @@
 - `array_types`: arrays in annotations
 - `arrays`: arrays of any library, to NumPy and back; logits, log-probabilities or probabilities
 - `distributions`: logits and weights to validated probabilities; filters; exact twins
-- `checked`: tolerances, amounts, and arrays of a kind that callers give
+- `checked`: tolerances, amounts, seeds, and arrays of a kind that callers give
+- `logits`, `sampling`: a pair of logits, the door of all functions of two models; temperature and
+  filters; `keywords`: arguments as they were in earlier versions
+- `foreign`: code of others, which may not end the program
 - `files`: bytes, JSON, arrays, logits and engines' output, however broken a file is
 - `numba_cache`: how kernels are compiled, and where they are kept
 - `long_runs`: threads, the progress bar and the line of a verb that is silent

@@ -1,4 +1,14 @@
-"""Draft schemes: the joint law of the K tokens a draft model proposes."""
+"""Draft schemes: the joint law of the K tokens a draft model proposes.
+
+- `base`: what a scheme gives, in float64 and in Fractions; those of one draft model
+- `with_replacement`, `without_replacement` (with `plackett_luce_kernels`), `independent`: draws
+- `fixed_set`: greedy, top-K, and a fixed set beside any scheme; `mixture`: a random choice of them
+- `set_law`: laws of one's own, over draft sets or of the next draft
+- `support_law`: the law of the draft set, and how long lists of it are
+- `product_form`: Q as a polynomial of masses; `inclusion`: which tokens are drafted, how often
+- `uniform_intervals`: drafts as uniforms, which audits test
+- `by_name`: schemes by name, a user's own among them
+"""
 
 import lazy_loader
 

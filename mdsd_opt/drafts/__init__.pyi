@@ -9,7 +9,7 @@ from .by_name import (
     composition_of as composition_of, has_many_models as has_many_models, register as register,
     scheme_maker as scheme_maker, title_of as title_of,
 )
-from .counting import (
+from .support_law import (
     count_power as count_power, readable as readable, require_exact as require_exact,
     require_short_powers as require_short_powers,
 )
@@ -24,9 +24,9 @@ from .inclusion import (
 from .independent import IndependentDrafts as IndependentDrafts
 from .mixture import MixtureDrafts as MixtureDrafts
 from .product_form import ProductForm as ProductForm, product_form as product_form
-from .sequential import SequentialDrafts as SequentialDrafts
+from .set_law import SequentialDrafts as SequentialDrafts
 from .set_law import DraftSetLaw as DraftSetLaw
-from .single_model import Composition as Composition, SingleModelDrafts as SingleModelDrafts
+from .base import Composition as Composition, SingleModelDrafts as SingleModelDrafts
 from .support_law import SupportLaw as SupportLaw
 from .with_replacement import WithReplacement as WithReplacement
 from .without_replacement import WithoutReplacement as WithoutReplacement

@@ -1,9 +1,10 @@
-"""Interface of every draft scheme."""
+"""Interface of every draft scheme, and of those that one draft model describes."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -16,11 +17,10 @@ from numpy.typing import NDArray
 from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
 from mdsd_opt.base.checked import MAX_SAMPLED, checked_generator, checked_integer, mask, of_kind
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.drafts.counting import readable
-from mdsd_opt.drafts.support_law import SupportLaw
+from mdsd_opt.drafts.support_law import SupportLaw, readable
 from mdsd_opt.drafts.uniform_intervals import UniformIntervals, masses_in_list
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnsupportedScheme
-from mdsd_opt.prefix_search import RandomDraws
+from mdsd_opt.prefix_search import BatchRates, RandomDraws
 
 #: Weight of a component of a mixture, and its draft models with the number of draws from each.
 IndependentDraws = tuple[Any, list[tuple[Distribution, int]]]
@@ -520,3 +520,94 @@ def _first_beyond(cumulative: Floats, aim: float) -> int:
     """First place whose running sum passes the aim; rounding does not lead beyond the end."""
     index = int(cumulative.searchsorted(aim, side="right"))
     return index if index < cumulative.size else int(cumulative.searchsorted(cumulative[-1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """Composition of K drafts from one q: its likeliest tokens for certain, then draws.
+
+    Attributes
+    ----------
+    num_random : int or None
+        Number of draws, from q without the likeliest tokens, which make up the others of the K
+        drafts (ties towards the lowest id); None if all K are drawn.
+    is_replaced : bool
+        Whether one token can be drawn twice.
+    """
+
+    num_random: int | None = None
+    is_replaced: bool = False
+
+    @property
+    def is_random(self) -> bool:
+        """Whether all drafts are drawn at random."""
+        return self.num_random is None
+
+    def num_fixed(self, num_drafts: int) -> int:
+        """Number of drafts, among K, that are the likeliest tokens."""
+        return 0 if self.num_random is None else num_drafts - self.num_random
+
+
+class SingleModelDrafts(DraftScheme):
+    """Scheme that one draft distribution q and K describe.
+
+    Attributes
+    ----------
+    composition : Composition or None
+        Composition of the drafts from q; None if it cannot describe them.
+    optimal_kernels : BatchRates or None
+        Kernels of the optimal verifier for batches; without it positions are taken one by one.
+    model : Distribution
+    """
+
+    entries: ClassVar[tuple[str, ...]] = ("q", "num_drafts")
+    composition: ClassVar[Composition | None] = None
+    optimal_kernels: ClassVar[BatchRates | None] = None
+    model: Distribution
+
+    def __init__(self, q: Any, num_drafts: int) -> None:
+        self.model = Distribution.of(q, "q")
+        self.num_drafts = checked_num_drafts(num_drafts)
+        self.vocab_size = self.model.vocab_size
+
+    @classmethod
+    def draws_independently(cls) -> bool:
+        """Whether all drafts are independent draws from q, as far as the composition says."""
+        composition = cls.composition
+        return composition is not None and composition.is_random and composition.is_replaced
+
+    @classmethod
+    def from_entry(cls, entry: EntryReader) -> Self:
+        return cls(entry["q"].law(), entry["num_drafts"].integer())
+
+    @cached_property
+    def q(self) -> Numbers:
+        return self.model.numbers(self.exact)
+
+    def in_fractions(self) -> Self:
+        return self._with_fractions()
+
+
+class OneDraft(SingleModelDrafts, PrefixDraftScheme):
+    """Scheme of K drafts from one draft distribution q, whose ratios p/q order the tokens."""
+
+    @property
+    def models(self) -> tuple[Distribution, ...]:
+        return (self.model,)
+
+    @cached_property
+    def random_draws(self) -> RandomDraws | None:
+        composition = self.composition
+        if composition is None or not composition.is_random:
+            return None
+        return RandomDraws(self.q, self.num_drafts, composition.is_replaced)
+
+    def to_entry(self, written: Callable[[Distribution], Any]) -> Entry:
+        return {"scheme": self.scheme, "q": written(self.model), "num_drafts": self.num_drafts}
+
+    def propensity(self) -> Floats:
+        return self.q
+
+    @property
+    def weights(self) -> Numbers:
+        return self.q

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.registry import Registry
-from mdsd_opt.drafts.base import DraftScheme
+from mdsd_opt.drafts.base import Composition, DraftScheme, SingleModelDrafts
 from mdsd_opt.drafts.independent import IndependentDrafts
-from mdsd_opt.drafts.sequential import NextLaw, SequentialDrafts
-from mdsd_opt.drafts.single_model import Composition, SingleModelDrafts
+from mdsd_opt.drafts.set_law import NextLaw, SequentialDrafts
 from mdsd_opt.errors import InvalidInput
 
 _PACKAGE = "mdsd_opt.drafts"

@@ -14,14 +14,15 @@ from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
 from mdsd_opt.base.checked import checked_integer, of_kind
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import (
+    Composition,
     DraftScheme,
     Entry,
     EntryReader,
+    OneDraft,
     PrefixDraftScheme,
     checked_draft_scheme,
 )
 from mdsd_opt.drafts.set_law import DraftSetLaw
-from mdsd_opt.drafts.single_model import Composition, OneDraft
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.drafts.uniform_intervals import UniformIntervals, all_hold
 from mdsd_opt.drafts.with_replacement import WithReplacement

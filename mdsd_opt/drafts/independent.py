@@ -15,16 +15,18 @@ from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
 from mdsd_opt.base.arrays import frozen
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import DraftScheme, Entry, EntryReader, inverse_cdf
-from mdsd_opt.drafts.counting import (
+from mdsd_opt.drafts.support_law import (
     COUNTLESS,
     MAX_EXACT_TERMS,
     MAX_PASSES,
     MAX_TERMS,
+    SupportLaw,
+    all_tuples,
     count_power,
     count_subsets,
     require_listable,
+    subsets_of_size,
 )
-from mdsd_opt.drafts.support_law import SupportLaw, all_tuples, subsets_of_size
 from mdsd_opt.errors import InvalidDistribution
 
 

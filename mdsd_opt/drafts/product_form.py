@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import DraftScheme
-from mdsd_opt.drafts.counting import require_short_powers
+from mdsd_opt.drafts.support_law import require_short_powers
 
 
 @dataclass(frozen=True, slots=True, eq=False)

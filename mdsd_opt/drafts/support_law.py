@@ -1,16 +1,20 @@
-"""Law of the draft SET, in compressed rows: all that acceptance depends on.
+"""Law of the draft SET, in compressed rows: all that acceptance depends on, and how long it is.
 
 Whether the output is one of the drafts is a question about the set of drafts, not about their
 order or multiplicity, so the transport LP needs one constraint for each set ("support"), far fewer
 than the V**K ordered tuples.
+
+Sizes of exponential lists are known before anything is listed. Counts end at `COUNTLESS`: the true
+ones would have thousands of digits and take as long to compute as a hopeless list takes to refuse.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import accumulate, pairwise
-from math import comb, prod
+from math import comb, lgamma, log, prod
 from typing import Any
 
 import numpy as np
@@ -18,6 +22,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Integers, Numbers
 from mdsd_opt.base.arrays import frozen
+from mdsd_opt.errors import ProblemTooLarge
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,3 +130,91 @@ def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
 def multinomial(counts: Sequence[int]) -> int:
     """Coefficient (sum counts)! / prod(counts!)."""
     return prod(comb(total, count) for total, count in zip(accumulate(counts), counts, strict=True))
+
+
+#: Largest count: larger ones are replaced by it.
+COUNTLESS = 10**100
+
+#: Most numbers that a list in floating point, and one in Fractions, may take to compute.
+MAX_TERMS = 10**10
+MAX_EXACT_TERMS = 10**8
+
+#: Most work on Fractions: their number times the square of their length in bits, and the length
+#: that takes as long as all that comes with a shorter one.
+MAX_EXACT_WORK = 10**12
+_LEAST_BITS = 2_500
+
+#: Most passes of Python over all the sets of one size.
+MAX_PASSES = 10**6
+
+
+def count_choices(num_tokens: int, size: int) -> int:
+    """Binomial coefficient: num_tokens choose size."""
+    if not 0 <= size <= num_tokens:
+        return 0
+    logarithm = lgamma(num_tokens + 1) - lgamma(size + 1) - lgamma(num_tokens - size + 1)
+    if logarithm > log(COUNTLESS) + 1:
+        return COUNTLESS
+    return min(comb(num_tokens, size), COUNTLESS)
+
+
+def count_power(base: int, exponent: int) -> int:
+    """Power base ** exponent."""
+    if base > 1 and exponent * log(base) > log(COUNTLESS) + 1:
+        return COUNTLESS
+    return min(base**exponent, COUNTLESS)
+
+
+def count_arrangements(num_tokens: int, size: int) -> int:
+    """Number of ordered ways to draw `size` of the tokens without replacement."""
+    count = 1
+    for choices in range(num_tokens, num_tokens - size, -1):
+        count *= choices
+        if count >= COUNTLESS:
+            return COUNTLESS
+    return count
+
+
+def count_subsets(num_tokens: int, sizes: Sequence[int]) -> tuple[int, int]:
+    """Number of sets of these sizes, and of their elements in total (supports, arcs)."""
+    supports = arcs = 0
+    for size in sizes:
+        supports += (count := count_choices(num_tokens, size))
+        arcs += size * count
+        if supports >= COUNTLESS:
+            return COUNTLESS, COUNTLESS
+    return supports, min(arcs, COUNTLESS)
+
+
+def readable(count: int) -> str:
+    """Text of a count in few characters."""
+    if count >= COUNTLESS:
+        return "over 1e+100"
+    return f"{count:,}" if count < 10**15 else f"{float(count):.3g}"
+
+
+def require_short_powers(masses: Sequence[Fraction], exponent: int) -> None:
+    """Raise `ProblemTooLarge` if these powers are too long for arithmetic with Fractions."""
+    bits = exponent * max(mass.denominator.bit_length() - 1 for mass in masses)  # none for 0 and 1
+    require_exact(len(masses), bits)
+
+
+def require_exact(count: int, bits: int = 0) -> None:
+    """Raise `ProblemTooLarge` if arithmetic with so many Fractions of these bits takes long."""
+    if count * max(bits, _LEAST_BITS) ** 2 > MAX_EXACT_WORK:
+        raise ProblemTooLarge(
+            f"exact arithmetic: {readable(count)} fractions of {readable(bits)} bits are too long "
+            "to compute with. Use floating point (exact=False), draft fewer tokens or restrict the "
+            "vocabulary (top_k, top_p)."
+        )
+
+
+def require_listable(subject: str, terms: int, limit: int) -> None:
+    """Raise `ProblemTooLarge` if a list takes more terms to compute than the limit."""
+    if terms > limit:
+        raise ProblemTooLarge(
+            f"{subject} takes {readable(terms)} terms, over the limit of {limit:,}: draft fewer "
+            "tokens or restrict the vocabulary (top_k, top_p). Without a list work "
+            "method='subset_selection' (with or without replacement, greedy, top-K), "
+            "method='submodular' (draws from different models) and the verifier 'optimal'."
+        )

@@ -8,20 +8,22 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.drafts.base import inverse_cdf
-from mdsd_opt.drafts.counting import (
+from mdsd_opt.drafts.base import Composition, OneDraft, inverse_cdf
+from mdsd_opt.drafts.independent import ProductDrafts
+from mdsd_opt.drafts.support_law import (
     COUNTLESS,
     MAX_EXACT_TERMS,
     MAX_PASSES,
     MAX_TERMS,
+    SupportLaw,
+    compositions,
     count_choices,
     count_subsets,
+    multinomial,
     require_listable,
     require_short_powers,
+    subsets_of_size,
 )
-from mdsd_opt.drafts.independent import ProductDrafts
-from mdsd_opt.drafts.single_model import Composition, OneDraft
-from mdsd_opt.drafts.support_law import SupportLaw, compositions, multinomial, subsets_of_size
 from mdsd_opt.drafts.uniform_intervals import UniformIntervals, masses_in
 from mdsd_opt.prefix_search import BatchRates, with_replacement_rates
 

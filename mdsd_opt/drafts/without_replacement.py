@@ -13,21 +13,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
-from mdsd_opt.drafts.base import DraftScheme
-from mdsd_opt.drafts.counting import (
+from mdsd_opt.drafts.base import Composition, DraftScheme, OneDraft
+from mdsd_opt.drafts.inclusion import inclusion_masses
+from mdsd_opt.drafts.support_law import (
     MAX_EXACT_TERMS,
     MAX_PASSES,
     MAX_TERMS,
+    SupportLaw,
+    all_tuples,
     count_arrangements,
     count_choices,
     count_power,
     count_subsets,
     require_exact,
     require_listable,
+    subsets_of_size,
 )
-from mdsd_opt.drafts.inclusion import inclusion_masses
-from mdsd_opt.drafts.single_model import Composition, OneDraft
-from mdsd_opt.drafts.support_law import SupportLaw, all_tuples, subsets_of_size
 from mdsd_opt.drafts.uniform_intervals import UniformIntervals, all_hold, successive_masses_in
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.prefix_search import BatchRates, RandomDraws, without_replacement_rates

@@ -14,8 +14,8 @@ It is a bipartite maximum flow, so by min cut, for any law of the drafts [Hu25],
 .. math:: \alpha^* = 1 + \min_{H \subseteq [V]} \bigl[ P(H) - Q(H) \bigr],
           \qquad Q(H) = \Pr(X_1..X_K \in H).
 
-- here: `TransportProblem`, a target and a draft scheme
-- `solution`: what a solver claims; `transport_plans` and `lower_bounds`: the evidence it may bring
+- `transport_problem`: `TransportProblem`, a target and a draft scheme
+- `solution`: what a solver claims, and plans of transport; `lower_bounds`: other evidence
 - `certificate`: recomputes both bounds from the problem alone, and trusts no solver
 - `water_filling`: the law of the selected draft, which a subset determines
 - `files`: problems as JSON, .npz or .safetensors

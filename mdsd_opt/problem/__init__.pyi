@@ -9,7 +9,7 @@ from .lower_bounds import (
     tile_bound as tile_bound,
 )
 from .solution import Found as Found, Solution as Solution, Status as Status
-from .transport_plans import (
+from .solution import (
     PlanBasis as PlanBasis, TransportPlan as TransportPlan,
     clip_to_marginals as clip_to_marginals, feasible_mass as feasible_mass,
     feasible_masses as feasible_masses,

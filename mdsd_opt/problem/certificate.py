@@ -35,8 +35,10 @@ from mdsd_opt.drafts import product_form, split_fixed
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.prefix_search import saves_sorting
 from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture, cover_bound, mixture_shortfall
-from mdsd_opt.problem.solution import Found, Solution, Status
-from mdsd_opt.problem.transport_plans import (
+from mdsd_opt.problem.solution import (
+    Found,
+    Solution,
+    Status,
     feasible_mass,
     feasible_masses,
     plan_violations,

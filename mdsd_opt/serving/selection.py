@@ -1,6 +1,6 @@
 """Selection among several draws at every node, by the plan on bins; the kernels find the same.
 
-The rule is that of `mdsd_opt.verifiers.optimal.binned`, for K children that were drawn
+The rule is that of `mdsd_opt.verifiers.optimal.grouped_plan`, for K children that were drawn
 independently from q: p_I is p in the mean of every bin, raised to one ratio to q in the first bins
 and capped by one in the last, and the selected draft is the first in the block of the topmost. The
 table is that of `mdsd_opt.prefix_search.bins`, of fewer bins. Its sums are of integers, so that

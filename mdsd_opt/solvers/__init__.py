@@ -1,13 +1,14 @@
 """Solvers for the transport problem, one file each, behind one `solve`.
 
+- `solving`: `solve`, methods by name, a user's own among them, and which of them to take
 - `method`: what a solver says of itself, and the budget over which it is refused
-- `subset_selection`: the best prefix of an order, at any size; exact arithmetic as well
+- `subset_selection`: the best prefix of an order, at any size; exact arithmetic as well; a good
+  subset for different models in a few passes, with `scan_kernels`
 - `full_lp`, `dual_lp`, `truncated_lp`: linear programmes, stated in `linear_programmes`, solved by
-  `highs_backend` or `cvxpy_backend`, read in `rounding`; `export` gives them away
+  `highs_backend` or `cvxpy_backend`; `export` gives them away
 - `max_flow`: the same network in integers, by `dinic_kernels`
 - `submodular`: no order of the tokens is needed; certified from below
-- `threshold_subset`: a good subset for different models in a few passes, with `scan_kernels`
-- `frontier`: beyond lossless; `registry`: methods by name, a user's own among them
+- `frontier`: beyond lossless
 
 To read one, begin with `subset_selection`: all have its shape, a `solve` and a `METHOD`.
 """

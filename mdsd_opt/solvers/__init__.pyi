@@ -1,7 +1,7 @@
 from .export import linear_programme as linear_programme
-from .frontier.chains import frontier_of as frontier_of
+from .frontier.curve import frontier_of as frontier_of
 from .frontier.curve import CostCurve as CostCurve
-from .frontier.distances import distances as distances
+from .frontier.relaxation import distances as distances
 from .frontier.relaxation import (
     Relaxation as Relaxation, checked_relax as checked_relax, relax as relax,
     relaxed_by as relaxed_by, the_budget as the_budget,
@@ -16,13 +16,13 @@ from .frontier.rules import (
 from .linear_programmes import LinearProgramme as LinearProgramme
 from .max_flow import IntegerMasses as IntegerMasses, integer_masses as integer_masses
 from .method import Method as Method
-from .registry import (
+from .solving import (
     METHODS as METHODS, get as get, methods as methods, register as register,
 )
 from .scan_kernels import below_threshold as below_threshold, take_columns as take_columns
 from .solving import Found as Found, Status as Status, choose as choose, solve as solve
 from .subset_selection import best_length as best_length, exact_optimum as exact_optimum
-from .threshold_subset import (
+from .subset_selection import (
     ThresholdSubset as ThresholdSubset, subset_of as subset_of,
     threshold_subset as threshold_subset,
 )

@@ -8,10 +8,9 @@ import numpy as np
 
 from mdsd_opt.errors import UnknownName
 from mdsd_opt.problem import Found, Status, TransportProblem
-from mdsd_opt.solvers.full_lp import BACKENDS, Backend, deadline_of
+from mdsd_opt.solvers.full_lp import BACKENDS, Backend, deadline_of, evidence
 from mdsd_opt.solvers.linear_programmes import support_network
 from mdsd_opt.solvers.method import DEFAULT_MAX_BYTES, Method, Needs
-from mdsd_opt.solvers.rounding import evidence
 
 #: Most arcs, which still solve in about a minute on one core.
 _MAX_VARIABLES = 1_000_000

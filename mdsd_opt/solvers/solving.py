@@ -1,25 +1,93 @@
-"""One `solve` for all methods, and which of them a problem is best given to."""
+"""One `solve` for all methods, those by name, and which of them a problem is best given to."""
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from mdsd_opt.base.checked import check_truth, checked_amount, checked_tolerance
 from mdsd_opt.base.foreign import foreign, stopped_after
 from mdsd_opt.base.long_runs import told_after
+from mdsd_opt.base.registry import Registry, files_that_declare
 from mdsd_opt.drafts import product_form
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, SolverError
 from mdsd_opt.problem import Found as Found
 from mdsd_opt.problem import Solution, TransportProblem, certify, checked_problem, read_solution
 from mdsd_opt.problem import Status as Status
 from mdsd_opt.solvers.method import LIMITS, Method
-from mdsd_opt.solvers.registry import METHODS, get
+
+_PACKAGE = "mdsd_opt.solvers"
+
+#: Names that come first in lists, in this order; the others follow by name.
+_FIRST = ("subset_selection", "full_lp", "dual_lp", "max_flow", "submodular", "truncated_lp")
+
+
+def _checked(found: Any, given: str) -> Method:
+    if not isinstance(found, Method):
+        if not callable(found) or isinstance(found, type):
+            raise InvalidInput(
+                f"{given} is {found!r:.60}: give a mdsd_opt.solvers.Method, or a function "
+                "(problem, **options) -> mdsd_opt.solvers.Found"
+            )
+        found = Method(solve=found)
+    METHODS.valid_name(found.name, given)
+    try:
+        inspect.signature(found.solve).bind(None)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{given} cannot be called with one problem: {error}") from None
+    return found
+
+
+METHODS: Registry[Method] = Registry(
+    "method", _PACKAGE, partial(files_that_declare, "METHOD", _PACKAGE, _FIRST), _checked, ("auto",)
+)
+
+
+def methods() -> dict[str, Method]:
+    """Methods by name, with what each is for, costs and needs (`str` gives a sentence).
+
+    Those of the package come first, then what is registered or installed.
+    """
+    return {name: METHODS.get(name) for name in METHODS.names()}
+
+
+def get(method: Any) -> Method:
+    """Method of a name, of ``"module:attribute"``, or of a function; a `Method` as it is.
+
+    Raises
+    ------
+    UnknownName
+        No such method; the message lists those that exist.
+    InvalidInput
+        What was given, or what ``"module:attribute"`` names, is no method.
+    """
+    if isinstance(method, Method) or callable(method):
+        return _checked(method, "the method")
+    return METHODS.get(method)
+
+
+def register(method: Any) -> None:
+    """Register a method by its name, which is then known wherever one is taken.
+
+    Parameters
+    ----------
+    method : Method or callable
+        A `Method`, or a function ``solve(problem, **options)`` -> `Found`, whose name is the name.
+
+    Raises
+    ------
+    InvalidInput
+        No method, without a name, or of a name that is taken.
+    """
+    METHODS.register(method)
+
 
 #: By how much an acceptance rate may exceed one.
 _ROUNDING = 1e-6

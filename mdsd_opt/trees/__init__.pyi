@@ -1,14 +1,14 @@
-from .device_laws.laws import BinnedDrafts as BinnedDrafts, BinnedLaw as BinnedLaw
-from .device_laws.laws import (
+from .device_laws import BinnedDrafts as BinnedDrafts, BinnedLaw as BinnedLaw
+from .device_laws import (
     bin_tables as bin_tables, bins_on_device as bins_on_device,
     undrafted_table as undrafted_table,
 )
-from .device_laws.transfers import (
+from .device_laws import (
     is_host as is_host,
     PromisedToken as PromisedToken, known as known, on_device as on_device,
     token_ids as token_ids,
 )
-from .device_laws.laws import integer_weights as integer_weights, probabilities as probabilities
+from .device_laws import integer_weights as integer_weights, probabilities as probabilities
 from .draft_tree import (
     DraftModel as DraftModel, Node as Node, draw_level as draw_level,
     drawn as drawn, grow as grow, hang as hang, set_targets as set_targets, settle as settle,
@@ -22,12 +22,12 @@ from .plans import (
 )
 from .recursive_rejection import MANY_TOKENS as MANY_TOKENS
 from .rules import (
-    Accepted as Accepted, Stop as Stop, TreeRule as TreeRule, get_rule as get_rule,
-    register as register, rule_names as rule_names,
+    Accepted as Accepted, PublishedRule as PublishedRule, Stop as Stop, TreeRule as TreeRule,
+    get_rule as get_rule, published_rules as published_rules, register as register,
+    rule_names as rule_names,
 )
-from .rules.published import PublishedRule as PublishedRule, published_rules as published_rules
-from .rules.race import Race as Race
-from .rules.top_down import TopDown as TopDown
+from .rules.by_level import Race as Race
+from .rules.by_level import TopDown as TopDown
 from .topology import (
     MAX_DEPTH as MAX_DEPTH, MAX_TABLE as MAX_TABLE, AutoTree as AutoTree,
     DynamicTree as DynamicTree, Place as Place,
@@ -39,4 +39,4 @@ from .topology import (
     rates_from_alphas as rates_from_alphas, sparse as sparse, valued as valued,
     whole_paths as whole_paths,
 )
-from .value_bound import ValueBound as ValueBound, value_bound as value_bound
+from .optimum import ValueBound as ValueBound, value_bound as value_bound

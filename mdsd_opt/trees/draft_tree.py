@@ -13,8 +13,7 @@ from mdsd_opt.base.array_types import Floats, Integers, Law, Text
 from mdsd_opt.base.checked import Rng, check_function, generator_of, of_kind
 from mdsd_opt.drafts import DraftScheme, SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.trees.device_laws.laws import BinnedDrafts, sampled
-from mdsd_opt.trees.device_laws.transfers import known
+from mdsd_opt.trees.device_laws import BinnedDrafts, known, sampled
 from mdsd_opt.trees.topology import Place, RateTable, Topology, ValuedTopology, valued
 
 #: Maps texts (continuations of the prompt) to the draft laws after them, [n, V].

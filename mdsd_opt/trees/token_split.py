@@ -19,7 +19,7 @@ from mdsd_opt.base.array_types import Integers, Numbers
 from mdsd_opt.drafts import DraftScheme, PrefixDraftScheme, WithReplacement
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.prefix_search import is_searchable
-from mdsd_opt.trees.device_laws.laws import BinnedDrafts
+from mdsd_opt.trees.device_laws import BinnedDrafts
 from mdsd_opt.trees.recursive_rejection import (
     MANY_TOKENS,
     after_refusal,

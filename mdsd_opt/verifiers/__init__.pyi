@@ -13,10 +13,10 @@ from .optimal.acceptance_rule_kernels import (
     block_around as block_around, death_levels as death_levels, fill_side as fill_side,
     spans_of_blocks as spans_of_blocks,
 )
-from .optimal.binned import (
+from .optimal.grouped_plan import (
     BinMarginal as BinMarginal, BinPlan as BinPlan, bin_marginal as bin_marginal,
 )
-from .optimal.binned import BinnedPlan as BinnedPlan
+from .optimal.grouped_plan import BinnedPlan as BinnedPlan
 from .optimal.grouped_plan import GroupedPlan as GroupedPlan
 from .optimal.grouped_plan import SortedPlan as SortedPlan
 from .rejection import accepted as accepted, without as without
@@ -26,4 +26,4 @@ from .verdicts import (
     first_places as first_places,
 )
 from .worst_case import WORST_CASES as WORST_CASES, WorstCase as WorstCase, worst_case as worst_case
-from .worst_trees import WorstTree as WorstTree
+from .worst_case import WorstTree as WorstTree

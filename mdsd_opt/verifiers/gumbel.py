@@ -13,14 +13,15 @@ from typing import Any, ClassVar
 
 from mdsd_opt.base.array_types import Vector
 from mdsd_opt.drafts import DraftScheme, WithReplacement, count_power
-from mdsd_opt.verifiers.clocks import (
+from mdsd_opt.verifiers.shared_noise import (
+    MAX_TERMS,
     ExponentialSum,
+    SharedNoise,
     first_on_clock,
     integral,
     one_minus,
     product,
 )
-from mdsd_opt.verifiers.shared_noise import MAX_TERMS, SharedNoise
 
 
 class GumbelList(SharedNoise):

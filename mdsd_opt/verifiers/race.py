@@ -24,8 +24,7 @@ import numpy as np
 
 from mdsd_opt.base.array_types import Vector
 from mdsd_opt.drafts import DraftScheme, WithoutReplacement, count_power
-from mdsd_opt.verifiers.clocks import first_on_clock, integral
-from mdsd_opt.verifiers.shared_noise import MAX_TERMS, SharedNoise
+from mdsd_opt.verifiers.shared_noise import MAX_TERMS, SharedNoise, first_on_clock, integral
 
 #: Most steps of the integrals of a rate: pairs of tokens, times nodes, times K.
 _MAX_STEPS = 10**8

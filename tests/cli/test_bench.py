@@ -382,7 +382,7 @@ def test_a_verifier_of_one_s_own_is_timed_beside_the_others(folder):
 
 
 def test_a_registered_method_is_measured_in_this_process(monkeypatch):
-    from mdsd_opt.solvers import registry
+    from mdsd_opt.solvers import solving as registry
 
     monkeypatch.setattr(registry.METHODS, "registered", {})
     mo.solvers.register(mo.solvers.Method(name="mine", solve=lambda p: mo.solve(p)))

@@ -16,7 +16,7 @@ from mdsd_opt.cli import main
 from mdsd_opt.decoding import ComparedRule, Metrics, compare_rules, generate, generation
 from mdsd_opt.errors import SolverError
 from mdsd_opt.trees import rules
-from mdsd_opt.trees.rules.level_sequential import LevelSequential
+from mdsd_opt.trees.rules.by_level import LevelSequential
 
 MODELS = ("decode", "--target", "x", "--draft", "y", "--tokens", "6", "--tree", "2x2")
 COMPARE = (*MODELS, "--compare", "--prompt", "one")

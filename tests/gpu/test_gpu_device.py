@@ -354,7 +354,7 @@ class TestTorch:
         from support.model_families import model_of
 
         from mdsd_opt.decoding import TreeModel, generate, step_laws
-        from mdsd_opt.trees.device_laws import transfers
+        from mdsd_opt.trees import device_laws as transfers
 
         for module in (transfers, step_laws):
             monkeypatch.setattr(module, "is_host", lambda device: False)

@@ -21,8 +21,8 @@ from mdsd_opt.decoding import (
     generate_steps,
     step_laws,
 )
+from mdsd_opt.trees import device_laws as transfers
 from mdsd_opt.trees import initial_rates
-from mdsd_opt.trees.device_laws import transfers
 
 #: What asks for numbers of tensors, in Python.
 ASKING = {"cpu", "tolist", "numpy", "__array__", "__contains__"}

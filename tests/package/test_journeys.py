@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.solvers import registry
+from mdsd_opt.solvers import solving as registry
 
 DOCS = Path(__file__).parents[2] / "docs"
 

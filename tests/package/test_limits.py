@@ -17,9 +17,10 @@ import mdsd_opt as mo
 from mdsd_opt.bench import methods
 from mdsd_opt.decoding import k_ary, parse_topology
 from mdsd_opt.drafts import count_power, product_form
-from mdsd_opt.drafts.counting import COUNTLESS, count_arrangements, count_choices, count_subsets
+from mdsd_opt.drafts.support_law import COUNTLESS, count_arrangements, count_choices, count_subsets
 from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge
-from mdsd_opt.solvers import registry, stages_in_reach, truncated_lp
+from mdsd_opt.solvers import solving as registry
+from mdsd_opt.solvers import stages_in_reach, truncated_lp
 from mdsd_opt.trees import tree_optimum
 from mdsd_opt.verifiers import gumbel, rrs
 

@@ -16,7 +16,7 @@ import pytest
 from support.few_lines import few_lines
 
 from mdsd_opt.base.long_runs import threaded
-from mdsd_opt.drafts import counting
+from mdsd_opt.drafts import support_law as counting
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent

@@ -23,8 +23,8 @@ from mdsd_opt.problem import (
     TransportPlan,
     certificate,
     lower_bounds,
-    transport_plans,
 )
+from mdsd_opt.problem import solution as transport_plans
 
 EXACT = pytest.mark.parametrize("exact", [False, True])
 

@@ -30,8 +30,8 @@ from mdsd_opt.trees import (
     token_ids,
     undrafted_table,
 )
-from mdsd_opt.trees.device_laws import laws
-from mdsd_opt.trees.device_laws.laws import UNIT, LinearPlan, draw, draw_distinct, sums_on_device
+from mdsd_opt.trees import device_laws as laws
+from mdsd_opt.trees.device_laws import UNIT, LinearPlan, draw, draw_distinct, sums_on_device
 from mdsd_opt.verifiers import get
 
 UNEVEN = Topology({(): 3, (0,): 2, (1,): 1, (0, 0): 1}, "uneven")

@@ -18,7 +18,8 @@ import pytest
 import mdsd_opt as mo
 from mdsd_opt.base import installed
 from mdsd_opt.errors import InvalidInput, SolverError, UnknownName
-from mdsd_opt.solvers import Found, Method, Status, registry
+from mdsd_opt.solvers import Found, Method, Status
+from mdsd_opt.solvers import solving as registry
 
 PROBLEM = mo.TransportProblem([0.5, 0.3, 0.2], mo.WithReplacement([0.2, 0.3, 0.5], 2))
 

@@ -18,7 +18,7 @@ import mdsd_opt as mo
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.solvers import CostCurve, distances, frontier_of, survey_frontier
-from mdsd_opt.solvers.frontier import chains
+from mdsd_opt.solvers.frontier import curve as chains
 
 shares = st.sampled_from(
     [Fraction(0), Fraction(1, 7), Fraction(1, 2), Fraction(9, 10), Fraction(1)]

@@ -24,8 +24,7 @@ from mdsd_opt.prefix_search import (
 )
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier import group_kernels as kernels
-from mdsd_opt.solvers.frontier.chains import frontier_of
-from mdsd_opt.solvers.frontier.curve import CostCurve
+from mdsd_opt.solvers.frontier.curve import CostCurve, frontier_of
 
 #: Largest loss of a rate through groups, before tokens are taken one by one.
 ERROR = 1e-6

@@ -1,18 +1,27 @@
-"""Rules that verify a tree of drafts, one file each, behind one interface."""
+"""Rules that verify a tree of drafts, by name, behind one interface, and those that are published.
+
+`published.csv` beside this file is the one place that says which those are; the page of the
+documentation shows it, and a test holds it against the names that exist.
+"""
 
 from __future__ import annotations
 
+import csv
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from mdsd_opt.base.registry import Registry
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees.rules.base import Accepted, Stop, TreeRule
-from mdsd_opt.trees.rules.block_verification import BlockVerification
-from mdsd_opt.trees.rules.greedy_multi_path import GreedyMultiPath
-from mdsd_opt.trees.rules.level_sequential import LevelSequential
-from mdsd_opt.trees.rules.race import Race
-from mdsd_opt.trees.rules.top_down import TopDown
-from mdsd_opt.trees.rules.traversal import Traversal, TraversalHull
+from mdsd_opt.trees.rules.by_level import LevelSequential, Race, TopDown
+from mdsd_opt.trees.rules.multi_step import (
+    BlockVerification,
+    GreedyMultiPath,
+    Traversal,
+    TraversalHull,
+)
 from mdsd_opt.verifiers import Verifier
 from mdsd_opt.verifiers import names as verifier_names
 
@@ -88,3 +97,40 @@ def register(rule: TreeRule) -> None:
         No rule, without a name, or of a name that is taken.
     """
     RULES.register(rule)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRule:
+    """A rule that verifies drafts.
+
+    Attributes
+    ----------
+    name : str
+    year : str
+    source : str
+        arXiv number of its paper, or the venue of one that has none.
+    lossless_for : str
+        Drafts with which the output follows the target.
+    here : str
+        Name that `get_rule` takes, or a class of `mdsd_opt.solvers.frontier.rules`; empty if it is
+        not here.
+    note : str
+        Difference from the paper, or why it is not here.
+    """
+
+    name: str
+    year: str
+    source: str
+    lossless_for: str
+    here: str
+    note: str
+
+
+@cache
+def published_rules() -> tuple[PublishedRule, ...]:
+    """All published rules that are known here, and those of this package.
+
+    Rules for one token come first, then those for paths and trees, then lossy ones.
+    """
+    text = (files(__package__) / "published.csv").read_text(encoding="utf-8")
+    return tuple(PublishedRule(*row) for row in list(csv.reader(text.splitlines()))[1:])

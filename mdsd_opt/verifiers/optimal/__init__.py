@@ -10,11 +10,11 @@ Which draft is accepted stands in `acceptance_rule`, once. It asks a plan for p_
 tokens in order of p/w. There is one plan, of which all forms are readings. The output follows the
 target exactly by each of them; what groups lose is acceptance:
 
-- `sorted_plan.SortedPlan`, the reference: every token by itself, for all schemes with a prefix
+- `grouped_plan.SortedPlan`, the reference: every token by itself, for all schemes with a prefix
   order and in Fractions. Exact, loses nothing; takes a sort.
 - `grouped_plan.GroupedPlan`: buckets of p/q, opened where that makes a difference. Exact, loses
   nothing but rounding; no sort, but a plan for each decision.
-- `binned.BinnedPlan`: 2,047 closed bins of p/q (`bin_plan`), in each of which p_I has one
+- `grouped_plan.BinnedPlan`: 2,047 closed bins of p/q (`bin_plan`), in each of which p_I has one
   ratio to q. A token is accepted by its own p: exact, given p_I. Loses its certified `gap`: at most
   6e-6 with and 2e-4 without replacement.
 - `LinearPlan` of `mdsd_opt.trees.device_laws`: the same bins and the same p_I, known by their
@@ -194,7 +194,7 @@ def _form(usual: Verifier, *, binned: bool = False, gap: float | None = None) ->
         return usual if gap is None else Optimal(gap)
     if gap is not None:
         raise InvalidInput("binned=True has no gap to choose: it certifies the one it has")
-    from mdsd_opt.verifiers.optimal.binned import BinnedOptimal
+    from mdsd_opt.verifiers.optimal.grouped_plan import BinnedOptimal
 
     return BinnedOptimal(usual)
 

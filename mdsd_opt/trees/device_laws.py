@@ -1,20 +1,26 @@
-r"""Tables of a position for the host: sums of both laws over bins of p/q.
+r"""Laws and drafts whose numbers stay on the device of logits, as rules for trees use them.
 
-They are `prefix_search.bins` of integer weights, whose sums are exact, whatever adds them. The ends
-of t in each bin tell how far apart its ratios are. Drafts without replacement ask for the sums of a
-race, too, which are made on the device.
+Data flows: logits -> integers that are the laws -> tables (sums over bins of p/q, the only copy to
+the host) -> laws (linear in each bin) -> the rules -> one extra token, drawn on the device.
 
-Integers in proportion to softmax, in torch: they are the laws, and every sum of them is exact.
+*Transfers.* A copy to the host waits for all that the device was told to do: a step makes few of
+them, and they all are here. Copies to the device do not wait. Nor do tokens that a device has drawn
+and the host has not been told of: to ask for each would be a wait for each level of a tree. They
+stand where token ids stand, go into a model as they are, and are kept once the host has copied what
+it needs of the whole tree.
 
-A float32 probability times 2**52 is, once rounded, an integer that float32 holds. Sums of a row
-stay below 2**53, and float64 adds them without error, in any order: a row has one total, whoever
-adds it up. What softmax gives, up to 2**-53 a token, is what drafts are drawn from and what is
-verified. Drafts are drawn without a wait for the device.
+*Integers* in proportion to softmax, in torch, are the laws, and every sum of them is exact. A
+float32 probability times 2**52 is, once rounded, an integer that float32 holds. Sums of a row stay
+below 2**53, and float64 adds them without error, in any order: a row has one total, whoever adds it
+up. What softmax gives, up to 2**-53 a token, is what drafts are drawn from and what is verified.
 
-Laws and drafts whose numbers stay on the device, as the rules for trees use them.
+*Tables* of a position are `prefix_search.bins` of these weights. The ends of t in each bin tell how
+far apart its ratios are. Drafts without replacement ask for the sums of a race, too, which are made
+on the device.
 
-The optimal rule decides by the plan on bins of p/q, read from their masses alone: of a target r p
-and the ratio :math:`\rho` of the marginal to q, :math:`I_t = u_b p_t + v_b q_t` goes on, with
+*Decisions*: the optimal rule decides by the plan on bins of p/q, read from their masses alone: of a
+target r p and the ratio :math:`\rho` of the marginal to q, :math:`I_t = u_b p_t + v_b q_t` goes on,
+with
 
 .. math:: (u, v) = (r, 0),\ (0, \rho),\ (\lambda r, (1 - \lambda) r \ell)
 
@@ -26,6 +32,7 @@ while all masses come from the table.
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -46,11 +53,87 @@ from mdsd_opt.prefix_search import (
     ratios_at,
     steps_of,
 )
-from mdsd_opt.trees.device_laws import transfers
-from mdsd_opt.trees.device_laws.transfers import PromisedToken, on_device, on_host
 from mdsd_opt.trees.recursive_rejection import whole_support_masses
 from mdsd_opt.trees.valued_rules import valued_rule
 from mdsd_opt.verifiers import BinPlan, Drawn, acceptance_probabilities
+
+_number = itertools.count()
+
+
+def is_host(device: Any) -> bool:
+    """Whether a device's numbers are the host's own, so that nothing has to wait for them."""
+    return bool(device.type == "cpu")
+
+
+def on_host(*parts: Any) -> list[Floats]:
+    """Tensors of numbers that float64 holds, on the host in one copy.
+
+    The only place where the host waits for the device.
+    """
+    import torch
+
+    packed = torch.cat([part.flatten().double() for part in parts]).cpu().numpy()
+    stops = np.cumsum([part.numel() for part in parts])[:-1]
+    arrays = zip(np.split(packed, stops), parts, strict=True)
+    return [array.reshape(part.shape) for array, part in arrays]
+
+
+def on_device(numbers: Any, device: Any) -> Any:
+    """Tensor on the device of the host's numbers; from pinned memory where that spares a wait."""
+    import torch
+
+    tensor = torch.as_tensor(numbers)
+    if torch.device(device).type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+class PromisedToken:
+    """A token that the host does not know yet; never equal to another one, in order of making.
+
+    As an int it is -1 until the promise is kept, which an interrupted step never does. The tensor
+    is of int64 and shape ().
+    """
+
+    __slots__ = ("_number", "_value", "tensor")
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor, self._number = tensor, next(_number)
+        self._value: int | None = None
+
+    def keep(self, value: int) -> None:
+        """Set the token; -1 if none was left."""
+        self._value = value
+
+    def __int__(self) -> int:
+        return -1 if self._value is None else self._value
+
+    def __lt__(self, other: PromisedToken) -> bool:
+        return self._number < other._number
+
+    def __ge__(self, least: int) -> bool:
+        """Whether the token is at least so large, as far as is known: it may turn out to be -1."""
+        return self._value is None or self._value >= least
+
+
+def token_ids(rows: Sequence[Sequence[Any]], device: Any) -> Any:
+    """Rows of token ids of one length, known or promised; int64."""
+    import torch
+
+    flat = [token for row in rows for token in row]
+    later = [i for i, token in enumerate(flat) if isinstance(token, PromisedToken)]
+    if not later:
+        return on_device(np.array(rows, np.int64), device)
+    known = np.array([0 if isinstance(token, PromisedToken) else token for token in flat], np.int64)
+    drawn = torch.stack([flat[i].tensor for i in later]).to(device)
+    ids = on_device(known, device).index_copy(0, on_device(later, device), drawn)
+    return ids.view(len(rows), len(rows[0]))
+
+
+def known(tokens: Sequence[Any]) -> tuple[int, ...]:
+    """Token ids, all of whose promises are kept."""
+    return tuple(map(int, tokens))
+
 
 #: Distance by which the ends of t are moved apart, for three roundings of t in float32.
 _ROUNDING = 5e-7
@@ -103,7 +186,7 @@ def bin_tables(
     int64 and shape (n, K), are the tokens drawn at each position, -1 where none was left, of which
     `num_drafts` count; `replaced`: whether they were drawn with replacement.
     """
-    summed = summed_on_cpu if transfers.is_host(targets.device) else summed_on_device
+    summed = summed_on_cpu if is_host(targets.device) else summed_on_device
     sums, ends, drawn, races, bins = summed(targets, drafts, draws, num_drafts, replaced, num_bins)
     low, high = np.moveaxis(ends.astype(np.float64), -1, 0)  # of n/m; an empty bin has none
     lowest = ratios_at(np.maximum(low - _ROUNDING, 0.0))
@@ -472,7 +555,7 @@ def sampled(drafts: Sequence[BinnedDrafts], rng: np.random.Generator) -> list[ND
 
     Then draws that coincide are only found to do so when the promises are kept.
     """
-    if transfers.is_host(drafts[0].weights.device):
+    if is_host(drafts[0].weights.device):
         return [one.sample(rng) for one in drafts]
     rows = []
     for one, row in zip(drafts, _drawn(drafts, rng), strict=True):
