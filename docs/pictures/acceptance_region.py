@@ -66,8 +66,9 @@ def main() -> None:
             x, y, optimum(p, drafts), levels=[1 - 1e-6], colors="red"
         )
         one.set_linewidth(2)
+        axes.plot([], [], color="red", linewidth=2, label="inside: always accepted")
         qx, qy = corner_coordinates(drafts.q)
-        axes.plot(qx, qy, "o", color="black", mfc="white")
+        axes.plot(qx, qy, "o", color="black", mfc="white", label="draft q")
         for token, (cx, cy) in enumerate(
             ((0, -0.06), (1, -0.06), (0.5, HEIGHT + 0.04))
         ):
@@ -77,6 +78,10 @@ def main() -> None:
         axes.set_aspect("equal")
         axes.axis("off")
         axes.set_title(title, fontsize=10, pad=14)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=8
+    )
     figure.colorbar(shades, ax=panels, label="optimal acceptance rate", shrink=0.85)
     figure.savefig(IMAGES / "acceptance-region.png", dpi=110)
 

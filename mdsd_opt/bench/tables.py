@@ -272,11 +272,11 @@ def changes_table(changes: Sequence[Change]) -> Table:
     rows = [
         {
             "route": change.record.route,
-            "problem": change.record.problem,
-            "V": f"{change.record.vocab_size:,}",
-            "K": str(change.record.num_drafts),
             "x slower": f"{change.times_slower:.2f}{'*' if change.relative else ' '}",
             "": "LESS EXACT" if change.worse_gap else "SLOWER" if change.is_regression else "",
+            "V": f"{change.record.vocab_size:,}",
+            "K": str(change.record.num_drafts),
+            "problem": change.record.problem,
         }
         for change in changes
     ]

@@ -21,6 +21,7 @@ from mdsd_opt.planning import BestFilter, setting_shown
 from mdsd_opt.plots.drawing import (
     COLUMN,
     MARKERS,
+    MOST_WITH_INTERVALS,
     SMALL,
     axes_of,
     draw_intervals,
@@ -90,7 +91,7 @@ def drafts_figure(found: DraftComparison) -> Figure:
             axes, [row.num_drafts for row in rows], [row.acceptance for row in rows], marker="o",
             markersize=3, color=f"C{n % 10}", linestyle="--" if " | " in name else "-", label=name,
         )  # fmt: skip
-    finish(axes, "drafts K", "acceptance rate")
+    finish(axes, "number of drafts K", "acceptance rate")
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend(fontsize=SMALL)
     return figure
@@ -150,7 +151,7 @@ def reproduction_figure(result: Reproduction) -> Figure:
     """A panel for every table that is drawn, and for every value that splits it.
 
     A colour is one kind of drafts, or one quantity, in all panels, and a dash a verifier. Rings and
-    shades are the paper's own numbers.
+    shades are the paper's own numbers. Up to three lines of a panel have bars for their intervals.
     """
     from matplotlib.lines import Line2D
 
@@ -174,8 +175,14 @@ def reproduction_figure(result: Reproduction) -> Figure:
         for n, (name, points) in enumerate(lines.items()):
             colour, dash = _parts(name)
             look = {**looks[colour], **styles[dash], "markersize": 2.5}
-            xs = [float(x) + (n - (len(lines) - 1) / 2) * apart for x, _ in points]
-            draw_intervals(axes, xs, [y for _, y in points], **look)
+            beside = (
+                (n - (len(lines) - 1) / 2) * apart if len(lines) <= MOST_WITH_INTERVALS else 0.0
+            )
+            xs = [float(x) + beside for x, _ in points]
+            if len(lines) <= MOST_WITH_INTERVALS:
+                draw_intervals(axes, xs, [y for _, y in points], **look)
+            else:
+                axes.plot(xs, [y.mean for _, y in points], **look)
             for x, y in table.points.get(name, ()):
                 axes.plot(x, y, marker="o", markersize=7, fillstyle="none", **looks[colour])
             if name in table.ranges:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 #: Width of a column of a paper, in inches, and the size of its small letters.
 COLUMN, SMALL = 3.4, 7
 
+#: Most lines of a panel with intervals: those of more lie over each other.
+MOST_WITH_INTERVALS = 3
+
 #: Markers that are told apart at this size.
 MARKERS = "osDPXv<>*"
 

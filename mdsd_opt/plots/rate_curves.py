@@ -17,6 +17,7 @@ from mdsd_opt.errors import InvalidInput, UnreadableFile
 from mdsd_opt.plots.drawing import (
     COLUMN,
     MARKERS,
+    MOST_WITH_INTERVALS,
     SMALL,
     axes_of,
     draw_intervals,
@@ -80,7 +81,8 @@ def rates(
     axes: Axes = axes_of(ax)
     for number, ((scheme, verifier), line) in enumerate(lines.items()):
         look = _look(schemes.index(scheme), verifiers.index(verifier), together=True)
-        _draw(axes, line, _shift(number, len(lines)), look)
+        has_band = len(lines) <= MOST_WITH_INTERVALS
+        _draw(axes, line, _shift(number, len(lines)), look, has_band)
     _mark_counts(axes, rows)
     finish(axes, "number of drafts K", "acceptance rate")
     axes.legend(handles=_keys(schemes, verifiers, lines, together=True), fontsize=SMALL)
@@ -99,9 +101,9 @@ def rates_figure(rows: Sequence[RateRow]) -> Figure:
 
     Up to eight kinds share one picture, a colour for each scheme and a line style or marker for
     each verifier. More of them get a panel for each scheme and a colour for each verifier. Many K
-    are lines with their intervals as bands; few are points with bars, side by side, as are lower
-    bounds always: triangles from which the rate lies upwards. Where all are lines in one picture,
-    their names stand at their ends, and top-K drafts have a panel below the others.
+    are lines, up to three of them with their intervals as bands; few are points with bars, side by
+    side, as are lower bounds always: triangles from which the rate lies upwards. Where all are
+    lines in one picture, their names stand at their ends, and top-K drafts have a panel below.
     """
     lines = _by_kind(rows)
     schemes, verifiers = _names_of(lines)
@@ -125,7 +127,11 @@ def rates_figure(rows: Sequence[RateRow]) -> Figure:
         axes = grid[0 if together else s]
         beside = [*lines] if together else [key for key in lines if key[0] == scheme]
         look = _look(s, v, together)
-        _draw(axes, line, _shift(beside.index((scheme, verifier)), len(beside)), look)
+        shift, has_band = (
+            _shift(beside.index((scheme, verifier)), len(beside)),
+            len(beside) <= MOST_WITH_INTERVALS,
+        )
+        _draw(axes, line, shift, look, has_band)
     if not together:
         for axes, scheme in zip(grid, schemes, strict=False):
             axes.set_title(title_of(scheme), fontsize=SMALL + 1)
@@ -152,7 +158,7 @@ def _figure_of_curves(lines: Lines) -> Figure:
         for is_top_k in (False, True)
     ]
     panels = [panel for panel in panels if panel]
-    heights = (2.1, 0.9)[: len(panels)]
+    heights = (2.5, 0.9)[: len(panels)]
     figure = new_figure()
     figure.set_size_inches(COLUMN, 0.5 + sum(heights))
     grid = figure.subplots(len(panels), sharex=True, squeeze=False, height_ratios=heights).ravel()
@@ -160,7 +166,7 @@ def _figure_of_curves(lines: Lines) -> Figure:
         names = []
         for (scheme, verifier), line in panel.items():
             look = _look(schemes.index(scheme), verifiers.index(verifier), together=True)
-            _draw(axes, line, 0.0, look)
+            _draw(axes, line, 0.0, look, has_band=len(panel) <= MOST_WITH_INTERVALS)
             name = title_of(scheme) if len(schemes) > 1 else ""
             if len(verifiers) > 1:
                 name = f"{name}, {verifier}" if name else verifier
@@ -173,18 +179,25 @@ def _figure_of_curves(lines: Lines) -> Figure:
 
 
 def _write_at_ends(axes: Axes, names: Sequence[tuple[RateRow, str, str]], inches: float) -> None:
-    """Write names beside the last points, as near as they can be without touching each other."""
+    """Write names beside the last points, as near as they can be without touching each other.
+
+    A thin line leads from each point to its name.
+    """
     from scipy.optimize import isotonic_regression
 
     falling = sorted(names, key=lambda name: -name[0].acceptance.mean)
     low, high = axes.get_ylim()
-    steps = 1.25 * SMALL / 72 / inches * (high - low) * np.arange(len(falling))
+    steps = 1.4 * SMALL / 72 / inches * (high - low) * np.arange(len(falling))
     ends = [row.acceptance.mean for row, _, _ in falling]
     places = isotonic_regression(ends + steps, increasing=False).x - steps
     for (row, name, color), place in zip(falling, places, strict=True):
         axes.annotate(
-            name, (row.num_drafts, place), (8, 0), textcoords="offset points", color=color,
-            fontsize=SMALL, va="center", annotation_clip=False,
+            name, (row.num_drafts, row.acceptance.mean), (16, place), color=color, fontsize=SMALL,
+            textcoords=("offset points", "data"), va="center", annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-", "color": color, "linewidth": 0.5, "relpos": (0, 0.5),
+                "shrinkA": 1, "shrinkB": 0,
+            },
         )  # fmt: skip
 
 
@@ -253,12 +266,15 @@ def _shift(number: int, count: int) -> float:
     return min(0.6 / count, 0.1) * (number - (count - 1) / 2)
 
 
-def _draw(axes: Axes, line: Sequence[RateRow], shift: float, look: dict[str, Any]) -> None:
+def _draw(
+    axes: Axes, line: Sequence[RateRow], shift: float, look: dict[str, Any], has_band: bool = True
+) -> None:
     if _is_curve(line):
         counts, means = zip(*((row.num_drafts, row.acceptance.mean) for row in line), strict=True)
-        low, high = zip(*((row.acceptance.low, row.acceptance.high) for row in line), strict=True)
         axes.plot(counts, means, linewidth=1.2, **{**look, "marker": ""})
-        axes.fill_between(counts, low, high, color=look["color"], alpha=0.12, linewidth=0)
+        if has_band:
+            low, high = ([getattr(row.acceptance, x) for row in line] for x in ("low", "high"))
+            axes.fill_between(counts, low, high, color=look["color"], alpha=0.12, linewidth=0)
         return
     marker = "^" if any(row.bound for row in line) else look["marker"]
     places = [row.num_drafts + shift for row in line]

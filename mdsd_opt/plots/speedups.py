@@ -170,7 +170,9 @@ def _draw_batches(axes: Axes, result: Advice) -> None:
     axes.plot(sizes, chains, "s--", markersize=3, label="single drafts")
     axes.axhline(1.0, label="none", **_PLAIN)
     if result.crossover is not None:
-        axes.axvline(result.crossover, color="C3", linewidth=0.8, linestyle=":")
+        axes.axvline(
+            result.crossover, color="C3", linewidth=0.8, linestyle=":", label="none is faster from"
+        )
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.minorticks_off()

@@ -15,7 +15,7 @@ import numpy as np
 from mdsd_opt.base.checked import is_among, of_kind
 from mdsd_opt.bench import BenchReport, Record, load_report, performance_profile, scaling
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.plots.drawing import COLUMN, SMALL, axes_of, finish, new_figure
+from mdsd_opt.plots.drawing import COLUMN, MOST_WITH_INTERVALS, SMALL, axes_of, finish, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -145,7 +145,8 @@ def _put_legend_below(axes: Axes, **options: Any) -> None:
 def _draw_times(axes: Axes, records: Sequence[Record]) -> None:
     """Draw time against V, a line for each route, problem and K, for one benchmark.
 
-    Points are geometric means over problems with the range of their times; a broad line is a fit.
+    Points are geometric means over problems with the range of their times; a broad line, of up
+    to three, is a fit.
     Colours, line styles and markers have entries of their own in the legend, so that it stays short
     where there are many lines; of more than twelve the rest are counted.
     """
@@ -183,13 +184,15 @@ def _draw_times(axes: Axes, records: Sequence[Record]) -> None:
             record = fit.record
             colour, _ = named(record.route, record.problem)
             growth[colour].add(f"{colour}, ${fit.shown.replace('^', '^{')}}}$")
+            if len(lines) > MOST_WITH_INTERVALS:
+                continue
             points = lines[(record.route, record.problem, record.num_drafts)]
             logs = [(np.log(v), np.log(ms)) for v, times in points.items() for ms in times]
             v, ms = np.exp(np.mean(logs, axis=0))
             ends = np.array([fit.smallest, fit.largest])
             axes.plot(ends, ms * (ends / v) ** fit.rate, linewidth=3, alpha=0.25, **looks[colour])
     keys: list[tuple[str, dict[str, Any]]] = [
-        (growth[name].pop() if len(growth[name]) == 1 else name, look)
+        (min(growth[name]) if len(growth[name]) == 1 else name, look)
         for name, look in looks.items()
     ]
     keys += [(name, {"color": "0.3", **look}) for name, look in dashes.items() if len(dashes) > 1]
@@ -198,6 +201,8 @@ def _draw_times(axes: Axes, records: Sequence[Record]) -> None:
         for k, look in marks.items()
         if len(marks) > 1
     ]
+    if any(growth.values()) and len(lines) <= MOST_WITH_INTERVALS:
+        keys.append(("fit: a power of V", {"color": "0.3", "linewidth": 3, "alpha": 0.25}))
     shown = keys if len(keys) <= _MOST_ENTRIES else keys[: _MOST_ENTRIES - 1]
     entries: list[Any] = [Line2D([], [], label=name, markersize=4, **look) for name, look in shown]
     if len(shown) < len(keys):

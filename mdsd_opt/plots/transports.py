@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 #: Most draft sets, and most tokens, that a heat map shows.
 _MOST_SETS, _MOST_TOKENS = 40, 40
 
+#: Share of the largest mass below which a mass is none, up to rounding.
+_LEAST_SHARE = 1e-9
+
 _HEIGHT = np.sqrt(3) / 2
 
 #: Steps along an edge of the triangle.
@@ -78,10 +81,13 @@ def _draw_region(axes: Any, drafts: DraftScheme, target: Floats) -> None:
     if alpha.max() > 1 - 1e-6 > alpha.min():
         axes.tricontourf(x, y, alpha, levels=[1 - 1e-6, 2], colors="white", alpha=0.6)
         axes.tricontour(x, y, alpha, levels=[1 - 1e-6], colors="red", linewidths=1.5)
+        axes.plot([], [], color="red", linewidth=1.5, label="inside: always accepted")
     q: Any = getattr(drafts, "q", None)
     if q is not None and np.ndim(q) == 1:
-        axes.plot(*_corner_coordinates(np.asarray(q)), "o", color="black", mfc="white", label="q")
-    axes.plot(*_corner_coordinates(target), "x", color="black", mew=2, label="p")
+        axes.plot(
+            *_corner_coordinates(np.asarray(q)), "o", color="black", mfc="white", label="draft q"
+        )
+    axes.plot(*_corner_coordinates(target), "x", color="black", mew=2, label="target p")
     corners = ((0, 0, "center", -2), (1, 0, "center", -2), (0.5, _HEIGHT, "center", 2))
     for token, (cx, cy, across, away) in enumerate(corners):
         axes.annotate(
@@ -90,7 +96,10 @@ def _draw_region(axes: Any, drafts: DraftScheme, target: Floats) -> None:
         )  # fmt: skip
     axes.set_aspect("equal")
     axes.axis("off")
-    axes.legend(fontsize=SMALL, loc="upper left", frameon=False)
+    axes.legend(
+        fontsize=SMALL, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=3, frameon=False,
+        columnspacing=1.0, handlelength=1.2,
+    )  # fmt: skip
     add_scale(axes, shades, "optimal acceptance rate", shrink=0.8)
 
 
@@ -100,7 +109,14 @@ def _corner_coordinates(p: Floats) -> tuple[Any, Any]:
 
 
 def _draw_plan(axes: Any, plan: TransportPlan) -> None:
-    """Draw the masses of a plan, draft sets by tokens; the largest where there are many."""
+    """Draw the masses of a plan, draft sets by tokens; the largest where there are many.
+
+    Colours are of logarithms, as masses differ by powers of ten; a token of the set that is not
+    accepted there is light grey.
+    """
+    from matplotlib import colormaps
+    from matplotlib.colors import LogNorm
+
     size = int(plan.tokens.max(initial=0)) + 1
     by_set, by_token = plan.support_mass(), plan.token_mass(size)
     sets = np.sort(np.argsort(-by_set, kind="stable")[:_MOST_SETS])
@@ -113,7 +129,13 @@ def _draw_plan(axes: Any, plan: TransportPlan) -> None:
     inside = (at[0] >= 0) & (at[1] >= 0)
     masses = np.full((sets.size, tokens.size), np.nan)  # white: the token is not in the set
     masses[at[0][inside], at[1][inside]] = plan.mass[inside]
-    image = axes.imshow(masses, cmap="viridis_r", vmin=0, aspect="auto")
+    largest = float(plan.mass.max(initial=_LEAST_SHARE))
+    seen = plan.mass[plan.mass > _LEAST_SHARE * largest]
+    image = axes.imshow(
+        np.maximum(masses, 1e-3 * _LEAST_SHARE * largest), aspect="auto",
+        cmap=colormaps["viridis_r"].with_extremes(under="0.9"),  # light grey: nothing is accepted
+        norm=LogNorm(float(seen.min(initial=largest)), largest),
+    )  # fmt: skip
     labels = plan.sets()
     axes.set_xticks(range(tokens.size), tokens.tolist(), fontsize=SMALL - 1, rotation=90)
     axes.set_yticks(
@@ -124,4 +146,4 @@ def _draw_plan(axes: Any, plan: TransportPlan) -> None:
     axes.set_xlabel("accepted token", fontsize=SMALL)
     rest = "" if by_set.size <= _MOST_SETS else f", {_MOST_SETS} largest of {by_set.size:,}"
     axes.set_ylabel(f"draft set{rest}", fontsize=SMALL)
-    add_scale(axes, image, "mass")
+    add_scale(axes, image, "mass", extend="min")

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from matplotlib.collections import PolyCollection
+from matplotlib.text import Text
 
 import mdsd_opt as mo
 from mdsd_opt.corpora import RateRow
@@ -71,7 +72,7 @@ def test_curves_have_their_names_at_their_ends_and_top_k_is_apart() -> None:
     figure.draw_without_rendering()
     for axes, scheme in zip(figure.axes, ("greedy", "top-K"), strict=True):
         assert {text.get_text() for text in axes.texts} == {f"{scheme}, a", f"{scheme}, b"}
-        first, second = (text.get_window_extent() for text in axes.texts)  # of equal curves
+        first, second = (Text.get_window_extent(text) for text in axes.texts)  # of equal curves
         assert not first.overlaps(second)
 
 

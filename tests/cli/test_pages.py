@@ -137,7 +137,7 @@ def test_the_command_line_saves_pages(run_cli, tmp_path: Path) -> None:
     folder.mkdir()
     done = run_cli("rates", tmp_path / "mine.npz", "-k", "2", "--out", folder / "page.html")
     assert done.returncode == 0, done.stderr
-    assert "report saved" in done.stderr
+    assert "saved as" in done.stderr
     assert "mine.npz: 4 positions" in read(folder / "page.html")
     done = run_cli("audit", "--verifier", "rrs", "--trials", "300", "--detect", "1", "--json",
                    "--out", folder / "page.html")  # fmt: skip

@@ -29,7 +29,7 @@ def test_tables_fit_a_terminal_and_the_picture_is_drawn(run_cli, logits, tmp_pat
         assert name in done.stdout
     picture = (tmp_path / "frontier.svg").read_text()
     assert "<svg" in picture
-    assert "picture saved" in done.stderr
+    assert "saved as" in done.stderr
 
 
 def test_table_and_picture_mean_the_same_by_best(run_cli, logits, tmp_path):

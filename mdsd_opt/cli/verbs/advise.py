@@ -135,7 +135,7 @@ def log(
         "Speed-up over plain decoding by the drafts of a step; full points were counted, open "
         "ones are forecasts; bars span chance and all assumptions."
     )
-    drawing = Drawing(lambda: plots.chains_figure(first), shows, title)
+    drawing = Drawing(lambda: plots.chains_figure(first), shows, "Speed-up by the drafts of a step")
     present(_view(first, title, sentences, document, drawing, form), form)
 
 
@@ -240,7 +240,7 @@ def _advice_view(advice: Advice | ModelAdvice, title: str, source: Any, form: Ad
         "Speed-up over plain decoding at the same costs, with intervals over texts; above one is "
         "faster."
     )
-    drawing = Drawing(lambda: plots.advice_figure(found), shows, title)
+    drawing = Drawing(lambda: plots.advice_figure(found), shows, "Speed-up over plain decoding")
     document = {"source": source, **advice.to_dict()}
     return _view(advice, title, [*advice.sentences, told], document, drawing, form)
 

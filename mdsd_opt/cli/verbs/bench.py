@@ -126,7 +126,8 @@ def bench_view(
         Drawing(
             partial(plots.bench_figure, report),
             "Time of one call against the vocabulary, logarithmic axes, with the range over "
-            "problems; a broad line is the fit that the legend has. Lower is better.",
+            "problems; a broad line, of up to three, is a fit. Lower is better.",
+            "Time of one call by the vocabulary size",
         ),
         rows=report.csv_rows(),
     )

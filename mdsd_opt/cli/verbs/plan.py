@@ -73,7 +73,16 @@ def plan(
     tables: list[Section | Table] = [Section(tree=_tree(chances))]
     tables.append(trees.forecasts_table(rows, title))
     conclusion = [trees.plan_conclusion(rows)]
-    present(View(title, tables, conclusion, document, Drawing(drawn, title=title)), form)
+    present(
+        View(
+            title,
+            tables,
+            conclusion,
+            document,
+            Drawing(drawn, title="The tree of drafts that accepts most"),
+        ),
+        form,
+    )
 
 
 def _entry(plan: TreePlan) -> dict[str, Any]:

@@ -292,8 +292,9 @@ def rates_view(
         document["filters"] = [best.to_dict() for best in filters]
     drawing = Drawing(
         partial(plots.rates_figure, rows),
-        "Mean acceptance rate against the number of drafts, with intervals; higher is better.",
-        title,
+        "Mean acceptance rate against the number of drafts; higher is better. Up to three lines of "
+        "a panel have their intervals as bands.",
+        "Acceptance rate by the number of drafts",
     )
     conclusion = [corpora.rates_conclusion(rows)]
     return View(f"Acceptance rates of {named}", tables, conclusion, document, drawing, rows=lines)
@@ -569,7 +570,7 @@ def drafts_view(found: DraftComparison, title: str, **known: Any) -> View:
             partial(plots.drafts_figure, found),
             "Optimal acceptance by the number of drafts, with intervals over texts; dashed are two "
             "drafts together.",
-            title,
+            "Optimal acceptance of several drafts",
         ),
         rows=[row.to_dict() for row in found.rates],
     )

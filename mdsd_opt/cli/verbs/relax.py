@@ -19,10 +19,10 @@ _SLOPES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 #: Slopes between them, and to the end, so that the curves of the picture are smooth.
 _MORE_SLOPES = (*(0.002 * 1.25**n for n in range(45)), math.inf)
 
-#: Title above the picture.
-_PICTURE_TITLE = (
-    "What acceptance costs. Lines: the closest laws, K drafts. "
-    "Points: rules in use, one draft, and above them the best that spend their KL."
+#: What the picture shows.
+_SHOWS = (
+    "Lines: the closest laws, K drafts. Points: rules in use, one draft, and above them the best "
+    "that spend their KL."
 )
 
 
@@ -82,5 +82,5 @@ def relax(
     tables = [solvers.frontier_table(listed, title), solvers.rules_table(rules)]
     conclusion = [solvers.frontier_conclusion(listed, rules)]
     drawn = partial(plots.frontier_figure, points, rules)
-    drawing = Drawing(drawn, title=f"{_PICTURE_TITLE}\n{title}")
+    drawing = Drawing(drawn, _SHOWS, "What acceptance beyond lossless costs")
     present(View(title, tables, conclusion, document, drawing), form)

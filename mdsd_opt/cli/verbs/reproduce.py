@@ -14,6 +14,7 @@ from mdsd_opt.cli.signatures import Given, given
 from mdsd_opt.cli.verbs.rates import FolderForm
 from mdsd_opt.cli.view import Drawing, Section, View, present
 from mdsd_opt.corpora import Reproduction
+from mdsd_opt.corpora import reproduce as experiments
 
 
 def reproduce(
@@ -30,7 +31,6 @@ def reproduce(
 
     Of a folder, --out FOLDER is where the rates of each shard are kept; inside it if left out.
     """
-    from mdsd_opt.corpora import reproduce as experiments
     from mdsd_opt.data import sample_logits_path
 
     if name is None:
@@ -62,5 +62,7 @@ def _view(result: Reproduction) -> View:
     counts = [(sum(x.outcome == y for x in result.published), y) for y in corpora.Outcome]
     outcomes = ", ".join(f"{count} {outcome}" for count, outcome in counts if count)
     conclusion = f"of {len(result.published)} published statements: {outcomes}"
-    drawing = Drawing(partial(plots.reproduction_figure, result), meaning, result.name)
+    drawing = Drawing(
+        partial(plots.reproduction_figure, result), meaning, experiments.EXPERIMENTS[result.name]
+    )
     return View(title, tables, [conclusion], result.to_dict(), drawing)

@@ -88,7 +88,8 @@ def solve(
     tables += [Section(values=refused, inline=True), *bench.evidence_tables(found, wanted)]
     has_plan = form.drawn and loaded.vocab_size != 3
     drawn: Any = bench.with_plan(found).solution if has_plan else loaded
-    drawing = Drawing(lambda: plots.plan(drawn).figure, title=title)
+    of = "Optimal plan: which draft is accepted" if has_plan else "Optimal acceptance by the target"
+    drawing = Drawing(lambda: plots.plan(drawn).figure, title=of)
     conclusion = [bench.methods_conclusion(found)]
     present(View(title, tables, conclusion, document, drawing, rows=rows), form)
     if any(row.certificate is not None and not row.certificate.valid for row in found):
