@@ -80,7 +80,12 @@ def main() -> None:
         axes.set_title(title, fontsize=10, pad=14)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(
-        handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=8
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=2,
+        frameon=False,
+        fontsize=8,
     )
     figure.colorbar(shades, ax=panels, label="optimal acceptance rate", shrink=0.85)
     figure.savefig(IMAGES / "acceptance-region.png", dpi=110)
