@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from support.text_sessions import pick
+from support.text_sessions import after_block, block_chances, block_ratios, last_passed, pick
 
 
 def drawn(weights: Any) -> int:
@@ -70,23 +70,10 @@ def with_generator(p: Any, q: Any, drafts: Any, rng: np.random.Generator) -> lis
 
 
 def block(p: Any, q: Any, drafts: Any) -> list[int]:
-    """Block verification (Sun et al., 2024)."""
-    n, r = len(drafts), [1.0]
-    for i, x in enumerate(drafts):
-        r.append(min(1.0, r[-1] * p[i, x] / q[i, x]))
-    accepted = 0
-    for i in range(1, n + 1):
-        h = r[i]
-        if i < n:
-            left = np.maximum(r[i] * p[i] - q[i], 0.0).sum()
-            h = left / (left + 1 - r[i]) if left + 1 - r[i] > 0 else 1.0
-        if random.random() < h:
-            accepted = i
-    if accepted == n:
-        return [*map(int, drafts), pick(p[n], random.random())]
-    left = np.maximum(r[accepted] * p[accepted] - q[accepted], 0.0)
-    left = left if left.sum() > 0 else p[accepted]
-    return [*map(int, drafts[:accepted]), pick(left, random.random())]
+    """Block verification (Sun et al., 2025)."""
+    r = block_ratios(p, q, drafts)
+    kept = last_passed(block_chances(p, q, r), random.random)
+    return [*map(int, drafts[:kept]), pick(after_block(p, q, r, kept), random.random())]
 
 
 def hierarchical(p: Any, q: Any, drafts: Any, *, whole_capped: bool = True) -> list[int]:

@@ -13,7 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from support.text_sessions import pick, softmax
+from support.text_sessions import (
+    after_block,
+    block_chances,
+    block_ratios,
+    last_passed,
+    pick,
+    softmax,
+)
 
 Law = np.ndarray
 
@@ -407,27 +414,10 @@ def _exact_match(p: Law, q: Law, drafts: list[int], draw: Draw, many: Any) -> li
 
 
 def _block(p: Law, q: Law, drafts: list[int], draw: Draw, many: Any) -> list[int]:
-    """Block verification (Sun et al., ICLR 2025)."""
-    chance, kept, last = 1.0, 0, p[0]
-    shares = [1.0]
-    for place, x in enumerate(drafts):
-        chance = min(1.0, chance * p[place, x] / q[place, x])
-        shares.append(chance)
-    residuals = [
-        np.maximum(shares[n] * p[n] - (q[n] if n < len(drafts) else 0.0), 0.0)
-        for n in range(len(drafts) + 1)
-    ]
-    last = residuals[0]
-    for n in range(1, len(drafts) + 1):
-        if n == len(drafts):
-            passes = shares[n]
-        else:
-            left = residuals[n].sum()
-            passes = left / (left + 1.0 - shares[n]) if left + 1.0 - shares[n] > 0 else 1.0
-        if many(1)[0] < passes:
-            kept, last = n, residuals[n]
-    if last.sum() <= 0:
-        last = p[kept]
+    """Block verification (Sun et al., 2025)."""
+    r = block_ratios(p, q, drafts)
+    kept = last_passed(block_chances(p, q, r), lambda: many(1)[0])
+    last = after_block(p, q, r, kept)
     return [*drafts[:kept], draw(last / last.sum(), many)]
 
 

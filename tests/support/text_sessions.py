@@ -108,6 +108,40 @@ def _drafted(draft: Any, text: list[int], gamma: int, uniform: Uniform, fault: s
     return drafts
 
 
+def block_ratios(p: Any, q: Any, drafts: Any, *, capped: bool = True) -> list[float]:
+    """p/q of the beginnings of a chain of drafts, from rows of laws; capped at 1 along the way."""
+    r = [1.0]
+    for n, x in enumerate(drafts):
+        ratio = r[-1] * p[n][x] / q[n][x]
+        r.append(min(1.0, ratio) if capped else ratio)
+    return r
+
+
+def block_chances(p: Any, q: Any, r: list[float]) -> list[float]:
+    """That block verification (Sun et al., 2025) keeps so many drafts where it keeps no more."""
+    chances = [min(1.0, ratio) for ratio in r[1:]]
+    for i in range(1, len(chances)):
+        left = np.maximum(r[i] * p[i] - q[i], 0.0).sum()
+        chances[i - 1] = left / (left + 1 - r[i]) if left + 1 - r[i] > 0 else 1.0
+    return chances
+
+
+def last_passed(chances: list[float], uniform: Uniform) -> int:
+    kept = 0
+    for i, chance in enumerate(chances, start=1):
+        if uniform() < chance:
+            kept = i
+    return kept
+
+
+def after_block(p: Any, q: Any, r: list[float], kept: int) -> Any:
+    """Weights of the token behind so many drafts of a block."""
+    if kept == len(r) - 1:
+        return p[kept]
+    left = np.maximum(r[kept] * p[kept] - q[kept], 0.0)
+    return left if left.sum() > 0 else p[kept]
+
+
 def block(
     uniforms: Callable[[], Uniform] = of_numpy,
     *,
@@ -124,22 +158,11 @@ def block(
             drafts = _drafted(draft, text, gamma, uniform, "")
             rows = Rows(target, draft, text + drafts)
             p, q = rows.p[len(text) :], rows.q[len(text) :]
-            r = [1.0]
-            for n, x in enumerate(drafts):
-                ratio = r[-1] * p[n][x] / q[n][x]
-                r.append(min(1.0, ratio) if capped or n + 1 < gamma else p[n][x] / q[n][x])
-            accepted = 0
-            for i in range(1, gamma + 1):
-                h = min(1.0, r[i])
-                if i < gamma:
-                    left = np.maximum(r[i] * p[i] - q[i], 0).sum()
-                    h = left / (left + 1 - r[i]) if left + 1 - r[i] > 0 else 1.0
-                if uniform() < h:
-                    accepted = i
-            weights = p[gamma]
-            if accepted < gamma:
-                weights = np.maximum(r[accepted] * p[accepted] - q[accepted], 0)
-            text += [*drafts[:accepted], pick(weights, uniform())]
+            r = block_ratios(p, q, drafts)
+            if not capped:
+                r[-1] = p[gamma - 1][drafts[-1]] / q[gamma - 1][drafts[-1]]
+            kept = last_passed(block_chances(p, q, r), uniform)
+            text += [*drafts[:kept], pick(after_block(p, q, r, kept), uniform())]
         return text
 
     return generate

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import pairwise
 
 import numpy as np
+from support.text_sessions import after_block, block_chances, block_ratios, last_passed
 
 
 class Pair:
@@ -97,26 +98,15 @@ class Chain:
         return tokens, self.depth, self.depth
 
 
-def exact_match(pair, state, rng, depth=4):
+def exact_match(pair, state, rng, depth=4, greedy=False):
+    """The target draws each token, and goes on while it is the draft, drawn or the likeliest."""
     tokens = []
     for _ in range(depth):
-        draft, token = pair.of_draft(state, rng), pair.of_target(state, rng)
-        tokens.append(token)
-        if token != draft:
+        draft = int(pair.q[state].argmax()) if greedy else pair.of_draft(state, rng)
+        tokens.append(pair.of_target(state, rng))
+        if tokens[-1] != draft:
             return tokens, depth, len(tokens) - 1
-        state = token
-    return [*tokens, pair.of_target(state, rng)], depth, depth
-
-
-def greedy_chain(pair, state, rng, depth=4):
-    """The draft's likeliest tokens, each accepted with the target's probability."""
-    tokens = []
-    for _ in range(depth):
-        draft, token = int(pair.q[state].argmax()), pair.of_target(state, rng)
-        tokens.append(token)
-        if token != draft:
-            return tokens, depth, len(tokens) - 1
-        state = token
+        state = draft
     return [*tokens, pair.of_target(state, rng)], depth, depth
 
 
@@ -125,25 +115,11 @@ def block(pair, state, rng, depth=4, wrong=None):
     states = [state]
     for _ in range(depth):
         states.append(pair.of_draft(states[-1], rng))
-    joint, kept, joints = 1.0, 0, [1.0]
-    for i in range(1, depth + 1):
-        p, q, x = pair.p[states[i - 1]], pair.q[states[i - 1]], states[i]
-        joint = min(joint * p[x] / q[x], 1.0)
-        joints.append(joint)
-        if i == depth:
-            chance = joint
-        else:
-            left = np.maximum(joint * pair.p[x] - pair.q[x], 0).sum()
-            chance = left / (left + 1 - joint) if left + 1 - joint > 0 else 1.0
-        if rng.random() <= chance:
-            kept = i
-    tokens = states[1 : kept + 1]
-    here = states[kept]
-    if kept == depth:
-        return [*tokens, pair.of_target(here, rng)], depth, kept
-    scale = 1.0 if wrong == "residual" else joints[kept]
-    left = np.maximum(scale * pair.p[here] - pair.q[here], 0)
-    return [*tokens, drawn(left.cumsum(), rng.random())], depth, kept
+    p, q, drafts = pair.p[states], pair.q[states[:-1]], states[1:]
+    r = block_ratios(p, q, drafts)
+    kept = last_passed(block_chances(p, q, r), rng.random)
+    left = after_block(p, q, [1.0] * len(r) if wrong == "residual" else r, kept)
+    return [*drafts[:kept], drawn(left.cumsum(), rng.random())], depth, kept
 
 
 def tree(pair, state, rng, width=3, depth=2, kind="with", wrong=None):
@@ -258,7 +234,7 @@ RIGHT = {
     "chain of 1": Chain(depth=1),
     "block verification": block,
     "exact match": exact_match,
-    "greedy drafts": greedy_chain,
+    "greedy drafts": partial(exact_match, greedy=True),
     "tree with replacement": tree,
     "tree without replacement": partial(tree, kind="without"),
     "fixed tree": fixed_tree,

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from support.text_sessions import pick
+from support.text_sessions import after_block, block_chances, block_ratios, last_passed, pick
 
 from mdsd_opt.decoding import Node
 
@@ -57,23 +57,12 @@ def block(*, residual: str = "scaled", accept: str = "h", capped: bool = True) -
 
     def verify(root: Node, rng: np.random.Generator) -> list[int]:
         nodes = path(root)
-        drafts, gamma = nodes[-1].tokens, len(nodes) - 1
-        r = [1.0]
-        for node, x in zip(nodes, drafts, strict=False):
-            ratio = r[-1] * node.target[x] / node.drafts.q[x]
-            r.append(min(1.0, ratio) if capped else ratio)
-        accepted = 0
-        for i, u in enumerate(rng.random(gamma).tolist(), start=1):
-            h = min(1.0, r[i])
-            if i < gamma and accept == "h":
-                left = np.maximum(r[i] * nodes[i].target - nodes[i].drafts.q, 0).sum()
-                h = left / (left + 1 - r[i]) if left + 1 - r[i] > 0 else 1.0
-            if u < h:
-                accepted = i
-        node = nodes[accepted]
-        if accepted == gamma:
-            return [*drafts, drawn(node.target, rng)]
-        scale = r[accepted] if residual == "scaled" else 1.0
-        return [*drafts[:accepted], drawn(np.maximum(scale * node.target - node.drafts.q, 0), rng)]
+        drafts = nodes[-1].tokens
+        p, q = [node.target for node in nodes], [node.drafts.q for node in nodes[:-1]]
+        r = block_ratios(p, q, drafts, capped=capped)
+        chances = block_chances(p, q, r) if accept == "h" else [min(1.0, x) for x in r[1:]]
+        kept = last_passed(chances, iter(rng.random(len(drafts)).tolist()).__next__)
+        scales = r if residual == "scaled" else [1.0] * len(r)
+        return [*drafts[:kept], drawn(after_block(p, q, scales, kept), rng)]
 
     return verify
