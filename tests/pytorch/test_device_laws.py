@@ -6,13 +6,12 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
-from itertools import product
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare
-from support.tables import output_law, trees
+from support.tables import output_law, target_law, trees
 
 from mdsd_opt import GreedyDrafts, TransportProblem, WithoutReplacement, WithReplacement, softmax
 from mdsd_opt.decoding import DEVICE_RULES, Node, get_rule, k_ary, require_device_rule, rule_names
@@ -112,7 +111,7 @@ def test_the_law_of_whole_texts_is_the_targets(name, num_bins, size, topology, s
     """One token is never drafted: without replacement, some of these draw all others."""
     pair = Pair(3, size, num_bins)
     law, accepted = output_law(get_rule(name), pair, pair.drafts, topology, SCHEMES[scheme])
-    np.testing.assert_allclose(law, text_law(pair, topology.depth + 1), rtol=0, atol=2e-15)
+    np.testing.assert_allclose(law, target_law(pair, topology.depth + 1), rtol=0, atol=2e-15)
     assert accepted > 0.3
 
 
@@ -128,7 +127,7 @@ def test_distinct_drafts_near_the_target_and_far_from_it(size, topology, near, m
         monkeypatch.setattr(laws, "summed_on_cpu", summed)
         rule = get_rule("level_sequential")
         law, accepted = output_law(rule, pair, pair.drafts, topology, Distinct)
-        np.testing.assert_allclose(law, text_law(pair, topology.depth + 1), rtol=0, atol=2e-15)
+        np.testing.assert_allclose(law, target_law(pair, topology.depth + 1), rtol=0, atol=2e-15)
         found.append(accepted)
     assert found[0] == pytest.approx(found[1], abs=1e-12)
 
@@ -147,14 +146,7 @@ def test_distinct_drafts_of_which_one_is_almost_certain():
         for count in (2, 3):
             rule = get_rule("level_sequential")
             law, _ = output_law(rule, pair, pair.drafts, k_ary(count, 1), Distinct)
-            np.testing.assert_allclose(law, text_law(pair, 2), rtol=0, atol=4e-15)
-
-
-def text_law(pair, length):
-    law = np.ones((pair.vocab_size,) * length)
-    for text in product(range(pair.vocab_size), repeat=length):
-        law[text] = np.prod([np.asarray(pair(text[:n]))[text[n]] for n in range(length)])
-    return law
+            np.testing.assert_allclose(law, target_law(pair, 2), rtol=0, atol=4e-15)
 
 
 def _off(scheme, name="level_sequential"):
@@ -162,7 +154,7 @@ def _off(scheme, name="level_sequential"):
     pair = Pair(3, 5, 16)
     rule = get_rule(name)
     law, _ = output_law(rule, pair, pair.drafts, k_ary(3, 1), scheme)
-    return np.abs(law - text_law(pair, 2)).max()
+    return np.abs(law - target_law(pair, 2)).max()
 
 
 @pytest.mark.parametrize("name", DEVICE_RULES)
