@@ -1,4 +1,9 @@
-"""Measures speed: the alternatives a user would pick, side by side in one run, with the gap."""
+"""Measures speed: the alternatives a user would pick, side by side in one run, with the gap.
+
+`suite` runs benchmarks by name, each a file: `solvers`, `flows`, `batches`, `decisions`,
+`polyhedra`. `problem_sets` has the problems of the first two, `record` what is measured and sums
+over it, `report` files and tables of a run. `methods` is every method on one problem.
+"""
 
 import lazy_loader
 

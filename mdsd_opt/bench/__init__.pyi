@@ -4,15 +4,12 @@ from .methods import (
     with_plan as with_plan,
 )
 from .problem_sets import FAMILIES as FAMILIES, SETS as SETS
-from .record import Outcome as Outcome, Record as Record
+from .record import (
+    Mean as Mean, Outcome as Outcome, Record as Record, Scaling as Scaling, means as means,
+    performance_profile as performance_profile, scaling as scaling,
+)
 from .report import (
-    BenchReport as BenchReport, Change as Change, changes as changes, load_report as load_report,
-    load_warning as load_warning,
+    BenchReport as BenchReport, Change as Change, changes as changes,
+    changes_table as changes_table, load_report as load_report, load_warning as load_warning,
 )
 from .suite import LEFT_OUT as LEFT_OUT, SUITE as SUITE, not_installed as not_installed, run as run
-from .summary import (
-    Mean as Mean, Scaling as Scaling,
-    means as means, performance_profile as performance_profile,
-    scaling as scaling,
-)
-from .tables import changes_table as changes_table

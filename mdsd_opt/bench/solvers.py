@@ -26,8 +26,7 @@ from mdsd_opt.bench.problem_sets import (
     places_in,
     places_of_set,
 )
-from mdsd_opt.bench.record import CLOSED, Outcome, Record, Settings
-from mdsd_opt.bench.summary import SHIFT
+from mdsd_opt.bench.record import CLOSED, SHIFT, Outcome, Record, Settings
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, all_schemes, checked_scheme
 from mdsd_opt.errors import (
     ForeignFault,

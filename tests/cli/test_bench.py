@@ -29,8 +29,8 @@ from mdsd_opt.bench import (
     scaling,
 )
 from mdsd_opt.bench.problem_sets import build, places_of_set
+from mdsd_opt.bench.record import compared
 from mdsd_opt.bench.suite import RIVALS
-from mdsd_opt.bench.summary import compared
 from mdsd_opt.cli.verbs.bench import bench_view
 from mdsd_opt.cli.view import as_text, save_view
 from mdsd_opt.errors import InvalidInput, UnknownName, UnreadableFile

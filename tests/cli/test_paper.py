@@ -20,12 +20,12 @@ import mdsd_opt as mo
 from mdsd_opt import plots
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.bench import BenchReport, Record
-from mdsd_opt.bench.summary import compared
+from mdsd_opt.bench.record import compared
 from mdsd_opt.cli.output import that_fit
 from mdsd_opt.cli.verbs.bench import bench_view
 from mdsd_opt.cli.view import as_text
 from mdsd_opt.corpora import Reproduction, rate_rows
-from mdsd_opt.corpora.reproduce.experiment import ResultTable
+from mdsd_opt.corpora.reproduce import ResultTable
 from mdsd_opt.errors import InvalidInput, MissingExtra
 from mdsd_opt.evidence import mean_interval
 
