@@ -14,8 +14,8 @@ from mdsd_opt.base.foreign import foreign
 
 #: Dependencies by the name they are imported by or known by.
 _DEPENDENCIES = (
-    "numpy", "scipy", "numba", "highspy", "cvxpy", "safetensors", "ml_dtypes", "rich", "typer",
-    "pycddlib", "pplpy", "normaliz", "ortools", "igraph", "pot", "matplotlib", "torch",
+    "numpy", "scipy", "numba", "highspy", "cvxpy", "safetensors", "ml_dtypes", "joblib", "rich",
+    "typer", "pycddlib", "pplpy", "normaliz", "ortools", "igraph", "pot", "matplotlib", "torch",
     "transformers", "jax", "dask", "ray", "cupy",
 )  # fmt: skip
 

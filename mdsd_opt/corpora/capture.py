@@ -22,15 +22,15 @@ from mdsd_opt._version import __version__
 from mdsd_opt.base.files import file_sha256, read_bytes
 from mdsd_opt.base.files.arrays import read_safetensors, write_safetensors
 from mdsd_opt.base.sampling import softmax
-from mdsd_opt.corpora.corpus import (
+from mdsd_opt.corpora.shards import (
     MANIFEST_NAME,
     RATES_KEY,
     Manifest,
     RatesConfig,
     ShardEntry,
     load_manifest,
+    rates_by_column,
 )
-from mdsd_opt.corpora.scoring import rates_by_column
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName, UnreadableFile
 from mdsd_opt.verifiers import draw
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product, zip_longest
@@ -13,9 +14,11 @@ import numpy as np
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import to_numpy, weighted_count
 from mdsd_opt.base.checked import check_confidence
-from mdsd_opt.base.frames import Result
+from mdsd_opt.base.frames import Result, Table
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.batch import interval_ends
+from mdsd_opt.corpora.rates import RateRow, rate_cell
+from mdsd_opt.drafts import title_of
 from mdsd_opt.errors import InvalidInput, MdsdError, UnreadableFile
 from mdsd_opt.evidence import MeanInterval, interval_of_groups, mean_interval, rate_interval
 from mdsd_opt.formats import AcceptedCounts, Answer, in_stretches, read_answers, scored, with_groups
@@ -290,3 +293,71 @@ def _size_if_complete(positions: Sequence[tuple[dict[Any, float], dict[Any, floa
     tokens = positions[0][0].keys()
     same = all(side.keys() == tokens for pair in positions for side in pair)
     return len(tokens) if same else None
+
+
+# --- told ---
+
+
+def accepted_table(
+    measured: Sequence[AcceptedRate], optimal: Sequence[RateRow], title: str
+) -> Table:
+    """Table of the rates that were counted, beside the optimal ones of each scheme."""
+    schemes = list(dict.fromkeys(row.scheme for row in optimal))
+    cells = {(row.scheme, row.num_drafts): row for row in optimal}
+    rows = (
+        (
+            str(rate.num_drafts),
+            str(rate.num_steps),
+            str(rate.num_tries),
+            f"{mean.mean:.4f} [{mean.low:.4f}, {mean.high:.4f}]",
+            *(rate_cell(cells.get((scheme, rate.num_drafts))) for scheme in schemes),
+        )
+        for rate in measured
+        for mean in [rate.acceptance]
+    )
+    beside = [f"optimum,\n{title_of(scheme)}" for scheme in schemes]
+    asks = "the optimum is that of the logits given: are they of the same texts?"
+    headings = ("K", "steps", "places tried", "accepted", *beside)
+    return Table.of(title, headings, rows, (), caption=asks if optimal else "")
+
+
+def intervals_table(intervals: RateIntervals, title: str) -> Table:
+    """Table of certified intervals, and of those that hold what chance adds."""
+
+    def line(row: IntervalRow) -> tuple[str, ...]:
+        sampled = (
+            " .. ".join(_ends(row.lower.low, row.upper.high, 4))
+            if intervals.num_texts > 1
+            else "takes several texts"
+        )
+        certified = " .. ".join(_ends(row.lower.mean, row.upper.mean, 4))
+        return title_of(row.scheme), str(row.num_drafts), certified, sampled
+
+    return Table.of(
+        f"optimal acceptance rate: how often the output can be one of the K drafts\n{title}",
+        ("drafts", "K", "certified", "with sampling"),
+        map(line, intervals.rows),
+        caption="certified: whatever the probabilities of the tokens are that are not listed\n"
+        "with sampling: from the lower confidence limit of the one to the upper of the other",
+        grouped=True,
+    )
+
+
+def intervals_conclusion(intervals: RateIntervals) -> str:
+    """Sentence about what is certain at the largest number of drafts."""
+    most = max(row.num_drafts for row in intervals.rows)
+    best = max(
+        (row for row in intervals.rows if row.num_drafts == most), key=lambda row: row.lower.mean
+    )
+    low, high = _ends(best.lower.mean, best.upper.mean, 3)
+    return (
+        f"at K = {most}: {best.scheme.replace('_', ' ')}, at least {low} on average and at most "
+        f"{high}; more tokens a list narrow it"
+    )
+
+
+def _ends(low: float, high: float, places: int) -> tuple[str, str]:
+    """Ends of an interval, rounded outwards, so that they stay certified."""
+    scale = 10.0**places
+    low, high = math.floor(low * scale) / scale, math.ceil(high * scale) / scale
+    return f"{low:.{places}f}", f"{high:.{places}f}"

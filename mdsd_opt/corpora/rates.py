@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,13 +12,13 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.files.logits import LogitsSample
-from mdsd_opt.base.frames import Column, Result, data_frame
+from mdsd_opt.base.frames import Column, Result, Table, data_frame
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.batch import acceptance_rates
-from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, checked_scheme
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, checked_scheme, title_of
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.evidence import MeanInterval, mean_interval
-from mdsd_opt.verifiers import batch_verifiers, get
+from mdsd_opt.verifiers import WORST_CASES, batch_verifiers, get, worst_case
 
 #: Least gap between rrs and the optimum that exceeds the error of batched rates.
 _LEAST_GAP = 1e-6
@@ -210,3 +211,138 @@ def with_gaps(rows: Sequence[RateRow]) -> list[RateRow]:
             row = replace(row, gap_closed=(row.acceptance.mean - rrs) / (optimal - rrs))
         result.append(row)
     return result
+
+
+# --- told ---
+
+_SUBJECT = "acceptance rate: how often the output is one of the K drafts; higher is better"
+
+#: Least gain in acceptance by which a further draft is advised.
+_LEAST_GAIN = 0.01
+
+#: Verifiers whose columns are first, and last, whatever the order in which they were asked for.
+_FIRST, _LAST = ("optimal", "rrs", "kseq"), ("naive_draft", "naive_target")
+
+
+def rates_table(rows: Sequence[RateRow], title: str) -> Table:
+    """Table with a line for each scheme and K, a column for each verifier, empty if it has none."""
+    verifiers = sorted(dict.fromkeys(row.verifier for row in rows), key=_use)
+    cells = {(row.scheme, row.num_drafts, row.verifier): row for row in rows}
+    schemes = list(dict.fromkeys(row.scheme for row in rows))
+    lines = sorted(
+        {(row.scheme, row.num_drafts) for row in rows},
+        key=lambda line: (schemes.index(line[0]), line[1]),
+    )
+    closing = {row.verifier for row in rows if row.gap_closed is not None and row.gap_closed > 0}
+    compared = [x for x in verifiers if x in closing - {"optimal", "rrs"}]
+    bounds = {row.verifier for row in rows if row.bound}
+    headings = ["drafts", "K"]
+    headings += [_header(name) + (" †" if name in bounds else "") for name in verifiers]
+    headings += [f"gap closed,\n{_header(name)}" for name in compared]
+    if "optimal" in verifiers:
+        headings.append("tokens /\ntarget\ncall")
+
+    def line(scheme: str, k: int) -> Iterator[str]:
+        yield title_of(scheme)
+        yield str(k)
+        for verifier in verifiers:
+            yield rate_cell(cells.get((scheme, k, verifier)))
+        for verifier in compared:
+            row = cells.get((scheme, k, verifier))
+            yield "" if row is None or row.gap_closed is None else f"{row.gap_closed:.0%}"
+        best = cells.get((scheme, k, "optimal"))
+        if best is not None:
+            yield f"{best.tokens_per_call:.3f}"
+
+    has_empty_cells = len(cells) < len(lines) * len(verifiers)
+    return Table.of(
+        f"{_SUBJECT}\n{title}",
+        headings,
+        (tuple(line(scheme, k)) for scheme, k in lines),
+        heading="Rates",
+        caption=_footnotes(rows, bool(compared), "optimal" in verifiers, has_empty_cells),
+        grouped=True,
+    )
+
+
+def rates_conclusion(rows: Sequence[RateRow]) -> str:
+    """Sentence with the K to take, of the scheme and verifier that accept most at the largest K.
+
+    It is the last K that adds `_LEAST_GAIN` to the acceptance of the K before.
+    """
+    most = max(row.num_drafts for row in rows)
+    at_most = [row for row in rows if row.num_drafts == most]
+    best = max(at_most, key=lambda row: row.acceptance.mean)
+    line = sorted(
+        (row for row in rows if (row.scheme, row.verifier) == (best.scheme, best.verifier)),
+        key=lambda row: row.num_drafts,
+    )
+    named = f"{title_of(best.scheme)}, {best.verifier!r}"
+    if len(line) == 1:
+        return f"K = {most} ({named}) accepts {best.acceptance.mean:.3f}"
+    gains = [(b, b.acceptance.mean - a.acceptance.mean) for a, b in pairwise(line)]
+    chosen = next((row for row, gain in reversed(gains) if gain >= _LEAST_GAIN), line[0])
+    first = f"{line[0].acceptance.mean:.3f} at K = {line[0].num_drafts}"
+    shown = [f"{gain:+.3f} at {row.num_drafts}" for row, gain in gains
+             if row.num_drafts <= chosen.num_drafts]  # fmt: skip
+    rule = f"the last K that adds {_LEAST_GAIN:g} or more to the K before"
+    if chosen is line[-1]:
+        rule += ", and the largest asked for"
+    elif chosen is line[0]:
+        rule = f"no further K adds {_LEAST_GAIN:g} to the K before"
+    text = f"take K = {chosen.num_drafts} ({named}): {rule} ({', '.join([first, *shown])})"
+    for row in rows:
+        lost = chosen.acceptance.mean - row.acceptance.mean
+        there = row.scheme, row.verifier, row.num_drafts
+        if there == (best.scheme, "rrs", chosen.num_drafts) and lost > 0:
+            text += f"; 'rrs' gives away {lost:.3f} there"
+    return text
+
+
+def _use(verifier: str) -> int:
+    """Place of a verifier's column among the others."""
+    last = len(_FIRST) + (1 + _LAST.index(verifier) if verifier in _LAST else 0)
+    return _FIRST.index(verifier) if verifier in _FIRST else last
+
+
+def _header(verifier: str) -> str:
+    return verifier.replace("_", "\n", 1)
+
+
+def rate_cell(row: RateRow | None) -> str:
+    """Text of a rate with its interval, and marks for a bound and for one that is simulated."""
+    if row is None:
+        return ""
+    bound, simulated = "≥ " if row.bound else "", " ‡" if row.estimated else ""
+    return f"{bound}{row.acceptance.shown}{simulated}"
+
+
+def _footnotes(
+    rows: Sequence[RateRow], compares: bool, has_optimum: bool, has_empty_cells: bool
+) -> str:
+    notes = []
+    if has_empty_cells:
+        notes.append("empty: no such verifier")
+    if any(row.acceptance.half_width != row.acceptance.half_width for row in rows):
+        notes.append("no interval: one group alone gives none")
+    if compares:
+        notes.append("gap closed: (verifier - rrs) / (optimal - rrs)")
+    if has_optimum:
+        notes.append("tokens / target call: of the optimum")
+    if any(row.estimated for row in rows):
+        notes.append("‡ simulated, its error within the interval")
+    if any(row.bound for row in rows):
+        notes.append("† a lower bound")
+    return "\n".join(filter(None, ["; ".join(notes), *(_worst_cases(rows) if has_optimum else ())]))
+
+
+def _worst_cases(rows: Sequence[RateRow]) -> list[str]:
+    """Sentence about what the verifiers of the table lose at most on any logits, where proven."""
+    most = max(row.num_drafts for row in rows)
+    lost = []
+    for row in rows:
+        if row.num_drafts == most > 1 and (row.verifier, row.scheme) in WORST_CASES:
+            case = worst_case(row.verifier, most, row.scheme)
+            if case.proven and 0 < case.gap < 1:
+                lost.append(f"{row.verifier!r} {case.gap:.3f} ({title_of(row.scheme)})")
+    return [f"lost at most, on any logits at K = {most}: {', '.join(lost)}"] if lost else []

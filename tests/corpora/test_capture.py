@@ -22,7 +22,7 @@ from mdsd_opt import errors, softmax
 from mdsd_opt.base.files.logits import load_logits
 from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus, read_prompts
 from mdsd_opt.corpora.capture import CaptureSettings, capture, read_text, windows
-from mdsd_opt.corpora.corpus import load_manifest
+from mdsd_opt.corpora.shards import load_manifest
 
 
 def load_all(folder):

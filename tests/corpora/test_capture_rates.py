@@ -19,7 +19,7 @@ from mdsd_opt.base import long_runs
 from mdsd_opt.base.files.arrays import read_safetensors
 from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus
 from mdsd_opt.corpora.capture import CaptureSettings, capture
-from mdsd_opt.corpora.scoring import load_rates
+from mdsd_opt.corpora.shards import load_rates
 
 CONFIG = RatesConfig(
     ("with_replacement", "without_replacement", "top_k"), ("optimal", "rrs", "kseq"), (1, 2, 4)

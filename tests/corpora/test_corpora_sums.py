@@ -21,8 +21,8 @@ from mdsd_opt import errors
 from mdsd_opt.base.files import file_sha256
 from mdsd_opt.base.files.arrays import read_safetensors
 from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus, score_shard
-from mdsd_opt.corpora.corpus import load_manifest
 from mdsd_opt.corpora.reproduce import CapturedLogits, reproduce
+from mdsd_opt.corpora.shards import load_manifest
 
 CONFIG = RatesConfig(("with_replacement",), ("optimal",), (2,))
 OPTIONS = ("--schemes", "with_replacement", "--verifiers", "optimal", "-k", "2", "--json")
@@ -42,7 +42,7 @@ def hashed(monkeypatch):
         names.append(path.name)
         return file_sha256(path)
 
-    monkeypatch.setattr("mdsd_opt.corpora.corpus.file_sha256", noted)
+    monkeypatch.setattr("mdsd_opt.corpora.shards.file_sha256", noted)
     return names
 
 

@@ -14,8 +14,14 @@ import mdsd_opt as mo
 from mdsd_opt import errors, plots
 from mdsd_opt.base.files.logits import load_logits
 from mdsd_opt.corpora import Outcome, RatesConfig
-from mdsd_opt.corpora.reproduce import EXPERIMENTS, CapturedLogits, khisti2025, reproduce
-from mdsd_opt.corpora.reproduce.experiment import compared, measured_range
+from mdsd_opt.corpora.reproduce import (
+    EXPERIMENTS,
+    CapturedLogits,
+    compared,
+    khisti2025,
+    measured_range,
+    reproduce,
+)
 from mdsd_opt.data import sample_logits_path
 from mdsd_opt.evidence import MeanInterval, mean_interval
 

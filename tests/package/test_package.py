@@ -26,6 +26,7 @@ LATE = (
     "cvxpy",
     "dask",
     "highspy",
+    "joblib",
     "matplotlib",
     "numba",
     "pandas",

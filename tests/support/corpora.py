@@ -14,7 +14,7 @@ from support.until import until
 
 from mdsd_opt.base.files import file_sha256
 from mdsd_opt.base.files.arrays import read_safetensors, write_safetensors
-from mdsd_opt.corpora.corpus import Manifest, ShardEntry
+from mdsd_opt.corpora.shards import Manifest, ShardEntry
 
 RUN = [sys.executable, "-c", "from mdsd_opt.cli import main; main()"]
 

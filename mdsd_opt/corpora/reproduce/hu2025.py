@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mdsd_opt.corpora.corpus import RatesConfig
-from mdsd_opt.corpora.reproduce.experiment import (
+from mdsd_opt.corpora.reproduce import (
     CapturedLogits,
     Cell,
     Published,
@@ -20,6 +19,7 @@ from mdsd_opt.corpora.reproduce.experiment import (
     compared,
     measured_range,
 )
+from mdsd_opt.corpora.shards import RatesConfig
 from mdsd_opt.drafts import title_of
 
 _SCHEMES = ("with_replacement", "without_replacement", "greedy")

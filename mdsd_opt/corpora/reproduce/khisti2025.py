@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.sampling import softmax
-from mdsd_opt.corpora.corpus import RatesConfig
-from mdsd_opt.corpora.reproduce.experiment import (
+from mdsd_opt.corpora.reproduce import (
     CapturedLogits,
     Outcome,
     Published,
@@ -27,6 +26,7 @@ from mdsd_opt.corpora.reproduce.experiment import (
     measured_range,
     per_position,
 )
+from mdsd_opt.corpora.shards import RatesConfig
 from mdsd_opt.drafts import IndependentDrafts, WithReplacement
 from mdsd_opt.evidence import MeanInterval, mean_interval
 from mdsd_opt.problem import TransportProblem

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mdsd_opt.corpora.corpus import RatesConfig
-from mdsd_opt.corpora.reproduce.experiment import (
+from mdsd_opt.corpora.reproduce import (
     CapturedLogits,
     Published,
     Reproduction,
@@ -14,6 +13,7 @@ from mdsd_opt.corpora.reproduce.experiment import (
     compared,
     measured_range,
 )
+from mdsd_opt.corpora.shards import RatesConfig
 from mdsd_opt.evidence import MeanInterval
 
 _SPECHUB = ("greedy", "spechub", 2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,16 +15,22 @@ from mdsd_opt.base.arrays import weighted_count
 from mdsd_opt.base.checked import checked_integer, of_kind, real
 from mdsd_opt.base.files import unreadable
 from mdsd_opt.base.long_runs import progress_bar
-from mdsd_opt.corpora.corpus import Corpus, RatesConfig, VerifiedShards, open_corpus
 from mdsd_opt.corpora.executors import (
     RANK_TIMEOUT,
     Placement,
-    Task,
     check_executor,
     score_all,
 )
 from mdsd_opt.corpora.rates import RateRow, with_gaps
-from mdsd_opt.corpora.scoring import ShardRates, StoredShard
+from mdsd_opt.corpora.shards import (
+    Corpus,
+    RatesConfig,
+    ShardRates,
+    StoredShard,
+    Task,
+    VerifiedShards,
+    open_corpus,
+)
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import MeanInterval, interval_of_groups
 
@@ -148,7 +153,7 @@ class CorpusSummary:
 def corpus_rates(
     folder: str | os.PathLike[str],
     config: RatesConfig,
-    executor: str | Executor = "local",
+    executor: str = "local",
     out: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     address: str | None = None,
@@ -169,10 +174,8 @@ def corpus_rates(
     folder : path
         See `open_corpus`.
     config : RatesConfig
-    executor : str or concurrent.futures.Executor
-        Of a folder: local, torchrun, dask or ray. Or an executor of yours, which is not shut down:
-        processes of this machine, or of any cluster that has such a door. Its tasks take one thread
-        each unless `num_threads` says more.
+    executor : str
+        Of a folder: local, torchrun, dask or ray.
     out : path, optional
         Folder for the rates of each shard; ``rates-`` and the digest of the config, inside
         `folder`, by default. All workers must see both folders under these names.
@@ -190,8 +193,8 @@ def corpus_rates(
         Of a folder: hold each shard against its sum in the manifest before it is read. A result
         that was computed without that check is not taken for one with it.
     rank_timeout : float
-        Of torchrun: seconds without a sign of life after which a rank counts as lost; 600 unless
-        given, `inf` to wait for ever.
+        Of torchrun: seconds in which no shard is finished after which the others' count as lost;
+        600 unless given, `inf` to wait for ever.
 
     Raises
     ------
@@ -211,7 +214,7 @@ def corpus_rates(
 def score_corpus(
     folder: str | os.PathLike[str],
     config: RatesConfig,
-    executor: str | Executor = "local",
+    executor: str = "local",
     out: str | os.PathLike[str] | None = None,
     placement: Placement | None = None,
     num_threads: int | None = None,
