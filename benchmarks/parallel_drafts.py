@@ -15,19 +15,11 @@ import argparse
 from collections.abc import Iterator
 
 import numpy as np
+from parallel_trees import best_first, by_position
+from shared_laws import blind_bound, shared_law
 
 import mdsd_opt as mo
-from mdsd_opt.decoding import (
-    Topology,
-    best_first,
-    blind_bound,
-    by_position,
-    get_rule,
-    grow,
-    place_rates,
-    plan_tree,
-    shared_law,
-)
+from mdsd_opt.decoding import Topology, get_rule, grow, place_rates, plan_tree
 
 Array = np.ndarray
 TOKENS, POSITIONS, DRAFTS, FITTED = 16, 4, 16, 100

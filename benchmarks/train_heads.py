@@ -23,13 +23,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from parallel_trees import best_first, by_position
 from torch import Tensor
 from torch.nn import functional
 from tree_rules import append, read
 
 from mdsd_opt.base.sampling import softmax
 from mdsd_opt.batch import acceptance_rates
-from mdsd_opt.decoding import Topology, best_first, by_position, get_rule, grow
+from mdsd_opt.decoding import Topology, get_rule, grow
 from mdsd_opt.decoding.models.passes import cache_name, cache_of
 from mdsd_opt.evidence.intervals import mean_interval
 

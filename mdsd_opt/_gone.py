@@ -14,6 +14,10 @@ _STREAMS = "paste examples/shared_streams.py"
 _STABILITY = "take the bounds of docs/corpora.md on your logits"
 _SERVERS = "give the log of a run without drafts, too"
 _RANKING = "mdsd_opt.planning.ranking has it"
+_PLANNED = "take PlannedTree (planned16)"
+_RATES = "take mdsd_opt.decoding.place_rates"
+_PARALLEL = "paste benchmarks/parallel_trees.py"
+_SHARED = "paste benchmarks/shared_laws.py"
 
 GONE = {
     "mdsd_opt.audit_streams": _STREAMS,
@@ -43,6 +47,15 @@ GONE = {
     "mdsd_opt.planning.time_llamacpp": _SERVERS,
     "mdsd_opt.planning.time_any_server": _SERVERS,
     "mdsd_opt.bench.geometric_means": "take mdsd_opt.bench.means",
+    "mdsd_opt.decoding.AutoTree": _PLANNED,
+    "mdsd_opt.trees.AutoTree": _PLANNED,
+    "mdsd_opt.decoding.ConfidenceRates": _RATES,
+    "mdsd_opt.decoding.confidence_rates": _RATES,
+    "mdsd_opt.decoding.best_first": _PARALLEL,
+    "mdsd_opt.decoding.by_position": _PARALLEL,
+    "mdsd_opt.decoding.SharedLaw": _SHARED,
+    "mdsd_opt.decoding.shared_law": _SHARED,
+    "mdsd_opt.decoding.blind_bound": _SHARED,
 }
 
 

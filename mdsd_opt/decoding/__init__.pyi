@@ -5,15 +5,19 @@ from .comparison import (
     rule_entry as rule_entry, rules_conclusion as rules_conclusion, rules_table as rules_table,
     warm_up as warm_up,
 )
-from .draft_objects import ReadDraft as ReadDraft
 from .generation import (
     ContextEnds as ContextEnds, Generation as Generation, Metrics as Metrics,
     generate as generate, generate_batch as generate_batch, generate_steps as generate_steps,
     require_room as require_room,
 )
-from .growth import grow_by_acceptance as grow_by_acceptance, informed as informed
+from .growth import (
+    RunningRates as RunningRates, grow_by_acceptance as grow_by_acceptance, informed as informed,
+    measured_rates as measured_rates, place_rates as place_rates,
+)
 from .huggingface import custom_generate as custom_generate
-from .language_models import PromptLookup as PromptLookup, tree_logits as tree_logits
+from .language_models import (
+    PromptLookup as PromptLookup, ReadDraft as ReadDraft, tree_logits as tree_logits,
+)
 from .models.passes import cache_name as cache_name, cache_of as cache_of
 from .models.loading import (
     LoadedModel as LoadedModel, load_model as load_model, load_pair as load_pair,
@@ -21,21 +25,12 @@ from .models.loading import (
     tokenizer_identity as tokenizer_identity,
 )
 from .models.tree_pass import TreeModel as TreeModel
-from .parallel_drafts import best_first as best_first, by_position as by_position
-from .place_rates import (
-    ConfidenceRates as ConfidenceRates, RunningRates as RunningRates,
-    confidence_rates as confidence_rates, measured_rates as measured_rates,
-    place_rates as place_rates,
-)
-from .shared_laws import (
-    SharedLaw as SharedLaw, blind_bound as blind_bound, shared_law as shared_law,
-)
 from .step_laws import (
     DEVICE_RULES as DEVICE_RULES, check_tree as check_tree,
     require_device_rule as require_device_rule,
 )
 from .tree_names import (
-    Accepted as Accepted, AutoTree as AutoTree, DynamicTree as DynamicTree, Node as Node,
+    Accepted as Accepted, DynamicTree as DynamicTree, Node as Node,
     PlannedTree as PlannedTree, PublishedRule as PublishedRule, Stop as Stop,
     Topology as Topology, TreeBound as TreeBound, TreePlan as TreePlan, TreeRule as TreeRule,
     ValueBound as ValueBound, balanced as balanced, chain as chain,

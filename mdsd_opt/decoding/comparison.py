@@ -21,7 +21,6 @@ from mdsd_opt.errors import InvalidInput, MdsdError
 from mdsd_opt.evidence import MeanInterval, mean_interval
 from mdsd_opt.trees import (
     MANY_TOKENS,
-    AutoTree,
     DynamicTree,
     PlannedTree,
     Tree,
@@ -107,8 +106,6 @@ def warm_up(
     topology = parse_topology(tree) if isinstance(tree, str) else tree
     if isinstance(topology, PlannedTree):
         topology = first_plan(topology).topology
-    if isinstance(topology, AutoTree):
-        topology = k_ary(3, 2)
     if isinstance(topology, DynamicTree):
         counts = {topology.num_drafts}
     else:

@@ -22,9 +22,8 @@ from mdsd_opt.base.checked import (
 )
 from mdsd_opt.base.frames import Column, Result
 from mdsd_opt.base.sampling import Sampling, SamplingKeywords
-from mdsd_opt.decoding.draft_objects import FeatureFeed
-from mdsd_opt.decoding.growth import Growth, growth_of
-from mdsd_opt.decoding.language_models import tree_logits
+from mdsd_opt.decoding.growth import growth_of
+from mdsd_opt.decoding.language_models import FeatureFeed, tree_logits
 from mdsd_opt.decoding.step_laws import (
     DeviceLaws,
     HostLaws,
@@ -39,7 +38,6 @@ from mdsd_opt.errors import InvalidInput
 from mdsd_opt.solvers import checked_relax
 from mdsd_opt.trees import (
     MAX_DEPTH,
-    AutoTree,
     Node,
     Race,
     Topology,
@@ -183,11 +181,11 @@ def generate(
         A function from token ids to the logits of the next token, or an object with a method
         ``logits(ids, rows)`` or ``tree_logits(ids, continuations)``, see `tree_logits`. A draft may
         know a part of the vocabulary (`token_ids`) and read the target's hidden states (`features`,
-        `read`), see `mdsd_opt.decoding.draft_objects`.
+        `read`), see `mdsd_opt.decoding.language_models`.
     prompt : sequence of int
         Token ids, at least one.
-    tree : Topology, PlannedTree, DynamicTree, AutoTree or str
-        "4x3", "chain5", "sparse", "planned16", "dynamic24", "auto16".
+    tree : Topology, PlannedTree, DynamicTree or str
+        "4x3", "chain5", "sparse", "planned16", "dynamic24".
     scheme : str or callable
         Scheme by which the drafts of a node are drawn: a name, or a function (q, num_drafts) ->
         scheme.
@@ -284,10 +282,6 @@ def generate_batch(
         As for `generate`; the message numbers an unfit prompt, from 1.
     """
     require_room(target, draft, prompts)
-    tree = options.get("tree")
-    tree = parse_topology(tree) if isinstance(tree, str) else tree
-    if isinstance(tree, AutoTree):
-        options["tree"] = growth_of(tree)  # what is learnt in one text serves the next
     seed = drawn_seed(rng)
     return (
         generate(
@@ -320,7 +314,7 @@ def generate_steps(
     draft: Any,
     prompt: Sequence[int],
     *,
-    tree: Tree | Growth | str = "4x3",
+    tree: Tree | str = "4x3",
     scheme: str | SchemeMaker = "with_replacement",
     rule: TreeRule | str = "traversal_hull",
     max_new_tokens: int = 64,
@@ -330,10 +324,7 @@ def generate_steps(
     relax: Mapping[str, float] | None = None,
     **sampling: Unpack[SamplingKeywords],
 ) -> Iterator[tuple[Text, Metrics]]:
-    """Iterate over the steps of `generate`: the tokens of each step, and the metrics so far.
-
-    A `Growth` in place of the tree goes on where it was at the end of an earlier text.
-    """
+    """Iterate over the steps of `generate`: the tokens of each step, and the metrics so far."""
     require_room(target, draft, [prompt])
     checked_integer(max_new_tokens, "max_new_tokens", 0, 2**31)
     for token in of_kind(stop_tokens, Collection, "stop_tokens", "token ids"):
@@ -343,7 +334,6 @@ def generate_steps(
         check_truth(on_device=on_device)
     tree = parse_topology(tree) if isinstance(tree, str) else tree
     growth = growth_of(tree)
-    growth.begin()
     verifier = get_rule(rule) if isinstance(rule, str) else rule
     if not hasattr(verifier, "verify"):
         raise InvalidInput(f"rule is {rule!r}: give the name of one, or a TreeRule")
@@ -392,11 +382,10 @@ def generate_steps(
         weighed = time.perf_counter()
         distances = {} if relax is None else relax_targets(root, relax)
         outcome = verifier.verify(root, rng)
-        new = laws.output(outcome, rng)
+        new = laws.output(outcome)
         decided = time.perf_counter()
         if not waits:
-            took = drafted - began, decided - drafted
-            growth.observe(root, outcome.tokens[: outcome.num_accepted], took)
+            growth.observe(root, outcome.tokens[: outcome.num_accepted])
 
         tokens = _cut(new, max_new_tokens - (len(text) - start), stop_tokens)
         return tokens, Metrics(

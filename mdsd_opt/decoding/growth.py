@@ -1,26 +1,27 @@
 """Policies for the trees of successive steps: fixed ones, planned ones, and those that grow.
 
-Trees depend on steps that are over alone, so that every rule stays lossless.
+Trees depend on steps that are over alone, so that every rule stays lossless. And the rates at which
+the drafts of each place are passed, by which trees are planned and grow.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Law
-from mdsd_opt.base.checked import Rng, check_function, generator_of, of_kind
-from mdsd_opt.decoding.place_rates import PRIOR_VISITS, RunningRates, measured_rates
+from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.checked import Rng, check_function, checked_integer, generator_of, of_kind
+from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
+from mdsd_opt.decoding.language_models import tree_logits
 from mdsd_opt.drafts import SchemeMaker, WithoutReplacement, scheme_maker
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees import (
     MAX_DEPTH,
-    AutoTree,
-    CostByDepth,
+    MAX_TABLE,
     DraftModel,
     DynamicTree,
     Node,
@@ -30,12 +31,12 @@ from mdsd_opt.trees import (
     Topology,
     Tree,
     TreePlan,
+    checked_rates,
     draw_level,
     drawn,
     expected_accepted,
     grow,
     initial_rates,
-    k_ary,
     place_values,
     plan_tree,
     probabilities,
@@ -43,33 +44,13 @@ from mdsd_opt.trees import (
     rates_from_alphas,
     valued,
 )
+from mdsd_opt.verifiers import Verifier
 
 #: Most drafts of a node in a plan without a table.
 MAX_DRAFTS = 8
 
 #: Number of steps until the first new plan; each later one comes after twice as many.
 _FIRST_REPLAN = 8
-
-#: Share of the time that tries may take.
-_TRIED = 0.005
-
-#: Number of steps of one kind whose median of seconds counts.
-_WINDOW = 9
-
-#: Number of steps of a tree that is tried; in the first a draft model reads what it has missed.
-_TRY = 3
-
-#: Number of steps between two plans.
-_STAY = 8
-
-#: Number of recent steps against which forecasts are checked, and tokens counted beside theirs.
-_RECENT, _BESIDE = 48, 8.0
-
-#: Weight of a tree after one more: texts change.
-_REMEMBERED = 0.99
-
-#: Prior chance that one draft is passed, and the number of visits it counts for.
-_FIRST_RATE, _FIRST_VISITS = 0.5, 2.0
 
 
 class Growth:
@@ -91,11 +72,8 @@ class Growth:
             return grow(model, topology.cut(depth), make, rng, self._table)
         return drawn(model, self.shape, make, rng)
 
-    def begin(self) -> None:
-        """Begin a text."""
-
-    def observe(self, root: Node, accepted: Sequence[int], seconds: tuple[float, float]) -> None:
-        """Learn from a finished step, and from the seconds of its draft and of the rest."""
+    def observe(self, root: Node, accepted: Sequence[int]) -> None:
+        """Learn from a finished step."""
 
 
 class PlannedGrowth(Growth):
@@ -107,7 +85,7 @@ class PlannedGrowth(Growth):
         self._tree, self._rates = tree, RunningRates(table)
         self._steps, self._due = 0, _FIRST_REPLAN
 
-    def observe(self, root: Node, accepted: Sequence[int], seconds: tuple[float, float]) -> None:
+    def observe(self, root: Node, accepted: Sequence[int]) -> None:
         self._rates.observe(root, accepted)
         self._steps += 1
         if self._steps == self._due:
@@ -129,165 +107,16 @@ class DynamicGrowth(Growth):
         return grow_by_acceptance(model, tree, make, rng)
 
 
-class PooledRates(RunningRates):
-    r"""Recent running rates; numbers of drafts that few nodes had take their rates from all nodes.
-
-    There :math:`\alpha_K = 1 - (1 - a)^D`, with the a by which as many drafts would have been
-    passed as there were. D is the number of different drafts among K, by how many there were of
-    others: where the draft model is certain, it is 1 whatever K.
-    """
-
-    def __init__(self, max_drafts: int) -> None:
-        super().__init__(np.zeros((max_drafts + 1, max_drafts)))
-        self._visits[:] = 0.0
-        self._nodes = np.zeros(max_drafts + 1)  # by their different drafts
-        self._beside = np.full(2, _FIRST_VISITS)  # drafts beside the first, and different ones
-
-    @property
-    def table(self) -> RateTable:
-        extra, different = self._beside
-        distinct = 1.0 + np.arange(self.max_drafts) * different / extra
-        prior = rates_from_alphas(1.0 - (1.0 - self._of_one()) ** distinct)
-        sums = self._passes + PRIOR_VISITS * prior
-        return sums / (self._visits + PRIOR_VISITS)[:, None]
-
-    def observe(self, root: Node, accepted: Sequence[int]) -> None:
-        if root.drafts is None:
-            return
-        for counts in (self._visits, self._passes, self._nodes, self._beside):
-            counts *= _REMEMBERED
-        super().observe(root, accepted)
-        for node, _ in self._come_to(root, accepted):
-            different = len(node.children)
-            self._nodes[different] += 1.0
-            self._beside += (node.draws.size - 1, different - 1)
-
-    def add(self, table: RateTable, visits: float) -> None:
-        super().add(table, visits)
-        self._nodes += visits
-
-    def _of_one(self) -> float:
-        """Rate a of one draft, by bisection."""
-        passed = self._passes.sum() + _FIRST_VISITS * _FIRST_RATE
-        counts, low, high = np.arange(self.max_drafts + 1), 0.0, 1.0 - 1e-6
-        for _ in range(30):
-            a = (low + high) / 2.0
-            foretold = self._nodes @ (1.0 - (1.0 - a) ** counts) + _FIRST_VISITS * a
-            low, high = (a, high) if foretold < passed else (low, a)
-        return low
-
-
-class RunningCosts:
-    """Seconds of a step by its drafts and levels, from steps that were timed."""
-
-    def __init__(self) -> None:
-        self._of_level: deque[float] = deque(maxlen=_WINDOW)
-        self._of_rows: dict[int, deque[float]] = defaultdict(lambda: deque(maxlen=_WINDOW))
-
-    def add(self, drafts: int, levels: int, seconds: tuple[float, float]) -> None:
-        """Count a step: the seconds of its draft, and those of the target and the rule."""
-        if levels:
-            self._of_level.append(seconds[0] / levels)
-        self._of_rows[drafts].append(seconds[1])
-
-    def __call__(self, drafts: int, levels: int) -> float:
-        """Seconds of a step, by straight lines between and beyond the counts that occurred."""
-        sizes = sorted(self._of_rows)
-        seconds = [float(np.median(self._of_rows[n])) for n in sizes]
-        rows = float(np.interp(drafts, sizes, seconds))
-        if drafts > sizes[-1] > sizes[0]:
-            slope = max(seconds[-1] - seconds[0], 0.0) / (sizes[-1] - sizes[0])
-            rows += slope * (drafts - sizes[-1])
-        return rows + levels * float(np.median(self._of_level or [0.0]))
-
-
-class AutoGrowth(Growth):
-    """Tree that brings most tokens per second, or none, by the drafts passed and the cost of steps.
-
-    A step costs a pass of the draft model for each level, and a pass of the target over the tree.
-    Both are timed, and what is passed is counted; every so often `plan_tree` looks for the tree
-    that brings most tokens a second. Where plain decoding brings more, it decodes plainly. What was
-    not chosen is tried again now and then, so seldom that it costs half a hundredth of the time.
-    By the clock a text is another one each time, of the same law.
-    """
-
-    def __init__(self, tree: AutoTree) -> None:
-        super().__init__(k_ary(2, 2))
-        self._tree, self._rates = tree, PooledRates(MAX_DRAFTS)
-        self._timed = RunningCosts()
-        self._cost: CostByDepth = tree.cost or self._timed
-        self._kept: deque[tuple[float, float]] = deque(maxlen=_RECENT)
-        self._promised = 0.0  # tokens a second of the present tree
-        self._best = 0.0  # of what is done
-        self._seconds = self._tokens = 0.0
-        self._begins = True
-        self._course = self._steps()
-        self._is_plain = next(self._course)
-
-    def begin(self) -> None:
-        self._begins = True
-
-    def grow(
-        self, model: DraftModel, make: SchemeMaker, rng: np.random.Generator, depth: int = MAX_DEPTH
-    ) -> Node:
-        return Node((), ()) if self._is_plain else super().grow(model, make, rng, depth)
-
-    def observe(self, root: Node, accepted: Sequence[int], seconds: tuple[float, float]) -> None:
-        self._rates.observe(root, accepted)
-        if self._begins:  # a text's first step reads the prompt
-            self._begins = False
-            return
-        nodes = root.walk()
-        size = len(nodes) - 1, len({node.depth for node in nodes if node.drafts is not None})
-        self._timed.add(*size, seconds)
-        took, tokens = sum(seconds), 1.0 + len(accepted)
-        if self._tree.cost is not None:
-            took = self._tree.cost(*size)
-        self._seconds += took
-        self._tokens += tokens
-        if root.drafts is not None and self._promised > 0.0:
-            self._kept.append((tokens, self._promised * took))
-        self._is_plain = next(self._course)
-
-    def _steps(self) -> Iterator[bool]:
-        """Whether each step is plain, one after the other; the others use the tree taken last."""
-        yield from [False] * _TRY
-        yield from [True] * _TRY
-        due = 0.0
-        while True:
-            pays = self._plan()
-            yield from [not pays] * _STAY
-            if self._seconds >= due:  # what is not done is tried, and earns its cost afterwards
-                seconds, tokens = self._seconds, self._tokens
-                yield from [pays] * (1 if pays else _TRY)
-                seconds, tokens = self._seconds - seconds, self._tokens - tokens
-                due = self._seconds + max(seconds - tokens / self._best, 0.0) / _TRIED
-
-    def _plan(self) -> bool:
-        """Take the tree that is best by now; return whether it pays."""
-        tree, table = self._tree, self._rates.table
-        plan = plan_tree(table, tree.num_nodes, tree.max_depth, self._cost)
-        self.take(plan.topology, table)
-        assert plan.tokens_per_second is not None  # there is a cost
-        self._promised = plan.tokens_per_second
-        tokens, promised = (sum(x) for x in zip((_BESIDE, _BESIDE), *self._kept, strict=True))
-        forecast, plain = self._promised * min(tokens / promised, 1.0), 1.0 / self._cost(0, 0)
-        self._best = max(forecast, plain)
-        return forecast > plain
-
-
-def growth_of(tree: Tree | Growth) -> Growth:
-    """Policy by which the trees of successive steps are drawn; it keeps what it has learnt."""
+def growth_of(tree: Tree) -> Growth:
+    """Policy by which the trees of successive steps are drawn."""
     policies: dict[type[Any], Callable[[Any], Growth]] = {
-        AutoTree: AutoGrowth, PlannedTree: PlannedGrowth, DynamicTree: DynamicGrowth,
-        Topology: Growth, Growth: lambda growth: growth,
+        PlannedTree: PlannedGrowth, DynamicTree: DynamicGrowth, Topology: Growth,
     }  # fmt: skip
     for kind, policy in policies.items():
         if isinstance(tree, kind):
             return policy(tree)
     raise InvalidInput(
-        f"tree is {tree!r}: give a name, such as '4x3', or a Topology, PlannedTree, DynamicTree or "
-        "AutoTree"
+        f"tree is {tree!r}: give a name, such as '4x3', or a Topology, PlannedTree or DynamicTree"
     )
 
 
@@ -388,9 +217,8 @@ def informed(
 ) -> tuple[Tree, float | None]:
     """Tree with the rates of the models on some texts, and the forecast by them.
 
-    A tree is planned, and grown, by the rates measured, but for one that finds them itself. The
-    forecast is of accepted drafts a step; None where the tree is not known beforehand. Settings are
-    temperatures and filters.
+    A tree is planned, and grown, by the rates measured. The forecast is of accepted drafts a step;
+    None where the tree is not known beforehand. Settings are temperatures and filters.
     """
 
     def table_of(max_drafts: int) -> RateTable:
@@ -401,6 +229,159 @@ def informed(
         return tree, first_plan(tree).expected_accepted
     if isinstance(tree, DynamicTree):
         return replace(tree, rates=table_of(tree.num_drafts)), None
-    if isinstance(tree, Topology):
-        return tree, expected_accepted(tree, table_of(max(tree.num_drafts.values())))
-    return tree, None
+    return tree, expected_accepted(tree, table_of(max(tree.num_drafts.values())))
+
+
+# --- rates of places, from logits and from decoded steps ---
+
+#: Number of visits that the table before any observation counts for.
+PRIOR_VISITS = 16.0
+
+#: Most positions of a text that are measured, from its end.
+_MOST_POSITIONS = 64
+
+
+@of_logits(late=("temperature",))
+def place_rates(
+    target_logits: Any,
+    draft_logits: Any,
+    max_drafts: int,
+    scheme: str = "without_replacement",
+    *,
+    verifier: str | Verifier = "optimal",
+    num_threads: int | None = None,
+    **options: Unpack[LogitsKeywords],
+) -> RateTable:
+    r"""Chance that the draft of each place is passed, of 1, 2, ... drafts.
+
+    :math:`\alpha_{j+1} - \alpha_j` with :math:`\alpha_k` the optimal acceptance rate of k drafts,
+    averaged over the positions: what the j-th draft adds to those before it.
+
+    Parameters
+    ----------
+    target_logits, draft_logits : array_like, shape (..., V)
+        Or a pair of them, `mdsd_opt.Logits`, as the first argument.
+    max_drafts : int
+        K.
+    scheme : str
+        As `drafts` of `acceptance_rates`.
+    verifier, num_threads : optional
+        As for `acceptance_rates`.
+    **options
+        How laws are read from the logits, unless a pair tells, see `mdsd_opt.Logits`.
+
+    Returns
+    -------
+    ndarray, shape (K + 1, K)
+        [k, j] for place j, from 0, of k drafts; zero for j >= k.
+    """
+    checked_integer(max_drafts, "max_drafts", most=MAX_TABLE)
+    pair = Logits.of(target_logits, draft_logits, options)
+    _, alphas = _mean_rates(pair, max_drafts, scheme, verifier, num_threads=num_threads)
+    return rates_from_alphas(alphas)
+
+
+def measured_rates(
+    target: Any,
+    draft: Any,
+    texts: Sequence[Sequence[int]],
+    max_drafts: int,
+    scheme: str = "without_replacement",
+    *,
+    verifier: str | Verifier = "optimal",
+    num_threads: int | None = None,
+    **options: Unpack[LogitsKeywords],
+) -> RateTable:
+    """Same as `place_rates` for two models on some texts; short ones are nearer to `initial_rates`.
+
+    Parameters
+    ----------
+    target, draft : model
+        As for `generate`.
+    texts : sequence of sequences of int
+        Token ids; of each the last 64 positions are measured, in one pass.
+    max_drafts : int
+    scheme : str
+    verifier, num_threads, **options
+        As for `place_rates`.
+    """
+    ask_target, ask_draft = tree_logits(target), tree_logits(draft)
+    rates = RunningRates(initial_rates(max_drafts))
+    for text in of_kind(texts, Iterable, "texts", "token ids of each"):
+        of_kind(text, Collection, "one of texts", "token ids")
+        start = max(len(text) - _MOST_POSITIONS, 0) + 1
+        ahead = [tuple(text[start:end]) for end in range(start, len(text) + 1)]
+        read = list(text[:start])
+        pair = Logits(ask_target(read, ahead), ask_draft(read, ahead), **options)
+        count, alphas = _mean_rates(pair, max_drafts, scheme, verifier, num_threads=num_threads)
+        rates.add(rates_from_alphas(alphas), count)
+    return rates.table
+
+
+def _mean_rates(
+    pair: Logits, max_drafts: int, *how: Any, num_threads: int | None
+) -> tuple[int, Any]:
+    """Number of positions, and mean acceptance rates of 1, 2, ... drafts."""
+    from mdsd_opt.batch import acceptance_rates
+
+    by_position = acceptance_rates(pair, range(1, max_drafts + 1), *how, num_threads=num_threads)
+    rates = to_numpy(by_position, "rates").reshape(-1, max_drafts)
+    if len(rates) == 0:
+        raise InvalidInput("the logits have no positions: give at least one row")
+    return len(rates), rates.mean(axis=0)
+
+
+class RunningRates:
+    """A table that follows what is observed, step after step.
+
+    A tree that is planned from steps that are over is as lossless as any other fixed tree.
+
+    Parameters
+    ----------
+    table : ndarray, shape (K + 1, K)
+        Table before anything is observed; it counts for 16 visits of a node.
+    """
+
+    def __init__(self, table: RateTable) -> None:
+        table = checked_rates(table)
+        self._visits = np.full(len(table), PRIOR_VISITS)
+        self._passes = PRIOR_VISITS * table
+
+    @property
+    def table(self) -> RateTable:
+        """Mean so far, shape (K + 1, K)."""
+        return self._passes / self._visits[:, None]
+
+    @property
+    def max_drafts(self) -> int:
+        return self._visits.size - 1
+
+    def add(self, table: RateTable, visits: float) -> None:
+        """Count a table that was measured at so many nodes."""
+        self._passes += visits * table
+        self._visits += visits
+
+    def observe(self, root: Node, accepted: Sequence[int]) -> None:
+        """Count the nodes that a step has reached, and the drafts of each that it has passed.
+
+        Parameters
+        ----------
+        root : Node
+        accepted : sequence of int
+            Drafts that were accepted, from the root on.
+        """
+        for node, token in self._come_to(root, accepted):
+            count = node.draws.size
+            self._visits[count] += 1.0
+            if token is not None:
+                self._passes[count, node.children[token].place[-1]] += 1.0
+
+    def _come_to(self, root: Node, accepted: Sequence[int]) -> Iterator[tuple[Node, int | None]]:
+        """Nodes with drafts that a step reached, and the draft of each that it has passed."""
+        node = root
+        for token in (*accepted, None):
+            if not 0 < node.draws.size <= self.max_drafts:
+                break
+            yield node, token
+            if token is not None:
+                node = node.children[token]

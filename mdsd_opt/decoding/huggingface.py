@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mdsd_opt.base.array_types import Text
-from mdsd_opt.decoding.draft_objects import spread, token_ids_of
 from mdsd_opt.decoding.generation import Metrics, generate_steps, require_room
+from mdsd_opt.decoding.language_models import spread, token_ids_of
 from mdsd_opt.decoding.models.passes import CACHE_NAMES, cache_of, holds_text
 from mdsd_opt.drafts import SchemeMaker
 from mdsd_opt.errors import InvalidInput
@@ -78,7 +78,7 @@ def custom_generate(
     draft_model : transformers.PreTrainedModel or object
         Model with the same tokenizer; its vocabulary may be padded differently. Or any draft with a
         method ``tree_logits(ids, continuations)``, such as `PromptLookup`, or a head that reads the
-        model's hidden states, see `mdsd_opt.decoding.draft_objects`.
+        model's hidden states, see `mdsd_opt.decoding.language_models`.
     tree : Topology, PlannedTree, DynamicTree or str
         See `mdsd_opt.decoding.generate`.
     scheme : str or callable

@@ -13,16 +13,13 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats, Text
 from mdsd_opt.base.arrays import look_like_probabilities, to_numpy
-from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.sampling import Sampling, checked_softmax
-from mdsd_opt.decoding.draft_objects import OwnTokens, spread, token_ids_of
-from mdsd_opt.decoding.language_models import tree_logits
-from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme, SchemeMaker, composition_of
+from mdsd_opt.decoding.language_models import spread, token_ids_of, tree_logits
+from mdsd_opt.drafts import SchemeMaker, composition_of
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers import relaxed_by
@@ -48,76 +45,51 @@ DEVICE_RULES = ("traversal_hull", "level_sequential", "optimal")
 
 
 class HostLaws:
-    """Laws as float64 arrays, for every rule and scheme, over V tokens or those of the draft.
-
-    Where a draft has tokens of its own the trees are of these, see `OwnTokens`.
-    """
+    """Laws as float64 arrays, for every rule and scheme."""
 
     def __init__(
         self, target: Any, draft: Any, make: SchemeMaker, sampling: Sampling, drafting: Sampling
     ) -> None:
-        self._make, self._sampling, self._drafting = make, asdict(sampling), asdict(drafting)
+        self.make = make  # drafts of a node from a row of `drafts` and their number
+        self._sampling, self._drafting = asdict(sampling), asdict(drafting)
         self._target, self._draft = tree_logits(target), tree_logits(draft)
-        token_ids = token_ids_of(draft)
-        self._own = None if token_ids is None else OwnTokens(token_ids)
-        # schemes of others may need an array
-        self._as_it_is = self._own is not None and make in SINGLE_MODEL_SCHEMES.values()
-        self._rows: dict[Text, NDArray[Any]] = {}
-
-    def make(self, law: Floats, num_drafts: int) -> DraftScheme:
-        """Drafts of a node from a row of `drafts` and their number."""
-        row: Any = Distribution.as_it_is(law) if self._as_it_is else law
-        return self._make(row, num_drafts)
+        self._drafted, self._vocab_size = token_ids_of(draft), 0
 
     def drafts(self, text: Sequence[int], continuations: Sequence[Text]) -> Floats:
         """Draft laws after some continuations of a text, one per row."""
-        logits = self._draft(text, [self._ids(tokens) for tokens in continuations])
-        law = checked_softmax if self._own is None else self._own.draft_laws
-        return law(self._logits(logits, "draft"), **self._drafting)
+        own = self._logits(self._draft(text, continuations), "draft")
+        return checked_softmax(spread(own, self._drafted, self._vocab_size), **self._drafting)
 
     def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
         """Give every node its target law, computed when a rule reads it."""
-        answer = self._target(text, [self._ids(node.tokens) for node in nodes])
-        logits, drafts = self._logits(answer, "target"), nodes[0].drafts
-        if self._own is None and drafts is not None and drafts.vocab_size > logits.shape[-1]:
+        logits = self._logits(self._target(text, [node.tokens for node in nodes]), "target")
+        drafts = nodes[0].drafts
+        if drafts is not None and drafts.vocab_size > logits.shape[-1]:
             raise InvalidInput(
                 f"the draft has {drafts.vocab_size} tokens, the target {logits.shape[-1]}: say in "
                 "token_ids of the draft which of the target's they are"
             )
-        self._rows = {node.tokens: row for node, row in zip(nodes, logits, strict=True)}
-        for node in nodes:
-            node.target_by(partial(self._law, node.tokens))
+        self._vocab_size = logits.shape[-1]
+        for node, row in zip(nodes, logits, strict=True):
+            node.target_by(partial(checked_softmax, row, **self._sampling))
 
     def _logits(self, answer: Any, model: str) -> NDArray[Any]:
         """What a model answers; `InvalidInput` if in the first step these are probabilities."""
         logits = to_numpy(answer, "logits")
-        if not self._rows and logits.shape[-1] > 1 and look_like_probabilities(logits):
+        if not self._vocab_size and logits.shape[-1] > 1 and look_like_probabilities(logits):
             raise InvalidInput(
                 f"what the {model} gives is not negative and sums to one, as probabilities do: "
                 "give their logarithms; or add a constant, if they are logits"
             )
         return logits
 
-    def output(self, outcome: Accepted, rng: np.random.Generator) -> Text:
-        """Tokens of a step, as the target's ids; `InvalidInput` where a rule gave others."""
-        if self._own is None:
-            given: Any = outcome
-            known = range(self._rows[()].size)
-            if not (isinstance(given, Accepted) and given[0] and all(x in known for x in given[0])):
-                raise InvalidInput(f"the rule returned {given!r:.60}: give an Accepted of tokens")
-            return outcome.tokens
-        *drafts, last = outcome.tokens
-        if self._own.has(last):
-            return self._own.ids(outcome.tokens)
-        law = checked_softmax(self._rows[tuple(drafts)], **self._sampling)
-        return *self._own.ids(tuple(drafts)), self._own.other(law, rng.random())
-
-    def _ids(self, drafts: Text) -> Text:
-        return drafts if self._own is None else self._own.ids(drafts)
-
-    def _law(self, tokens: Text) -> Floats:
-        law = checked_softmax if self._own is None else self._own.target_law
-        return law(self._rows[tokens], **self._sampling)
+    def output(self, outcome: Accepted) -> Text:
+        """Tokens of a step; `InvalidInput` where a rule gave others."""
+        given: Any = outcome
+        known = range(self._vocab_size)
+        if not (isinstance(given, Accepted) and given[0] and all(x in known for x in given[0])):
+            raise InvalidInput(f"the rule returned {given!r:.60}: give an Accepted of tokens")
+        return outcome.tokens
 
 
 class DeviceLaws:
@@ -179,7 +151,7 @@ class DeviceLaws:
         if nodes[0].draws.dtype == object:
             settle(nodes[0])
 
-    def output(self, outcome: Accepted, rng: np.random.Generator) -> Text:
+    def output(self, outcome: Accepted) -> Text:
         """Tokens of a step."""
         return outcome.tokens
 

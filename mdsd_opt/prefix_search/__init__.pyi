@@ -30,11 +30,9 @@ from .ratio_groups_kernels import (
 )
 from .sum_kernels import (
     BLOCK as BLOCK, accurate_sum as accurate_sum, add_carrying as add_carrying,
-    block_sum as block_sum, range_sum as range_sum, split_at as split_at,
-    suffix_sums as suffix_sums,
+    block_sum as block_sum, split_at as split_at, suffix_sums as suffix_sums,
 )
 from .weigh_kernels import (
     decode_halves as decode_halves, drop_impossible as drop_impossible,
-    largest_logit as largest_logit, likeliest_tokens as likeliest_tokens, weigh as weigh,
-    weigh_row as weigh_row,
+    likeliest_tokens as likeliest_tokens, weigh_row as weigh_row,
 )

@@ -10,12 +10,15 @@ names are those of `mdsd_opt.decoding`, too.
 
 import lazy_loader
 
+from mdsd_opt._gone import telling
+
 __all__ = [
-    "Accepted", "AutoTree", "DynamicTree", "Node", "PlannedTree", "PublishedRule", "Stop",
+    "Accepted", "DynamicTree", "Node", "PlannedTree", "PublishedRule", "Stop",
     "Topology", "TreeBound", "TreePlan", "TreeRule", "ValueBound", "balanced", "chain",
     "expected_accepted", "get_rule", "grow", "initial_rates", "k_ary", "parse_topology",
     "place_values", "plan_tree", "published_rules", "register", "rule_names", "set_targets",
     "sparse", "tree_bound", "tree_optimum", "value_bound", "whole_paths",
 ]  # fmt: skip
 
-__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)
+_named, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__ = telling(__name__, _named)

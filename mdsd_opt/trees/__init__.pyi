@@ -15,10 +15,9 @@ from .draft_tree import (
 )
 from .optimum import TreeBound as TreeBound, tree_bound as tree_bound, tree_optimum as tree_optimum
 from .plans import (
-    Cost as Cost, CostByDepth as CostByDepth, TreePlan as TreePlan, chances as chances,
-    forecasts as forecasts, forecasts_table as forecasts_table,
-    plan_conclusion as plan_conclusion, plan_tree as plan_tree,
-    plans_by_size as plans_by_size, seconds_of as seconds_of,
+    TreePlan as TreePlan, chances as chances, forecasts as forecasts,
+    forecasts_table as forecasts_table, plan_conclusion as plan_conclusion,
+    plan_tree as plan_tree, plans_by_size as plans_by_size,
 )
 from .recursive_rejection import MANY_TOKENS as MANY_TOKENS
 from .rules import (
@@ -29,7 +28,7 @@ from .rules import (
 from .rules.by_level import Race as Race
 from .rules.by_level import TopDown as TopDown
 from .topology import (
-    MAX_DEPTH as MAX_DEPTH, MAX_TABLE as MAX_TABLE, AutoTree as AutoTree,
+    MAX_DEPTH as MAX_DEPTH, MAX_TABLE as MAX_TABLE,
     DynamicTree as DynamicTree, Place as Place,
     PlannedTree as PlannedTree, RateTable as RateTable, Topology as Topology,
     Tree as Tree, ValuedTopology as ValuedTopology, balanced as balanced, chain as chain,

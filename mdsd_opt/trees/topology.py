@@ -53,8 +53,8 @@ _SPARSE: dict[Place, int] = {
 _FORMS = (
     "as drafts x depth (4x3), chain5 for one draft at a time, paths3x4 for three whole paths of "
     "four drafts, sparse or sparse16, planned16 for the plan that accepts most with 16 drafts, "
-    "planned16/4 in 4 levels, dynamic24 for a tree of at most 24 drafts grown where acceptance is "
-    "likeliest, or auto16 for what is fastest, with 16 drafts at most"
+    "planned16/4 in 4 levels, or dynamic24 for a tree of at most 24 drafts grown where acceptance "
+    "is likeliest"
 )
 
 
@@ -123,8 +123,7 @@ class DynamicTree:
         Drafts after each node that gets any.
     max_depth : int
     rates : ndarray, shape (K + 1, K), or callable, optional
-        Table of `place_rates`, or of `confidence_rates`: a table for each draft law; by default
-        `initial_rates`.
+        Table of `place_rates`, or one for each draft law; by default `initial_rates`.
     """
 
     num_nodes: int
@@ -158,33 +157,8 @@ class PlannedTree:
         check_counts(num_nodes=self.num_nodes, max_depth=self.max_depth)
 
 
-@dataclass(frozen=True, slots=True)
-class AutoTree:
-    """Tree that brings most tokens per second, or plain decoding if that brings more.
-
-    It is chosen while decoding, by what is passed and what steps take. The first 50 tokens or so
-    find that out; later something else is tried for half a hundredth of the time.
-
-    Attributes
-    ----------
-    num_nodes : int
-        Drafts of the whole tree, at most.
-    max_depth : int
-    cost : callable, optional
-        Seconds of a step by its numbers of drafts and of levels, both 0 for plain decoding; by
-        default what the clock says, so that a text is another one each time.
-    """
-
-    num_nodes: int = 16
-    max_depth: int = 6
-    cost: Callable[[int, int], float] | None = field(default=None, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        check_counts(num_nodes=self.num_nodes, max_depth=self.max_depth)
-
-
 #: Kinds of trees that can be drawn.
-Tree = Topology | DynamicTree | PlannedTree | AutoTree
+Tree = Topology | DynamicTree | PlannedTree
 
 
 def k_ary(num_drafts: int, depth: int) -> Topology:
@@ -269,7 +243,7 @@ def parse_topology(text: str) -> Tree:
     """Tree by its name, such as "4x3", "chain5", "paths3x4", "sparse16", or "planned16/4"."""
     if of_kind(text, str, "tree", f"it {_FORMS}") == "sparse":
         return sparse()
-    if match := re.fullmatch(r"(chain|sparse|planned|dynamic|auto)(\d{1,4})", text):
+    if match := re.fullmatch(r"(chain|sparse|planned|dynamic)(\d{1,4})", text):
         return _SIZED[match[1]](int(match[2]))
     if match := re.fullmatch(r"planned(\d{1,4})/(\d{1,4})", text):
         return PlannedTree(int(match[1]), int(match[2]))
@@ -284,7 +258,6 @@ _SIZED: dict[str, Callable[[int], Tree]] = {
     "sparse": sparse,
     "planned": PlannedTree,
     "dynamic": DynamicTree,
-    "auto": AutoTree,
 }
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 from scipy.stats import chisquare
 
 import mdsd_opt as mo
 from mdsd_opt.decoding import Node, generate, step_laws
-from mdsd_opt.decoding.draft_objects import OwnTokens
-from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, scheme_maker
-from mdsd_opt.errors import InvalidDistribution, InvalidInput
+from mdsd_opt.decoding.language_models import spread
+from mdsd_opt.errors import InvalidInput
 
 BEGINNING = 0  # a prompt of one token, which is no part of the text
 
@@ -101,126 +99,15 @@ def test_texts_keep_their_law(swapped: bool) -> None:
     assert p_value < 1e-9 if swapped else p_value > 1e-3
 
 
-def test_tokens_that_are_never_drafted_are_one_and_come_out_by_their_probabilities() -> None:
-    own, law = OwnTokens(np.array([4, 0, 2])), np.array([0.1, 0.3, 0.15, 0.0, 0.05, 0.4])
-    np.testing.assert_allclose(own.of_target(law), [0.05, 0.1, 0.15, 0.7], atol=1e-16)
-    assert own.ids((2, 0, 1)) == (2, 4, 0)
-    assert [own.has(token) for token in range(4)] == [True, True, True, False]
-    ends = np.cumsum([0.3, 0.4]) / 0.7
-    assert [own.other(law, u) for u in (0.0, ends[0] - 1e-9, ends[0] + 1e-9, 1.0)] == [1, 1, 5, 5]
-
-
-def test_a_vocabulary_as_large_as_the_target_s_leaves_no_others() -> None:
-    own, law = OwnTokens(np.array([1, 0])), np.array([0.25, 0.75])
-    np.testing.assert_array_equal(own.of_target(law), [0.75, 0.25, 0.0])
-
-
-@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
-@pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0, 2.0])
-def test_long_rows_are_read_as_softmax_reads_them(dtype: Any, temperature: float) -> None:
-    rng = np.random.default_rng(5)
-    size, own = 5003, 4099
-    ids = rng.permutation(size)[:own]
-    tokens = OwnTokens(ids)
-    row = rng.normal(0.0, 4.0, size)
-    row[rng.random(size) < 0.1] = -np.inf
-    row = row.astype(dtype)
-    expected = tokens.of_target(mo.softmax(row, temperature))
-    found = tokens.target_law(row[::-1][::-1], temperature=temperature)  # a view
-    np.testing.assert_allclose(found, expected, rtol=1e-13, atol=0.0)
-    logits = np.stack([row[ids], rng.permuted(row[ids])])
-    drafted = tokens.draft_laws(logits, temperature=temperature, top_p=None)
-    expected = tokens.of_draft(mo.softmax(logits, temperature))
-    np.testing.assert_allclose(drafted, expected, rtol=1e-13, atol=0.0)
-    # ties, and a token that is not the draft's
-    for likeliest in (int(ids[0]), int(np.setdiff1d(np.arange(size), ids)[-1])):
-        row[[likeliest, size - 1]] = 99.0
-        wanted = tokens.of_target(mo.softmax(row, 0.0))
-        np.testing.assert_array_equal(tokens.target_law(row, temperature=0.0, top_k=5), wanted)
-    for options in ({"top_k": 7}, {"min_p": 0.01}):  # as ever
-        wanted = tokens.of_target(mo.softmax(row, **options))
-        np.testing.assert_array_equal(tokens.target_law(row, **options), wanted)
-
-
-@pytest.mark.parametrize("ids", [np.arange(4200), np.random.default_rng(3).permutation(4200)])
-def test_a_long_row_of_which_a_draft_has_all_tokens(ids: Any) -> None:
-    row = np.random.default_rng(4).normal(0.0, 4.0, ids.size)
-    expected = np.append(mo.softmax(row)[ids], 0.0)
-    np.testing.assert_allclose(OwnTokens(ids).target_law(row), expected, rtol=1e-13, atol=0.0)
-
-
-class OneRow:
-    """A draft that gives the same logits after every text."""
-
-    def __init__(self, row: Any) -> None:
-        self.token_ids, self._row = np.arange(row.size), row
-
-    def tree_logits(self, ids: Sequence[int], continuations: Sequence[Any]) -> Any:
-        return np.tile(self._row, (len(continuations), 1))
-
-
-@pytest.mark.parametrize("scheme", SINGLE_MODEL_SCHEMES)
-@pytest.mark.parametrize("size", [5, 4200])
-def test_laws_of_own_tokens_are_those_that_a_scheme_would_check(size: int, scheme: str) -> None:
-    row = np.random.default_rng(6).normal(0.0, 1.0, size)
-    row[:2] = -720.0, -670.0  # below 1e-300 and above
-    sampling = mo.Sampling()
-    draft = OneRow(row)
-    laws = step_laws.HostLaws(draft, draft, scheme_maker(scheme), sampling, sampling)
-    (law,) = laws.drafts([BEGINNING], [()])
-    made, checked = laws.make(law, 2), scheme_maker(scheme)(law.copy(), 2)
-    np.testing.assert_allclose(made.models[0].values, checked.models[0].values, rtol=1e-14)
-    assert law[0] == 0.0 < law[1] < 1e-280
-    assert not law[-1]  # the others
-
-    def own(q: Any, num_drafts: int) -> Any:
-        return type(q), num_drafts
-
-    of_others = step_laws.HostLaws(draft, draft, own, sampling, sampling)
-    assert of_others.make(law, 2) == (np.ndarray, 2)
-
-
-@pytest.mark.parametrize("wrong", [np.nan, np.inf])
-def test_what_is_wrong_with_a_long_row_is_said(wrong: float) -> None:
-    tokens, row = OwnTokens(np.arange(4100)), np.zeros(5000, np.float32)
-    row[4321] = wrong
-    with pytest.raises(InvalidDistribution, match="first at token 4321"):
-        tokens.target_law(row)
-    with pytest.raises(InvalidDistribution, match="row 1 is all -inf"):
-        tokens.draft_laws(np.stack([row[:4100], np.full(4100, -np.inf)]))
-    with pytest.raises(InvalidDistribution, match="first at token 4321"):
-        tokens.target_law(row, temperature=0.0)
+def test_rows_of_a_draft_are_spread_over_the_target_s_tokens() -> None:
+    ids, own = np.array([4, 0, 2]), np.array([[1.0, 2.0, 3.0]], np.float32)
+    np.testing.assert_array_equal(spread(own, ids, 6), [[2, -np.inf, 3, -np.inf, 1, -np.inf]])
+    assert spread(own, None, 6) is own
+    for wrong in (own[:, :2], np.zeros((1, 4))):
+        with pytest.raises(InvalidInput, match="must fit"):
+            spread(wrong, ids, 6)
     with pytest.raises(InvalidInput, match="must fit"):
-        tokens.draft_laws(np.zeros((1, 4200)))
-    with pytest.raises(InvalidInput, match="must fit"):
-        OwnTokens(np.arange(4100)).target_law(np.zeros(4099))
-
-
-def test_ends_of_the_range_in_long_rows() -> None:
-    tokens = OwnTokens(np.arange(3))
-    far = np.append(1e308, np.full(4999, -1e308))
-    np.testing.assert_array_equal(tokens.target_law(far), [1.0, 0.0, 0.0, 0.0])
-    near = np.append(1.0, np.zeros(4999))
-    for temperature in (1e-5, 1e-320):
-        law = tokens.target_law(near, temperature=temperature)
-        np.testing.assert_array_equal(law, [1.0, 0.0, 0.0, 0.0])
-
-
-@pytest.mark.parametrize("budget", [{"kl": 0.02}, {"tv": 0.05}, {"chi2": 0.03}])
-def test_the_closest_law_does_not_tell_apart_what_is_never_drafted(budget: Any) -> None:
-    p, q = np.random.default_rng(7).dirichlet(np.ones(9), 2)
-    ids = np.array([3, 8, 0, 5])
-    own = OwnTokens(ids)
-    wide = np.zeros(9)
-    wide[ids] = q[ids] / q[ids].sum()
-    whole = mo.relax(mo.TransportProblem(p, mo.WithoutReplacement(wide, 2)), **budget)
-    (drafted,) = own.of_draft(wide[None, ids])
-    part = mo.relax(
-        mo.TransportProblem(own.of_target(p), mo.WithoutReplacement(drafted, 2)), **budget
-    )
-    assert part.acceptance_rate == pytest.approx(whole.acceptance_rate, abs=1e-9)
-    assert part.kl == pytest.approx(whole.kl, abs=1e-7)
-    np.testing.assert_allclose(part.target, own.of_target(whole.target.copy()), atol=1e-5)
+        spread(own, ids, 4)
 
 
 def test_laws_of_nodes_that_no_rule_comes_to_are_not_made(monkeypatch: Any) -> None:

@@ -8,17 +8,10 @@ from math import prod
 
 import numpy as np
 import pytest
+from parallel_trees import best_first, by_position
 from support.tables import Table, output_law, target_law
 
-from mdsd_opt.decoding import (
-    Topology,
-    best_first,
-    by_position,
-    get_rule,
-    grow,
-    tree_bound,
-    whole_paths,
-)
+from mdsd_opt.decoding import Topology, get_rule, grow, tree_bound, whole_paths
 from mdsd_opt.errors import InvalidInput
 
 BY_THE_TARGET = "naive_target"

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from blind_drafts import accepted, by_one_uniform
 from scipy.optimize import linprog
+from shared_laws import blind_bound, shared_law, worth_most
 
 import mdsd_opt as mo
-from mdsd_opt.decoding import blind_bound, shared_law
-from mdsd_opt.decoding.shared_laws import worth_most
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, ProblemTooLarge, SolverError
 
 
@@ -180,6 +179,6 @@ def test_what_is_no_family_of_targets(monkeypatch):
         blind_bound(np.full((4, 60), 1 / 60), num_drafts=4)
     with pytest.raises(InvalidInput, match="tolerance"):
         shared_law(p, num_drafts=2, tolerance=-1.0)
-    monkeypatch.setattr("mdsd_opt.decoding.shared_laws._MAX_ROUNDS", 1)
+    monkeypatch.setattr("shared_laws._MAX_ROUNDS", 1)
     with pytest.raises(SolverError, match="larger tolerance"):
         shared_law(case(0)[0], num_drafts=2)

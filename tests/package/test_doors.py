@@ -20,7 +20,7 @@ from mdsd_opt.base.files.logits import LogitsSample, load_logits
 from mdsd_opt.batch import verify_batch
 from mdsd_opt.corpora import rate_intervals, rate_rows
 from mdsd_opt.corpora.engine_output import paired_positions
-from mdsd_opt.decoding import confidence_rates, place_rates, value_bound
+from mdsd_opt.decoding import place_rates, value_bound
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, MdsdError, UnreadableFile
 from mdsd_opt.formats import read_answers
 
@@ -62,10 +62,6 @@ def of_decisions(target: Any, draft: Any, drafts: Any, **options: Any) -> Any:
     return verify_batch(target, draft, drafts, with_rates=True, **options).acceptance_rate
 
 
-def of_confidence(target: Any, draft: Any, drafts: Any, **options: Any) -> Any:
-    return confidence_rates(target, draft, K, **options).tables
-
-
 #: Every public function with arguments of logits and a kind.
 OF_LOGITS: dict[str, Door] = {
     "acceptance_rates": lambda p, q, _, **o: mo.acceptance_rates(p, q, (1, K), **o),
@@ -75,7 +71,6 @@ OF_LOGITS: dict[str, Door] = {
     "compare_draft_schemes": of_comparison,
     "compare_drafts": of_drafts,
     "place_rates": lambda p, q, _, **o: place_rates(p, q, K, **o),
-    "confidence_rates": of_confidence,
     "TransportProblem.from_logits": of_problems,
     "best_draft_temperature": lambda p, q, _, **o: [
         mo.best_draft_temperature(*rows, K, **o).acceptance_rate for rows in zip(p, q, strict=True)

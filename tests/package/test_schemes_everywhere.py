@@ -133,11 +133,6 @@ def verified(verdict: Any) -> Array:
     return np.concatenate([verdict.acceptance_rate, verdict.accepted, verdict.tokens])
 
 
-def confidence(scheme: str) -> Array:
-    found = decoding.confidence_rates(TARGET, DRAFT, 2, scheme, edges=(0.6,))
-    return np.stack(found.tables)
-
-
 def bound(scheme: str) -> float:
     return decoding.tree_bound(*tables(), decoding.parse_topology("2x2"), scheme).upper
 
@@ -182,7 +177,6 @@ ANSWERS: dict[str, Callable[..., Any]] = {
             TARGET, {"a": DRAFT, "b": TARGET}, 2, scheme, mixtures=False
         ).rates
     ],
-    "confidence_rates": confidence,
     "generate": accepted,
     "generate_steps": accepted_by_steps,
     "grow": lambda scheme: grown(scheme, decoding.grow, decoding.parse_topology("2x2")),

@@ -17,9 +17,7 @@ from mdsd_opt.decoding import (
     RunningRates,
     Topology,
     balanced,
-    best_first,
     chain,
-    confidence_rates,
     expected_accepted,
     generate,
     grow_by_acceptance,
@@ -228,15 +226,11 @@ def test_a_cost_is_interpolated_and_not_trusted_beyond_what_was_measured():
         (lambda t: plan_tree(t, 4, cost=lambda n, d: d - 1.0), InvalidInput, "seconds above 0"),
         (lambda t: plan_tree(t, 4, cost={}), InvalidInput, "no number"),
         (lambda t: plan_tree(t, 4, cost=3.0), InvalidInput, "no number"),
-        (lambda t: best_first(np.ones((1, 2)) / 2, 2, 3.0), InvalidInput, r"cost is 3\.0"),
-        (lambda t: best_first(np.array([[0.5, np.nan]]), 2), InvalidInput, "probabilities of"),
         (lambda t: expected_accepted(k_ary(2, 1), np.nan * t), InvalidInput, "at most one"),
         (lambda t: place_values(k_ary(2, 1), 3 * t), InvalidInput, "at most one"),
         (lambda t: place_values("2x2", t), InvalidInput, "parse_topology"),
         (lambda t: tree_bound(None, None, "2x2"), InvalidInput, "parse_topology"),
         (lambda t: initial_rates(3, 2.0), InvalidInput, r"first is 2\.0"),
-        (lambda t: confidence_rates(*ROWS, 2, edges=[np.nan]), InvalidInput, "ascending"),
-        (lambda t: confidence_rates(*ROWS, 2, edges=0.5), InvalidInput, "ascending"),
         (lambda t: PlannedTree(0), InvalidInput, "at least 1"),
         (lambda t: sparse(0), InvalidInput, "at least 1"),
         (lambda t: balanced(0, 3), InvalidInput, "at least 1"),
@@ -312,20 +306,6 @@ def test_rates_of_models_lie_between_the_measured_and_the_initial_ones(logits):
     np.testing.assert_allclose(found, shares[0] * sides[0] + shares[1] * sides[1])
 
 
-def test_tables_by_confidence(logits):
-    target, draft = logits
-    rates = confidence_rates(target, draft, 2, edges=(0.5,), scheme="with_replacement")
-    sure = mo.softmax(draft).max(axis=-1) >= 0.5
-    assert 0 < sure.sum() < sure.size
-    everywhere = place_rates(target, draft, 2, "with_replacement")
-    for law, inside in (([0.9, 0.1], sure), ([0.5, 0.5], sure), ([0.4, 0.3, 0.3], ~sure)):
-        there = place_rates(target[inside], draft[inside], 2, "with_replacement")
-        expected = (16 * everywhere + inside.sum() * there) / (16 + inside.sum())
-        np.testing.assert_allclose(rates(np.array(law)), expected)
-    with pytest.raises(InvalidInput, match="ascending"):
-        confidence_rates(target, draft, 2, edges=(0.5, 0.5))
-
-
 def test_running_rates_are_means_of_what_was_passed():
     root = Node((), ())
     first, _ = root.add_drafts(mo.WithReplacement([0.5, 0.5], 3), np.array([1, 0, 1]))
@@ -349,7 +329,7 @@ def test_a_plan_follows_what_is_passed():
     rng = np.random.default_rng(0)
     for _ in range(64):
         root = growth.grow(lambda w: np.full((len(w), 9), 1 / 9), mo.WithReplacement, rng)
-        growth.observe(root, (), (0.0, 0.0))
+        growth.observe(root, ())
     assert growth.shape.topology.depth < deep
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.checked import check_counts, floats
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.trees import Cost, DraftModel, Place, Topology, seconds_of
+from mdsd_opt.trees import DraftModel, Place, Topology
+from mdsd_opt.trees.plans import Cost, seconds_of
 
 
 def by_position(laws: Floats) -> DraftModel:
