@@ -139,7 +139,8 @@ NUMBERS = [
     (verb, name)
     for verb, command in commands().items()
     for name, parameter in inspect.signature(command.callback).parameters.items()
-    if "float" in str(parameter.annotation.__origin__) and " " not in verb
+    if "float" in str(getattr(parameter.annotation, "__origin__", parameter.annotation))
+    and " " not in verb
 ]
 
 
