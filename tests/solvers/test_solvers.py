@@ -105,7 +105,7 @@ def test_random_rationals_of_two_drafts(name: str, case: Case) -> None:
 @pytest.mark.parametrize("name", FAST)
 @given(data=st.data())
 def test_exact_certificates(name: str, data: st.DataObject) -> None:
-    """In Fractions the bounds enclose the optimum, and meet where plan and subset are exact."""
+    """In Fractions the bounds enclose the optimum, and meet where the method is exact."""
     kinds = {"schemes": ["with_replacement", "independent"], "max_drafts": 2}
     case = data.draw(cases(max_vocab=4, **(kinds if name in OF_TWO_DRAFTS else {})))
     problem, entry = case.problem, TABLE[name]
@@ -115,6 +115,8 @@ def test_exact_certificates(name: str, data: st.DataObject) -> None:
     optimum = oracles.optimum_over_subsets(case.target, case.law)
     assert certificate.valid, certificate.violations
     assert certificate.lower <= optimum <= certificate.upper
+    if not entry.is_exact:  # a method to come, which only bounds it
+        return
     assert certificate.upper == optimum or solution.subset is None
     only_a_subset = solution.plan is None and solution.selection is None
     if only_a_subset and has_prefix_order(problem):
