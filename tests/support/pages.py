@@ -103,7 +103,7 @@ def reader_at(folder: Path) -> Iterator[None]:
         monkeypatch.chdir(folder)
         for held in (
             "verifiers.base.VERIFIERS",
-            "solvers.registry.METHODS",
+            "solvers.solving.METHODS",
             "trees.rules.RULES",
         ):
             monkeypatch.setattr(f"mdsd_opt.{held}.registered", {})
