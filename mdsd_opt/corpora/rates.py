@@ -71,7 +71,11 @@ class RateRow(Result):
 
 
 class RateRows(list[RateRow]):
-    """Rows of rates, as a list and as a data frame."""
+    """Rows of rates, as a list, as tables and as a data frame."""
+
+    def tables(self) -> list[Table]:
+        """Table with a line for each scheme and K, and a column for each verifier."""
+        return [rates_table(self)]
 
     def to_pandas(self) -> Any:
         """Data frame with a line for each row; `MissingExtra` without pandas."""
@@ -224,7 +228,7 @@ _LEAST_GAIN = 0.01
 _FIRST, _LAST = ("optimal", "rrs", "kseq"), ("naive_draft", "naive_target")
 
 
-def rates_table(rows: Sequence[RateRow], title: str) -> Table:
+def rates_table(rows: Sequence[RateRow], title: str = "") -> Table:
     """Table with a line for each scheme and K, a column for each verifier, empty if it has none."""
     verifiers = sorted(dict.fromkeys(row.verifier for row in rows), key=_use)
     cells = {(row.scheme, row.num_drafts, row.verifier): row for row in rows}
@@ -256,7 +260,7 @@ def rates_table(rows: Sequence[RateRow], title: str) -> Table:
 
     has_empty_cells = len(cells) < len(lines) * len(verifiers)
     return Table.of(
-        f"{_SUBJECT}\n{title}",
+        f"{_SUBJECT}\n{title}".rstrip(),
         headings,
         (tuple(line(scheme, k)) for scheme, k in lines),
         heading="Rates",

@@ -11,11 +11,10 @@ from .draft_search import (
     Candidate as Candidate, best_draft_temperature as best_draft_temperature,
 )
 from .model_advice import ModelAdvice as ModelAdvice, advise_models as advise_models
-from .options import speedup_cell as speedup_cell
 from .ranking import (
     BestFilter as BestFilter, DraftComparison as DraftComparison,
     SchemeComparison as SchemeComparison, best_draft_filter as best_draft_filter,
     compare_draft_schemes as compare_draft_schemes, compare_drafts as compare_drafts,
-    rank_drafts as rank_drafts, scheme_label as scheme_label, setting_shown as setting_shown,
+    rank_drafts as rank_drafts, setting_shown as setting_shown,
 )
 from .row_allocation import RowAllocation as RowAllocation, allocate_rows as allocate_rows

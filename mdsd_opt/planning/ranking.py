@@ -24,7 +24,7 @@ from mdsd_opt.base.checked import (
     floats,
     of_kind,
 )
-from mdsd_opt.base.frames import Column, Result
+from mdsd_opt.base.frames import Column, Result, Table
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
@@ -149,19 +149,50 @@ class Ranking(Result):
         """Optimal acceptance rate of the best."""
         return self.rates[0].acceptance
 
+    #: Of the table, on a page.
+    heading: ClassVar[str] = "Draft schemes"
+
+    @property
+    def title(self) -> str:
+        """Title of the table."""
+        return f"ways to draft at K = {self.num_drafts}: the optimal acceptance of each"
+
+    @property
+    def caption(self) -> str:
+        """What stands below the table."""
+        return (
+            f"not possible at every position: {'; '.join(self.left_out)}" if self.left_out else ""
+        )
+
     @property
     def shown(self) -> list[tuple[str, Rated]]:
-        """Rows of a table, with their names."""
+        """Rows of the table, with their names."""
         return [(scheme_label(row.name), row) for row in self.rates]
 
+    def tables(self) -> list[Table]:
+        """Table of the ways to draft, the best first; differences are position by position."""
+        return [Table(self.title, _COLUMNS, self.shown, self.caption, heading=self.heading)]
+
     def __str__(self) -> str:
-        """Table of at most 80 columns."""
-        form = "{:<37.37} {:>4} {:>18.18} {:>18.18}"
-        lines = [form.format("drafts", "K", "acceptance", "behind the best")]
-        for name, row in self.shown:
-            behind = row.behind.shown if row.behind.high or row.behind.low else ""
-            lines.append(form.format(name, row.num_drafts, row.acceptance.shown, behind))
-        return "\n".join(lines)
+        return "\n".join(map(str, self.tables()))
+
+
+def _with_gap(value: MeanInterval, gap: float) -> str:
+    """Text of a mean and its largest error, if that is not zero; "" where it is none by itself."""
+    return value.shown + (f" (gap {gap:.0e})" if gap > 0 else "")
+
+
+#: Columns of a table of ways to draft, each with its name.
+_COLUMNS = (
+    Column("name", "drafts", of=lambda way: way[0], is_text=True),
+    Column("num_drafts", "K", of=lambda way: way[1].num_drafts),
+    Column("acceptance", "", lambda row: _with_gap(row.acceptance, row.gap), lambda way: way[1]),
+    Column(
+        "behind", "behind the best",
+        lambda row: _with_gap(row.behind, row.gap) if row.behind.high or row.behind.low else "",
+        lambda way: way[1],
+    ),
+)  # fmt: skip
 
 
 def scheme_label(name: str) -> str:
@@ -334,15 +365,10 @@ class SchemeComparison(Ranking):
     )  # fmt: skip
 
     @property
-    def inclusion_note(self) -> str:
-        """Line that states the inclusion bound; "" without it."""
-        if self.inclusion is None:
-            return ""
-        return f"marginals of drafts without replacement allow at most {self.inclusion.shown}"
-
-    def __str__(self) -> str:
-        """Table of at most 80 columns."""
-        return "\n".join(filter(None, (Ranking.__str__(self), self.inclusion_note)))
+    def caption(self) -> str:
+        bound = "" if self.inclusion is None else self.inclusion.shown
+        note = bound and f"marginals of drafts without replacement allow at most {bound}"
+        return "\n".join(filter(None, [super(SchemeComparison, self).caption, note]))
 
 
 def _schemes(num_drafts: int, draft: Sampling) -> Iterator[Candidate]:
@@ -516,6 +542,19 @@ class BestFilter(Ranking):
             if row.sampling == sampling:
                 return row
         raise InvalidInput(f"{sampling} was not tried")
+
+    heading: ClassVar[str] = "Filters of the draft"
+
+    @property
+    def title(self) -> str:
+        return (
+            f"temperature and filters of the draft, {scheme_label(self.scheme)}, at K = "
+            f"{self.num_drafts};\nthe target has {setting_shown(self.target)}; higher is better"
+        )
+
+    @property
+    def caption(self) -> str:
+        return f"best on these texts of {len(self.rates)} settings: on others another may be"
 
     @property
     def shown(self) -> list[tuple[str, Rated]]:
@@ -713,14 +752,37 @@ class DraftComparison(Ranking):
             sentences.append(f"Fastest: {self.fastest}. {self.advice[self.fastest].sentence}")
         return sentences
 
+    @property
+    def shown(self) -> list[tuple[str, Rated]]:
+        rows = sorted(self.rates, key=lambda row: (row.num_drafts, -row.acceptance.mean))
+        return [(row.name, row) for row in rows]
+
+    @property
+    def title(self) -> str:
+        return (
+            "optimal acceptance of K drafts, and what is missing to the best single one\n"
+            "a | b draws every token from one of two, by a coin; both have to run"
+        )
+
+    def tables(self) -> list[Table]:
+        """Tables of the rates by K, and of what each draft brings at its costs."""
+        best = [(name, one.costs.told, one.rows[0]) for name, one in self.advice.items()]
+        title = "the best of each draft at its costs"
+        speeds = [Table(title, _SPEEDS, best, heading="Speed")] if best else []
+        return [*super(DraftComparison, self).tables(), *speeds]
+
     def __str__(self) -> str:
-        """Sentences, and a table of at most 80 columns."""
-        lines = [*self.sentences, Ranking.__str__(self)]
-        for name, advice in self.advice.items():
-            best = advice.rows[0]
-            cell = speedup_cell(best.speedup)
-            lines.append(f"{name}: {best.tree_name or 'none'}, speed-up {cell}")
-        return "\n".join(lines)
+        return "\n".join([*self.sentences, *map(str, self.tables())])
+
+
+#: Columns of the best of each draft, given with its name and its costs in words.
+_SPEEDS = (
+    Column("draft", of=lambda each: each[0], is_text=True),
+    Column("costs", of=lambda each: each[1], is_text=True),
+    Column("drafts", "drafts of a step", of=lambda each: each[2].in_words, is_text=True),
+    Column("speedup", "speed-up", speedup_cell, lambda each: each[2].speedup),
+    Column("accepted", "", "{0:.3f}", lambda each: each[2].accepted),
+)
 
 
 def compare_drafts(

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
 from mdsd_opt.base.arrays import frozen, weighted_count
 from mdsd_opt.base.checked import checked_integer, floats, integers, mask, of_kind
-from mdsd_opt.base.frames import data_frame, folded
+from mdsd_opt.base.frames import Column, Table, data_frame, folded
 from mdsd_opt.drafts import SupportLaw, count_power
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnsupportedScheme
 from mdsd_opt.problem.lower_bounds import BoxCover, OrderMixture
@@ -555,6 +555,19 @@ class Solution(Found):
             )
             sets = (outside > 0).astype(np.float64)
         return TransportDual(self.subset.astype(np.float64), sets)
+
+    def tables(self) -> list[Table]:
+        """Table with a line on what was found, and how sure it is."""
+        columns = [
+            Column("method", is_text=True),
+            Column("acceptance_rate", "acceptance rate", "{0:.9g}"),
+            Column("status", of=lambda found: str(found.status), is_text=True),
+            Column("lower_bound", "at least", "{0:.9g}"),
+            Column("upper_bound", "at most", "{0:.9g}"),
+            Column("solve_seconds", "seconds", "{0:.3g}"),
+            Column("variant", is_text=True),
+        ]
+        return [Table("the optimal acceptance rate", columns, [self])]
 
     def __repr__(self) -> str:
         plan = f"None (method={self.plan_by!r} has one)" if self.plan_by else "None"

@@ -67,6 +67,10 @@ class TreePlan:
     expected_accepted: float
     tokens_per_second: float | None = None
 
+    def tables(self) -> list[Table]:
+        """Table of the tree and its forecast."""
+        return [forecasts_table([self])]
+
 
 def plan_tree(
     table: RateTable,
@@ -291,7 +295,7 @@ def chances(topology: Topology, table: RateTable) -> dict[Place, float]:
     return chances
 
 
-def forecasts_table(rows: Sequence[TreePlan], title: str) -> Table:
+def forecasts_table(rows: Sequence[TreePlan], title: str = "") -> Table:
     """Table of forecasts, the plan's first."""
     subject = "drafts accepted a step, forecast by the rates of these logits; higher is better"
     columns = [
@@ -300,7 +304,7 @@ def forecasts_table(rows: Sequence[TreePlan], title: str) -> Table:
         Column("topology.depth", "levels"),
         Column("expected_accepted", "accepted, forecast", "{0:.3f}"),
     ]
-    return Table(f"{subject}\n{title}", columns, rows)
+    return Table(f"{subject}\n{title}".rstrip(), columns, rows)
 
 
 def plan_conclusion(rows: Sequence[TreePlan]) -> str:

@@ -15,14 +15,12 @@ from mdsd_opt.cli.options import refuse
 from mdsd_opt.cli.output import remark
 from mdsd_opt.cli.signatures import Given, given
 from mdsd_opt.cli.view import Drawing, Form, Section, View, present
-from mdsd_opt.drafts import title_of
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
     from mdsd_opt.base.files.logits import LogitsSample
     from mdsd_opt.base.logits import Logits
     from mdsd_opt.corpora import RateRow
-    from mdsd_opt.evidence import MeanInterval
     from mdsd_opt.planning import BestFilter, DraftComparison, SchemeComparison
 
 #: Most positions at which schemes are ranked beside a bound: .1 s each at V = 50,000.
@@ -285,10 +283,10 @@ def rates_view(
     lines = [row.to_dict() for row in rows]
     document = {**known, "rows": lines, "refused": dict(refused)}
     if comparison is not None:
-        tables.append(comparison_table(comparison))
+        tables += comparison.tables()
         document["comparison"] = comparison.to_dict()
     if filters:
-        tables.append(_filters_table(filters))
+        tables += [table for best in filters for table in best.tables()]
         document["filters"] = [best.to_dict() for best in filters]
     drawing = Drawing(
         partial(plots.rates_figure, rows),
@@ -298,55 +296,6 @@ def rates_view(
     )
     conclusion = [corpora.rates_conclusion(rows)]
     return View(f"Acceptance rates of {named}", tables, conclusion, document, drawing, rows=lines)
-
-
-def comparison_table(compared: SchemeComparison) -> Table:
-    """Table of draft schemes, the best first."""
-    rows = [
-        (
-            planning.scheme_label(row.scheme),
-            with_gap(row.acceptance, row.gap),
-            "" if row is compared.rates[0] else with_gap(row.behind, row.gap),
-        )
-        for row in compared.rates
-    ]
-    left_out = f"not possible at every position: {'; '.join(compared.left_out)}"
-    notes = [left_out] if compared.left_out else []
-    notes += [] if compared.inclusion is None else [compared.inclusion_note]
-    return Table.of(
-        f"draft schemes at K = {compared.num_drafts}: acceptance by the optimal verifier, "
-        "higher is better;\nbehind the best: of the differences, position by position",
-        ("drafts", "acceptance", "behind the best"),
-        rows,
-        caption="\n".join(notes),
-        heading="Draft schemes",
-    )
-
-
-def _filters_table(filters: Sequence[BestFilter]) -> Table:
-    """Table with the best setting of each scheme beside the target's own and no filter."""
-    rows = [
-        (title_of(best.scheme), name, row.acceptance.shown, row.behind.shown if number else "")
-        for best in filters
-        for number, (name, row) in enumerate(best.shown)
-    ]
-    first = filters[0]
-    return Table.of(
-        f"temperature and filters of the draft at K = {first.num_drafts}, one setting for all "
-        f"positions;\nthe target has {planning.setting_shown(first.target)}; higher is better",
-        ("drafts", "setting of the draft", "acceptance", "behind the best"),
-        rows,
-        words=("drafts", "setting of the draft"),
-        heading="Filters of the draft",
-        caption=f"best on these texts of {min(len(best.rates) for best in filters)} settings or "
-        "more that were tried: on others another may be",
-        grouped=True,
-    )
-
-
-def with_gap(value: MeanInterval, gap: float) -> str:
-    """Text of a mean and its largest error, if that is not zero."""
-    return value.shown + (f" (gap {gap:.0e})" if gap > 0 else "")
 
 
 def _of_counts(asked: Asked, path: str) -> View:
@@ -531,36 +480,11 @@ def compared(
 
 def drafts_view(found: DraftComparison, title: str, **known: Any) -> View:
     """View of a comparison of drafts: rates by K, and what each brings at its costs."""
-    rates = Table.of(
-        f"{title}\noptimal acceptance of K drafts, and what is missing to the best single one\n"
-        "a | b draws every token from one of two, by a coin; both have to run",
-        ("draft", "K", "acceptance", "behind the best"),
-        (
-            (row.draft, str(row.num_drafts), row.acceptance.shown, row.behind.shown)
-            for row in sorted(found.rates, key=lambda x: (x.num_drafts, -x.acceptance.mean))
-        ),
-        words=("draft",),
-        heading="Rates of all drafts",
-    )
-    tables: list[Section | Table] = [rates]
-    if found.advice:
-        speeds = Table.of(
-            "the best of each draft at its costs",
-            ("draft", "costs", "drafts of a step", "accepted", "speed-up"),
-            (
-                (
-                    name, advice.costs.told, best.in_words, f"{best.accepted:.3f}",
-                    planning.speedup_cell(best.speedup),
-                )
-                for name, advice in found.advice.items()
-                for best in advice.rows[:1]
-            ),
-            words=("draft", "costs", "drafts of a step"), heading="Speed",
-        )  # fmt: skip
-        tables.append(speeds)
-        if batches := found.by_batch:
-            told = [(f"batch {batch}", name) for batch, name in batches.items()]
-            tables.append(Section("Fastest by batch", values=told))
+    rates, *others = found.tables()
+    tables: list[Section | Table] = [replace(rates, title=f"{title}\n{rates.title}"), *others]
+    if batches := found.by_batch:
+        told = [(f"batch {batch}", name) for batch, name in batches.items()]
+        tables.append(Section("Fastest by batch", values=told))
     return View(
         f"Which draft?\n{title}",
         tables,
