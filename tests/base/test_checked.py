@@ -18,7 +18,7 @@ import mdsd_opt as mo
 from mdsd_opt import batch, cddlib_checks, decoding
 from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.base.checked import checked_amount, checked_tolerance
-from mdsd_opt.decoding import get_rule, k_ary, shared_law, tree_bound
+from mdsd_opt.decoding import get_rule, k_ary, tree_bound
 
 ONE = mo.TransportProblem([0.5, 0.5], mo.WithReplacement([0.25, 0.75], 2))
 TWO = mo.TransportProblem([0.5, 0.5], mo.IndependentDrafts([[0.25, 0.75], [0.5, 0.5]]))
@@ -74,7 +74,6 @@ TOLERANCES: dict[str, tuple[Callable[..., Any], str]] = {
     "audit_tokens": (lambda **given: mo.audit_tokens([[0.5, 0.5]], [0], **given), "tolerance"),
     "audit_server": (lambda **given: mo.audit_server("http://127.0.0.1:9", **given), "tolerance"),
     "best_draft_temperature": (temperature, "tolerance"),
-    "shared_law": (lambda **given: shared_law([[0.5, 0.5]], **given), "tolerance"),
     "optimal": (lambda **given: mo.verifiers.get("optimal", **given), "gap"),
 }
 
