@@ -171,7 +171,6 @@ COUNTS: dict[str, tuple[Callable[..., Any], str]] = {
     "initial_rates": (decoding.initial_rates, "max_drafts"),
     "place_rates": (lambda max_drafts: decoding.place_rates(ZEROS, ZEROS, max_drafts),
                     "max_drafts"),
-    "best_first": (lambda num_nodes: decoding.best_first(np.array(LAWS), num_nodes), "num_nodes"),
     "generate": (made, "max_new_tokens"),
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt.batch import verify_batch
-from mdsd_opt.decoding import confidence_rates, place_rates
+from mdsd_opt.decoding import place_rates
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
 
 V, K = 8, 2
@@ -31,7 +31,6 @@ TAKING: dict[str, Callable[..., Any]] = {
         for row in mo.compare_draft_schemes(*pair, K, schemes=["greedy"], **o).rates
     ],
     "place_rates": lambda *pair, **o: place_rates(*pair, K, **o),
-    "confidence_rates": lambda *pair, **o: confidence_rates(*pair, K, **o).tables,
     "best_draft_filter": lambda *pair, **o: (
         mo.best_draft_filter(*pair, K, filters=[], temperatures=[], **o).acceptance.mean
     ),
@@ -110,8 +109,9 @@ def test_tokens_of_the_draft_are_put_at_their_places() -> None:
     placed = np.full((5, V), -np.inf)
     placed[:, ids] = DRAFT[:, :4]
     pair = mo.Logits(TARGET, DRAFT[:, :4], draft_token_ids=ids)
-    for name in ("acceptance_rates", "advise", "compare_draft_schemes", "best_draft_filter",
-                 "confidence_rates", "relaxed_rates"):  # fmt: skip
+    for name in (
+        "acceptance_rates", "advise", "compare_draft_schemes", "best_draft_filter", "relaxed_rates"
+    ):  # fmt: skip
         np.testing.assert_allclose(
             TAKING[name](pair), TAKING[name](TARGET, placed), atol=1e-12, err_msg=name
         )

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 import train_heads
+from parallel_trees import by_position
 from train_heads import HEADS, LAYERS, RULES, Heads, Laws, Sampled
 
 from mdsd_opt import WithoutReplacement
-from mdsd_opt.decoding import Node, by_position, get_rule, grow, sparse
+from mdsd_opt.decoding import Node, get_rule, grow, sparse
 
 TOKENS, WIDTH = 40, 6
 OWN = torch.tensor([1, 4, 5, 9, 12, 20, 21, 33])

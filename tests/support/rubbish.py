@@ -83,7 +83,6 @@ OWN: dict[str, Callable[[], dict[str, Any]]] = {
     "mo.assert_lossless": lambda: FEW,
     "batch.verify_batch": lambda: {"drafts": [[0, 0], [2, 2]]},
     "mo.compare_drafts": lambda: {"drafts": {"a": np.log(P), "b": np.log(P[::-1])}},
-    "decoding.best_first": lambda: {"laws": P},
     "decoding.generate": lambda: {**MODELS, "max_new_tokens": 2},
     "decoding.generate_batch": lambda: {**MODELS, "prompts": [[0, 1]]},
     "decoding.generate_steps": lambda: {**MODELS, "max_new_tokens": 2},
