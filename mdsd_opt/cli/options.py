@@ -53,6 +53,18 @@ Draft = Annotated[
     "The same, skip:14,18 for the target without these decoder layers, or module:function, "
     "which is given the target and makes a draft of its own kind.",
 ]
+Schemes = Annotated[
+    str,
+    "Draft schemes, separated by commas: names, or module:attribute for a law of your own of the "
+    "next draft given those before; or 'all', by which rates also ranks others at the largest K.",
+]
+Verifiers = Annotated[
+    str,
+    "Verification algorithms, separated by commas: names, or module:attribute for one of your own; "
+    "or 'all'.",
+]
+NumDrafts = Annotated[str, "Numbers of drafts, as 1-8 or 1,2,4."]
+Prompt = Annotated[list[str] | None, "A prompt, here; may be given several times."]
 Prompts = Annotated[Path | None, 'One prompt a line, or .jsonl with the field "prompt".']
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Progress = Annotated[

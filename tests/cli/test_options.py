@@ -108,7 +108,8 @@ def test_a_name_that_is_given_twice_is_asked_once():
 
 #: What each verb is given beside an option that is a number, enough to get to it.
 ARGUMENTS = {
-    "advise": ["logits.npz"],
+    "advise logits": ["logits.npz"],
+    "advise log": ["log.jsonl", "--target-ms", "20", "--draft-ms", "2"],
     "rates": ["logits.npz", "-k", "1"],
     "solve": ["problem.json"],
     "audit": ["--verifier", "rrs", "--vocab-size", "3", "--trials", "200"],
@@ -125,7 +126,7 @@ ARGUMENTS = {
 
 #: The same for options that go with others.
 WITH = {
-    ("advise", "speedup"): ["log.jsonl", "--target-ms", "20", "--draft-ms", "2"],
+    ("advise log", "watch"): ["log.jsonl"],
     ("rates", "rank_timeout"): ["folder", "--executor", "torchrun"],
     **{("audit", name): ["--server", "http://localhost:1"] for name in ("timeout", "tolerance")},
     **{("audit", name): ["--chain", "os:getcwd"] for name in ("temperature", "top_p", "min_p")},
@@ -140,7 +141,7 @@ NUMBERS = [
     for verb, command in commands().items()
     for name, parameter in inspect.signature(command.callback).parameters.items()
     if "float" in str(getattr(parameter.annotation, "__origin__", parameter.annotation))
-    and " " not in verb
+    and verb.split()[0] not in ("audit", *(["advise"] if verb == "advise models" else []))
 ]
 
 
@@ -166,7 +167,7 @@ def test_numbers_that_are_none_are_refused(verb, name, run_cli, tmp_path, monkey
     for number in ("nan", "inf", "-inf", "-1"):
         if number == "inf" and (verb, name) in ENDLESS:
             continue
-        done = run_cli(verb, *given, *plot, f"--{option}={number}")
+        done = run_cli(*verb.split(), *given, *plot, f"--{option}={number}")
         assert done.returncode == 2, done
         assert len(done.stderr.splitlines()) == 1, done.stderr
         words = done.stderr.replace("--", "").replace("-", "_").replace("infinite", "inf")

@@ -33,7 +33,6 @@ _TOTALS = re.compile(r"(\d+)\s*/\s*(\d+)")
 _POSITIONS = re.compile(rf"({_NUMBER}(?:\s*,\s*{_NUMBER})+)(?:\s*/\s*({_NUMBER}))?")
 _MEAN = re.compile(_NUMBER)
 
-Schemes = Annotated[str, "Draft schemes, separated by commas."]
 Context = Annotated[int | None, "Tokens before a pass, where --costs or --measure has several."]
 
 
@@ -140,16 +139,11 @@ def log(
 
 
 def logits(
-    logits: Annotated[
-        list[Path] | None,
-        "A .npz, .safetensors or .pt file with arrays 'target' and 'draft' [..., V] and "
-        "perhaps 'sequence' and 'position' [...], two .npy or .pt files, the target's and those of "
-        "several drafts, or a folder of shards; the bundled real logits if left out.",
-    ] = None,
+    logits: options.LogitFiles = None,
     *,
     prices: Prices,
     beside: Given = given("planning:StepCosts", "verify_ms draft_passes batch_size=batch"),
-    schemes: Schemes = options.SCHEMES,
+    schemes: options.Schemes = options.SCHEMES,
     asked: Given = given("planning:advise", "max_drafts verifier"),
     sampling: Given = options.SAMPLING,
     kind: Given = options.KIND,
@@ -159,7 +153,8 @@ def logits(
 ) -> None:
     """By logits of both models: which scheme and tree bring most tokens, and whether they pay.
 
-    Beside the best: plain decoding, drafts one by one, and every scheme's best tree.
+    Beside the best: plain decoding, drafts one by one, and every scheme's best tree. The files may
+    be the target's and those of several drafts, or LOGITS a folder of shards.
     """
     from mdsd_opt.data import sample_logits_path
 
@@ -195,10 +190,10 @@ def models(
     target: options.Target,
     draft: Annotated[str | None, "The same, or skip:14,18 for the target without layers."] = None,
     prompts: options.Prompts = None,
-    prompt: Annotated[list[str] | None, "The same, here; may be given several times."] = None,
+    prompt: options.Prompt = None,
     asked: Given = given("planning:advise_models", "num_tokens=tokens max_drafts rng=seed"),
     confidence: Given = given("planning:advise", "confidence"),
-    schemes: Schemes = options.SCHEMES,
+    schemes: options.Schemes = options.SCHEMES,
     loading: Given = given("decoding:load_model", "dtype=precision device"),
     sampling: Given = options.SAMPLING,
     measure: Annotated[

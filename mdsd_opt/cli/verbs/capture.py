@@ -37,11 +37,9 @@ def capture(
     rates_only: Annotated[
         bool, "Score at once and keep acceptance rates instead of logits."
     ] = False,
-    schemes: Annotated[
-        str | None, "With --rates-only: as of mdsd-opt rates, and so is what is taken if left out."
-    ] = None,
-    verifiers: Annotated[str | None, "The same."] = None,
-    num_drafts: Annotated[str | None, "The same."] = None,
+    schemes: options.Schemes = options.SCHEMES,
+    verifiers: options.Verifiers = options.VERIFIERS,
+    num_drafts: options.NumDrafts = options.NUM_DRAFTS,
     sampling: Given = options.SAMPLING,
     as_json: options.AsJson = False,
     progress: options.Progress = None,
@@ -51,8 +49,9 @@ def capture(
     Run the same command again to go on with a capture that was interrupted; it also captures again
     any shard that is missing or damaged.
 
-    With --rates-only nothing but the rates of every position is kept, at --temperature and with the
-    filters given: mdsd-opt rates shows them as it does those of stored logits.
+    With --rates-only nothing but the rates of every position is kept, of --schemes, --verifiers and
+    --num-drafts, at --temperature and with the filters given: mdsd-opt rates shows them as it does
+    those of stored logits.
     """
     from mdsd_opt.corpora import capture as capturing
 
@@ -65,9 +64,9 @@ def capture(
     config = None
     if rates_only:
         config = corpora.RatesConfig.of(
-            options.parse_schemes(schemes or options.SCHEMES),
-            options.parse_verifiers(verifiers or options.VERIFIERS),
-            options.parse_counts(num_drafts or options.NUM_DRAFTS),
+            options.parse_schemes(schemes),
+            options.parse_verifiers(verifiers),
+            options.parse_counts(num_drafts),
             **sampling,
         )
     else:

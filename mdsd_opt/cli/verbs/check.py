@@ -29,6 +29,11 @@ _SIZE = given(
 )  # fmt: skip
 
 
+Inequality = Annotated[
+    list[str] | None, "One claimed inequality each, linear in p, as 'p0 + p2 >= (q0 + q2)**2'."
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settling:
     """Drafts and limits by which a claim is settled."""
@@ -39,7 +44,7 @@ class Settling:
         "(1, 2, .., V) divided by its sum if left out.",
     ] = None
     memory: Annotated[float, "GiB each engine may take."] = 4.0
-    progress: Annotated[bool | None, "Progress line on stderr."] = None
+    progress: options.Progress = None
     export: Annotated[
         Path | None,
         "Folder for cone and polytope as .ine and .ext files, which cddlib and lrs read.",
@@ -61,10 +66,7 @@ def check(
     *,
     size: Given = _SIZE,
     settling: Settling,
-    inequality: Annotated[
-        list[str] | None,
-        "With 'condition': one claimed inequality, as 'p0 + p2 >= 8/27'; repeat it.",
-    ] = None,
+    inequality: Inequality = None,
     scheme: Given = given("cddlib_checks:check_condition", "scheme"),
     search: Annotated[bool, "Random search for a counterexample instead."] = False,
     tried: Given = given("cddlib_checks:search", "trials rng=seed start"),
@@ -94,9 +96,7 @@ def check(
 
 
 def condition(
-    inequality: Annotated[
-        list[str], "One claimed inequality each, linear in p, as 'p0 + p2 >= (q0 + q2)**2'."
-    ],
+    inequality: Inequality,
     *,
     size: Given = _SIZE,
     settling: Settling,
@@ -111,7 +111,7 @@ def condition(
 
     draft = settling.laws(has_many_models(scheme["scheme"]))
     function = partial(
-        cddlib_checks.check_condition, inequalities=inequality, draft=draft, **scheme
+        cddlib_checks.check_condition, inequalities=inequality or (), draft=draft, **scheme
     )
     shown = size.pop("facets")
     _settle("condition", settling, form, function, size, shown)
@@ -131,7 +131,7 @@ def _settle(
     if settling.export is not None:
         settling.export.mkdir(parents=True, exist_ok=True)
         check_writable(settling.export / "cone.ine")
-    line = _ProgressLine(options.on_a_terminal(settling.progress))
+    line = _ProgressLine(bool(settling.progress))
     try:
         result = function(**size, memory=int(settling.memory * 2**30), progress=line.show)
     finally:

@@ -35,7 +35,7 @@ def decode(
     *,
     target: shared.Target,
     draft: shared.Draft,
-    prompt: Annotated[list[str] | None, "May be given several times."] = None,
+    prompt: shared.Prompt = None,
     prompts: shared.Prompts = None,
     verifier: Annotated[
         str | None,

@@ -80,18 +80,9 @@ def rates(
         "left out.",
     ] = None,
     *,
-    schemes: Annotated[
-        str,
-        "Draft schemes, separated by commas: names, or module:attribute for a law of "
-        "your own of the next draft given those before; 'all' also ranks others at the "
-        "largest K: draft temperatures, mixtures, likeliest tokens beside drawn ones.",
-    ] = options.SCHEMES,
-    verifiers: Annotated[
-        str,
-        "Verification algorithms, separated by commas: names, or module:attribute for "
-        "one of your own; or 'all'.",
-    ] = options.VERIFIERS,
-    num_drafts: Annotated[str, "Numbers of drafts, as 1-8 or 1,2,4."] = options.NUM_DRAFTS,
+    schemes: options.Schemes = options.SCHEMES,
+    verifiers: options.Verifiers = options.VERIFIERS,
+    num_drafts: options.NumDrafts = options.NUM_DRAFTS,
     best_temperature: Annotated[
         bool, "With --schemes all: also the best draft temperature of every position."
     ] = False,

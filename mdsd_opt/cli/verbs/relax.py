@@ -9,7 +9,7 @@ from typing import Annotated
 
 from mdsd_opt import plots, solvers
 from mdsd_opt.cli import options
-from mdsd_opt.cli.signatures import Given
+from mdsd_opt.cli.signatures import Given, given
 from mdsd_opt.cli.view import Drawing, Form, View, present
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
@@ -30,8 +30,8 @@ def relax(
     logits: options.LogitFiles = None,
     *,
     kind: Given = options.KIND,
-    num_drafts: Annotated[str, "Numbers of drafts, as 1-4 or 1,2,4."] = "1,2,4",
-    scheme: Annotated[str, "How the drafts of the frontier are drawn."] = "with_replacement",
+    num_drafts: options.NumDrafts = "1,2,4",
+    drawn: Given = given("planning:compare_drafts", "scheme"),
     positions: Annotated[int, "Positions taken, evenly spread, at most; 0 for all."] = 16,
     sampling: Given = options.SAMPLING,
     form: Form,
@@ -43,7 +43,7 @@ def relax(
     """
     import numpy as np
 
-    counts = options.parse_counts(num_drafts)
+    counts, scheme = options.parse_counts(num_drafts), drawn["scheme"]
     if positions < 0:
         raise InvalidInput(f"--positions is {positions}: give a number, or 0 for all")
     sample = options.given_sample(logits, **kind)
@@ -81,6 +81,9 @@ def relax(
     }  # fmt: skip
     tables = [solvers.frontier_table(listed, title), solvers.rules_table(rules)]
     conclusion = [solvers.frontier_conclusion(listed, rules)]
-    drawn = partial(plots.frontier_figure, points, rules)
-    drawing = Drawing(drawn, _SHOWS, "What acceptance beyond lossless costs")
+    drawing = Drawing(
+        partial(plots.frontier_figure, points, rules),
+        _SHOWS,
+        "What acceptance beyond lossless costs",
+    )
     present(View(title, tables, conclusion, document, drawing), form)
