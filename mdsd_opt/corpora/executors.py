@@ -202,8 +202,13 @@ def _ray(placement: Placement, tasks: Sequence[Task]) -> Iterator[str]:
             if host and port.isdigit():  # else a word such as "auto"; Ray would try for minutes
                 socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
             ray.init(**options)
-        except (OSError, RuntimeError, ValueError) as error:
-            raise InvalidInput(f"no Ray cluster answers at {placement.address}: {error}") from error
+        except Exception as error:  # of no class of its own where a node does not start in time
+            told = (
+                "Ray does not start here"
+                if placement.address is None
+                else (f"no Ray cluster answers at {placement.address}")
+            )
+            raise InvalidInput(f"{told}: {error}".partition("\n")[0]) from error
         register_ray()
         try:
             with parallel_config("ray"):
