@@ -12,10 +12,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from mdsd_opt.errors import UnreadableFile
-from mdsd_opt.formats.checks import Told, agree, counts_of
+from mdsd_opt.formats.checks import Told, agree, counts_of, mean_of
 from mdsd_opt.formats.content import BEFORE, count, lines_of
 from mdsd_opt.formats.counts import AcceptedCounts, Measured, Passes, Speed, passes_of
-from mdsd_opt.formats.engines.sglang import mean_of
 from mdsd_opt.formats.reading import Format
 
 _NUMBER = r"[+-]?(?:\d[\d.eE+-]*|\.\d+|[Ii]nf|[Nn]a[Nn])"

@@ -30,6 +30,7 @@ from mdsd_opt.formats.checks import (
     counts_by_names,
     counts_of,
     hold,
+    mean_of,
     told_in,
     told_of,
 )
@@ -251,20 +252,6 @@ def _of_finished(line: str, where: str) -> AcceptedCounts | None:
 
 
 # --- means alone ---
-
-
-def mean_of(where: str, length: Told, depth: Told | None, measured: Measured) -> AcceptedCounts:
-    """Counts of a mean without a number of steps, which counts the target's token."""
-    mean = length - 1.0
-    if depth is not None:
-        at_most(where, mean, depth)
-    if mean.value < 0:
-        raise Contradiction(where, mean, Told("what a step brings at least", 0.0))
-    return AcceptedCounts(
-        np.array([mean.value]), depth and np.array([depth.value]), np.ones(1),
-        depth and int(depth.value), unit="runs", source=where, assumed=True, measured=measured,
-        notes=("a mean without the number of steps: chance is left out",),
-    )  # fmt: skip
 
 
 def of_server_info(record: Any, where: str) -> Iterator[AcceptedCounts]:
