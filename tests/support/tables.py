@@ -49,7 +49,7 @@ class Table:
 
 def tuple_law(drafts, exact):
     """Draws with their probabilities, of those that are possible."""
-    law = zip(*drafts.law(exact).tuple_law(), strict=True)
+    law = zip(*(drafts.law(exact) if exact else drafts).tuple_law(), strict=True)
     return [(draws.astype(np.int64), weight) for draws, weight in law if weight > 0]
 
 
