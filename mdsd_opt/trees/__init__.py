@@ -2,10 +2,9 @@
 
 Data flows: `topology` (shapes, and what places are worth) and the laws of two models, drawn by
 `draft_tree`, go to `rules` (what of a tree is accepted), which give tokens. `token_split` and
-`recursive_rejection` are what rules do at a node, by places of different worth as `valued_rules`
-say; `plans` finds the best shape; `optimum` tells what no rule exceeds; `device_laws` are laws that
-stay on a device; `tree_kernels` are compiled. The public
-names are those of `mdsd_opt.decoding`, too.
+`recursive_rejection` are what rules do at a node, where places differ in worth, too; `plans` finds
+the best shape; `optimum` tells what no rule exceeds; `device_laws` are laws that stay on a device;
+`tree_kernels` are compiled. The public names are those of `mdsd_opt.decoding`, too.
 """
 
 import lazy_loader

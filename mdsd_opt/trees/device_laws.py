@@ -53,8 +53,7 @@ from mdsd_opt.prefix_search import (
     ratios_at,
     steps_of,
 )
-from mdsd_opt.trees.recursive_rejection import whole_support_masses
-from mdsd_opt.trees.valued_rules import valued_rule
+from mdsd_opt.trees.recursive_rejection import valued_rule, whole_support_masses
 from mdsd_opt.verifiers import BinPlan, Drawn, acceptance_probabilities
 
 _number = itertools.count()

@@ -22,12 +22,13 @@ from mdsd_opt.prefix_search import is_searchable
 from mdsd_opt.trees.device_laws import BinnedDrafts
 from mdsd_opt.trees.recursive_rejection import (
     MANY_TOKENS,
+    Values,
     after_refusal,
     draft_law,
     tried_one_by_one,
+    valued_rule,
     whole_support_masses,
 )
-from mdsd_opt.trees.valued_rules import Values, valued_rule
 from mdsd_opt.verifiers import SortedPlan, acceptance_probabilities, accepted
 
 _NO_TOKENS = np.empty(0, np.int64)

@@ -22,9 +22,8 @@ from mdsd_opt.decoding import (
 )
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees import Topology, place_values, recursive_rejection, valued
-from mdsd_opt.trees.recursive_rejection import rank_chances, tried_one_by_one
+from mdsd_opt.trees.recursive_rejection import rank_chances, tried_one_by_one, valued_rule
 from mdsd_opt.trees.token_split import split_with_tries, token_split
-from mdsd_opt.trees.valued_rules import valued_rule
 from mdsd_opt.verifiers import SortedPlan, acceptance_probabilities
 from mdsd_opt.verifiers.optimal.acceptance_rule import (
     born_blocks,
