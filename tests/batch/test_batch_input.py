@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 import mdsd_opt as mo
 from mdsd_opt.batch.rates import converted
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName
-from mdsd_opt.prefix_search import weigh
-from mdsd_opt.prefix_search.weigh_kernels import SINGLE_UNIT, weigh_single
+from mdsd_opt.prefix_search.weigh_kernels import SINGLE_UNIT, weigh, weigh_single
 
 SCHEMES = ("with_replacement", "without_replacement", "greedy", "top_k")
 FLOATS = ("float64", "float32", "float16", "bfloat16")
