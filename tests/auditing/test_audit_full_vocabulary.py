@@ -1,4 +1,4 @@
-"""Audits at V = 131,072 with float32 inputs: what is right passes, and three faults do not."""
+"""Audits at V = 131,072 with float32 inputs: what is right passes, and what is wrong does not."""
 
 from __future__ import annotations
 
@@ -29,10 +29,8 @@ def problem(laws: Arrays) -> mo.TransportProblem:
     return mo.TransportProblem(laws[0], mo.WithReplacement(laws[1], 4))
 
 
-def first_draft_alone(
-    problem: mo.TransportProblem, wrong_residual: bool = False, accept_at_zero: bool = False
-) -> Any:
-    """Rejection of the first draft, for many tuples at once; its faults can be switched on."""
+def first_draft_alone(problem: mo.TransportProblem, wrong_residual: bool = False) -> Any:
+    """Rejection of the first draft, for many tuples at once, or with p for its residual."""
     p, q = problem.target, problem.drafts.q  # type: ignore[attr-defined]  # with replacement
     left = p if wrong_residual else np.maximum(p - q, 0.0)
     others = np.flatnonzero(left)
@@ -40,9 +38,8 @@ def first_draft_alone(
 
     def verify(target: Any, draft: Any, drafts: Any, rng: np.random.Generator) -> Any:
         x, (u, v) = drafts[:, 0], rng.random((len(drafts), 2)).T
-        accepted = u * q[x] <= p[x] if accept_at_zero else u * q[x] < p[x]
         drawn = np.searchsorted(reached, v * reached[-1], side="right")
-        return np.where(accepted, x, others[np.minimum(drawn, others.size - 1)])
+        return np.where(u * q[x] < p[x], x, others[np.minimum(drawn, others.size - 1)])
 
     return verify
 
@@ -84,38 +81,3 @@ def test_a_residual_from_the_wrong_distribution_is_rejected(problem: mo.Transpor
     assert report.p_value is not None
     assert report.p_value < 1e-100
     assert report.total_variation_interval.low > 0.01
-
-
-def test_a_zero_probability_draft_accepted_at_zero_is_rejected(
-    problem: mo.TransportProblem,
-) -> None:
-    wrong = first_draft_alone(problem, accept_at_zero=True)
-    report = mo.audit(wrong, problem, 0, NUM_TRIALS, batched=True)
-    assert not report.clean
-    assert report.num_violations == 0
-    assert report.p_value is not None
-    assert report.p_value > 1e-3
-    assert report.edge_violations[0].kind == "impossible token"
-
-
-def two_per_cent_off(problem: mo.TransportProblem) -> mo.WithReplacement:
-    """2 % of the draft mass moved from the tokens of large target / draft ratio to the others."""
-    q = problem.drafts.q  # type: ignore[attr-defined]  # with replacement
-    order = np.argsort(problem.target / q, kind="stable")
-    low = np.zeros(VOCAB_SIZE, dtype=bool)
-    low[order[: np.searchsorted(np.cumsum(q[order]), 0.5)]] = True
-    moved = np.where(low, q, 0) / q[low].sum() - np.where(low, 0, q) / q[~low].sum()
-    assert 0.5 * np.abs(0.02 * moved).sum() == pytest.approx(0.02)
-    return mo.WithReplacement(q + 0.02 * moved, 4)
-
-
-def test_drafts_two_per_cent_off_are_rejected(problem: mo.TransportProblem) -> None:
-    off = two_per_cent_off(problem)
-    right = first_draft_alone(problem)
-    report = mo.audit(right, problem, 0, NUM_TRIALS, batched=True, sample=off.sample)
-    assert not report.clean  # the output shows it,
-    assert report.p_value is not None
-    assert report.p_value < 1e-12
-    assert not report.drafts_follow_law  # and so do the drafts
-    assert mo.audit_drafts(problem.drafts, problem.drafts, 0, NUM_TRIALS).clean
-    assert not mo.audit_drafts(off, problem.drafts, 0, NUM_TRIALS).clean
