@@ -196,6 +196,8 @@ class Form(Tabled):
     no_title: Annotated[bool, "Leave out what stands above the picture."] = False
 
     def __post_init__(self) -> None:
+        if self.plot is not None:
+            check_plot_path(self.plot)
         super().__post_init__()
         if self.style not in _STYLES:
             raise UnknownName.among("style", self.style, _STYLES)
@@ -204,8 +206,6 @@ class Form(Tabled):
         changes = (self.width is not None, self.style != "screen", self.no_title)
         if any(changes) and not self.drawn:
             raise InvalidInput("--width, --style and --no-title go with --plot")
-        if self.plot is not None:
-            check_plot_path(self.plot)
 
     @property
     def files(self) -> list[Path]:
