@@ -1,5 +1,7 @@
 """JSON Schemas of what verbs print with --json: python docs/json_schemas.py writes docs/schemas.
 
+Names behind it are those of the schemas to write, all unless given.
+
 A schema is what genson reads off the documents of several commands: their fields, with types, and
 which of them all have. That of problems is written by hand, beside them.
 """
@@ -51,7 +53,7 @@ COMMANDS = {
         "audit verifier naive_target",
     ],
     "bench": ["bench solvers --quick --rounds 1"],
-    "reproduce": ["reproduce spechub"],
+    "reproduce": ["reproduce hu2025", "reproduce khisti2025"],
 }
 TESTED = {
     "rates": "rates -k 2,4 --top-p 0.9 --verifiers optimal,rrs",
@@ -60,6 +62,9 @@ TESTED = {
     "solve": "solve {problem} --method dual_lp",
     "plan": "plan --nodes 5 -k 2",
     "relax": "relax -k 4",
+    "check": "check acceptance_one --vocab-size 4 -k 2",
+    "audit-verifier": "audit verifier kseq --seconds 5",
+    "reproduce": "reproduce spechub",
     "search": 'search "greedy(3) >= without_replacement(3)" --vocab-size 4',
     "prove": 'prove "rrs(2) <= with_replacement(2)" -V 2',
     "bench": "bench solvers --quick --rounds 1 --methods full_lp -V 6",
@@ -103,28 +108,33 @@ NUMBERS = (
 )
 
 
+#: Numbers that a verdict may lack, by what calls there was time for.
+OF_VERDICTS = ("class_bias", "p_value", "tolerance")
+
+
 def freed(schema: Any) -> Any:
     """A schema in which objects with names of their own are objects, and no more is said."""
     if isinstance(schema, list):
         return [freed(x) for x in schema]
     if not isinstance(schema, dict):
         return schema
-    known = dict.fromkeys(FREE, "object") | (
-        dict.fromkeys(NUMBERS, "number") if "rounds" in schema else {}
-    )
+    known = dict.fromkeys(FREE, "object") | dict.fromkeys(OF_VERDICTS, "number")
+    known |= dict.fromkeys(NUMBERS, "number") if "rounds" in schema else {}
     return {
         name: {"type": [known[name], "null"]} if name in known else freed(part)
         for name, part in schema.items()
     }
 
 
-def main() -> None:
+def main(names: list[str]) -> None:
     from tempfile import TemporaryDirectory
 
     from genson import SchemaBuilder
 
     with TemporaryDirectory() as folder:
         for name, commands in COMMANDS.items():
+            if names and name not in names:
+                continue
             builder = SchemaBuilder("https://json-schema.org/draft/2020-12/schema")
             builder.add_schema(
                 {"title": f"mdsd-opt {commands[0].split(' -')[0]} --json"}
@@ -137,4 +147,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

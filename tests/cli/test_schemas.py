@@ -32,6 +32,7 @@ def validator(name: str) -> Any:
 def test_there_is_one_for_every_kind_of_document() -> None:
     names = {path.name.removesuffix(".schema.json") for path in (DOCS / "schemas").iterdir()}
     assert names == {*json_schemas.COMMANDS, "problem"}
+    assert {*json_schemas.TESTED} == {*json_schemas.COMMANDS}
     for name in names:
         assert not validator(name).is_valid({"nothing": 1})
         assert not validator(name).is_valid([])
