@@ -189,11 +189,8 @@ def working(doing: str, wanted: bool | None = None) -> Iterator[Callable[[str], 
 
 
 @contextmanager
-def told_after(seconds: float | None, text: str) -> Iterator[None]:
-    """Write a line to stderr if the block takes longer than so many seconds; None for never."""
-    if seconds is None:
-        yield
-        return
+def told_after(seconds: float, text: str) -> Iterator[None]:
+    """Write a line to stderr if the block takes longer than so many seconds."""
     timer = Timer(seconds, lambda: print(text, file=sys.stderr, flush=True))
     timer.daemon = True
     timer.start()

@@ -36,6 +36,10 @@ class Method:
         Whether what it finds is the optimum, up to rounding.
     loads : tuple of str
         Modules that are imported before the clock runs.
+    options : tuple of str
+        Names of the method's options.
+    takes_any : bool
+        Whether the method takes options of any name.
     """
 
     solve: Callable[..., Found] = field(repr=False)
@@ -45,23 +49,18 @@ class Method:
     needs: str = ""
     exact: bool = True
     loads: tuple[str, ...] = field(default=(), repr=False)
+    options: tuple[str, ...] = field(init=False, repr=False)
+    takes_any: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_function(solve=self.solve)
+        named = list(inspect.signature(self.solve).parameters.values())
+        several = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL
+        options = tuple(x.name for x in named[1:] if x.kind not in several)
+        object.__setattr__(self, "options", options)
+        object.__setattr__(self, "takes_any", any(x.kind is several[0] for x in named))
         if not of_kind(self.name, str, "name", "a string"):
             object.__setattr__(self, "name", getattr(self.solve, "__name__", ""))
-
-    @property
-    def options(self) -> list[str]:
-        """Names of the method's options."""
-        named = inspect.signature(self.solve).parameters.values()
-        return [x.name for x in list(named)[1:] if x.kind not in (x.VAR_KEYWORD, x.VAR_POSITIONAL)]
-
-    @property
-    def takes_any(self) -> bool:
-        """Whether the method takes options of any name."""
-        named = inspect.signature(self.solve).parameters.values()
-        return any(x.kind is x.VAR_KEYWORD for x in named)
 
     def __str__(self) -> str:
         parts = [self.purpose, self.cost and f"Cost: {self.cost}"]
