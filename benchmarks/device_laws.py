@@ -18,7 +18,7 @@ import torch
 
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.decoding import Node, get_rule, parse_topology
-from mdsd_opt.decoding.step_laws import step_laws
+from mdsd_opt.decoding.step_laws import DeviceLaws, HostLaws, require_device_rule
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement
 from mdsd_opt.drafts.by_name import scheme_maker
 from mdsd_opt.trees.device_laws import LinearPlan
@@ -64,13 +64,15 @@ def main() -> None:
     draft = 3.0 * torch.randn(16, given.vocab_size, generator=generator)
     target = draft + given.near * torch.randn(draft.shape, generator=generator)
     models = [Noise(x.to(given.device, torch.bfloat16)) for x in (target, draft)]
-    rule = get_rule(given.rule)
+    rule, make = get_rule(given.rule), scheme_maker(given.scheme)
     seconds: dict[bool, list[tuple[float, ...]]] = {True: [], False: []}
     gaps: list[tuple[float, float]] = []
     for number in range(given.rounds + 1):
         for on_device in (number % 2 == 0, number % 2 == 1):
-            laws = step_laws(
-                *models, scheme_maker(given.scheme), rule, on_device, Sampling(), Sampling()
+            laws: Any = (
+                DeviceLaws(*models, require_device_rule(make, rule), Sampling(), Sampling())
+                if on_device
+                else HostLaws(*models, make, Sampling(), Sampling())
             )
             rng = np.random.default_rng(number)
             moments = [clock()]
@@ -109,7 +111,8 @@ def _gaps(root: Node) -> list[tuple[float, float]]:
             scheme = WithReplacement if drafts.replaced else WithoutReplacement
             q = drafts.weights.double().cpu().numpy()
             of_sums = LinearPlan(law.table, 1.0, drafts.num_drafts, drafts.replaced)
-            of_tokens = BinnedPlan(np.asarray(law), scheme(q / q.sum(), drafts.num_drafts))
+            draws = scheme(q / q.sum(), drafts.num_drafts).random_draws
+            of_tokens = BinnedPlan(np.asarray(law), draws)
             found.append((of_sums.gap, of_tokens.gap))
     return found
 
