@@ -31,7 +31,9 @@ def rates() -> Cases:
         with np.load(sample_logits_path()) as arrays:
             pair = [arrays[name][[0, 20, 41]] for name in ("target", "draft")]
         by = partial(mo.acceptance_rates, *pair, drafts=scheme, verifier=verifier)
-        return {k: found(partial(by, k)) for k in (1, 2, 3)}
+        # What is simulated depends on the machine's order of additions.
+        is_simulated = (scheme, verifier) == ("without_replacement", "rrs")
+        return {k: found(partial(by, k)) for k in ((1, 2) if is_simulated else (1, 2, 3))}
 
     for scheme in ("with_replacement", "without_replacement", "greedy", "top_k"):
         for name in mo.verifiers.names():
