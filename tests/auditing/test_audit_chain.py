@@ -17,6 +17,7 @@ import mdsd_opt as mo
 from mdsd_opt.auditing import chains, on_laws
 from mdsd_opt.auditing.laws import edge_laws, standard_laws
 from mdsd_opt.auditing.trees import TableModel
+from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import InvalidInput, UnknownName
 
 
@@ -323,11 +324,14 @@ def test_verifiers_of_the_package_on_laws_of_all_kinds() -> None:
 def test_drafts_of_one_s_own_are_tried_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    name = "own_law_of_drafts:law"
     (tmp_path / "own_law_of_drafts.py").write_text("def law(q, earlier):\n    return q\n")
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(SINGLE_MODEL_SCHEMES, name, mo.WithReplacement)  # taken back in the end
+    del SINGLE_MODEL_SCHEMES[name]
     few: Any = {"num_drafts": 2, "num_trials": 100, "method": "sampling"}
     told = "on drafts that are drawn in other ways"
-    own = mo.audit_portfolio("naive_target", scheme="own_law_of_drafts:law", **few)
+    own = mo.audit_portfolio("naive_target", scheme=name, **few)
     assert not any(note.startswith(told) for note in own.notes)
     assert any(note.startswith(told) for note in mo.audit_portfolio("naive_target", **few).notes)
 
