@@ -98,10 +98,8 @@ def test_steps_as_models_generate_them(batch, dtype):
     expected = mo.acceptance_rates(*texts, 2)
     for given in (steps, [list(side) for side in steps]):
         torch.testing.assert_close(mo.acceptance_rates(*given, 2), expected, atol=1e-6, rtol=0)
-    notes = mo.advise(*steps).notes[0]
-    assert (
-        notes == ("no intervals, which take several texts", "95% intervals over 2 texts")[batch - 1]
-    )
+    told = ("no intervals, which take several texts", "95% intervals over 2 texts")[batch - 1]
+    assert told in mo.advise(*steps).notes
 
 
 def test_a_list_of_rows_is_a_text():
