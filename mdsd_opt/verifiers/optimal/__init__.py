@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mdsd_opt.base.array_types import Flags, Integers
 from mdsd_opt.base.checked import checked_tolerance
@@ -54,10 +54,12 @@ from mdsd_opt.verifiers.base import (
 )
 from mdsd_opt.verifiers.optimal import ladder, potentials
 from mdsd_opt.verifiers.optimal.acceptance_rule import acceptance_probabilities, output_token
-from mdsd_opt.verifiers.optimal.grouped_plan import SortedPlan, plan_of
 from mdsd_opt.verifiers.optimal.selection_rule import FittedRule, SelectionRule
 from mdsd_opt.verifiers.rejection import nothing_accepted
 from mdsd_opt.verifiers.verdicts import CertifiedRate, Decision, Uniforms, Verdict, verdict
+
+if TYPE_CHECKING:
+    from mdsd_opt.verifiers.optimal.grouped_plan import SortedPlan
 
 __all__ = ["Optimal"]
 
@@ -91,7 +93,7 @@ class Optimal(Verifier):
         gap = checked_tolerance("gap", gap)
         self._rule = Remembered(partial(_fitted_rule, gap=gap))
         # In Fractions it takes long, and is small; a plan in float64 may be of a whole vocabulary.
-        self._exact_plan = Remembered(partial(plan_of, exact=True))
+        self._exact_plan = Remembered(partial(_plan_of, exact=True))
 
     @property
     def batch_rates(self) -> dict[str, BatchRates]:
@@ -123,7 +125,7 @@ class Optimal(Verifier):
         scheme = problem.drafts.prefix_form
         if scheme is None:
             return self._rule(problem).decide(problem, drafts, exact)
-        plan = self._exact_plan(problem) if exact else plan_of(problem)
+        plan = self._exact_plan(problem) if exact else _plan_of(problem)
         target = target_of(problem, exact)
         accept = nothing_accepted(drafts, target)
         if plan is None:  # the drafts are certain: the target itself is the best that can be done
@@ -142,7 +144,7 @@ class Optimal(Verifier):
         if applies_to(draws) and resolves(draws, tokens):
             grouped = GroupedPlan(problem.target, draws, (tokens, uniforms.mixing))
             return verdict(output_token(grouped, tokens, uniforms), tokens)
-        plan = plan_of(problem)
+        plan = _plan_of(problem)
         if plan is None:
             return verdict(draw(problem.target, uniforms.residual), tokens)
         places = places_drawn(drafts, plan, tokens)
@@ -197,6 +199,13 @@ def _form(usual: Verifier, *, binned: bool = False, gap: float | None = None) ->
     from mdsd_opt.verifiers.optimal.grouped_plan import BinnedOptimal
 
     return BinnedOptimal(usual)
+
+
+def _plan_of(problem: TransportProblem, exact: bool = False) -> SortedPlan | None:
+    # Devices decide without numba, which plans need, but ask for what the verifier declares.
+    from mdsd_opt.verifiers.optimal.grouped_plan import plan_of
+
+    return plan_of(problem, exact)
 
 
 def places_drawn(drafts: PrefixDraftScheme, plan: SortedPlan, tokens: Integers) -> Integers:
