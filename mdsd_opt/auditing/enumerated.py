@@ -168,9 +168,9 @@ class DrivenLaw:
         return DrivenLaw(self._subject, options, self.budget.renewed(), self._rng)
 
     def share_checks(self, tuples: Tokens, shares: Vector) -> None:
-        width = self._subject.problem.vocab_size
-        self.driver = Driver(shares, self.options, self.budget, self._rng, width)
         problem = self._subject.problem
+        how = self.options, self.budget, self._rng, problem.vocab_size
+        self.driver = Driver(shares, *how)
         for model in problem.drafts.models:
             self.driver.expect(problem.target, model.values, problem.num_drafts)
         self._place = {row: n for n, row in enumerate(map(tuple, tuples.tolist()))}

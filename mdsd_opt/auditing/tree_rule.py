@@ -8,7 +8,6 @@ Report of an audit of whole texts.
 from __future__ import annotations
 
 import math
-import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -47,6 +46,7 @@ from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme
 from mdsd_opt.evidence import (
     LOSSY,
     NOT_DRIVEN,
+    TIME_UP,
     TREES,
     Check,
     Coverage,
@@ -442,7 +442,7 @@ def report_of(rule: AuditedRule, rng: np.random.Generator) -> TreeAuditReport:
             driven, notes = settled_law(drive, options, options.up)
     if driven is not None and not driven[1].is_doubtful:
         return driven[0]
-    if time.perf_counter() > deadline:
+    if any(note.startswith(TIME_UP) for note in notes):
         deadline = options.deadline()  # as long again
     report = TreeSample(rule, rng).settled(deadline)
     notes += report.notes
@@ -472,7 +472,7 @@ def _driven(
     assert texts is not None
     shares = [share for _, share in trees]
     driver = Driver(shares, options, Budget(options.max_calls, deadline), rng, texts.vocab_size)
-    for p, q in {str(laws): laws for root, _ in trees for laws in _laws_at(root)}.values():
+    for p, q in (both for root, _ in trees for both in _laws_at(root)):
         driver.expect(p, q)
     law, failure = np.zeros(texts.law.size), [Failure("", "", "")]
     with progress_bar("trees of drafts", len(trees), options.progress) as advance:

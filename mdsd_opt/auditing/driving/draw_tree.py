@@ -305,8 +305,8 @@ class DrawTree:
         tail = next(n for n, (a, b) in enumerate(zip(low_seen, high_seen, strict=False)) if a != b)
         before, after, known = low, high, self._edges.setdefault(grid, [])
         while after - before > resolution:
-            inside = known[bisect_right(known, before) : bisect_left(known, after)]
-            middle = inside[len(inside) // 2] if inside else (before + after) // 2
+            first, end = bisect_right(known, before), bisect_left(known, after)
+            middle = known[(first + end) // 2] if first < end else (before + after) // 2
             if self._at((*values, middle), tail) == low_seen[tail]:
                 before = middle
             else:
