@@ -22,6 +22,7 @@ from typing import Annotated, Any, TypeAlias, get_type_hints
 import typer
 
 from mdsd_opt.base.installed import loaded
+from mdsd_opt.cli.output import look_here_for_modules
 from mdsd_opt.errors import InvalidInput
 
 _PACKAGE = Path(__file__).parents[1]
@@ -150,11 +151,16 @@ def _parts(text: str, option: str) -> list[str]:
     return [part.strip() for part in text.split(",")]
 
 
+def _loaded(text: str, option: str) -> Any:
+    look_here_for_modules()
+    return loaded(text)
+
+
 #: Types of options by what annotations and numpydoc say, what makes the value of the text, and
 #: words round the help.
 _KINDS: tuple[tuple[str, Any, Callable[[str, str], Any] | None, str], ...] = (
     (r"\bRng\b|Generator", int, None, "Seed of everything random."),
-    (r"Promise|[Cc]allable", str, lambda text, option: loaded(text), "module:function. {}"),
+    (r"Promise|[Cc]allable", str, _loaded, "module:function. {}"),
     (r"Path|\bpath\b", Path, None, "{}"),
     (
         r"([Ss]equence|tuple)(\[| of )int", str,

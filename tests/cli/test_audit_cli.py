@@ -83,6 +83,7 @@ def audited(run_cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> An
     (tmp_path / "with_zero.json").write_text(json.dumps(WITH_ZERO))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    sys.modules.pop("rules_to_audit", None)  # no test finds what another one has loaded
 
     def run(*arguments: str) -> tuple[int, Any]:
         done = run_cli("audit", *arguments, "--json")
