@@ -78,7 +78,7 @@ def collect(asked: argparse.Namespace) -> list[tuple[Any, Any, Any]]:
     """For each prompt the laws two tokens on with their weights, and two halves three tokens on."""
     import torch
 
-    from mdsd_opt.decoding.models.loading import load_model
+    from mdsd_opt.decoding.loading import load_model
 
     torch.set_num_threads(1)
     loaded = load_model(TARGET, dtype="bfloat16")

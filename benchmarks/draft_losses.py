@@ -26,7 +26,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from train_draft import TARGET, begun, laws_and_logits, note, optimisers_of, steps
 
-from mdsd_opt.decoding.models.loading import load_model
+from mdsd_opt.decoding.loading import load_model
 from mdsd_opt.evidence.intervals import mean_interval
 
 NUM_DRAFTS = (1, 2, 4)

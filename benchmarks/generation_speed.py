@@ -29,8 +29,8 @@ from tree_rules import append, read
 from mdsd_opt.base.installed import loaded as attribute
 from mdsd_opt.base.sampling import softmax
 from mdsd_opt.decoding import PromptLookup, generate
-from mdsd_opt.decoding.models.loading import load_model, without_layers
-from mdsd_opt.decoding.models.tree_pass import TreeModel
+from mdsd_opt.decoding.loading import load_model, without_layers
+from mdsd_opt.decoding.tree_pass import TreeModel
 from mdsd_opt.evidence.intervals import mean_interval
 from mdsd_opt.verifiers.base import draw
 

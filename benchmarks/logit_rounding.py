@@ -24,8 +24,8 @@ import numpy as np
 import torch
 
 import mdsd_opt as mo
-from mdsd_opt.decoding.models.loading import load_model
-from mdsd_opt.decoding.models.passes import cache_name, cache_of
+from mdsd_opt.decoding.loading import load_model
+from mdsd_opt.decoding.passes import cache_name, cache_of
 
 Ids = torch.Tensor
 PROMPTS = Path(__file__).parents[1] / "examples" / "prompts.txt"

@@ -25,8 +25,8 @@ from tree_rules import append, read
 
 from mdsd_opt.base.sampling import softmax
 from mdsd_opt.decoding import Topology, get_rule, grow
-from mdsd_opt.decoding.models.loading import load_model, without_layers
-from mdsd_opt.decoding.models.tree_pass import TreeModel
+from mdsd_opt.decoding.loading import load_model, without_layers
+from mdsd_opt.decoding.tree_pass import TreeModel
 from mdsd_opt.evidence.intervals import mean_interval
 from mdsd_opt.serving.drafting import NodeDrafts, greedy_drafts
 from mdsd_opt.serving.scored_trees import ScoredTree, draft_tree

@@ -31,7 +31,7 @@ from tree_rules import append, read
 from mdsd_opt.base.sampling import softmax
 from mdsd_opt.batch import acceptance_rates
 from mdsd_opt.decoding import Topology, get_rule, grow
-from mdsd_opt.decoding.models.passes import cache_name, cache_of
+from mdsd_opt.decoding.passes import cache_name, cache_of
 from mdsd_opt.evidence.intervals import mean_interval
 
 Array = np.ndarray
@@ -486,8 +486,8 @@ def steps(
 
 
 def measure(options: argparse.Namespace) -> None:
-    from mdsd_opt.decoding.models.loading import load_model
-    from mdsd_opt.decoding.models.tree_pass import TreeModel
+    from mdsd_opt.decoding.loading import load_model
+    from mdsd_opt.decoding.tree_pass import TreeModel
 
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / "heads.jsonl"

@@ -81,7 +81,7 @@ class Texts:
     """Text that grows by the target's tokens, with the laws of both models after it."""
 
     def __init__(self, big: Any, small: Any, prompt: str, temperature: float) -> None:
-        from mdsd_opt.decoding.models.tree_pass import TreeModel
+        from mdsd_opt.decoding.tree_pass import TreeModel
 
         self.text = big.encode(prompt)
         self._models = TreeModel(big), TreeModel(small)

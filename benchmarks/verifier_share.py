@@ -16,8 +16,8 @@ import torch
 from generation_speed import Passes
 
 from mdsd_opt.decoding import Metrics, generate_steps
-from mdsd_opt.decoding.models.loading import load_model, without_layers
-from mdsd_opt.decoding.models.tree_pass import TreeModel
+from mdsd_opt.decoding.loading import load_model, without_layers
+from mdsd_opt.decoding.tree_pass import TreeModel
 
 RULES = ("traversal_hull", "level_sequential", "optimal")
 SCHEMES = ("with_replacement", "without_replacement")

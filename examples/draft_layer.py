@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mdsd_opt.decoding.models.loading import LoadedModel
+from mdsd_opt.decoding.loading import LoadedModel
 
 Text = tuple[int, ...]
 

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
-from mdsd_opt.decoding.models.loading import LoadedModel
+from mdsd_opt.decoding.loading import LoadedModel
 
 TEMPERATURES, SHARES = (1.0, 0.6, 0.0), (0.6, 0.28, 0.12)  # of the texts
 BLOCKS = 256  # of tokens; a power of two that divides the size of many vocabularies

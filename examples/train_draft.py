@@ -39,7 +39,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mdsd_opt import acceptance_rates
-from mdsd_opt.decoding.models.loading import LoadedModel, load_model
+from mdsd_opt.decoding.loading import LoadedModel, load_model
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 from mdsd_opt.evidence.intervals import mean_interval
 

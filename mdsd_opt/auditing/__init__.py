@@ -2,10 +2,10 @@
 
 Data flows: `verifier_audit`, `trees`, `chains`, `on_laws`, `texts`, `draft_audit` and `trace_audit`
 are the doors. A function, wrapped by `subject`, `chain_calls` or `tree_rule`, is put to `laws`.
-`pace` makes its calls, which draw from `randomness`; `driving` finds its law exactly, `driven_laws`
-adds that up. `checks` look at samples, `seen_texts` at texts; `edges`, `replay` and `causes` look
-closer. `findings` decides, and `evidence` has the words. `engines` are functions that packages
-ship, `definitions` load them, and `conformance` has the checks for tests of one's own.
+`pace` makes its calls, which draw from `randomness`; `driving` finds its law exactly, each call
+answered by a `tape`, and `driven_laws` adds that up. `checks` look at samples, `seen_texts` at
+texts; `edges`, `replay` and `causes` look closer. `findings` decides, and `evidence` has the words.
+`engines` are functions that packages ship, and `conformance` has the checks for tests of one's own.
 """
 
 import lazy_loader

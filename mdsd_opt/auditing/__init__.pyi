@@ -9,14 +9,14 @@ from .conformance import (
     assert_lossless as assert_lossless, check_tree_rule as check_tree_rule,
     check_verifier as check_verifier, parametrize_with_checks as parametrize_with_checks,
 )
-from .definitions import load_definitions as load_definitions
+from .engines.engine import load_definitions as load_definitions
 from .draft_audit import audit_drafts as audit_drafts
-from .engines.registry import EngineAudit as EngineAudit
+from .engines import EngineAudit as EngineAudit
 from .on_laws import audit_portfolio as audit_portfolio
 from .portfolio import PortfolioReport as PortfolioReport
-from .randomness.interception import served as served
+from .randomness import served as served
 from .subject import load_verifier as load_verifier
-from .texts.audit import audit_text as audit_text
+from .texts import audit_text as audit_text
 from .texts.report import TextAuditReport as TextAuditReport
 from .trace_audit import audit_trace as audit_trace
 from .trace_files import Trace as Trace, load_trace as load_trace

@@ -11,12 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.auditing.chain_calls import DraftChain
 from mdsd_opt.auditing.checks import by_rank, by_ratio, merged_cells
-from mdsd_opt.auditing.driving import Tape
-from mdsd_opt.auditing.driving.tape import Tail
-from mdsd_opt.auditing.randomness.interception import served
-from mdsd_opt.auditing.subject import TreeVerify, answered, outcome_of
+from mdsd_opt.auditing.randomness import served
+from mdsd_opt.auditing.subject import DraftChain, TreeVerify, answered, outcome_of
+from mdsd_opt.auditing.tape import Tail, Tape
 from mdsd_opt.base.array_types import Vector
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.drafts import DraftScheme, WithReplacement

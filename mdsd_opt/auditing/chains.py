@@ -18,7 +18,6 @@ from mdsd_opt.auditing.chain_calls import (
     READ_CALLS,
     READ_TOKENS,
     Caller,
-    DraftChain,
     chain_of,
     chain_rule,
     read_rows,
@@ -29,9 +28,16 @@ from mdsd_opt.auditing.laws import WideLaws, fixed_laws, given_laws, standard_la
 from mdsd_opt.auditing.on_laws import CALLS, WIDE_CALLS, OnTrees
 from mdsd_opt.auditing.pace import outcomes, settled
 from mdsd_opt.auditing.portfolio import PortfolioReport, Tried
-from mdsd_opt.auditing.randomness.interception import served
+from mdsd_opt.auditing.randomness import served
 from mdsd_opt.auditing.seen_texts import pair_check
-from mdsd_opt.auditing.subject import Failure, Unread, ViolationLog, answered, outcome_of
+from mdsd_opt.auditing.subject import (
+    DraftChain,
+    Failure,
+    Unread,
+    ViolationLog,
+    answered,
+    outcome_of,
+)
 from mdsd_opt.auditing.tree_rule import ChainRule, TreeAuditReport, TreeSample
 from mdsd_opt.base.array_types import Text
 from mdsd_opt.base.checked import Rng, checked_integer, generator_of, is_among

@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mdsd_opt import verifiers
-from mdsd_opt.auditing.chain_calls import Caller, DraftChain, chain_of, chain_rule
+from mdsd_opt.auditing import engines
+from mdsd_opt.auditing.chain_calls import Caller, chain_of, chain_rule
 from mdsd_opt.auditing.chains import audit_chain
-from mdsd_opt.auditing.engines import registry as engines
 from mdsd_opt.auditing.engines.engine import Engine
 from mdsd_opt.auditing.laws import SmallLaws, edge_laws, standard_laws
 from mdsd_opt.auditing.on_laws import CALLS, OnTrees, audit_portfolio, fixed_tree
 from mdsd_opt.auditing.portfolio import PortfolioReport
-from mdsd_opt.auditing.randomness.interception import served
+from mdsd_opt.auditing.randomness import served
 from mdsd_opt.auditing.replay import Replay
-from mdsd_opt.auditing.subject import REFUSALS, Failure, outcome_of
+from mdsd_opt.auditing.subject import REFUSALS, DraftChain, Failure, outcome_of
 from mdsd_opt.auditing.tree_rule import ChainRule
 from mdsd_opt.base.checked import checked_names, of_kind
 from mdsd_opt.drafts import (

@@ -31,7 +31,7 @@ from mdsd_opt.auditing.checks import (
 )
 from mdsd_opt.auditing.findings import Findings
 from mdsd_opt.auditing.pace import settled
-from mdsd_opt.auditing.randomness.interception import served
+from mdsd_opt.auditing.randomness import served
 from mdsd_opt.auditing.subject import ViolationLog, check_arguments, checked_tuples
 from mdsd_opt.base.array_types import Flags, Tokens, Vector
 from mdsd_opt.base.arrays import to_numpy

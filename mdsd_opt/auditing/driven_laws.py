@@ -11,8 +11,16 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from mdsd_opt.auditing.driving import Budget, DrawTree, OutOfTime, Undrivable, driven_tree
-from mdsd_opt.auditing.driving.draw_tree import Edges, Leaf, usual_edges
+from mdsd_opt.auditing.driving import (
+    Budget,
+    DrawTree,
+    Edges,
+    Leaf,
+    OutOfTime,
+    Undrivable,
+    driven_tree,
+    usual_edges,
+)
 from mdsd_opt.auditing.findings import FoundLaw
 from mdsd_opt.auditing.subject import Failure
 from mdsd_opt.base.array_types import Vector

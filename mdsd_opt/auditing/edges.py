@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mdsd_opt.auditing.randomness.interception import Serving, served
+from mdsd_opt.auditing.randomness import Serving, served
 from mdsd_opt.auditing.randomness.sources import EdgeSource
 from mdsd_opt.auditing.subject import (
     Failure,
@@ -30,7 +30,7 @@ from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
 
 if TYPE_CHECKING:
-    from mdsd_opt.auditing.chain_calls import DraftChain
+    from mdsd_opt.auditing.subject import DraftChain
     from mdsd_opt.trees import Node
 
 #: Number of places in the sequence of draws that are put to an edge.

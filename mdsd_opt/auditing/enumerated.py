@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mdsd_opt.auditing.driven_laws import Driver, TokenSpace, law_of
-from mdsd_opt.auditing.driving import Budget, Undrivable
-from mdsd_opt.auditing.driving.draw_tree import Leaf
+from mdsd_opt.auditing.driving import Budget, Leaf, Undrivable
 from mdsd_opt.auditing.subject import Failure, Subject, ViolationLog, draft_argument, outcome_of
 from mdsd_opt.base.array_types import Tokens, Vector
 from mdsd_opt.base.arrays import to_numpy

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from mdsd_opt.auditing.randomness.interception import Serving
+from mdsd_opt.auditing.randomness import Serving
 from mdsd_opt.base.checked import MAX_SAMPLED
 from mdsd_opt.base.foreign import stoppable
 from mdsd_opt.evidence import LEAST_CALLS, LOSSY, NOT_SETTLED, TIME_UP, Options, Report

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mdsd_opt.auditing.randomness.interception import served
+from mdsd_opt.auditing.randomness import served
 from mdsd_opt.auditing.subject import outcome_of
 
 #: Answers one call with the given generator.

@@ -17,20 +17,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.auditing.chain_calls import DraftChain
 from mdsd_opt.auditing.checks import acceptance_check, length_check
 from mdsd_opt.auditing.driven_laws import Driver, found_law, law_of, settled_law
-from mdsd_opt.auditing.driving import Budget
-from mdsd_opt.auditing.driving.draw_tree import Leaf
+from mdsd_opt.auditing.driving import Budget, Leaf
 from mdsd_opt.auditing.edges import tree_edges
 from mdsd_opt.auditing.findings import Findings, FoundLaw
 from mdsd_opt.auditing.laws import ModelLaws, PlaceLaws, Texts, drawn_trees
 from mdsd_opt.auditing.pace import outcomes, settled
-from mdsd_opt.auditing.randomness.interception import served
+from mdsd_opt.auditing.randomness import served
 from mdsd_opt.auditing.seen_texts import ByPlace, Numbered, by_place
 from mdsd_opt.auditing.subject import (
     HOPELESS_CALLS,
     AlwaysFails,
+    DraftChain,
     Failure,
     TreeVerify,
     ViolationLog,

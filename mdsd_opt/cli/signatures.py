@@ -59,7 +59,8 @@ def given(place: str, names: str, panel: str | None = None, **defaults: Any) -> 
 
 @cache
 def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(file.read_text(encoding="utf-8"))
 
 
 def _source(place: str) -> ast.Module:
@@ -68,12 +69,10 @@ def _source(place: str) -> ast.Module:
     path = _PACKAGE.joinpath(*room.split("."))
     stub = path / "__init__.pyi"
     if not stub.exists():
-        return _tree(path.with_suffix(".py"))
-    for line in _tree(stub).body:
+        return _tree(path)
+    for line in ast.parse(stub.read_text(encoding="utf-8")).body:
         if isinstance(line, ast.ImportFrom) and name in {x.name for x in line.names}:
-            module = path.joinpath(*str(line.module).split("."))
-            is_folder = module.is_dir()
-            return _tree(module / "__init__.py" if is_folder else module.with_suffix(".py"))
+            return _tree(path.joinpath(*str(line.module).split(".")))
     raise AssertionError(f"{place} is none of the room's names")
 
 

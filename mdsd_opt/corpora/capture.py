@@ -1,7 +1,7 @@
 """Capture of logits: a target continues prompts, and target and draft both read the texts.
 
 The models are anything that satisfies `LanguageModel`; those of the transformers library come from
-`mdsd_opt.decoding.models.loading`.
+`mdsd_opt.decoding.loading`.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Data flows: draft model -> `grow` -> tree -> target model -> rule -> tokens; `generate` does it step
 after step. `generation` is the loop, `growth` says which trees are drawn, and by what rates, and
 `step_laws` asks the models for the laws of a step; trees and rules stand in the room below,
-`mdsd_opt.trees`. `language_models` has what a model or a draft may be; `models` reads those of the
-transformers library, and `huggingface` decodes inside its `generate`. `comparison` decodes by
-several rules in turn.
+`mdsd_opt.trees`. `language_models` has what a model or a draft may be; those of the transformers
+library are opened by `loading` and read by `passes` and `tree_pass`, and `huggingface` decodes
+inside its `generate`. `comparison` decodes by several rules in turn.
 """
 
 import lazy_loader

@@ -18,13 +18,13 @@ from .huggingface import custom_generate as custom_generate
 from .language_models import (
     PromptLookup as PromptLookup, ReadDraft as ReadDraft, tree_logits as tree_logits,
 )
-from .models.passes import cache_name as cache_name, cache_of as cache_of
-from .models.loading import (
+from .passes import cache_name as cache_name, cache_of as cache_of
+from .loading import (
     LoadedModel as LoadedModel, load_model as load_model, load_pair as load_pair,
     maker_of_drafts as maker_of_drafts,
     tokenizer_identity as tokenizer_identity,
 )
-from .models.tree_pass import TreeModel as TreeModel
+from .tree_pass import TreeModel as TreeModel
 from .step_laws import (
     DEVICE_RULES as DEVICE_RULES, check_tree as check_tree,
     require_device_rule as require_device_rule,

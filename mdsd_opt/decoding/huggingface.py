@@ -15,7 +15,7 @@ import numpy as np
 from mdsd_opt.base.array_types import Text
 from mdsd_opt.decoding.generation import Metrics, generate_steps, require_room
 from mdsd_opt.decoding.language_models import spread, token_ids_of
-from mdsd_opt.decoding.models.passes import CACHE_NAMES, cache_of, holds_text
+from mdsd_opt.decoding.passes import CACHE_NAMES, cache_of, holds_text
 from mdsd_opt.drafts import SchemeMaker
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees import Tree, TreeRule, known, on_device, token_ids
@@ -233,8 +233,8 @@ class _Batch:
     def __init__(
         self, model: Any, draft_model: Any, input_ids: Any, inputs: dict[str, Any], processors: Any
     ) -> None:
-        from mdsd_opt.decoding.models.loading import LoadedModel
-        from mdsd_opt.decoding.models.tree_pass import TreeModel
+        from mdsd_opt.decoding.loading import LoadedModel
+        from mdsd_opt.decoding.tree_pass import TreeModel
 
         def loaded(one: Any) -> LoadedModel:
             return LoadedModel(one, None, {"model": one.name_or_path or type(one).__name__})

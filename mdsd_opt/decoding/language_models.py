@@ -34,7 +34,7 @@ from mdsd_opt.base.checked import check_counts
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mdsd_opt.decoding.models.loading import LoadedModel
+    from mdsd_opt.decoding.loading import LoadedModel
 
 #: Maps (text, continuations) to the logits after each, [n, V].
 TreeLogits = Callable[[Sequence[int], Sequence[Text]], NDArray[Any]]
@@ -211,7 +211,7 @@ class ReadDraft:
         """Logits after each of the prefixes that end at `rows`, ascending; [len(rows), V]."""
         import torch
 
-        from mdsd_opt.decoding.models.tree_pass import TreeModel
+        from mdsd_opt.decoding.tree_pass import TreeModel
 
         model = TreeModel(self._target)
         feed = FeatureFeed(model, self._draft)

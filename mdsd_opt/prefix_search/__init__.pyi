@@ -9,7 +9,6 @@ from .bins import (
     groups_of as groups_of, ratios_at as ratios_at, steps_of as steps_of,
 )
 from .bucket_kernels import octave_keys as octave_keys, power as power, row_table as row_table
-from .concave_kernels import pool as pool, pool_falling as pool_falling
 from .cut_search import (
     CutSearch as CutSearch, best_cut as best_cut, bucket_sums as bucket_sums,
     contained_in as contained_in, lower_bound as lower_bound, ratio_buckets as ratio_buckets,
@@ -30,7 +29,8 @@ from .ratio_groups_kernels import (
 )
 from .sum_kernels import (
     BLOCK as BLOCK, accurate_sum as accurate_sum, add_carrying as add_carrying,
-    block_sum as block_sum, split_at as split_at, suffix_sums as suffix_sums,
+    block_sum as block_sum, pool as pool, pool_falling as pool_falling, split_at as split_at,
+    suffix_sums as suffix_sums,
 )
 from .weigh_kernels import (
     decode_halves as decode_halves, drop_impossible as drop_impossible,

@@ -2,7 +2,7 @@
 
 Its tokens are held against the laws that it states, and these against the laws of the same server
 without speculation. `mdsd_opt.audit_server` asks a server; `mdsd_opt.audit_tokens` reads texts and
-laws that were recorded. An API is one file in `adapters`.
+laws that were recorded. A file with `ADAPTERS` reads an API.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Interface between an audit and a server of any API; an API is one file in `adapters`."""
+"""Interface between an audit and a server; a file with `ADAPTERS` reads an API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mdsd_opt.servers.connection import Connection, Refused
 from mdsd_opt.servers.laws import Law
 from mdsd_opt.servers.request import Request
 
-_PACKAGE = "mdsd_opt.servers.adapters"
+_PACKAGE = "mdsd_opt.servers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,8 @@ class ServerAdapter(ABC):
 
 def _own() -> dict[str, type[ServerAdapter]]:
     """Adapters of the package by name, in the order in which they are tried."""
-    adapters = [loaded(place) for place in files_that_declare("ADAPTER", _PACKAGE).values()]
+    places = files_that_declare("ADAPTERS", _PACKAGE).values()
+    adapters = [one for place in places for one in loaded(place)]
     return {one.name: one for one in sorted(adapters, key=lambda one: one.order)}
 
 

@@ -11,9 +11,8 @@ from wrong_verifiers import faultless
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import served
-from mdsd_opt.auditing.driving import Tape
-from mdsd_opt.auditing.driving.tape import Tail
 from mdsd_opt.auditing.randomness.sources import DOUBLE, GRIDS, EdgeSource
+from mdsd_opt.auditing.tape import Tail, Tape
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import random_checks
 

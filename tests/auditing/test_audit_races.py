@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.driving.races import EXPONENTIAL, UNIFORM, NoRace, race_weights
+from mdsd_opt.auditing.driving import EXPONENTIAL, UNIFORM, NoRace, race_weights
 
 
 def recovered(weights: list[float], within=EXPONENTIAL):

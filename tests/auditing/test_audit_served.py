@@ -13,7 +13,7 @@ from support.reused_states import CASES, verifier
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import served
-from mdsd_opt.auditing.driving import Tape
+from mdsd_opt.auditing.tape import Tape
 
 PROBLEM = mo.TransportProblem([0.4, 0.3, 0.2, 0.1], mo.WithReplacement([0.1, 0.2, 0.3, 0.4], 1))
 WITH_ZERO = mo.TransportProblem([0.6, 0.4, 0.0], mo.WithReplacement([0.2, 0.3, 0.5], 1))

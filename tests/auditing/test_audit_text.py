@@ -288,7 +288,7 @@ def test_state_that_no_question_shows_is_not_put_together() -> None:
 def test_a_law_that_only_a_merged_tree_finds_wrong_is_driven_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from mdsd_opt.auditing.texts import audit
+    from mdsd_opt.auditing import texts as audit
 
     driven = []
 

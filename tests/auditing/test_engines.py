@@ -13,7 +13,7 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import engines
-from mdsd_opt.auditing.engines import Adapter, Engine, engine, registry
+from mdsd_opt.auditing.engines import Adapter, Engine, engine
 from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
 
@@ -61,7 +61,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
             raise metadata.PackageNotFoundError(package)
         return versions[package]
 
-    monkeypatch.setattr(registry, "ADAPTERS", adapters)
+    monkeypatch.setattr(engines, "ADAPTERS", adapters)
     monkeypatch.setattr(engine.metadata, "version", version)
     return versions
 

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import mdsd_opt as mo
-from mdsd_opt.auditing import on_laws
-from mdsd_opt.auditing.engines import registry
+from mdsd_opt.auditing import engines, on_laws
 from mdsd_opt.auditing.engines.engine import Drafted, Engine
 from mdsd_opt.auditing.laws import TableModel
 from mdsd_opt.evidence import Bar
@@ -142,12 +141,12 @@ def test_an_engine_that_cannot_be_driven_is_sampled_until_it_can_pass(
     def few(*given: Any, **options: Any) -> Any:
         return mo.audit_tree(*given, num_trials=300, **options)
 
-    monkeypatch.setattr(registry, "audit_tree", few)
+    monkeypatch.setattr(engines, "audit_tree", few)
     chain = Drafted(parse_topology("chain1"))
     engine = Mine(
         "mine", "mine", "1", "mine", "", lambda root, rng: [with_a_seed(root.target, rng)], chain
     )
-    found = registry.audit_engine(engine)
+    found = engines.audit_engine(engine)
     assert (found.zeros.method, found.zeros.num_trials) == ("sampling", 20_000)
     assert found.zeros.answer() == "PASS"
     assert found.zeros.notes[0].startswith("not driven")

@@ -22,8 +22,8 @@ import mdsd_opt as mo
 from mdsd_opt.errors import InvalidInput, MissingExtra, ServerError, UnknownName
 from mdsd_opt.servers import server_audit
 from mdsd_opt.servers.adapter import APIS as REGISTRY
-from mdsd_opt.servers.adapters.llamacpp import LlamaCpp
 from mdsd_opt.servers.connection import Connection, Crew
+from mdsd_opt.servers.llamacpp import LlamaCpp
 
 APIS = ("llamacpp", "openai-completions", "openai-chat")
 OF_API = dict(zip(APIS, ("llamacpp", "completions", "chat"), strict=True))

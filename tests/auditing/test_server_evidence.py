@@ -14,9 +14,8 @@ from support.toy_engines import HELD_OUT, RIGHT, SMALL, WRONG, Chain, plain
 import mdsd_opt as mo
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
 from mdsd_opt.servers import Bets, Law, Shown, detectable_distance
-from mdsd_opt.servers.bets import bet_of_previous, bets_of_draft, bets_of_law
 from mdsd_opt.servers.laws import distance, law_of_logprobs
-from mdsd_opt.servers.wealth import NUM_BETS, STAKES
+from mdsd_opt.servers.wealth import NUM_BETS, STAKES, bet_of_previous, bets_of_draft, bets_of_law
 
 LAWS = {
     "plain": Law([4, 7, 1], [0.5, 0.3, 0.2], 0.0),

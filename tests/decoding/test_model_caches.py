@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mdsd_opt.decoding import cache_name, cache_of
-from mdsd_opt.decoding.models.passes import holds_text
+from mdsd_opt.decoding.passes import holds_text
 
 
 class Since524:

@@ -15,7 +15,7 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import engines
-from mdsd_opt.auditing.engines import adapters, registry
+from mdsd_opt.auditing.engines import adapters
 from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.decoding import Topology
 from mdsd_opt.errors import MissingExtra
@@ -119,7 +119,7 @@ def test_two_children_of_eagle() -> None:
 
 def test_eagle_at_another_temperature() -> None:
     """The token after accepted drafts is drawn from logits that no processor has seen."""
-    rule = adapters.eagle(registry.ADAPTERS["eagle"], temperature=0.5)
+    rule = adapters.eagle(engines.ADAPTERS["eagle"], temperature=0.5)
     half = replace(installed("eagle"), rule=rule)
     report = of_children(half, 3)
     assert not report.clean
@@ -224,7 +224,7 @@ def mutated(name: str, mistake: tuple[str, str], tmp_path: Path) -> engines.Engi
     """An engine whose adapter loads a copy of its file with a mistake in it."""
     right, wrong = mistake
     installed(name)
-    adapter = registry.ADAPTERS[name]
+    adapter = engines.ADAPTERS[name]
     file = Path(str(metadata.distribution(adapter.package).locate_file(adapter.path)))
     source = file.read_text()
     assert source.count(right) == 1
@@ -298,6 +298,6 @@ except MdsdError as error:
 
 
 def test_adapters_are_pinned_to_what_is_installed() -> None:
-    for name in registry.names():
+    for name in engines.names():
         engine = installed(name)
-        assert engine.version.partition("+")[0] in registry.ADAPTERS[name].tested
+        assert engine.version.partition("+")[0] in engines.ADAPTERS[name].tested

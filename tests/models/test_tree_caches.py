@@ -10,8 +10,8 @@ import torch
 from support.model_families import SIZE, model_of, text_of
 
 from mdsd_opt.decoding import TreeModel, generate
-from mdsd_opt.decoding.models.passes import StaticTreePass, TreePass
-from mdsd_opt.decoding.models.tree_pass import PathByPath
+from mdsd_opt.decoding.passes import StaticTreePass, TreePass
+from mdsd_opt.decoding.tree_pass import PathByPath
 
 
 @pytest.fixture(params=[TreePass, StaticTreePass])

@@ -321,12 +321,12 @@ def llama_server() -> Any:
 
 def test_an_address_needs_no_scheme_and_llama_cpp_is_told(llama_server: str) -> None:
     pytest.importorskip("httpx")
-    from mdsd_opt.servers.adapters.openai_completions import ADAPTER
     from mdsd_opt.servers.connection import Connection
+    from mdsd_opt.servers.openai_completions import OpenAICompletions
 
     connection = Connection(llama_server)
     assert connection.url == f"http://{llama_server}"
-    adapter = object.__new__(ADAPTER)  # without the questions that it asks first
+    adapter = object.__new__(OpenAICompletions)  # without the questions that it asks first
     adapter.connection, adapter.model = connection, "m"
     with pytest.raises(mo.MdsdError, match="take --api llamacpp"):
         adapter.prompt("Once upon a time")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mdsd_opt.decoding.models.few_rows import PackedLinear, pack_linear_layers
+from mdsd_opt.decoding.few_rows import PackedLinear, pack_linear_layers
 from mdsd_opt.errors import InvalidInput
 
 

@@ -22,8 +22,8 @@ from shipped_functions import SHIPPED
 from support.chain_verifiers import hierarchical
 
 import mdsd_opt as mo
-from mdsd_opt.auditing.chain_calls import DraftChain
 from mdsd_opt.auditing.engines import Adapter
+from mdsd_opt.auditing.subject import DraftChain
 from mdsd_opt.auditing.trees import TableModel
 
 FOLDER = Path(__file__).parent

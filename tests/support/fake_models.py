@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import mdsd_opt.decoding
-import mdsd_opt.decoding.models.tree_pass
+import mdsd_opt.decoding.tree_pass
 
 
 class FakeTokenizer:
@@ -38,5 +38,5 @@ def install(monkeypatch, vocab_size=60, on_call=lambda: None):
     """Let mdsd-opt decode load these; `on_call` is called whenever the target is asked."""
     pair = FakeModel(vocab_size, 1, on_call), FakeModel(vocab_size, 2)
     monkeypatch.setattr(mdsd_opt.decoding, "load_pair", lambda *_, **__: pair)
-    for face in (mdsd_opt.decoding.models.tree_pass, mdsd_opt.decoding):
+    for face in (mdsd_opt.decoding.tree_pass, mdsd_opt.decoding):
         monkeypatch.setattr(face, "TreeModel", lambda model, **_: model)

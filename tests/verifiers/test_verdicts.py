@@ -26,8 +26,9 @@ from mdsd_opt import (
     solve,
     verifiers,
 )
-from mdsd_opt.auditing.driving import Budget, Tape, driven_tree
+from mdsd_opt.auditing.driving import Budget, driven_tree
 from mdsd_opt.auditing.randomness.sources import DOUBLE
+from mdsd_opt.auditing.tape import Tape
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import (
     InvalidDistribution,

@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mdsd_opt.auditing.driven_laws import Tally, found_law, law_of
-from mdsd_opt.auditing.driving import DrawTree, Tape
-from mdsd_opt.auditing.driving.draw_tree import Budget, DrawNode, Leaf, Run
-from mdsd_opt.auditing.driving.tape import CategoryDraw, Draw, Tail, UniformDraw, Value
+from mdsd_opt.auditing.driving import Budget, DrawNode, DrawTree, Leaf, Run
 from mdsd_opt.auditing.findings import Findings, FoundLaw
 from mdsd_opt.auditing.laws import Texts
 from mdsd_opt.auditing.subject import ViolationLog
+from mdsd_opt.auditing.tape import CategoryDraw, Draw, Tail, Tape, UniformDraw, Value
 from mdsd_opt.auditing.texts.report import variations
 from mdsd_opt.auditing.texts.session import Rounds, Session, Tables, log_failure, log_impossible
 from mdsd_opt.base.array_types import Text, Vector

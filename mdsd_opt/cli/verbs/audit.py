@@ -241,8 +241,8 @@ def engine(
         "others, module:ADAPTER of your own, or all for a table of those that are installed.",
     ],
     *,
-    version: Given = given("auditing.engines.registry:get", "any_version"),
-    limits: Given = given("auditing.engines.registry:audit_engine", "seconds rng=seed"),
+    version: Given = given("auditing.engines:get", "any_version"),
+    limits: Given = given("auditing.engines:audit_engine", "seconds rng=seed"),
 ) -> Audited:
     """Functions that an installed engine ships, or all that are quick."""
     # Triton reads this when it is imported, which other engines do as well.

@@ -1,4 +1,4 @@
-"""Completions in the style of OpenAI, as vLLM and SGLang serve them: laws come with the answer."""
+"""Completions, of texts and chats, in the style of OpenAI: laws come with the answer."""
 
 from __future__ import annotations
 
@@ -200,4 +200,31 @@ def asked(connection: Connection, path: str, body: dict[str, Any], extras: dict[
                 extras.pop(name, None)
 
 
-ADAPTER = OpenAICompletions
+class OpenAIChat(OpenAI):
+    """Adapter of ``/v1/chat/completions``: tokens by text or bytes, laws only with texts.
+
+    A prompt is named by a number of ours; nothing but a whole prompt can be continued.
+    """
+
+    name = "openai-chat"
+    order = 2
+    continues = False
+    path = "/v1/chat/completions"
+    probe: ClassVar = {"messages": [{"role": "user", "content": "a"}]}
+
+    def __init__(self, connection: Connection, request: Request) -> None:
+        super().__init__(connection, request)
+        self._prompts: list[str] = []
+
+    def prompt(self, text: str) -> list[int]:
+        """Number that names a prompt."""
+        if text not in self._prompts:
+            self._prompts.append(text)
+        return [self._prompts.index(text)]
+
+    def _prompted(self, prompt: Sequence[int]) -> dict[str, Any]:
+        messages = [{"role": "user", "content": self._prompts[prompt[0]]}]
+        return {"messages": messages, "logprobs": True, "top_logprobs": self.request.top}
+
+
+ADAPTERS = (OpenAICompletions, OpenAIChat)

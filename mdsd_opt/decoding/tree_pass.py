@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Text
 from mdsd_opt.base.arrays import to_numpy
-from mdsd_opt.decoding.models.loading import LoadedModel, num_logits
-from mdsd_opt.decoding.models.passes import (
+from mdsd_opt.decoding.loading import LoadedModel, num_logits
+from mdsd_opt.decoding.passes import (
     READERS,
     StaticTreePass,
     TreePass,

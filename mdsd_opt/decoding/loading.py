@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.installed import loaded as loaded_object
-from mdsd_opt.decoding.models.passes import cache_name, cache_of
+from mdsd_opt.decoding.passes import cache_name, cache_of
 from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName, UnreadableFile
 
 #: Number types that models can run in.
@@ -250,7 +250,7 @@ def load_model(
     }
     placed = model if place_on is None else model.to(place_on)
     if packed:
-        from mdsd_opt.decoding.models.few_rows import pack_linear_layers
+        from mdsd_opt.decoding.few_rows import pack_linear_layers
 
         pack_linear_layers(placed)
         identity["packed"] = True

@@ -107,4 +107,4 @@ class LlamaCpp(ServerAdapter):
         )
 
 
-ADAPTER = LlamaCpp
+ADAPTERS = (LlamaCpp,)

@@ -1,1 +1,0 @@
-"""Language models of the transformers library (extra `models`)."""

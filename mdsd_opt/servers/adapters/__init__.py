@@ -1,1 +1,0 @@
-"""APIs of servers: each file defines one as ADAPTER, and is found by that name."""
