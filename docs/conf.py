@@ -16,6 +16,7 @@ from sphinx.errors import ExtensionError
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
+import json_schemas
 import mdsd_opt
 from page_tables import with_tables
 
@@ -85,8 +86,16 @@ register_plugin("pybtex.style.formatting", "keys", KeyStyle)
 
 
 def describe_program(app: Any, page: str, source: list) -> None:
-    """The page of the command line ends with what the program says of itself."""
+    """The page of the command line ends with what the program says of itself.
+
+    It has a link to the schema of each kind of document.
+    """
     if page == "command-line":
+        links = (
+            f"[{name}](schemas/{name}.schema.json)"
+            for name in json_schemas.DOCUMENTS
+        )
+        source[0] = source[0].replace("SCHEMAS", ", ".join(links))
         program = ["mdsd_opt.cli.app", "utils", "docs", "--name", "mdsd-opt"]
         done = subprocess.run(
             [sys.executable, "-m", "typer", *program],
@@ -141,6 +150,7 @@ def keep_single_letters(
 
 
 def setup(app: Any) -> None:
+    json_schemas.write()
     app.connect("source-read", describe_program)
     app.connect("build-finished", require_no_network)
     app.connect("source-read", insert_tables)

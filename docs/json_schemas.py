@@ -1,150 +1,244 @@
 """JSON Schemas of what verbs print with --json: python docs/json_schemas.py writes docs/schemas.
 
-Names behind it are those of the schemas to write, all unless given.
-
-A schema is what genson reads off the documents of several commands: their fields, with types, and
-which of them all have. That of problems is written by hand, beside them.
+A schema is what a document declares: the columns and fields of its results, and their types. That
+of problems is written by hand, beside them.
 """
 
 from __future__ import annotations
 
+import ast
+import importlib
 import json
-import shlex
-import subprocess
-import sys
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from fractions import Fraction
+from functools import cache, reduce
+from operator import or_
+from pathlib import Path, PurePath
+from types import NoneType, UnionType
+from typing import (
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    is_typeddict,
+)
+
+from mdsd_opt.base.frames import Column, Result
 
 SCHEMAS = Path(__file__).parent / "schemas"
-COUNTS = "advise .72,.5,.34 --depth 3 --target-ms 20 --draft-ms 2"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-#: Commands that a schema is read off, by its name; those of `TESTED` are held against it.
-COMMANDS = {
-    "rates": [
-        "rates -k 1-2",
-        "rates -k 3 --schemes without_replacement --verifiers all",
-    ],
-    "advise": [
-        "advise --target-ms 20 --draft-ms 2",
-        "advise --target-ms 40 --draft-ms 1 --temperature 0.5",
-    ],
-    "advise-counts": [COUNTS, f"{COUNTS} --batch 1,16"],
-    "solve": ["solve {problem}", "solve {problem} --method full_lp"],
-    "plan": ["plan --nodes 4 -k 2", "plan --nodes 3 -k 1 --temperature 0.7"],
-    "relax": ["relax -k 2", "relax -k 1 --temperature 0.7"],
-    "check": [
-        "check without_replacement_dominates --vocab-size 3 -k 2",
-        "check acceptance_one --vocab-size 3 -k 2",
-        "check thresholds_raised --vocab-size 3 -k 2",
-        "check gains_of_drafts_fall --vocab-size 2 -k 2",
-    ],
-    "search": [
-        'search "greedy(2) >= without_replacement(2)" --vocab-size 3',
-        'search "p0 >= q0**3" --vocab-size 3',
-        'search "p0 >= 0" --given "q0 >= 2" --vocab-size 2 --trials 5',
-    ],
-    "prove": [
-        'prove "with_replacement(2) >= with_replacement(1)" -V 2',
-        'prove "p0 >= q0**3" -V 2 --given "q0 >= 1/2"',
-        'prove "greedy(2) >= 0" -V 2',
-    ],
-    "audit-verifier": [
-        "audit verifier rrs --seconds 5",
-        "audit verifier naive_target",
-    ],
-    "bench": ["bench solvers --quick --rounds 1"],
-    "reproduce": ["reproduce hu2025", "reproduce khisti2025"],
+#: Documents of each verb, by the name of their schema: the verb, and perhaps what it is of.
+DOCUMENTS = {
+    "rates": "cli.verbs.rates:Rates",
+    "rates-accepted": "cli.verbs.rates:Accepted",
+    "rates-servers": "cli.verbs.rates:OfServers",
+    "rates-drafts": "planning:DraftComparison",
+    "advise": "cli.verbs.advise:Sourced[planning:Advice]",
+    "advise-models": "cli.verbs.advise:Sourced[planning:ModelAdvice]",
+    "advise-counts": "cli.verbs.advise:OfCounts",
+    "solve": "cli.verbs.solve:Solved",
+    "plan": "cli.verbs.plan:Planned",
+    "relax": "cli.verbs.relax:Relaxed",
+    "check": "cli.verbs.check:Checked",
+    "check-claims": "cli.verbs.check:Claims",
+    "search": "cli.verbs.check:Searched",
+    "prove": "cddlib_checks:LawProof",
+    "audit-verifier": "cli.report.audits:Answered[auditing:AuditReport]",
+    "audit-laws": "cli.report.audits:Answered[auditing:PortfolioReport]",
+    "audit-texts": "cli.report.audits:Answered[auditing:TextAuditReport]",
+    "audit-trees": "cli.report.audits:Answered[auditing:TreeAuditReport]",
+    "audit-tokens": "cli.report.audits:Answered[servers:ServerReport]",
+    "audit-engine": "cli.report.audits:Engines",
+    "bench": "bench:BenchReport",
+    "reproduce": "corpora:Reproduction",
+    "decode": "cli.verbs.decode:Decoded",
+    "decode-compare": "cli.verbs.decode:Compared",
 }
-TESTED = {
-    "rates": "rates -k 2,4 --top-p 0.9 --verifiers optimal,rrs",
-    "advise": "advise --target-ms 30 --draft-ms 1 --temperature 0.8",
-    "advise-counts": "advise .6,.3 --depth 2 --target-ms 20 --draft-ms 4",
-    "solve": "solve {problem} --method dual_lp",
-    "plan": "plan --nodes 5 -k 2",
-    "relax": "relax -k 4",
-    "check": "check acceptance_one --vocab-size 4 -k 2",
-    "audit-verifier": "audit verifier kseq --seconds 5",
-    "reproduce": "reproduce spechub",
-    "search": 'search "greedy(3) >= without_replacement(3)" --vocab-size 4',
-    "prove": 'prove "rrs(2) <= with_replacement(2)" -V 2',
-    "bench": "bench solvers --quick --rounds 1 --methods full_lp -V 6",
-}
-PROBLEM = {
-    "target": ["1/2", "0.3", 0.2],
-    "drafts": {"scheme": "with_replacement", "q": [0.2, 0.3, 0.5], "num_drafts": 2},
+
+#: Types of JSON; a number that is not finite is null.
+_PLAIN = {
+    NoneType: "null",
+    bool: "boolean",
+    int: "integer",
+    float: ["number", "null"],
 }
 
 
-def document_of(command: str, folder: Path) -> Any:
-    """What a command prints with --json."""
-    problem = folder / "problem.json"
-    problem.write_text(json.dumps(PROBLEM))
-    words = shlex.split(command.format(problem=problem))
-    program = [sys.executable, "-m", "mdsd_opt", *words, "--json"]
-    done = subprocess.run(program, capture_output=True, text=True, check=False)
-    if done.returncode not in (0, 1, 3):  # 1 and 3 are verdicts
-        raise RuntimeError(f"{command}: {done.stderr}")
-    return json.loads(done.stdout)
-
-
-#: Fields whose names belong to what was read, solved or run.
-FREE = (
-    "metadata",
-    "stats",
-    "circumstances",
-    "options",
-    "settings",
-    "summary",
-    "by_assumption",
-    "flags",
-    "points",
-    "ranges",
-)
-
-#: Numbers that a run may lack, whether or not these commands had them.
-NUMBERS = (
-    *("median_ms", "p90_ms", "setup_ms", "first_ms", "limit_ms"),
-    *("gap", "times_faster"),
-)
-
-
-#: Numbers that a verdict may lack, by what calls there was time for.
-OF_VERDICTS = ("class_bias", "p_value", "tolerance")
-
-
-def freed(schema: Any) -> Any:
-    """A schema in which objects with names of their own are objects, and no more is said."""
-    if isinstance(schema, list):
-        return [freed(x) for x in schema]
-    if not isinstance(schema, dict):
-        return schema
-    known = dict.fromkeys(FREE, "object") | dict.fromkeys(OF_VERDICTS, "number")
-    known |= dict.fromkeys(NUMBERS, "number") if "rounds" in schema else {}
+def schema(name: str) -> dict[str, Any]:
+    """Schema of the documents of this name."""
+    outer, _, inner = DOCUMENTS[name].partition("[")
+    kind = _named(outer)
+    of = _object(kind[_named(inner[:-1])] if inner else kind)
     return {
-        name: {"type": [known[name], "null"]} if name in known else freed(part)
-        for name, part in schema.items()
+        "$schema": DIALECT,
+        "title": f"mdsd-opt {name.partition('-')[0]} --json",
+        **of,
     }
 
 
-def main(names: list[str]) -> None:
-    from tempfile import TemporaryDirectory
+def _named(place: str) -> Any:
+    room, _, name = place.partition(":")
+    return getattr(importlib.import_module(f"mdsd_opt.{room}"), name)
 
-    from genson import SchemaBuilder
 
-    with TemporaryDirectory() as folder:
-        for name, commands in COMMANDS.items():
-            if names and name not in names:
-                continue
-            builder = SchemaBuilder("https://json-schema.org/draft/2020-12/schema")
-            builder.add_schema(
-                {"title": f"mdsd-opt {commands[0].split(' -')[0]} --json"}
-            )
-            for command in commands:
-                builder.add_object(document_of(command, Path(folder)))
-            path = SCHEMAS / f"{name}.schema.json"
-            path.write_text(json.dumps(freed(builder.to_schema()), indent=1) + "\n")
-            print(path.name)
+def schema_of(hint: Any) -> dict[str, Any]:
+    """Schema of the values of a type, as `plain` makes them ready for JSON."""
+    kind, parts = get_origin(hint) or hint, get_args(hint)
+    if kind in _PLAIN:
+        return {"type": _PLAIN[kind]}
+    if kind is Any:
+        return {}
+    if kind in (Union, UnionType):
+        return _any_of([schema_of(x) for x in parts])
+    if kind is Literal:
+        return {"enum": [*parts]}
+    if issubclass(kind, Enum):
+        return {"enum": [x.value for x in kind]}
+    if issubclass(kind, (str, PurePath, Fraction)):
+        return {"type": "string"}
+    if issubclass(kind, Result) or _fields(kind):
+        return _object(hint)
+    if issubclass(kind, Callable):
+        return {"const": "function"}
+    if issubclass(kind, Mapping):
+        return {"type": "object", "additionalProperties": schema_of(parts[1])}
+    if kind is tuple and ... not in parts:
+        items = [schema_of(x) for x in parts]
+        length = len(items)
+        return {
+            "type": "array",
+            "prefixItems": items,
+            "minItems": length,
+            "maxItems": length,
+        }
+    return {"type": "array", "items": schema_of(parts[0])}
+
+
+def _any_of(choices: list[dict[str, Any]]) -> dict[str, Any]:
+    kinds: dict[str, None] = {}
+    for choice in choices:
+        if [*choice] != ["type"]:
+            return {"anyOf": choices}
+        kind = choice["type"]
+        kinds |= dict.fromkeys([kind] if isinstance(kind, str) else kind)
+    return {"type": [*kinds]}
+
+
+def _object(hint: Any) -> dict[str, Any]:
+    """Schema of the fields of a dataclass or named tuple, or of what a result tells."""
+    properties: dict[str, Any] = {}
+    needed, others = [], False
+    for name, part, is_needed in _members(hint):
+        if name:
+            properties[name] = part
+            needed += [name] if is_needed and name not in needed else []
+        else:
+            others = part
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": needed,
+        "additionalProperties": others,
+    }
+
+
+def _fields(kind: Any) -> list[str]:
+    """Names of the fields of a dataclass, named tuple or typed dictionary; none of others."""
+    if is_dataclass(kind):
+        return [x.name for x in fields(kind)]
+    return [
+        *(
+            kind.__annotations__
+            if is_typeddict(kind)
+            else getattr(kind, "_fields", ())
+        )
+    ]
+
+
+def _members(hint: Any) -> Iterator[tuple[str, Any, bool]]:
+    """Names with their schemas, and whether each is always there; "" for names of any kind."""
+    kind = get_origin(hint) or hint
+    if not issubclass(kind, Result):
+        needed = getattr(kind, "__required_keys__", _fields(kind))
+        for name in _fields(kind):
+            yield name, schema_of(declared(hint, name)), name in needed
+        return
+    if kind.to_dict is not Result.to_dict:
+        raise AssertionError(f"{kind.__name__} tells more than its columns")
+    for key in kind.all_columns():
+        if isinstance(key, Column):
+            path = key.of if isinstance(key.of, str) else key.key
+            holds = declared(hint, path) if key.holds is None else key.holds
+            yield key.key, schema_of(holds), True
+        elif key.startswith("*"):
+            part, may_lack = _without_none(declared(hint, key[1:]))
+            if _fields(get_origin(part) or part):
+                for name, each, needed in _members(part):
+                    yield name, each, needed and not may_lack
+            else:
+                yield "", schema_of(get_args(part)[1]), False
+        else:
+            name = key.removesuffix("?")
+            yield name, schema_of(declared(hint, name)), name == key
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    """Type without None, and whether that was one of its choices."""
+    choices = get_args(hint)
+    if NoneType not in choices:
+        return hint, False
+    return reduce(or_, (x for x in choices if x is not NoneType)), True
+
+
+def declared(hint: Any, path: str) -> Any:
+    """Type of a field or property, by its annotation; dotted where it is one of a field."""
+    name, _, rest = path.partition(".")
+    kind = get_origin(hint) or hint
+    for base in kind.__mro__:
+        found = vars(base).get(name)
+        if isinstance(found, property):
+            words = found.fget.__annotations__["return"]
+        elif name in (own := vars(base).get("__annotations__", {})):
+            words = own[name]
+        else:
+            continue
+        words = getattr(words, "__forward_arg__", words)
+        of = (
+            eval(words, _names(base.__module__))
+            if isinstance(words, str)
+            else words
+        )
+        if isinstance(of, TypeVar):
+            (of,) = get_args(hint)
+        if not rest:
+            return of
+        part, may_lack = _without_none(of)
+        return declared(part, rest) | None if may_lack else declared(part, rest)
+    raise AssertionError(f"{kind.__name__} does not say the type of {name}")
+
+
+@cache
+def _names(module: str) -> dict[str, Any]:
+    """Names of a module, and those that it imports for types alone."""
+    found = importlib.import_module(module)
+    tree = ast.parse(Path(str(found.__file__)).read_text(encoding="utf-8"))
+    names = dict(vars(found))
+    for node in tree.body:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            exec(compile(ast.Module(node.body, []), module, "exec"), names)
+    return names
+
+
+def write() -> None:
+    for name in DOCUMENTS:
+        path = SCHEMAS / f"{name}.schema.json"
+        path.write_text(json.dumps(schema(name), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    write()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -188,6 +189,10 @@ def run_cli(monkeypatch, capsys):
         except SystemExit as end:
             code = int(end.code or 0)
         output = capsys.readouterr()
+        if "--json" in arguments and code in (0, 1, 3):
+            from support.documents import check_document
+
+            check_document(arguments[0], json.loads(output.out))
         return Finished(code, output.out, output.err)
 
     return run

@@ -176,7 +176,7 @@ class AuditReport(Report):
     standing: Standing | None = None
 
     kind: ClassVar = SINGLE
-    derived: ClassVar = (*Report.derived, Column("trials_needed", of=_ladder))
+    derived: ClassVar = (*Report.derived, Column("trials_needed", of=_ladder, holds=dict[str, int]))
 
     @classmethod
     def of(cls, findings: Findings, subject: str) -> AuditReport:

@@ -9,8 +9,10 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from fractions import Fraction
 from itertools import accumulate
 from operator import itemgetter
+from pathlib import PurePath
 from string import Formatter
 from textwrap import fill, wrap
 from typing import Any, ClassVar, NamedTuple
@@ -73,23 +75,26 @@ class Column:
         as ``{1}``.
     shown : str, If or callable
         Words about the value, which is ``{0}``, and the result; "" for what is in records alone.
-    of : callable, optional
-        Function of the result that takes the place of the field.
+    of : str or callable, optional
+        Name of the field where that is another, or a function of the result.
     is_text : bool
         Whether a table has it to the left, as words, not as numbers.
+    holds : type, optional
+        Of the value of a function; fields and properties have their own.
     """
 
     key: str
     heading: str = ""
     shown: Words = "{0}"
-    of: Callable[[Any], Any] | None = None
+    of: str | Callable[[Any], Any] | None = None
     is_text: bool = False
+    holds: Any = None
 
     def value(self, result: Any) -> Any:
         """Value that a result has; None also where a field on the way is None."""
-        if self.of is not None:
+        if callable(self.of):
             return self.of(result)
-        for name in self.key.split("."):
+        for name in (self.of or self.key).split("."):
             result = None if result is None else getattr(result, name)
         return result
 
@@ -121,22 +126,33 @@ class Result:
     """A result that tells its `columns`, ready for JSON; all fields of a dataclass, without these.
 
     A column has a key of its own, or is the name of a field or property; one that begins with *
-    stands for all that the part of that name tells.
+    stands for all that the part of that name tells, one that ends with ? is left out where it is
+    empty. Those `derived` stand behind them. Their types are the schema of the document.
     """
 
     __slots__ = ()
     columns: ClassVar[Sequence[str | Column]] = ()
+    derived: ClassVar[Sequence[str | Column]] = ()
+
+    @classmethod
+    def all_columns(cls) -> Sequence[str | Column]:
+        """All that is told: a field of a dataclass is not if its name begins with _."""
+        own: Any = cls.columns or [x.name for x in fields(cls) if x.name[0] != "_"]  # type: ignore[arg-type]
+        return [*own, *cls.derived]
 
     def to_dict(self) -> dict[str, Any]:
         """Fields, ready for JSON; what is not known, or infinite, is None."""
         told: dict[str, Any] = {}
-        for key in self.columns or (field.name for field in fields(self)):  # type: ignore[arg-type]
+        for key in self.all_columns():
             if isinstance(key, Column):
                 told[key.key] = plain(key.value(self))
             elif key.startswith("*"):
                 told |= plain(getattr(self, key[1:])) or {}
             else:
-                told[key] = plain(getattr(self, key))
+                name = key.removesuffix("?")
+                value = plain(getattr(self, name))
+                if name == key or value not in (None, "", [], {}):
+                    told[name] = value
         return told
 
 
@@ -154,7 +170,9 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
-    return value
+    if callable(value):
+        return "function"
+    return str(value) if isinstance(value, (Fraction, PurePath)) else value
 
 
 def flat(row: Mapping[str, Any], before: str = "") -> dict[str, Any]:

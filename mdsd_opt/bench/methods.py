@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, TypedDict
 
 import numpy as np
 
-from mdsd_opt.base.frames import Table, wrapped
+from mdsd_opt.base.frames import Column, Result, Table, wrapped
 from mdsd_opt.bench.problem_sets import Place
 from mdsd_opt.errors import InvalidInput, MdsdError
 from mdsd_opt.problem import Certificate, Solution, TransportProblem, certify
@@ -26,8 +26,72 @@ _PATIENCE = 10.0
 MOST_LINES = 40
 
 
+class Arc(TypedDict):
+    """Mass at which a token is accepted from a draft set."""
+
+    drafts: list[int]
+    token: int
+    mass: float
+
+
+class Price(TypedDict):
+    """Price of a draft set."""
+
+    drafts: list[int]
+    price: float
+
+
+class Dual(TypedDict, total=False):
+    """Prices of tokens, and of draft sets where a plan names these."""
+
+    tokens: list[float]
+    sets: list[Price]
+
+
+class Evidence(TypedDict, total=False):
+    """What a solution shows beside its value."""
+
+    subset: list[int]
+    plan: list[Arc]
+    dual: Dual
+
+
 @dataclass(frozen=True, slots=True)
-class MethodRow:
+class Found(Result):
+    """An answer and what its certificate proves; exact bounds are given as fractions, too."""
+
+    solution: Solution
+    certificate: Certificate
+
+    columns: ClassVar = (
+        Column("acceptance_rate", of="solution.acceptance_rate"),
+        Column("status", of=lambda found: str(found.solution.status), holds=str),
+        Column("variant", of="solution.variant"),
+        Column("lower", of=lambda found: float(found.certificate.lower), holds=float),
+        Column("upper", of=lambda found: float(found.certificate.upper), holds=float),
+        Column("gap", of=lambda found: float(found.certificate.gap), holds=float),
+        Column("valid", of="certificate.valid"), Column("violations", of="certificate.violations"),
+        Column("solve_seconds", of="solution.solve_seconds"), "stats",
+        Column("message", of="solution.message"), "exact_lower?", "exact_upper?",
+    )  # fmt: skip
+
+    @property
+    def stats(self) -> dict[str, str | bool | int | float]:
+        """Those that are numbers or words."""
+        stats = self.solution.stats
+        return {k: v for k, v in stats.items() if isinstance(v, (str, int, float))}
+
+    @property
+    def exact_lower(self) -> str:
+        return str(self.certificate.lower) if self.certificate.exact else ""
+
+    @property
+    def exact_upper(self) -> str:
+        return str(self.certificate.upper) if self.certificate.exact else ""
+
+
+@dataclass(frozen=True, slots=True)
+class MethodRow(Result):
     """Result of one method and what its certificate proves, or why it could not be used."""
 
     method: str
@@ -37,6 +101,12 @@ class MethodRow:
     refusal: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    columns: ClassVar = ("method", "chosen", "options?", "refused?", "*found")
+
+    @property
+    def refused(self) -> str:
+        return self.refusal
+
     @property
     def label(self) -> str:
         """Name of the method, with the options and the variant that it took."""
@@ -44,35 +114,16 @@ class MethodRow:
         given = [f"{name}={x}" for name, x in self.options.items() if f"{name} {x}" not in variant]
         return " ".join([self.method, *given]) + (f" ({variant})" if variant else "")
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields; exact bounds are given as fractions too."""
-        options = {"options": dict(self.options)} if self.options else {}
-        named = {"method": self.method, "chosen": self.chosen, **options}
+    @property
+    def found(self) -> Found | None:
+        """The answer with its proof; None where there is none."""
         if self.solution is None or self.certificate is None:
-            return {**named, "refused": self.refusal}
-        stats = self.solution.stats
-        document = {
-            **named,
-            "acceptance_rate": self.solution.acceptance_rate,
-            "status": str(self.solution.status),
-            "variant": self.solution.variant,
-            "lower": float(self.certificate.lower),
-            "upper": float(self.certificate.upper),
-            "gap": float(self.certificate.gap),
-            "valid": self.certificate.valid,
-            "violations": list(self.certificate.violations),
-            "solve_seconds": self.solution.solve_seconds,
-            "stats": {k: v for k, v in stats.items() if isinstance(v, (str, int, float))},
-            "message": self.solution.message,
-        }
-        if self.certificate.exact:
-            document["exact_lower"] = str(self.certificate.lower)
-            document["exact_upper"] = str(self.certificate.upper)
-        return document
+            return None
+        return Found(self.solution, self.certificate)
 
-    def evidence(self, names: Iterable[str]) -> dict[str, Any]:
+    def evidence(self, names: Iterable[str]) -> Evidence:
         """JSON-ready subset, plan and dual, those of these names that the solution has."""
-        evidence: dict[str, Any] = {}
+        evidence: Evidence = {}
         solution = self.solution
         if solution is None:
             return evidence
@@ -229,7 +280,8 @@ def evidence_tables(rows: Sequence[MethodRow], names: Sequence[str]) -> list[Tab
         if name == "dual":  # prices of the draft sets come with a plan
             having.sort(key=lambda row: "plan" not in row.evidence(["plan"]))
         if having:
-            tables.append(_EVIDENCE[name](having[0], having[0].evidence([name])[name]))
+            shown: Mapping[str, Any] = having[0].evidence([name])
+            tables.append(_EVIDENCE[name](having[0], shown[name]))
         else:
             raise InvalidInput(
                 f"none of these methods found what --{name} shows: --method full_lp and max_flow do"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -353,7 +353,23 @@ def compared(records: Sequence[Record]) -> list[Record]:
     return found
 
 
-def document(records: Sequence[Record]) -> dict[str, Any]:
+class Profile(TypedDict):
+    """Problems that all routes were tried on, and by route the times against the quickest."""
+
+    problems: int
+    times_of_quickest: dict[str, list[float]]
+
+
+class Summary(TypedDict):
+    """What sums measurements up."""
+
+    shift_ms: float
+    means: list[dict[str, str | int | float | None]]
+    performance_profile: Profile
+    growth: list[dict[str, str | int | float]]
+
+
+def document(records: Sequence[Record]) -> Summary:
     """Means, profiles and growth, ready for JSON."""
     solving = [record for record in records if record.benchmark == "solvers"]
     total, ratios = performance_profile(solving)

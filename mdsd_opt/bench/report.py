@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.frames import Table, data_frame, wrapped
+from mdsd_opt.base.frames import Column, Result, Table, data_frame, wrapped
 from mdsd_opt.base.installed import versions
 from mdsd_opt.bench.record import (
     SHIFT,
@@ -21,6 +21,7 @@ from mdsd_opt.bench.record import (
     Mean,
     Outcome,
     Record,
+    Summary,
     by_size,
     document,
     means,
@@ -32,7 +33,7 @@ from mdsd_opt.errors import UnreadableFile
 
 
 @dataclass(frozen=True, slots=True)
-class BenchReport:
+class BenchReport(Result):
     """Measurements of one run, and their circumstances."""
 
     records: tuple[Record, ...]
@@ -40,16 +41,14 @@ class BenchReport:
     settings: Mapping[str, Any] = field(default_factory=dict)  # what was asked for
     finished: bool = True  # else it was written while others were to come
 
+    columns: ClassVar = (
+        "circumstances", "settings", "finished", "records",
+        Column("summary", of=lambda report: document(report.records), holds=Summary),
+    )  # fmt: skip
+
     def as_json(self) -> str:
         """BenchReport as JSON: circumstances once, measurements, and what sums them up."""
-        saved = {
-            "circumstances": dict(self.circumstances),
-            "settings": dict(self.settings),
-            "finished": self.finished,
-            "records": [asdict(record) for record in self.records],
-            "summary": document(self.records),
-        }
-        return json.dumps(saved, indent=1, allow_nan=False) + "\n"
+        return json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
 
     def csv_rows(self) -> list[dict[str, Any]]:
         """Measurements with circumstances in every line, but for what is empty in all lines."""

@@ -10,7 +10,8 @@ from .draft_laws import battery as battery, drafts_for as drafts_for
 from .expressions import TextClaim as TextClaim
 from .law_proofs import LawProof as LawProof, prove_laws as prove_laws
 from .law_search import (
-    LawCounterexample as LawCounterexample, laws_tried as laws_tried, optimum as optimum,
+    LawCounterexample as LawCounterexample, LawSearch as LawSearch,
+    laws_tried as laws_tried, optimum as optimum,
     optimum_proof as optimum_proof,
     search_laws as search_laws, search_tables as search_tables,
 )

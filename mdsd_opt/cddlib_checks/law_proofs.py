@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from mdsd_opt.cddlib_checks.law_forms import (
     uses_cone,
 )
 from mdsd_opt.cddlib_checks.law_search import Law, LawCounterexample, laws_tried
-from mdsd_opt.cddlib_checks.result import ClaimVerdict, plain_fields
+from mdsd_opt.cddlib_checks.result import ClaimVerdict
 from mdsd_opt.errors import InvalidInput
 
 #: Random laws that a claim is put to before a proof is tried, and where none is possible.
@@ -48,6 +48,14 @@ _FIRST_TRIALS, _TRIALS = 24, 100
 _DENOMINATORS = (8, 120, 10**4, 10**9)
 
 Ints = Any  # numpy arrays of Python integers
+
+
+class Claimed(NamedTuple):
+    """A claim, its premise and the size, as they were given."""
+
+    claim: str
+    given: str | None
+    vocab_size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +88,15 @@ class LawProof(ClaimVerdict):
     seconds: float
     _proof: list[dict[str, Any]] = field(default_factory=list, repr=False, compare=False)
 
-    def to_dict(self) -> dict[str, Any]:
-        """All fields for JSON: fractions become strings."""
-        return {**self._of, "verdict": self.verdict, **plain_fields(self, "claim")}
+    columns: ClassVar = (
+        "*_of", "verdict", "holds", "counterexample", "margin", "clauses", "cells", "left",
+        "scope", "reason", "seconds",
+    )  # fmt: skip
 
     @property
-    def _of(self) -> dict[str, Any]:
-        given = self.claim.given and self.claim.given.text
-        return {"claim": self.claim.text, "given": given, "vocab_size": self.claim.vocab_size}
+    def _of(self) -> Claimed:
+        given = None if self.claim.given is None else self.claim.given.text
+        return Claimed(self.claim.text, given, self.claim.vocab_size)
 
     def tables(self) -> list[Table]:
         """Table of the verdict."""
@@ -103,7 +112,7 @@ class LawProof(ClaimVerdict):
         """Write the proof as JSON: clauses, cells, corners, multipliers, for another to check."""
         if self.holds is not True:
             raise InvalidInput(f"the claim is {self.verdict}: only a proof can be written")
-        document = {**self._of, "rests_on": self.scope, "clauses": self._proof}
+        document = {**self._of._asdict(), "rests_on": self.scope, "clauses": self._proof}
         write_json(path, document, indent=None)
 
     def __str__(self) -> str:

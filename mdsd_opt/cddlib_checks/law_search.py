@@ -15,12 +15,12 @@ from fractions import Fraction
 from itertools import permutations, product
 from math import lcm
 from numbers import Rational
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from mdsd_opt.base.checked import Rng, check_function, checked_integer, drawn_seed
-from mdsd_opt.base.frames import Table
+from mdsd_opt.base.frames import Column, Result, Table
 from mdsd_opt.base.keywords import formerly
 from mdsd_opt.cddlib_checks.draft_laws import require_written, set_law
 from mdsd_opt.cddlib_checks.result import ClaimVerdict
@@ -89,6 +89,8 @@ class LawSearch(ClaimVerdict):
     nearest: LawCounterexample | None
     instances: int
 
+    columns: ClassVar = ("holds", "verdict", "instances", "counterexample", "nearest")
+
     @property
     def holds(self) -> bool | None:
         """False where a counterexample was found; None otherwise, as no search is a proof."""
@@ -105,7 +107,7 @@ class LawSearch(ClaimVerdict):
 
 
 @dataclass(frozen=True, slots=True)
-class LawCounterexample:
+class LawCounterexample(Result):
     """Laws for which a claim fails.
 
     Attributes
@@ -122,10 +124,17 @@ class LawCounterexample:
     excess: Fraction
     trial: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """The laws p and q, as the first two are called, and the excess; fractions as strings."""
-        laws = {name: [str(x) for x in law] for name, law in zip("pq", self.laws, strict=False)}
-        return {**laws, "fails_by": str(self.excess), "trial": self.trial}
+    columns: ClassVar = ("p", "q?", Column("fails_by", of="excess"), "trial")
+
+    @property
+    def p(self) -> Law:
+        """The first law."""
+        return self.laws[0]
+
+    @property
+    def q(self) -> Law:
+        """The second law; none of a claim about one."""
+        return self.laws[1] if len(self.laws) > 1 else ()
 
     def __str__(self) -> str:
         written = ", ".join(f"({', '.join(map(str, law))})" for law in self.laws)

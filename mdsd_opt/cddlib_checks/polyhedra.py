@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 from mdsd_opt.base.files import write_text
-from mdsd_opt.base.frames import Table
+from mdsd_opt.base.frames import Column, Result, Table
 from mdsd_opt.errors import InvalidInput
 
 #: A row (b, a_1, .., a_n) of b + a.x >= 0, or a generator (1 or 0, x_1, .., x_n).
@@ -22,7 +22,7 @@ Numbers = tuple[Fraction | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Polyhedron:
+class Polyhedron(Result):
     r"""A polyhedron in exact arithmetic, by its facets and by its vertices and rays.
 
     Attributes
@@ -73,15 +73,10 @@ class Polyhedron:
         rows = zip(self.sentences, names, strict=False) if names else zip(self.sentences)
         return Table.of(f"facets of the {self.kind}: {self.title}", headings, rows, headings)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Description for JSON: inequalities as sentences, vertices and rays as fractions."""
-        return {
-            "kind": self.kind,
-            "title": self.title,
-            "variables": list(self.variables),
-            "inequalities": self.sentences,
-            "generators": [[str(x) for x in row] for row in self.generators],
-        }
+    columns: ClassVar = (
+        "kind", "title", "variables",
+        Column("inequalities", of="sentences"), "generators",
+    )  # fmt: skip
 
     def ine(self) -> str:
         """Inequalities and equalities as the text of a ``.ine`` file."""

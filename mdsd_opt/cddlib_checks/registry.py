@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
+from mdsd_opt.base.frames import Result
 from mdsd_opt.cddlib_checks import blind_rules, prefixes, provers, random_trials, rule_bounds
 from mdsd_opt.cddlib_checks.condition import acceptance_polytope
 from mdsd_opt.cddlib_checks.draft_laws import (
@@ -61,7 +62,7 @@ Jobs = Callable[[int, int, Any], list[Job]]
 
 
 @dataclass(frozen=True, slots=True)
-class Conjecture:
+class Conjecture(Result):
     """A claim of the theory, or a false one that the checks must be able to refute.
 
     Attributes
@@ -87,10 +88,7 @@ class Conjecture:
     search: Search | None = field(default=None, repr=False)
     proof: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Description of the claim, for JSON."""
-        told = ("name", "statement", "source", "status", "method", "proof")
-        return {name: getattr(self, name) for name in told}
+    columns: ClassVar = ("name", "statement", "source", "status", "method", "proof")
 
 
 #: All claims, in the order of their declarations.

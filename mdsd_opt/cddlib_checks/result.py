@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
-from mdsd_opt.base.frames import Column, Table
+from mdsd_opt.base.frames import Column, Result, Table
 from mdsd_opt.cddlib_checks.polyhedra import Polyhedron
 from mdsd_opt.cddlib_checks.subsets import mask_of
-
-
-def plain_fields(of: Any, *without: str) -> dict[str, Any]:
-    """Fields of a dataclass for JSON: fractions and inequalities as text, tuples as lists."""
-    names = [x.name for x in fields(of) if x.name[0] != "_" and x.name not in without]
-    return {name: _plain(getattr(of, name)) for name in names}
-
-
-def _plain(x: Any) -> Any:
-    if isinstance(x, Mapping):
-        return {name: _plain(value) for name, value in x.items()}
-    if isinstance(x, tuple | list):
-        return [_plain(value) for value in x]
-    if isinstance(x, Fraction | Inequality):
-        return str(x)
-    return x.to_dict() if hasattr(x, "to_dict") else x
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +50,7 @@ class Inequality:
 
 
 @dataclass(frozen=True, slots=True)
-class Counterexample:
+class Counterexample(Result):
     """One instance on which a claim fails, in fractions.
 
     Attributes
@@ -96,10 +80,6 @@ class Counterexample:
     acceptance_rate: Fraction | None = None
     subset: tuple[int, ...] | None = None
     confirmed: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """All fields for JSON: fractions become strings."""
-        return plain_fields(self)
 
     def __str__(self) -> str:
         lines = [f"{self.kind}: {self.explanation}"]
@@ -153,7 +133,7 @@ class Evidence:
     instances: int = 0
 
 
-class ClaimVerdict:
+class ClaimVerdict(Result):
     """What is known of a claim: it `holds` or not, or held on `instances`, which settle nothing."""
 
     __slots__ = ()
@@ -217,10 +197,11 @@ class CheckResult(ClaimVerdict):
         """First counterexample, or None."""
         return self.counterexamples[0] if self.counterexamples else None
 
-    def to_dict(self) -> dict[str, Any]:
-        """All fields for JSON: fractions become strings."""
-        first = self.counterexample and self.counterexample.to_dict()
-        return {**plain_fields(self, "polyhedra"), "verdict": self.verdict, "counterexample": first}
+    columns: ClassVar = (
+        "name", "statement", "vocab_size", "num_drafts", "holds", "counterexamples",
+        Column("facets", of=lambda result: [str(x) for x in result.facets], holds=list[str]),
+        "scope", "reason", "sizes", "seconds", "instances", "method", "verdict", "counterexample",
+    )  # fmt: skip
 
     def tables(self) -> list[Table]:
         """Tables of the verdict, of its counterexamples and of the facets of each polyhedron."""

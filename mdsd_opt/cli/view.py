@@ -22,7 +22,7 @@ import typer
 
 from mdsd_opt._version import __version__
 from mdsd_opt.base.files import atomic_write, check_writable, write_text
-from mdsd_opt.base.frames import Table, as_csv
+from mdsd_opt.base.frames import Result, Table, as_csv
 from mdsd_opt.cli.output import (
     console_of,
     parted,
@@ -94,7 +94,7 @@ class View:
     title: str = ""  # of a page
     tables: Sequence[Section | Table] = ()
     conclusion: Sequence[str | Section | Table] = ()  # first on a page
-    document: Mapping[str, Any] | str = ""  # as JSON
+    document: Result | str = ""  # as JSON
     figure: Drawing | None = None
     findings: Sequence[str] | None = None  # what a page begins with instead of the conclusion
     verdict: str = ""  # that in a word
@@ -338,7 +338,8 @@ def as_text(view: View, suffix: str, words: str | None = None) -> str:
     """
     if suffix == ".json":
         document = view.document
-        return (document if isinstance(document, str) else as_json(document)) + "\n"
+        text = document if isinstance(document, str) else as_json(document.to_dict())
+        return text + "\n"
     if suffix == ".csv" and view.rows and words is None:
         return as_csv(view.rows)
     texts: dict[str, str] = {}

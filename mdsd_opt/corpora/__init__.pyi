@@ -1,7 +1,7 @@
 from . import capture as capture, reproduce as reproduce
 from .capture import read_prompts as read_prompts
 from .engine_output import (
-    AcceptedRate as AcceptedRate,
+    AcceptedRate as AcceptedRate, RateIntervals as RateIntervals,
     accepted_rates as accepted_rates, accepted_table as accepted_table,
     intervals_conclusion as intervals_conclusion, intervals_table as intervals_table,
     rate_intervals as rate_intervals, rate_of_counts as rate_of_counts,

@@ -14,7 +14,7 @@ import numpy as np
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.arrays import to_numpy, weighted_count
 from mdsd_opt.base.checked import check_confidence
-from mdsd_opt.base.frames import Result, Table
+from mdsd_opt.base.frames import Column, Result, Table
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.batch import interval_ends
 from mdsd_opt.corpora.rates import RateRow, rate_cell
@@ -186,7 +186,7 @@ def _for_each(values: Any, name: str, num_steps: int) -> Integers:
 
 
 @dataclass(frozen=True, slots=True)
-class IntervalRow:
+class IntervalRow(Result):
     """One scheme at one K: means of the certified ends, with confidence intervals over texts."""
 
     scheme: str
@@ -194,15 +194,14 @@ class IntervalRow:
     lower: MeanInterval
     upper: MeanInterval
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields; missing interval ends are None."""
-        ends = {"lower": self.lower.to_dict(), "upper": self.upper.to_dict()}
-        return {
-            "scheme": self.scheme,
-            "num_drafts": self.num_drafts,
-            "verifier": "optimal",
-            **{f"{end}_{name}": x for end, fields in ends.items() for name, x in fields.items()},
-        }
+    columns: ClassVar = (
+        "scheme", "num_drafts", Column("verifier", of=lambda _: "optimal", holds=str),
+        *(
+            Column(f"{end}_{name}", of=f"{end}.{name}")
+            for end in ("lower", "upper")
+            for name in ("mean", "low", "high", "num_groups")
+        ),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,8 @@ class RateRow(Result):
 
     columns: ClassVar = (
         "scheme", "num_drafts", "verifier", "*acceptance", "tokens_per_call", "bound", "estimated",
-        Column("gap_closed_percent", of=lambda row: row.gap_closed and 100.0 * row.gap_closed),
+        Column("gap_closed_percent", of=lambda row: row.gap_closed and 100.0 * row.gap_closed,
+            holds=float | None),
         "*quantiles",
     )  # fmt: skip
 

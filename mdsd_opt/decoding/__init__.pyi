@@ -2,7 +2,7 @@ from .comparison import (
     COMPARED as COMPARED, Begin as Begin, ComparedRule as ComparedRule,
     compare_rules as compare_rules, compared_rules as compared_rules,
     metrics_table as metrics_table, prompts_table as prompts_table, require_some as require_some,
-    rule_entry as rule_entry, rules_conclusion as rules_conclusion, rules_table as rules_table,
+    rules_conclusion as rules_conclusion, rules_table as rules_table,
     warm_up as warm_up,
 )
 from .generation import (

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Model, Text
-from mdsd_opt.base.frames import Table, wrapped
+from mdsd_opt.base.frames import Result, Table, wrapped
 from mdsd_opt.decoding.generation import Generation, Metrics, generate_steps
 from mdsd_opt.decoding.growth import first_plan
 from mdsd_opt.drafts import SchemeMaker
@@ -32,13 +32,39 @@ from mdsd_opt.trees import (
 Begin = Callable[[str, int], Iterator[tuple[Text, Metrics]]]
 
 
+class Observed(NamedTuple):
+    """Means over prompts, and the sum of all."""
+
+    accept_length: MeanInterval
+    acceptance_rate: MeanInterval
+    observed_accepted: MeanInterval
+    total: Metrics
+
+
 @dataclass(slots=True)
-class ComparedRule:
+class ComparedRule(Result):
     """Results of a rule so far, prompt by prompt; and why it decodes no further, if so."""
 
     rule: str
     prompts: list[Metrics] = field(default_factory=list)
     refusal: str = ""
+
+    columns: ClassVar = ("rule", "refused?", "*observed")
+
+    @property
+    def refused(self) -> str:
+        return self.refusal
+
+    @property
+    def observed(self) -> Observed | None:
+        """What came of the prompts; None before the first."""
+        if not self.prompts:
+            return None
+        return Observed(
+            _over_prompts(self, "accept_length"),
+            _over_prompts(self, "first_token_acceptance_rate"),
+            _over_prompts(self, "accepted_per_step"), self.total,
+        )  # fmt: skip
 
     @property
     def total(self) -> Metrics:
@@ -187,21 +213,6 @@ def metrics_table(
         for cells, metrics in lines
     )
     return Table.of(title, (*keys, *headings), rows, words=keys)
-
-
-def rule_entry(row: ComparedRule) -> dict[str, Any]:
-    """JSON-ready fields: the reason of one that is refused, and its results before."""
-    entry: dict[str, Any] = {"rule": row.rule}
-    if row.refusal:
-        entry["refused"] = row.refusal
-    if row.prompts:
-        entry |= {
-            "accept_length": _over_prompts(row, "accept_length").to_dict(),
-            "acceptance_rate": _over_prompts(row, "first_token_acceptance_rate").to_dict(),
-            "observed_accepted": _over_prompts(row, "accepted_per_step").to_dict(),
-            "total": row.total.to_dict(),
-        }
-    return entry
 
 
 def rules_table(rows: Sequence[ComparedRule], title: str) -> Table:

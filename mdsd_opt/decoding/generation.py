@@ -94,7 +94,7 @@ class Metrics(Result):
         "draft_seconds", "target_seconds", "verify_seconds", "kl", "tv",
         "first_token_acceptance_rate", "accept_length", "accepted_per_step", "seconds_per_token",
         "verify_share", "kl_per_token", "tv_per_token",
-        Column("acceptance_rate", of=lambda x: x.first_token_acceptance_rate),  # its old name
+        Column("acceptance_rate", of="first_token_acceptance_rate"),  # its old name
     )  # fmt: skip
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, ClassVar, NamedTuple
 
@@ -380,8 +380,8 @@ class Report(Judged):
     cause: str = ""
     example: Example | None = None
     notes: tuple[str, ...] = ()
-    derived: ClassVar[tuple[str | Column, ...]] = (
-        "lossless", Column("answer", of=lambda report: report.answer()), "verdict",
+    derived: ClassVar[Sequence[str | Column]] = (
+        "lossless", Column("answer", of=lambda report: report.answer(), holds=str), "verdict",
     )  # fmt: skip
 
     def answer(self, detect: float | None = None, tolerate_edge: float = 1e-12) -> str:
@@ -393,11 +393,6 @@ class Report(Judged):
         JUDGED"; "NOT SETTLED"; "FAIL".
         """
         return Bar(self.detect if detect is None else detect, tolerate_edge).answer(self)
-
-    @property
-    def columns(self) -> tuple[str | Column, ...]:  # type: ignore[override]
-        """What is told: all fields, and what follows from them."""
-        return (*(field.name for field in fields(self)), *self.derived)
 
 
 def pointed(checks: Iterable[Check], interval: Interval | None) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from operator import methodcaller
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats
 from mdsd_opt.base.checked import floats
+from mdsd_opt.base.frames import Column, Result
 from mdsd_opt.errors import InvalidInput
 
 #: Length of a chain that no engine reaches.
@@ -35,6 +37,13 @@ class Passes:
     running: float | None
     count: float
     ms: float | None = None
+
+
+class Batch(NamedTuple):
+    """Milliseconds of a pass by the requests that ran together; None where not told."""
+
+    running: float | None
+    ms: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +98,11 @@ class Measured:
         }
 
     @property
+    def batches(self) -> list[Batch]:
+        """The same as a list."""
+        return [Batch(running, ms) for running, ms in self.by_batch.items()]
+
+    @property
     def draft_ms(self) -> float | None:
         """Milliseconds of drafting in a step."""
         return _mean(self.drafting)
@@ -115,7 +129,7 @@ def _mean(passes: Iterable[Passes]) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AcceptedCounts:
+class AcceptedCounts(Result):
     """Counts of one run with chains of drafts, one for each place, in groups such as requests.
 
     Attributes
@@ -161,6 +175,18 @@ class AcceptedCounts:
     measured: Measured = Measured()
     forced: str = ""
 
+    columns: ClassVar = (
+        "source", "depth", Column("groups", of="num_groups"), "unit",
+        *(
+            Column(name, of=methodcaller("total", name), holds=float | None)
+            for name in ("accepted", "drafted", "steps", "undrafted")
+        ),
+        "by_position", Column("tokens", of="measured.tokens"),
+        Column("seconds", of="measured.seconds"), Column("passes", of="measured.batches"),
+        Column("draft_ms", of="measured.draft_ms"),
+        Column("forced", of=lambda counts: counts.forced or None, holds=str | None),
+    )  # fmt: skip
+
     def __post_init__(self) -> None:
         count = self.accepted.size
         for name, fill in (("undrafted", 0.0), ("times", 1.0)):
@@ -200,23 +226,10 @@ class AcceptedCounts:
         assert total is not None
         return total
 
-    def to_dict(self) -> dict[str, Any]:
-        """Totals, ready for JSON; what is not told is None."""
-        names = ("accepted", "drafted", "steps", "undrafted")
-        measured = self.measured
-        return {
-            "source": self.source,
-            "depth": self.depth,
-            "groups": self.num_groups,
-            "unit": self.unit,
-            **{name: self.total(name) for name in names},
-            "by_position": None if self.reached is None else (self.times @ self.reached).tolist(),
-            "tokens": measured.tokens,
-            "seconds": measured.seconds,
-            "passes": [{"running": n, "ms": ms} for n, ms in measured.by_batch.items()],
-            "draft_ms": measured.draft_ms,
-            "forced": self.forced or None,
-        }
+    @property
+    def by_position(self) -> list[float] | None:
+        """Sum of what reached each position; None where it is not told."""
+        return None if self.reached is None else (self.times @ self.reached).tolist()
 
     def complete(self, how: str = "") -> AcceptedCounts:
         """These counts with steps, drafts and depth, as far as they follow from each other.

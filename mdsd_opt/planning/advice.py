@@ -56,6 +56,9 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 _ONE = "one draft"
 
+#: Ends of an interval, in a document.
+_Ends = tuple[float, float] | None
+
 
 @dataclass(frozen=True, slots=True)
 class Option(PricedOption, Result):
@@ -77,15 +80,22 @@ class Option(PricedOption, Result):
 
     columns: ClassVar = (
         Column("scheme", "drafts", lambda scheme: scheme_title(scheme), is_text=True),
-        Column("tree", of=lambda option: option.tree and option.tree.name, is_text=True),
-        Column("num_drafts", "", "", lambda option: option.tree.num_nodes if option.tree else 0),
-        Column("depth", "", "", lambda option: option.tree.depth if option.tree else 0),
+        Column("tree", of="tree.name", is_text=True), Column("num_drafts", shown=""),
+        Column("depth", shown=""),
         Column("accepted", shown="{0:.3f}"), *PRICED,
     )  # fmt: skip
 
     @property
     def tree_name(self) -> str:
         return "" if self.tree is None else self.tree.name
+
+    @property
+    def num_drafts(self) -> int:
+        return 0 if self.tree is None else self.tree.num_nodes
+
+    @property
+    def depth(self) -> int:
+        return 0 if self.tree is None else self.tree.depth
 
     @property
     def in_words(self) -> str:
@@ -173,13 +183,10 @@ class Advice(Recommendation):
         "scheme", "num_drafts", "tokens_per_step", "tokens_per_second", "speedup",
         "speedup_over_single", "worth_it", "single_acceptance", "break_even_acceptance",
         "crossover", "sentence",
-        Column("speedup_interval", of=lambda advice: _known(advice.speedup_interval)),
+        Column("speedup_interval", of=lambda x: _known(x.speedup_interval), holds=_Ends),
         Column("speedup_over_single_interval",
-            of=lambda advice: _known(advice.speedup_over_single_interval)),
-        Column("tree", of=lambda advice: advice.tree.name),
-        Column("nodes", of=lambda advice: [
-            {"place": place, "num_drafts": n} for place, n in sorted(advice.tree.num_drafts.items())
-        ]),
+            of=lambda x: _known(x.speedup_over_single_interval), holds=_Ends),
+        Column("tree", of="tree.name"), Column("nodes", of="tree.placed"),
         "flags", "costs", "rows", "batches", "notes",
     )  # fmt: skip
 
@@ -282,8 +289,8 @@ def scheme_title(scheme: str) -> str:
     return scheme if scheme in ("none", _ONE) else title_of(scheme)
 
 
-def _known(ends: tuple[float, float]) -> list[float] | None:
-    return None if ends[0] != ends[0] else list(ends)
+def _known(ends: tuple[float, float]) -> tuple[float, float] | None:
+    return None if ends[0] != ends[0] else ends
 
 
 class AdviceKeywords(LogitsKeywords, CostKeywords, total=False):

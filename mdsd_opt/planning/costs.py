@@ -10,7 +10,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import permutations, product
@@ -183,10 +183,6 @@ class StepCosts:
         rows = ", by rows" if self.knows_rows else ""
         return f"batch {self.batch_size}, target {plain}{rows}, draft {draft}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Fields, ready for JSON; a function is named "function"."""
-        return {field.name: _shown(getattr(self, field.name)) for field in fields(self)}
-
 
 def _check_table(name: str, table: Mapping[int, float], of: str) -> None:
     if not table or not all(isinstance(x, Real) and x >= 1 for x in table):
@@ -200,12 +196,6 @@ def _at(cost: PassCost, count: int) -> float:
     if callable(cost):
         return float(cost(count))
     return _on_lines(cost, count) if isinstance(cost, Mapping) else float(cost)
-
-
-def _shown(cost: PassCost | None) -> Any:
-    if isinstance(cost, Mapping):
-        return {str(count): took for count, took in sorted(cost.items())}
-    return "function" if callable(cost) else cost
 
 
 def _on_lines(table: Mapping[int, float], rows: int) -> float:

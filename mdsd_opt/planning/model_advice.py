@@ -69,8 +69,8 @@ class ModelAdvice(Result):
     num_steps: int
 
     columns: ClassVar = (
-        "*advice", Column("tried_out", of=lambda advice: advice.terms), "num_steps",
-        Column("tried_out_sentence", of=lambda advice: advice.sentence),
+        "*advice", Column("tried_out", of="terms"), "num_steps",
+        Column("tried_out_sentence", of="sentence"),
     )  # fmt: skip
 
     @property

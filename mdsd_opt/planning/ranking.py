@@ -109,7 +109,7 @@ class Rated(Result):
     gap: float = 0.0
 
     columns: ClassVar = (
-        "name", "num_drafts", Column("draft_sampling", of=lambda row: row.sampling), "*acceptance",
+        "name", "num_drafts", Column("draft_sampling", of="sampling"), "*acceptance",
         "behind", "gap",
     )  # fmt: skip
 
@@ -361,7 +361,7 @@ class SchemeComparison(Ranking):
 
     columns: ClassVar = (
         "num_drafts", "num_positions", "rates", "left_out",
-        Column("inclusion_bound", of=lambda compared: compared.inclusion),
+        Column("inclusion_bound", of="inclusion"),
     )  # fmt: skip
 
     @property

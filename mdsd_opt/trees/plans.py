@@ -14,13 +14,13 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.checked import check_counts, floats
-from mdsd_opt.base.frames import Column, Table
+from mdsd_opt.base.frames import Column, Result, Table
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.trees.topology import (
     MAX_DEPTH,
@@ -50,7 +50,7 @@ _MAX_NUMBERS = 5 * 10**7
 
 
 @dataclass(frozen=True, slots=True)
-class TreePlan:
+class TreePlan(Result):
     """A topology, and its expected results.
 
     Attributes
@@ -66,6 +66,13 @@ class TreePlan:
     topology: Topology
     expected_accepted: float
     tokens_per_second: float | None = None
+
+    columns: ClassVar = (
+        Column("tree", of="topology.name", is_text=True),
+        Column("num_nodes", "drafts", of="topology.num_nodes"),
+        Column("depth", "levels", of="topology.depth"),
+        Column("expected_accepted", "accepted, forecast", "{0:.3f}"),
+    )
 
     def tables(self) -> list[Table]:
         """Table of the tree and its forecast."""
@@ -298,13 +305,7 @@ def chances(topology: Topology, table: RateTable) -> dict[Place, float]:
 def forecasts_table(rows: Sequence[TreePlan], title: str = "") -> Table:
     """Table of forecasts, the plan's first."""
     subject = "drafts accepted a step, forecast by the rates of these logits; higher is better"
-    columns = [
-        Column("topology.name", "tree", is_text=True),
-        Column("topology.num_nodes", "drafts"),
-        Column("topology.depth", "levels"),
-        Column("expected_accepted", "accepted, forecast", "{0:.3f}"),
-    ]
-    return Table(f"{subject}\n{title}".rstrip(), columns, rows)
+    return Table(f"{subject}\n{title}".rstrip(), TreePlan.columns, rows)
 
 
 def plan_conclusion(rows: Sequence[TreePlan]) -> str:

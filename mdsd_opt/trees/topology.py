@@ -58,6 +58,13 @@ _FORMS = (
 )
 
 
+class Drafted(NamedTuple):
+    """Number of drafts that are drawn after the node at a place."""
+
+    place: Place
+    num_drafts: int
+
+
 @dataclass(frozen=True, slots=True)
 class Topology:
     """Number of drafts drawn after each node.
@@ -93,6 +100,11 @@ class Topology:
     def depth(self) -> int:
         """Largest number of tokens of a path."""
         return 1 + max(map(len, self.num_drafts))
+
+    @property
+    def placed(self) -> list[Drafted]:
+        """Drafts by place, in order."""
+        return [Drafted(place, count) for place, count in sorted(self.num_drafts.items())]
 
     @property
     def num_nodes(self) -> int:

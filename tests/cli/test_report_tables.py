@@ -142,6 +142,6 @@ def test_rules_are_compared_with_intervals() -> None:
     # 0.75 ± 3.1766 by t on one degree of freedom, and no rate is outside of [0, 1]
     view = compared_view(rows, 2, False)
     assert "0.7500 [0.00, 1.00]" in shown(view.all_tables[0])
-    (found,) = view.document["rows"]
+    (found,) = view.document.to_dict()["rows"]
     assert found["acceptance_rate"]["mean"] == 0.75
     assert found["acceptance_rate"]["high"] == 1.0

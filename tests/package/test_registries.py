@@ -154,14 +154,14 @@ def test_every_format_has_a_line_on_the_page() -> None:
 
 def test_every_verb_is_known_and_has_a_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    schemas = importlib.import_module("json_schemas").COMMANDS
+    schemas = importlib.import_module("json_schemas").DOCUMENTS
     known = commands.verbs()
     for module in (ROOT / "mdsd_opt" / "cli" / "verbs").glob("[!_]*.py"):
         where = f"of mdsd_opt/cli/verbs/{module.name} in mdsd_opt/cli/app.py"
         assert {module.stem, *declared(module)} & {*known}, f"name the verb {where}"
     for name in {*known} - NEED_MODELS:
         assert any(schema.partition("-")[0] == name for schema in schemas), (
-            f"add the JSON of {name} to COMMANDS in docs/json_schemas.py, and run that"
+            f"add the document of {name} to DOCUMENTS in docs/json_schemas.py"
         )
 
 

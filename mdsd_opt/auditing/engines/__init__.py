@@ -21,7 +21,7 @@ from mdsd_opt.auditing.trees import TableModel, TreeAuditReport, audit_tree
 from mdsd_opt.auditing.verifier_audit import audit
 from mdsd_opt.base.checked import Rng, drawn_seed, of_kind
 from mdsd_opt.base.foreign import foreign
-from mdsd_opt.base.frames import plain
+from mdsd_opt.base.frames import Column
 from mdsd_opt.base.keywords import formerly
 from mdsd_opt.base.registry import Registry
 from mdsd_opt.drafts import scheme_maker
@@ -104,6 +104,19 @@ class EngineAudit(Judged):
     seconds: float = field(compare=False)
 
     kind: ClassVar = ENGINE
+    columns: ClassVar = (
+        Column("engine", of="engine.name"), "package", Column("function", of="engine.function"),
+        "verdict_class", Column("texts_lossless", of="texts.lossless"), "detectable_bias",
+        Column("total_variation", of="texts.total_variation"), "method",
+        Column("tokens_a_step", of="texts.accept_length"),
+        Column("optimal_tokens_a_step", of="texts.optimal_accept_length"),
+        Column("impossible_mass", of="zeros.impossible_mass"), "edge_mass", "finding", "example",
+        Column("rebound", of="engine.rebound"), "seconds",
+    )  # fmt: skip
+
+    @property
+    def package(self) -> str:
+        return f"{self.engine.package} {self.engine.version}"
 
     @property
     def detectable_bias(self) -> float:
@@ -129,29 +142,10 @@ class EngineAudit(Judged):
         """Upper bound of the probability of tokens the target rules out; None if none occurred."""
         return largest_edge((self.texts, self.zeros))
 
-    def row(self) -> dict[str, Any]:
-        """Fields for one line of a table."""
-        best = self.texts.optimal_accept_length
-        return {
-            "engine": self.engine.name,
-            "package": f"{self.engine.package} {self.engine.version}",
-            "function": self.engine.function,
-            "verdict_class": self.verdict_class,
-            "texts_lossless": self.texts.lossless,
-            "detectable_bias": self.detectable_bias,
-            "total_variation": self.texts.total_variation,
-            "method": self.method,
-            "tokens_a_step": self.texts.accept_length,
-            "optimal_tokens_a_step": best,
-            "impossible_mass": self.zeros.impossible_mass,
-            "edge_mass": self.edge_mass,
-            "finding": ""
-            if self.clean
-            else (self.zeros if self.texts.clean else self.texts).verdict,
-            "example": plain(self.example),
-            "rebound": self.engine.rebound,
-            "seconds": self.seconds,
-        }
+    @property
+    def finding(self) -> str:
+        """Verdict of the audit that found a fault; empty without one."""
+        return "" if self.clean else (self.zeros if self.texts.clean else self.texts).verdict
 
     @property
     def example(self) -> Example | None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 from xml.etree import ElementTree
 
 from mdsd_opt._version import __version__
 from mdsd_opt.base.files import atomic_write
+from mdsd_opt.base.frames import Column, Result
 from mdsd_opt.cli.view import Drawing, Section, View
 from mdsd_opt.evidence import ANSWERS, Bar
 from mdsd_opt.plots import audit_figure, portfolio_figure
@@ -34,13 +35,50 @@ _SHOWS_LAWS = (
 )
 
 
+AnyReport = TypeVar("AnyReport", bound="Report")
+
+
+@dataclass(frozen=True)
+class Answered(Result, Generic[AnyReport]):
+    """What is told of an audit: the report, and the answer by what was asked of it."""
+
+    report: AnyReport
+    bar: Bar
+    answer: str
+    told_as: str
+
+    columns: ClassVar = ("*report", "*bar", "answer", Column("told", of="told_as"))
+
+
+@dataclass(frozen=True)
+class AnsweredEngine(Result):
+    """What is told of the audit of an engine."""
+
+    audit: EngineAudit
+    answer: str
+
+    columns: ClassVar = ("*audit", "answer")
+
+
+@dataclass(frozen=True)
+class Engines(Result):
+    """What is told of engines beside each other."""
+
+    engines: Sequence[AnsweredEngine]
+    left_out: Sequence[str]
+    bar: Bar
+    answer: str
+
+    columns: ClassVar = ("engines", "left_out", "*bar", "answer")
+
+
 def audit_view(report: Report, subject: str, bar: Bar) -> View:
     """View of the subject of an audit, every number that was found, and the answer."""
     from mdsd_opt.auditing import AuditReport, PortfolioReport
 
     _, *rows = report.rows()
     answer, sentence = bar.answer(report), bar.told(report)
-    document = {**report.to_dict(), **asdict(bar), "answer": answer, "told": sentence}
+    document = Answered(report, bar, answer, sentence)
     odd = report.example
     example = [] if odd is None else [f"For example: {odd.said}", *filter(None, [odd.repeat])]
     heading, figure = "On which laws, and what came of it", None
@@ -79,12 +117,12 @@ def engines_view(audits: Sequence[EngineAudit], left_out: Sequence[str], bar: Ba
     answers = [bar.answer(audit) for audit in audits]
     sentences = [f"{a.engine.name}: {answer}" for a, answer in zip(audits, answers, strict=True)]
     worst = max(answers, key=list(ANSWERS).index)
-    rows = [audit.row() | {"answer": answer} for audit, answer in zip(audits, answers, strict=True)]
+    rows = [*map(AnsweredEngine, audits, answers)]
     return View(
         f"{_QUESTION.capitalize()}\nFunctions that installed engines ship",
         tables,
         ["; ".join(sentences)],
-        {"engines": rows, "left_out": list(left_out), **asdict(bar), "answer": worst},
+        Engines(rows, left_out, bar, worst),
         findings=sentences,
         verdict=worst,
         code=ANSWERS[worst],

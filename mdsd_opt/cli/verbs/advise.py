@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from itertools import starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
 
 import typer
 
 from mdsd_opt import corpora, decoding, formats, planning, plots
 from mdsd_opt.base.files import check_writable
-from mdsd_opt.base.frames import Table
+from mdsd_opt.base.frames import Result, Table
 from mdsd_opt.cli import options
 from mdsd_opt.cli.commands import Kinds
 from mdsd_opt.cli.output import remark, say
@@ -83,6 +84,39 @@ class Prices:
         return {"costs": planning.read_costs(self.costs).at(batch, self.context, **beside)}
 
 
+AnyAdvice = TypeVar("AnyAdvice")
+
+
+@dataclass(frozen=True)
+class Sourced(Result, Generic[AnyAdvice]):
+    """What is told of an advice, and what it is by: files, or two models."""
+
+    source: str | list[str]
+    advice: AnyAdvice
+
+    columns: ClassVar[Sequence[str]] = ("source", "*advice")
+
+
+@dataclass(frozen=True)
+class AtBatch(Result):
+    """An advice by counts, at one batch."""
+
+    batch: int
+    advice: CountAdvice
+
+    columns: ClassVar = ("batch", "*advice")
+
+
+@dataclass(frozen=True)
+class OfCounts(Sourced["CountAdvice"]):
+    """What is told of an advice by counts; of several batches by each."""
+
+    advice: CountAdvice
+    batches: list[AtBatch] = field(default_factory=list)
+
+    columns: ClassVar = ("source", "*advice", "batches?")
+
+
 def log(
     accepted: Annotated[
         list[str],
@@ -123,10 +157,10 @@ def log(
         by_batch.append(planning.advice_of_run(run, **asked, **own))
     first = by_batch[0]
     each = [*zip(batches, by_batch, strict=True)]
-    sentences, document = first.sentences, {"source": source, **first.to_dict()}
+    sentences, document = first.sentences, OfCounts(source, first)
     if len(each) > 1:
         sentences = [*(f"Batch {n}: {x.sentence}" for n, x in each), *sentences[1:]]
-        document["batches"] = [{"batch": n, **x.to_dict()} for n, x in each]
+        document = replace(document, batches=[*starmap(AtBatch, each)])
     title = source if first.costs is None else f"{source}; {first.costs.told}"
     if not first.counts.forced:
         first = replace(first, notes=(*first.notes, first.better_verifier))
@@ -236,13 +270,13 @@ def _advice_view(advice: Advice | ModelAdvice, title: str, source: Any, form: Ad
         "faster."
     )
     drawing = Drawing(lambda: plots.advice_figure(found), shows, "Speed-up over plain decoding")
-    document = {"source": source, **advice.to_dict()}
-    return _view(advice, title, [*advice.sentences, told], document, drawing, form)
+    told_by = Sourced(source, advice)
+    return _view(advice, title, [*advice.sentences, told], told_by, drawing, form)
 
 
 def _view(
     advice: Advice | CountAdvice | ModelAdvice, title: str, sentences: Sequence[str],
-    document: dict[str, Any], drawing: Drawing, form: Advised,
+    document: Result, drawing: Drawing, form: Advised,
 ) -> View:  # fmt: skip
     """The decision, the options, what it rests on, and flags of engines."""
     first, *others = advice.tables()
@@ -252,7 +286,7 @@ def _view(
     tables += [Section("Flags", values=[*advice.flags.items()])] if advice.flags else []
     return View(
         f"Do drafts pay?\n{title}", tables, sentences, document, drawing, decides=True,
-        rows=document["rows"],
+        rows=document.to_dict()["rows"],
     )  # fmt: skip
 
 

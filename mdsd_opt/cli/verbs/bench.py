@@ -122,7 +122,7 @@ def bench_view(
         f"Speed\n{circumstances}",
         [*told, Section(text=circumstances)],
         [*report.conclusion(), *benchmarks.not_installed(report), *warned, *earlier],
-        report.as_json().rstrip(),
+        report,
         Drawing(
             partial(plots.bench_figure, report),
             "Time of one call against the vocabulary, logarithmic axes, with the range over "

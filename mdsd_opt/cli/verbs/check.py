@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
 from mdsd_opt import cddlib_checks
 from mdsd_opt.base.files import check_writable
+from mdsd_opt.base.frames import Result
 from mdsd_opt.cli import options
 from mdsd_opt.cli.output import remark
 from mdsd_opt.cli.signatures import Given, given
@@ -21,7 +22,7 @@ from mdsd_opt.cli.view import Section, Tabled, View, present
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mdsd_opt.cddlib_checks import Polyhedron
+    from mdsd_opt.cddlib_checks import CheckResult, Conjecture, LawSearch, Polyhedron
 
 _SIZE = given(
     "cddlib_checks:check", "vocab_size num_drafts engine timeout facets",
@@ -56,6 +57,38 @@ class Settling:
             return None
         rows = [text.split(",") for text in self.draft]
         return rows[0] if len(rows) == 1 and not several else rows
+
+
+@dataclass(frozen=True)
+class Checked(Result):
+    """What is told of a claim."""
+
+    result: CheckResult
+    proof: str
+    polyhedra: Sequence[Polyhedron] | None
+
+    columns: ClassVar = ("*result", "proof", "polyhedra?")
+
+
+@dataclass(frozen=True)
+class Claims(Result):
+    """All claims."""
+
+    conjectures: list[Conjecture]
+
+
+@dataclass(frozen=True)
+class Searched(Result):
+    """What is told of a search."""
+
+    claim: str
+    given: str | None
+    vocab_size: int
+    trials: int
+    seed: int
+    found: LawSearch
+
+    columns: ClassVar = ("claim", "given", "vocab_size", "trials", "seed", "*found")
 
 
 def check(
@@ -138,9 +171,7 @@ def _settle(
         line.clear()
     known = cddlib_checks.conjectures().get(conjecture)
     proof = [f"proof for every size: {known.proof}"] if known and known.proof else []
-    document = {**result.to_dict(), "proof": known.proof if known else ""}
-    if facets:
-        document["polyhedra"] = [each.to_dict() for each in result.polyhedra]
+    document = Checked(result, known.proof if known else "", result.polyhedra if facets else None)
     told = replace(result, facets=()) if facets else result  # which stand in the tables
     tables = result.tables()
     if not form.of_tables:
@@ -181,8 +212,7 @@ def _list(form: Tabled) -> None:
             tables.append(Section(values=[(" ", x) for x in (c.statement, c.source, where) if x]))
         tables.append(Section(text="" if of_kind else None))
     conclusion = "each is settled at one size: mdsd-opt check CLAIM --vocab-size V --num-drafts K"
-    document = {"conjectures": [c.to_dict() for c in known]}
-    present(View("Claims", tables, ["", conclusion], document), form)
+    present(View("Claims", tables, ["", conclusion], Claims([*known])), form)
 
 
 #: Headings of the claims of each status.
@@ -232,18 +262,7 @@ def search(
     text = cddlib_checks.TextClaim(claim, size, given_claim)
     found = cddlib_checks.laws_tried(text, size, 2, **tried)
     odd, near = found.counterexample, found.nearest
-    document = {
-        "claim": claim,
-        "given": premise,
-        "vocab_size": size,
-        "trials": tried["trials"],
-        "seed": tried["rng"],
-        "holds": None if odd is None else False,
-        "verdict": found.verdict,
-        "instances": found.instances,
-        "counterexample": odd and odd.to_dict(),
-        "nearest": near and near.to_dict(),
-    }
+    document = Searched(claim, premise, size, tried["trials"], tried["rng"], found)
     if not found.instances:
         lines = [f"OPEN: nothing was tried: none of {tried['trials']:,} laws meets the premise"]
     elif odd is None:
@@ -255,8 +274,8 @@ def search(
     else:
         lines = [f"REFUTED: {claim}, by {odd.excess} = {float(odd.excess):.6f}, at"]
     if found.instances and (shown := odd or near):
-        laws = shown.to_dict()
-        lines += [f"  {x} = ({', '.join(laws[x])})" for x in "pq"]
+        laws = {"p": shown.p, "q": shown.q}
+        lines += [f"  {name} = ({', '.join(map(str, x))})" for name, x in laws.items()]
     tables = found.tables(claim, size) if form.of_tables else []
     present(View("Search", tables, lines, document), form)
     _leave(None if odd is None else False)
@@ -280,7 +299,7 @@ def prove(
         check_writable(proof)
     result = cddlib_checks.prove_laws(claim, **asked)
     tables = result.tables() if form.of_tables else []
-    present(View("Proof", tables, [str(result)], result.to_dict()), form)
+    present(View("Proof", tables, [str(result)], result), form)
     if proof is not None:
         if result.holds:
             result.save(proof)

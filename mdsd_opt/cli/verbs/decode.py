@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from mdsd_opt import corpora, decoding
+from mdsd_opt.base.frames import Column, Result
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.cli import options as shared
 from mdsd_opt.cli.output import (
@@ -29,6 +31,46 @@ if TYPE_CHECKING:
 
 #: Number of prompts on which the rates behind plans and forecasts are measured.
 _MEASURED_PROMPTS = 16
+
+
+@dataclass(frozen=True)
+class Output(Result):
+    """A prompt and its text, with what it took."""
+
+    prompt: str
+    text: str
+    ended_by: str
+    metrics: Metrics
+
+    columns: ClassVar = ("prompt", "text", "ended_by", "*metrics")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoded(Result):
+    """What is told of texts by one rule."""
+
+    rule: str
+    tree: str
+    relax: dict[str, float] | None
+    forecast_accepted: float | None
+    interrupted: bool
+    total: Metrics
+    outputs: list[Output]
+
+    columns: ClassVar = (
+        "rule", "tree", "relax", "forecast_accepted", "interrupted",
+        Column("observed_accepted", of="total.accepted_per_step"), "outputs",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Compared(Result):
+    """What is told of several rules on the same prompts."""
+
+    num_prompts: int
+    interrupted: bool
+    forecast_accepted: float | None
+    rows: Sequence[ComparedRule]
 
 
 def decode(
@@ -212,12 +254,7 @@ def compared_view(
         title += f"; interrupted in prompt {max(done, 1)}: what is done so far"
     if forecast is not None:
         title += f"\nforecast of the accept length: {1.0 + forecast:.2f}"
-    document = {
-        "num_prompts": num_prompts,
-        "interrupted": interrupted,
-        "forecast_accepted": forecast,
-        "rows": [decoding.rule_entry(row) for row in rows],
-    }
+    document = Compared(num_prompts, interrupted, forecast, rows)
     table, conclusion = decoding.rules_table(rows, title), decoding.rules_conclusion(rows)
     refused = Section(values=[(x.rule, x.refusal) for x in rows if x.refusal], inline=True)
     return View(decoding.COMPARED, [table, refused], [conclusion], document)
@@ -260,18 +297,17 @@ def _continue_all(
     if outputs:
         total = sum((output.metrics for output in outputs[1:]), outputs[0].metrics)
         entries = [
-            {
-                "prompt": text,
-                "text": continuation(tokenizer, before, output.tokens, skip_special_tokens=False),
-                "ended_by": output.ended_by,
-                **output.metrics.to_dict(),
-            }
+            Output(
+                text,
+                continuation(tokenizer, before, output.tokens, skip_special_tokens=False),
+                output.ended_by,
+                output.metrics,
+            )
             # fewer if it is interrupted
             for text, before, output in zip(texts, options["prompts"], outputs, strict=False)
         ]
-        observed = total.to_dict()["accepted_per_step"]
         tables = [decoding.prompts_table(outputs)] if len(outputs) > 1 else []
-        document = {**facts, "observed_accepted": observed, "outputs": entries}
+        document = Decoded(**facts, total=total, outputs=entries)
         view = View("Texts and their numbers", tables, document=document)
         if as_json:
             present(view, form)

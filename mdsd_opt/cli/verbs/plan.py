@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 from mdsd_opt import decoding, plots, trees
-from mdsd_opt.base.frames import Table
+from mdsd_opt.base.frames import Column, Result, Table
 from mdsd_opt.cli import options
 from mdsd_opt.cli.signatures import Given, given, parse_cost
 from mdsd_opt.cli.view import Drawing, Form, Section, View, present
@@ -15,10 +16,28 @@ from mdsd_opt.cli.view import Drawing, Form, Section, View, present
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from mdsd_opt.trees import Place, Topology, TreePlan
+    from mdsd_opt.trees import Place, TreePlan
 
 #: Most lines of a tree on a terminal; less likely drafts are only counted.
 _MOST_LINES = 64
+
+
+@dataclass(frozen=True)
+class Planned(Result):
+    """What is told of a plan, and of trees beside it."""
+
+    source: str
+    scheme: str
+    temperature: float
+    plan: TreePlan
+    rates: list[list[float]]
+    beside: list[TreePlan]
+
+    columns: ClassVar = (
+        "source", "scheme", "temperature", "*plan",
+        Column("tokens_per_second", of="plan.tokens_per_second"),
+        Column("num_drafts", of="plan.topology.placed"), "rates", "beside",
+    )  # fmt: skip
 
 
 def plan(
@@ -57,19 +76,9 @@ def plan(
     chances = trees.chances(tree.topology, table)
     forecasts = [(row.topology.name, row.expected_accepted) for row in rows]
     drawn = partial(plots.tree_figure, tree.topology, chances, forecasts)
-    document = {
-        "source": sample.source,
-        "scheme": asked["scheme"],
-        "temperature": sampling["temperature"],
-        **_entry(tree),
-        "tokens_per_second": tree.tokens_per_second,
-        "num_drafts": [
-            {"place": list(place), "num_drafts": count}
-            for place, count in sorted(tree.topology.num_drafts.items())
-        ],
-        "rates": table.tolist(),
-        "beside": [_entry(row) for row in rows[1:]],
-    }
+    document = Planned(
+        sample.source, asked["scheme"], sampling["temperature"], tree, table.tolist(), rows[1:]
+    )
     tables: list[Section | Table] = [Section(tree=_tree(chances))]
     tables.append(trees.forecasts_table(rows, title))
     conclusion = [trees.plan_conclusion(rows)]
@@ -83,16 +92,6 @@ def plan(
         ),
         form,
     )
-
-
-def _entry(plan: TreePlan) -> dict[str, Any]:
-    tree: Topology = plan.topology
-    return {
-        "tree": tree.name,
-        "num_nodes": tree.num_nodes,
-        "depth": tree.depth,
-        "expected_accepted": plan.expected_accepted,
-    }
 
 
 def _tree(of: dict[Place, float]) -> Tree:

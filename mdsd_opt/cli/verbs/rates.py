@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from mdsd_opt import corpora, planning, plots
-from mdsd_opt.base.frames import Table
+from mdsd_opt.base.frames import Column, Result, Table
 from mdsd_opt.cli import options
 from mdsd_opt.cli.options import refuse
 from mdsd_opt.cli.output import remark
@@ -20,7 +20,7 @@ from mdsd_opt.errors import InvalidInput
 if TYPE_CHECKING:
     from mdsd_opt.base.files.logits import LogitsSample
     from mdsd_opt.base.logits import Logits
-    from mdsd_opt.corpora import RateRow
+    from mdsd_opt.corpora import AcceptedRate, RateIntervals, RateRow
     from mdsd_opt.planning import BestFilter, DraftComparison, SchemeComparison
 
 #: Most positions at which schemes are ranked beside a bound: .1 s each at V = 50,000.
@@ -65,6 +65,59 @@ class Asked:
     def of_rows(self) -> dict[str, Any]:
         """Options that rows of logits take."""
         return {**self.sampling, "pad": self.pad}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates(Result):
+    """What is told of the rates of a source, and of what was asked for beside them."""
+
+    source: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    num_positions: int = 0
+    vocab_size: int = 0
+    temperature: float = 1.0
+    confidence: float = 0.95
+    interval_over: str = ""
+    mask: str | None = None
+    lift: str | None = None
+    mask_draft: bool | None = None
+    rows: Sequence[RateRow]
+    refused: Mapping[str, str]
+    comparison: SchemeComparison | None = None
+    filters: Sequence[BestFilter] = ()
+
+    columns: ClassVar = (
+        "source", "metadata", "num_positions", "vocab_size", "temperature", "confidence",
+        "interval_over", "mask?", "lift?", "mask_draft?", "rows", "refused", "comparison?",
+        "filters?",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Accepted(Result):
+    """What is told of an engine's accepted tokens, beside the optimum."""
+
+    source: str
+    confidence: float
+    accepted: Sequence[AcceptedRate]
+    optimal: Sequence[RateRow]
+
+
+@dataclass(frozen=True)
+class OfServers(Result):
+    """What is told of the texts of two servers."""
+
+    source: str
+    found: RateIntervals
+    confidence: float
+    interval_over: str = "sequences"
+
+    columns: ClassVar = (
+        "source", Column("num_positions", of="found.num_positions"),
+        Column("num_sequences", of="found.num_texts"),
+        Column("target_tail", of="found.target_tail"), Column("draft_tail", of="found.draft_tail"),
+        "confidence", "interval_over", Column("rows", of="found.rows"),
+    )  # fmt: skip
 
 
 def rates(
@@ -271,14 +324,9 @@ def rates_view(
     tables: list[Section | Table] = [corpora.rates_table(rows, named)]
     if refused:
         tables.append(Section("Left out", values=list(refused.items()), inline=True))
-    lines = [row.to_dict() for row in rows]
-    document = {**known, "rows": lines, "refused": dict(refused)}
-    if comparison is not None:
-        tables += comparison.tables()
-        document["comparison"] = comparison.to_dict()
-    if filters:
-        tables += [table for best in filters for table in best.tables()]
-        document["filters"] = [best.to_dict() for best in filters]
+    tables += [] if comparison is None else comparison.tables()
+    tables += [table for best in filters for table in best.tables()]
+    document = Rates(**known, rows=rows, refused=refused, comparison=comparison, filters=filters)
     drawing = Drawing(
         partial(plots.rates_figure, rows),
         "Mean acceptance rate against the number of drafts; higher is better. Up to three lines of "
@@ -286,6 +334,7 @@ def rates_view(
         "Acceptance rate by the number of drafts",
     )
     conclusion = [corpora.rates_conclusion(rows)]
+    lines = [row.to_dict() for row in rows]
     return View(f"Acceptance rates of {named}", tables, conclusion, document, drawing, rows=lines)
 
 
@@ -322,10 +371,7 @@ def _of_counts(asked: Asked, path: str) -> View:
     )  # fmt: skip
     title = f"{path}: how often one of K drafts was accepted\n{intervals}"
     lines = [rate.to_dict() for rate in measured]
-    document = {
-        "source": path, "confidence": confidence, "accepted": lines,
-        "optimal": [row.to_dict() for row in optimal],
-    }  # fmt: skip
+    document = Accepted(path, confidence, measured, optimal)
     tables = [corpora.accepted_table(measured, optimal, title)]
     return View(f"Accepted drafts of {path}", tables, document=document, rows=lines)
 
@@ -362,16 +408,7 @@ def _of_servers(asked: Asked) -> View:
         f"{found.draft_tail:.3g} of the draft"
     )
     lines = [row.to_dict() for row in found.rows]
-    document = {
-        "source": source,
-        "num_positions": found.num_positions,
-        "num_sequences": found.num_texts,
-        "target_tail": found.target_tail,
-        "draft_tail": found.draft_tail,
-        "confidence": confidence,
-        "interval_over": "sequences",
-        "rows": lines,
-    }
+    document = OfServers(source, found, confidence)
     tables, conclusion = corpora.intervals_table(found, title), corpora.intervals_conclusion(found)
     return View(f"Acceptance rates of {title}", [tables], [conclusion], document, rows=lines)
 
@@ -469,7 +506,7 @@ def compared(
     )
 
 
-def drafts_view(found: DraftComparison, title: str, **known: Any) -> View:
+def drafts_view(found: DraftComparison, title: str) -> View:
     """View of a comparison of drafts: rates by K, and what each brings at its costs."""
     rates, *others = found.tables()
     tables: list[Section | Table] = [replace(rates, title=f"{title}\n{rates.title}"), *others]
@@ -480,7 +517,7 @@ def drafts_view(found: DraftComparison, title: str, **known: Any) -> View:
         f"Which draft?\n{title}",
         tables,
         found.sentences,
-        {**known, **found.to_dict()},
+        found,
         Drawing(
             partial(plots.drafts_figure, found),
             "Optimal acceptance by the number of drafts, with intervals over texts; dashed are two "

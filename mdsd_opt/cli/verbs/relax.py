@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from mdsd_opt import plots, solvers
+from mdsd_opt.base.frames import Result
 from mdsd_opt.cli import options
 from mdsd_opt.cli.signatures import Given, given
 from mdsd_opt.cli.view import Drawing, Form, View, present
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
+
+if TYPE_CHECKING:
+    from mdsd_opt.solvers import FrontierPoint, RulePoint
 
 #: Nats that the last unit of acceptance costs (0 is lossless), one for each line of the table.
 _SLOPES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
@@ -24,6 +30,18 @@ _SHOWS = (
     "Lines: the closest laws, K drafts. Points: rules in use, one draft, and above them the best "
     "that spend their KL."
 )
+
+
+@dataclass(frozen=True)
+class Relaxed(Result):
+    """What is told of the frontier, and of rules beside it."""
+
+    source: str
+    scheme: str
+    temperature: float
+    positions: list[int]
+    frontier: Sequence[FrontierPoint]
+    rules: Sequence[RulePoint]
 
 
 def relax(
@@ -74,11 +92,7 @@ def relax(
         f"{scheme.replace('_', ' ')}, temperature {temperature:g}"
     )
     listed = [point for point in points if point.slope in _SLOPES]
-    document = {
-        "source": sample.source, "scheme": scheme, "temperature": temperature, "positions": rows,
-        "frontier": [point.to_dict() for point in points],
-        "rules": [rule.to_dict() for rule in rules],
-    }  # fmt: skip
+    document = Relaxed(sample.source, scheme, temperature, rows, points, rules)
     tables = [solvers.frontier_table(listed, title), solvers.rules_table(rules)]
     conclusion = [solvers.frontier_conclusion(listed, rules)]
     drawing = Drawing(

@@ -65,4 +65,4 @@ def _view(result: Reproduction) -> View:
     drawing = Drawing(
         partial(plots.reproduction_figure, result), meaning, experiments.EXPERIMENTS[result.name]
     )
-    return View(title, tables, [conclusion], result.to_dict(), drawing)
+    return View(title, tables, [conclusion], result, drawing)

@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
 from mdsd_opt import bench, plots, solvers
 from mdsd_opt import problem as problems
 from mdsd_opt.base.files import write_json
-from mdsd_opt.base.frames import Table
+from mdsd_opt.base.frames import Result, Table
 from mdsd_opt.cli.output import look_here_for_modules, remark
 from mdsd_opt.cli.signatures import Given, given
 from mdsd_opt.cli.view import Drawing, Form, Section, View, present
 from mdsd_opt.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from mdsd_opt.bench import Evidence, MethodRow
+
+
+@dataclass(frozen=True)
+class Method(Result):
+    """One method, and what was asked for of its solution."""
+
+    row: MethodRow
+    shown: Evidence
+
+    columns: ClassVar = ("*row", "*shown")
+
+
+@dataclass(frozen=True)
+class Solved(Result):
+    """What is told of a problem."""
+
+    problem: str
+    scheme: str
+    vocab_size: int
+    num_drafts: int
+    methods: list[Method]
 
 
 def solve(
@@ -75,14 +100,8 @@ def solve(
     title = "{}: V = {:,}, K = {}, {} drafts".format(problem, *size.values(), loaded.drafts.scheme)
     wanted = [name for name, on in (("subset", subset), ("plan", plan), ("dual", dual)) if on]
     rows = [row.to_dict() for row in found]
-    document = {
-        "problem": str(problem),
-        "scheme": loaded.drafts.scheme,
-        **size,
-        "methods": [
-            {**told, **row.evidence(wanted)} for told, row in zip(rows, found, strict=True)
-        ],
-    }
+    told = [Method(row, row.evidence(wanted)) for row in found]
+    document = Solved(str(problem), loaded.drafts.scheme, methods=told, **size)
     refused = [(row.label, row.refusal) for row in found if row.refusal]
     tables: list[Section | Table] = [bench.methods_table(found, title)]
     tables += [Section(values=refused, inline=True), *bench.evidence_tables(found, wanted)]

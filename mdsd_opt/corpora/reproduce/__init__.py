@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.files.logits import LogitsSample, load_logits
-from mdsd_opt.base.frames import data_frame
+from mdsd_opt.base.frames import Result, data_frame
 from mdsd_opt.corpora.executors import Placement
 from mdsd_opt.corpora.shards import (
     Column,
@@ -220,7 +220,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class Reproduction:
+class Reproduction(Result):
     """Results of an experiment.
 
     Attributes
@@ -252,24 +252,6 @@ class Reproduction:
         prompts = "1 prompt" if self.num_groups == 1 else f"{self.num_groups} prompts"
         text = f"{self.num_positions:,} positions of {prompts}"
         return text if self.num_groups > 1 else f"{text}; {interval_note(1, 'prompts')}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields."""
-        document = asdict(self)
-        document["tables"] = [
-            {
-                "title": table.title,
-                "columns": list(table.columns),
-                "rows": [
-                    [cell.to_dict() if isinstance(cell, MeanInterval) else cell for cell in row]
-                    for row in table.rows
-                ],
-                "points": {name: [list(x) for x in xs] for name, xs in table.points.items()},
-                "ranges": {name: list(ends) for name, ends in table.ranges.items()},
-            }
-            for table in self.tables
-        ]
-        return document
 
 
 #: Headings of `published_row`.
