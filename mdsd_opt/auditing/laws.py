@@ -18,7 +18,7 @@ from mdsd_opt.base.array_types import Integers, Model, Text, Vector
 from mdsd_opt.base.arrays import Opened, as_logits
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.drafts import DraftScheme, SchemeMaker, count_power, readable
+from mdsd_opt.drafts import DraftScheme, SchemeMaker, count_power, first_beyond, readable
 from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge
 from mdsd_opt.evidence import Promise, promised
 from mdsd_opt.trees import Node, Topology, hang, valued
@@ -53,8 +53,7 @@ class TableModel:
 
 def drawn_from(reached: Vector, rng: np.random.Generator) -> int:
     """Token by the running sums of its law; one of mass zero is never drawn."""
-    token = reached.searchsorted(rng.random() * reached[-1], side="right")
-    return int(min(token, reached.searchsorted(reached[-1])))
+    return first_beyond(reached, rng.random() * reached[-1])
 
 
 def under(promise: Promise, model: Model) -> Model:

@@ -57,11 +57,6 @@ class Distribution:
         values = np.array([float(x) if x >= tiny else 0.0 for x in rational], dtype=np.float64)
         return cls(frozen(values), rational)
 
-    @classmethod
-    def as_it_is(cls, values: Floats) -> Distribution:
-        """Distribution of unchecked floats that sum to one, none NaN, negative or below 1e-300."""
-        return cls(frozen(values), values)
-
     @property
     def vocab_size(self) -> int:
         return self.values.size

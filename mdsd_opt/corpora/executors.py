@@ -1,8 +1,9 @@
 """Executors that score the shards: this process, joblib's backends, or ranks of torchrun.
 
-joblib runs processes here, and on Dask and Ray by the backends that these have for it. Tasks are
-idempotent (see `mdsd_opt.corpora.shards.score_shard`), so a backend may run one twice or lose a
-worker; nothing of the result depends on it. Dask runs those of a lost worker again.
+Processes here are a pool of loky, which comes with joblib; on Dask and Ray joblib runs them by the
+backends that these have for it. Tasks are idempotent (see `mdsd_opt.corpora.shards.score_shard`),
+so a backend may run one twice or lose a worker; nothing of the result depends on it. Dask runs
+those of a lost worker again.
 
 Ranks of torchrun are known from environment variables; torch is not imported. Rank r of w takes the
 shards r, r + w, ..., and then waits for those of the others, as long as results come.
@@ -17,9 +18,9 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import ExitStack, closing, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,8 +56,14 @@ class Placement:
         return available_threads() if self.workers is None else self.workers
 
 
+#: Variables of libraries that compute with threads of their own.
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
 _CONNECT_SECONDS = 10
 _POLL_SECONDS = 0.2
+
+#: Names of the shards as they are finished.
+Names = Generator[str, None, None]
 
 #: Called after each shard, with its name.
 Done = Callable[[str], None]
@@ -92,19 +99,13 @@ def score_all(tasks: Sequence[Task], executor: str, placement: Placement, done: 
         for task in tasks:
             done(task.run())
         return
-    from joblib import Parallel, delayed
-
     begun_here = placement.address is None
     share = max(1, available_threads() // placement.num_workers) if begun_here else 1
-    run = delayed(_run)
     own = [verifiers.get(x) for x in tasks[0].config.verifiers]
-    calls = [run(task.with_threads(share), own) for task in tasks]
+    tasks = [task.with_threads(share) for task in tasks]
     try:
-        with _BACKENDS[executor](placement, tasks) as kind:
-            jobs = placement.num_workers if begun_here else -1
-            for name in Parallel(n_jobs=jobs, batch_size=1, pre_dispatch="all", return_as=kind)(
-                calls
-            ):
+        with closing(_BACKENDS[executor](placement, tasks, own)) as names:
+            for name in names:
                 done(name)
     except BrokenExecutor as error:
         finished = sum(task.result() is not None for task in tasks)
@@ -123,25 +124,30 @@ def _run(task: Task, own: Sequence[Any]) -> str:
     return task.run()
 
 
-# --- backends of joblib: each gives the kind of its results, and translates its errors ---
+# --- where shards are scored by others: each gives their names, and translates errors ---
 
 
-@contextmanager
-def _local(placement: Placement, tasks: Sequence[Task]) -> Iterator[str]:
-    """Processes here, which end with this one; what they had half written goes with them."""
-    from joblib import parallel_config
-    from joblib.externals.loky import get_reusable_executor
+def _local(placement: Placement, tasks: Sequence[Task], own: Sequence[Any]) -> Names:
+    """Processes here, which end with this one; what they had half written goes with them.
 
+    The pool is no other's: joblib's own would be the one that the caller has open, too.
+    """
+    from joblib.externals.loky import ProcessPoolExecutor, as_completed
+
+    share = str(tasks[0].num_threads or 1)
+    threads = {name: os.environ.get(name, share) for name in _THREADS}
+    watch = {"initializer": _begin_worker, "initargs": (os.getpid(),)}
+    pool = ProcessPoolExecutor(placement.num_workers, env=threads, **watch)
     try:
-        with parallel_config("loky", initializer=_begin_worker, initargs=(os.getpid(),)):
-            yield "generator_unordered"
+        for future in as_completed([pool.submit(_run, task, own) for task in tasks]):
+            yield future.result()
     except BaseException:
-        get_reusable_executor(placement.num_workers, reuse=True).shutdown(kill_workers=True)
+        pool.shutdown(kill_workers=True)
         for task in tasks:
             for half in task.path_out.parent.glob(f".{task.path_out.name}.*.tmp"):
                 half.unlink(missing_ok=True)
         raise
-    get_reusable_executor(placement.num_workers, reuse=True).shutdown()
+    pool.shutdown()
 
 
 def _begin_worker(parent: int) -> None:
@@ -156,12 +162,22 @@ def _begin_worker(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-@contextmanager
-def _dask(placement: Placement, tasks: Sequence[Task]) -> Iterator[str]:
+def _by_joblib(
+    placement: Placement, tasks: Sequence[Task], own: Sequence[Any], backend: str, kind: str
+) -> Iterator[str]:
+    """Results of one of joblib's backends, as they come or as a list, which `kind` says."""
+    from joblib import Parallel, delayed, parallel_config
+
+    run, jobs = delayed(_run), placement.num_workers if placement.address is None else -1
+    with parallel_config(backend):
+        parallel = Parallel(n_jobs=jobs, batch_size=1, pre_dispatch="all", return_as=kind)
+        yield from parallel([run(task, own) for task in tasks])
+
+
+def _dask(placement: Placement, tasks: Sequence[Task], own: Sequence[Any]) -> Names:
     """A Dask cluster, which gives a shard up that took four workers down with it."""
     from distributed import Client, LocalCluster
     from distributed.scheduler import KilledWorker
-    from joblib import parallel_config
 
     with ExitStack() as stack:
         place: Any = placement.address
@@ -177,19 +193,16 @@ def _dask(placement: Placement, tasks: Sequence[Task]) -> Iterator[str]:
                 f"no Dask scheduler answers at {placement.address}: {error}"
             ) from error
         try:
-            with parallel_config("dask"):
-                yield "generator_unordered"
+            yield from _by_joblib(placement, tasks, own, "dask", "generator_unordered")
         except KilledWorker as error:
             raise BrokenExecutor(str(error)) from error
 
 
-@contextmanager
-def _ray(placement: Placement, tasks: Sequence[Task]) -> Iterator[str]:
+def _ray(placement: Placement, tasks: Sequence[Task], own: Sequence[Any]) -> Names:
     """A Ray cluster, whose backend gives all results at the end."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # spares a warning
     with redirect_stdout(sys.stderr):  # where Ray's remarks belong
         import ray
-        from joblib import parallel_config
         from ray.exceptions import RayActorError, RayTaskError
         from ray.util.joblib import register_ray
 
@@ -211,8 +224,7 @@ def _ray(placement: Placement, tasks: Sequence[Task]) -> Iterator[str]:
             raise InvalidInput(f"{told}: {error}".partition("\n")[0]) from error
         register_ray()
         try:
-            with parallel_config("ray"):
-                yield "list"
+            yield from _by_joblib(placement, tasks, own, "ray", "list")
         except RayActorError as error:
             raise BrokenExecutor(str(error)) from error
         except RayTaskError as error:

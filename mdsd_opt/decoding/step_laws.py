@@ -109,7 +109,7 @@ class DeviceLaws:
                 )
         self._target, self._draft, self._replaced = target, draft, replaced
         self._drafted, self._vocab_size = token_ids_of(draft), 0
-        self._sampling, self._drafting = asdict(sampling), asdict(drafting)
+        self._sampling, self._drafting = sampling, drafting
 
     def make(self, law: Any, num_drafts: int) -> Any:
         """Drafts of a node from a row of `drafts` and their number."""
@@ -119,13 +119,13 @@ class DeviceLaws:
         """Weights of the draft's laws after some continuations of a text, one per row."""
         own = self._draft.tree_tensor(text, continuations)
         logits = spread(own, self._drafted, self._vocab_size)
-        return integer_weights(logits, **self._drafting)
+        return integer_weights(logits, self._drafting)
 
     def set_targets(self, text: Sequence[int], nodes: Sequence[Node]) -> None:
         """Give every node its target law, and the root the tokens of its tree."""
         logits = self._target.tree_tensor(text, [node.tokens for node in nodes])
         self._vocab_size = logits.shape[-1]
-        weigh: Any = partial(integer_weights, **self._sampling)
+        weigh: Any = partial(integer_weights, sampling=self._sampling)
         tables = {}
         inner = [n for n, node in enumerate(nodes) if node.drafts is not None]
         if inner:  # but in a text's first step

@@ -1,7 +1,7 @@
 from .base import (
     DraftScheme as DraftScheme, PrefixDraftScheme as PrefixDraftScheme,
     checked_draft_scheme as checked_draft_scheme, checked_num_drafts as checked_num_drafts,
-    tokens_at as tokens_at,
+    first_beyond as first_beyond, tokens_at as tokens_at,
 )
 from .by_name import (
     SINGLE_MODEL_SCHEMES as SINGLE_MODEL_SCHEMES, SchemeMaker as SchemeMaker,

@@ -510,14 +510,14 @@ def tokens_at(law: Floats, uniforms: Any) -> Any:
     reached = np.add.reduceat(law, np.arange(0, law.size, _BLOCK)).cumsum()
     aims, tokens = np.asarray(uniforms * reached[-1]), []
     for aim in aims.ravel().tolist():
-        block = _first_beyond(reached, aim)
+        block = first_beyond(reached, aim)
         start, before = block * _BLOCK, reached[block - 1] if block else 0.0
-        tokens.append(start + _first_beyond(law[start : start + _BLOCK].cumsum(), aim - before))
+        tokens.append(start + first_beyond(law[start : start + _BLOCK].cumsum(), aim - before))
     return np.array(tokens, np.int64).reshape(aims.shape)
 
 
-def _first_beyond(cumulative: Floats, aim: float) -> int:
-    """First place whose running sum passes the aim; rounding does not lead beyond the end."""
+def first_beyond(cumulative: Floats, aim: float) -> int:
+    """First place whose running sum passes the aim; rounding leads to none of mass zero."""
     index = int(cumulative.searchsorted(aim, side="right"))
     return index if index < cumulative.size else int(cumulative.searchsorted(cumulative[-1]))
 

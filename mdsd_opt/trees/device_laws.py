@@ -44,6 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.array_types import Floats, Integers, Tokens, Vector
+from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.prefix_search import (
     HALF,
     NUM_BINS,
@@ -355,38 +356,30 @@ def race_sums_of(most_drafts: int, terms: Vector, sums: Vector, heavy: Vector) -
 
 UNIT = 2.0**52
 
+_PLAIN = Sampling()
 
-def integer_weights(
-    logits: Any,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    min_p: float | None = None,
-    joint: bool = False,
-) -> Any:
-    """Weights of rows of logits, [..., V]; float32, or float64 for float64 logits.
 
-    Filters apply in the order that `mdsd_opt.Sampling` states; ties are kept.
-    """
+def integer_weights(logits: Any, sampling: Sampling = _PLAIN) -> Any:
+    """Weights of rows of logits, [..., V]; float32, or float64 for float64 logits."""
     import torch
 
     values = logits if logits.dtype == torch.float64 else logits.float()
-    if temperature == 0.0:
+    if sampling.temperature == 0.0:
         best = values.argmax(-1, keepdim=True)
         return torch.zeros_like(values).scatter_(-1, best, UNIT)
-    if temperature != 1.0:
-        values = values / temperature
+    if sampling.temperature != 1.0:
+        values = values / sampling.temperature
     whole = law = torch.softmax(values, -1)
-    if top_k is not None and 0 < top_k < law.shape[-1]:
-        law = _at_least(law, law, law.topk(top_k, -1).values[..., -1:])
-    if top_p is not None and top_p < 1:
-        seen = whole if joint else law
+    if sampling.top_k is not None and sampling.top_k < law.shape[-1]:
+        law = _at_least(law, law, law.topk(sampling.top_k, -1).values[..., -1:])
+    if sampling.top_p is not None and sampling.top_p < 1:
+        seen = whole if sampling.joint else law
         descending = seen.sort(-1, descending=True).values
         before = descending.cumsum(-1, dtype=torch.float64) - descending
-        num_tokens = (before < top_p).sum(-1, keepdim=True)
+        num_tokens = (before < sampling.top_p).sum(-1, keepdim=True)
         law = _at_least(law, seen, descending.gather(-1, num_tokens - 1))
-    if min_p is not None and min_p > 0:
-        law = _at_least(law, law, min_p * law.amax(-1, keepdim=True))
+    if sampling.min_p is not None and sampling.min_p > 0:
+        law = _at_least(law, law, sampling.min_p * law.amax(-1, keepdim=True))
     return law.mul_(UNIT).round_()
 
 

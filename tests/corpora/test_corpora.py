@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 
 import numpy as np
 import pytest
+from joblib.externals.loky import get_reusable_executor
 from scipy import special
 from support.corpora import (
     RUN,
@@ -574,6 +576,19 @@ def test_an_executor_is_a_name(corpus):
         corpus_rates(corpus, CONFIG, pool)
     with pytest.raises(errors.UnknownName, match="torchrun"):
         corpus_rates(corpus, CONFIG, "spark")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_pool_of_the_caller_stays_open(corpus, tmp_path, fails):
+    """A run ends its own processes, whether it is finished or not, and no other's."""
+    pool = get_reusable_executor(2)
+    if fails:
+        open_corpus(corpus).shards[-1].write_bytes(b"no logits")
+    with pytest.raises(errors.MdsdError) if fails else nullcontext():
+        corpus_rates(corpus, CONFIG, out=tmp_path / "out", workers=2)
+    assert get_reusable_executor(2) is pool
+    assert pool.submit(len, "ab").result() == 2
+    pool.shutdown()
 
 
 def test_workers_know_the_verifiers_that_their_caller_registered(corpus, tmp_path):

@@ -13,7 +13,14 @@ import torch
 from scipy.stats import chisquare
 from support.tables import output_law, target_law, trees
 
-from mdsd_opt import GreedyDrafts, TransportProblem, WithoutReplacement, WithReplacement, softmax
+from mdsd_opt import (
+    GreedyDrafts,
+    Sampling,
+    TransportProblem,
+    WithoutReplacement,
+    WithReplacement,
+    softmax,
+)  # fmt: skip
 from mdsd_opt.decoding import DEVICE_RULES, Node, get_rule, k_ary, require_device_rule, rule_names
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.prefix_search import bins, race_sums_of_row
@@ -245,7 +252,7 @@ def rows(seed, count, size, near=1.0, dtype=torch.float32):
 @pytest.mark.parametrize("temperature", [1.0, 0.6, 0.0])
 def test_weights_are_integers_and_softmax(dtype, filters, temperature):
     logits = rows(0, 3, 400, dtype=dtype)[0]
-    weights = integer_weights(logits, temperature, **filters)
+    weights = integer_weights(logits, Sampling(temperature, **filters))
     assert torch.equal(weights, weights.round())
     totals = weights.double().sum(-1, keepdim=True)
     assert (totals < 2.0**53).all()
@@ -381,7 +388,7 @@ def test_promises_that_are_kept_make_the_tree_that_was_drawn():
 def test_nothing_on_the_device_waits_for_a_number():
     """Tensors of the meta device have none to wait for."""
     logits = torch.empty(3, 300, dtype=torch.bfloat16, device="meta")
-    weights = integer_weights(logits, 0.7, top_k=50, top_p=0.9, min_p=0.01)
+    weights = integer_weights(logits, Sampling(0.7, top_k=50, top_p=0.9, min_p=0.01))
     uniforms = torch.empty(3, 4, dtype=torch.float64, device="meta")
     for drawn in (draw(weights, uniforms), draw_distinct(weights, uniforms)):
         assert drawn.shape == (3, 4)
