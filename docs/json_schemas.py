@@ -209,7 +209,7 @@ def declared(hint: Any, path: str) -> Any:
             continue
         words = getattr(words, "__forward_arg__", words)
         of = (
-            eval(words, _names(base.__module__))
+            eval(words, names_of(base.__module__))
             if isinstance(words, str)
             else words
         )
@@ -223,7 +223,7 @@ def declared(hint: Any, path: str) -> Any:
 
 
 @cache
-def _names(module: str) -> dict[str, Any]:
+def names_of(module: str) -> dict[str, Any]:
     """Names of a module, and those that it imports for types alone."""
     found = importlib.import_module(module)
     tree = ast.parse(Path(str(found.__file__)).read_text(encoding="utf-8"))

@@ -155,6 +155,10 @@ class Result:
                     told[name] = value
         return told
 
+    def tables(self) -> list[Table]:
+        """One table of all that it tells, unless a class has others."""
+        return one_table(self)
+
 
 def plain(value: Any) -> Any:
     """Value ready for JSON: parts by what they tell, and what is not finite as None."""
@@ -278,6 +282,10 @@ class Table:
         """Number of lines that are shown to those alone who ask for all."""
         return max(len(self.rows) - self.most, 0) if self.most else 0
 
+    def about(self, text: str) -> Table:
+        """The table, with what it is about below its title."""
+        return replace(self, title=f"{self.title}\n{text}")
+
     def first(self) -> Table:
         """The lines that are shown."""
         return replace(self, rows=self.rows[: self.most or None])
@@ -343,6 +351,12 @@ class Table:
                 "",
             ]
         )
+
+
+def one_table(result: Any) -> list[Table]:
+    """Table of what a result tells, a line for each name."""
+    title = re.sub(r"(?<!^)(?=[A-Z])", " ", type(result).__name__).lower()
+    return [Table.of(title, ("name", "value"), flat(plain(result)).items(), ("name", "value"))]
 
 
 def _in_a_line(text: str) -> str:

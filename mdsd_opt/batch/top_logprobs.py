@@ -44,6 +44,7 @@ from mdsd_opt.base.array_types import Flags, Floats, Integers, Vector
 from mdsd_opt.base.arrays import SUM_TOLERANCE
 from mdsd_opt.base.checked import checked_integer
 from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
+from mdsd_opt.base.frames import Result
 from mdsd_opt.batch.rates import acceptance_rates
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, checked_num_drafts, checked_scheme
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnsupportedScheme
@@ -379,7 +380,7 @@ _COMPUTED = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class AcceptanceInterval:
+class AcceptanceInterval(Result):
     """Interval of the optimal acceptance rate, whatever the unknown tails are.
 
     Attributes

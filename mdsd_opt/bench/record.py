@@ -8,14 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base.frames import Column, Result
 from mdsd_opt.errors import InvalidInput, SolverError
 from mdsd_opt.evidence import mean_interval
 
@@ -208,7 +209,7 @@ SHIFT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Mean:
+class Mean(Result):
     """Shifted geometric mean of a route's times, and how many problems it solved.
 
     What it did not solve counts at the limit of time (or the longest time of all, where there is
@@ -222,6 +223,8 @@ class Mean:
     milliseconds: float
     low: float | None
     high: float | None
+
+    columns: ClassVar = ("route", "solved", "total", "milliseconds", "low", "high")
 
     @property
     def total(self) -> int:
@@ -286,7 +289,7 @@ def performance_profile(records: Sequence[Record]) -> tuple[int, dict[str, list[
 
 
 @dataclass(frozen=True, slots=True)
-class Scaling:
+class Scaling(Result):
     """Time proportional to V^exponent, or to factor^K, by least squares in logarithms."""
 
     record: Record  # one of those that it is fitted to
@@ -297,6 +300,12 @@ class Scaling:
     smallest: int  # of V, or K, in the fit
     largest: int
     num_sizes: int
+
+    columns: ClassVar = (
+        Column("route", of="record.route"), Column("problem", of="record.problem"),
+        Column("form", of="record.form"), "axis", "rate", "low", "high", "smallest", "largest",
+        "num_sizes",
+    )  # fmt: skip
 
     @property
     def shown(self) -> str:
@@ -374,20 +383,15 @@ def document(records: Sequence[Record]) -> Summary:
     solving = [record for record in records if record.benchmark == "solvers"]
     total, ratios = performance_profile(solving)
     sizes = ("problem", "num_drafts", "vocab_size")
-    told = ("route", "solved", "total", "milliseconds", "low", "high")
     return {
         "shift_ms": SHIFT,
         "means": [
-            {**dict(zip(sizes, size, strict=True)), **{x: getattr(mean, x) for x in told}}
+            {**dict(zip(sizes, size, strict=True)), **mean.to_dict()}
             for size, rows in by_size(solving).items()
             for mean in means(rows)
         ],
         "performance_profile": {"problems": total, "times_of_quickest": ratios},
-        "growth": [
-            {"route": fit.record.route, "problem": fit.record.problem, "form": fit.record.form}
-            | {name: x for name, x in asdict(fit).items() if name != "record"}
-            for fit in scaling(records)
-        ],
+        "growth": [fit.to_dict() for fit in scaling(records)],
     }
 
 

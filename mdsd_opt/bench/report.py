@@ -121,7 +121,7 @@ NOTABLE = 1.3
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Change(Result):
     """One measurement in both runs.
 
     Where both have the same rival beside it, `times_slower` is how much it has lost against the
@@ -132,6 +132,8 @@ class Change:
     times_slower: float
     relative: bool  # to the rival
     worse_gap: bool  # the answer is further from the truth, by more than a factor of 10
+
+    columns: ClassVar = ("*record", "times_slower", "relative", "worse_gap", "is_regression")
 
     @property
     def is_regression(self) -> bool:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mdsd_opt.base.checked import Rng, check_function, checked_integer, drawn_seed
-from mdsd_opt.base.frames import Column, Result, Table
+from mdsd_opt.base.frames import Column, Result
 from mdsd_opt.base.keywords import formerly
 from mdsd_opt.cddlib_checks.draft_laws import require_written, set_law
 from mdsd_opt.cddlib_checks.result import ClaimVerdict
@@ -95,15 +95,6 @@ class LawSearch(ClaimVerdict):
     def holds(self) -> bool | None:
         """False where a counterexample was found; None otherwise, as no search is a proof."""
         return False if self.counterexample else None
-
-    def tables(self, claim: str, vocab_size: int) -> list[Table]:
-        """Table of what was found about a claim."""
-        found = self.counterexample or self.nearest
-        numbers = found.to_dict() if found else {"p": [], "q": [], "fails_by": ""}
-        laws = [", ".join(numbers[x]) for x in "pq"]
-        headings = ["claim", "verdict", "instances", "p", "q", "fails by"]
-        row = [claim, self.verdict, f"{self.instances:,}", *laws, numbers["fails_by"]]
-        return [Table.of(f"search, V = {vocab_size}", headings, [row], headings)]
 
 
 @dataclass(frozen=True, slots=True)

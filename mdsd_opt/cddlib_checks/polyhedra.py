@@ -73,6 +73,10 @@ class Polyhedron(Result):
         rows = zip(self.sentences, names, strict=False) if names else zip(self.sentences)
         return Table.of(f"facets of the {self.kind}: {self.title}", headings, rows, headings)
 
+    def tables(self) -> list[Table]:
+        """That table."""
+        return [self.table()]
+
     columns: ClassVar = (
         "kind", "title", "variables",
         Column("inequalities", of="sentences"), "generators",

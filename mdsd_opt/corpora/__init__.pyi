@@ -14,7 +14,7 @@ from .rates import (
 )
 from .reproduce import (
     PUBLISHED_COLUMNS as PUBLISHED_COLUMNS, Outcome as Outcome, Reproduction as Reproduction,
-    check_source as check_source, published_row as published_row, shown as shown,
+    check_source as check_source, published_row as published_row,
 )
 from .shards import (
     Corpus as Corpus, RatesConfig as RatesConfig, open_corpus as open_corpus,

@@ -14,6 +14,7 @@ from mdsd_opt import verifiers
 from mdsd_opt.base.arrays import weighted_count
 from mdsd_opt.base.checked import checked_integer, of_kind, real
 from mdsd_opt.base.files import unreadable
+from mdsd_opt.base.frames import Result
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.corpora.executors import (
     RANK_TIMEOUT,
@@ -128,7 +129,7 @@ _LEVELS = {"q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
 
 
 @dataclass(frozen=True, slots=True)
-class CorpusSummary:
+class CorpusSummary(Result):
     """Acceptance rates of a corpus.
 
     Attributes

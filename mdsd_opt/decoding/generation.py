@@ -141,7 +141,7 @@ class Metrics(Result):
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class Generation(Result):
     """Tokens after the prompt, with metrics, and the reason why they end.
 
     Attributes
@@ -155,6 +155,8 @@ class Generation:
     tokens: Text
     metrics: Metrics
     ended_by: str
+
+    columns: ClassVar = ("tokens", "ended_by", "*metrics")
 
 
 def generate(

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from mdsd_opt.base.array_types import Flags, Floats, Integers, Vector
 from mdsd_opt.base.checked import checked_tolerance, floats
 from mdsd_opt.base.files.logits import LogitsSample
+from mdsd_opt.base.frames import Table, one_table
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.base.long_runs import available_threads, map_rows, threaded
 from mdsd_opt.base.sampling import Sampling, bad_row_error, softmax
@@ -245,6 +246,10 @@ class BestTemperature(NamedTuple):
     temperature: float
     acceptance_rate: float
     upper_bound: float
+
+    def tables(self) -> list[Table]:
+        """One table of them."""
+        return one_table(self)
 
 
 @of_logits()

@@ -9,12 +9,13 @@ allocation is by dynamic programming, which costs O(n B K).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.base.checked import checked_integer, floats
+from mdsd_opt.base.frames import Column, Result
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 
 #: Most additions of the dynamic programme.
@@ -25,7 +26,7 @@ _ROUNDING = 1e-5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RowAllocation:
+class RowAllocation(Result):
     """Numbers of drafts for each request that accept most within a budget.
 
     Attributes
@@ -44,6 +45,11 @@ class RowAllocation:
     accepted: float
     acceptance_rate: float
     uniform_rate: float
+
+    columns: ClassVar = (
+        Column("num_drafts", of=lambda found: found.num_drafts.tolist(), holds=list[int]),
+        "accepted", "acceptance_rate", "uniform_rate",
+    )  # fmt: skip
 
 
 def allocate_rows(rates: Any, budget: int) -> RowAllocation:

@@ -156,7 +156,7 @@ def reproduction_figure(result: Reproduction) -> Figure:
     from matplotlib.lines import Line2D
 
     panels = [
-        (table, part, lines) for table in result.tables for part, lines in table.curves().items()
+        (table, part, lines) for table in result.measured for part, lines in table.curves().items()
     ]
     across = min(_ACROSS, max(1, len(panels)))
     down = max(1, math.ceil(len(panels) / across))
@@ -196,7 +196,7 @@ def reproduction_figure(result: Reproduction) -> Figure:
     grey: dict[str, Any] = {"color": "0.3", "markersize": 3}
     if len(styles) > 1:
         entries += [Line2D([], [], label=x, **look, **grey) for x, look in styles.items() if x]
-    if any(table.points for table in result.tables):
+    if any(table.points for table in result.measured):
         ring: dict[str, Any] = {
             "linestyle": "",
             "marker": "o",
@@ -204,7 +204,7 @@ def reproduction_figure(result: Reproduction) -> Figure:
             "fillstyle": "none",
         }
         entries.append(Line2D([], [], label="read off the paper", color="0.3", **ring))
-    if any(table.ranges for table in result.tables):
+    if any(table.ranges for table in result.measured):
         entries.append(Line2D([], [], label="stated range", color="0.3", linewidth=6, alpha=0.2))
     figure.legend(handles=entries, loc="outside lower center", ncols=across + 1, fontsize=SMALL)
     return figure

@@ -24,13 +24,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Flags, Floats
 from mdsd_opt.base.arrays import SUM_TOLERANCE
 from mdsd_opt.base.checked import checked_tolerance, floats, mask, of_kind, real
+from mdsd_opt.base.frames import Result
 from mdsd_opt.drafts import product_form, split_fixed
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.prefix_search import saves_sorting
@@ -49,7 +50,7 @@ from mdsd_opt.problem.water_filling import running_sums, water_fill
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
+class Certificate(Result):
     """Proven bounds on alpha*, and the claims of the solution that failed.
 
     Attributes
@@ -67,6 +68,8 @@ class Certificate:
     upper: float | Fraction
     violations: tuple[str, ...]
     exact: bool
+
+    columns: ClassVar = ("lower", "upper", "gap", "valid", "violations", "exact")
 
     @property
     def gap(self) -> float | Fraction:

@@ -9,9 +9,7 @@ from .frontier.relaxation import (
 from .frontier.relaxed_rows import ERROR as ERROR, RelaxedRows as RelaxedRows
 from .frontier.rules import (
     NAMED_RULES as NAMED_RULES, FrontierPoint as FrontierPoint, RulePoint as RulePoint,
-    frontier_conclusion as frontier_conclusion, frontier_table as frontier_table,
-    rules_table as rules_table,
-    survey_frontier as survey_frontier, survey_rules as survey_rules,
+    Survey as Survey, survey_frontier as survey_frontier, survey_rules as survey_rules,
 )
 from .linear_programmes import LinearProgramme as LinearProgramme
 from .max_flow import IntegerMasses as IntegerMasses, integer_masses as integer_masses

@@ -16,7 +16,6 @@ from .draft_tree import (
 from .optimum import TreeBound as TreeBound, tree_bound as tree_bound, tree_optimum as tree_optimum
 from .plans import (
     TreePlan as TreePlan, chances as chances, forecasts as forecasts,
-    forecasts_table as forecasts_table, plan_conclusion as plan_conclusion,
     plan_tree as plan_tree, plans_by_size as plans_by_size,
 )
 from .recursive_rejection import MANY_TOKENS as MANY_TOKENS

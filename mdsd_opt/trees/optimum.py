@@ -41,7 +41,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress, product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,7 @@ from mdsd_opt.base.array_types import Flags, Floats, Integers, Text, Vector
 from mdsd_opt.base.arrays import SUM_TOLERANCE
 from mdsd_opt.base.checked import checked_amount, checked_tolerance, floats
 from mdsd_opt.base.distributions import Distribution
+from mdsd_opt.base.frames import Column, Result
 from mdsd_opt.drafts import SchemeMaker, count_power, readable, scheme_maker
 from mdsd_opt.errors import (
     InvalidDistribution,
@@ -241,7 +242,7 @@ _MOST_SETS, _MOST_STEPS = 40, 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class TreeBound:
+class TreeBound(Result):
     """Mean number of accepted drafts of one step, by the best lossless rule, in bounds.
 
     Attributes
@@ -258,6 +259,11 @@ class TreeBound:
     upper: float
     status: Status
     stages: tuple[tuple[float, float], ...]
+
+    columns: ClassVar = (
+        "lower", "upper", "gap", Column("status", of=lambda bound: str(bound.status), holds=str),
+        "stages",
+    )  # fmt: skip
 
     @property
     def gap(self) -> float:
@@ -547,7 +553,7 @@ MAX_PREFIXES = 10_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ValueBound:
+class ValueBound(Result):
     r"""The optimum, and a proof that nothing brings more.
 
     Attributes
@@ -561,6 +567,10 @@ class ValueBound:
 
     optimum: float
     prices: Vector
+
+    columns: ClassVar = (
+        "optimum", Column("prices", of=lambda bound: bound.prices.tolist(), holds=list[float]),
+    )  # fmt: skip
 
 
 def value_bound(target: Vector, draft: Vector, values: Sequence[float]) -> ValueBound:

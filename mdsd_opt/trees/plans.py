@@ -76,7 +76,31 @@ class TreePlan(Result):
 
     def tables(self) -> list[Table]:
         """Table of the tree and its forecast."""
-        return [forecasts_table([self])]
+        return Forecasts([self]).tables()
+
+
+class Forecasts(list[TreePlan]):
+    """A plan, and other trees beside it."""
+
+    def tables(self) -> list[Table]:
+        """Table of the forecasts, the plan's first."""
+        title = "drafts accepted a step, forecast by the rates of these logits; higher is better"
+        return [Table(title, TreePlan.columns, self)]
+
+    @property
+    def conclusion(self) -> str:
+        """Sentence about the plan and its lead over other trees."""
+        planned, *others = self
+        name, accepted = planned.topology.name, planned.expected_accepted
+        ahead = (
+            f", {accepted - others[0].expected_accepted:.3f} more than {others[0].topology.name}"
+            if others
+            else ""
+        )
+        return (
+            f"{name} is forecast to accept {accepted:.3f} drafts{ahead}; mdsd-opt decode --tree "
+            f"{name} plans one for your models"
+        )
 
 
 def plan_tree(
@@ -274,7 +298,7 @@ def _checked(table: RateTable) -> RateTable:
 _WIDEST_BALANCED = 4
 
 
-def forecasts(plan: TreePlan, table: RateTable, max_depth: int | None = None) -> list[TreePlan]:
+def forecasts(plan: TreePlan, table: RateTable, max_depth: int | None = None) -> Forecasts:
     """Forecasts of the plan and of trees of the same size: balanced ones, a sparse one, a chain.
 
     Those that are too deep or too wide for the plan are left out; the chain is cut.
@@ -289,7 +313,7 @@ def forecasts(plan: TreePlan, table: RateTable, max_depth: int | None = None) ->
         for tree in others
         if max(tree.num_drafts.values()) <= widest and tree.depth <= depth
     ]
-    return [plan, *sorted(beside, key=lambda forecast: -forecast.expected_accepted)]
+    return Forecasts([plan, *sorted(beside, key=lambda forecast: -forecast.expected_accepted)])
 
 
 def chances(topology: Topology, table: RateTable) -> dict[Place, float]:
@@ -300,19 +324,3 @@ def chances(topology: Topology, table: RateTable) -> dict[Place, float]:
         falling = np.sort(table[count, :count])[::-1]
         chances |= {(*place, rank): chances[place] * float(falling[rank]) for rank in range(count)}
     return chances
-
-
-def forecasts_table(rows: Sequence[TreePlan], title: str = "") -> Table:
-    """Table of forecasts, the plan's first."""
-    subject = "drafts accepted a step, forecast by the rates of these logits; higher is better"
-    return Table(f"{subject}\n{title}".rstrip(), TreePlan.columns, rows)
-
-
-def plan_conclusion(rows: Sequence[TreePlan]) -> str:
-    """Sentence about the plan and its lead over other trees."""
-    planned, *others = rows
-    text = f"{planned.topology.name} is forecast to accept {planned.expected_accepted:.3f} drafts"
-    if others:
-        ahead = planned.expected_accepted - others[0].expected_accepted
-        text += f", {ahead:.3f} more than {others[0].topology.name}"
-    return f"{text}; mdsd-opt decode --tree {planned.topology.name} plans one for your models"

@@ -8,14 +8,16 @@ acceptance rate and a random verdict all follow from it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Integers, Numbers, Vector
+from mdsd_opt.base.arrays import to_numpy
 from mdsd_opt.base.checked import checked_generator
+from mdsd_opt.base.frames import Table
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers import Relaxation, checked_relax, relaxed_by
@@ -117,6 +119,13 @@ class BatchVerdict:
     gap: Any = None
     kl: Any = None
     tv: Any = None
+
+    def tables(self) -> list[Table]:
+        """Table with a line for each verification."""
+        found = {x.name: getattr(self, x.name) for x in fields(self)}
+        kept = {name: to_numpy(x, name).ravel() for name, x in found.items() if x is not None}
+        rows = zip(*(x.tolist() for x in kept.values()), strict=True)
+        return [Table.of("outcomes of verifications", [*kept], rows, ())]
 
     @property
     def accepted(self) -> Any:

@@ -14,12 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, overload
+from typing import ClassVar, NamedTuple, overload
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Vector
 from mdsd_opt.base.checked import checked_integer, is_among, of_kind
+from mdsd_opt.base.frames import Result
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement, checked_num_drafts
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
@@ -36,7 +37,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 
 
 @dataclass(frozen=True, slots=True)
-class WorstCase:
+class WorstCase(Result):
     r"""The largest gap between the optimum and a rule, and an instance that shows it.
 
     Attributes
@@ -64,6 +65,10 @@ class WorstCase:
     proven: bool
     attained: bool
     problem: TransportProblem = field(repr=False)
+
+    columns: ClassVar = (
+        "rule", "drafts", "num_drafts", "gap", "least_share", "proven", "attained",
+    )  # fmt: skip
 
 
 class _Case(NamedTuple):
@@ -311,7 +316,7 @@ RULES_FOR_TREES = (*_FOUND, "block_verification")
 
 
 @dataclass(frozen=True, slots=True)
-class WorstTree:
+class WorstTree(Result):
     """What a rule for trees loses of several levels, in accepted drafts, and an instance.
 
     Attributes
@@ -338,6 +343,10 @@ class WorstTree:
     least_share: float
     target: Laws = field(repr=False)
     draft: Laws = field(repr=False)
+
+    columns: ClassVar = (
+        "rule", "num_drafts", "levels", "at_least", "at_most", "least_share",
+    )  # fmt: skip
 
 
 def worst_tree(rule: str, k: int, levels: int, shares: Mapping[str, float]) -> WorstTree:

@@ -70,7 +70,7 @@ def test_on_real_logits(few, name):
     assert result.published
     assert result.differences
     json.dumps(result.to_dict(), allow_nan=False)
-    for table in result.tables:
+    for table in result.measured:
         assert all(len(row) == len(table.columns) for row in table.rows)
         for row in table.rows:
             for cell in row:
@@ -80,7 +80,7 @@ def test_on_real_logits(few, name):
 def test_hu2025_is_what_acceptance_rates_gives(few):
     result = reproduce("hu2025", CapturedLogits(few), **SMALL["hu2025"])
     sample = load_logits(few)
-    overview = result.tables[0]
+    overview = result.measured[0]
     for row, scheme in zip(
         overview.rows, ("with_replacement", "without_replacement", "greedy"), strict=True
     ):
@@ -96,7 +96,7 @@ def test_hu2025_is_what_acceptance_rates_gives(few):
 
 def test_khisti2025_encloses_the_optimum_of_equal_temperatures(few):
     result = reproduce("khisti2025", CapturedLogits(few), **SMALL["khisti2025"])
-    one_model, two_models, *_ = result.tables
+    one_model, two_models, *_ = result.measured
     lower, upper = two_models.rows[0][1], two_models.rows[0][2]  # 1.2 and 1.2: the same draft
     optimum = next(row[2] for row in one_model.rows if row[:2] == (1.2, "2"))
     assert lower.mean <= optimum.mean + 1e-9
@@ -111,7 +111,7 @@ def test_figures_stand_beside_the_values_read_off_them(few, monkeypatch):
     assert left.outcome is right.outcome is Outcome.AGREES
     assert "15 differences" in left.here
     assert "x = 1/50: 0.9089, 0.8258, 0.7911" in left.stated
-    table = result.tables[-2]
+    table = result.measured[-2]
     for name, points in table.points.items():
         rates = {row[0]: row[table.columns.index(name)].mean for row in table.rows}
         assert all(rates[x] == pytest.approx(y, abs=5.001e-5) for x, y in points)

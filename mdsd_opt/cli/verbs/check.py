@@ -14,7 +14,7 @@ import typer
 
 from mdsd_opt import cddlib_checks
 from mdsd_opt.base.files import check_writable
-from mdsd_opt.base.frames import Result
+from mdsd_opt.base.frames import Result, Table
 from mdsd_opt.cli import options
 from mdsd_opt.cli.output import remark
 from mdsd_opt.cli.signatures import Given, given
@@ -89,6 +89,17 @@ class Searched(Result):
     found: LawSearch
 
     columns: ClassVar = ("claim", "given", "vocab_size", "trials", "seed", "*found")
+
+    def tables(self) -> list[Table]:
+        """Table of what was found about the claim."""
+        shown = self.found.counterexample or self.found.nearest
+        laws = [", ".join(map(str, x)) for x in ((shown.p, shown.q) if shown else ((), ()))]
+        headings = ["claim", "verdict", "instances", "p", "q", "fails by"]
+        row = [
+            self.claim, self.found.verdict, f"{self.found.instances:,}", *laws,
+            str(shown.excess) if shown else "",
+        ]  # fmt: skip
+        return [Table.of(f"search, V = {self.vocab_size}", headings, [row], headings)]
 
 
 def check(
@@ -276,7 +287,7 @@ def search(
     if found.instances and (shown := odd or near):
         laws = {"p": shown.p, "q": shown.q}
         lines += [f"  {name} = ({', '.join(map(str, x))})" for name, x in laws.items()]
-    tables = found.tables(claim, size) if form.of_tables else []
+    tables = document.tables() if form.of_tables else []
     present(View("Search", tables, lines, document), form)
     _leave(None if odd is None else False)
 

@@ -80,13 +80,12 @@ def plan(
         sample.source, asked["scheme"], sampling["temperature"], tree, table.tolist(), rows[1:]
     )
     tables: list[Section | Table] = [Section(tree=_tree(chances))]
-    tables.append(trees.forecasts_table(rows, title))
-    conclusion = [trees.plan_conclusion(rows)]
+    tables += [table.about(title) for table in rows.tables()]
     present(
         View(
             title,
             tables,
-            conclusion,
+            [rows.conclusion],
             document,
             Drawing(drawn, title="The tree of drafts that accepts most"),
         ),

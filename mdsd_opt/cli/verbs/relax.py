@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from mdsd_opt import plots, solvers
 from mdsd_opt.base.frames import Result
@@ -18,7 +17,7 @@ from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem
 
 if TYPE_CHECKING:
-    from mdsd_opt.solvers import FrontierPoint, RulePoint
+    from mdsd_opt.solvers import Survey
 
 #: Nats that the last unit of acceptance costs (0 is lossless), one for each line of the table.
 _SLOPES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
@@ -40,8 +39,9 @@ class Relaxed(Result):
     scheme: str
     temperature: float
     positions: list[int]
-    frontier: Sequence[FrontierPoint]
-    rules: Sequence[RulePoint]
+    survey: Survey
+
+    columns: ClassVar = ("source", "scheme", "temperature", "positions", "*survey")
 
 
 def relax(
@@ -91,13 +91,14 @@ def relax(
         f"{taken} of {len(target)} positions, V = {target.shape[-1]:,}\n"
         f"{scheme.replace('_', ' ')}, temperature {temperature:g}"
     )
-    listed = [point for point in points if point.slope in _SLOPES]
-    document = Relaxed(sample.source, scheme, temperature, rows, points, rules)
-    tables = [solvers.frontier_table(listed, title), solvers.rules_table(rules)]
-    conclusion = [solvers.frontier_conclusion(listed, rules)]
+    listed = solvers.Survey([point for point in points if point.slope in _SLOPES], rules)
+    survey = solvers.Survey(points, rules)
+    document = Relaxed(sample.source, scheme, temperature, rows, survey)
+    frontier, beside = listed.tables()
+    tables = [frontier.about(title), beside]
     drawing = Drawing(
         partial(plots.frontier_figure, points, rules),
         _SHOWS,
         "What acceptance beyond lossless costs",
     )
-    present(View(title, tables, conclusion, document, drawing), form)
+    present(View(title, tables, [listed.conclusion], document, drawing), form)

@@ -49,11 +49,7 @@ def _view(result: Reproduction) -> View:
         Section("Logits", f"{result.models}; {result.sample}"),
         Section(text=meaning),
     ]
-    for content in result.tables:
-        headings = [x.replace(", ", ",\n").replace(" - ", "\n- ") for x in content.columns]
-        rows = (list(map(corpora.shown, row)) for row in content.rows)
-        tables.append(Table.of(content.title, headings, rows, headings))
-    tables.append(Section(text="beside the published results:"))
+    tables += [*result.tables(), Section(text="beside the published results:")]
     for item in result.published:
         cells = zip(corpora.PUBLISHED_COLUMNS, corpora.published_row(item), strict=True)
         tables.append(Section("Beside the published results", "", values=list(cells)))

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd_opt.base import frames
 from mdsd_opt.base.files.logits import LogitsSample, load_logits
-from mdsd_opt.base.frames import Result, data_frame
+from mdsd_opt.base.frames import Result, Table, data_frame
 from mdsd_opt.corpora.executors import Placement
 from mdsd_opt.corpora.shards import (
     Column,
@@ -231,7 +232,8 @@ class Reproduction(Result):
         Models of the logits at hand.
     num_positions, num_groups : int
         Positions, and the prompts they come from (or positions, if prompts are unknown).
-    tables : tuple of ResultTable
+    measured : tuple of ResultTable
+        As `tables()` has them, which are tables for people.
     published : tuple of Published
     differences : tuple of str
         Differences from the paper's experiment.
@@ -242,9 +244,26 @@ class Reproduction(Result):
     models: str
     num_positions: int
     num_groups: int
-    tables: tuple[ResultTable, ...]
+    measured: tuple[ResultTable, ...]
     published: tuple[Published, ...]
     differences: tuple[str, ...] = field(default=())
+
+    columns: ClassVar = (
+        "name", "source", "models", "num_positions", "num_groups",
+        frames.Column("tables", of="measured"), "published", "differences",
+    )  # fmt: skip
+
+    def tables(self) -> list[Table]:
+        """Tables of what was measured."""
+        return [
+            Table.of(
+                each.title,
+                headings := [x.replace(", ", ",\n").replace(" - ", "\n- ") for x in each.columns],
+                (list(map(shown, row)) for row in each.rows),
+                headings,
+            )
+            for each in self.measured
+        ]
 
     @property
     def sample(self) -> str:

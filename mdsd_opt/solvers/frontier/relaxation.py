@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from mdsd_opt.base.array_types import Floats, Numbers
 from mdsd_opt.base.checked import check_truth, checked_amount
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.base.frames import folded
+from mdsd_opt.base.frames import Result, folded
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.curve import CostCurve, Frontier, frontier_of, shortfall
@@ -98,7 +98,7 @@ _LEAST_STEP = 2.0**-53
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Relaxation:
+class Relaxation(Result):
     """A relaxed target, its acceptance rate, and its distances from the target.
 
     Attributes
@@ -131,6 +131,10 @@ class Relaxation:
     reverse_kl: float
     chi2: float | Fraction
     gap: float
+
+    columns: ClassVar = (
+        "acceptance_rate", "lossless_acceptance_rate", "tv", "kl", "reverse_kl", "chi2", "gap",
+    )  # fmt: skip
 
     @property
     def target(self) -> Floats:

@@ -271,56 +271,60 @@ def survey_rules(
 _FAIR_PRICE = 0.1
 
 
-def frontier_table(points: Sequence[FrontierPoint], title: str) -> Table:
-    """Table with a section for each number of drafts, a line for each price of acceptance."""
-    return Table(
-        f"what more acceptance than lossless costs in distance, at best\n{title}",
-        [
-            Column("num_drafts", "K"),
-            Column("slope", "price, nats\na unit", lambda x: f"{x:g}" if x else "lossless"),
-            Column("acceptance_rate", "acceptance", "{0:.4f}"),
-            Column("tv", "TV", "{0:.4f}"),
-            Column("kl", "KL, nats", _nats),
-        ],
-        points,
-        caption="Each line is the closest laws at one price of acceptance, the same at every "
-        "position; TV and KL: lower is better. This is one step: over a text, KL adds up.",
-        grouped=True,
-    )
-
-
-def rules_table(rules: Sequence[RulePoint]) -> Table:
-    """Table of rules in use, beside the best there is."""
-    return Table(
-        "rules in use, one draft, beside the best there is",
-        [
-            Column("name", "rule", is_text=True),
-            Column("acceptance_rate", "acceptance", "{0:.4f}"),
-            Column("tv", "TV", "{0:.4f}"),
-            Column("kl", "KL, nats", _nats),
-            Column("best_acceptance_rate", "best accept.\nat this KL", "{0:.4f}"),
-            Column("least_kl", "least KL,\nthis acc.", _nats),
-        ],
-        rules,
-        caption="Best and least: of all laws that at each position have the rule's KL or "
-        "acceptance.",
-    )
-
-
 def _nats(value: float) -> str:
     return "infinite" if math.isinf(value) else f"{value:.5f}"
 
 
-def frontier_conclusion(points: Sequence[FrontierPoint], rules: Sequence[RulePoint]) -> str:
-    """Sentences about a first step beyond lossless, and the rule nearest to the frontier."""
-    most = max(point.num_drafts for point in points)
-    line = [point for point in points if point.num_drafts == most]
-    lossless, bought = line[0], next((p for p in line if p.slope >= _FAIR_PRICE), line[-1])
-    nearest = min(rules, key=lambda rule: rule.best_acceptance_rate - rule.acceptance_rate)
-    gained = bought.acceptance_rate - lossless.acceptance_rate
-    below = nearest.best_acceptance_rate - nearest.acceptance_rate
-    return (
-        f"at K = {most}: lossless {lossless.acceptance_rate:.3f}; a mean KL of {bought.kl:.2g} "
-        f"nats buys {gained:.3f}. Of the rules, {nearest.name} is nearest to the frontier, "
-        f"{below:.3f} below it"
-    )
+#: Columns of points of the frontier, and of rules.
+_FRONTIER = (
+    Column("num_drafts", "K"),
+    Column("slope", "price, nats\na unit", lambda x: f"{x:g}" if x else "lossless"),
+    Column("acceptance_rate", "acceptance", "{0:.4f}"),
+    Column("tv", "TV", "{0:.4f}"),
+    Column("kl", "KL, nats", _nats),
+)
+_RULES = (
+    Column("name", "rule", is_text=True),
+    *_FRONTIER[2:],
+    Column("best_acceptance_rate", "best accept.\nat this KL", "{0:.4f}"),
+    Column("least_kl", "least KL,\nthis acc.", _nats),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey(Result):
+    """Points of the frontier, for each number of drafts, and of rules in use beside it."""
+
+    frontier: Sequence[FrontierPoint]
+    rules: Sequence[RulePoint]
+
+    def tables(self) -> list[Table]:
+        """Table with a line for each price of acceptance, and that of the rules."""
+        frontier = Table(
+            "what more acceptance than lossless costs in distance, at best", _FRONTIER,
+            self.frontier,
+            caption="Each line is the closest laws at one price of acceptance, the same at every "
+            "position; TV and KL: lower is better. This is one step: over a text, KL adds up.",
+            grouped=True,
+        )  # fmt: skip
+        rules = Table(
+            "rules in use, one draft, beside the best there is", _RULES, self.rules,
+            caption="Best and least: of all laws that at each position have the rule's KL or "
+            "acceptance.",
+        )  # fmt: skip
+        return [frontier, rules]
+
+    @property
+    def conclusion(self) -> str:
+        """Sentences about a first step beyond lossless, and the rule nearest to the frontier."""
+        most = max(point.num_drafts for point in self.frontier)
+        line = [point for point in self.frontier if point.num_drafts == most]
+        lossless, bought = line[0], next((p for p in line if p.slope >= _FAIR_PRICE), line[-1])
+        nearest = min(self.rules, key=lambda rule: rule.best_acceptance_rate - rule.acceptance_rate)
+        gained = bought.acceptance_rate - lossless.acceptance_rate
+        below = nearest.best_acceptance_rate - nearest.acceptance_rate
+        return (
+            f"at K = {most}: lossless {lossless.acceptance_rate:.3f}; a mean KL of {bought.kl:.2g} "
+            f"nats buys {gained:.3f}. Of the rules, {nearest.name} is nearest to the frontier, "
+            f"{below:.3f} below it"
+        )

@@ -1,0 +1,112 @@
+"""Every public result is tables: all that public functions say that they return."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import pkgutil
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from support.documents import json_schemas
+
+import mdsd_opt as mo
+from mdsd_opt import bench, cddlib_checks, decoding
+from mdsd_opt.base.frames import Table
+
+#: What functions return to go on with, beside what others of them take.
+NO_RESULTS = {
+    "Answer": "a text that is audited",
+    "Corpus": "shards that are read",
+    "Engine": "functions that are audited",
+    "Format": "a way to read",
+    "KernelUse": "a profile of kernels",
+    "LinearProgramme": "a programme to solve",
+    "Manifest": "what a folder of shards says of itself",
+    "Method": "a way to solve",
+    "PublishedRule": "a line of a page",
+    "ScoredTree": "tensors of an engine",
+    "Serving": "a context to audit in",
+    "Trace": "steps that are audited",
+}
+
+
+def classes(hint: Any) -> Iterator[type]:
+    """Our classes in an annotation."""
+    for part in get_args(hint) or [hint]:
+        if get_args(part):
+            yield from classes(part)
+        elif inspect.isclass(part) and part.__module__.startswith("mdsd_opt."):
+            yield part
+
+
+@cache
+def declared() -> tuple[set[type], set[type]]:
+    """Classes of what public functions return, and of what they take."""
+    given: set[type] = set()
+    taken: set[type] = set()
+    rooms = (x.name for x in pkgutil.iter_modules(mo.__path__) if x.ispkg)
+    for room in (mo, *(importlib.import_module(f"mdsd_opt.{name}") for name in rooms)):
+        for name in getattr(room, "__all__", ()):
+            function = inspect.unwrap(getattr(room, name))
+            if inspect.isfunction(function):
+                known = json_schemas.names_of(function.__module__)
+                for parameter, words in function.__annotations__.items():
+                    hint = eval(words, known) if isinstance(words, str) else words
+                    (given if parameter == "return" else taken).update(classes(hint))
+    return given, taken
+
+
+def test_every_result_of_a_public_function_has_tables() -> None:
+    given, taken = declared()
+    assert len(given) > 40
+    without = {x.__name__ for x in given - taken if not hasattr(x, "tables")}
+    assert without == {x.__name__ for x in given} & {*NO_RESULTS}, "derive it from frames.Result"
+
+
+PROBLEM = mo.TransportProblem([0.5, 0.3, 0.2], mo.WithReplacement([0.2, 0.3, 0.5], 2))
+TARGET = np.random.default_rng(0).standard_normal((6, 5))
+DRAFT = TARGET + np.random.default_rng(1).standard_normal((6, 5))
+COSTS = {"target_ms": 20.0, "draft_ms": 2.0}
+RESULTS: list[Callable[[], Any]] = [
+    lambda: mo.solve(PROBLEM),
+    lambda: mo.certify(PROBLEM, mo.solve(PROBLEM), exact=True),
+    lambda: mo.relax(PROBLEM, kl=0.01),
+    lambda: mo.worst_case("rrs", 2),
+    lambda: mo.worst_case("level_sequential", 2, levels=2),
+    lambda: mo.acceptance_interval({1: -0.5, 2: -2.0}, {1: -0.7, 3: -2.0}, 2, vocab_size=9),
+    lambda: mo.accepted_rates([1, 0, 2], 2, 3)[0],
+    lambda: mo.advise(TARGET, DRAFT, max_drafts=3, **COSTS),
+    lambda: mo.advise_from_counts(accepted=700, drafted=1000, depth=3, **COSTS),
+    lambda: mo.allocate_rows([[0.5, 0.7], [0.3, 0.4]], 3),
+    lambda: mo.audit("rrs", PROBLEM, num_trials=200),
+    lambda: mo.compare_draft_schemes(TARGET, DRAFT, 2),
+    lambda: mo.compare_drafts(TARGET, {"a": DRAFT, "b": TARGET}, 2, **COSTS),
+    lambda: mo.best_draft_temperature(TARGET[0], DRAFT[0], 2),
+    lambda: decoding.plan_tree(decoding.initial_rates(2), 4),
+    lambda: decoding.value_bound(PROBLEM.target, PROBLEM.target, [2.0, 1.0]),
+    lambda: decoding.Generation((1, 2), decoding.Metrics(2, 2), "length"),
+    lambda: cddlib_checks.prove_laws("p0 >= q0**3", 2),
+    lambda: cddlib_checks.search_laws(lambda p, q: p[0] - q[0], 2, trials=20),
+    lambda: cddlib_checks.conjectures()["acceptance_one"],
+    lambda: bench.run(["solvers"], methods=["full_lp"], vocab_sizes=(4,), quick=True, rounds=1),
+]
+
+
+@pytest.mark.parametrize("number", range(len(RESULTS)))
+def test_tables_have_every_form(number: int) -> None:
+    result = RESULTS[number]()
+    assert type(result) in declared()[0]
+    tables = result.tables()
+    assert tables
+    for table in tables:
+        assert type(table) is Table
+        assert str(table).count("\n") >= 1
+        assert len(table.csv().splitlines()) > len(table.rows) > 0
+        assert table.markdown()
+        assert "tabular" in table.latex()
+        json.dumps(table.records(), allow_nan=False)
